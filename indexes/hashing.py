@@ -16,14 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.base import KeyHashes, UInt64Array
+from indexes.side_by_side import side_by_side, spans
 from indexes.words import ByteRows, Int64Array, byte_rows, large_binary
 
 SEED_MAX = 2**32 - 1
 """Largest seed."""
 
 _BLOCK_BYTES = 16
-_PIECE_ROWS = 8192
-"""Rows per piece: a dozen arrays of this many words fit into the second-level cache."""
+_PIECE_ROWS = 1 << 14
+"""Rows per piece: most of a dozen arrays of this many words are in the second-level cache, and threads that take turns do so seldom."""
 _NUMPY_ROWS_MIN = 2000
 """Fewer keys go to mmh3: the fixed cost of about a hundred numpy calls does not pay (break-even at 1,000 to 2,500)."""
 _NUMPY_BYTES_MAX = 95
@@ -52,9 +53,11 @@ def hash_keys(keys: pa.Array | pa.ChunkedArray, seed: int) -> KeyHashes:
         return KeyHashes(*_by_mmh3(large_binary(keys).to_pylist(), seed))
     rows = byte_rows(keys)
     hi, lo = np.empty(len(rows), np.uint64), np.empty(len(rows), np.uint64)
-    for start in range(0, len(rows), _PIECE_ROWS):
-        piece = slice(start, start + _PIECE_ROWS)
+
+    def hashed(piece: slice) -> None:
         hi[piece], lo[piece] = _piece(rows.rows(piece), seed)
+
+    side_by_side(hashed, spans(len(rows), _PIECE_ROWS), len(rows))
     return KeyHashes(hi, lo)
 
 

@@ -6,12 +6,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+
+from indexes.side_by_side import side_by_side
 
 _FEW = 256
 """Numbers that numpy's argsort has in order sooner."""
 _PIECE = 1 << 15
 """Numbers that are looked at at a time."""
 _WORD_BITS = 64
+_MANY = 1 << 18
+"""Hashes of which parts are sorted by several threads."""
+_PARTS_MAX = 8
+"""Each part costs a look at all hashes."""
 
 
 def stable_order(numbers: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
@@ -46,6 +53,22 @@ def stable_order(numbers: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]
         some = order[tied]
         order[tied] = some[np.argsort(numbers[some], kind="stable")]
     return order
+
+
+def repeats(hashes: npt.NDArray[np.uint64]) -> bool:
+    """Return whether one of n hashes, of which any bits tell as much as others, occurs twice.  O(n log n).
+
+    >>> repeats(np.array([3, 1, 2], np.uint64)), repeats(np.array([3, 1, 3], np.uint64))
+    (False, True)
+    """
+    bits = (min(pa.cpu_count(), _PARTS_MAX) - 1).bit_length() if len(hashes) >= _MANY else 0
+
+    def twice(upper: int) -> bool:
+        some = hashes if not bits else hashes[hashes >> np.uint64(_WORD_BITS - bits) == np.uint64(upper)]
+        some = np.sort(some)
+        return bool((some[1:] == some[:-1]).any())
+
+    return any(side_by_side(twice, range(1 << bits), len(hashes)))
 
 
 def _tied(words: npt.NDArray[np.uint64], position_bits: int) -> npt.NDArray[np.int64] | None:

@@ -45,6 +45,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex, UInt64Array
+from indexes.side_by_side import side_by_side
 from indexes.sorting import stable_order
 
 UInt32Array = npt.NDArray[np.uint32]
@@ -90,7 +91,8 @@ class RecordKeyIndex(KeyIndex):
         _check_groups(len(hashes))
         if sum(map(len, hashes)) <= _PIECE_ENTRIES:
             return super().build_of_groups(keys, hashes)
-        return _encode(*_in_pieces([np.sort(one.hi) for one in hashes]), len(hashes))
+        runs = side_by_side(lambda one: np.sort(one.hi), hashes, sum(map(len, hashes)))
+        return _encode(*_in_pieces(runs), len(hashes))
 
     def opened(self, key_part: bytes | memoryview) -> _KeyPart:
         """See :meth:`indexes.base.KeyIndex.opened`.  Each shard is verified once, when it is looked into first."""
@@ -228,14 +230,15 @@ def _in_pieces(runs: Sequence[UInt64Array]) -> tuple[UInt64Array, UIntArray]:
     bits = (count // _PIECE_ENTRIES).bit_length()
     bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
     cuts = np.array([[0, *np.searchsorted(run, bounds), len(run)] for run in runs])
-    hashes, groups, end = np.empty(count, np.uint64), np.empty(count, number), 0
-    for starts, stops in pairwise(cuts.T):
+
+    def together(ends: tuple[Int64Array, Int64Array]) -> tuple[UInt64Array, UIntArray]:
+        starts, stops = ends
         piece = np.concatenate([run[a:b] for run, a, b in zip(runs, starts.tolist(), stops.tolist(), strict=True)])
         order = stable_order(piece)
-        found, of = _distinct_pairs(piece[order], np.repeat(np.arange(len(runs), dtype=number), stops - starts)[order])
-        hashes[end : end + len(found)], groups[end : end + len(found)] = found, of
-        end += len(found)
-    return hashes[:end], groups[:end]
+        return _distinct_pairs(piece[order], np.repeat(np.arange(len(runs), dtype=number), stops - starts)[order])
+
+    pieces = side_by_side(together, list(pairwise(cuts.T)), count)
+    return np.concatenate([found for found, _ in pieces]), np.concatenate([of for _, of in pieces])
 
 
 def _encode(hashes: UInt64Array, groups: UIntArray, group_count: int) -> bytes:

@@ -27,3 +27,8 @@ def forget_in_children(forget: Callable[[], object]) -> None:
     """Call ``forget`` in each forked child, which has none of the parent's threads."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=forget)
+
+
+def this_process() -> int:
+    """Return what tells this process from those that it was forked from, or forks."""
+    return os.getpid()

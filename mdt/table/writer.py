@@ -6,7 +6,6 @@ Kinkade, "Varieties of Concurrency Control in IMS/VS Fast Path", 1985).
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mdt.arguments import shown, whole_number
 from mdt.errors import Invalid, MdtError
 from mdt.schema.input import is_spark, to_table
+from mdt.stores.forking import this_process
 from mdt.write.normalize import Batch, as_altered, joined, normalize, normalize_keys
 from mdt.write.result import WriteResult
 
@@ -77,7 +77,7 @@ class Writer:
         self._lately: deque[set[int]] = deque(maxlen=2)
         self._closed = False
         self._failed: BaseException | None = None
-        self._process = os.getpid()
+        self._process = this_process()
         self._thread = threading.Thread(target=self._run, name="mdt-writer", daemon=True)
         self._thread.start()
 
@@ -103,7 +103,7 @@ class Writer:
 
     def close(self) -> None:
         """Commit what is left, and end.  Raises the first error of a commit, which its futures have told as well."""
-        if os.getpid() != self._process:
+        if this_process() != self._process:
             return
         with self._changed:
             self._closed = True
@@ -123,7 +123,7 @@ class Writer:
                 raise
 
     def _require_own_process(self) -> None:
-        if os.getpid() != self._process:
+        if this_process() != self._process:
             raise Invalid("the writer is one of another process", hint="open another one by t.writer() in this process")
 
     def _give(self, kind: str, batch: Batch) -> Future[WriteResult]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from indexes.base import Int64Array
 from indexes.hashing import hash_keys
+from indexes.sorting import repeats
 from mdt.errors import Conflict, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
@@ -144,8 +145,7 @@ def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[
 
 def unique(batch: Batch, definition: TableDefinition) -> Batch:
     """Return ``batch`` without repeated keys: the largest ordering value wins, then the last row."""
-    ordered = np.sort(batch.hashes.hi)
-    if not bool(np.any(ordered[1:] == ordered[:-1])):
+    if not repeats(batch.hashes.hi):
         return batch
     order, last = key_order(batch, definition)
     if last.all():

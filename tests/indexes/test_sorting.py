@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from indexes.sorting import _FEW, _PIECE, stable_order
+from indexes.sorting import _FEW, _MANY, _PIECE, repeats, stable_order
 
 EXTREMES = {
     np.int64: [-(2**63), -1, 0, 1, 2**63 - 1],
@@ -52,3 +53,23 @@ def test_numbers_that_differ_in_lost_bits_only_stand_right() -> None:
     order = stable_order(numbers)
     assert np.array_equal(order, np.argsort(numbers, kind="stable"))
     assert not np.array_equal(order, np.argsort(numbers >> np.uint64(40), kind="stable")), "the low bits decide here"
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 64])
+@pytest.mark.parametrize("size", [0, 1, 2, 1000, _MANY - 1, _MANY, _MANY + 3])
+def test_a_hash_that_occurs_twice_is_found_wherever_it_stands(
+    monkeypatch: pytest.MonkeyPatch, size: int, threads: int
+) -> None:
+    monkeypatch.setattr(pa, "cpu_count", lambda: threads)
+    hashes = np.arange(size, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # odd: no two are equal
+    np.random.default_rng(size).shuffle(hashes)
+    before = hashes.copy()
+    assert not repeats(hashes)
+    for one, other in ((0, size - 1), (size // 2, size // 3)):
+        if one != other and size > 1:
+            twice = hashes.copy()
+            twice[one] = twice[other]
+            assert repeats(twice)
+    assert np.array_equal(hashes, before)
+    for extreme in (0, 2**64 - 1):
+        assert repeats(np.append(hashes, np.array([extreme, extreme], np.uint64)))

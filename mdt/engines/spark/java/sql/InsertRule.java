@@ -122,7 +122,7 @@ public class InsertRule extends Rule {
         StructField[] fields = MdtSource.relation(session, Tables.options(table), null).schema().fields();
         Map fixed = fixed(spec);
         Product found = Scala.copied((Product) insert, "partitionSpec", Scala.none());
-        PartitionValues values = new PartitionValues(session, Tables.options(table));
+        PartitionValues values = new PartitionValues(session, fields);
         found = Scala.copied(found, "query", with(insert.query(), fixed, values));
         if (insert.ifPartitionNotExists()) {
             found = Scala.copied(found, "ifPartitionNotExists", Boolean.FALSE);

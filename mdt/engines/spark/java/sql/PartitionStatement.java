@@ -80,7 +80,7 @@ final class PartitionStatement extends SqlAction {
         scala.collection.immutable.Map options = Tables.options(table);
         String[] named = new String[specs.size()];
         if (named.length > 0) {
-            PartitionValues values = new PartitionValues(session, options);
+            PartitionValues values = new PartitionValues(session, MdtSource.relation(session, options, null).schema().fields());
             List partitionBy = Python.partitions(session, options);
             for (int i = 0; i < named.length; i++) {
                 named[i] = CatalystJson.object(values.texts(spec((scala.collection.immutable.Map) specs.get(i), partitionBy)));

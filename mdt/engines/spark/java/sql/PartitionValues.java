@@ -23,10 +23,9 @@ final class PartitionValues {
     private final SparkSession session;
     private final Map types = new HashMap(); // column -> its type
 
-    /** options: those of the table. */
-    PartitionValues(SparkSession session, scala.collection.immutable.Map options) {
+    /** fields: the columns of the table. */
+    PartitionValues(SparkSession session, StructField[] fields) {
         this.session = session;
-        StructField[] fields = MdtSource.relation(session, options, null).schema().fields();
         for (int i = 0; i < fields.length; i++) {
             types.put(fields[i].name(), fields[i].dataType());
         }
