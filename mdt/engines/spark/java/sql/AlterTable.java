@@ -2,6 +2,7 @@
 package mdt.spark;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.TableIdentifier;
@@ -38,7 +39,7 @@ final class AlterTable extends SqlAction {
 
     private AlterTable and(String what, List path, String more) {
         List named = new ArrayList(path);
-        named.set(0, Tables.column(session, java.util.Arrays.asList((Object[]) table.schema().fieldNames()), (String) path.get(0)));
+        named.set(0, Tables.column(session, Arrays.asList((Object[]) table.schema().fieldNames()), (String) path.get(0)));
         said.add(what);
         said.add(CatalystJson.texts(named));
         said.add(more);
