@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.base import KeyHashes, UInt64Array
-from indexes.side_by_side import side_by_side, spans
+from indexes.threads import side_by_side, spans
 from indexes.words import ByteRows, Int64Array, byte_rows, large_binary
 
 SEED_MAX = 2**32 - 1

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.side_by_side import side_by_side
+from indexes.threads import side_by_side
 
 _FEW = 256
 """Numbers that numpy's argsort has in order sooner."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("display", "errors", "limits"),
-    ("arguments", "filters", "option", "progress", "stores", "threads"),
+    ("arguments", "filters", "option", "progress", "stores"),
     ("config", "logs", "parquet", "schema"),
     ("hudi",),
     ("metadata",),

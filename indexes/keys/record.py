@@ -45,8 +45,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex, UInt64Array
-from indexes.side_by_side import side_by_side
 from indexes.sorting import stable_order
+from indexes.threads import side_by_side
 
 UInt32Array = npt.NDArray[np.uint32]
 UIntArray = npt.NDArray[np.unsignedinteger]

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes.threads import begun_on
 from mdt.errors import Invalid
 from mdt.schema.convert import convert, filled, has_required, is_encoded, is_list, is_same, lengths, requires
 from mdt.schema.declared import plain
-from mdt.threads import begun_on
 
 _SHOWN_CHARACTERS_MAX = 80
 _SIDE_BY_SIDE_BYTES_MIN = 16 << 20

@@ -21,6 +21,7 @@ from pyroaring import BitMap
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from indexes.hashing import hash_keys
 from indexes.rising import MANY_VALUES, is_rising
+from indexes.threads import begun_on
 from mdt.commit.operation import Claim
 from mdt.config import Options
 from mdt.errors import Conflict
@@ -40,7 +41,6 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.digests import footer_reference
 from mdt.stores.contract import Data, awaited
-from mdt.threads import begun_on
 from mdt.write.assign import NEW
 from mdt.write.encoded import Encoded
 from mdt.write.footer_bloom import footer_bloom

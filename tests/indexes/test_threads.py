@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from indexes import hashing, side_by_side
+from indexes import hashing, threads
 from indexes.keys.record import RecordKeyIndex
-from indexes.side_by_side import spans
+from indexes.threads import side_by_side, spans
 
-MANY = side_by_side._ROWS_MIN
+MANY = threads._ROWS_MIN
 
 
 @pytest.mark.parametrize(("threads", "rows", "expected"), [(2, MANY, True), (1, MANY, False), (2, MANY - 1, False)])
@@ -21,7 +21,7 @@ def test_many_rows_are_shared_by_threads(
     monkeypatch: pytest.MonkeyPatch, threads: int, rows: int, expected: bool
 ) -> None:
     monkeypatch.setattr(pa, "cpu_count", lambda: threads)
-    names = side_by_side.side_by_side(lambda piece: (piece, threading.current_thread().name), range(50), rows)
+    names = side_by_side(lambda piece: (piece, threading.current_thread().name), range(50), rows)
     assert [piece for piece, _ in names] == list(range(50))
     assert (threading.current_thread().name not in {name for _, name in names}) == expected
 
@@ -29,7 +29,7 @@ def test_many_rows_are_shared_by_threads(
 def test_what_a_piece_raises_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pa, "cpu_count", lambda: 2)
     with pytest.raises(ZeroDivisionError):
-        side_by_side.side_by_side(lambda piece: 1 // piece, [1, 0, 2], MANY)
+        side_by_side(lambda piece: 1 // piece, [1, 0, 2], MANY)
 
 
 def test_spans_are_all_rows() -> None:
@@ -42,8 +42,8 @@ def test_hashes_and_key_parts_are_the_same_on_any_number_of_threads(monkeypatch:
     cuts = [0, 100_000, 100_000, 200_000, len(keys)]
     groups = [keys.slice(first, last - first) for first, last in pairwise(cuts)]
     found = []
-    for threads in (1, 3):
-        monkeypatch.setattr(pa, "cpu_count", lambda threads=threads: threads)
+    for count in (1, 3):
+        monkeypatch.setattr(pa, "cpu_count", lambda count=count: count)
         hashes = [hashing.hash_keys(group, 9) for group in groups]
         whole = hashing.hash_keys(keys, 9)
         assert np.array_equal(np.concatenate([one.hi for one in hashes]), whole.hi)

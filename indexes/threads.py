@@ -1,10 +1,11 @@
-"""Work on many rows that falls into pieces, on several threads: numpy and Arrow let others run while they work on arrays."""
+"""Work that several threads do for one: numpy and Arrow let others run while they work on arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -13,6 +14,38 @@ T = TypeVar("T")
 
 _ROWS_MIN = 1 << 18
 """Of fewer rows threads take as long to begin as they save."""
+
+
+class Begin(Protocol):
+    """Begins a function, and returns what waits for its result or raises its error."""
+
+    def __call__(self, function: Callable[[], T], /) -> Callable[[], T]: ...
+
+
+@contextmanager
+def begun_on(threads: int) -> Iterator[Begin]:
+    """Give what begins a function on one of so many threads; without any, a function begins when somebody waits for it.
+
+    All have ended when the context ends.
+
+    >>> with begun_on(2) as begin:
+    ...     waits = [begin(lambda: 1), begin(lambda: 2)]
+    ...     [wait() for wait in waits]
+    [1, 2]
+    """
+
+    def later(function: Callable[[], T], /) -> Callable[[], T]:
+        return function
+
+    if not threads:
+        yield later
+        return
+    with ThreadPoolExecutor(threads) as pool:
+
+        def begin(function: Callable[[], T], /) -> Callable[[], T]:
+            return pool.submit(function).result
+
+        yield begin
 
 
 def side_by_side(function: Callable[[S], T], pieces: Sequence[S], rows: int) -> list[T]:
