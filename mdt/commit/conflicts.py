@@ -21,7 +21,7 @@ from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.deletion_vectors import positions
 from mdt.metadata.file_group import LOG
 from mdt.metadata.key_map import KeyMap
-from mdt.metadata.live_partitions import ANY, within
+from mdt.metadata.live_partitions import ANY, among
 from mdt.metadata.tombstones import marks_of, of_table
 from mdt.stores.object_range import ObjectRange
 
@@ -169,6 +169,4 @@ def _found_again(absent: Mapping[str, KeyHashes], tombstones: pa.Table) -> bool:
 
 def _written_into(partitions: frozenset[str], files: pa.Table) -> set[str]:
     """Return which partitions that are among ``partitions``, or match one of them, got some of ``files``."""
-    found = set(files["partition"].unique().to_pylist())
-    patterns = [one for one in partitions if ANY in one]
-    return (found & partitions).union(*(within(sorted(found), pattern) for pattern in patterns))
+    return among(files["partition"].unique().to_pylist(), partitions)

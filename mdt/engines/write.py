@@ -353,7 +353,7 @@ class EngineOverwrite(EngineWrite[R]):
         with self._or_dropped(ready.tagged):
             occur = sorted({partition for partition, _ in inserts})
             partitions = overwriting.overwritten(self.name, snapshot, occur, self.ends)
-        ending = Ending.of(snapshot, partitions)
+            ending = Ending.of(snapshot, partitions)
         found = [(row["__mdt_group"], row["rows"]) for row in counted if row["__mdt_kind"] == DELETE]
         gone = set(ending.groups.tolist())
         moves = {group: rows for group, rows in found if group not in gone}

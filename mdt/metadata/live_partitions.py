@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -67,6 +67,17 @@ def within(paths: Sequence[str], pattern: str) -> list[str]:
     """
     glob = _OTHER_WILDCARDS.sub(r"[\g<0>]", pattern)
     return [path for path in paths if path == pattern or fnmatchcase(path, glob)]
+
+
+def among(paths: Collection[str], patterns: Collection[str]) -> set[str]:
+    """Return those of the paths that are one of ``patterns``, or match one, as :func:`within`.  O(paths · patterns with ``*``).
+
+    >>> sorted(among(["city=Oslo/day=1", "city=Oslo/day=2", "city=Rome/day=1"], ["city=Rome/day=1", "*/day=2"]))
+    ['city=Oslo/day=2', 'city=Rome/day=1']
+    """
+    some = list(paths)
+    matched = (within(some, pattern) for pattern in patterns if ANY in pattern)
+    return set(paths).intersection(patterns).union(*matched)
 
 
 def patterns(definition: TableDefinition, partitions: Any) -> list[str]:

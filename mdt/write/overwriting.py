@@ -22,7 +22,7 @@ from mdt.config import Options
 from mdt.errors import Invalid, Unsupported
 from mdt.limits import LIST_ITEMS_MAX
 from mdt.metadata.buckets import homes
-from mdt.metadata.live_partitions import partitioned, within
+from mdt.metadata.live_partitions import among, partitioned
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -118,7 +118,7 @@ def overwritten(
         return _EVERYWHERE
     if ends is None:
         return frozenset(partitions)
-    outside = set(partitions).difference(*(within(partitions, pattern) for pattern in ends))
+    outside = set(partitions) - among(partitions, ends)
     if outside:
         raise Invalid(
             f"the rows are of the partition {min(outside)!r}, and what ends is {' and '.join(map(repr, ends)) or 'none'}",
@@ -129,8 +129,7 @@ def overwritten(
 
 def _named(snapshot: Snapshot, patterns: Sequence[str]) -> frozenset[str]:
     """Return the paths of the partitions with rows that match one of ``patterns``, and these, for partitions that others make meanwhile."""
-    paths = list(partitioned(snapshot)[1])
-    return frozenset(patterns).union(*(within(paths, pattern) for pattern in patterns))
+    return frozenset(patterns) | among(partitioned(snapshot)[1], patterns)
 
 
 @dataclass(frozen=True, slots=True)
