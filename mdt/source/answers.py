@@ -11,7 +11,7 @@ from mdt.source import changing, procedures, reading, streaming
 from mdt.source.building import BUILDER
 from mdt.source.settings import Settings, settings_of
 from mdt.source.words import words
-from mdt.source.writing import opened, write
+from mdt.source.writing import write
 from mdt.table import Table
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ class TableAnswers:
 
     def partition_by(self, spark: SparkSession, options: Mapping[str, str]) -> Sequence[str]:
         """Return the columns by which the table is partitioned that ``options`` name.  Raises as :func:`mdt.open` does."""
-        return opened(known_settings(spark).under(words(options))).definition.partition_by
+        return _known(spark, options).definition.partition_by
 
     def partitions(self, spark: SparkSession, options: Mapping[str, str], values: Mapping[str, Any]) -> Sequence[str]:
         """Return the partitions with rows that have ``values``, by name.  Raises as :func:`mdt.open` does, and Invalid if the table has none."""
-        snapshot = opened(known_settings(spark).under(words(options))).snapshot()
+        snapshot = _known(spark, options).snapshot()
         return named(snapshot.definition, paths_with(snapshot, values))
 
     def alter(self, spark: SparkSession, options: Mapping[str, str], added: StructType) -> DataFrame:
@@ -48,7 +48,7 @@ class TableAnswers:
         said = known_settings(spark)
         return _written(spark, said, changing.add_columns(said.under(words(options)), added))
 
-    def columns(
+    def alter_columns(
         self, spark: SparkSession, options: Mapping[str, str], said: Sequence[tuple[str, Sequence[str], Any]]
     ) -> DataFrame:
         """Alter columns of the table that ``options`` name, and return its frame.  Raises as :func:`mdt.source.changing.alter_columns` does."""
@@ -107,6 +107,12 @@ def known_settings(spark: SparkSession) -> Settings:
     said = settings_of(spark)
     packages.require(spark, said.packages)
     return said
+
+
+def _known(spark: SparkSession, options: Mapping[str, str]) -> Table:
+    """Return the table that ``options`` name, the one that is open if there is one."""
+    asked = known_settings(spark).under(words(options))
+    return reading.opened(asked.path, asked.options, asked.storage or None, None)
 
 
 def _written(spark: SparkSession, said: Settings, table: Table) -> DataFrame:

@@ -81,7 +81,7 @@ class Answers(Protocol):
     def alter(self, spark: SparkSession, options: Mapping[str, str], added: StructType) -> DataFrame:
         """Add columns to the table that ``options`` name, and return its frame."""
 
-    def columns(
+    def alter_columns(
         self, spark: SparkSession, options: Mapping[str, str], said: Sequence[tuple[str, Sequence[str], Any]]
     ) -> DataFrame:
         """Alter columns of the table that ``options`` name, and return its frame.
@@ -195,7 +195,7 @@ def _altered(answers: Answers, spark: SparkSession, options: _Options, text: Any
         )
         for what, path, new in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
     ]
-    return answers.columns(spark, options, said)
+    return answers.alter_columns(spark, options, said)
 
 
 def _match(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
@@ -243,7 +243,7 @@ def _sink_write(sink: Sink, spark: SparkSession, text: str, more: Any) -> _Answe
 
 
 _ANSWERED: Mapping[str, Callable[[Answers, SparkSession, _Options, Any, Any], _Answer]] = {
-    "read": _read, "write": _write, "alter": _alter, "match": _match, "call": _call, "change": _change, "columns": _altered,
+    "read": _read, "write": _write, "alter": _alter, "match": _match, "call": _call, "change": _change, "alter_columns": _altered,
     "partitions": _partitions, "stream": _opened, "sink": _sink,
 }  # fmt: skip
 """What is asked -> who puts it to the answers; a text and more come with it."""

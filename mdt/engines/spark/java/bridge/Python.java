@@ -90,7 +90,7 @@ final class Python {
 
     /** Alters columns, and returns the frame of the table. said: of each change what it is, the path of a column as JSON, and what it becomes, or null. */
     static Dataset alter(SparkSession session, scala.collection.immutable.Map options, List said) {
-        return ask(new Object[] {"columns", session, options(options), null, said.toArray()});
+        return ask(new Object[] {"alter_columns", session, options(options), null, said.toArray()});
     }
 
     /** Carries out a statement that changes rows, and returns its counts. */

@@ -29,26 +29,10 @@ final class AddColumns extends SqlAction {
     }
 
     Object[][] run(SparkSession session) {
-        StructField[] now = Python.alter(session, Tables.options(table), added.json()).schema().fields();
-        for (int i = 0; i < now.length; i++) {
-            now[i] = said(now[i]);
-        }
+        StructType now = Python.alter(session, Tables.options(table), added.json()).schema();
         SessionCatalog catalog = ((org.apache.spark.sql.classic.SparkSession) session).sessionState().catalog();
-        catalog.alterTableDataSchema(table.identifier(), new StructType(now));
+        catalog.alterTableDataSchema(table.identifier(), Tables.said(now, new StructType[] {table.schema(), added}));
         catalog.refreshTable(table.identifier());
         return new Object[0][];
-    }
-
-    /** Returns a column of the table as the catalog, or the statement, says it: with its comment. */
-    private StructField said(StructField column) {
-        StructField[][] known = {table.schema().fields(), added.fields()};
-        for (int k = 0; k < known.length; k++) {
-            for (int i = 0; i < known[k].length; i++) {
-                if (known[k][i].name().equals(column.name()) && known[k][i].dataType().equals(column.dataType())) {
-                    return known[k][i];
-                }
-            }
-        }
-        return column;
     }
 }

@@ -8,7 +8,6 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 final class AlterTable extends SqlAction {
@@ -55,24 +54,11 @@ final class AlterTable extends SqlAction {
     }
 
     Object[][] run(SparkSession asked) {
-        StructField[] now = Python.alter(session, Tables.options(table), said).schema().fields();
-        for (int i = 0; i < now.length; i++) {
-            now[i] = known(now[i]);
-        }
+        StructType now = Python.alter(session, Tables.options(table), said).schema();
         TableIdentifier name = table.identifier();
-        session.sharedState().externalCatalog().alterTableDataSchema((String) table.database(), name.table(), new StructType(now));
+        session.sharedState().externalCatalog().alterTableDataSchema(
+                table.database(), name.table(), Tables.said(now, new StructType[] {table.schema()}));
         session.sessionState().catalog().refreshTable(name);
         return new Object[0][];
-    }
-
-    /** Returns a column of the table as the catalog has it: with its comment. */
-    private StructField known(StructField column) {
-        StructField[] columns = table.schema().fields();
-        for (int i = 0; i < columns.length; i++) {
-            if (columns[i].name().equals(column.name()) && columns[i].dataType().equals(column.dataType())) {
-                return columns[i];
-            }
-        }
-        return column;
     }
 }

@@ -18,6 +18,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SaveMode;
@@ -108,7 +109,7 @@ public class CatalogRule extends Rule {
         CatalogTable told = table;
         for (Iterator i = CollectionConverters.asJava(table.properties()).entrySet().iterator(); i.hasNext(); ) {
             Map.Entry each = (Map.Entry) i.next();
-            String name = ((String) each.getKey()).toLowerCase();
+            String name = ((String) each.getKey()).toLowerCase(Locale.ROOT);
             boolean isSaid = name.startsWith("hoodie.") || name.startsWith("mdt.") || HUDIS.contains(name);
             if (isSaid && !told.storage().properties().contains(each.getKey())) {
                 told = with(told, (String) each.getKey(), (String) each.getValue());

@@ -16,12 +16,10 @@ package mdt.spark;
 
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedInlineTable;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedStar;
@@ -47,9 +45,9 @@ import scala.Product;
 import scala.jdk.javaapi.CollectionConverters;
 
 public class InsertRule extends Rule {
-    static final String ENDS = "overwrite_partitions";
-    static final String HOW_MUCH = "overwrite_mode";
-    private static final String MODE = "spark.sql.sources.partitionOverwriteMode";
+    static final String OVERWRITE_PARTITIONS = "overwrite_partitions";
+    static final String OVERWRITE_MODE = "overwrite_mode";
+    private static final String SETTING = "spark.sql.sources.partitionOverwriteMode";
     private final SparkSession session;
 
     InsertRule(SparkSession session) {
@@ -85,7 +83,7 @@ public class InsertRule extends Rule {
         }
         if (write instanceof OverwritePartitionsDynamic) {
             options.putAll(CollectionConverters.asJava(((OverwritePartitionsDynamic) write).writeOptions()));
-            options.put(HOW_MUCH, "dynamic");
+            options.put(OVERWRITE_MODE, "dynamic");
             return Internals.insert(with(named, options), write.query(), true, write.isByName());
         }
         if (!(write instanceof OverwriteByExpression)) {
@@ -97,7 +95,7 @@ public class InsertRule extends Rule {
                     + "df.write.format(\"mdt\").mode(\"overwrite\").option(\"overwrite_partitions\", …).save(path)");
         }
         options.putAll(CollectionConverters.asJava(overwrite.writeOptions()));
-        options.put(HOW_MUCH, "static");
+        options.put(OVERWRITE_MODE, "static");
         return Internals.insert(with(named, options), write.query(), true, write.isByName());
     }
 
@@ -132,12 +130,12 @@ public class InsertRule extends Rule {
             }
         }
         if (!insert.byName()) {
-            found = Scala.copied(found, "userSpecifiedCols", Scala.seq(columns(insert, spec, fields)));
+            found = Scala.copied(found, "userSpecifiedCols", Scala.seq(columns(insert, spec, fixed, fields)));
         }
-        boolean isDynamic = fixed.size() < partitionBy.size() && "dynamic".equalsIgnoreCase(session.conf().get(MODE));
+        boolean isDynamic = fixed.size() < partitionBy.size() && "dynamic".equalsIgnoreCase(session.conf().get(SETTING));
         if (insert.overwrite() && !fixed.isEmpty() && !isDynamic) {
             Map options = new HashMap(named.options().asCaseSensitiveMap());
-            options.put(ENDS, CatalystJson.object(values.texts(fixed)));
+            options.put(OVERWRITE_PARTITIONS, CatalystJson.object(values.texts(fixed)));
             found = Scala.copied(found, "table", with(named, options));
         }
         return (LogicalPlan) found;
@@ -178,13 +176,11 @@ public class InsertRule extends Rule {
     }
 
     /** Returns the columns that the rows have now: those that they had, partitions last, and behind them what has a value. */
-    private static List columns(InsertIntoStatement insert, Map spec, StructField[] fields) {
+    private static List columns(InsertIntoStatement insert, Map spec, Map fixed, StructField[] fields) {
         List found = new ArrayList(Scala.list(insert.userSpecifiedCols()));
-        Map fixed = fixed(spec);
         if (found.isEmpty()) {
-            Set apart = new HashSet(spec.keySet());
             for (int i = 0; i < fields.length; i++) {
-                if (!apart.contains(fields[i].name())) {
+                if (!spec.containsKey(fields[i].name())) {
                     found.add(fields[i].name());
                 }
             }

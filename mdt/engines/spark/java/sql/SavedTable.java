@@ -16,9 +16,10 @@ import scala.Product;
 import scala.jdk.javaapi.CollectionConverters;
 
 final class SavedTable {
-    private static final List HOW = Arrays.asList(new Object[] {
-        "operation", "hoodie.datasource.write.operation", "evolve", "mergeschema", "partial", InsertRule.ENDS, InsertRule.HOW_MUCH, "partitionoverwritemode"});
-    private static final List OF_OVERWRITES = HOW.subList(HOW.size() - 3, HOW.size());
+    private static final List OF_OVERWRITES = Arrays.asList(new Object[] {
+        InsertRule.OVERWRITE_PARTITIONS, InsertRule.OVERWRITE_MODE, "partitionoverwritemode"});
+    private static final List OF_UPSERTS = Arrays.asList(new Object[] {
+        "operation", "hoodie.datasource.write.operation", "evolve", "mergeschema", "partial"});
     private static final List USUAL = Arrays.asList(new Object[] {"upsert", "false", "static"});
     private static final List KEYS = Arrays.asList(new Object[] {
         "key", "hoodie.datasource.write.recordkey.field", "hoodie.table.recordkey.fields", "primarykey"});
@@ -49,15 +50,16 @@ final class SavedTable {
     private static void check(CreateTable saved, CatalogTable there) {
         Map known = CollectionConverters.asJava(there.storage().properties());
         Map said = CollectionConverters.asJava(saved.tableDesc().storage().properties());
-        boolean hasKey = saved.mode() == SaveMode.Append;
+        boolean isAppend = saved.mode() == SaveMode.Append;
+        boolean hasKey = isAppend;
         for (Iterator i = said.keySet().iterator(); i.hasNext(); ) {
             String name = (String) i.next();
-            String value = ((String) said.get(name)).trim().toLowerCase(Locale.ROOT);
-            hasKey |= KEYS.contains(name.toLowerCase(Locale.ROOT));
-            boolean isForgotten = HOW.contains(name.toLowerCase(Locale.ROOT)) && !said.get(name).equals(known.get(name))
-                    && (saved.mode() == SaveMode.Append ? known.containsKey(name) || !USUAL.contains(value)
-                            : OF_OVERWRITES.contains(name.toLowerCase(Locale.ROOT)) && !USUAL.contains(value));
-            if (isForgotten) {
+            String word = name.toLowerCase(Locale.ROOT);
+            boolean isUsual = USUAL.contains(((String) said.get(name)).trim().toLowerCase(Locale.ROOT));
+            hasKey |= KEYS.contains(word);
+            boolean saysHow = OF_OVERWRITES.contains(word) || isAppend && OF_UPSERTS.contains(word);
+            boolean isOther = !said.get(name).equals(known.get(name)) && (isAppend && known.containsKey(name) || !isUsual);
+            if (saysHow && isOther) {
                 throw new UnsupportedOperationException("Unsupported: saveAsTable with the option " + name + " = " + said.get(name)
                         + ", which Spark forgets where there is a table; df.write.format(\"mdt\").save(path) takes it");
             }

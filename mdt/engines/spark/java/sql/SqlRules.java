@@ -21,14 +21,16 @@ final class SqlRules extends AbstractFunction1 {
     }
 
     static Rule of(String name, SparkSession session) {
+        if (name.equals("travel")) {
+            return new TravelRule(session);
+        }
+        if (name.equals("call")) {
+            return new CallRule(session);
+        }
         if (name.equals("insert")) {
             return new InsertRule(session);
         }
-        if (name.equals("alter")) {
-            return new AlterRule(session);
-        }
-        return name.equals("travel") ? new TravelRule(session)
-                : name.equals("call") ? (Rule) new CallRule(session) : (Rule) new SqlRule(session);
+        return name.equals("alter") ? (Rule) new AlterRule(session) : (Rule) new SqlRule(session);
     }
 
     public Object apply(Object session) {
