@@ -8,15 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.threads import side_by_side
+from indexes.threads import MANY_ROWS, side_by_side
 
 _FEW = 256
 """Numbers that numpy's argsort has in order sooner."""
 _PIECE = 1 << 15
 """Numbers that are looked at at a time."""
 _WORD_BITS = 64
-_MANY = 1 << 18
-"""Hashes of which parts are sorted by several threads."""
 _PARTS_MAX = 8
 """Each part costs a look at all hashes."""
 
@@ -61,7 +59,7 @@ def repeats(hashes: npt.NDArray[np.uint64]) -> bool:
     >>> repeats(np.array([3, 1, 2], np.uint64)), repeats(np.array([3, 1, 3], np.uint64))
     (False, True)
     """
-    bits = (min(pa.cpu_count(), _PARTS_MAX) - 1).bit_length() if len(hashes) >= _MANY else 0
+    bits = (min(pa.cpu_count(), _PARTS_MAX) - 1).bit_length() if len(hashes) >= MANY_ROWS else 0
 
     def twice(upper: int) -> bool:
         some = hashes if not bits else hashes[hashes >> np.uint64(_WORD_BITS - bits) == np.uint64(upper)]

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from indexes.sorting import _FEW, _MANY, _PIECE, repeats, stable_order
+from indexes.sorting import _FEW, _PIECE, repeats, stable_order
+from indexes.threads import MANY_ROWS
 
 EXTREMES = {
     np.int64: [-(2**63), -1, 0, 1, 2**63 - 1],
@@ -56,7 +57,7 @@ def test_numbers_that_differ_in_lost_bits_only_stand_right() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 64])
-@pytest.mark.parametrize("size", [0, 1, 2, 1000, _MANY - 1, _MANY, _MANY + 3])
+@pytest.mark.parametrize("size", [0, 1, 2, 1000, MANY_ROWS - 1, MANY_ROWS, MANY_ROWS + 3])
 def test_a_hash_that_occurs_twice_is_found_wherever_it_stands(
     monkeypatch: pytest.MonkeyPatch, size: int, threads: int
 ) -> None:

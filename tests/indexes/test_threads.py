@@ -13,7 +13,7 @@ from indexes import hashing, threads
 from indexes.keys.record import RecordKeyIndex
 from indexes.threads import side_by_side, spans
 
-MANY = threads._ROWS_MIN
+MANY = threads.MANY_ROWS
 
 
 @pytest.mark.parametrize(("threads", "rows", "expected"), [(2, MANY, True), (1, MANY, False), (2, MANY - 1, False)])
