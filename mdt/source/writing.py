@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 OPERATIONS = ("upsert", "insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table", "delete")
 """What the option ``operation`` may say; they are methods of a table."""
 
+_BEFORE_WRITES = frozenset({"create", "rollback"})
+"""Operations of a table that nothing was written to."""
 _READING = ("as_of", "since", "until", "changes")
 _PARTITIONS, _TABLE = "insert_overwrite", "insert_overwrite_table"
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
@@ -39,7 +41,8 @@ def write(
 
     ``how``: as for :class:`mdt.engines.spark.source.Answers`.  "Append" and "into" carry out the operation, upsert by default; "Overwrite" and
     "overwrite" put the rows in the place of all others in one commit, in that of the partitions that ``asked`` names, or of those that they touch if
-    it says so, or ``spark.sql.sources.partitionOverwriteMode`` is dynamic; "Ignore" writes where no table is.
+    it says so, or ``spark.sql.sources.partitionOverwriteMode`` is dynamic; "Ignore" and "ErrorIfExists" write where no table is, or one that nothing was
+    written to: the first write may have failed, and is tried again.
     Raises Invalid for options that do not go together or with the table, and what the operation raises.
     """
     _check(asked)
@@ -50,16 +53,17 @@ def write(
             raise Invalid(f"there is no table at {asked.path} to delete from", hint="check the path for typing errors")
         _write(_created(asked, given), operation, asked, given, batch)
         return opened(asked)
-    if how == "ErrorIfExists":
+    table = opened(asked) if table is None else table
+    is_first = how in ("ErrorIfExists", "Ignore") and not _is_written(table)
+    if how == "ErrorIfExists" and not is_first:
         raise Invalid(
             f"there is a table at {asked.path} already", hint='mode("append") writes to it, mode("overwrite") replaces its rows'
         )  # fmt: skip
-    table = opened(asked) if table is None else table
     if how == "Overwrite" and (asked.evolve or asked.partial):
         raise Invalid(
             'evolve and partial are for upserts, and mode("overwrite") replaces the rows of the table', hint="leave them out"
         )  # fmt: skip
-    if how != "Ignore":
+    if how != "Ignore" or is_first:
         _agree(table.definition, asked)
         _write(table, operation, asked, given, batch)
     return table
@@ -106,6 +110,11 @@ def _is_there(asked: Words) -> bool:
     """Return whether a table of ours is at the path."""
     storage = open_storage(asked.path, storage_options=asked.storage or None)
     return bool(storage.list_dir(paths.log_dir()))
+
+
+def _is_written(table: tables.Table) -> bool:
+    """Return whether something was written to a table since it was made."""
+    return len(table.snapshot()) > 0 or not _BEFORE_WRITES.issuperset(table.history()["operation"].to_pylist())
 
 
 def opened(asked: Words) -> tables.Table:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 from pyspark.sql.functions import col, lit
 from reader import bag, hudi_table
 
@@ -88,6 +89,26 @@ def test_a_table_is_made_by_the_names_of_hudi_and_rows_written_in_tasks(named: S
     assert read(path) == [A, B]
     found = mdt.open(path).definition
     assert (found.name, found.key, found.partition_by, found.ordering) == ("t", ("id",), ("city",), "ts")
+
+
+@pytest.mark.parametrize("mode", ["errorifexists", "ignore"])
+def test_a_first_write_that_failed_can_be_run_again(named: SparkSession, tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "t"
+    rows = frame(named, A, B)
+    with pytest.raises(PySparkException, match="null"):
+        save(rows.withColumn("id", sf.when(col("id") != "b", col("id"))), path, mode, **OURS)
+    with pytest.raises(PySparkException, match="the table has key = id, not city"):
+        save(rows, path, mode, key="city")
+    mdt.open(path).abort()
+    save(rows, path, mode, **OURS)
+    assert read(path) == [A, B]
+    mdt.open(path).truncate()
+    if mode == "ignore":
+        save(frame(named, C), path, mode, **OURS)
+    else:
+        with pytest.raises(PySparkException, match="is a table at .* already"):
+            save(frame(named, C), path, mode, **OURS)
+    assert not read(path)
 
 
 @pytest.mark.parametrize(
