@@ -222,7 +222,7 @@ ARCHIVE_ROWS_MERGED_MAX = 1 << 19
 """Records of one object of the archive, at some 200 bytes each before they are compressed: half of what an object may unfold to."""
 
 RECORDS_CACHE_BYTES_MAX = 64 << 20
-"""Of commit records kept in memory of one table, of some 10 KB each if they are small: all that a table keeps readable by default, so that a cleaning, which
+"""Of commit records kept in memory of one table, of some 50 KB each if they are small: all that a table keeps readable by default, so that a cleaning, which
 asks for all of them five times, does not decode them again; that took forty times as long as a small commit."""
 
 KEY_PARTS_OPEN_MAX = 64

@@ -73,6 +73,8 @@ _TXN_WITHIN = 128
 """The id of the transaction stands first in the header; no record has fewer bytes than these."""
 _HEADER_BYTES = 4_096
 """About what a record's header takes in memory."""
+_COLUMN_BYTES = 1_024
+"""About what a column takes in memory beside its values: objects of Arrow, of which a record of one file has 45."""
 _EMPTY = {name: pa.Table.from_batches([], schema) for name, schema in SECTIONS.items()}
 """Made once; ``schema.empty_table()`` would import pandas where it is installed."""
 NO_TOMBSTONES = _EMPTY["tombstones"]
@@ -153,7 +155,8 @@ class CommitRecord:
     @property
     def nbytes(self) -> int:
         """About how many bytes of memory it takes."""
-        return _HEADER_BYTES + sum(table.get_total_buffer_size() for table in self.tables.values())
+        columns = sum(table.num_columns for table in self.tables.values())
+        return _HEADER_BYTES + _COLUMN_BYTES * columns + sum(t.get_total_buffer_size() for t in self.tables.values())
 
     def at(self, seq: int) -> CommitRecord:
         """Return the same transaction as record number ``seq``."""
