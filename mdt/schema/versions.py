@@ -150,11 +150,27 @@ def check_succession(versions: tuple[SchemaVersion, ...], fixed: Sequence[str]) 
         raise ValueError("a column of the key, of the partitions or of the order was altered")
 
 
-@lru_cache(maxsize=16)
-def _known(versions: tuple[SchemaVersion, ...]) -> Mapping[int, tuple[int, pa.Field]]:
-    """Return every id with that of the field that it is in, -1 for none, and the newest form of its field."""
-    found = dict(_known(versions[:-1])) if len(versions) > 1 else {}
-    return found | {column.id: (parent, column.field) for parent, column in _with_parents(versions[-1])}
+def _known(versions: tuple[SchemaVersion, ...]) -> _Fields:
+    """Return every id with that of the field that it is in, -1 for none, and the newest form of its field.
+
+    O(fields of the last version) where what those before it say was asked for lately.
+    """
+    known = _known_lately.get(versions)
+    if known is not None:
+        return known
+    before = _known_lately.get(versions[:-1])
+    found = {} if before is None else dict(before)
+    for version in versions if before is None else versions[-1:]:
+        found.update((column.id, (parent, column.field)) for parent, column in _with_parents(version))
+    _known_lately[versions] = found
+    for old in list(_known_lately)[:-_KNOWN_MAX]:
+        _known_lately.pop(old, None)
+    return found
+
+
+_Fields = Mapping[int, tuple[int, pa.Field]]
+_KNOWN_MAX = 16
+_known_lately: dict[tuple[SchemaVersion, ...], _Fields] = {}
 
 
 def _with_parents(version: SchemaVersion) -> Iterator[tuple[int, Column]]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from documents import ROOT
 
+from mdt.limits import SCHEMA_VERSIONS_MAX
 from mdt.schema.forms import form_between, widened
 from mdt.schema.versions import (
     SchemaVersion,
@@ -50,6 +51,13 @@ def test_a_version_that_cannot_follow_is_refused(name: str) -> None:
     new, reason = WRONG[name]
     with pytest.raises(ValueError, match=reason):
         check_succession((FIRST, new), ("id",))
+
+
+def test_a_table_may_have_all_the_versions_that_it_keeps() -> None:
+    chain = (FIRST, *(version(since, (0, 1, 2, 3, 4), ID, N, S) for since in range(1, SCHEMA_VERSIONS_MAX + 1)))
+    check_succession(chain[:-1], ("id",))
+    with pytest.raises(ValueError, match=f"more than {SCHEMA_VERSIONS_MAX} versions"):
+        check_succession(chain, ("id",))
 
 
 def test_ids_of_dropped_columns_are_never_given_again() -> None:
