@@ -225,6 +225,9 @@ RECORDS_CACHE_BYTES_MAX = 64 << 20
 """Of commit records kept in memory of one table, of some 50 KB each if they are small: all that a table keeps readable by default, so that a cleaning, which
 asks for all of them five times, does not decode them again; that took forty times as long as a small commit."""
 
+REFERRED_CACHE_BYTES_MAX = 256 << 20
+"""Of paths of objects to which tagged states refer, some 100 bytes each."""
+
 KEY_PARTS_OPEN_MAX = 64
 """Parts of the key index that one process keeps open: mapping one of 2 M keys again costs 0.1 ms, as much as the look-up."""
 

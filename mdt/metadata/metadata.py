@@ -29,6 +29,7 @@ from mdt.limits import (
     OPERATIONS_AT_ONCE_MAX,
     PAST_SNAPSHOTS_CACHED_MAX,
     RECORDS_CACHE_BYTES_MAX,
+    REFERRED_CACHE_BYTES_MAX,
     SEGMENTS_CACHED_MAX,
 )
 from mdt.metadata import archive, codec, commit_log, key_indexes, paths
@@ -98,6 +99,8 @@ class Metadata:
         self.key_parts = KeyPartReader(self.objects)
         self._checkpoint: Checkpoint | None = None
         self._past: Recent[tuple[int, int], Snapshot] = Recent(PAST_SNAPSHOTS_CACHED_MAX)
+        self.referred: Recent[int, pa.Array] = Recent(REFERRED_CACHE_BYTES_MAX, SHARED)
+        """What tagged states refer to (:mod:`mdt.metadata.references`)."""
         self._looked_at = -1
         self._newest: Snapshot | None = None
 

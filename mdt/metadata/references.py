@@ -5,7 +5,7 @@ Who owns an object that several files share?  Nobody: it stays while any state t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,19 +19,50 @@ from mdt.metadata.snapshot import Snapshot
 _NAMES = ["partition", "name", "key_map_path"]
 
 
-def _states(metadata: Metadata, snapshot: Snapshot, horizon: int) -> list[Snapshot]:
-    """Return the state at ``horizon`` and those before it that have a tag.  Raises Corrupt if one of them cannot be read."""
-    return [metadata.state(seq) for seq in (horizon, *snapshot.tags.before(horizon))]
-
-
-def _files(metadata: Metadata, states: Sequence[Snapshot], last: int) -> pa.Table:
-    """Return partition, name and key_map_path of all files of ``states``, the first of which is the horizon, and of those up to ``last``.
+def _files(metadata: Metadata, horizon: int, last: int) -> pa.Table:
+    """Return partition, name and key_map_path of all files of the state at ``horizon``, and of those up to ``last``.
 
     States after the horizon have no file that is not there or in the records between.  O(files).
     """
-    tables = [state.files.take(_NAMES, state.live_numbers) for state in states]
-    tables += [record.table("files").select(_NAMES) for record in metadata.records(states[0].seq + 1, last)]
+    tables = [_files_of(metadata.state(horizon))]
+    tables += [record.table("files").select(_NAMES) for record in metadata.records(horizon + 1, last)]
     return pa.concat_tables([no_rows(pa.schema([FILES.field(name) for name in _NAMES])), *tables])
+
+
+def _files_of(state: Snapshot) -> pa.Table:
+    return state.files.take(_NAMES, state.live_numbers)
+
+
+def _of_tags(metadata: Metadata, snapshot: Snapshot, horizon: int) -> list[pa.Array]:
+    """Return the paths of everything that each tagged state before ``horizon`` refers to -> strings; from memory if this process has asked before.
+
+    A state refers to the same for ever.  Raises Corrupt if one of them cannot be read.
+    """
+    found = []
+    for seq in snapshot.tags.before(horizon):
+        known = metadata.referred.get(seq)
+        if known is None:
+            known = _all_of(metadata.state(seq))
+            metadata.referred.put(seq, known, known.nbytes)
+        found.append(known)
+    return found
+
+
+def _all_of(state: Snapshot) -> pa.Array:
+    """Return the paths of data files, attachments and key parts of a state -> string[n], each once."""
+    files = _files_of(state)
+    return _each_once([file_paths(files), files["key_map_path"], *_besides_files(state)])
+
+
+def _besides_files(state: Snapshot) -> list[pa.Array | pa.ChunkedArray]:
+    return [_key_parts(state), *(state.summary_table(spec)["path"] for spec in state.definition.indexes)]
+
+
+def _each_once(found: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array:
+    chunks = [
+        chunk for column in found for chunk in (column.chunks if isinstance(column, pa.ChunkedArray) else [column])
+    ]
+    return pa.chunked_array(chunks, pa.string()).unique().drop_null()
 
 
 def file_paths(table: pa.Table) -> pa.ChunkedArray:
@@ -41,16 +72,21 @@ def file_paths(table: pa.Table) -> pa.ChunkedArray:
 
 
 def data_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
-    """Return the paths of the data files that states of ``snapshot`` which can be read refer to, each once -> string[n]."""
-    states = _states(metadata, snapshot, snapshot.retention.horizon)
-    return file_paths(_files(metadata, states, snapshot.seq)).unique()
+    """Return the paths of the data files that states of ``snapshot`` which can be read refer to -> string[n], each once.
+
+    With everything else that tagged states refer to.
+    """
+    horizon = snapshot.retention.horizon
+    files = _files(metadata, horizon, snapshot.seq)
+    return _each_once([file_paths(files), *_of_tags(metadata, snapshot, horizon)])
 
 
 def of_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
-    """Return the same, and the attachments with key maps of these files -> string[n], each once."""
-    files = _files(metadata, _states(metadata, snapshot, snapshot.retention.horizon), snapshot.seq)
-    chunks = [*file_paths(files).chunks, *files["key_map_path"].chunks]
-    return pa.chunked_array(chunks, pa.string()).unique().drop_null()
+    """Return the paths of these data files, and of the attachments with their key maps -> string[n], each once.  Every tagged state is read."""
+    horizon = snapshot.retention.horizon
+    tables = [_files_of(metadata.state(seq)) for seq in snapshot.tags.before(horizon)]
+    files = pa.concat_tables([_files(metadata, horizon, snapshot.seq), *tables])
+    return _each_once([file_paths(files), files["key_map_path"]])
 
 
 def left_by(metadata: Metadata, snapshot: Snapshot, horizon: int) -> pa.Array:
@@ -59,9 +95,9 @@ def left_by(metadata: Metadata, snapshot: Snapshot, horizon: int) -> pa.Array:
     States from the present horizon up to that one refer to them, and it does not, nor does one with a tag.  A file that has left never
     comes back.
     """
-    older = file_paths(_files(metadata, _states(metadata, snapshot, snapshot.retention.horizon), horizon)).unique()
-    kept = file_paths(_files(metadata, _states(metadata, snapshot, horizon), horizon))
-    return older.filter(pc.invert(pc.is_in(older, kept.unique())))
+    older = file_paths(_files(metadata, snapshot.retention.horizon, horizon)).unique()
+    kept = _each_once([file_paths(_files(metadata, horizon, horizon)), *_of_tags(metadata, snapshot, horizon)])
+    return older.filter(pc.invert(pc.is_in(older, kept)))
 
 
 def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
@@ -71,22 +107,18 @@ def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     from them.  Raises Missing if a record is gone: then nobody knows what it referred to.
     """
     horizon = snapshot.retention.horizon
-    states = _states(metadata, snapshot, horizon)
-    files = _files(metadata, states, snapshot.seq)
-    found = [file_paths(files), files["key_map_path"], *map(_key_parts, states)]
-    found += [state.summary_table(spec)["path"] for state in states for spec in state.definition.indexes]
+    files = _files(metadata, horizon, snapshot.seq)
+    found = [file_paths(files), files["key_map_path"], *_besides_files(metadata.state(horizon))]
+    found += _of_tags(metadata, snapshot, horizon)
     for record in metadata.records(snapshot.retention.first, snapshot.seq):
         sections = ("key_parts",) if record.seq <= horizon else ("key_parts", "summaries", "covers")
         found += [record.table(section)["path"] for section in sections]
-    for seq in metadata.checkpoints.listed():
+    for seq in set(metadata.checkpoints.listed()).difference(snapshot.tags.before(horizon)):
         try:
             found.append(_key_parts(metadata.checkpoints.open(seq).snapshot))
         except Corrupt:
             continue  # no state is made from it
-    chunks = [
-        chunk for column in found for chunk in (column.chunks if isinstance(column, pa.ChunkedArray) else [column])
-    ]
-    return pa.chunked_array(chunks, pa.string()).unique().drop_null()
+    return _each_once(found)
 
 
 def _key_parts(state: Snapshot) -> pa.Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from mdt.limits import COUNT_MAX, LIST_ITEMS_MAX, NAME_BYTES_MAX
@@ -46,14 +47,13 @@ class Tags:
 
 def is_tag(value: Any) -> bool:
     """Return whether ``value`` may name a tag: printable text that is no other point of history."""
-    return (
-        isinstance(value, str)
-        and 0 < len(value) <= NAME_BYTES_MAX
-        and value.isprintable()
-        and value == value.strip()
-        and not (value.isascii() and value.isdigit())
-        and not _is_time(value)
-    )
+    return isinstance(value, str) and 0 < len(value) <= NAME_BYTES_MAX and _is_name(value)
+
+
+@lru_cache(maxsize=names.KNOWN_MAX)
+def _is_name(text: str) -> bool:
+    is_number = text.isascii() and text.isdigit()
+    return text.isprintable() and text == text.strip() and not is_number and not _is_time(text)
 
 
 def _is_time(text: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from mdt.errors import Invalid
@@ -19,6 +20,8 @@ ACTIONS = frozenset(
     ("create", "commit", "deltacommit", "compaction", "replacecommit", "rollback", "index", "clean", "tag")
 )
 """What a record of the log can be."""
+KNOWN_MAX = 1 << 14
+"""Of so many names a process remembers whether they follow the grammar: every checkpoint has all tags of a table."""
 
 
 def is_number(value: Any, low: int, high: int) -> bool:
@@ -38,10 +41,13 @@ def is_word(value: Any) -> bool:
 
 def is_instant(value: Any) -> bool:
     """Return whether ``value`` is an instant of ours: 17 digits that are a time."""
-    if not isinstance(value, str) or len(value) != timeline.INSTANT_DIGITS:
-        return False
+    return isinstance(value, str) and len(value) == timeline.INSTANT_DIGITS and _is_time(value)
+
+
+@lru_cache(maxsize=KNOWN_MAX)
+def _is_time(text: str) -> bool:
     try:
-        timeline.instant_us(value)
+        timeline.instant_us(text)
     except Invalid:
         return False
     return True

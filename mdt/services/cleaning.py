@@ -83,23 +83,30 @@ class Clean(Operation[CleanPlan]):
 
     def write(self, snapshot: Snapshot, plan: CleanPlan, claim: Claim) -> Changes:
         """Write a checkpoint of each tagged state that loses the records behind it; the record says the rest."""
-        for seq in snapshot.tags.before(plan.retention.horizon):
-            _keep_by_itself(self.metadata, seq)
+        _keep_by_themselves(self.metadata, snapshot, plan.retention.horizon)
         state = _row_of(snapshot, plan.retention.horizon)
         told = {"policy": self.options.clean_policy, **({} if state is None else state)}
         return Changes(cleaned=plan.files, extra={"retention": plan.retention.to_json(), "clean": told})
 
 
-def _keep_by_itself(metadata: Metadata, seq: int) -> None:
-    """Let the state after commit ``seq`` be read without any record: a whole checkpoint of it stands."""
-    if seq in metadata.checkpoints.listed():
-        try:
-            metadata.check_checkpoint(seq)
-        except Corrupt:
-            metadata.storage.delete(paths.checkpoint_manifest(seq))
-        else:
-            return
-    metadata.write_checkpoint(metadata.state(seq))
+def _keep_by_themselves(metadata: Metadata, snapshot: Snapshot, horizon: int) -> None:
+    """Let the tagged states before ``horizon`` be read without any record: a whole checkpoint of each stands.
+
+    Those whose records have left the log were looked at by the cleaning that let these go: another checkpoint of them cannot be made.
+    """
+    tagged = snapshot.tags.before(horizon)
+    listed = frozenset(metadata.checkpoints.listed()) if tagged else frozenset()
+    for seq in tagged:
+        if seq in listed:
+            if seq < snapshot.retention.first:
+                continue
+            try:
+                metadata.check_checkpoint(seq)
+            except Corrupt:
+                metadata.storage.delete(paths.checkpoint_manifest(seq))
+            else:
+                continue
+        metadata.write_checkpoint(metadata.state(seq))
 
 
 def _row_of(snapshot: Snapshot, seq: int) -> dict[str, str] | None:

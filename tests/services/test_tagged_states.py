@@ -12,6 +12,7 @@ from worlds import COW, MOR, State, as_state, assert_clean, ours, rows, theirs
 import mdt
 from mdt.errors import Conflict, Corrupt, Expired, Invalid
 from mdt.metadata import paths
+from mdt.metadata.checkpoints import Checkpoints
 from mdt.services import cleaning
 from mdt.services.tagging import AddTag
 from mdt.stores.storage import MemoryStorage
@@ -144,3 +145,34 @@ def test_another_tag_of_a_state_that_loses_its_only_one_meanwhile_is_refused() -
     with pytest.raises((Expired, Conflict)):
         run(metadata, Racing(metadata, "second", seq))
     assert not table.tags().num_rows
+
+
+def test_a_process_reads_once_what_a_tagged_state_refers_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, past = grown(7)
+    for n in range(8):
+        table.tag(f"tag {n}")
+        upsert(table, past, range(n % 5, n % 5 + 3), 200 + n)
+    table.clean(retain_commits=1)
+    tagged_seqs = table.snapshot().tags.before(table.snapshot().retention.horizon)
+    read: list[int] = []
+    opened, listed = Checkpoints.columns, Checkpoints.listed
+    lists: list[int] = []
+
+    def columns(self: Checkpoints, seq: int, *, cached: bool = True) -> Any:
+        read.append(seq)
+        return opened(self, seq, cached=cached)
+
+    def counted(self: Checkpoints) -> list[int]:
+        lists.append(1)
+        return listed(self)
+
+    monkeypatch.setattr(Checkpoints, "columns", columns)
+    monkeypatch.setattr(Checkpoints, "listed", counted)
+    upsert(table, past, range(3), 300)
+    table.clean(retain_commits=1)
+    few = len(lists)
+    assert len(tagged_seqs) == 8 and not set(read) & set(tagged_seqs[:-1]), (
+        "they were read when they lost their records"
+    )
+    assert few < len(tagged_seqs), "a listing for each of them"
+    assert_clean(table.storage)
