@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from mdt.errors import Invalid
 from mdt.schema.conform import conform
+from mdt.schema.cuts import first_cut
 from mdt.schema.declared import plain
 from mdt.schema.definition import TableDefinition
 from mdt.schema.input import to_table
@@ -128,4 +129,7 @@ def _typed(columns: Mapping[str, Sequence[Any]], definition: TableDefinition) ->
             arrays.append(pa.array(values, type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise Invalid(f"key column {name!r} is {type}: {error}", hint=_hint(definition)) from error
+        cut = first_cut(values, type)
+        if cut is not None:
+            raise Invalid(f"key column {name!r} is {type}, and {values[cut]!r} is none", hint=_hint(definition))
     return _stored(pa.table(arrays, names=list(columns)), definition)

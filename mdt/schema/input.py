@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from mdt.errors import Invalid
 from mdt.schema.convert import is_list, without_rows
+from mdt.schema.cuts import first_cut
 from mdt.schema.declared import plain
 
 _PANDAS_INDEX = "__index_level_"
@@ -253,28 +254,55 @@ def _typed(name: str, values: Any, schema: pa.Schema | None) -> Any:
     known = schema is not None and name in schema.names
     type = plain(schema.field(name).type) if known and schema is not None else None
     if type is not None and not _says_more(type, values):
+        cut = first_cut(_objects(values, type), type)
+        if cut is not None and not _is_number(type):
+            raise _no_value(name, values, cut, type, "a part of it would be lost")
         try:
-            return pa.array(values, type)
+            if cut is None:
+                return pa.array(values, type)
         except _UNFIT:
             pass
     try:
         return pa.array(values)
     except _UNFIT as error:
         row, reason = _first_misfit(values, type) if isinstance(values, list) else (0, str(error))
-        shown = repr(values[row])[:_SHOWN_CHARACTERS_MAX]
-        wanted = "a value of the column" if type is None else str(type)
-        raise Invalid(f"column {name!r}: row {row} has {shown}, which is no {wanted}: {reason}") from error
+        raise _no_value(name, values, row, type, reason) from error
+
+
+def _no_value(name: str, values: Any, row: int, type: pa.DataType | None, reason: str) -> Invalid:
+    shown = repr(list(values)[row])[:_SHOWN_CHARACTERS_MAX]
+    wanted = "a value of the column" if type is None else str(type)
+    return Invalid(f"column {name!r}: row {row} has {shown}, which is no {wanted}: {reason}")
+
+
+def _objects(values: Any, type: pa.DataType) -> Sequence[Any]:
+    """Return values as a list, with None where pandas says that there is none; none if the type that they have is kept whole."""
+    if isinstance(values, list):
+        return values
+    if getattr(values, "dtype", object) != object:
+        return values.tolist() if pa.types.is_floating(type) else ()
+    return (
+        [None if missing else value for value, missing in zip(values, values.isna(), strict=True)]
+        if hasattr(values, "isna")
+        else list(values)
+    )
+
+
+def _is_number(type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type) or pa.types.is_floating(type))
 
 
 def _says_more(type: pa.DataType, values: Any) -> bool:
-    """Return whether values say more of their type than would be left: a time zone or none; true and false among numbers."""
+    """Return whether values say more of their type than would be left: a time zone or none; true and false among numbers; an array its type."""
     inner = type
     while is_list(inner):
         inner = inner.value_type
-    if pa.types.is_timestamp(inner):
-        return True
-    is_number = pa.types.is_integer(inner) or pa.types.is_floating(inner)
-    return bool(is_number and isinstance(values, list) and any(value is True or value is False for value in values))
+    if pa.types.is_timestamp(inner):  # but for the nanoseconds of pandas, which pyarrow does not see
+        return not any(getattr(value, "nanosecond", 0) for value in values)
+    if getattr(values, "dtype", object) != object and len(values):
+        is_integer = getattr(values.dtype, "kind", "") in ("i", "u")
+        return pa.types.is_integer(inner) or (pa.types.is_temporal(inner) and not is_integer)
+    return _is_number(inner) and isinstance(values, list) and any(value is True or value is False for value in values)
 
 
 def _first_misfit(values: list[Any], type: pa.DataType | None) -> tuple[int, str]:
@@ -294,4 +322,4 @@ def _refused(values: list[Any], type: pa.DataType | None) -> str | None:
         pa.array(values, type)
     except _UNFIT as error:
         return str(error).splitlines()[0]
-    return None
+    return None if type is None or first_cut(values, type) is None else "a part of it would be lost"

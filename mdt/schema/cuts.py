@@ -1,0 +1,155 @@
+"""Values of Python of which pyarrow would drop a part when it makes an array of a type: 1.5 as an integer, a field that no struct has.
+
+``pa.array`` refuses what has another kind, but takes the whole part of a number, the day of a time, the known fields of a dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mdt.schema.convert import is_list
+
+_Test = Callable[[Any], bool]
+_UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
+
+
+def first_cut(values: Iterable[Any], type: pa.DataType) -> int | None:
+    """Return the place of the first of n values that says more than an array of ``type`` would keep of it; None if there is none.  O(n).
+
+    Values of another kind than the type's are the caller's matter: pyarrow refuses them.
+
+    >>> first_cut([1, 2.0, 2.5], pa.int64()), first_cut([{"a": 1}, {"b": 2}], pa.struct({"a": pa.int8()}))
+    (2, 1)
+    """
+    test = _test_of(type)
+    if test is None:
+        return None
+    values = values if isinstance(values, Sequence) else list(values)
+    if set(map(_class, values)) <= _whole_classes(type):
+        return None
+    return next((row for row, value in enumerate(values) if value is not None and test(value)), None)
+
+
+_class: Callable[[Any], type] = type
+_NO_CLASS: frozenset[type] = frozenset([_class(None)])
+_WHOLE_NUMBERS = _NO_CLASS | {int}
+_WHOLE_DOUBLES = _NO_CLASS | {int, float}
+
+
+def _whole_classes(type: pa.DataType) -> frozenset[type]:
+    """Return classes of which every value that pyarrow takes for ``type`` is kept whole."""
+    if pa.types.is_integer(type):
+        return _WHOLE_NUMBERS
+    return _WHOLE_DOUBLES if pa.types.is_float64(type) else _NO_CLASS
+
+
+def _test_of(type: pa.DataType) -> _Test | None:
+    """Return what says of a value, not None, whether a part of it is dropped; None where nothing ever is."""
+    kinds = pa.types
+    if is_list(type):
+        inner = _test_of(type.value_type)
+        return None if inner is None else lambda values: _any(inner, values)
+    if kinds.is_map(type):
+        item = _test_of(type.item_type)
+        return None if item is None else lambda pairs: _any(item, _items_of(pairs))
+    if kinds.is_struct(type):
+        return _struct_test(type)
+    if kinds.is_integer(type):
+        return _is_no_integer
+    if kinds.is_floating(type):
+        return _float_test(type)
+    return _time_test(type) if kinds.is_temporal(type) else None
+
+
+def _any(test: _Test, values: Any) -> bool:
+    return isinstance(values, Iterable) and any(value is not None and test(value) for value in values)
+
+
+def _items_of(pairs: Any) -> list[Any]:
+    if isinstance(pairs, Mapping):
+        return list(pairs.values())
+    found = (
+        [pair for pair in pairs if isinstance(pair, Sequence) and len(pair) > 1] if isinstance(pairs, Iterable) else []
+    )
+    return [pair[1] for pair in found]
+
+
+def _struct_test(type: pa.DataType) -> _Test:
+    names = [field.name for field in type]
+    tests = {field.name: test for field in type if (test := _test_of(field.type)) is not None}
+
+    def is_cut(value: Any) -> bool:
+        if not isinstance(value, Mapping):
+            try:  # a tuple of values, or a list of names with values
+                value = dict(zip(names, value, strict=False)) if isinstance(value, tuple) else dict(value)
+            except (TypeError, ValueError):
+                return False
+        if not value.keys() <= set(names):
+            return True
+        return any(value.get(name) is not None and test(value[name]) for name, test in tests.items())
+
+    return is_cut
+
+
+def _is_no_integer(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_) or _has_fraction(value)
+
+
+def _has_fraction(value: Any) -> bool:
+    if not isinstance(value, float | np.floating | Decimal | Fraction):
+        return False
+    try:
+        return bool(int(value) != value)
+    except (ValueError, OverflowError):  # NaN, and infinities
+        return True
+
+
+def _float_test(type: pa.DataType) -> _Test:
+    numpy_type = np.dtype(type.to_pandas_dtype()).type
+
+    def is_cut(value: Any) -> bool:
+        if isinstance(value, bool | np.bool_):
+            return True
+        with np.errstate(over="ignore"):
+            return isinstance(value, float | np.floating) and bool(np.isinf(numpy_type(value)) and np.isfinite(value))
+
+    return is_cut
+
+
+def _time_test(type: pa.DataType) -> _Test:
+    """Return the test of dates, times, durations and timestamps, of which numbers count."""
+    if pa.types.is_date(type):
+        return lambda value: _has_fraction(value) or (isinstance(value, datetime) and not _is_midnight(value))
+    unit = type.unit
+    if pa.types.is_time(type):
+        return lambda value: (
+            _has_fraction(value)
+            or (isinstance(value, time) and (value.tzinfo is not None or value.microsecond % _UNIT_US[unit] != 0))
+        )
+    if pa.types.is_duration(type):
+        return lambda value: (
+            _has_fraction(value)
+            or (isinstance(value, timedelta) and value.microseconds % _UNIT_US[unit] != 0)
+            or (unit != "ns" and getattr(value, "nanoseconds", 0) != 0)  # of pandas
+        )
+    has_zone = type.tz is not None
+    return lambda value: (
+        _has_fraction(value)
+        or (
+            isinstance(value, datetime)
+            and ((value.tzinfo is not None) != has_zone or value.microsecond % _UNIT_US[unit] != 0)
+        )
+        or (unit != "ns" and getattr(value, "nanosecond", 0) != 0)  # of pandas
+    )
+
+
+def _is_midnight(value: datetime) -> bool:
+    """Return whether a time is a day and no more; NaT of pandas, which is a datetime, is none."""
+    return value == value and value.tzinfo is None and value.time() == time()  # noqa: PLR0124
