@@ -15,6 +15,7 @@ from mdt.arguments import require_unicode, shown, texts
 from mdt.errors import Invalid
 from mdt.hudi.partitions import escape, partition_paths
 from mdt.metadata.snapshot import Snapshot
+from mdt.schema.cuts import whole_array
 from mdt.schema.definition import TableDefinition
 
 ANY = "*"
@@ -141,7 +142,10 @@ def _level(definition: TableDefinition, name: str, values: Mapping[Any, Any]) ->
         return ANY
     type = definition.schema.field(name).type
     try:
-        value = pa.array([values[name]], None if isinstance(values[name], str) else type).cast(type)
+        if definition.time_path is None and not isinstance(values[name], str):
+            value = whole_array([values[name]], type)
+        else:  # any time of a day says which day
+            value = pa.array([values[name]], None if isinstance(values[name], str) else type).cast(type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise Invalid(f"{shown(values[name])} is no {type}, which column {name!r} has: {error}") from error
     return partition_paths(pa.table({name: value}), [name], definition.hive_style, definition.time_path)[1][0]

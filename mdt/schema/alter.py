@@ -17,6 +17,7 @@ from mdt.errors import Invalid
 from mdt.limits import SCHEMA_VERSIONS_MAX
 from mdt.schema import declared as declared_types
 from mdt.schema.convert import convert, is_list
+from mdt.schema.cuts import whole_array
 from mdt.schema.definition import TableDefinition
 from mdt.schema.forms import converted
 from mdt.schema.versions import Column, SchemaVersion, widens
@@ -313,7 +314,7 @@ def _defaults(before: SchemaVersion, now: SchemaVersion, fresh: Mapping[int | No
         elif column.id in fresh:
             node = fresh[column.id]
             try:
-                value = pa.array([node.default], declared_types.plain(node.kind.type))
+                value = whole_array([node.default], declared_types.plain(node.kind.type))
                 found[column.id] = convert(value, column.type)[0]
             except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
                 raise Invalid(f"the default of {node.name!r} is no {node.kind.type}: {error}") from error

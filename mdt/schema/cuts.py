@@ -20,6 +20,23 @@ _Test = Callable[[Any], bool]
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 
 
+CUT = "it would become another value"
+"""What is said of a value that is cut."""
+
+
+def whole_array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
+    """Return values of Python as an array.  Raises ValueError, TypeError or OverflowError if one is none of ``type``, or would be cut.
+
+    >>> whole_array([2.0], pa.int64()).to_pylist()
+    [2]
+    """
+    found = pa.array(values, type)
+    cut = first_cut(values, type)
+    if cut is not None:
+        raise ValueError(CUT)
+    return found
+
+
 def first_cut(values: Iterable[Any], type: pa.DataType) -> int | None:
     """Return the place of the first of n values that says more than an array of ``type`` would keep of it; None if there is none.  O(n).
 

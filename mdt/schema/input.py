@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mdt.errors import Invalid
 from mdt.schema.convert import is_list, without_rows
-from mdt.schema.cuts import first_cut
+from mdt.schema.cuts import CUT, first_cut
 from mdt.schema.declared import plain
 
 _PANDAS_INDEX = "__index_level_"
@@ -256,7 +256,7 @@ def _typed(name: str, values: Any, schema: pa.Schema | None) -> Any:
     if type is not None and not _says_more(type, values):
         cut = first_cut(_objects(values, type), type)
         if cut is not None and not _is_number(type):
-            raise _no_value(name, values, cut, type, "a part of it would be lost")
+            raise _no_value(name, values, cut, type, CUT)
         try:
             if cut is None:
                 return pa.array(values, type)
@@ -322,4 +322,4 @@ def _refused(values: list[Any], type: pa.DataType | None) -> str | None:
         pa.array(values, type)
     except _UNFIT as error:
         return str(error).splitlines()[0]
-    return None if type is None or first_cut(values, type) is None else "a part of it would be lost"
+    return None if type is None or first_cut(values, type) is None else CUT

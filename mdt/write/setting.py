@@ -14,6 +14,7 @@ from mdt.errors import Invalid
 from mdt.filters.expression import parse_expression
 from mdt.schema.conform import conform
 from mdt.schema.convert import convert, is_encoded, is_list, is_same
+from mdt.schema.cuts import whole_array
 from mdt.schema.declared import movable, plain, with_element
 from mdt.schema.definition import TableDefinition
 
@@ -122,7 +123,7 @@ def constant(definition: TableDefinition, name: str, value: Any) -> Value:
     """Return one value of Python for every row.  Raises Invalid if it is none of the column ``name``."""
     type = definition.declared.field(name).type
     try:
-        array = pa.array([value], type)
+        array = whole_array([value], type)
         if movable(type) != plain(type):
             array = convert(array, movable(type))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

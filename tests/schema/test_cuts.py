@@ -114,3 +114,32 @@ def test_what_pyarrow_takes_and_nothing_cuts_is_equal(type: pa.DataType, values:
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return
     assert (first_cut(given_values, type) is None) == (found == given_values)
+
+
+@pytest.mark.parametrize(("type", "value"), CUT, ids=str)
+def test_a_value_that_would_be_cut_is_not_set(type: pa.DataType, value: Any) -> None:
+    table = _table(type)
+    table.upsert([{"id": 1, "v": None}])
+    merge = table.merge([{"id": 1}]).when_matched()
+    calls = [
+        lambda: table.update_where(values={"v": value}),
+        lambda: table.alter(add={"w": type}, defaults={"w": value}),
+    ]
+    if not isinstance(value, tuple | list | dict):
+        calls.append(lambda: merge.update({"v": value}).execute())
+    for call in calls:
+        with pytest.raises(Invalid):
+            call()
+    assert table.get(1) == {"id": 1, "v": None} and table.schema.names == ["id", "v"]
+
+
+def test_a_partition_is_not_named_by_a_value_that_would_be_cut() -> None:
+    schema = pa.schema([("id", pa.int64()), ("k", pa.int32()), ("day", pa.date32())])
+    table = mdt.create(MemoryStorage(), schema, ["id"], partition_by=["k", "day"])
+    row = {"id": 1, "k": 1, "day": date(2024, 1, 1)}
+    table.upsert([row])
+    for wrong in ({"k": 1.5}, {"day": NOON}, {"k": 1, "day": pd.NaT}):
+        for call in (table.delete_partition, lambda named: table.insert_overwrite([row], partitions=named)):
+            with pytest.raises(Invalid, match="another value"):
+                call(wrong)
+    assert table.delete_partition({"k": 1.0, "day": MIDNIGHT}).deleted == 1
