@@ -255,6 +255,7 @@ FILTERS: dict[str, tuple[Any, type[MdtError], tuple[str, ...], str | None]] = {
     "with text for a number": ("fare > 'x'", Invalid, ("'fare' has type double", "'x' is no number"), None),
     "with a date that does not exist": ("at > '2024-13-01'", Invalid, ("'2024-13-01' is no date",), None),
     "with an unknown operator": ([("fare", "~", 1)], Invalid, ("unknown operator '~'", "'fare'"), None),
+    "without a value": ([("fare", "=")], Invalid, ("is not possible", "no value"), None),
     "as one tuple": (("fare", ">", 1), Invalid, ("is not a test",), "[('fare', '>', 10)]"),
     "that is empty": ("", Invalid, ("empty",), "leave where out"),
     "that calls a function": ("upper(city) = 'X'", Unsupported, ("'upper'", "\n  ^"), "comparisons"),

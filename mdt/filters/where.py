@@ -13,6 +13,7 @@ from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.filters import leaves, sql
 from mdt.filters.parameters import Parameters, is_several, native, several
 
+_WITHOUT_VALUE = ("is null", "is not null")
 _FORMS = "where takes SQL text such as \"fare > 10\", or a list of tests such as [('fare', '>', 10)]"
 
 
@@ -69,6 +70,8 @@ def _listed(item: object, schema: pa.Schema) -> Leaf:
         )
     try:
         op = " ".join(str(item[1]).lower().split())
+        if len(item) == 2 and op not in _WITHOUT_VALUE:
+            raise ValueError("it has no value")
         value = _value(op, item[2] if len(item) == 3 else None)
         return leaves.leaf(leaves.column_name(item[0], schema), op, value, schema)
     except MdtError:
@@ -91,7 +94,7 @@ def _checked(given: Predicate, schema: pa.Schema) -> Predicate:
 
 def _value(op: str, given: Any) -> object:
     """Return the value of a test as a leaf holds it."""
-    if op in ("is null", "is not null") and given is not None:
+    if op in _WITHOUT_VALUE and given is not None:
         raise ValueError(f"{op} takes no value")
     if op in ("match", "not match") and isinstance(given, (tuple, list)):
         return tuple(native(part) for part in given)
