@@ -36,8 +36,10 @@ def seq_at(newest: Snapshot, point: Point, argument: str = "as_of") -> int:
         if point in newest.tags.seqs:
             return newest.tags.seqs[point]
         return _before(newest, _instant(point, argument), point)
-    if isinstance(point, date):  # a datetime is one
+    if isinstance(point, date) and point == point:  # noqa: PLR0124 - a datetime is one, and so is NaT of pandas, which no time equals
         return _before(newest, timeline.instant_text(_us(point)), str(point))
+    if isinstance(point, date):
+        _refuse(str(point), argument)
     return whole_number(argument, point)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -69,7 +70,7 @@ def test_a_time_before_the_table_was_there_is_refused_and_names_its_first_commit
 
 
 @pytest.mark.parametrize(
-    "point", ["yesterday", "", "2026-13-01", "123", 1.5, True, b"1", None, ["a"], "\ud800", "9" * 400]
+    "point", ["yesterday", "", "2026-13-01", "123", 1.5, True, b"1", None, ["a"], "\ud800", "9" * 400, pd.NaT]
 )
 def test_what_is_no_point_is_refused(table: mdt.Table, point: Any) -> None:
     with pytest.raises(Invalid, match="as_of"):
