@@ -82,6 +82,10 @@ class Blend:
             raise
         except Exception as error:  # a function of somebody's own may raise anything
             raise Invalid(f"column {name!r}: its values cannot be merged: {error}") from error
+        if not hasattr(found, "__len__"):
+            raise Invalid(
+                f"column {name!r}: the merger made a {type(found).__name__}, not an array of {len(older)} values"
+            )
         if len(found) != len(older):
             raise Invalid(f"column {name!r}: the merger made {len(found)} values of {len(older)}")
         column = found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])

@@ -114,6 +114,7 @@ def test_under_table_scope_the_key_is_enough(tmp_path: Path) -> None:
         ({"id": ["a"], "city": ["x"], "n": [255]}, {"partial": True, "mergers": {"n": "sum"}}, "n"),
         ({"id": ["a"], "city": ["x"], "n": [1]}, {"partial": True, "mergers": {"n": lambda o, n: 1 / 0}}, "division by zero"),
         ({"id": ["a"], "city": ["x"], "n": [1]}, {"partial": True, "mergers": {"n": lambda o, n: n[:0]}}, "made 0 values of 1"),
+        ({"id": ["a"], "city": ["x"], "n": [1]}, {"partial": True, "mergers": {"n": lambda o, n: None}}, "made a NoneType"),
         ({"id": ["a"], "city": ["x"]}, {"partial": True, "evolve": True}, "partial keeps them"),
     ],
 )  # fmt: skip
