@@ -292,8 +292,8 @@ def _narrowed(source: Source, name: str, target: str, schema: pa.Schema) -> Pred
     known = schema.field(target).type
     if any(pa.types.is_floating(type) or pa.types.is_boolean(type) for type in (known, column.type)):
         return And(())
-    values = column.unique()
     try:
+        values = column.unique()
         if len(values) <= _ASKED_MAX:
             return leaf(target, "in", tuple(values.to_pylist()), schema)
         bounds = pc.min_max(values).as_py()

@@ -260,6 +260,15 @@ def test_an_on_that_cannot_be_joined_is_refused(tmp_path: Path, on: Any, kind: A
         filled(tmp_path).merge(rows([0], 3, 3.0), on)
 
 
+@pytest.mark.parametrize("on", [["tags"], "source.tags = target.tags", "source.tags = target.n"])
+def test_lists_are_not_joined(tmp_path: Path, on: Any) -> None:
+    data = pa.table({"id": [1], "n": [1], "tags": [["x"]]})
+    table = mdt.create(tmp_path / "t", data.schema, ["id"])
+    table.upsert(data)
+    with pytest.raises(Invalid, match="cannot be equal"):
+        table.merge(data, on).when_matched().delete().execute()
+
+
 def test_new_rows_whose_key_lives_are_refused_where_rows_are_matched_otherwise(tmp_path: Path) -> None:
     table = filled(tmp_path)
     merge = table.merge(rows([0, 30], 3, 77.0), on="fare").when_not_matched().insert()
