@@ -32,6 +32,7 @@ SUPPORTED = (
     "lower, upper, trim, length, abs, greatest, least; for anything else read the rows, change them and upsert them"
 )
 """What an expression may be, as a hint."""
+_NO_PARAMETERS = "an expression has no parameters: write a literal, or give the column a value of Python"
 T = TypeVar("T")
 _SUMS, _PRODUCTS = ("+", "-", "||"), ("*", "/", "%")
 _INT32, _INT64 = 1 << 31, 1 << 63
@@ -60,7 +61,8 @@ def parse_with_columns(
     text: Any, schema: pa.Schema, params: Mapping[str, object] | None = None
 ) -> tuple[Value, frozenset[str]]:
     """Return what :func:`parse_expression` does, and the columns of ``schema`` that are read for it."""
-    return _read(text, schema, params, lambda reader: (_guarded(text, reader.whole()), reader.columns_read()))
+    parameters = Parameters(params, hint=_NO_PARAMETERS)
+    return _read(text, schema, parameters, lambda reader: (_guarded(text, reader.whole()), reader.columns_read()))
 
 
 def parse_condition(
@@ -75,10 +77,10 @@ def parse_condition(
     >>> bind(asked, rows.schema)(rows).to_pylist(), sorted(names)
     ([True, False, False], ['a', 'b'])
     """
-    return _read(text, schema, params, lambda reader: (reader.run(), reader.columns_read()))
+    return _read(text, schema, Parameters(params), lambda reader: (reader.run(), reader.columns_read()))
 
 
-def _read(text: Any, schema: pa.Schema, params: Mapping[str, object] | None, run: Callable[[_Expressions], T]) -> T:
+def _read(text: Any, schema: pa.Schema, parameters: Parameters, run: Callable[[_Expressions], T]) -> T:
     if not isinstance(text, str):
         raise Invalid(
             f"an expression is text, not {type(text).__name__}",
@@ -90,7 +92,6 @@ def _read(text: Any, schema: pa.Schema, params: Mapping[str, object] | None, run
         raise Invalid(f"the expression holds half a character, {text[error.start]!a}, at {error.start}") from None
     if size > WHERE_BYTES_MAX:
         raise Invalid(f"the expression has more than {WHERE_BYTES_MAX} bytes")
-    parameters = Parameters(params)
     try:
         found = run(_Expressions(text, schema, parameters))
     except NotSql as error:

@@ -29,9 +29,10 @@ _KNOWN = "values are None, bool, int, float, Decimal, str, bytes, UUID, date, da
 
 
 class Parameters:
-    """The values of ``:name`` in one SQL text; afterwards it knows which of them were used."""
+    """The values of ``:name`` in one SQL text; afterwards it knows which of them were used.  ``hint``: what to do where the text takes none."""
 
-    def __init__(self, given: Mapping[str, object] | None) -> None:
+    def __init__(self, given: Mapping[str, object] | None, *, hint: str = "") -> None:
+        self._hint = hint
         if given is not None and not isinstance(given, Mapping):
             raise Invalid(f"params is a {_kind(given)}", hint="pass a dict, e.g. params={'id': 'x'} for \"id = :id\"")
         self._given = {} if given is None else dict(given)
@@ -58,7 +59,7 @@ class Parameters:
         """
         if name not in self._given:
             near = difflib.get_close_matches(name, self._given, n=1)
-            hint = f"did you mean :{near[0]}?" if near else f"pass params={{{name!r}: …}}"
+            hint = f"did you mean :{near[0]}?" if near else self._hint or f"pass params={{{name!r}: …}}"
             raise Invalid(f"the parameter :{name} has no value", hint=hint)
         self._unused.discard(name)
         given = self._given[name]

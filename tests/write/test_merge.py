@@ -233,6 +233,7 @@ def test_values_are_cast_as_an_upsert_casts_them(tmp_path: Path) -> None:
         (lambda m: m.when_not_matched_by_source("source.ts = 1"), Invalid, "no column 'source.ts'"),
         (lambda m: m.when_not_matched_by_source().update("*"), Invalid, "columns and their values"),
         (lambda m: m.when_matched().delete().when_matched("source.ts = 1"), Invalid, "holds for every row"),
+        (lambda m: m.when_matched().update({"fare": ":fare"}), Invalid, "an expression has no parameters"),
         (lambda m: m.when_matched().update({"fare": "source.fare / (target.ts - 1)"}), Invalid, "divided by zero"),
     ],
 )
