@@ -55,13 +55,14 @@ class TimePath:
         if column.type.unit == "ns":
             column = pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", column.type.tz))
         try:
-            local = column.cast(pa.timestamp(column.type.unit, "UTC")).cast(pa.timestamp(column.type.unit, self.zone))
-            begins = pc.floor_temporal(local, unit=self._finest()).dictionary_encode()
+            moments = column.cast(pa.timestamp(column.type.unit, "UTC")).cast(pa.timestamp(column.type.unit, self.zone))
+            # Digits of the clock, which some moments share: an hour that comes twice, a day that has no midnight.
+            begins = pc.floor_temporal(pc.local_timestamp(moments), unit=self._finest()).dictionary_encode()
         except pa.ArrowException as error:
             raise Invalid(
                 f"no partition path of a time in {self.zone!r}: {error}", hint="name a zone such as UTC"
             ) from error
-        seconds = begins.dictionary.cast(pa.timestamp("s", self.zone))
+        seconds = begins.dictionary.cast(pa.timestamp("s"))
         texts = pc.strftime(seconds, _PATTERN.sub(_as_strftime, self.pattern))
         return pa.DictionaryArray.from_arrays(begins.indices, texts.cast(pa.string()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from mdt.schema.time_paths import TimePath
 from mdt.stores.storage import MemoryStorage
 
 DAY = {"hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd"}
+_STRFTIME = {"yyyy-MM-dd-HH": "%Y-%m-%d-%H", "yyyy-MM-dd": "%Y-%m-%d"}
 MOMENTS = [datetime(2024, 2, 29, 23, 30, 1, 5, UTC), datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), None]
 
 
@@ -66,6 +68,21 @@ def test_hours_and_days_are_those_of_the_zone() -> None:
     table = rows(pa.timestamp("us", "UTC"), [datetime(2024, 3, 31, hour, 30, tzinfo=UTC) for hour in (0, 1, 22)])
     _, found = partition_paths(table, ["at"], False, TimePath("yyyy-MM-dd-HH", "ms", "Europe/Oslo"))
     assert sorted(found) == ["2024-03-31-01", "2024-03-31-03", "2024-04-01-00"]
+
+
+@pytest.mark.parametrize(
+    ("zone", "pattern", "moments", "expected"),
+    [
+        ("Europe/Oslo", "yyyy-MM-dd-HH", [(2024, 10, 27, 0, 30), (2024, 10, 27, 1, 30)], ["2024-10-27-02"]),
+        ("America/Havana", "yyyy-MM-dd", [(2024, 11, 3, 4, 30), (2024, 11, 3, 20)], ["2024-11-03"]),
+        ("America/Sao_Paulo", "yyyy-MM-dd", [(2018, 11, 4, 2, 30), (2018, 11, 4, 12)], ["2018-11-03", "2018-11-04"]),
+    ],
+    ids=["an hour that comes twice", "a midnight that comes twice", "a day without midnight"],
+)
+def test_every_moment_has_a_path(zone: str, pattern: str, moments: list[tuple[int, ...]], expected: list[str]) -> None:
+    at = [datetime(*moment, tzinfo=UTC) for moment in moments]  # type: ignore[misc, arg-type]
+    _, found = partition_paths(rows(pa.timestamp("us", "UTC"), at), ["at"], False, TimePath(pattern, "ms", zone))
+    assert sorted(found) == expected == sorted({f"{one.astimezone(ZoneInfo(zone)):{_STRFTIME[pattern]}}" for one in at})
 
 
 @pytest.mark.parametrize("kind", [mdt.Table, PooledTable], ids=["here", "tasks"])
