@@ -104,9 +104,11 @@ def _components(table: pa.Table, field: str, hive_style: bool) -> tuple[npt.NDAr
         known(column.type)
         for known in (kinds.is_string, kinds.is_large_string, kinds.is_integer, kinds.is_boolean, kinds.is_date32)
     ):
+        by_time = ", or make paths of the time: options={'mdt.partition.time.pattern': 'yyyy/MM/dd'}"
         raise Invalid(
             f"column {field!r} of type {column.type} cannot partition a table",
-            hint="partition by a string, integer, boolean or date column; derive one with a cast",
+            hint="partition by a string, integer, boolean or date column; derive one with a cast"
+            + (by_time if kinds.is_timestamp(column.type) else ""),
         )
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     values = pc.cast(encoded.dictionary, pa.string()).to_pylist()

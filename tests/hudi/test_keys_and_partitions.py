@@ -138,3 +138,10 @@ def test_values_that_are_places_cannot_stand_alone(value: str) -> None:
 def test_types_without_a_readable_path_cannot_partition(type: pa.DataType) -> None:
     with pytest.raises(Invalid, match="cannot partition"):
         partition_paths(pa.table({"c": pa.nulls(1, type)}), ["c"])
+
+
+def test_a_time_is_told_how_it_makes_paths() -> None:
+    rows = pa.table({"at": pa.array([0], pa.timestamp("us", "UTC"))})
+    with pytest.raises(Invalid, match="cannot partition") as caught:
+        partition_paths(rows, ["at"])
+    assert "mdt.partition.time.pattern" in caught.value.hint
