@@ -116,7 +116,10 @@ def _of_dicts(rows: Sequence[Mapping[str, Any]], definition: TableDefinition) ->
     missing = [name for name in definition.key if name not in columns]
     if missing:
         raise Invalid(f"the key columns {', '.join(missing)} are missing", hint=_hint(definition))
-    if not all(name in columns for name in definition.partition_by):
+    named = [all(name in row for name in definition.partition_by) for row in rows]
+    if definition.partition_by and any(named) and not all(named):
+        raise Invalid(f"the key {named.index(False)} names no partition, others do", hint=_hint(definition))
+    if not all(named):
         columns = {name: columns[name] for name in definition.key}
     return _typed(columns, definition)
 

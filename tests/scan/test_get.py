@@ -116,6 +116,8 @@ def test_a_key_of_several_partitions_needs_its_partition(tmp_path: Path) -> None
     table.upsert(both)
     with pytest.raises(Invalid, match="1 keys live in several partitions: 'a'"):
         table.get(["b", "a"])
+    with pytest.raises(Invalid, match="the key 1 names no partition, others do"):
+        table.get([{"id": "a", "city": "y"}, {"id": "b"}])
     assert table.get({"id": "a", "city": "y"}) == {"id": "a", "city": "y", "ts": 1, "fare": 2.0}
     found = table.get(pa.table({"id": ["a", "b", "a", "b"], "city": ["y", "x", "x", "y"]}))
     assert found["fare"].to_pylist() == [2.0, 3.0, 1.0, None]
