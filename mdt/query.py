@@ -49,8 +49,10 @@ def checked_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> tuple[
     known = with_meta(snapshot.definition.schema).names
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3)
-            raise Invalid(f"there is no column {name!r}", hint=f"did you mean {', '.join(near)}?" if near else "")
+            lower = {one.lower(): one for one in known}
+            near = [lower[one] for one in difflib.get_close_matches(name.lower(), lower, n=3)]
+            hint = f"did you mean {', '.join(near)}?" if near else f"columns: {', '.join(known)}"
+            raise Invalid(f"there is no column {name!r}", hint=hint)
     return names
 
 
