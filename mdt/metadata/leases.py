@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 
-from mdt.errors import Corrupt
+from mdt.arguments import shown
+from mdt.errors import Corrupt, Invalid
 from mdt.limits import LEASE_BYTES_MAX
 from mdt.metadata import codec, paths
 from mdt.stores.storage import Storage
@@ -20,7 +21,9 @@ _MICROSECONDS = 1_000_000
 
 
 def take(storage: Storage, seq: int, seconds: float) -> str:
-    """Keep the state after commit ``seq`` for ``seconds``; return the lease's path, for :func:`give_back`."""
+    """Keep the state after commit ``seq`` for ``seconds``; return the lease's path, for :func:`give_back`.  Raises Invalid for what is no time."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
+        raise Invalid(f"a lease of {shown(seconds)} seconds", hint="give a number above 0, such as seconds=600")
     path = paths.lease(storage.random_hex(16))
     until = storage.now_us() + int(min(seconds, LEASE_SECONDS_MAX) * _MICROSECONDS)
     storage.create(path, json.dumps({"seq": seq, "until_us": until}).encode())

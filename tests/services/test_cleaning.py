@@ -119,6 +119,9 @@ def test_a_lease_holds_a_state_until_it_ends_or_is_given_back() -> None:
         with pytest.raises(Invalid):
             view.upsert(rows([1], 99, 9.0))
     assert table.clean(retain_commits=2).horizon == sorted(past)[-2]
+    for wrong in (0, -1, float("nan"), "600", None, True):
+        with pytest.raises(Invalid, match="seconds=600"), table.leased(wrong):  # type: ignore[arg-type]
+            pass
     with pytest.raises(Expired), table.leased(as_of=old):
         pass
     kept = table.snapshot().seq
