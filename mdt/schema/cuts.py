@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, time, timedelta
 from decimal import Decimal
@@ -17,6 +18,8 @@ import pyarrow as pa
 from mdt.schema.convert import is_list
 
 _Test = Callable[[Any], bool]
+_INFINITE_FROM = {16: 65520.0, 32: float((2 - 2**-24) * 2.0**127)}
+"""Bits of a float -> the least number that would be rounded to infinity."""
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 
 
@@ -86,7 +89,12 @@ def _test_of(type: pa.DataType) -> _Test | None:
 
 
 def _any(test: _Test, values: Any) -> bool:
-    return isinstance(values, Iterable) and any(value is not None and test(value) for value in values)
+    if _class(values) is not list and not isinstance(values, Iterable):
+        return False
+    for value in values:  # a generator would take as long as the tests
+        if value is not None and test(value):
+            return True
+    return False
 
 
 def _items_of(pairs: Any) -> list[Any]:
@@ -100,23 +108,28 @@ def _items_of(pairs: Any) -> list[Any]:
 
 def _struct_test(type: pa.DataType) -> _Test:
     names = [field.name for field in type]
+    known = frozenset(names)
     tests = {field.name: test for field in type if (test := _test_of(field.type)) is not None}
 
     def is_cut(value: Any) -> bool:
-        if not isinstance(value, Mapping):
+        if _class(value) is not dict and not isinstance(value, Mapping):
             try:  # a tuple of values, or a list of names with values
                 value = dict(zip(names, value, strict=False)) if isinstance(value, tuple) else dict(value)
             except (TypeError, ValueError):
                 return False
-        if not value.keys() <= set(names):
+        if not known.issuperset(value):
             return True
-        return any(value.get(name) is not None and test(value[name]) for name, test in tests.items())
+        for name, test in tests.items():
+            one = value.get(name)
+            if one is not None and test(one):
+                return True
+        return False
 
     return is_cut
 
 
 def _is_no_integer(value: Any) -> bool:
-    return isinstance(value, bool | np.bool_) or _has_fraction(value)
+    return _class(value) is not int and (isinstance(value, bool | np.bool_) or _has_fraction(value))
 
 
 def _has_fraction(value: Any) -> bool:
@@ -129,13 +142,12 @@ def _has_fraction(value: Any) -> bool:
 
 
 def _float_test(type: pa.DataType) -> _Test:
-    numpy_type = np.dtype(type.to_pandas_dtype()).type
+    beyond = _INFINITE_FROM.get(type.bit_width, math.inf)
 
     def is_cut(value: Any) -> bool:
-        if isinstance(value, bool | np.bool_):
-            return True
-        with np.errstate(over="ignore"):
-            return isinstance(value, float | np.floating) and bool(np.isinf(numpy_type(value)) and np.isfinite(value))
+        if isinstance(value, float | np.floating):
+            return beyond <= abs(float(value)) < math.inf
+        return isinstance(value, bool | np.bool_)
 
     return is_cut
 
