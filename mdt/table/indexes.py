@@ -49,7 +49,8 @@ class Indexes(Handle):
         """Remove indexes, named as in :meth:`indexes` or by their column.  Raises Invalid if there is none."""
         from mdt.services import indexing
 
-        gone = indexing.known_specs(self._metadata.newest(), specs)
+        named = texts("specs", specs, "'bitmap(status)', or a list of such")
+        gone = indexing.known_specs(self._metadata.newest(), named)
         self._change_indexes(indexing.IndexChange(self._metadata, "drop_index", dropped=gone))
 
     def rebuild_index(

@@ -161,6 +161,7 @@ def test_mistakes_name_what_is_possible() -> None:
         (lambda: table.create_index("bitmap(fare)", mode="later"), "give one of sync, async"),
         (lambda: table.rebuild_index(mode="later"), "give one of sync, async"),
         (lambda: table.drop_index("bitmap(city)"), "bitmap\\(fare\\), bloom\\(id\\)"),
+        (lambda: table.drop_index(None), "specs takes text"),  # type: ignore[arg-type]
         (lambda: table.rebuild_index("bitmap(city)"), "no index"),
         (lambda: table.build_indexes("nothing"), "no index"),
     ):
