@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mdt import table as tables
 from mdt.arguments import one_of
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 from mdt.hudi.schema import META_FIELDS
 from mdt.metadata import key_indexes, paths
 from mdt.metadata.skipping import named_spec
@@ -43,9 +43,14 @@ def write(
     "overwrite" put the rows in the place of all others in one commit, in that of the partitions that ``asked`` names, or of those that they touch if
     it says so, or ``spark.sql.sources.partitionOverwriteMode`` is dynamic; "Ignore" and "ErrorIfExists" write where no table is, or one that nothing was
     written to: the first write may have failed, and is tried again.
-    Raises Invalid for options that do not go together or with the table, and what the operation raises.
+    Raises Invalid for options that do not go together or with the table, Unsupported for what Spark leaves no way to do, and what the operation raises.
     """
     _check(asked)
+    if how == "into" and asked.partial:
+        raise Unsupported(
+            "partial in an INSERT, and in df.writeTo: of columns that are left out Spark makes nulls, which would be written",
+            hint='MERGE … UPDATE SET, or df.write.format("mdt").mode("append").option("partial", "true").save(path)',
+        )  # fmt: skip
     operation = _operation(asked, how, rows)
     given = rows.drop(*(name for name in META_FIELDS if name in rows.columns))
     if table is None and not _is_there(asked):

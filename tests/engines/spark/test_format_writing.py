@@ -277,6 +277,10 @@ def test_frames_are_written_to_tables_by_name(named: SparkSession) -> None:
         rows.writeTo("format_made").overwrite(col("city") == "Oslo")
     with pytest.raises(PySparkException, match="TOO_MANY_DATA_COLUMNS"):
         rows.withColumn("more", lit(1)).writeTo("format_made").append()
+    with pytest.raises(PySparkException, match="Unsupported: partial in an INSERT"):
+        rows.drop("ts").writeTo("format_made").option("partial", "true").append()
+    with pytest.raises(PySparkException, match="Unsupported: partial in an INSERT"):
+        named.sql("insert into format_made with (partial = true) (id, city) values ('e', 'Bonn')")
     assert read(path) == [("e", "Bonn", 1)]
     cached.unpersist()
 
