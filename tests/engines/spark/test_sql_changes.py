@@ -320,6 +320,44 @@ def test_rows_that_are_too_many_for_the_driver_are_changed_in_tasks(sql: SparkSe
     assert mdt.open(path(sql)).history()["operation"].to_pylist()[2:] == ["merge", "merge"]
 
 
+@pytest.mark.parametrize("local_bytes", [0, 1 << 26])
+@pytest.mark.parametrize("meanwhile", [True, False])
+def test_new_rows_of_a_merge_that_reads_the_table_have_the_keys_that_its_condition_names(
+    sql: SparkSession, monkeypatch: pytest.MonkeyPatch, local_bytes: int, meanwhile: bool
+) -> None:
+    options = f"path '{path(sql)}', `mdt.spark.local.bytes.max` '{local_bytes}'"
+    sql.sql(f"create or replace temporary view changed_in_tasks using mdt options ({options})")
+    sql.sql(SOURCE).createOrReplaceTempView("given")
+    made = Statement.edits
+    seen: list[int] = []
+
+    def edits(self: Statement, seq: int) -> Any:
+        found = made(self, seq)
+        if meanwhile and not seen:
+            mdt.open(path(sql)).upsert([{**dict.fromkeys(SCHEMA.names), "id": 99, "city": "Oslo", "n": 4, "ts": 9}])
+        seen.append(seq)
+        return found
+
+    monkeypatch.setattr(Statement, "edits", edits)
+    statement = (
+        "merge into changed_in_tasks t using {source} s on t.id = s.id and t.city = s.city "
+        "when matched then update set n = coalesce(t.n, 0) + s.n when not matched then insert (id, city, n, ts) values (s.id, s.city, s.n, s.ts)"
+    )
+    source = "(select * from given where id is not null and n is not null)"
+    found = counts(sql, statement.format(source=source))
+    assert found == ((3, 2, 0, 1) if meanwhile else (3, 1, 0, 2)) and len(seen) == 1 + meanwhile
+    after = {(row["id"], row["city"]): row["n"] for row in kept(sql).to_pylist()}
+    assert after[99, "Oslo"] == (904 if meanwhile else 900)
+    twice = (
+        "(select * from given where id = 99 union all select 100L, 'Oslo', 1, 1L union all select 100L, 'Oslo', 2, 1L)"
+    )
+    with pytest.raises(PySparkException, match="occurs? twice|several rows|repeat|same key"):
+        sql.sql(statement.format(source=twice))
+    mdt.open(path(sql)).upsert([{**dict.fromkeys(SCHEMA.names), "id": 101, "ts": 1}])
+    with pytest.raises(PySparkException, match="exist already" if local_bytes else "have the key by which"):
+        sql.sql(statement.format(source="(select 101L id, nullif('a', 'a') city, 5 n, 1L ts)"))
+
+
 @pytest.mark.parametrize("conflicts", [True, False])
 def test_edits_are_made_again_if_others_change_their_rows_meanwhile(
     sql: SparkSession, monkeypatch: pytest.MonkeyPatch, conflicts: bool

@@ -11,6 +11,7 @@ import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Coalesce;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.If;
@@ -45,7 +46,9 @@ public final class MergeStatement extends Statement {
     private final List equal = new ArrayList(); // pairs of a column of the table and what of the source equals it
     private final List rest = new ArrayList(); // what else the condition says
     private List on;
+    private List partitionBy;
     private boolean byKey;
+    private boolean isNamed; // ON says of each row of the source which row it is, and nothing else: those without a partner are rows of these keys
     private Edits edits;
     private Alias inTable;
     private Alias inSource;
@@ -127,6 +130,7 @@ public final class MergeStatement extends Statement {
     }
 
     public String byKey(List key, List partition) {
+        partitionBy = partition;
         List named = new ArrayList();
         for (int i = 0; i < equal.size(); i++) {
             String name = ((Attribute) ((List) equal.get(i)).get(0)).name();
@@ -176,11 +180,15 @@ public final class MergeStatement extends Statement {
         this.on = on;
         this.byKey = byKey;
         Map keys = new LinkedHashMap();
-        for (int i = 0; byKey && rest.isEmpty() && i < equal.size(); i++) {
+        for (int i = 0; i < equal.size(); i++) {
             List pair = (List) equal.get(i);
             keys.put(((Attribute) pair.get(0)).name(), pair.get(1));
         }
-        edits = new Edits(keys);
+        isNamed = rest.isEmpty() && equal.size() == on.size() && keys.keySet().containsAll(on);
+        for (int i = 0; !byKey && isNamed && i < on.size(); i++) { // a null equals none here, and that of a partition is one when edits are carried out
+            isNamed = !partitionBy.contains(on.get(i)) || !((Expression) keys.get(on.get(i))).nullable();
+        }
+        edits = new Edits(isNamed ? keys : new LinkedHashMap());
         inTable = Edits.named(Literal$.MODULE$.TrueLiteral(), "__mdt_in_table");
         inSource = Edits.named(Literal$.MODULE$.TrueLiteral(), "__mdt_in_source");
         Expression table = inTable.toAttribute();
@@ -236,15 +244,21 @@ public final class MergeStatement extends Statement {
         }
         List keys = new ArrayList();
         for (int i = 0; i < on.size(); i++) {
-            for (int k = 0; k < equal.size(); k++) {
-                List pair = (List) equal.get(k);
-                if (((Attribute) pair.get(0)).name().equals(on.get(i))) {
-                    Expression value = (Expression) pair.get(1);
-                    keys.add(holds == null ? value : new If(holds, value, Literal$.MODULE$.create(null, value.dataType())));
-                }
-            }
+            Expression value = said((String) on.get(i));
+            keys.add(holds == null ? value : new If(holds, value, Literal$.MODULE$.create(null, value.dataType())));
         }
         return edits.of(source, on, keys, actions[MATCHED].isEmpty() ? null : Literal$.MODULE$.TrueLiteral());
+    }
+
+    /** Returns what of the source equals a column that ON names. */
+    private Expression said(String column) {
+        for (int i = 0; i < equal.size(); i++) {
+            List pair = (List) equal.get(i);
+            if (((Attribute) pair.get(0)).name().equals(column)) {
+                return (Expression) pair.get(1);
+            }
+        }
+        throw new IllegalArgumentException(column);
     }
 
     /** Returns edits of pairs, of rows of the source alone, and of rows of the table alone, as far as a clause is about such. */
@@ -256,7 +270,8 @@ public final class MergeStatement extends Statement {
                 (org.apache.spark.sql.catalyst.plans.JoinType) type, Option.apply(condition), JoinHint$.MODULE$.NONE());
         List keys = new ArrayList();
         for (int i = 0; i < on.size(); i++) {
-            keys.add(target.column((String) on.get(i)));
+            String name = (String) on.get(i);
+            keys.add(isNamed ? new Coalesce(Scala.seq(Assignments.pair(target.column(name), said(name)))) : target.column(name));
         }
         // A row of the table that several rows of the source match is an error, whether or not a clause holds for them.
         Expression pair = new And(new IsNotNull(inTable.toAttribute()), new IsNotNull(inSource.toAttribute()));
