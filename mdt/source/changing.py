@@ -163,5 +163,11 @@ def _merged(
         elif clause.action == "delete":
             merge = merge.when_matched(said).delete()
         else:
-            merge = merge.when_matched(said).update(values)
+            merge = merge.when_matched(said).update(values or _as_it_is(table.definition))
     return merge.execute()
+
+
+def _as_it_is(definition: TableDefinition) -> dict[str, Any]:
+    """Return what sets nothing new, as ``SET id = id`` has it: the row counts as one that changed."""
+    free = [name for name in definition.schema.names if name not in (*definition.key, *definition.partition_by)]
+    return {name: col(f"target.{name}") for name in free[:1]}

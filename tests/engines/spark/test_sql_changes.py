@@ -134,6 +134,14 @@ def test_what_is_exact_in_our_filters_is_done_without_a_query_and_the_rest_by_on
     check(sql, SCHEMA.empty_table())
 
 
+def test_a_row_that_is_set_to_what_it_is_counts(sql: SparkSession) -> None:
+    before = kept(sql)
+    assert counts(sql, f"update {TABLE} set id = id, city = city where id < 5") == (5,)
+    assert counts(sql, f"merge into {TABLE} t using (select 1L id union all select 999L) s on t.id = s.id when matched then update set id = s.id") == (1, 1, 0, 0)  # fmt: skip
+    assert counts(sql, f"merge into {TABLE} t using (select 1L id) s on t.id = s.id and t.n > 1 when not matched by source then update set city = t.city")[1] > 0  # fmt: skip
+    check(sql, before)
+
+
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
