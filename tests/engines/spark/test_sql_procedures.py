@@ -80,9 +80,14 @@ REFUSED = [
     ("call mdt.untag('served', 'a', name => 'b')", "given twice|positional"),
     ("call mdt.restore('served', 99)", "no commit 99"),
     ("call other.compact('served')", "(?i)other|procedures"),
-    ("select * from mdt_changes('served')", "takes a table, the point"),
+    ("select * from mdt_changes('served')", "takes a table, since"),
     ("select * from mdt_changes('served', 99)", "99"),
     ("select * from served where match(note)", "takes a text, words"),
+    ("select * from served where match(note, id)", "id is no constant"),
+    ("select * from served where match(note, words => 'x')", "is no constant"),
+    ("select * from mdt_changes(table => 'served')", "takes a table, since"),
+    ("select * from mdt_changes('served', 1, up_to => 2)", "takes a table, since"),
+    ("select * from mdt_changes('served', 1, 2, 'all', 5)", "takes a table, since"),
     ("select * from served where match(note, 'x', 'nope')", "nope"),
 ]
 
@@ -100,6 +105,8 @@ def test_changes_are_a_table(sql: SparkSession, tmp_path: Path) -> None:
     assert ids(sql.newSession(), "select id from mdt_changes('served', 'earliest', 1, 'all') where city = 'Oslo'") == ["a", "c", "d"]  # fmt: skip
     both = "select a.id from mdt_changes('served', 0, 1) a join mdt_changes('served', 1, 2) b on a.id = b.id where b._change = 'update_after'"
     assert ids(sql, both) == ["b"]
+    named = "select id || _change from mdt_changes(since => 0, until => 1, table => 'served', changes => 'all')"
+    assert ids(sql, named) == ids(sql, "select id || _change from mdt_changes('served', 0, 1, 'all')")
 
 
 def test_match_is_the_operator_of_filters_wherever_it_stands(sql: SparkSession) -> None:

@@ -6,6 +6,7 @@ import java.util.List;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
 import org.apache.spark.sql.catalyst.plans.logical.OneRowRelation;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.Dataset;
@@ -27,12 +28,16 @@ final class Constants {
         return (Row) Dataset.ofRows(session, new Project(expressions, new OneRowRelation())).collectAsList().get(0);
     }
 
-    /** Returns the values of expressions as text, null for null. */
+    /** Returns the values of expressions as text, null for null. Refuses columns, and names of arguments. */
     static List texts(SparkSession session, List expressions) {
         List found = new ArrayList();
         List columns = new ArrayList();
         for (int i = 0; i < expressions.size(); i++) {
-            Expression text = new Cast((Expression) expressions.get(i), DataTypes.StringType, Option.empty());
+            Expression given = (Expression) expressions.get(i);
+            if (!given.references().isEmpty() || given instanceof NamedArgumentExpression) {
+                throw new IllegalArgumentException("Invalid: " + given.sql() + " is no constant");
+            }
+            Expression text = new Cast(given, DataTypes.StringType, Option.empty());
             columns.add(Edits.named(text, "c" + i));
         }
         Row row = of(session, Scala.seq(columns));
