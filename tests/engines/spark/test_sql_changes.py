@@ -142,6 +142,23 @@ def test_a_row_that_is_set_to_what_it_is_counts(sql: SparkSession) -> None:
     check(sql, before)
 
 
+VIEWS = ["select * from changed", "select * from changed where id > 3", "select id as n, n as id from changed"]
+
+
+@pytest.mark.parametrize("query", VIEWS)
+def test_views_that_are_queries_refuse_statements(sql: SparkSession, query: str) -> None:
+    for kind in ("temporary view", "view"):
+        sql.sql(f"create or replace {kind} asked_for as {query}")
+        for statement in (
+            "delete from asked_for where id = 4", "update asked_for set n = 1",
+            "merge into asked_for v using (select 1L id) s on v.id = s.id when matched then delete",
+        ):  # fmt: skip
+            with pytest.raises(PySparkException, match=r"Unsupported: .* of a view"):
+                sql.sql(statement)
+        assert sql.table("asked_for").count() > 50
+        sql.sql("drop view asked_for")
+
+
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [

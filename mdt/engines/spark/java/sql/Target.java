@@ -22,13 +22,16 @@ final class Target {
         this.table = (MdtRelation) node.relation();
     }
 
-    /** Returns the table that a plan names, null if it is none of ours. */
+    /** Returns the table that a plan names, null if it is none of ours. Refuses what chooses or renames rows of one: whose they are, a statement cannot say. */
     static Target of(LogicalPlan plan) {
         LogicalPlan below = plan;
         while (below instanceof SubqueryAlias || below instanceof View) {
             below = (LogicalPlan) below.children().apply(0);
         }
         boolean isOurs = below instanceof LogicalRelation && ((LogicalRelation) below).relation() instanceof MdtRelation;
+        if (!isOurs && !new IndexSearch(below).roots.isEmpty()) {
+            throw new UnsupportedOperationException("Unsupported: DELETE, UPDATE and MERGE of a view that is a query; name the table");
+        }
         return isOurs ? new Target(plan, (LogicalRelation) below) : null;
     }
 
