@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from indexes import registry
 from mdt.arguments import one_of, texts
-from mdt.commit import publish
+from mdt.commit import leftovers, publish
 from mdt.config import Options, canonical, parse_options
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi import keys, partitions, timeline
 from mdt.hudi.layout import layout_of
 from mdt.hudi.schema import avro_schema
-from mdt.metadata import commit_log, key_indexes
+from mdt.metadata import commit_log, key_indexes, paths
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.key_map import has_whole_words, orderable
 from mdt.metadata.other_tables import refuse_to_create
@@ -26,6 +26,8 @@ from mdt.schema.definition import COPY_ON_WRITE, MERGE_ON_READ, TableDefinition
 from mdt.schema.time_paths import TimePath
 from mdt.stores.storage import Storage, open_storage
 
+_BEHIND_ALL = "\U0010ffff"
+"""Sorts behind every name."""
 _IN_KEY_INDEX = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
 
 
@@ -195,3 +197,20 @@ def create(storage: Storage, definition: TableDefinition) -> None:
     if not commit_log.append(storage, record):
         raise Invalid(f"{storage.url} is a table already", hint="mdt.open(path) opens it")
     publish.publish(storage, record, definition)
+
+
+def take_back(storage: Storage) -> None:
+    """Remove a table that was made for rows which did not come, and nothing that is not of a table.  It stays if somebody has committed to it."""
+    if [one.path for one in storage.list_dir(paths.log_dir())] != [paths.commit(0)]:
+        return
+    ours = [info.path for info in storage.list("") if _is_of_table(info.path)]
+    storage.delete(paths.commit(0))  # from here on it is no table
+    storage.delete_many(ours)
+    folders = {path[:end] for path in ours for end in range(len(path)) if path[end] == "/"}
+    for folder in sorted(folders, reverse=True):  # those inside come first
+        storage.drop_directories(folder.rpartition("/")[0], _BEHIND_ALL)
+
+
+def _is_of_table(path: str) -> bool:
+    is_marker = path == paths.partition_metadata(path.rpartition("/")[0])
+    return paths.is_hudis(path) or is_marker or leftovers.token_of(path) is not None

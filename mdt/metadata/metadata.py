@@ -99,8 +99,7 @@ class Metadata:
         self.key_parts = KeyPartReader(self.objects)
         self._checkpoint: Checkpoint | None = None
         self._past: Recent[tuple[int, int], Snapshot] = Recent(PAST_SNAPSHOTS_CACHED_MAX)
-        self.referred: Recent[int, pa.Array] = Recent(REFERRED_CACHE_BYTES_MAX, SHARED)
-        """What tagged states refer to (:mod:`mdt.metadata.references`)."""
+        self.referred: Recent[int, pa.Array] = Recent(REFERRED_CACHE_BYTES_MAX, SHARED)  # by tagged states
         self._looked_at = -1
         self._newest: Snapshot | None = None
 

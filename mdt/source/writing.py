@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from mdt import table as tables
 from mdt.arguments import one_of
-from mdt.errors import Invalid, Unsupported
+from mdt.create_table import take_back
+from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi.schema import META_FIELDS
 from mdt.metadata import key_indexes, paths
 from mdt.metadata.skipping import named_spec
@@ -42,7 +44,8 @@ def write(
     ``how``: as for :class:`mdt.engines.spark.source.Answers`.  "Append" and "into" carry out the operation, upsert by default; "Overwrite" and
     "overwrite" put the rows in the place of all others in one commit, in that of the partitions that ``asked`` names, or of those that they touch if
     it says so, or ``spark.sql.sources.partitionOverwriteMode`` is dynamic; "Ignore" and "ErrorIfExists" write where no table is, or one that nothing was
-    written to: the first write may have failed, and is tried again.
+    written to: the first write may have failed, and is tried again.  "Overwrite" takes a new table back whose rows cannot be written, as Spark has it, which
+    makes a table of a query so and finds nothing in the place of one when it tries again; what somebody else may have committed meanwhile it would have replaced.
     Raises Invalid for options that do not go together or with the table, Unsupported for what Spark leaves no way to do, and what the operation raises.
     """
     _check(asked)
@@ -56,7 +59,14 @@ def write(
     if table is None and not _is_there(asked):
         if operation == "delete":
             raise Invalid(f"there is no table at {asked.path} to delete from", hint="check the path for typing errors")
-        _write(_created(asked, given), operation, asked, given, batch)
+        made = _created(asked, given)
+        try:
+            _write(made, operation, asked, given, batch)
+        except BaseException:
+            if how == "Overwrite":
+                with suppress(MdtError):
+                    take_back(made.storage)
+            raise
         return opened(asked)
     table = opened(asked) if table is None else table
     is_first = how in ("ErrorIfExists", "Ignore") and not _is_written(table)

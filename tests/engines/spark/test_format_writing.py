@@ -14,8 +14,9 @@ from reader import bag, hudi_table
 
 import mdt
 import mdt.spark
+from mdt.errors import Invalid
 
-TABLES = ("format_trips", "format_rides", "format_made")
+TABLES = ("format_trips", "format_rides", "format_made", "format_saved")
 HUDIS = {
     "hoodie.table.name": "t",
     "hoodie.datasource.write.recordkey.field": "id",
@@ -146,6 +147,41 @@ def test_a_new_table_needs_a_key_and_a_delete_needs_a_table(named: SparkSession,
     with pytest.raises(PySparkException, match="no table at"):
         save(frame(named, A), tmp_path / "t", operation="delete", **OURS)
     assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("local_bytes", [0, 1 << 26])
+def test_a_first_overwrite_that_fails_leaves_what_was_there_before(
+    named: SparkSession, tmp_path: Path, local_bytes: int
+) -> None:
+    failing = named.range(9).selectExpr(
+        "string(id) id", "'Oslo' city", "if(id < 8, id, bigint(raise_error('late'))) ts"
+    )
+    options = {**OURS, "mdt.spark.local.bytes.max": str(local_bytes)}
+    kept = tmp_path / "t/.note"
+    kept.parent.mkdir()
+    kept.touch()
+    with pytest.raises(PySparkException, match="late"):
+        save(failing, tmp_path / "t", "overwrite", **options)
+    assert list((tmp_path / "t").rglob("*")) == [kept]
+    for mode in ("errorifexists", "ignore", "overwrite"):
+        with pytest.raises(PySparkException, match="late"):
+            failing.write.format("mdt").mode(mode).options(**options).saveAsTable("format_saved")
+    frame(named, A).write.format("mdt").options(**options).saveAsTable("format_saved")
+    assert named.table("format_saved").count() == 1
+
+
+def test_a_first_overwrite_that_fails_leaves_what_others_have_committed(
+    named: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def beside(table: mdt.Table, rows: DataFrame, **more: object) -> None:
+        mdt.open(table.path).insert([dict(zip(("id", "city", "ts"), B, strict=True))])
+        raise Invalid("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mdt.Table, "insert_overwrite_table", beside)
+        with pytest.raises(PySparkException, match="full"):
+            save(frame(named, A), tmp_path / "t", "overwrite", **OURS)
+    assert read(tmp_path / "t") == [B]
 
 
 def test_upserts_may_evolve_the_columns_or_keep_those_that_are_not_given(named: SparkSession, tmp_path: Path) -> None:
