@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import base64
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
+from functools import reduce
+from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -47,7 +48,7 @@ class Column:
             yield from child.walk()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class SchemaVersion:
     """The columns of the files that commits from ``since`` on have added.
 
@@ -94,10 +95,9 @@ class SchemaVersion:
 def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersion:
     """Return the version that :meth:`SchemaVersion.to_json` wrote.  Raises ValueError, TypeError, KeyError or an error of Arrow.
 
-    ``since``: the seq of the record that holds it, where it does not say so itself.
+    ``since``: the seq of the record that holds it, where it does not say so itself.  Equal values are one version as long as somebody has it:
+    every checkpoint holds all versions of its table.
     """
-    schema = schema_of(value["schema"])
-    declared = schema_of(value.get("declared", value["schema"]))
     ids, begun = value["ids"], value["since"] if since is None else since
     if not isinstance(ids, list) or not all(type(id) is int and 0 <= id <= ID_MAX for id in ids):
         raise ValueError("ids of columns are no numbers")
@@ -105,10 +105,23 @@ def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersi
         raise ValueError("two columns have one id")
     if type(begun) is not int or begun < 0:
         raise ValueError("a version of the schema begins nowhere")
+    defaults = (value["defaults"],) if "defaults" in value else ()
+    same = (begun, value["schema"], value.get("declared", value["schema"]), tuple(ids), defaults)
+    found = _in_use.get(same)
+    return _in_use.setdefault(same, _parsed(*same)) if found is None else found
+
+
+_Parts = tuple[int, str, str, tuple[int, ...], tuple[str, ...]]
+_in_use: WeakValueDictionary[_Parts, SchemaVersion] = WeakValueDictionary()
+
+
+def _parsed(begun: int, stored: str, text: str, ids: tuple[int, ...], values: tuple[str, ...]) -> SchemaVersion:
+    schema = schema_of(stored)
+    declared = schema if text == stored else schema_of(text)
     if schema.names != declared.names or len(set(schema.names)) != len(schema.names) or not schema.names:
         raise ValueError("the stored columns are not the declared ones")
-    defaults = _defaults_of(value["defaults"]) if "defaults" in value else {}
-    found = SchemaVersion(begun, schema, declared, tuple(ids), defaults)
+    defaults = _defaults_of(values[0]) if values else {}
+    found = SchemaVersion(begun, schema, declared, ids, defaults)
     types = {column.id: column.type for column in found.walk()}
     if any(id not in types or not is_same(types[id], default.type) for id, default in defaults.items()):
         raise ValueError("a default is of no column, or of another type")
@@ -138,7 +151,7 @@ def check_succession(versions: tuple[SchemaVersion, ...], fixed: Sequence[str]) 
         raise ValueError(f"more than {SCHEMA_VERSIONS_MAX} versions of a schema")
     if new.since <= older[-1].since:
         raise ValueError("a version of the schema begins before the one that it follows")
-    known = _known(tuple(older))
+    known = _fields.of(tuple(older))
     newest = max(known)
     for parent, column in _with_parents(new):
         if column.id in known:
@@ -150,27 +163,38 @@ def check_succession(versions: tuple[SchemaVersion, ...], fixed: Sequence[str]) 
         raise ValueError("a column of the key, of the partitions or of the order was altered")
 
 
-def _known(versions: tuple[SchemaVersion, ...]) -> _Fields:
-    """Return every id with that of the field that it is in, -1 for none, and the newest form of its field.
+Told = TypeVar("Told")
+_TOLD_MAX = 16
 
-    O(fields of the last version) where what those before it say was asked for lately.
-    """
-    known = _known_lately.get(versions)
-    if known is not None:
-        return known
-    before = _known_lately.get(versions[:-1])
-    found = {} if before is None else dict(before)
-    for version in versions if before is None else versions[-1:]:
-        found.update((column.id, (parent, column.field)) for parent, column in _with_parents(version))
-    _known_lately[versions] = found
-    for old in list(_known_lately)[:-_KNOWN_MAX]:
-        _known_lately.pop(old, None)
-    return found
+
+class _Lately(Generic[Told]):
+    """What a fold says of the versions of tables that were asked for lately.  One version more costs what the fold of that one costs."""
+
+    def __init__(self, none: Told, more: Callable[[Told, SchemaVersion], Told]) -> None:
+        self._none, self._more = none, more
+        self._told: dict[tuple[SchemaVersion, ...], Told] = {}
+
+    def of(self, versions: tuple[SchemaVersion, ...]) -> Told:
+        """Return what the fold says of ``versions``."""
+        told = self._told.get(versions)
+        if told is None:
+            before = self._told.get(versions[:-1])
+            told = reduce(self._more, versions, self._none) if before is None else self._more(before, versions[-1])
+            self._told[versions] = told
+            for old in list(self._told)[:-_TOLD_MAX]:
+                self._told.pop(old, None)
+        return told
 
 
 _Fields = Mapping[int, tuple[int, pa.Field]]
-_KNOWN_MAX = 16
-_known_lately: dict[tuple[SchemaVersion, ...], _Fields] = {}
+
+
+def _more_fields(known: _Fields, version: SchemaVersion) -> _Fields:
+    """Return every id with that of the field that it is in, -1 for none, and the newest form of its field."""
+    return {**known, **{column.id: (parent, column.field) for parent, column in _with_parents(version)}}
+
+
+_fields: _Lately[_Fields] = _Lately({}, _more_fields)
 
 
 def _with_parents(version: SchemaVersion) -> Iterator[tuple[int, Column]]:
@@ -216,25 +240,38 @@ _WIDER = frozenset(
 )
 
 
-@lru_cache(maxsize=64)
 def statistics_names(versions: tuple[SchemaVersion, ...]) -> tuple[Mapping[str, str], ...]:
     """Return for each of ``versions`` path -> the name under which statistics of that column stand.
 
     A name is the path that the column had when its statistics began, with ``@<id>.<since>`` behind it if that was taken before.  They
     begin anew where a wider type has other keys: statistics of older files then say nothing.
     """
-    taken: set[str] = set()
-    names: dict[tuple[int, str], str] = {}
-    found: list[dict[str, str]] = []
-    for version in versions:
-        found.append({})
-        for path, column in version.paths():
-            same = (column.id, _keys_of(column.type))
-            if same not in names:
-                names[same] = f"{path}@{column.id}.{version.since}" if path in taken else path
-                taken.add(path)
-            found[-1][path] = names[same]
-    return tuple(found)
+    return _names.of(versions).found
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """``of``: id and kind of keys -> name of the statistics; ``taken``: paths that are such names; ``found``: see :func:`statistics_names`."""
+
+    of: Mapping[tuple[int, str], str]
+    taken: frozenset[str]
+    found: tuple[Mapping[str, str], ...]
+
+
+def _more_names(told: _Names, version: SchemaVersion) -> _Names:
+    names, taken = dict(told.of), set(told.taken)
+    found: dict[str, str] = {}
+    for path, column in version.paths():
+        same = (column.id, _keys_of(column.type))
+        if same not in names:
+            names[same] = f"{path}@{column.id}.{version.since}" if path in taken else path
+            taken.add(path)
+        name = names[same]
+        found[name if name == path else path] = name  # one text for all versions
+    return _Names(names, frozenset(taken), (*told.found, found))
+
+
+_names = _Lately(_Names({}, frozenset(), ()), _more_names)
 
 
 def _keys_of(type: pa.DataType) -> str:

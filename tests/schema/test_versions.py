@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,8 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
     "no schema": lambda value: value.update(schema="AAAA"),
     "no base64": lambda value: value.update(schema="é"),
     "defaults of nobody": lambda value: value.update(defaults="AAAA"),
+    "null as declared": lambda value: value.update(declared=None),
+    "null as defaults": lambda value: value.update(defaults=None),
     "nothing": lambda value: value.clear(),
 }
 
@@ -93,6 +96,22 @@ def test_a_version_of_a_wrong_form_is_refused(name: str) -> None:
     DAMAGE[name](value)
     with pytest.raises((ValueError, TypeError, KeyError, OSError, pa.ArrowException)):
         from_json(value)
+
+
+def test_checkpoints_that_are_read_share_their_versions() -> None:
+    texts = [json.dumps(version(since, (0, 1, 2, 3, 4), ID, N, S).to_json()) for since in range(3)]
+    first, again = ([from_json(json.loads(text)) for text in texts] for _ in range(2))
+    assert all(one is other for one, other in zip(first, again, strict=True)) and len(set(first)) == 3
+    assert from_json(json.loads(texts[0]), 1) is first[1]
+
+
+def test_names_of_statistics_of_one_version_more_cost_what_that_one_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, paths = [], SchemaVersion.paths
+    monkeypatch.setattr(SchemaVersion, "paths", lambda self: asked.append(self.since) or paths(self))
+    chain = tuple(version(since, (0, 1, 2, 3, 4), ID, N, S) for since in range(100))
+    for count in range(1, 101):
+        statistics_names(chain[:count])
+    assert asked == list(range(100))
 
 
 def test_a_segment_has_the_version_of_its_commit() -> None:
