@@ -95,18 +95,17 @@ class Blend:
         """Return what the rows of a batch become.  ``older``: the rows of the table, null where ``found`` is false; ``late``: those that are newer."""
         table = batch.table
         is_late, is_found = pa.array(late), pa.array(found)
+        columns: dict[str, Any] = dict(zip(table.column_names, table.columns, strict=True))
         for name in older.column_names:
             new, old = table[name].combine_chunks(), older[name].combine_chunks()
             if name in self.missing:
-                column: Any = old
+                columns[name] = old
             elif name in self.mergers:
                 together = self.merged(name, pc.if_else(is_late, new, old), pc.if_else(is_late, old, new))
-                column = pc.if_else(is_found, together.combine_chunks(), new)
+                columns[name] = pc.if_else(is_found, together.combine_chunks(), new)
             else:
-                column = pc.if_else(is_late, old, new)
-            at = table.schema.get_field_index(name)
-            table = table.set_column(at, table.schema.field(at), column)
-        return table
+                columns[name] = pc.if_else(is_late, old, new)
+        return pa.table(list(columns.values()), schema=table.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,22 +209,24 @@ def batch_of(data: pa.Table, blend: Blend, *, numbered: bool = True) -> Batch:
     ``numbered`` as for :func:`mdt.write.normalize.normalize`.
     """
     definition = blend.definition
-    declared, stored = definition.declared, definition.schema
-    for name in blend.missing:
-        declared, stored = (schema.remove(schema.get_field_index(name)) for schema in (declared, stored))
+    declared, stored = (
+        pa.schema([field for field in schema if field.name not in blend.missing], schema.metadata)
+        for schema in (definition.declared, definition.schema)
+    )
     first = 0 if numbered else None
     table = _filled(conform(data, declared, stored, definition.key, first=first), definition)
-    known = table.drop_columns(sorted(blend.missing.difference(definition.partition_by)))
+    lacking = blend.missing.difference(definition.partition_by)
+    known = table.select([name for name in table.column_names if name not in lacking])
     batch = stored_batch(known, definition, numbered=numbered)
     batch = replace(batch, table=table)
     return _folded(batch, blend) if blend.mergers else unique(batch, definition)
 
 
 def _filled(given: pa.Table, definition: TableDefinition) -> pa.Table:
-    columns = []
-    for field in definition.schema:
-        known = field.name in given.column_names
-        columns.append(given[field.name] if known else pa.nulls(len(given), field.type))
+    known = dict(zip(given.column_names, given.columns, strict=True))
+    columns = [
+        known[field.name] if field.name in known else pa.nulls(len(given), field.type) for field in definition.schema
+    ]
     return pa.table(columns, schema=definition.schema)
 
 

@@ -149,11 +149,11 @@ class Clauses:
         unknown = given.keys() - set(known)
         if unknown:
             raise Invalid(f"there is no column {shown(unknown.pop())}", hint=f"columns: {', '.join(known)}")
-        return {name: self._value(when, name, value) for name, value in given.items()}
-
-    def _value(self, when: When, name: str, given: Any) -> tuple[Value, frozenset[str]]:
-        """Return what a column gets: text is SQL, a Col is a column, and everything else a value of Python."""
         schema = self.schema(when)
+        return {name: self._value(schema, name, value) for name, value in given.items()}
+
+    def _value(self, schema: pa.Schema, name: str, given: Any) -> tuple[Value, frozenset[str]]:
+        """Return what a column gets: text is SQL over ``schema``, a Col is a column, and everything else a value of Python."""
         if isinstance(given, Col):
             return _copied(column_name(given.name, schema), schema)
         if not isinstance(given, str):

@@ -41,9 +41,11 @@ class Setting:
     def of(self, rows: pa.Table) -> pa.Table:
         """Return ``rows``, all columns as the table keeps them, with their new values.  Raises Invalid for one that does not fit."""
         made = fitted(pa.table({name: value(rows) for name, value in self.values.items()}), self.definition)
-        for field in made.schema:
-            rows = rows.set_column(rows.schema.get_field_index(field.name), field, made[field.name])
-        return rows
+        columns = dict(zip(rows.column_names, rows.columns, strict=True))
+        fields = dict(zip(rows.column_names, rows.schema, strict=True))
+        columns.update(zip(made.column_names, made.columns, strict=True))
+        fields.update(zip(made.column_names, made.schema, strict=True))
+        return pa.table(list(columns.values()), pa.schema(list(fields.values()), rows.schema.metadata))
 
 
 def fitted(made: pa.Table, definition: TableDefinition, key: Sequence[str] = ()) -> pa.Table:
@@ -97,8 +99,9 @@ def setting(definition: TableDefinition, values: Mapping[str, Any], expressions:
     if not values and not expressions:
         raise Invalid("nothing is set", hint="set={'fare': 'fare * 2'} or values={'fare': 2.0}")
     made: dict[str, Value] = {}
+    known = frozenset(definition.schema.names)
     for name in (*values, *expressions):
-        _require_settable(definition, name)
+        _require_settable(definition, known, name)
     for name, value in values.items():
         made[name] = constant(definition, name, value)
     for name, text in expressions.items():
@@ -108,8 +111,8 @@ def setting(definition: TableDefinition, values: Mapping[str, Any], expressions:
     return found
 
 
-def _require_settable(definition: TableDefinition, name: str) -> None:
-    if name not in definition.schema.names:
+def _require_settable(definition: TableDefinition, known: frozenset[str], name: str) -> None:
+    if name not in known:
         raise Invalid(f"there is no column {shown(name)}", hint=f"columns: {', '.join(definition.schema.names)}")
     for names, what in ((definition.key, "the key"), (definition.partition_by, "the partition")):
         if name in names:

@@ -49,7 +49,7 @@ class Source:
     def _type(self, field: pa.Field) -> pa.DataType:
         """Return the type in which a column is read: that of the table's column, but for numbers and text, which keep their own."""
         known = self._definition.schema
-        if field.name in known.names and not _is_simple(field.type):
+        if known.get_field_index(field.name) >= 0 and not _is_simple(field.type):
             return known.field(field.name).type
         try:
             return stored(pa.schema([pa.field("x", field.type)])).field("x").type

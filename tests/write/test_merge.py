@@ -15,7 +15,9 @@ import mdt
 from mdt.commit.transaction import steps
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.metadata.file_group import LOG
+from mdt.write import clauses
 from mdt.write.merge import Merge
+from mdt.write.source import as_target
 
 TYPES = ["MERGE_ON_READ", "COPY_ON_WRITE"]
 BOTH = pytest.mark.parametrize("table_type", TYPES)
@@ -329,3 +331,16 @@ def test_an_empty_source_leaves_rows_to_the_last_kind_of_clause(tmp_path: Path) 
     assert done.deleted == 10
     assert_agreed(table, tmp_path, {})
     assert bag_of([], table.schema.names) == bag(table.scan().to_arrow())
+
+
+def test_a_clause_of_many_columns_lists_the_columns_of_the_table_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names, asked = [f"c{n}" for n in range(50)], []
+    schema = pa.schema([("id", pa.string()), *((name, pa.int64()) for name in names)])
+    table = mdt.create(tmp_path / "t", schema, ["id"], options={"mdt.durable": False})
+    table.upsert([{"id": "a", **dict.fromkeys(names, 1)}])
+    monkeypatch.setattr(clauses, "as_target", lambda schema: asked.append(1) or as_target(schema))
+    merge = table.merge(pa.table({"id": ["a"], **{name: [2] for name in names}}))
+    assert merge.when_matched().update({name: f"source.{name} + 1" for name in names}).execute().updated == 1
+    assert table.get({"id": "a"}) == {"id": "a", **dict.fromkeys(names, 3)} and len(asked) == 1
