@@ -100,6 +100,9 @@ SEGMENTS_PER_COMMIT_MAX = 1 << 20
 SCHEMA_VERSIONS_MAX = 512
 """Every checkpoint has all versions of the schema in its header, some 10 KB each for a hundred columns."""
 
+SCHEMA_VERSIONS_BYTES_MAX = HEADER_JSON_BYTES_MAX * 3 // 4
+"""What these may take of the header, so that the rest of it has room: 150 versions of a thousand columns."""
+
 ROW_GROUP_ROWS = 65_536
 """What statistics of row groups can skip.  Half or twice as many rows change neither scans nor look-ups, which go by pages;
 fewer rows mean more statistics in the metadata (2 M rows of nine columns)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -16,6 +17,7 @@ from trees import TABLE_TYPES, create, tree
 import mdt
 from mdt.errors import Invalid
 from mdt.schema import alter, versions
+from mdt.schema.versions import stored_bytes
 
 SCHEMA = pa.schema(
     [
@@ -356,4 +358,22 @@ def test_a_table_is_altered_as_often_as_it_keeps_versions_and_stays_whole_when_i
         with pytest.raises(Invalid, match="keeps 4 versions of its schema"):
             refused()
     assert mdt.open(tmp_path).snapshot().seq == newest and table.check().ok
+    table.upsert(table.scan("id = 'a'").to_arrow())
+
+
+def test_a_table_of_many_columns_is_altered_as_long_as_a_checkpoint_holds_its_versions(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    table = made(tmp_path)
+    table.alter(add={"x": "int64"})
+    size = len(json.dumps([version.to_json() for version in table.definition.versions], separators=(",", ":"))) - 1
+    assert stored_bytes(table.definition.versions) == size
+    monkeypatch.setattr(alter, "SCHEMA_VERSIONS_BYTES_MAX", 2 * size)
+    newest = table.snapshot().seq
+    with pytest.raises(Invalid, match=r"the versions of the schema, 4 until now, would take [\d,]+ bytes"):
+        for name in "yzuvw":
+            table.alter(add={name: "int64"})
+    assert mdt.open(tmp_path).snapshot().seq == newest + 2 and table.check().ok
+    with pytest.raises(Invalid, match="the versions of the schema"):
+        table.upsert([{"id": "q", "v": 1}], evolve=True)
     table.upsert(table.scan("id = 'a'").to_arrow())

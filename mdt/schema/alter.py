@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from mdt.arguments import texts
 from mdt.errors import Invalid
-from mdt.limits import SCHEMA_VERSIONS_MAX
+from mdt.limits import SCHEMA_VERSIONS_BYTES_MAX, SCHEMA_VERSIONS_MAX
 from mdt.schema import declared as declared_types
 from mdt.schema.convert import convert, is_list
 from mdt.schema.cuts import whole_array
 from mdt.schema.definition import TableDefinition
 from mdt.schema.forms import converted
-from mdt.schema.versions import Column, SchemaVersion, widens
+from mdt.schema.versions import Column, SchemaVersion, stored_bytes, widens
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +300,14 @@ def _version(definition: TableDefinition, tree: _Node, since: int, before: Schem
     ids = tuple(node.id for node in nodes if node.id is not None)
     found = SchemaVersion(since, stored, declared, ids)
     defaults = _defaults(before, found, {node.id: node for node in nodes if node.default is not None})
-    return SchemaVersion(since, stored, declared, ids, defaults)
+    made = SchemaVersion(since, stored, declared, ids, defaults)
+    taken = stored_bytes((*known, made))
+    if taken > SCHEMA_VERSIONS_BYTES_MAX:
+        raise Invalid(
+            f"the versions of the schema, {len(known)} until now, would take {taken:,} bytes; a table keeps {SCHEMA_VERSIONS_BYTES_MAX:,} of them",
+            hint="write the rows to a new table; many columns that are altered together are one version",
+        )
+    return made
 
 
 def _defaults(before: SchemaVersion, now: SchemaVersion, fresh: Mapping[int | None, _Node]) -> dict[int, pa.Scalar]:

@@ -8,6 +8,7 @@ twice, so a name that comes back is another column.  :mod:`mdt.schema.forms` rea
 from __future__ import annotations
 
 import base64
+import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -272,6 +273,18 @@ def _more_names(told: _Names, version: SchemaVersion) -> _Names:
 
 
 _names = _Lately(_Names({}, frozenset(), ()), _more_names)
+
+
+def stored_bytes(versions: tuple[SchemaVersion, ...]) -> int:
+    """Return how many bytes of JSON ``versions`` are in the header of a checkpoint."""
+    return _stored_bytes.of(versions)
+
+
+def _more_bytes(told: int, version: SchemaVersion) -> int:
+    return told + len(json.dumps(version.to_json(), separators=(",", ":"))) + 1
+
+
+_stored_bytes = _Lately(0, _more_bytes)
 
 
 def _keys_of(type: pa.DataType) -> str:
