@@ -30,22 +30,30 @@ def column_of(table: pa.Table, found: Datum) -> pa.ChunkedArray:
     return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
 
 
-def arithmetic(sign: str, left: Value, right: Value) -> Value:
-    """Return ``left + right`` and the like."""
-    if sign == "||":
-        return joined([left, right])
-    if sign == "/":
-        return lambda table: _divided(left(table), right(table))
-    if sign == "%":
-        return lambda table: _remainder(left(table), right(table))
-    operation = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}[sign]
+_CHECKED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
+
+
+def arithmetic(first: Value, rest: Sequence[tuple[str, Value]]) -> Value:
+    """Return ``first + … - …`` and the like, from left to right: ``rest`` has signs with what follows them.  Any number of them."""
 
     def found(table: pa.Table) -> Datum:
-        a, b = left(table), right(table)
-        _require(sign, a, b, _is_number)
-        return operation(*promoted(a, b))
+        value = first(table)
+        for sign, part in rest:
+            value = _applied(sign, value, part(table))
+        return value
 
     return found
+
+
+def _applied(sign: str, a: Datum, b: Datum) -> Datum:
+    if sign == "||":
+        return _joined([a, b])
+    if sign == "/":
+        return _divided(a, b)
+    if sign == "%":
+        return _remainder(a, b)
+    _require(sign, a, b, _is_number)
+    return _CHECKED[sign](*promoted(a, b))
 
 
 def negative(value: Value) -> Value:
@@ -61,15 +69,14 @@ def negative(value: Value) -> Value:
 
 def joined(parts: Sequence[Value]) -> Value:
     """Return texts one after the other; null if one of them is."""
+    return lambda table: _joined([part(table) for part in parts])
 
-    def found(table: pa.Table) -> Datum:
-        texts = [part(table) for part in parts]
-        for text in texts:
-            _require("||", text, text, _is_text)
-        texts = [pc.cast(text, pa.large_string()) for text in texts]
-        return pc.binary_join_element_wise(*texts, pa.scalar("", pa.large_string()), null_handling="emit_null")
 
-    return found
+def _joined(texts: Sequence[Datum]) -> Datum:
+    for text in texts:
+        _require("||", text, text, _is_text)
+    texts = [pc.cast(text, pa.large_string()) for text in texts]
+    return pc.binary_join_element_wise(*texts, pa.scalar("", pa.large_string()), null_handling="emit_null")
 
 
 def chosen(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> Value:

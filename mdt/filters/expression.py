@@ -108,6 +108,8 @@ def _guarded(text: str, value: Value) -> Value:
             return arithmetic.column_of(table, value(table))
         except Invalid as error:
             raise Invalid(f"{text}: {error.message}", hint=error.hint) from error
+        except RecursionError:
+            raise Invalid("the expression nests too deeply") from None
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise Invalid(f"{text} has no value: {error}", hint="case when … then … leaves such rows out") from error
 
@@ -158,9 +160,10 @@ class _Expressions(Conditions):
 
     def _chain(self, signs: tuple[str, ...], part: Callable[[], Value], first: Value | None = None) -> Value:
         found = part() if first is None else first
+        rest = []
         while self.token.kind == "sign" and self.token.text in signs:
-            found = arithmetic.arithmetic(self.next().text, found, part())
-        return found
+            rest.append((self.next().text, part()))
+        return arithmetic.arithmetic(found, rest) if rest else found
 
     def _signed_value(self) -> Value:
         if self.is_sign("+"):

@@ -112,6 +112,13 @@ def test_numbers_are_those_of_spark(text: str, expected: list[str]) -> None:
     assert list(map(str, found)) == expected
 
 
+def test_a_chain_may_have_any_number_of_signs() -> None:
+    rows = pa.table({"i": pa.array([7], pa.int64()), "t": ["x"]})
+    for text, expected in (("i" + " + 1" * 5000, 5007), ("i" + " * 1" * 5000 + " - 1", 6)):
+        assert parse_expression(text, rows.schema)(rows).to_pylist() == [expected]
+    assert parse_expression("length(t" + " || t" * 5000 + ")", rows.schema)(rows).to_pylist() == [5001]
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "why"),
     [
