@@ -15,6 +15,7 @@ from mdt.arguments import shown
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.errors import Invalid
+from mdt.limits import NAME_BYTES_MAX
 from mdt.metadata import paths
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -43,6 +44,11 @@ class AddTag(Operation[WritePlan]):
         if not is_tag(self.tag):
             raise Invalid(
                 f"{shown(self.tag)} cannot name a tag", hint="give a printable text that is no number and no time"
+            )
+        if len(self.comment or "") > NAME_BYTES_MAX:
+            raise Invalid(
+                f"the comment has {len(self.comment or ''):,} characters, at most {NAME_BYTES_MAX:,} are kept",
+                hint="say it in fewer words",
             )
         self.metadata.at(self.seq)
         known = snapshot.tags.seqs.get(self.tag)

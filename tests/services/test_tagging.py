@@ -135,3 +135,11 @@ def test_a_table_in_the_past_cannot_be_tagged_and_shows_the_tags_of_then(table: 
     assert not len(seen.tags())
     with pytest.raises(Invalid, match="cannot be written to"):
         seen.tag("b")
+
+
+def test_a_comment_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    table = mdt.create(tmp_path / "t", SCHEMA, ["id"], partition_by=["city"])
+    table.upsert([{"id": "a", "city": "x"}])
+    with pytest.raises(Invalid, match=r"the comment has 4,097 characters, at most 4,096 are kept"):
+        table.savepoint("long", comment="x" * 4097)
+    assert table.savepoint("long", comment="x" * 4096) == 1 and table.check().ok
