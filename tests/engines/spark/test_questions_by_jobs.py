@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from executed_plans import passed, plain
+from executed_plans import nodes, passed, plain
 from pyspark.sql import SparkSession
 from sql_tables import settings
 
 import mdt
 import mdt.spark
+from mdt.engines.spark.private import jvm
 
 LINES, PER_ORDER, FILES = 1_050_000, 5, 10
 ORDERS = LINES // PER_ORDER
@@ -73,6 +74,17 @@ def test_only_lines_of_the_orders_that_are_left_come_to_the_join(
         found = sorted(map(repr, frame.collect()))
         assert found == plain(ordered, FORMS[form])
         assert passed(frame) == [5 * EACH // 10 * PER_ORDER]
+
+
+def test_metrics_of_a_scan_wait_for_nobody_who_waits_for_its_questions(ordered: SparkSession) -> None:
+    """Spark holds the monitor of a node while its questions are answered, and a plan of theirs that changes asks every node for its metrics."""
+    frame = ordered.sql(FORMS["exists"])
+    frame.collect()
+    kinds = {node.getClass().getName(): node.getClass() for node in nodes(frame)}
+    modifier = jvm(ordered).java.lang.reflect.Modifier
+    found = kinds["mdt.spark.TableScan"].getDeclaredMethods()
+    assert len(found) > 20
+    assert not [method.getName() for method in found if modifier.isSynchronized(method.getModifiers())]
 
 
 NOT_WORTH = {

@@ -30,7 +30,8 @@ public class TableScan extends SparkPlan {
     private final SparkPlan scan;
     private final scala.collection.immutable.Seq questions; // to other sides of joins
     private final KnownValues[] tests; // of rows, that the answer to each question is put into; null for those without
-    private scala.collection.immutable.Map metrics; // null: not asked for yet
+    private final Object[] asking = new Object[0]; // Spark holds the monitor of a node while it waits for subqueries, which ask for all metrics
+    private scala.collection.immutable.Map metrics; // null: not asked for yet; guarded by asking
 
     public TableScan(SparkPlan scan, scala.collection.immutable.Seq questions, KnownValues[] tests) {
         this.scan = scan;
@@ -93,19 +94,25 @@ public class TableScan extends SparkPlan {
     }
 
     /** Spark wants to know which ones there are before the query runs. */
-    public synchronized scala.collection.immutable.Map metrics() {
-        if (metrics == null) {
-            Answer answer = answer(false);
-            boolean told = answer != null && answer.figures != null;
-            metrics = told ? answer.figures.metrics(sparkContext()) : Scala.none();
-            for (int i = 0; told && i < COUNTED.length; i++) {
-                if (i < 2 ? index(scan).source.footerBytes > 0 : answer.hasDead()) {
-                    metrics = (scala.collection.immutable.Map) metrics.updated(
-                            COUNTED[i], SQLMetrics.createMetric(sparkContext(), COUNTED[i]));
-                }
+    public scala.collection.immutable.Map metrics() {
+        synchronized (asking) {
+            if (metrics == null) {
+                metrics = counted();
+            }
+            return metrics;
+        }
+    }
+
+    private scala.collection.immutable.Map counted() {
+        Answer answer = answer(false);
+        boolean told = answer != null && answer.figures != null;
+        scala.collection.immutable.Map found = told ? answer.figures.metrics(sparkContext()) : Scala.none();
+        for (int i = 0; told && i < COUNTED.length; i++) {
+            if (i < 2 ? index(scan).source.footerBytes > 0 : answer.hasDead()) {
+                found = (scala.collection.immutable.Map) found.updated(COUNTED[i], SQLMetrics.createMetric(sparkContext(), COUNTED[i]));
             }
         }
-        return metrics;
+        return found;
     }
 
     private void tell() {
