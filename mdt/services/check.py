@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.schema import RECORD_KEY, with_meta
 from mdt.metadata import paths
+from mdt.metadata.beside_cleaners import begun_again
 from mdt.metadata.buckets import homes
 from mdt.metadata.buckets import names as bucket_names
 from mdt.metadata.file_group import BASE
@@ -46,6 +47,8 @@ from mdt.services.problem import Kind, Problem
 from mdt.write.summarize import summarize_columns
 
 PARTITION_PATH = "_hoodie_partition_path"
+
+_ATTEMPTS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,42 @@ class _Checked:
 
 
 def check(metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None = None) -> CheckReport:
-    """Check every live file, the commit log, the metadata and Hudi's timeline.  O(table); nothing is changed."""
+    """Check every live file, the commit log, the metadata and Hudi's timeline.  O(table); nothing is changed.
+
+    Where others clean meanwhile, what is looked for may have gone, which is no damage: then it begins again with the newest state, and what
+    was not found wrong before is no problem the last time.
+    """
+    snapshot, report = _reported(metadata, snapshot, progress)
+    for _ in range(_ATTEMPTS_MAX - 1):
+        newest = _newest(metadata, snapshot)
+        if report.ok or newest.retention == snapshot.retention:
+            return report
+        before = set(report.problems)
+        snapshot, report = _reported(metadata, newest, progress)
+    if report.ok or _newest(metadata, snapshot).retention == snapshot.retention:
+        return report
+    return replace(report, problems=tuple(problem for problem in report.problems if problem in before))
+
+
+def _reported(metadata: Metadata, snapshot: Snapshot, progress: Progress | None) -> tuple[Snapshot, CheckReport]:
+    """Return what is wrong with a snapshot, or with the newest one if metadata of that have gone meanwhile; and which it is."""
+    given = [snapshot]
+
+    def looked() -> tuple[Snapshot, CheckReport]:
+        found = given.pop() if given else metadata.newest()
+        return found, _report(metadata, found, progress)
+
+    return begun_again(looked)
+
+
+def _newest(metadata: Metadata, snapshot: Snapshot) -> Snapshot:
+    try:
+        return metadata.newest()
+    except Corrupt:  # it is among the problems
+        return snapshot
+
+
+def _report(metadata: Metadata, snapshot: Snapshot, progress: Progress | None) -> CheckReport:
     problems: list[Problem] = []
     try:
         snapshot.check()

@@ -92,7 +92,7 @@ def _check_archive(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
         return
     yield from _check_checkpoint(metadata, oldest - 1)
     try:
-        seqs = metadata.history()["seq"].to_pylist()
+        seqs = metadata.history(of=snapshot)["seq"].to_pylist()
     except Corrupt as error:
         yield Problem(error.path, error.offset, str(error), Kind.ARCHIVE)
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pyarrow as pa
 import pytest
 from aging import ARCHIVE_RECORDS, grown, names, upsert
@@ -15,6 +17,8 @@ from mdt.metadata.apply import apply
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.services import archiving, cleaning
+from mdt.services.check_log import check_log
+from mdt.services.problem import Problem
 from mdt.stores.storage import MemoryStorage
 
 
@@ -129,3 +133,55 @@ def test_a_cleaning_whose_record_was_forged_takes_nothing_out_of_the_log() -> No
         with pytest.raises(Corrupt, match="checkpoint|such object"):
             archiving.archive(Metadata(storage))
         assert kept == [path for path in names(table) if "/log/" in path and path != paths.commit(seq)]
+
+
+def _before_each_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[int]:
+    """Do ``act`` whenever a check has taken its snapshot and looks at the log; return the list that the seqs of these will be in."""
+    seqs: list[int] = []
+
+    def looked(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
+        seqs.append(snapshot.seq)
+        act()
+        return check_log(metadata, snapshot)
+
+    monkeypatch.setattr("mdt.services.check.check_log", looked)
+    return seqs
+
+
+def test_a_commit_of_another_process_is_no_damage_to_a_check_that_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, past = grown(20)
+    assert isinstance(table.storage, MemoryStorage)
+    _cleaned(table.storage, past)
+    assert table.snapshot().retention.first, "the premise of this test"
+    other = mdt.open(table.storage)
+    seqs = _before_each_look(monkeypatch, lambda: upsert(other, past, range(4), 5000))
+    report = table.check()
+    assert (report.ok, len(seqs)) == (True, 1), str(report)
+
+
+def test_what_a_cleaning_takes_from_a_check_that_has_begun_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, past = grown(20)
+    storage = table.storage
+    assert isinstance(storage, MemoryStorage)
+    cleanings = iter(range(1))
+    seqs = _before_each_look(monkeypatch, lambda: [_cleaned(storage, past) for _ in cleanings])
+    report = table.check()
+    assert (report.ok, len(seqs)) == (True, 2), str(report)
+
+
+def test_damage_is_found_though_others_clean_all_the_time_and_what_they_take_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table, past = grown(20)
+    storage = table.storage
+    assert isinstance(storage, MemoryStorage)
+    marker = next(info.path for info in storage.list("") if info.path.endswith(".hoodie_partition_metadata"))
+    storage.replace(marker, b"partitionDepth=7\n")
+
+    def cleaned() -> None:
+        upsert(mdt.open(storage), past, range(4), 1000 + len(past))
+        mdt.open(storage).clean(retain_commits=1)
+
+    seqs = _before_each_look(monkeypatch, cleaned)
+    assert [problem.path for problem in table.check().problems] == [marker]
+    assert len(seqs) == 3
