@@ -36,6 +36,7 @@ from mdt.stores.contract import (
     joined,
     name_taken,
 )
+from mdt.stores.forking import this_process
 from mdt.stores.options import SERVICES, StoreOptions, parse_store_options
 from mdt.stores.positioned_file import RangeFile
 from mdt.stores.store_errors import Place, explained, refused_options, shows_secrets
@@ -44,6 +45,9 @@ _PROBE_PATH = ".hoodie/.mdt/probe"
 _PROBE_DATA = b"mdt puts this object twice to learn whether the store refuses the second one\n"
 T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_speaking: set[int] = set()
+"""The process in which obstore has begun its threads, if it has: a forked child has none of them, and would wait for ever."""
 
 
 class ObjectStorage(Storage):
@@ -78,6 +82,7 @@ class ObjectStorage(Storage):
     @property
     def conditional_put(self) -> bool:  # type: ignore[override]
         """Whether the store refuses to put an object that exists; found out by one or two small puts, then known."""
+        _refuse_forked(self.url)
         with self._lock:
             if self._conditional_put is None:
                 self._conditional_put = self._probe()
@@ -178,6 +183,7 @@ class ObjectStorage(Storage):
     @contextmanager
     def _translated(self, path: str) -> Iterator[None]:
         """Turn what obstore says into our kinds of error; a text with secrets in it is not kept as their cause."""
+        _refuse_forked(self.url)
         try:
             yield
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
@@ -217,6 +223,18 @@ class ObjectStorage(Storage):
             raise
         check_range(path, offset, count, offset + len(data))
         return data
+
+
+def _refuse_forked(url: str) -> None:
+    """Raise Unsupported in a process that was forked from one that has spoken to a store."""
+    process = this_process()
+    if process not in _speaking:
+        if _speaking:
+            raise errors.Unsupported(
+                f"{url} cannot be reached from a process that was forked after its parent had used an object store",
+                hint="start processes with multiprocessing.get_context('spawn') or 'forkserver', or fork before the first use",
+            )
+        _speaking.add(process)
 
 
 def _is_direct(path: str, directory: str) -> bool:

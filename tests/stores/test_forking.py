@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import s3
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="no process is forked here")
 
@@ -78,3 +79,37 @@ def test_a_writer_takes_no_rows_in_a_child_that_has_nobody_to_commit_them(tmp_pa
     command = [sys.executable, "-c", _WRITER, str(tmp_path / "t")]
     told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert told.stdout.strip() == "3 1 [{'id': 'a'}]", told.stderr
+
+
+_FAR = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+import mdt, pyarrow as pa
+place = "s3://trips-bucket/" + sys.argv[1]
+
+def in_child(act):
+    child = os.fork()
+    if child == 0:
+        try:
+            act()
+        except mdt.errors.Unsupported as error:
+            os._exit(7 if "spawn" in error.hint else 8)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def first():
+    mdt.create(place, pa.schema([("id", pa.string())]), key=["id"]).upsert({"id": ["a"]})
+
+told = [in_child(first)]
+table = mdt.open(place)
+told += [in_child(lambda: table.scan().count()), in_child(lambda: mdt.open(place)), in_child(lambda: table.upsert({"id": ["b"]}))]
+print(told, table.scan().count())
+"""
+
+
+def test_a_child_that_is_forked_after_a_store_was_used_is_refused_and_does_not_hang() -> None:
+    with s3.mock_server() as endpoint:
+        environment = {**os.environ, **s3.ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint}
+        command = [sys.executable, "-c", _FAR, "forked"]
+        told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=environment)
+    assert told.stdout.strip() == "[0, 7, 7, 7] 1", told.stderr
