@@ -6,7 +6,6 @@ import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.schema.convert import without_rows
 from mdt.schema.declared import Restoration
+from mdt.stores.forking import cached_property
 from mdt.stores.storage import Storage
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.columns import SUMMARY, no_rows
 from mdt.metadata.commit_log import STATS, SUMMARIES, CommitRecord
 from mdt.metadata.file_group import FILES, NewFile, SummaryRef
+from mdt.stores.forking import cached_property
 from mdt.stores.object_range import ObjectRange
 
 ADDITIONS_MERGED = 16

@@ -10,7 +10,6 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ from mdt.metadata import key_map, paths
 from mdt.metadata.key_map import KeyMap
 from mdt.metadata.recent import SHARED, Recent
 from mdt.parquet.mapped_files import MappedFiles
+from mdt.stores.forking import OwnLock
 from mdt.stores.mappings import Mappings
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import Storage
@@ -85,7 +85,7 @@ class ObjectReader:
         self.page_maps: Recent[ObjectRange, PageMap] = Recent(PAGE_MAP_CACHE_BYTES_MAX, SHARED)
         self.footers: Recent[tuple[str, int], Any] = Recent(FOOTER_CACHE_BYTES_MAX, SHARED)
         """Parsed footers of data files (:data:`mdt.parquet.segment_rows.Footers`)."""
-        self._lock = Lock()
+        self._lock = OwnLock()
         self.data_files = MappedFiles(storage)
         """Data files that look-ups have opened."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 
 from mdt.metadata.columns import HISTORY, Columns
 from mdt.metadata.commit_log import CommitRecord
+from mdt.stores.forking import cached_property
 
 
 @dataclass(frozen=True)

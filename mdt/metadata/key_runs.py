@@ -18,7 +18,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from mdt.errors import Corrupt
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.recent import Recent
 from mdt.metadata.snapshot import Snapshot
+from mdt.stores.forking import cached_property
 from mdt.stores.key_store import KeyStore, MemoryStore, StoreFailed, View, open_key_store
 
 TABLES_IN_MEMORY_MAX = 16

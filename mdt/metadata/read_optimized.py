@@ -7,7 +7,6 @@ has it.  It costs what reading base files costs, and is as old as the last compa
 from __future__ import annotations
 
 from dataclasses import fields
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ from pyroaring import BitMap
 
 from mdt.metadata.file_group import BASE
 from mdt.metadata.snapshot import Snapshot
+from mdt.stores.forking import cached_property
 
 Int64s = npt.NDArray[np.int64]
 

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from mdt.limits import CACHES_BYTES_MAX
-from mdt.stores.forking import free_in_children
+from mdt.stores.forking import OwnLock, free_in_children
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -111,7 +111,7 @@ class Recent(Generic[K, V]):
         self._budget = budget
         self._found: OrderedDict[K, _Entry] = OrderedDict()
         self._size = 0
-        self._lock = Lock() if budget is None else budget.lock
+        self._lock = OwnLock() if budget is None else budget.lock
         self._self = weakref.ref(self)
         self.hits = 0
         self.misses = 0

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+
+from mdt.stores.forking import cached_property
 
 Int64s = npt.NDArray[np.int64]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,6 +40,7 @@ from mdt.metadata.tags import Tags
 from mdt.metadata.tombstones import TombstonesSince
 from mdt.parquet.segment import Segment
 from mdt.schema.definition import TableDefinition
+from mdt.stores.forking import cached_property
 
 Int64s = npt.NDArray[np.int64]
 

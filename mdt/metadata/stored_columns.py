@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from mdt.metadata.columns import MAPPED_BYTES, PAGES, Column, Columns, Ints, mem
 from mdt.metadata.deletion_vectors import StoredVectors, first_vector
 from mdt.metadata.recent import SHARED, Recent
 from mdt.stores.contract import Buffer
+from mdt.stores.forking import OwnLock
 from mdt.stores.mappings import Mappings
 from mdt.stores.storage import Storage
 
@@ -76,7 +76,7 @@ class StoredColumns(Columns):
         self._is_mapped = storage.local_path("") is not None
         self._files: dict[str, pa.NativeFile] = {}
         self._chunks: Recent[tuple[str, int], bytes] = Recent(_CHUNKS_BYTES_MAX, SHARED)
-        self._lock = Lock()
+        self._lock = OwnLock()
 
     def __contains__(self, name: object) -> bool:
         return name in self._layout.columns

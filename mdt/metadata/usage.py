@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 from indexes.predicate import Call, Leaf
 from mdt.errors import MdtError
 from mdt.metadata import paths
+from mdt.stores.forking import OwnLock
 from mdt.stores.storage import Storage
 
 REPORT_SECONDS = 60
@@ -113,7 +113,7 @@ class Usage:
         self._own = Counts()
         self._name = ""
         self._reported_us = 0
-        self._lock = Lock()
+        self._lock = OwnLock()
 
     def record(self, pruned: Mapping[str, int], tests: Iterable[Leaf]) -> None:
         """Count one query: segments pruned by each index that was asked, and the query's tests.  Never raises."""

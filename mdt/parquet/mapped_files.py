@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from threading import Lock
 
 import pyarrow as pa
 
 from mdt.errors import Corrupt, Missing
 from mdt.limits import DATA_FILES_MAPPED_MAX
+from mdt.stores.forking import OwnLock
 from mdt.stores.storage import Storage
 
 
@@ -19,7 +19,7 @@ class MappedFiles:
         self._storage = storage
         self._buffers: OrderedDict[str, pa.Buffer] = OrderedDict()
         self._mappable = True
-        self._lock = Lock()
+        self._lock = OwnLock()
 
     def get(self, path: str, size: int) -> pa.Buffer | None:
         """Return the bytes of a file of ``size`` bytes, or None if this storage can only read ranges.

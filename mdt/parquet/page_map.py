@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 import warnings
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from mdt.errors import Corrupt
 from mdt.parquet.digests import digests
 from mdt.parquet.footer import CODECS, locations
+from mdt.stores.forking import cached_property
 
 MAGIC = b"MPM3"
 _MAGIC_2 = b"MPM2"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +17,7 @@ from indexes.base import BoolArray, Int64Array
 from mdt.errors import Corrupt
 from mdt.limits import SEGMENT_ROWS_MAX, SHARD_ROWS_MAX
 from mdt.metadata.snapshot import Snapshot
+from mdt.stores.forking import cached_property
 
 Rows = list[BitMap | None]
 """For each of some shards the positions that may match; None: any."""

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from mdt import table as tables
@@ -20,6 +19,7 @@ from mdt.config import canonical
 from mdt.errors import MdtError
 from mdt.limits import OPEN_FILES_MAX, OPEN_TABLES_MAX
 from mdt.metadata import commit_log
+from mdt.stores.forking import OwnLock
 from mdt.stores.storage import Storage, open_storage
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class _Open:
 
 
 _tables: OrderedDict[_Key, _Open] = OrderedDict()
-_lock = Lock()
+_lock = OwnLock()
 
 
 def known(

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    cached_property = functools.cached_property
+else:
+
+    class cached_property(functools.cached_property):
+        """That of Python 3.12: in 3.11 all objects of a class share a lock while one is computed, and a forked child may find it held for ever.
+
+        Of threads that compute it at the same time all get what the first one has.
+        """
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            """Return what was computed for ``instance``."""
+            if instance is None:
+                return self
+            kept, name = instance.__dict__, self.attrname
+            return kept[name] if name in kept else kept.setdefault(name, self.func(instance))
 
 
 def free_in_children() -> Any:
@@ -23,12 +45,51 @@ def free_in_children() -> Any:
     return lock
 
 
+class OwnLock:
+    """A lock of an object that may go, which a forked child finds free, too.  What it guards may be seen there between any two steps of its holder.
+
+    >>> with OwnLock():
+    ...     print("held")
+    held
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        _own_locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+_own_locks: WeakSet[OwnLock] = WeakSet()
+
+
+def _free_own_locks() -> None:
+    for lock in _own_locks:
+        lock._lock = Lock()
+
+
 def forget_in_children(forget: Callable[[], object]) -> None:
     """Call ``forget`` in each forked child, which has none of the parent's threads."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=forget)
 
 
+def _wait_for_imports() -> None:
+    """Wait until the modules of ours are there that other threads are importing: a child would wait for these threads for ever."""
+    for name in [name for name in list(sys.modules) if name.partition(".")[0] in ("mdt", "indexes")]:
+        with suppress(Exception):  # whoever imports it is told
+            import_module(name)
+
+
 def this_process() -> int:
     """Return what tells this process from those that it was forked from, or forks."""
     return os.getpid()
+
+
+forget_in_children(_free_own_locks)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_imports)

@@ -10,13 +10,13 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from threading import Lock
 from typing import Protocol
 
 import lmdb
 from sortedcontainers import SortedDict
 
 from mdt.stores.contract import Buffer
+from mdt.stores.forking import OwnLock
 from mdt.stores.own_files import cache_root
 
 _MAP_BYTES = 1 << 36
@@ -53,7 +53,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._view = _MemoryView(SortedDict())
-        self._lock = Lock()
+        self._lock = OwnLock()
 
     @contextmanager
     def begin(self, *, write: bool) -> Iterator[View]:
@@ -131,7 +131,7 @@ class LmdbStore:
 
 
 _open: dict[tuple[int, str], LmdbStore] = {}
-_open_lock = Lock()
+_open_lock = OwnLock()
 
 
 def open_key_store(directory: str, *, durable: bool) -> LmdbStore:

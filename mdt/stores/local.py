@@ -12,7 +12,6 @@ import errno
 import io
 import os
 import stat
-import threading
 import time
 from collections.abc import Callable, Container, Hashable, Iterator
 from contextlib import contextmanager, suppress
@@ -42,7 +41,7 @@ from mdt.stores.contract import (
     parts,
     temporary_name,
 )
-from mdt.stores.forking import forget_in_children
+from mdt.stores.forking import OwnLock, forget_in_children
 
 T = TypeVar("T")
 
@@ -91,7 +90,7 @@ class LocalStorage(Storage):
         self._root = os.path.abspath(os.fspath(root))
         self.is_durable = durable
         self._directories: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = OwnLock()
         self.url = Path(self._root).as_uri()
 
     def __reduce__(self) -> Any:

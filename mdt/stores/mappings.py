@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from threading import Lock
 
 import pyarrow as pa
 
 from mdt.limits import COPIED_OBJECT_BYTES_MAX, MAPPINGS_WATCHED_MAX
+from mdt.stores.forking import OwnLock
 from mdt.stores.storage import Storage
 
 
@@ -19,7 +19,7 @@ class Mappings:
         self._storage = storage
         self._watched: OrderedDict[str, tuple[str, int]] = OrderedDict()
         """Path -> its name on the local file system, and how many bytes are mapped."""
-        self._lock = Lock()
+        self._lock = OwnLock()
 
     def open(self, path: str) -> pa.NativeFile:
         """Return an open object, without a descriptor where it can be mapped; a small one is copied.  Raises Missing, Corrupt."""

@@ -10,11 +10,11 @@ import os
 import struct
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock
 
 import lmdb
 
 from mdt.stores.contract import Buffer
+from mdt.stores.forking import OwnLock
 from mdt.stores.own_files import cache_root
 
 _AGE = struct.Struct(">Q")
@@ -25,7 +25,7 @@ _SLACK_BYTES = 16 << 20
 """What LMDB needs beside the pages: its trees, and pages that are written while old ones are still read."""
 
 _open: dict[tuple[int, str], PageCache] = {}
-_open_lock = Lock()
+_open_lock = OwnLock()
 
 
 class PageCache:

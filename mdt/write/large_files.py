@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from mdt.parquet import digests, page_map
 from mdt.parquet.digests import Footer, footer_reference
 from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import live_mask
+from mdt.stores.forking import cached_property
 from mdt.stores.scratch import Scratch, Sink
 from mdt.stores.unused import give_back
 from mdt.write.encoded import Encoded

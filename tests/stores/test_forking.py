@@ -81,6 +81,71 @@ def test_a_writer_takes_no_rows_in_a_child_that_has_nobody_to_commit_them(tmp_pa
     assert told.stdout.strip() == "3 1 [{'id': 'a'}]", told.stderr
 
 
+_HELD = """
+import os, signal, sys, threading, warnings
+warnings.simplefilter("ignore")
+from mdt.stores.forking import OwnLock, cached_property
+
+class Slow:
+    def __init__(self, wait=None):
+        self.lock, self.wait = OwnLock(), wait or (lambda: None)
+
+    @cached_property
+    def answer(self):
+        with self.lock:
+            self.wait()
+            return object()
+
+held, ended = threading.Event(), threading.Event()
+slow = Slow(lambda: (held.set(), ended.wait(60)))
+thread = threading.Thread(target=lambda: slow.answer)
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    slow.wait = lambda: None
+    os._exit(0 if Slow().answer and slow.answer is slow.answer else 1)
+told = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+ended.set()
+thread.join()
+print(told)
+"""
+
+
+def test_a_child_that_is_forked_while_a_thread_computes_what_is_kept_computes_it_itself() -> None:
+    command = [sys.executable, "-c", _HELD]
+    told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert told.stdout.strip() == "0", told.stderr
+
+
+_IMPORTS = """
+import os, signal, sys, threading, time, warnings
+warnings.simplefilter("ignore")
+import mdt
+mdt.__path__.append(sys.argv[1])
+thread = threading.Thread(target=lambda: __import__("mdt.late"))
+thread.start()
+while not os.path.exists(sys.argv[1] + "/begun"):
+    time.sleep(0.01)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    from mdt.late import there
+    os._exit(0 if there else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+thread.join()
+"""
+
+
+def test_a_child_that_is_forked_while_a_thread_imports_a_module_of_ours_has_it(tmp_path: Path) -> None:
+    late = f"import pathlib, time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(1)\nthere = True\n"
+    (tmp_path / "late.py").write_text(late)
+    command = [sys.executable, "-c", _IMPORTS, str(tmp_path)]
+    told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert told.stdout.strip() == "0", told.stderr
+
+
 _FAR = """
 import os, sys, warnings
 warnings.simplefilter("ignore")
