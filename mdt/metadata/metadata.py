@@ -303,9 +303,9 @@ class Metadata:
         return pa.Table.from_pylist(rows, schema=HISTORY)
 
     def records(self, first_seq: int, last_seq: int) -> Iterator[CommitRecord]:
-        """Yield some records that are in the log.  Raises Missing at one that is not."""
-        for seq in range(first_seq, last_seq + 1):
-            record = self.record(seq)
+        """Yield some records that are in the log, of a far one many at once.  Raises Missing at one that is not."""
+        seqs = range(first_seq, last_seq + 1)
+        for seq, record in zip(seqs, self.storage.each(partial(self.record, seq) for seq in seqs), strict=True):
             if record is None:
                 raise Missing("a commit record is gone", path=paths.commit(seq))
             yield record

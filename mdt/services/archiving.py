@@ -5,6 +5,8 @@ Two checkpoints that were read as a whole must stand at or before the horizon.  
 
 from __future__ import annotations
 
+from functools import partial
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -109,17 +111,16 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
     newest = max((i.time for i, _ in found if i.state == COMPLETED and i.action in _COMMITS), default="")
     end = min(newest, pc.min(snapshot.history["instant"]).as_py(), _held_back(metadata, snapshot))
     old = [(i, path) for i, path in found if i.time <= snapshot.retention.instant and i.time < end]
-    # Of each instant the pending ones first: to readers who find these alone its files are not committed.
-    old.sort(key=lambda one: (one[0].time, one[0].state == COMPLETED))
-    told = [
-        (i, storage.read_whole(path, FRAME_BYTES_MAX))
-        for i, path in old
-        if i.state == COMPLETED and i.action in _COMMITS
-    ]
-    if told:
+    old.sort(key=lambda one: one[0].time)
+    commits = [(i, path) for i, path in old if i.state == COMPLETED and i.action in _COMMITS]
+    if commits:
+        read = storage.each(partial(storage.read_whole, path, FRAME_BYTES_MAX) for _, path in commits)
+        told = [(i, data) for (i, _), data in zip(commits, read, strict=True)]
         known = [info.path for info in storage.list_dir(layout.archive)]
         storage.put_if_absent(*layout.archived(known, told))
-    for _, path in old:
+    # The pending ones first: to readers who find these alone the files of an instant are not committed.
+    storage.delete_many([path for i, path in old if i.state != COMPLETED])
+    for path in [path for i, path in old if i.state == COMPLETED]:
         storage.delete(path)
 
 

@@ -32,12 +32,12 @@ def check_log(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     """Yield what is wrong outside the live files' content."""
     records: list[CommitRecord] = []
     oldest = snapshot.retention.first
-    for seq in range(oldest, snapshot.seq + 1):
+    seqs = range(oldest, snapshot.seq + 1)
+    read = metadata.storage.each(partial(_read_record, metadata.storage, seq) for seq in seqs)
+    for seq, record in zip(seqs, read, strict=True):
         path = paths.commit(seq)
-        try:
-            record = commit_log.read(metadata.storage, seq)
-        except Corrupt as error:
-            yield Problem(path, error.offset, str(error), Kind.RECORD)
+        if isinstance(record, Corrupt):
+            yield Problem(path, record.offset, str(record), Kind.RECORD)
             continue
         if record is None:
             yield Problem(path, -1, "the commit record is missing", Kind.RECORD)
@@ -55,6 +55,13 @@ def check_log(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     if is_whole:
         yield from _check_leftovers(metadata)
     yield from _check_claims(metadata)
+
+
+def _read_record(storage: Storage, seq: int) -> CommitRecord | Corrupt | None:
+    try:
+        return commit_log.read(storage, seq)
+    except Corrupt as error:
+        return error
 
 
 def _check_replay(metadata: Metadata, snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:
@@ -122,16 +129,24 @@ def _check_timeline(metadata: Metadata, snapshot: Snapshot, records: list[Commit
         yield Problem(paths.properties(), -1, wrong, Kind.TIMELINE)
     yield from _check_partitions(metadata, snapshot)
     yield from _check_indexing(metadata, snapshot, records)
-    for record in records:
-        if record.action in publish.NO_INSTANTS:
-            continue
-        told = [publish.completed(record, snapshot.definition)[0], *publish.of_restore(record, snapshot.definition)]
-        for path, content in told:
-            found = metadata.storage.read_if_exists(path)
+    published = [record for record in records if record.action not in publish.NO_INSTANTS]
+    read = metadata.storage.each(
+        partial(_instants_of, metadata.storage, snapshot.definition, record) for record in published
+    )
+    for record, instants in zip(published, read, strict=True):
+        for path, content, found in instants:
             if found is None:
                 yield from _check_unpublished(metadata, snapshot, record, path)
             elif found != content:
                 yield Problem(path, -1, f"differs from commit record {record.seq}", Kind.TIMELINE)
+
+
+def _instants_of(
+    storage: Storage, definition: TableDefinition, record: CommitRecord
+) -> list[tuple[str, bytes, bytes | None]]:
+    """Return path and bytes of what Hudi is told of a record, and the bytes that stand there, None where nothing does."""
+    told = [publish.completed(record, definition)[0], *publish.of_restore(record, definition)]
+    return [(path, content, storage.read_if_exists(path)) for path, content in told]
 
 
 def properties_problem(metadata: Metadata, definition: TableDefinition) -> str:
@@ -183,8 +198,8 @@ def _check_indexing(metadata: Metadata, snapshot: Snapshot, records: list[Commit
         made |= {path: (record, content) for path, content in found}
         for path in gone:
             made.pop(path, None)
-    for path, (record, content) in made.items():
-        data = metadata.storage.read_if_exists(path)
+    read = metadata.storage.each(partial(metadata.storage.read_if_exists, path) for path in made)
+    for (path, (record, content)), data in zip(made.items(), read, strict=True):
         if data is None:
             yield from _check_unpublished(metadata, snapshot, record, path)
         elif data != content:
@@ -217,19 +232,20 @@ def _check_unpublished(metadata: Metadata, snapshot: Snapshot, record: CommitRec
 def _check_objects(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     key_parts = [key_part.stored for key_part in snapshot.key_parts if key_part.stored is not None]
     maps = [segment.key_map for segment in snapshot.files.segments(snapshot.live_numbers)]
-    for stored in [*key_parts, *maps]:
-        if stored is not None:
-            yield from _check_stored(metadata, stored)
+    wanted = [stored for stored in [*key_parts, *maps] if stored is not None]
+    for problem in metadata.storage.each(partial(_stored_problem, metadata.storage, stored) for stored in wanted):
+        if problem is not None:
+            yield problem
 
 
-def _check_stored(metadata: Metadata, stored: ObjectRange) -> Iterator[Problem]:
+def _stored_problem(storage: Storage, stored: ObjectRange) -> Problem | None:
     try:
-        data = metadata.storage.read(stored.path, stored.offset, stored.length)
+        data = storage.read(stored.path, stored.offset, stored.length)
     except Corrupt as error:
-        yield Problem(stored.path, stored.offset, str(error), Kind.ATTACHMENT)
-        return
-    if zlib.crc32(data) != stored.crc:
-        yield Problem(stored.path, stored.offset, f"a summary of {stored.length} bytes is damaged", Kind.ATTACHMENT)
+        return Problem(stored.path, stored.offset, str(error), Kind.ATTACHMENT)
+    if zlib.crc32(data) == stored.crc:
+        return None
+    return Problem(stored.path, stored.offset, f"a summary of {stored.length} bytes is damaged", Kind.ATTACHMENT)
 
 
 def _check_leftovers(metadata: Metadata) -> Iterator[Problem]:

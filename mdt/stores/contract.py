@@ -10,15 +10,16 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from mdt import errors
-from mdt.limits import FRAME_BYTES_MAX
+from mdt.limits import FRAME_BYTES_MAX, OPERATIONS_AT_ONCE_MAX
 
 T = TypeVar("T")
 
@@ -163,6 +164,12 @@ class Storage(ABC):
         An error is raised when those that have begun have ended.
         """
         return awaited([self.begin(act) for act in acts])
+
+    def each(self, acts: Iterable[Callable[[], T]]) -> Iterator[T]:
+        """Yield what each of ``acts`` returns, none of which depends on another; where operations take long, of some :meth:`together`."""
+        waiting = iter(acts)
+        while some := [*islice(waiting, OPERATIONS_AT_ONCE_MAX if self.is_remote else 1)]:
+            yield from self.together(*some)
 
     def __reduce__(self) -> Any:
         """Return what a pickle keeps, where another process can open the same root.  Raises ``errors.Unsupported`` elsewhere."""

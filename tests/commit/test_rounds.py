@@ -27,6 +27,8 @@ from worlds import (
 
 import mdt
 from mdt.errors import Unavailable
+from mdt.metadata.recent import Recent
+from mdt.services.check_log import check_log
 from mdt.stores.at_once import AtOnce
 from mdt.stores.contract import awaited
 from mdt.stores.storage import MemoryStorage, Storage
@@ -177,3 +179,26 @@ def test_an_open_and_a_look_up_of_one_key_wait_no_more_often_for_a_longer_log_an
         "news, is the log the same, key maps, page map, size, rows"
     )
     assert len(rounds(storage, lambda: opened[0].get(["k5"]))) == 3
+
+
+@pytest.mark.parametrize("name", ["state", "changes", "abort", "check_log"])
+def test_what_asks_for_many_records_waits_for_sixteen_of_them_at_once(name: str) -> None:
+    kept = {"mdt.metadata.compact.records": 500, "mdt.services.auto": False}
+    waited = []
+    for commits in (2, 34):
+        inner = make(MemoryStorage(), MOR, "record", **kept).storage
+        table = mdt.open(inner)
+        for _ in range(commits):
+            table.create_index("bitmap(fare)")
+            table.drop_index("bitmap(fare)")
+        storage = CountingStorage(inner)
+        fresh = mdt.open(storage)
+        fresh._metadata._records = Recent(0)  # a table with more of them than it keeps in memory
+        act = {
+            "state": lambda t=fresh: t.snapshot(t.snapshot().seq - 1),
+            "changes": lambda t=fresh: t.changes(since=0).to_arrow(),
+            "abort": fresh.abort,
+            "check_log": lambda t=fresh: [*check_log(t.metadata, t.snapshot())],
+        }[name]
+        waited.append(len(rounds(storage, act)))
+    assert waited[1] - waited[0] < 64 // 3, f"64 records more, and it waited {waited} times"
