@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyroaring import BitMap
 
 import mdt
 from mdt.metadata import checkpoint, codec, commit_log, paths
 from mdt.metadata.checkpoints import MANIFEST, VERSION
-from mdt.metadata.deletion_vectors import first_vector
+from mdt.metadata.deletion_vectors import first_vector, serialized
 from mdt.metadata.snapshot import Snapshot
 from mdt.stores.storage import MemoryStorage
 
@@ -176,3 +178,15 @@ def test_a_checkpoint_has_the_bytes_that_the_log_gives_whatever_vectors_were_put
     assert made.check().ok and mdt.open(made.metadata.storage).check().ok
     made.metadata.compact()
     assert mdt.open(made.metadata.storage).check().ok
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5)), min_size=1, max_size=12), st.data())
+def test_equal_vectors_are_equal_bytes_whatever_they_were_put_together_from(
+    runs: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    vector = BitMap()
+    for start, rows in runs:
+        vector |= BitMap(range(start, start + rows))
+        if data.draw(st.booleans()):
+            vector = BitMap.deserialize(serialized(vector))
+    assert serialized(vector) == serialized(BitMap(vector.to_array()))
