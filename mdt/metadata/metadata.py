@@ -7,7 +7,7 @@ absent.  Hint and checkpoint are derived and may be missing or damaged: the log 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -99,7 +99,7 @@ class Metadata:
         self.key_parts = KeyPartReader(self.objects)
         self._checkpoint: Checkpoint | None = None
         self._past: Recent[tuple[int, int], Snapshot] = Recent(PAST_SNAPSHOTS_CACHED_MAX)
-        self.referred: Recent[int, pa.Array] = Recent(REFERRED_CACHE_BYTES_MAX, SHARED)  # by tagged states
+        self.referred: Recent[Hashable, pa.Array] = Recent(REFERRED_CACHE_BYTES_MAX, SHARED)  # mdt.metadata.references
         self._looked_at = -1
         self._newest: Snapshot | None = None
 

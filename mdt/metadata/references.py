@@ -5,18 +5,22 @@ Who owns an object that several files share?  Nobody: it stays while any state t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mdt.errors import Corrupt
+from mdt.metadata import paths
 from mdt.metadata.columns import no_rows
 from mdt.metadata.file_group import FILES
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
+from mdt.stores.contract import ObjectInfo
 
 _NAMES = ["partition", "name", "key_map_path"]
+_ENTRY_BYTES = 1 << 9
+"""What paths in memory take besides."""
 
 
 def _files(metadata: Metadata, horizon: int, last: int) -> pa.Table:
@@ -42,8 +46,7 @@ def _of_tags(metadata: Metadata, snapshot: Snapshot, horizon: int) -> list[pa.Ar
     for seq in snapshot.tags.before(horizon):
         known = metadata.referred.get(seq)
         if known is None:
-            known = _all_of(metadata.state(seq))
-            metadata.referred.put(seq, known, known.nbytes)
+            known = _kept(metadata, seq, _all_of(metadata.state(seq)))
         found.append(known)
     return found
 
@@ -113,12 +116,28 @@ def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     for record in metadata.records(snapshot.retention.first, snapshot.seq):
         sections = ("key_parts",) if record.seq <= horizon else ("key_parts", "summaries", "covers")
         found += [record.table(section)["path"] for section in sections]
-    for seq in set(metadata.checkpoints.listed()).difference(snapshot.tags.before(horizon)):
-        try:
-            found.append(_key_parts(metadata.checkpoints.open(seq).snapshot))
-        except Corrupt:
-            continue  # no state is made from it
-    return _each_once(found)
+    manifests = [
+        info for info in metadata.storage.list_dir(paths.checkpoints_dir()) if paths.seq_of(info.path) is not None
+    ]
+    return _each_once([*found, *(_of_checkpoint(metadata, manifest) for manifest in manifests)])
+
+
+def _of_checkpoint(metadata: Metadata, manifest: ObjectInfo) -> pa.Array:
+    """Return the paths of the key parts of a checkpoint, which whoever wrote it has chosen; of a damaged one none: no state is made from it."""
+    known = metadata.referred.get(manifest)
+    if known is not None:
+        return known
+    try:
+        seq = paths.seq_of(manifest.path)
+        assert seq is not None, "the path of a manifest"
+        found = _key_parts(metadata.checkpoints.open(seq).snapshot)
+    except Corrupt:
+        return pa.array([], pa.string())
+    return _kept(metadata, manifest, found)
+
+
+def _kept(metadata: Metadata, key: Hashable, found: pa.Array) -> pa.Array:
+    return metadata.referred.put(key, found, found.nbytes + _ENTRY_BYTES)
 
 
 def _key_parts(state: Snapshot) -> pa.Array:

@@ -11,7 +11,7 @@ from worlds import COW, MOR, State, as_state, assert_clean, ours, rows, theirs
 
 import mdt
 from mdt.errors import Conflict, Corrupt, Expired, Invalid
-from mdt.metadata import paths
+from mdt.metadata import paths, references
 from mdt.metadata.checkpoints import Checkpoints
 from mdt.services import cleaning
 from mdt.services.tagging import AddTag
@@ -176,3 +176,22 @@ def test_a_process_reads_once_what_a_tagged_state_refers_to(monkeypatch: pytest.
     )
     assert few < len(tagged_seqs), "a listing for each of them"
     assert_clean(table.storage)
+
+
+def test_key_parts_stay_that_the_checkpoint_of_a_tagged_state_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wrote that checkpoint has merged them, so the state that was made from records has others."""
+    monkeypatch.setattr("mdt.metadata.metadata.INLINE_SUMMARY_BYTES_MAX", 0)
+    table, past = grown(7, **{"mdt.index.type": "RECORD_INDEX"})
+    seq = table.tag("kept")
+    for n in range(4):
+        upsert(table, past, range(n, n + 3), 200 + n)
+    references.left_by(
+        table.metadata, table.snapshot(), table.snapshot().seq
+    )  # it is asked for before that checkpoint stands
+    other = mdt.open(table.storage).metadata
+    other.write_checkpoint(other.state(seq), whole=True)
+    table.clean(retain_commits=1)
+    tagged_state = table.metadata.checkpoints.open(seq).snapshot
+    parts = {part.stored.path for part in tagged_state.key_parts if part.stored is not None}
+    assert parts and seq in table.snapshot().tags.before(table.snapshot().retention.horizon)
+    assert parts <= set(references.everything(table.metadata, table.snapshot()).to_pylist())
