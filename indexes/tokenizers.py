@@ -18,7 +18,7 @@ import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -252,9 +252,19 @@ class Tokenizers:
 
     built_in: ClassVar[dict[str, type[Tokenizer]]] = {"word": Word, "ngram": Ngram, "chinese": Chinese}
 
-    @cached_property
+    def __init__(self) -> None:
+        self._installed: tuple[dict[str, type[Tokenizer]], list[str]] | None = None
+
+    @property
     def installed(self) -> tuple[dict[str, type[Tokenizer]], list[str]]:
-        """The classes of installed packages by name, and why some could not be had, as sentences."""
+        """The classes of installed packages by name, and why some could not be had, as sentences; looked for once."""
+        if (
+            self._installed is None
+        ):  # a cached_property has a lock in Python 3.11, which a forked child might find held for ever
+            self._installed = self._looked_for()
+        return self._installed
+
+    def _looked_for(self) -> tuple[dict[str, type[Tokenizer]], list[str]]:
         found: dict[str, type[Tokenizer]] = {}
         failures = []
         for point in import_module("importlib.metadata").entry_points(group=ENTRY_POINT_GROUP):

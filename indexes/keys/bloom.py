@@ -37,12 +37,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from threading import Lock
 from typing import ClassVar
 
 import numpy as np
@@ -279,12 +277,15 @@ def _passes(counts: Int64Array, pairs: int, threads: int) -> list[slice]:
 
 
 class _Kept:
-    """What was opened last, by the bytes in memory that it was made of, which nobody can change."""
+    """What was opened last, by the bytes in memory that it was made of, which nobody can change.
+
+    Without a lock, which a forked child might find held for ever: each step on the dict is one for all threads.
+    """
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
-        self._found: OrderedDict[tuple[int, int, int], tuple[object, _Opened]] = OrderedDict()
-        self._lock = Lock()
+        self._found: dict[tuple[int, int, int], tuple[object, _Opened]] = {}
+        """The newest last."""
 
     def opened(self, key_part: bytes | memoryview, ranges: str) -> _Opened:
         """Return a key part that was verified, now or before.  Raises ValueError."""
@@ -292,17 +293,13 @@ class _Kept:
         if not self._size_max or not view.readonly or not len(view):
             return _Opened.of(view, ranges)
         key = id(view.obj), int(np.frombuffer(view, np.uint8).ctypes.data), len(view)
-        with self._lock:
-            known = self._found.get(key)
-            if known is not None:
-                self._found.move_to_end(key)
-                return known[1]
-        made = _Opened.of(view, ranges)
-        with self._lock:
-            self._found[key] = view.obj, made  # the object stays, so that no other one gets its address
-            while len(self._found) > self._size_max:
-                self._found.popitem(last=False)
-        return made
+        known = self._found.pop(key, None)
+        if known is None:
+            known = view.obj, _Opened.of(view, ranges)  # the object stays, so that no other one gets its address
+        self._found[key] = known
+        for old in list(self._found)[: -self._size_max]:
+            self._found.pop(old, None)
+        return known[1]
 
 
 def _open(key_part: bytes | memoryview) -> _KeyPart:
