@@ -63,21 +63,18 @@ def _hudi_action(record: CommitRecord, definition: TableDefinition) -> str:
 
 
 def oldest_unpublished(
-    is_there: Callable[[str], bool],
-    load: Callable[[int], CommitRecord | None],
-    seq: int,
-    definition: TableDefinition,
+    is_done: Callable[[CommitRecord], bool], load: Callable[[int], CommitRecord | None], seq: int
 ) -> int:
     """Return where publishing must start so that commit ``seq`` is not seen without those before it.
 
     Commits are published in order, so the search goes back to the newest one that is published.  ``load`` reads a commit
-    record, ``is_there`` says whether an instant stands at a path.  A commit may be unpublished although its writer lives: it is on its way,
+    record, ``is_done`` says whether it is published.  A commit may be unpublished although its writer lives: it is on its way,
     and we came after it.
     """
     oldest = seq
     for earlier in range(seq - 1, -1, -1):
         record = load(earlier)
-        if record is None or (record.action not in NO_INSTANTS and is_there(completed_path(record, definition))):
+        if record is None or is_done(record):
             break
         oldest = earlier
     return oldest

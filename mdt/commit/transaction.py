@@ -32,6 +32,7 @@ from mdt.metadata.file_group import LOG, files_table, fresh_table, shards_of
 from mdt.metadata.key_parts import key_parts_table
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
+from mdt.schema.definition import TableDefinition
 
 _BACKOFF_SECONDS = 0.02
 _CLEANED = "what it began on was cleaned"
@@ -305,8 +306,8 @@ def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str
 
 def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
     """Publish ``record`` after what came before it."""
-    is_there = partial(_stands, metadata)
-    oldest = publish.oldest_unpublished(is_there, metadata.record, record.seq, newest.definition)
+    is_done = partial(_is_published, metadata, newest.definition)
+    oldest = publish.oldest_unpublished(is_done, metadata.record, record.seq)
     for seq in range(oldest, record.seq + 1):
         earlier = metadata.record(seq)
         if earlier is not None:
@@ -315,8 +316,14 @@ def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None
             raise Internal(f"commit record {seq} has vanished")
 
 
-def _stands(metadata: Metadata, path: str) -> bool:
-    """Return whether an instant stands at ``path``; often the last look has seen it."""
+def _is_published(metadata: Metadata, definition: TableDefinition, record: CommitRecord) -> bool:
+    """Return whether ``record`` was published: its instant stands, often the last look has seen it.
+
+    What has no instant shows it by its claim, which goes when all else is done.
+    """
+    if record.action in publish.NO_INSTANTS:
+        return metadata.storage.size(paths.pending(record.instant)) is None
+    path = publish.completed_path(record, definition)
     return metadata.watch.has_seen(path) or metadata.storage.size(path) is not None
 
 

@@ -479,7 +479,7 @@ def test_the_schedules_notice_a_conflict_check_that(mutant: str, monkeypatch: py
 
 
 def test_the_schedules_notice_a_writer_that_publishes_itself_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish, "oldest_unpublished", lambda storage, load, seq, definition: seq)
+    monkeypatch.setattr(publish, "oldest_unpublished", lambda is_done, load, seq: seq)
     with pytest.raises(AssertionError):
         test_what_is_acknowledged_is_seen_by_hudi_whoever_else_is_under_way((MOR, "record"))
     count("mutants killed")
