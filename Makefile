@@ -11,8 +11,6 @@ WORKERS ?= 2
 PART ?= $(shell echo $$(( $$(date -u +%s) / 86400 % 3 + 1 )))/3
 # Tests begin some hundred processes, and their asserts are compiled anew where nobody may keep what Python compiles.
 export PYTHONDONTWRITEBYTECODE :=
-# The oldest PySpark that works, which the nightly run tries, too.
-OLDEST ?= 4.0
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick check bench ssb tpch tpcds nightly oldest clean java
@@ -49,16 +47,18 @@ test: check java  ## check, then every test but the nightly ones, of the slow on
 quick: check  ## check, then the tests that take less than a minute together: no Spark, no campaign
 	HYPOTHESIS_PROFILE=inner $(RUN) -m pytest -n $(WORKERS) -m "not nightly and not slow"
 
-nightly: check java  ## check, then every test, those of Spark on the oldest PySpark, too
+nightly: check java  ## check, then every test; some again on the oldest releases of what is used
 	HYPOTHESIS_PROFILE=nightly $(RUN) -m pytest -n $(WORKERS) -m "nightly or not nightly" --timeout 3600
 	$(MAKE) oldest
 
-oldest: $(VENV)-oldest/.installed java  ## the tests of Spark on the oldest PySpark
+oldest: $(VENV)-oldest/.installed java  ## the tests of quick and those of Spark, on the oldest releases of all that is used
+	$(VENV)-oldest/bin/python -m pytest -n $(WORKERS) -m "not nightly and not slow"
 	$(VENV)-oldest/bin/python -m pytest tests/engines/spark
 
-$(VENV)-oldest/.installed: pyproject.toml
+$(VENV)-oldest/.installed: pyproject.toml tests/oldest.py
 	$(PYTHON) -m venv $(VENV)-oldest
-	$(VENV)-oldest/bin/python -m pip install --quiet -e ".[$(EXTRAS)]" "pyspark==$(OLDEST).*"
+	$(PYTHON) tests/oldest.py > $(VENV)-oldest/oldest.txt
+	$(VENV)-oldest/bin/python -m pip install --quiet -e ".[$(EXTRAS)]" -c $(VENV)-oldest/oldest.txt
 	@touch $@
 
 bench: $(VENV)/.benchmarks  ## the workload trips against the peers, 1 M rows; planning on tables of many files

@@ -7,7 +7,7 @@ one row group, a *page* a run of bytes in it that decodes on its own (after the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -236,22 +236,39 @@ def footer(columns: Sequence[Leaf], chunks: Chunks) -> bytes:
 
 
 def _row_groups(columns: Sequence[Leaf], chunks: Chunks) -> Iterator[tuple[int, bytes]]:
-    """Yield rows and bytes of each row group.  Its rows are those of its longest chunk: pyarrow reads no more of any."""
+    """Yield rows and bytes of each row group.
+
+    Its rows, and the values of its first column, are those of its longest chunk: pyarrow reads no more of any column, by the one number
+    from version 26 on, by the other before.
+    """
     count = int(chunks.group.max(initial=-1)) + 1
-    parts_of_chunks = _column_chunks(columns, chunks)
+    rows, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    np.maximum.at(rows, chunks.group, chunks.values)
+    np.add.at(sizes, chunks.group, chunks.size)
+    led = _led(chunks, rows)
+    parts_of_chunks = _column_chunks(columns, led)
     if count == 1 and len(parts_of_chunks) == len(columns):  # one chunk of each column, in their order
-        rows, sizes, groups = chunks.values.max(keepdims=True), chunks.size.sum(keepdims=True), [parts_of_chunks]
+        groups = [parts_of_chunks]
     else:
-        rows, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        np.maximum.at(rows, chunks.group, chunks.values)
-        np.add.at(sizes, chunks.group, chunks.size)
         absent = _absent(tuple(columns))
         groups = [list(absent) for _ in range(count)]
-        for group, column, data in zip(chunks.group.tolist(), chunks.column.tolist(), parts_of_chunks, strict=True):
+        for group, column, data in zip(led.group.tolist(), led.column.tolist(), parts_of_chunks, strict=True):
             groups[group][column] = data
     head = bytes((_STEP | LIST,)) + list_head(STRUCT, len(columns))
     for parts, size, length in zip(groups, sizes.tolist(), rows.tolist(), strict=True):
         yield length, b"".join([head, *parts, integer(1, I64, size), integer(1, I64, length), bytes((STOP,))])
+
+
+def _led(chunks: Chunks, rows: Int64Array) -> Chunks:
+    """Return ``chunks`` with one of the first column in each row group, which claims all ``rows`` of that."""
+    leads = chunks.column == 0
+    led = replace(chunks, values=np.where(leads, rows[chunks.group], chunks.values))
+    if np.count_nonzero(leads) == len(rows):
+        return led
+    lacking = np.setdiff1d(np.arange(len(rows)), chunks.group[leads])
+    none = np.zeros_like(lacking)
+    added = Chunks(none, lacking, rows[lacking], none + len(MAGIC), none, none, none)
+    return Chunks(*(np.concatenate([getattr(of, f.name) for of in (led, added)]) for f in fields(Chunks)))
 
 
 @lru_cache(maxsize=64)

@@ -73,8 +73,10 @@ def ranks(column: pa.Array | pa.ChunkedArray) -> Int64Array:
         column = column.cast(pa.int64())
     if len(column) > _RANKED_ROWS_MAX and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         return _sampled_ranks(column)
-    found = numbers(pc.rank(column, tiebreaker="min"))
-    return found.astype(np.int64) - 1
+    found = numbers(pc.rank(column, tiebreaker="min")).astype(np.int64) - 1
+    if column.null_count:  # pyarrow 24 has one rank for NaN and null
+        found[flags(pc.is_null(column))] = len(column) - column.null_count
+    return found
 
 
 def _sampled_ranks(column: pa.Array | pa.ChunkedArray) -> Int64Array:

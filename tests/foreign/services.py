@@ -75,7 +75,9 @@ def through_columns(t: Any, rows: Callable[[range, int], Any], save: Callable[[s
     save("index_begun")
     t.build_indexes()
     save("index_completed")
-    t.alter(widen={"v": pa.int64()}, beyond_hudi=True)  # hudi-rs would fail on the log files, Hudi's own reader does not
+    t.alter(
+        widen={"v": pa.int64()}, beyond_hudi=True
+    )  # hudi-rs would fail on the log files, Hudi's own reader does not
     t.upsert({"id": ["k2"], "city": ["x"], "ts": [131], "v": [2**40], "extra": ["w"]})
     save("widened")
     newest = t.snapshot().seq

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import documents
+import oldest
 import pytest
 from documents import ran
 
@@ -164,3 +165,11 @@ def test_the_core_needs_no_pyspark_and_the_extra_s3_no_mock_server() -> None:
     assert any(text.startswith("pyspark>=") for text in extras["spark"])
     assert not [text for text in extras["s3"] if text.startswith("moto")]
     assert {re.split("[<>=]", text)[0] for text in extras["testing"]} == {"hypothesis", "pytest"}
+
+
+def test_every_dependency_says_its_oldest_release_and_is_tried_with_it() -> None:
+    asked = {*PROJECT["dependencies"], *(text for extra in PROJECT["optional-dependencies"].values() for text in extra)}
+    names = {re.split(r"[\[><=]", text)[0] for text in asked} - {PROJECT["name"]}
+    pinned = [pin.partition("==") for pin in oldest.pins()]
+    assert sorted(name for name, _, _ in pinned) == sorted(names)
+    assert all(f">={release.removesuffix('.*')}" in " ".join(asked) for _, _, release in pinned)
