@@ -13,10 +13,10 @@ PART ?= $(shell echo $$(( $$(date -u +%s) / 86400 % 3 + 1 )))/3
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check bench ssb tpch tpcds nightly oldest clean java
+.PHONY: help demo test quick check bench ssb tpch tpcds nightly oldest oldest-spark clean java
 
 help:  ## list the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -49,10 +49,12 @@ quick: check  ## check, then the tests that take less than a minute together: no
 
 nightly: check java  ## check, then every test; some again on the oldest releases of what is used
 	HYPOTHESIS_PROFILE=nightly $(RUN) -m pytest -n $(WORKERS) -m "nightly or not nightly" --timeout 3600
-	$(MAKE) oldest
+	$(MAKE) oldest oldest-spark
 
-oldest: $(VENV)-oldest/.installed java  ## the tests of quick and those of Spark, on the oldest releases of all that is used
-	$(VENV)-oldest/bin/python -m pytest -n $(WORKERS) -m "not nightly and not slow"
+oldest: $(VENV)-oldest/.installed  ## the tests of quick on the oldest release of each package that is used
+	HYPOTHESIS_PROFILE=inner $(VENV)-oldest/bin/python -m pytest -n $(WORKERS) -m "not nightly and not slow"
+
+oldest-spark: $(VENV)-oldest/.installed java  ## the tests of Spark on these
 	$(VENV)-oldest/bin/python -m pytest tests/engines/spark
 
 $(VENV)-oldest/.installed: pyproject.toml tests/oldest.py
