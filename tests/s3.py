@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
@@ -62,7 +63,47 @@ def answering(status: int, body: str) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             return
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with _served(Handler) as address:
+        yield address
+
+
+@contextmanager
+def losing_replies(endpoint: str, method: str, part: str) -> Iterator[tuple[str, list[str]]]:
+    """Run a server before ``endpoint``; yield its own, and the paths of requests with ``method`` and ``part`` whose first reply it lost: it answered 500."""
+    host, lost = endpoint.removeprefix("http://"), list[str]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            upstream = HTTPConnection(host)
+            upstream.request(self.command, self.path, body, dict(self.headers))
+            with upstream.getresponse() as answer:
+                found = answer.read()
+                is_lost = self.command == method and part in self.path and self.path not in lost
+                self.send_response(500 if is_lost else answer.status)
+                for name in ("content-type", "etag", "last-modified", "content-range"):
+                    if name in answer.headers:
+                        self.send_header(name, answer.headers[name])
+                self.send_header("content-length", "0" if is_lost else answer.headers["content-length"])
+            upstream.close()
+            self.end_headers()
+            if is_lost:
+                lost.append(self.path)
+            else:
+                self.wfile.write(found)
+
+        do_PUT = do_HEAD = do_POST = do_DELETE = do_GET
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    with _served(Handler) as address:
+        yield address, lost
+
+
+@contextmanager
+def _served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

@@ -7,6 +7,7 @@ One that makes no sense is *set aside*: it stays where it is, nobody believes it
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -76,6 +77,16 @@ _FIELDS = {
 
 def _senseless(path: str, expected: str, got: str) -> Corrupt:
     return Corrupt("a claim makes no sense", path=path, offset=0, expected=expected, got=got, hint=_WHAT_TO_DO)
+
+
+def put(storage: Storage, claim: Pending) -> bool:
+    """Put ``claim`` if its instant is free; True if it is there now: a store whose reply is lost tries again by itself, and meets it."""
+    path, data = paths.pending(claim.instant), claim.encode()
+    if storage.put_if_absent(path, data):
+        return True
+    with suppress(Corrupt):
+        return storage.read_if_exists(path, CLAIM_BYTES_MAX) == data
+    return False
 
 
 Claims = tuple[list[Pending], list[Corrupt]]

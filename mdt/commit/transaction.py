@@ -16,7 +16,7 @@ from typing import Generic
 import pyarrow as pa
 
 from mdt import logs
-from mdt.commit import conflicts, publish
+from mdt.commit import claims, conflicts, publish
 from mdt.commit.claims import Pending
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
@@ -183,7 +183,7 @@ def claim_instant(metadata: Metadata, snapshot: Snapshot, operation: Operation[P
         pending = Pending(
             instant, txn, operation.action, operation.name, token, snapshot.seq, now, tuple(plan.partitions)
         )
-        if storage.put_if_absent(paths.pending(instant), pending.encode()):
+        if claims.put(storage, pending):
             last = metadata.newest(watched=False).last_instant
             if last < instant:
                 break

@@ -108,8 +108,8 @@ class ObjectStorage(Storage):
         return pa.PythonFile(RangeFile(self, path, self._require_size(path)), mode="r")
 
     def create(self, path: str, data: Data) -> None:
-        """See :class:`Storage`."""
-        if not self._put(path, data, mode="create"):
+        """See :class:`Storage`; an object that is there may be this one, of an earlier try whose reply was lost."""
+        if not self._put(path, data, mode="create") and self.read(path) != joined(data):
             raise name_taken(path)
 
     def put_if_absent(self, path: str, data: Data) -> bool:

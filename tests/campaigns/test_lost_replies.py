@@ -154,6 +154,37 @@ def test_two_lost_replies_in_one_upsert_still_give_each_key_once(first: int) -> 
         assert_clean(storage)
 
 
+class _TriesAgain(FaultyStorage):
+    """Loses the reply of conditional put number ``lost`` and makes it again, as stores on a network do by themselves: its own object is there then."""
+
+    def __init__(self, inner: Storage, lost: int = 0) -> None:
+        super().__init__(inner)
+        self.puts, self.lost = 0, lost
+
+    def put_if_absent(self, path: str, data: Data) -> bool:
+        return super().put_if_absent(path, data) and self._is_heard(path, data)
+
+    def put_passing(self, path: str, data: Data) -> bool:
+        return super().put_passing(path, data) and self._is_heard(path, data)
+
+    def _is_heard(self, path: str, data: Data) -> bool:
+        self.puts += 1
+        return self.puts != self.lost or self.inner.put_if_absent(path, data)
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_what_the_store_tries_again_after_a_lost_reply_is_seen_as_ours(name: str) -> None:
+    table_type, key_index, records, run, after = FLOWS[name]
+    whole = _TriesAgain(filled(table_type, key_index, records))
+    run(whole)
+    for lost in range(1, whole.puts + 1):
+        storage = filled(table_type, key_index, records)
+        run(_TriesAgain(storage, lost))
+        count("lost replies")
+        assert ours(storage) == after == theirs(storage)
+        assert_clean(storage)
+
+
 class _NeverHeard(MemoryStorage):
     """Does every commit put and loses its reply and those of the next ``deaf`` reads of the record."""
 

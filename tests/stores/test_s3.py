@@ -104,6 +104,19 @@ def test_two_writers_on_s3_both_commit_and_nothing_is_lost(given: dict[str, obje
     assert t.check().ok
 
 
+@pytest.mark.parametrize("part", ["city", "/pending/", "/log/", "/attachments/", ".hoodie/2"])
+def test_a_put_whose_reply_is_lost_and_which_the_store_tries_again_is_no_error(endpoint: str, part: str) -> None:
+    name = "again" + part.strip("/.").replace("/", "-")
+    with s3.losing_replies(endpoint, "PUT", part) as (address, lost):
+        t = create(name, options(address))
+        t.upsert(trips(range(10), 1, 1.0))
+        assert lost
+    t = mdt.open(URL + name, storage_options=options(endpoint))
+    assert t.scan().count() == 10 and t.check().ok
+    with pytest.raises(mdt.errors.Internal, match="exists already"):
+        t.storage.create(".hoodie/hoodie.properties", b"another")
+
+
 def refused(kind: type[MdtError], action: Callable[[], object], *texts: str, hint: str) -> MdtError:
     """Assert that ``action`` raises ``kind`` soon, with ``texts`` and ``hint``, and shows no secret anywhere."""
     started = time.monotonic()
