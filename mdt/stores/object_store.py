@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Any, TypeVar
@@ -219,7 +219,8 @@ class ObjectStorage(Storage):
         try:
             data = obstore.get_range(self._store, check_path(path), start=offset, length=count).to_bytes()
         except exceptions.GenericError:
-            check_range(path, offset, count, self._require_size(path))
+            with suppress(errors.Unavailable):  # which tells less than this one
+                check_range(path, offset, count, self._require_size(path))
             raise
         check_range(path, offset, count, offset + len(data))
         return data

@@ -38,6 +38,16 @@ _NO_TLS = "HTTP error: builder error"
 _KEY_REFUSED = re.compile(
     r"InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|TokenRefreshRequired|InvalidToken|AuthenticationFailed"
 )
+_REFUSED = re.compile(r"403 Forbidden|AccessDenied|AuthorizationFailure|AuthorizationPermissionMismatch")
+_NO_REASON = re.compile(r"Error performing HEAD .* 400 Bad Request")
+"""To a question that has no body S3 tells no reason; with expired credentials it says this."""
+_ACTS = {
+    "deleting": re.compile(r"DeleteObjects|Error performing (DELETE|POST .*[?&]delete)"),
+    "listing": re.compile(r"list request"),
+    "writing": re.compile(r"Error performing (PUT|POST)"),
+    "reading": re.compile(r"Error performing (GET|HEAD)"),
+}
+"""What was refused, which says what right lacks; the first that is found in a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +90,21 @@ def explained(error: BaseException, path: str, place: Place) -> MdtError:
         return _wrong_region(text, place)
     if isinstance(error, (exceptions.NotSupportedError, NotImplementedError)):
         return Unsupported(f"the store cannot do this for {path!r}: {said(error, place)}")
-    if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)) or _KEY_REFUSED.search(
-        text
-    ):
-        hint = "check the credentials and their rights on the bucket" if _KEY_REFUSED.search(text) else (
-            f"check the rights on the bucket; without credentials: {place.service.credentials}"
-        )  # fmt: skip
-        return Unavailable(f"the store refused {path!r}: {said(error, place)}", hint=hint)
+    by_rights = isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError))
+    if by_rights or _KEY_REFUSED.search(text) or _REFUSED.search(text) or _NO_REASON.search(text):
+        return _refused(error, path, place)
     return _no_answer(error, path, place)
+
+
+def _refused(error: BaseException, path: str, place: Place) -> MdtError:
+    text = str(error)
+    act = next((f"{word} " for word, known in _ACTS.items() if known.search(text)), "")
+    hint = f"check the rights on the bucket; without credentials: {place.service.credentials}"
+    if _KEY_REFUSED.search(text):
+        hint = "check the credentials and their rights on the bucket"
+    elif _NO_REASON.search(text):
+        hint = "check the credentials, which may have expired: the store tells no reason here"
+    return Unavailable(f"the store refused {act}{path or '/'!r}: {said(error, place)}", hint=hint)
 
 
 def _no_answer(error: BaseException, path: str, place: Place) -> MdtError:

@@ -17,6 +17,7 @@ from obstore.store import S3Store
 
 import mdt
 from mdt import Corrupt, Invalid, MdtError, Missing, Unavailable
+from mdt.stores.storage import Storage, open_storage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])
 URL = f"s3://{s3.BUCKET}/"
@@ -169,6 +170,13 @@ ANSWERS: dict[str, tuple[int, str, type[MdtError], str, str]] = {
         "check the credentials",
     ),
     "no rights": (403, s3.fault("AccessDenied", "Access Denied"), Unavailable, "AccessDenied", "rights on the bucket"),
+    "no rights to list, as Azure says it": (
+        403,
+        s3.fault("AuthorizationPermissionMismatch", "This request is not authorized"),
+        Unavailable,
+        "the store refused",
+        "rights on the bucket",
+    ),
     "a busy store": (503, s3.fault("SlowDown", "Please reduce your request rate."), Unavailable, "SlowDown", ""),
 }
 
@@ -177,6 +185,35 @@ ANSWERS: dict[str, tuple[int, str, type[MdtError], str, str]] = {
 def test_an_answer_of_s3_that_is(status: int, body: str, kind: type[MdtError], text: str, hint: str) -> None:
     with s3.answering(status, body) as address:
         refused(kind, lambda: mdt.open(URL + "t", storage_options=options(address)), text, hint=hint)
+
+
+def test_which_right_lacks_is_said_for_every_kind_of_request() -> None:
+    acts: dict[str, Callable[[Storage], object]] = {
+        "reading 'f'": lambda s: s.read("f"),
+        "writing 'f'": lambda s: s.replace("f", b""),
+        "deleting 'f'": lambda s: s.delete("f"),
+        "listing 'd'": lambda s: s.list_dir("d"),
+        "listing '/'": lambda s: s.list(""),
+    }
+    with s3.answering(403, s3.fault("AccessDenied", "Access Denied")) as address:
+        storage = open_storage(URL + "t", storage_options=options(address))
+        for text, act in acts.items():
+            refused(Unavailable, lambda a=act: a(storage), f"refused {text}: AccessDenied", hint="rights on the bucket")
+        refused(Unavailable, lambda: storage.size("f"), "refused reading 'f'", hint="rights on the bucket")
+
+
+def test_deletes_that_are_refused_one_by_one_in_an_answer_of_success_are_refusals() -> None:
+    body = "<DeleteResult><Error><Key>t/f</Key><Code>AccessDenied</Code><Message>no</Message></Error></DeleteResult>"
+    with s3.answering(200, body) as address:
+        storage = open_storage(URL + "t", storage_options=options(address))
+        refused(Unavailable, lambda: storage.delete("f"), "refused deleting 'f'", hint="rights on the bucket")
+
+
+def test_credentials_that_expire_are_named_by_ranges_and_sizes_too() -> None:
+    with s3.answering(400, s3.fault("ExpiredToken", "The provided token has expired.")) as address:
+        storage = open_storage(URL + "t", storage_options=options(address))
+        refused(Unavailable, lambda: storage.read("f", 2, 3), "refused reading 'f': ExpiredToken", hint="credentials")
+        refused(Unavailable, lambda: storage.size("f"), "refused reading 'f'", hint="may have expired")
 
 
 def test_a_container_and_a_bucket_of_other_services_are_named_too() -> None:
