@@ -68,29 +68,38 @@ def answering(status: int, body: str) -> Iterator[str]:
 
 
 @contextmanager
-def losing_replies(endpoint: str, method: str, part: str) -> Iterator[tuple[str, list[str]]]:
-    """Run a server before ``endpoint``; yield its own, and the paths of requests with ``method`` and ``part`` whose first reply it lost: it answered 500."""
+def losing_replies(
+    endpoint: str, method: str, part: str, status: int = 500, told: str = "", *, is_made: bool = True
+) -> Iterator[tuple[str, list[str]]]:
+    """Run a server before ``endpoint``; yield its own, and the paths of requests with ``method`` and ``part`` whose first reply was ``status`` and ``told``.
+
+    ``is_made``: whether it made such a request nevertheless.
+    """
     host, lost = endpoint.removeprefix("http://"), list[str]()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            upstream = HTTPConnection(host)
-            upstream.request(self.command, self.path, body, dict(self.headers))
-            with upstream.getresponse() as answer:
-                found = answer.read()
-                is_lost = self.command == method and part in self.path and self.path not in lost
-                self.send_response(500 if is_lost else answer.status)
-                for name in ("content-type", "etag", "last-modified", "content-range"):
-                    if name in answer.headers:
-                        self.send_header(name, answer.headers[name])
-                self.send_header("content-length", "0" if is_lost else answer.headers["content-length"])
-            upstream.close()
-            self.end_headers()
+            is_lost = self.command == method and part in self.path and self.path not in lost
+            if is_made or not is_lost:
+                upstream = HTTPConnection(host)
+                upstream.request(self.command, self.path, body, dict(self.headers))
+                with upstream.getresponse() as answer:
+                    found = answer.read()
+                upstream.close()
             if is_lost:
                 lost.append(self.path)
-            else:
-                self.wfile.write(found)
+                self.send_response(status)
+                self.send_header("content-length", str(len(body := told.encode())))
+                self.end_headers()
+                self.wfile.write(body)
+                return
+            self.send_response(answer.status)
+            for name in ("content-type", "etag", "last-modified", "content-range", "content-length"):
+                if name in answer.headers:
+                    self.send_header(name, answer.headers[name])
+            self.end_headers()
+            self.wfile.write(found)
 
         do_PUT = do_HEAD = do_POST = do_DELETE = do_GET
 

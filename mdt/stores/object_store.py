@@ -39,11 +39,14 @@ from mdt.stores.contract import (
 from mdt.stores.forking import this_process
 from mdt.stores.options import SERVICES, StoreOptions, parse_store_options
 from mdt.stores.positioned_file import RangeFile
-from mdt.stores.store_errors import Place, explained, refused_options, shows_secrets
+from mdt.stores.store_errors import Place, explained, refused_options, says_conflict, shows_secrets
 
 _PROBE_PATH = ".hoodie/.mdt/probe"
 _PROBE_DATA = b"mdt puts this object twice to learn whether the store refuses the second one\n"
 T = TypeVar("T")
+_CONFLICTS_MAX = 4
+_CONFLICT_SECONDS = 0.1
+"""How often a conditional put is made that meets another one under way, perhaps its own earlier try: nobody knows yet which is the first."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _speaking: set[int] = set()
@@ -186,19 +189,27 @@ class ObjectStorage(Storage):
         _refuse_forked(self.url)
         try:
             yield
-        except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
-            raise _Exists from error
         except (exceptions.BaseError, OSError, NotImplementedError) as error:
             hidden = isinstance(error, FileNotFoundError) or shows_secrets(error, self._place)
             raise explained(error, path, self._place) from (None if hidden else error)
 
     def _put(self, path: str, data: Data, mode: Any) -> bool:
-        try:
+        content = joined(data)
+        for attempt in range(_CONFLICTS_MAX):
+            if attempt:
+                self.sleep(_CONFLICT_SECONDS * attempt)
             with self._translated(path):
-                obstore.put(self._store, check_path(path), joined(data), mode=mode, use_multipart=False)
-        except _Exists:
-            return False
-        return True
+                try:
+                    obstore.put(self._store, check_path(path), content, mode=mode, use_multipart=False)
+                    return True
+                except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
+                    if mode != "create":
+                        raise
+                    if not says_conflict(error):
+                        return False
+        raise errors.Unavailable(
+            f"the store refused writing {path!r} again and again: it tells of another put under way"
+        )
 
     def _probe(self) -> bool:
         try:
@@ -240,10 +251,6 @@ def _refuse_forked(url: str) -> None:
 
 def _is_direct(path: str, directory: str) -> bool:
     return path.rpartition("/")[0] == directory
-
-
-class _Exists(Exception):
-    """The store refused a conditional put."""
 
 
 def _infos(objects: Iterable[Any]) -> list[ObjectInfo]:

@@ -41,6 +41,7 @@ _KEY_REFUSED = re.compile(
 _REFUSED = re.compile(r"403 Forbidden|AccessDenied|AuthorizationFailure|AuthorizationPermissionMismatch")
 _NO_REASON = re.compile(r"Error performing HEAD .* 400 Bad Request")
 """To a question that has no body S3 tells no reason; with expired credentials it says this."""
+_UNDER_WAY = re.compile(r"ConditionalRequestConflict|OperationAborted")
 _ACTS = {
     "deleting": re.compile(r"DeleteObjects|Error performing (DELETE|POST .*[?&]delete)"),
     "listing": re.compile(r"list request"),
@@ -147,6 +148,11 @@ def said(error: BaseException, place: Place) -> str:
     text = str(error).partition("\n\nDebug source")[0]
     answer = _ANSWER.search(text)
     return place.without_secrets(f"{answer[1]}: {answer[2]}" if answer else text.partition("\n")[0][:500])
+
+
+def says_conflict(error: BaseException) -> bool:
+    """Return whether a store refused a conditional put because of another one under way: obstore tells it as an object that exists."""
+    return _UNDER_WAY.search(str(error)) is not None
 
 
 def shows_secrets(error: BaseException, place: Place) -> bool:

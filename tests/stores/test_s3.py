@@ -209,6 +209,27 @@ def test_deletes_that_are_refused_one_by_one_in_an_answer_of_success_are_refusal
         refused(Unavailable, lambda: storage.delete("f"), "refused deleting 'f'", hint="rights on the bucket")
 
 
+def test_a_conflict_that_a_store_tells_of_any_request_is_unavailable() -> None:
+    with s3.answering(409, s3.fault("OperationAborted", "A conflicting operation is in progress.")) as address:
+        storage = open_storage(URL + "t", storage_options=options(address))
+        acts = (lambda: storage.read("f"), lambda: storage.read("f", 1, 2), lambda: storage.list("d"), lambda: storage.delete("f"),
+                lambda: storage.replace("f", b""))  # fmt: skip
+        for act in acts:
+            refused(Unavailable, act, "OperationAborted", hint="")
+        refused(Unavailable, lambda: storage.size("f"), "409 Conflict", hint="")
+        refused(Unavailable, lambda: storage.put_if_absent("f", b""), "another put under way", hint="")
+
+
+def test_a_put_that_meets_itself_under_way_is_made_again(endpoint: str, given: dict[str, object]) -> None:
+    create("conflict", given)
+    with s3.losing_replies(
+        endpoint, "PUT", "", 409, s3.fault("ConditionalRequestConflict", "conflict"), is_made=False
+    ) as (address, lost):
+        t = mdt.open(URL + "conflict", storage_options=options(address))
+        t.upsert(trips(range(10), 1, 1.0))
+        assert lost and t.scan().count() == 10 and t.check().ok
+
+
 def test_credentials_that_expire_are_named_by_ranges_and_sizes_too() -> None:
     with s3.answering(400, s3.fault("ExpiredToken", "The provided token has expired.")) as address:
         storage = open_storage(URL + "t", storage_options=options(address))
