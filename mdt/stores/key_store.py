@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Protocol
 
 import lmdb
@@ -17,6 +16,7 @@ from sortedcontainers import SortedDict
 
 from mdt.stores.contract import Buffer
 from mdt.stores.forking import OwnLock
+from mdt.stores.lmdb_file import opened
 from mdt.stores.own_files import cache_root
 
 _MAP_BYTES = 1 << 36
@@ -113,10 +113,7 @@ class LmdbStore:
     def __init__(self, directory: str, *, durable: bool) -> None:
         """Raises StoreFailed if it cannot be opened.  ``durable``: whether what was written survives the machine's fall."""
         try:
-            Path(directory).mkdir(parents=True, exist_ok=True)
-            self._env = lmdb.open(
-                directory, map_size=_MAP_BYTES, sync=durable, metasync=durable, max_readers=_READERS_MAX
-            )
+            self._env = opened(directory, map_size=_MAP_BYTES, sync=durable, metasync=durable, max_readers=_READERS_MAX)
         except (lmdb.Error, OSError) as error:
             raise StoreFailed(f"the key store in {directory} cannot be opened: {error}") from error
 

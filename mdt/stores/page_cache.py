@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import struct
 from contextlib import suppress
-from pathlib import Path
 
 import lmdb
 
 from mdt.stores.contract import Buffer
 from mdt.stores.forking import OwnLock
+from mdt.stores.lmdb_file import opened
 from mdt.stores.own_files import cache_root
 
 _AGE = struct.Struct(">Q")
@@ -36,12 +36,12 @@ class PageCache:
         self._bytes_max = bytes_max
         self._env: lmdb.Environment | None = None
         with suppress(lmdb.Error, OSError):
-            Path(directory).mkdir(parents=True, exist_ok=True)
-            self._env = lmdb.open(
+            env = opened(
                 directory, map_size=bytes_max + bytes_max // 4 + _SLACK_BYTES, max_dbs=3, sync=False, metasync=False,
                 max_readers=512,
             )  # fmt: skip
-            self._pages, self._ages, self._state = (self._env.open_db(name) for name in (b"pages", b"ages", b"state"))
+            self._pages, self._ages, self._state = (env.open_db(name) for name in (b"pages", b"ages", b"state"))
+            self._env = env
 
     def get(self, key: bytes) -> bytes | None:
         """Return a page or None; the caller checks it."""

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import pyarrow as pa
 import pytest
 from obstore.store import MemoryStore
 from reader import bag
 
 import mdt
+from mdt.stores import lmdb_file
+from mdt.stores.key_store import LmdbStore, StoreFailed
 from mdt.stores.page_cache import PageCache, open_page_cache
 from mdt.stores.storage import ObjectStorage
 
@@ -118,3 +123,57 @@ def test_processes_share_the_cache(how: str, tmp_path: Path) -> None:
     # LMDB refuses a second environment of one file in a process, and a fork counts as the same: it goes without.
     assert here.poll(30) and here.recv() in ((b"page",) if how == "spawn" else (b"page", None))
     process.join()
+
+
+def _read_all(directory: str) -> None:
+    """Read what is left in a cache that was cut, and in a key store, and put more."""
+    cache = PageCache(directory, BYTES_MAX)
+    for n in range(60):
+        cache.get(b"%d" % n)  # whoever asks checks it
+        cache.put(b"more%d" % n, b"x" * 3000)
+    with suppress(StoreFailed):
+        keys = LmdbStore(directory + "/keys", durable=False)
+        for write in (False, True):
+            with suppress(StoreFailed), keys.begin(write=write) as view:
+                view.items(b"")
+
+
+def _fill(directory: str) -> None:
+    cache = PageCache(directory, BYTES_MAX)
+    with LmdbStore(directory + "/keys", durable=False).begin(write=True) as view:
+        for n in range(60):
+            cache.put(b"%d" % n, bytes([n]) * 3000)
+            view.put(b"%d" % n, bytes([n]) * 3000)
+
+
+def _exit_code(act: Callable[[str], None], directory: Path) -> int | None:
+    process = multiprocessing.get_context("spawn").Process(target=act, args=(str(directory),))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def test_a_cache_that_was_cut_ends_no_process_and_gives_no_wrong_rows(storage: ObjectStorage, tmp_path: Path) -> None:
+    assert _exit_code(_fill, tmp_path) == 0
+    files = tmp_path / "data.mdb", tmp_path / "keys" / "data.mdb"
+    whole = [file.read_bytes() for file in files]
+    for rest in (0.1, 0.5, 0.9):
+        for file, data in zip(files, whole, strict=True):
+            file.write_bytes(data[: int(rest * len(data))])
+        assert _exit_code(_read_all, tmp_path) == 0
+    assert bag(_opened(storage, tmp_path).scan("n >= 1").to_arrow()) == bag(_rows(1, 2, 3))
+
+
+class _Damaged:
+    """An environment whose roots are damaged."""
+
+    def open_db(self, name: bytes) -> Any:
+        raise lmdb.CorruptedError(f"{name!r} cannot be found")
+
+
+def test_a_cache_that_opens_without_its_parts_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lmdb_file, "_fill_up", lambda *_: None)
+    monkeypatch.setattr(lmdb, "open", lambda *_, **__: _Damaged())
+    cache = PageCache(str(tmp_path), BYTES_MAX)
+    cache.put(b"one", b"1")
+    assert cache.get(b"one") is None
