@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -104,10 +105,20 @@ class ObjectReader:
 
     def read_key_maps(self, wanted: Iterable[ObjectRange]) -> None:
         """Read those key maps at once that are not in memory and have room there; only where each is a request."""
+        self._read_ahead(self.key_maps, self.key_map, KEY_MAP_CACHE_BYTES_MAX // 2, wanted)
+
+    def read_page_maps(self, wanted: Iterable[ObjectRange | None]) -> None:
+        """Read page maps as :meth:`read_key_maps` does key maps; they take more in memory than their bytes."""
+        self._read_ahead(self.page_maps, self.page_map, PAGE_MAP_CACHE_BYTES_MAX // 4, wanted)
+
+    def _read_ahead(
+        self, cache: Recent[ObjectRange, _T], read: Callable[[ObjectRange], _T], bytes_max: int,
+        wanted: Iterable[ObjectRange | None],
+    ) -> None:  # fmt: skip
         missing, size = [], 0
         for stored in wanted if self._storage.is_remote else ():
-            if not self.key_maps.has(stored) and size + stored.length <= KEY_MAP_CACHE_BYTES_MAX // 2:
-                missing.append(partial(self.key_map, stored))
+            if stored is not None and not cache.has(stored) and size + stored.length <= bytes_max:
+                missing.append(partial(_tried, read, stored))
                 size += stored.length
         self._storage.together(*missing)
 
@@ -168,3 +179,9 @@ class ObjectReader:
             found = decode(self.read(stored, verify=verify), path=stored.path, offset=stored.offset)
             cache.put(stored, found, size(found))
         return found
+
+
+def _tried(read: Callable[[ObjectRange], object], stored: ObjectRange) -> None:
+    """Read ahead; what is damaged is told to who needs it."""
+    with suppress(Corrupt):
+        read(stored)

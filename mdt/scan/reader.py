@@ -57,8 +57,9 @@ def read_at(
     columns = frozenset(names)
     schema = pa.schema([known.field(name) for name in columns])
     pages, scans = list[Wanted](), list[SegmentScan]()
-    for number, positions in rows:
-        segment = snapshot.segment(number)
+    segments = [snapshot.segment(number) for number, _ in rows]
+    metadata.objects.read_page_maps(segment.page_map for segment in segments)
+    for (number, positions), segment in zip(rows, segments, strict=True):
         form = form_of(snapshot.definition, segment.id, schema)
         found = placed(metadata, number, segment, positions, segment.rows, columns, form)
         if found is None:

@@ -68,6 +68,7 @@ class Cutter:
 
     def cut(self, threads: int) -> list[RowGroups | Rows]:
         """Return the tasks, for ``threads`` threads."""
+        self._read_page_maps()
         runs: list[RowGroups | Rows] = []
         single: list[Wanted] = []
         for scan in self._plan.segments:
@@ -81,12 +82,22 @@ class Cutter:
 
     def by_pages(self) -> dict[int, int]:
         """Return what :func:`decoded_rows` does."""
+        self._read_page_maps()
         found = {scan.file: self._wanted(scan, self._files[scan.file]) for scan in self._plan.segments}
         return {row: _decoded(w.positions, _block_rows(w.page_map)) for row, w in found.items() if w is not None}
 
+    def _read_page_maps(self) -> None:
+        """Read at once the page maps that :meth:`_wanted` looks into."""
+        files = ((scan, self._files[scan.file]) for scan in self._plan.segments)
+        wanted = (file.page_map for scan, file in files if self._may_be_by_pages(scan, file))
+        self._metadata.objects.read_page_maps(wanted)
+
+    def _may_be_by_pages(self, scan: SegmentScan, file: Segment) -> bool:
+        return len(self._schema) > 0 and (scan.positions is not None or file.rows <= SMALL_ROWS)
+
     def _wanted(self, scan: SegmentScan, file: Segment) -> Wanted | None:
         """Return the rows of a segment that are to be read page by page, None if row groups are quicker."""
-        if not len(self._schema) or (scan.positions is None and file.rows > SMALL_ROWS):
+        if not self._may_be_by_pages(scan, file):
             return None
         dead, some = self._plan.snapshot.vector(scan.file), scan.positions
         if some and scan.row_groups is None and some.max() < file.rows:
