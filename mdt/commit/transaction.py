@@ -367,8 +367,8 @@ def remove_files(
     """
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
     listed = [*storage.list(paths.attachments_of(instant))]
-    for partition in partitions:
-        listed += storage.list_dir(partition)
+    for found in storage.each(partial(storage.list_dir, partition) for partition in partitions):
+        listed += found
     doomed = []
     for info in listed:
         if not is_written_by(info.path, instant, token) or may_be_referred_to(snapshot, info.path):

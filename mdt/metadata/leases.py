@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from functools import partial
 
 from mdt.arguments import shown
 from mdt.errors import Corrupt, Invalid
@@ -38,18 +39,27 @@ def give_back(storage: Storage, path: str) -> None:
 def leased(storage: Storage) -> list[int]:
     """Return the states that leases name which have not ended; those that have are removed.  What makes no sense keeps nothing."""
     now = storage.now_us()
-    found: list[int] = []
-    for info in storage.list_dir(paths.leases_dir()):
-        with suppress(Corrupt):
-            data = storage.read_if_exists(info.path, LEASE_BYTES_MAX)
-            lease = None if data is None else codec.parse_json(data, path=info.path)
-            if not isinstance(lease, dict):
-                continue
-            seq, until = lease.get("seq"), lease.get("until_us")
-            if not (isinstance(seq, int) and isinstance(until, int)):
-                continue
-            if until <= now:
-                storage.delete(info.path)
-            elif until <= now + LEASE_SECONDS_MAX * _MICROSECONDS:
-                found.append(seq)
+    found, ended = list[int](), list[str]()
+    listed = [info.path for info in storage.list_dir(paths.leases_dir())]
+    for path, lease in zip(listed, storage.each(partial(_read, storage, path) for path in listed), strict=True):
+        if lease is None:
+            continue
+        seq, until = lease
+        if until <= now:
+            ended.append(path)
+        elif until <= now + LEASE_SECONDS_MAX * _MICROSECONDS:
+            found.append(seq)
+    storage.delete_many(ended)
     return found
+
+
+def _read(storage: Storage, path: str) -> tuple[int, int] | None:
+    """Return the state that a lease keeps and until when; None for what makes no sense."""
+    with suppress(Corrupt):
+        data = storage.read_if_exists(path, LEASE_BYTES_MAX)
+        lease = None if data is None else codec.parse_json(data, path=path)
+        if isinstance(lease, dict):
+            seq, until = lease.get("seq"), lease.get("until_us")
+            if isinstance(seq, int) and isinstance(until, int):
+                return seq, until
+    return None

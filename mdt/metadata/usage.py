@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from indexes.predicate import Call, Leaf
@@ -164,8 +165,9 @@ class Usage:
         """Return path -> counts and time of the last report."""
         reports = {}
         try:
-            for info in self._storage.list_dir(paths.usage_dir()):
-                data = self._storage.read_if_exists(info.path) if info.size <= _REPORT_BYTES_MAX else None
+            listed = [info for info in self._storage.list_dir(paths.usage_dir()) if info.size <= _REPORT_BYTES_MAX]
+            read = self._storage.each(partial(self._storage.read_if_exists, info.path) for info in listed)
+            for info, data in zip(listed, read, strict=True):
                 try:
                     reports[info.path] = decode(data or b""), info.modified_us
                 except ValueError:

@@ -5,6 +5,7 @@ Two checkpoints that were read as a whole must stand at or before the horizon.  
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from mdt.metadata import paths, references
 from mdt.metadata.beside_cleaners import begun_again
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
+from mdt.stores.contract import Storage
 
 _NO_INSTANT = "A"
 """Sorts after every instant."""
@@ -70,9 +72,8 @@ def _archived(metadata: Metadata) -> int:
         _require_checkpoint(metadata, snapshot)
     if last < oldest - 1:
         archived.add(storage, metadata.history_of(last + 1, oldest - 1))
-    _archive_timeline(metadata, snapshot)
-    for path in gone:
-        storage.delete(path)
+    # Each of them one by one, for what is oldest goes first, but beside the other: neither needs what the other deletes.
+    storage.together(partial(_archive_timeline, metadata, snapshot), partial(_delete_in_order, storage, gone))
     _remove_checkpoints(metadata, snapshot)
     return len(gone)
 
@@ -120,7 +121,12 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
         storage.put_if_absent(*layout.archived(known, told))
     # The pending ones first: to readers who find these alone the files of an instant are not committed.
     storage.delete_many([path for i, path in old if i.state != COMPLETED])
-    for path in [path for i, path in old if i.state == COMPLETED]:
+    _delete_in_order(storage, [path for i, path in old if i.state == COMPLETED])
+
+
+def _delete_in_order(storage: Storage, found: Sequence[str]) -> None:
+    """Delete objects so that at no moment one is gone and an older one is there."""
+    for path in found:
         storage.delete(path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -202,3 +203,52 @@ def test_what_asks_for_many_records_waits_for_sixteen_of_them_at_once(name: str)
         }[name]
         waited.append(len(rounds(storage, act)))
     assert waited[1] - waited[0] < 64 // 3, f"64 records more, and it waited {waited} times"
+
+
+def _lived_in(commits: int, **more: Any) -> Storage:
+    """Return a table with as many small files as commits, all of them live, in a partition each."""
+    storage = MemoryStorage()
+    table = make(storage, MOR, "record", **{"mdt.services.auto": False, **more})
+    for n in range(commits):
+        some = rows(range(5 * n, 5 * n + 5), 1, 1.0)
+        table.bulk_insert(some.set_column(some.column_names.index("city"), "city", pa.array([f"c{n}"] * 5)))
+    return storage
+
+
+@pytest.mark.parametrize("name", ["scan", "changes", "get"])
+def test_page_maps_of_many_files_are_read_at_once(name: str) -> None:
+    storage = CountingStorage(_lived_in(12))
+    table = mdt.open(storage)
+    act = {
+        "scan": lambda: table.scan("fare >= 0").to_arrow(),
+        "changes": lambda: table.changes(since=0).to_arrow(),
+        "get": lambda: table.get([f"k{n}" for n in range(0, 60, 5)]),
+    }[name]
+    found: list[Any] = []
+    waited = rounds(storage, lambda: found.append(act()))
+    assert len(found[0]) == (12 if name == "get" else 60)
+    maps = sum("read attachments" in one for one in waited)
+    assert maps == (2 if name == "get" else 1), "key maps are read before page maps"
+
+
+def test_archiving_deletes_from_the_log_while_it_deletes_from_the_timeline() -> None:
+    table = make(MemoryStorage(), MOR, "record", **{"mdt.services.auto": False, "mdt.metadata.compact.records": 4})
+    for n in range(80):
+        table.upsert(rows(range(3), n, 1.0))
+    storage = CountingStorage(table.storage)
+    found = rounds(storage, lambda: mdt.open(storage).clean(retain_commits=1))
+    assert found.count({"delete log", "delete .hoodie"}) > 10 and {"delete log"} not in found
+    assert_clean(table.storage)
+
+
+def test_what_many_leases_and_partitions_tell_is_asked_at_once() -> None:
+    inner = _lived_in(12)
+    storage = CountingStorage(inner)
+    with ExitStack() as stack:
+        for _ in range(12):
+            stack.enter_context(mdt.open(inner).leased(600))
+        found = rounds(storage, lambda: mdt.open(storage).clean(retain_commits=1))
+        assert sum("read leases" in one for one in found) == 1
+    found = rounds(storage, lambda: mdt.open(storage).cluster(["fare"]))
+    listed = [one for one in found if any("list_dir city=" in operation for operation in one)]
+    assert [len(one) for one in listed] == [12], "of a clustering that gains nothing, whose files are looked for"
