@@ -100,7 +100,8 @@ def explained(error: BaseException, path: str, place: Place) -> MdtError:
 def _refused(error: BaseException, path: str, place: Place) -> MdtError:
     text = str(error)
     act = next((f"{word} " for word, known in _ACTS.items() if known.search(text)), "")
-    hint = f"check the rights on the bucket; without credentials: {place.service.credentials}"
+    absent = " (who may not list it is refused what is absent, too)" if act == "reading " else ""
+    hint = f"check the rights on the bucket{absent}; without credentials: {place.service.credentials}"
     if _KEY_REFUSED.search(text):
         hint = "check the credentials and their rights on the bucket"
     elif _NO_REASON.search(text):

@@ -199,7 +199,7 @@ def test_which_right_lacks_is_said_for_every_kind_of_request() -> None:
         storage = open_storage(URL + "t", storage_options=options(address))
         for text, act in acts.items():
             refused(Unavailable, lambda a=act: a(storage), f"refused {text}: AccessDenied", hint="rights on the bucket")
-        refused(Unavailable, lambda: storage.size("f"), "refused reading 'f'", hint="rights on the bucket")
+        refused(Unavailable, lambda: storage.size("f"), "refused reading 'f'", hint="(who may not list it")
 
 
 def test_deletes_that_are_refused_one_by_one_in_an_answer_of_success_are_refusals() -> None:
