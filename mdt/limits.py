@@ -119,6 +119,8 @@ takes a tenth less."""
 SINGLE_PAGE_ROWS_MAX = 1_024
 """Tables up to this many rows, such as most log files, are written with one page for each column and no page index."""
 
+CLAIM_CLOCK_AHEAD_SECONDS = 3600
+"""How far the clock of another writer may be ahead of ours for its claim to be believed about when it began; above, the store says when it was put."""
 FOREIGN_CLOCK_BEHIND_SECONDS = 600
 """By how much the clock of another Hudi writer may be behind: what a refresh looks at again of the timeline.  Machines that keep
 time differ by less than a second; at a commit each second these are 1,800 names."""

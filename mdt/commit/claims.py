@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 from mdt.errors import Corrupt
-from mdt.limits import CLAIM_BYTES_MAX, COUNT_MAX
+from mdt.limits import CLAIM_BYTES_MAX, CLAIM_CLOCK_AHEAD_SECONDS, COUNT_MAX
 from mdt.metadata import codec, paths
 from mdt.metadata import trusted_names as names
-from mdt.stores.storage import Storage
+from mdt.stores.storage import ObjectInfo, Storage
 
 _WHAT_TO_DO = "nothing depends on it: look who made it, then delete it"
 
@@ -26,7 +26,7 @@ class Pending:
     """The claim of a transaction on its instant: what a later writer needs to finish or to remove it.
 
     ``token``: the middle number of the write token in every file name of the transaction.  ``partitions``: where it may
-    have written data files.  ``begun_at``: seq of its snapshot.  ``started_us``: UTC microseconds.
+    have written data files.  ``begun_at``: seq of its snapshot.  ``started_us``: UTC microseconds by its writer's clock.
     """
 
     instant: str
@@ -96,8 +96,9 @@ Claims = tuple[list[Pending], list[Corrupt]]
 def read_all(storage: Storage) -> Claims:
     """Return the claims that make sense, oldest first, and what is wrong with the others.  One listing."""
     found, aside = [], []
-    reads = [partial(_read, storage, info.path) for info in storage.list_dir(paths.pending_dir())]
-    for one in storage.together(*reads):
+    listed = storage.list_dir(paths.pending_dir())
+    latest_us = storage.now_us() + CLAIM_CLOCK_AHEAD_SECONDS * 1_000_000 if listed else 0
+    for one in storage.together(*(partial(_read, storage, info, latest_us) for info in listed)):
         if isinstance(one, Pending):
             found.append(one)
         elif one is not None:
@@ -105,10 +106,14 @@ def read_all(storage: Storage) -> Claims:
     return sorted(found, key=lambda claim: claim.instant), aside
 
 
-def _read(storage: Storage, path: str) -> Pending | Corrupt | None:
+def _read(storage: Storage, info: ObjectInfo, latest_us: int) -> Pending | Corrupt | None:
+    """Return a claim.  One that says it begins after ``latest_us`` began when it was put, or it would hold back cleaning until then."""
     try:
-        data = storage.read_if_exists(path, CLAIM_BYTES_MAX)
-        return None if data is None else decode(data, path=path)
+        data = storage.read_if_exists(info.path, CLAIM_BYTES_MAX)
+        claim = None if data is None else decode(data, path=info.path)
+        if claim is not None and claim.started_us > latest_us:
+            return replace(claim, started_us=min(claim.started_us, info.modified_us))
+        return claim
     except Corrupt as error:
         error.hint = _WHAT_TO_DO
         return error

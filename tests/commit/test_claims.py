@@ -297,3 +297,15 @@ def test_recoveries_beside_each_other_leave_nothing_of_a_dead_writer_that_goes_o
         assert ours(run.storage) == upserted(BASE_STATE, [0, 20], 3, 3.0), run.schedule
         if number % 5 == 0:
             assert_clean(run.storage)
+
+
+def test_a_claim_of_a_writer_whose_clock_is_a_month_ahead_is_dead_as_soon_as_others() -> None:
+    storage = filled("MERGE_ON_READ", "record")
+    month_us = 30 * 24 * 3600 * 1_000_000
+    claim = {**GOOD, "instant": "20990101000000000", "started_us": storage.now_us() + month_us}
+    put(storage, json.dumps(claim).encode(), claim["instant"])
+    mdt.open(storage).upsert(rows([1], 3, 3.0))
+    assert [claim.instant for claim in pending(Metadata(storage))] == ["20990101000000000"]
+    storage.sleep(LATER_SECONDS)
+    mdt.open(storage).upsert(rows([2], 3, 3.0))
+    assert pending(Metadata(storage)) == []
