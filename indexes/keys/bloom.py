@@ -153,7 +153,7 @@ class BloomKeyIndex(KeyIndex):
         else:
             found += map(probed, passes)
         key, group = (np.concatenate(part) for part in zip(*found, strict=True))
-        return _unique(key, group, opened.part)
+        return _unique(key, group, opened)
 
     def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
         """See :meth:`indexes.base.KeyIndex.merge`.  O(bytes): the entries are kept one by one."""
@@ -186,11 +186,12 @@ class _KeyPart:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A key part that can be asked.  ``ranges``: None, and every key is compared with every filter."""
+    """A key part that can be asked.  ``ranges``: None, and every key is compared with every filter.  ``repeats``: a group has several entries."""
 
     part: _KeyPart
     ranges: IntervalTree | IntervalList | None
     filters: bloom.FilterSet
+    repeats: bool
 
     @classmethod
     def of(cls, key_part: bytes | memoryview, ranges: str) -> _Opened:
@@ -198,7 +199,8 @@ class _Opened:
         made: IntervalTree | IntervalList | None = None
         if ranges != NONE:
             made = (IntervalTree if ranges == TREE else IntervalList)(_bound_array(part.low), _bound_array(part.high))
-        return cls(part, made, bloom.filter_set(part.filters.data, part.blocks))
+        repeats = len(np.unique(part.group)) < len(part.group)
+        return cls(part, made, bloom.filter_set(part.filters.data, part.blocks), repeats)
 
     def places(self, keys: pa.Array) -> Int64Array:
         """Return where keys stand among the bounds of ranges, texts being compared once -> int64[m]; 0 without ranges."""
@@ -391,12 +393,13 @@ def _renumber(key_part: _KeyPart, new: Int64Array) -> _KeyPart:
     return _KeyPart(key_part.group_count, group[kept], key_part.blocks[kept], low, high, blocks.ravel())
 
 
-def _unique(key: Int64Array, group: Int64Array, key_part: _KeyPart) -> Candidates:
+def _unique(key: Int64Array, group: Int64Array, opened: _Opened) -> Candidates:
     """Drop repeated pairs, which exist only if a group has several entries."""
-    if len(np.unique(key_part.group)) == len(key_part.group):
+    if not opened.repeats:
         return Candidates(key, group)
-    pairs = distinct_numbers(key * key_part.group_count + group)
-    return Candidates(pairs // key_part.group_count, pairs % key_part.group_count)
+    count = opened.part.group_count
+    pairs = distinct_numbers(key * count + group)
+    return Candidates(pairs // count, pairs % count)
 
 
 def _check_groups(groups: int) -> None:

@@ -51,7 +51,9 @@ class IndexChange:
         return kept + tuple(spec for spec in self.added if spec not in kept)
 
     def defined(self, definition: TableDefinition) -> TableDefinition:
-        """Return the table's definition after the change."""
+        """Return the table's definition after the change, itself where nothing changes: what was made of it is kept then."""
+        if not (self.added or self.dropped or self.packages):
+            return definition
         packages = {**definition.packages, **self.packages}
         return replace(definition, indexes=self.applied(definition.indexes), packages=packages)
 

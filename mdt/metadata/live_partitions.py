@@ -41,6 +41,13 @@ def partitioned(
     return groups, dict(zip(names.tolist(), places, strict=True))
 
 
+def live_paths(snapshot: Snapshot) -> list[str]:
+    """Return the paths of the partitions with rows, rising.  O(files)."""
+    groups = np.unique(snapshot.file_groups.of_files(snapshot.live_numbers))
+    found: list[str] = np.unique(snapshot.file_groups.partitions(groups).astype(str)).tolist()
+    return found
+
+
 def matching(snapshot: Snapshot, partitions: str | Sequence[str] | None) -> list[str] | None:
     """Return the paths of the partitions that are meant, None for all; ``*`` stands for anything.
 
@@ -48,7 +55,7 @@ def matching(snapshot: Snapshot, partitions: str | Sequence[str] | None) -> list
     """
     if partitions is None:
         return None
-    paths = list(partitioned(snapshot)[1])
+    paths = live_paths(snapshot)
     found: dict[str, None] = {}
     for text in texts("partitions", partitions, "['city=Oslo'], or 'city=*'"):
         mine = within(paths, text)
@@ -66,6 +73,8 @@ def within(paths: Sequence[str], pattern: str) -> list[str]:
     >>> within(["city=what%3F", "city=whats"], "city=what?")
     []
     """
+    if ANY not in pattern:
+        return [path for path in paths if path == pattern]
     glob = _OTHER_WILDCARDS.sub(r"[\g<0>]", pattern)
     return [path for path in paths if path == pattern or fnmatchcase(path, glob)]
 
@@ -102,7 +111,7 @@ def patterns(definition: TableDefinition, partitions: Any) -> list[str]:
 def paths_with(snapshot: Snapshot, values: Mapping[str, Any]) -> list[str]:
     """Return the paths of the partitions with rows that have ``values``, partition column -> value.  Raises Invalid as :func:`patterns` does."""
     pattern = patterns(snapshot.definition, values or ANY)[0]
-    return within(sorted(partitioned(snapshot)[1]), pattern)
+    return within(live_paths(snapshot), pattern)
 
 
 def named(definition: TableDefinition, paths: Sequence[str]) -> list[str]:

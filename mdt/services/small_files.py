@@ -21,7 +21,7 @@ from mdt.commit.conflicts import Footprint
 from mdt.commit.transaction import run
 from mdt.config import Options
 from mdt.metadata.key_indexes import has_buckets
-from mdt.metadata.live_partitions import partitioned
+from mdt.metadata.live_partitions import live_paths
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.services.clustering import Clustering, ClusteringPlan
@@ -159,7 +159,7 @@ class Joining(Clustering):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> ClusteringPlan:
         """Return the units: of each partition the groups of a size."""
-        names = list(partitioned(snapshot)[1]) if self.partitions is None else self.partitions
+        names = live_paths(snapshot) if self.partitions is None else self.partitions
         found = apart(self.metadata, snapshot, [u for name in names for u in _joined(snapshot, self.options, name)])
         groups = snapshot.file_groups.names([group for unit in found for group in unit.groups])
         partitions = sorted({unit.partition for unit in found})

@@ -22,7 +22,7 @@ from mdt.config import Options
 from mdt.errors import Invalid, Unsupported
 from mdt.limits import LIST_ITEMS_MAX
 from mdt.metadata.buckets import homes
-from mdt.metadata.live_partitions import among, partitioned
+from mdt.metadata.live_partitions import among, live_paths, partitioned
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -129,7 +129,7 @@ def overwritten(
 
 def _named(snapshot: Snapshot, patterns: Sequence[str]) -> frozenset[str]:
     """Return the paths of the partitions with rows that match one of ``patterns``, and these, for partitions that others make meanwhile."""
-    return frozenset(patterns) | among(partitioned(snapshot)[1], patterns)
+    return frozenset(patterns) | among(live_paths(snapshot), patterns)
 
 
 @dataclass(frozen=True, slots=True)

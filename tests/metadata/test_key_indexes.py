@@ -12,6 +12,7 @@ import pytest
 
 import mdt
 from indexes import hudi_bloom
+from indexes.keys import bloom
 from indexes.keys.bucket import BucketKeyIndex
 from mdt.commit.conflicts import check
 from mdt.config import INDEX_TYPES
@@ -210,3 +211,16 @@ def test_file_groups_of_buckets_are_neither_cut_nor_joined(monkeypatch: pytest.M
     for number in range(12):
         table.upsert(rows(range(600), float(number)))
     assert set(table.files()["file_id"].to_pylist()) == groups and table.check().ok
+
+
+def test_commits_open_a_part_of_the_bloom_index_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    of = bloom._open
+    monkeypatch.setattr(bloom, "_open", lambda key_part: opened.append(len(key_part)) or of(key_part))
+    table = made(options={"mdt.metadata.compact.records": 1_000})
+    table.bulk_insert(rows(range(5_000), cities=500))
+    for step in range(5):
+        table.upsert(rows([7], step, cities=500))
+        assert table.get([{"id": "k00007", "city": "c7"}]).num_rows == 1
+    largest = max(opened)
+    assert largest > 10_000 and opened.count(largest) == 1

@@ -6,6 +6,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pooled import PooledTable
@@ -17,7 +18,7 @@ import mdt
 from mdt.errors import Corrupt, Invalid, Unsupported
 from mdt.hudi.timeline import Instant
 from mdt.hudi.v6 import Version6
-from mdt.metadata import commit_log, paths
+from mdt.metadata import commit_log, live_partitions, paths
 from mdt.metadata import trusted_records as records
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import LocalStorage, MemoryStorage
@@ -326,3 +327,19 @@ def test_only_the_star_stands_for_anything_when_partitions_are_dropped() -> None
         for wild in (f"{path[:-1]}?", f"{path[:-1]}[{path[-1]}]"):
             assert not table.delete_partition(wild).deleted
     assert table.scan().count() == before
+
+
+def test_a_partition_that_is_named_is_compared_with_no_pattern_and_no_other_is_taken_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    split, parts = np.split, []
+    monkeypatch.setattr(
+        live_partitions, "fnmatchcase", lambda path, glob: pytest.fail(f"{path} is compared with {glob}")
+    )
+    monkeypatch.setattr(live_partitions.np, "split", lambda array, at: parts.append(len(at) + 1) or split(array, at))
+    table = mdt.create(MemoryStorage(), LEVELS, ["id"], partition_by=["v"])
+    table.upsert({"id": range(50), "city": ["x"] * 50, "day": DAYS[:1] * 50, "v": range(50)})
+    parts.clear()
+    table.delete_partition({"v": 7})
+    table.compact(partitions="v=8")
+    assert parts and max(parts) == 1
