@@ -73,6 +73,8 @@ def _written_since(metadata: Metadata, snapshot: Snapshot, since: int, predicate
     """Return ``predicate`` for rows alone that commits after ``since`` wrote."""
     from mdt.plan.commit_times import committed_within
 
+    if since < 0:
+        raise Invalid(f"there is no commit {since}", hint=f"commits 0 to {snapshot.seq} exist")
     if since > snapshot.seq:
         raise Invalid(
             f"a range from commit {since} to commit {snapshot.seq} goes backwards", hint="give the older point first"

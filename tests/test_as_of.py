@@ -131,6 +131,8 @@ def test_an_incremental_scan_returns_rows_whose_commit_is_in_the_range(table: md
 
 
 def test_a_range_that_makes_no_sense_is_refused(table: mdt.Table) -> None:
+    with pytest.raises(Invalid, match="there is no commit -1"):
+        table.scan(since=-1)
     with pytest.raises(Invalid, match="goes backwards"):
         table.scan(since=2, until=1)
     with pytest.raises(Invalid, match="until is the end of a range"):

@@ -1,6 +1,6 @@
 """Rows and results as JSON that every reader of JSON takes.
 
-Dates and times are ISO 8601 (UTC where the column has a zone), decimals text with all digits, bytes hexadecimal, maps lists of
+Dates, times and durations are ISO 8601 (UTC where the column has a zone; durations in seconds, as PT90S), decimals text with all digits, bytes hexadecimal, maps lists of
 [key, value]; NaN and the infinities, which JSON has not, are the texts "NaN", "Infinity" and "-Infinity".
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from datetime import date, time
+from datetime import date, time, timedelta
 from typing import Any
 
 
@@ -29,7 +29,20 @@ def _text(value: object) -> str:
     """Return what json knows nothing of as text."""
     if isinstance(value, (bytes, memoryview)):
         return bytes(value).hex()
+    if isinstance(value, timedelta):
+        return _duration(value)
     return value.isoformat() if isinstance(value, (date, time)) else str(value)
+
+
+def _duration(value: timedelta) -> str:
+    """Return a duration as ISO 8601 writes it, in seconds; pandas, which pyarrow takes where it is installed, has nanoseconds of it.
+
+    >>> _duration(timedelta(days=1, microseconds=-250))
+    'PT86399.99975S'
+    """
+    nanos = (value // timedelta(microseconds=1)) * 1_000 + getattr(value, "nanoseconds", 0)
+    seconds, rest = divmod(abs(nanos), 1_000_000_000)
+    return f"{'-' if nanos < 0 else ''}PT{f'{seconds}.{rest:09}'.rstrip('0').rstrip('.')}S"
 
 
 def _finite(value: Any) -> Any:

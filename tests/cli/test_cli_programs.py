@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -153,11 +153,13 @@ def test_values_that_json_lacks_have_a_form() -> None:
     row = {
         "d": date(2026, 11, 21), "t": datetime(2026, 11, 21, 1, 2, 3, 4, UTC), "n": datetime(2026, 1, 2), "m": Decimal("1.10"),
         "b": b"\xff", "f": [1.5, float("nan"), float("inf"), -float("inf")], "s": {"a": None}, "p": [("k", 1)], "é": "ü",
+        "e": [timedelta(days=2), timedelta(seconds=-1, microseconds=-500), *pa.array([-7], pa.duration("ns")).to_pylist()],
     }  # fmt: skip
     text = json_text.line(row)
     assert json.loads(text, parse_constant=pytest.fail) == {
         "d": "2026-11-21", "t": "2026-11-21T01:02:03.000004+00:00", "n": "2026-01-02T00:00:00", "m": "1.10", "b": "ff",
         "f": [1.5, "NaN", "Infinity", "-Infinity"], "s": {"a": None}, "p": [["k", 1]], "é": "ü",
+        "e": ["PT172800S", "-PT1.0005S", "-PT0.000000007S"],
     }  # fmt: skip
     assert "é" in text
 
