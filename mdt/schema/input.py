@@ -23,6 +23,10 @@ _TAKEN = (
     "dicts, a dict of columns, a pandas, polars or duckdb object, or a Spark DataFrame"
 )
 _SHOWN_CHARACTERS_MAX = 80
+_SMALL_BYTES = 64 << 10
+"""A piece that has fewer is put together with those beside it."""
+_TOGETHER_MAX = 1024
+"""Small pieces that are put together at a time."""
 
 
 def _is_of(data: Any, package: str, *names: str) -> bool:
@@ -73,13 +77,13 @@ def to_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
 def pieces(
     data: Any, schema: pa.Schema | None = None, made: Callable[[Any, pa.Schema | None], pa.Table] = to_table
 ) -> Iterator[pa.Table] | None:
-    """Return the tables of which data consist that are read piece by piece; None for what is a table, or is made one as a whole.
+    """Return the tables of which data consist that are read piece by piece, small ones together; None for what is a table, or is made one as a whole.
 
     ``schema``: as for :func:`to_table`.  ``made``: makes a table of rows that are dicts.  These are readers and whatever gives one (``__arrow_c_stream__``), datasets and scanners, and generators of tables or batches.  The iterator raises Invalid, or
     what a caller's generator raises.
 
-    >>> [len(table) for table in pieces(iter([pa.table({"n": [1]}), pa.table({"n": [2, 3]})]))]
-    [1, 2]
+    >>> [len(table) for table in pieces(iter([pa.table({"n": [1]}), pa.table({"n": [2, 3]}), pa.table({"n": [0.5]})]))]
+    [3, 1]
     """
     if isinstance(data, pa.Table | pa.RecordBatch | Mapping) or _is_of(data, "pandas", "DataFrame"):
         return None
@@ -90,8 +94,34 @@ def pieces(
     if hasattr(data, "__arrow_c_stream__"):
         return _of_reader(data, lambda: pa.RecordBatchReader.from_stream(data))
     if isinstance(data, Iterator):
-        return _of_iterator(data, schema, made)
+        return _gathered(_of_iterator(data, schema, made))
     return None
+
+
+def _gathered(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows of ``pieces``, small ones with the same columns as one: each takes some kilobytes, however few rows it has."""
+    small: list[pa.Table] = []
+    for piece in pieces:
+        is_small = piece.nbytes < _SMALL_BYTES
+        fits = is_small and len(small) < _TOGETHER_MAX
+        if small and not (fits and piece.schema.equals(small[0].schema, check_metadata=True)):
+            yield _as_one(small)
+            small = []
+        if is_small:
+            small.append(piece)
+        else:
+            yield piece
+    if small:
+        yield _as_one(small)
+
+
+def _as_one(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return tables with the same columns as one, whose rows stand together unless their dictionaries do not go into one."""
+    found = pa.concat_tables([table for table in tables if len(table)] or tables[:1])
+    try:
+        return found.combine_chunks() if len(tables) > 1 else found
+    except pa.ArrowException:
+        return found
 
 
 def tells_columns(data: Any) -> bool:
@@ -105,6 +135,10 @@ def _of_reader(data: Any, made: Callable[[], pa.RecordBatchReader]) -> Iterator[
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise _no_table(data, error) from error
     yield without_rows(reader.schema)
+    yield from _gathered(_batches(data, reader))
+
+
+def _batches(data: Any, reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
     while True:
         try:
             batch = reader.read_next_batch()

@@ -31,7 +31,7 @@ class Source:
     def __init__(self, table: pa.Table, definition: TableDefinition) -> None:
         refuse_repeated(table.column_names)
         # Arrow would join all chunks of a column whenever some rows are taken.
-        self.table = _without_views(table).combine_chunks()
+        self.table = _joinable(table).combine_chunks()
         self._definition = definition
         self._columns: dict[str, pa.ChunkedArray] = {}
         self.schema = pa.schema([pa.field(SOURCE + field.name, self._type(field)) for field in table.schema])
@@ -92,11 +92,12 @@ class Source:
         return self.beside(names, np.empty(0, np.int64), self._definition.schema.empty_table())
 
 
-def _without_views(table: pa.Table) -> pa.Table:
-    """Return the same rows without views of texts and bytes, of which pyarrow gathers none."""
+def _joinable(table: pa.Table) -> pa.Table:
+    """Return the same rows without what pyarrow does not join: views, and dictionaries of several chunks, which may be more than one holds."""
     for i, field in enumerate(table.schema):
         type = movable(field.type)
-        if type != plain(field.type):
+        is_view = type != plain(field.type)
+        if is_view or (type != field.type and table[i].num_chunks > 1):
             chunks = [convert(chunk, type) for chunk in table[i].chunks]
             table = table.set_column(i, field.with_type(type), pa.chunked_array(chunks, type))
     return table

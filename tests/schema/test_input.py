@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import mdt
 from mdt.errors import Invalid
 from mdt.schema.conform import conform
+from mdt.schema.input import pieces
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("x", pa.float64()), ("at", pa.timestamp("us"))])
@@ -287,3 +288,23 @@ def test_no_package_of_frames_is_imported_to_tell_what_data_is(tmp_path: Path) -
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "2 []"
+
+
+def test_pieces_of_few_rows_are_held_together_and_those_without_rows_not_at_all() -> None:
+    schema = pa.schema([("id", pa.int64()), ("c", pa.dictionary(pa.int8(), pa.string()))])
+
+    def batch(n: int) -> pa.RecordBatch:
+        code = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([f"v{n // 2_000}"]))
+        return pa.RecordBatch.from_arrays([pa.array([n]), code], schema=schema)
+
+    def given() -> Iterator[pa.RecordBatch]:
+        for n in range(5_000):
+            yield batch(n)
+            yield batch(n).slice(1)
+
+    for data in (given(), pa.RecordBatchReader.from_batches(schema, given())):
+        found = pieces(data)
+        assert found is not None
+        tables = [table for table in found if len(table)]
+        assert len(tables) == 10 and all(table["id"].num_chunks == 1 for table in tables)
+        assert pa.concat_tables(tables)["id"].to_pylist() == list(range(5_000))

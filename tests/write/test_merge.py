@@ -344,3 +344,18 @@ def test_a_clause_of_many_columns_lists_the_columns_of_the_table_once(
     merge = table.merge(pa.table({"id": ["a"], **{name: [2] for name in names}}))
     assert merge.when_matched().update({name: f"source.{name} + 1" for name in names}).execute().updated == 1
     assert table.get({"id": "a"}) == {"id": "a", **dict.fromkeys(names, 3)} and len(asked) == 1
+
+
+def test_a_source_may_have_a_dictionary_in_each_of_its_chunks(tmp_path: Path) -> None:
+    schema = pa.schema({"id": pa.int64(), "tag": pa.string(), "s": pa.struct({"a": pa.string()})})
+    table = mdt.create(tmp_path / "t", schema, ["id"], options={"mdt.durable": False})
+    code = pa.array([0], pa.int8())
+    coded = [pa.DictionaryArray.from_arrays(code, pa.array([f"v{i}"])) for i in range(200)]
+    source = pa.table({
+        "id": range(200), "tag": pa.chunked_array(coded),
+        "s": pa.chunked_array([pa.StructArray.from_arrays([one], ["a"]) for one in coded]),
+    })  # fmt: skip
+    for _ in range(2):
+        table.merge(source).when_matched().update("*").when_not_matched().insert().execute()
+    found = table.scan(order_by="id").to_arrow()
+    assert found["tag"].to_pylist() == [f"v{i}" for i in range(200)] == [row["a"] for row in found["s"].to_pylist()]
