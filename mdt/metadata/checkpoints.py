@@ -6,8 +6,10 @@ The hint names the newest.  It may be stale, damaged or gone; then a listing say
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import neg
 from typing import TYPE_CHECKING, Any
 
 from mdt.config import parse_options
@@ -90,14 +92,19 @@ class Checkpoints:
         found = (paths.seq_of(info.path) for info in self.storage.list_dir(paths.checkpoints_dir()))
         return sorted((seq for seq in found if seq is not None), reverse=True)
 
-    def before(self, seq: int | None) -> Checkpoint | None:
-        """Return the newest checkpoint at or before ``seq`` (None: of all) that can be opened, or None."""
-        for found in self.listed():
-            if seq is None or found <= seq:
-                try:
-                    return self.open(found)
-                except Corrupt as error:
-                    self.damaged(error)
+    def before(self, seq: int | None, listed: Sequence[int] | None = None) -> Checkpoint | None:
+        """Return the newest checkpoint at or before ``seq`` (None: of all) that can be opened, or None.
+
+        ``listed``: what :meth:`listed` said a while ago, for who asks for many; None: it is asked, as it is where one has gone since.
+        """
+        there = self.listed() if listed is None else listed
+        for found in there[0 if seq is None else bisect_left(there, -seq, key=neg) :]:
+            try:
+                return self.open(found)
+            except Corrupt as error:
+                if listed is not None:
+                    return self.before(seq)
+                self.damaged(error)
         return None
 
     def open(self, seq: int) -> Checkpoint:

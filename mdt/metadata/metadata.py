@@ -228,15 +228,15 @@ class Metadata:
             return self._advanced(self._standing_on(checkpoint_seq), seq)
         return self.state(seq)
 
-    def state(self, seq: int) -> Snapshot:
-        """Return the snapshot after commit ``seq``, cleaned or not: its files may be gone.  Raises Missing if records are."""
+    def state(self, seq: int, listed: Sequence[int] | None = None) -> Snapshot:
+        """Return the snapshot after commit ``seq``, cleaned or not: its files may be gone.  ``listed``: the checkpoints.  Raises Missing if records are."""
         oldest = (self._newest or self.newest()).retention.first
         found = self._past.get((oldest, seq))
         if found is not None:
             return found
         if seq < oldest - 1:  # of a tag: a checkpoint of its own is all that there is of it
             return self._past.put((oldest, seq), self._checkpoints.open(seq).snapshot)
-        return self._past.put((oldest, seq), self._advanced(self._base_of(seq), seq))
+        return self._past.put((oldest, seq), self._advanced(self._base_of(seq, listed), seq))
 
     @contextmanager
     def reading(self, snapshot: Snapshot) -> Iterator[None]:
@@ -253,14 +253,14 @@ class Metadata:
                 raise
             raise newest.expired(text) from error
 
-    def _base_of(self, seq: int) -> Snapshot:
+    def _base_of(self, seq: int, listed: Sequence[int] | None) -> Snapshot:
         """Return the snapshot of a checkpoint from which few records lead to ``seq``, or of record 0."""
         known = self._checkpoint
         if known is not None and 0 <= seq - known.snapshot.seq <= METADATA_COMPACT_RECORDS_MAX:
             return known.snapshot
         if known is None and seq <= METADATA_COMPACT_RECORDS and self.record(0) is not None:
             return self._from_log()
-        found = self._checkpoints.before(seq)
+        found = self._checkpoints.before(seq, listed)
         return self._from_log() if found is None else found.snapshot
 
     def _standing_on(self, checkpoint_seq: int) -> Snapshot:

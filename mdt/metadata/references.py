@@ -42,11 +42,12 @@ def _of_tags(metadata: Metadata, snapshot: Snapshot, horizon: int) -> list[pa.Ar
 
     A state refers to the same for ever.  Raises Corrupt if one of them cannot be read.
     """
-    found = []
+    found, listed = [], None
     for seq in snapshot.tags.before(horizon):
         known = metadata.referred.get(seq)
         if known is None:
-            known = _kept(metadata, seq, _all_of(metadata.state(seq)))
+            listed = metadata.checkpoints.listed() if listed is None else listed
+            known = _kept(metadata, seq, _all_of(metadata.state(seq, listed)))
         found.append(known)
     return found
 
@@ -87,7 +88,9 @@ def data_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
 def of_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     """Return the paths of these data files, and of the attachments with their key maps -> string[n], each once.  Every tagged state is read."""
     horizon = snapshot.retention.horizon
-    tables = [_files_of(metadata.state(seq)) for seq in snapshot.tags.before(horizon)]
+    tagged = snapshot.tags.before(horizon)
+    listed = metadata.checkpoints.listed() if tagged else []
+    tables = [_files_of(metadata.state(seq, listed)) for seq in tagged]
     files = pa.concat_tables([_files(metadata, horizon, snapshot.seq), *tables])
     return _each_once([file_paths(files), files["key_map_path"]])
 

@@ -111,10 +111,11 @@ def _check_tagged(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     """A tagged state before the horizon must have a whole checkpoint of its own, and its files."""
     tagged = snapshot.tags.before(snapshot.retention.horizon)
     listed = {info.path for info in metadata.storage.list("")} if tagged else set()
+    checkpoints = metadata.checkpoints.listed() if tagged else []
     for seq in tagged:
         try:
             metadata.check_checkpoint(seq)
-            files = references.file_paths(metadata.state(seq).listing())
+            files = references.file_paths(metadata.state(seq, checkpoints).listing())
         except Corrupt as error:
             yield Problem(error.path, error.offset, str(error), Kind.CHECKPOINT)
             continue

@@ -95,9 +95,10 @@ def _keep_by_themselves(metadata: Metadata, snapshot: Snapshot, horizon: int) ->
     Those whose records have left the log were looked at by the cleaning that let these go: another checkpoint of them cannot be made.
     """
     tagged = snapshot.tags.before(horizon)
-    listed = frozenset(metadata.checkpoints.listed()) if tagged else frozenset()
+    listed = metadata.checkpoints.listed() if tagged else []
+    stands = frozenset(listed)
     for seq in tagged:
-        if seq in listed:
+        if seq in stands:
             if seq < snapshot.retention.first:
                 continue
             try:
@@ -106,7 +107,7 @@ def _keep_by_themselves(metadata: Metadata, snapshot: Snapshot, horizon: int) ->
                 metadata.storage.delete(paths.checkpoint_manifest(seq))
             else:
                 continue
-        metadata.write_checkpoint(metadata.state(seq))
+        metadata.write_checkpoint(metadata.state(seq, listed))
 
 
 def _row_of(snapshot: Snapshot, seq: int) -> dict[str, str] | None:

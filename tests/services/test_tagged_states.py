@@ -195,3 +195,26 @@ def test_key_parts_stay_that_the_checkpoint_of_a_tagged_state_has(monkeypatch: p
     parts = {part.stored.path for part in tagged_state.key_parts if part.stored is not None}
     assert parts and seq in table.snapshot().tags.before(table.snapshot().retention.horizon)
     assert parts <= set(references.everything(table.metadata, table.snapshot()).to_pylist())
+
+
+def test_a_cleaning_and_a_check_list_checkpoints_as_often_beside_many_tags_as_beside_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    listed = Checkpoints.listed
+    monkeypatch.setattr(Checkpoints, "listed", lambda self: asked.append(1) or listed(self))
+    calls = []
+    for tags in (4, 24):
+        table, past = grown(3, MOR, **{"mdt.metadata.compact.records": 2})
+        for n in range(tags):
+            upsert(table, past, range(n % 7, n % 7 + 3), 100 + n)
+            past[table.tag(f"t{n}")] = past[max(past)]
+        storage = table.storage
+        table.compact()
+        again = mdt.open(storage)
+        for work in (lambda t=again: t.clean(retain_commits=1), lambda t=again: assert_clean(t.storage)):
+            asked.clear()
+            work()
+            calls.append(len(asked))
+        assert_kept(again, past)
+    assert calls[:2] == calls[2:]
