@@ -200,9 +200,12 @@ def _check_indexing(metadata: Metadata, snapshot: Snapshot, records: list[Commit
         for path in gone:
             made.pop(path, None)
     read = metadata.storage.each(partial(metadata.storage.read_if_exists, path) for path in made)
+    planned, layout = {record.instant for record in records}, layout_of(snapshot.definition)
     for (path, (record, content)), data in zip(made.items(), read, strict=True):
         if data is None:
-            yield from _check_unpublished(metadata, snapshot, record, path)
+            instant = layout.instant_at(path)
+            if instant is not None and instant.time in planned:  # else archived with the record that planned the build
+                yield from _check_unpublished(metadata, snapshot, record, path)
         elif data != content:
             yield Problem(path, -1, f"differs from commit record {record.seq}", Kind.TIMELINE)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 from aging import ARCHIVE_RECORDS, grown, names, upsert
-from worlds import State, as_state
+from worlds import State, as_state, assert_clean
 
 import mdt
 from mdt.commit import leftovers
@@ -133,6 +133,19 @@ def test_a_cleaning_whose_record_was_forged_takes_nothing_out_of_the_log() -> No
         with pytest.raises(Corrupt, match="checkpoint|such object"):
             archiving.archive(Metadata(storage))
         assert kept == [path for path in names(table) if "/log/" in path and path != paths.commit(seq)]
+
+
+def test_the_end_of_a_build_of_an_index_whose_beginning_has_left_the_log_is_no_damage() -> None:
+    table, past = grown(3, **{"mdt.metadata.compact.records": 1000})
+    table.create_index(["bitmap(ts)"], mode="async")
+    begun = table.metadata.compact().seq
+    table.build_indexes()
+    table.metadata.compact()
+    for n in range(2 * ARCHIVE_RECORDS):
+        upsert(table, past, range(4), 1000 + n)
+    table.clean(retain_commits=2)
+    assert table.snapshot().retention.first == begun + 1, "the premise of this test"
+    assert_clean(table.storage)
 
 
 def _before_each_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[int]:
