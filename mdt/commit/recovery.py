@@ -143,7 +143,8 @@ def _rolled_back(metadata: Metadata, found: Sequence[Pending], after_seconds: fl
     doomed = [p for p in found if p.txn not in transactions and (not after_seconds or p.started_us < limit)]
     if doomed:
         run(metadata, Rollback(doomed))
-    return [p for p in doomed if p.txn in metadata.newest().rolled_back]
+    dead = metadata.newest().rolled_back if doomed else frozenset()
+    return [p for p in doomed if p.txn in dead]
 
 
 def sweep(metadata: Metadata) -> int:
@@ -200,7 +201,7 @@ def _publish_committed(metadata: Metadata, snapshot: Snapshot, found: Sequence[P
 
 def remove(metadata: Metadata, claim: Pending) -> int:
     """Remove the files of a transaction that was declared dead, its claim last; return how many files."""
-    storage, snapshot = metadata.storage, metadata.newest()
+    storage, snapshot = metadata.storage, metadata.newest(watched=False)
     if claim.txn in snapshot.transactions:
         raise Corrupt("a transaction is both committed and rolled back", path=paths.pending(claim.instant))
     kept: set[str] = set()

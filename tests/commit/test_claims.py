@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from mdt.commit.recovery import pending
 from mdt.errors import Corrupt
 from mdt.hudi.layout import layout_of
 from mdt.metadata import paths
+from mdt.metadata.foreign import Watch
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
+from mdt.testing.faulty import Crash
 
 pytestmark = pytest.mark.usefixtures("records_decoded_once")
 
@@ -309,3 +312,29 @@ def test_a_claim_of_a_writer_whose_clock_is_a_month_ahead_is_dead_as_soon_as_oth
     storage.sleep(LATER_SECONDS)
     mdt.open(storage).upsert(rows([2], 3, 3.0))
     assert pending(Metadata(storage)) == []
+
+
+def test_the_timeline_is_looked_at_as_often_for_many_dead_writers_as_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    look = Watch.look
+    monkeypatch.setattr(Watch, "look", lambda self, layout: looks.append(1) or look(self, layout))
+    found = []
+    for writers in (3, 12):
+        storage = MemoryStorage()
+        mdt.create(storage, pa.schema([("id", pa.int64())]), ["id"]).upsert({"id": [0]})
+        for n in range(writers):
+            with monkeypatch.context() as dying, pytest.raises(Crash):
+                dying.setattr(storage, "put_if_absent", partial(_cut_at_the_log, storage.put_if_absent))
+                mdt.open(storage).upsert({"id": [n + 1]})
+        table = mdt.open(storage)
+        looks.clear()
+        assert len(table.abort().rolled_back) == writers
+        found.append(len(looks))
+        assert table.check().ok and table.scan().count() == 1
+    assert found[0] == found[1]
+
+
+def _cut_at_the_log(put: Callable[[str, bytes], bool], path: str, data: bytes) -> bool:
+    if "/log/" in path:
+        raise Crash("the power is cut")
+    return put(path, data)
