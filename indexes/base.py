@@ -218,6 +218,10 @@ def whole(summary: Summary) -> memoryview:
     return summary.read(0, len(summary))
 
 
+_ORDER_KEPT_MAX = 1 << 20
+"""Hashes whose order is kept: each key part that is searched wants it, and of a large load none is."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyHashes:
     """128-bit hashes of n record keys as two words.
@@ -227,6 +231,7 @@ class KeyHashes:
 
     hi: UInt64Array
     lo: UInt64Array
+    _order: list[Int64Array] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.hi)
@@ -236,15 +241,19 @@ class KeyHashes:
         return KeyHashes(self.hi[rows], self.lo[rows])
 
     def order(self) -> Int64Array:
-        """Return the permutation that sorts by (hi, lo) -> int64[n].  O(n log n).
+        """Return the permutation that sorts by (hi, lo) -> int64[n].  O(n log n) once; that of very many is not kept.
 
         >>> KeyHashes(np.array([2, 1], np.uint64), np.array([0, 9], np.uint64)).order().tolist()
         [1, 0]
         """
+        if self._order:
+            return self._order[0]
         order = stable_order(self.hi)
         hi = self.hi[order]
         if len(hi) > 1 and bool(np.any(hi[1:] == hi[:-1])):
             order = np.lexsort((self.lo, self.hi)).astype(np.int64)
+        if len(order) <= _ORDER_KEPT_MAX:
+            self._order.append(order)
         return order
 
 
