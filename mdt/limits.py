@@ -279,6 +279,9 @@ LOOKED_ONCE_ROWS_MAX = 100_000
 FAR_FILES_READ_AT_ONCE = 8
 """Files that a scan of an object store reads at the same time where there are fewer cores: it waits for most of the time."""
 
+FAR_RANGE_BYTES = 8 << 20
+"""Column chunks that stand side by side are asked of an object store in ranges of so many bytes: one connection is slow, and each request has its price."""
+
 OPERATIONS_WAITING_MAX = 32
 """Uploads that wait for a thread hold their bytes in memory."""
 

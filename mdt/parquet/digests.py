@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,14 +68,18 @@ def fill(parquet: pa.Buffer, metadata: pq.FileMetaData) -> None:
 
 def _ranges(metadata: pq.FileMetaData) -> tuple[Int64Array, Int64Array]:
     """Return the first byte of every column chunk and its bytes, by row groups, as parquet-cpp reads them -> int64[chunks]."""
-    found = []
+    found: list[tuple[int, int]] = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        for column in map(group.column, range(metadata.num_columns)):
-            first = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
-            found.append((first, column.total_compressed_size))
+        found += map(place_of, map(group.column, range(metadata.num_columns)))
     starts, sizes = np.array(found, np.int64).reshape(-1, 2).T
     return starts, sizes
+
+
+def place_of(column: Any) -> tuple[int, int]:
+    """Return the first byte of a column chunk and its bytes; ``column``: what pyarrow's metadata say of it."""
+    first = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
+    return first, column.total_compressed_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,33 @@ class Footer:
         if number == len(self.starts) or self.starts[number] != start or self.sizes[number] != size:
             return None
         return int(self.digests[number])
+
+    def chunks_of(self, row_groups: Sequence[int], names: Collection[str]) -> list[tuple[int, int]]:
+        """Return where the column chunks of some columns begin, and their bytes; rising."""
+        groups = [self.metadata.row_group(number) for number in row_groups]
+        found = [place_of(group.column(at)) for group in groups for at in _leaves_of(group, frozenset(names))]
+        return sorted((start, size) for start, size in found if size)
+
+
+def _leaves_of(group: Any, names: frozenset[str]) -> list[int]:
+    """Return the numbers of the leaf columns that are, or are in, columns called ``names``; of a name with a dot none is found."""
+    return [at for at in range(group.num_columns) if group.column(at).path_in_schema.partition(".")[0] in names]
+
+
+def joined(chunks: Sequence[tuple[int, int]], bytes_max: int) -> list[list[tuple[int, int]]]:
+    """Return ``chunks`` (first byte and bytes, rising) by ranges in which they stand side by side; one of several has at most ``bytes_max`` bytes.
+
+    >>> joined([(4, 10), (14, 10), (30, 5), (35, 90)], 20)
+    [[(4, 10), (14, 10)], [(30, 5)], [(35, 90)]]
+    """
+    found: list[list[tuple[int, int]]] = []
+    for start, size in chunks:
+        mine = found[-1] if found else []
+        if mine and sum(mine[-1]) == start and start + size - mine[0][0] <= bytes_max:
+            mine.append((start, size))
+        else:
+            found.append([(start, size)])
+    return found
 
 
 def footer_reference(parquet: pa.Buffer) -> tuple[int, int]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,9 +19,9 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from mdt.errors import Corrupt
-from mdt.limits import FAR_OBJECT_WHOLE_BYTES_MAX
+from mdt.limits import FAR_OBJECT_WHOLE_BYTES_MAX, FAR_RANGE_BYTES
 from mdt.parquet.decoded import as_texts
-from mdt.parquet.digests import Footer, digests, parse_footer
+from mdt.parquet.digests import Footer, digests, joined, parse_footer
 from mdt.parquet.segment import Segment
 from mdt.stores.positioned_file import PositionedFile
 from mdt.stores.storage import Storage
@@ -54,12 +56,23 @@ class _Chunks(PositionedFile):
     def __init__(self, source: Any, footer: Footer, path: str, offset: int) -> None:
         super().__init__(source.size())
         self._source, self._footer, self._path, self._offset = source, footer, path, offset
+        self._ahead: dict[int, pa.Buffer] = {}
+
+    def read_ahead(self, storage: Storage, row_groups: Sequence[int], names: Sequence[str]) -> None:
+        """Read the column chunks of some columns at once, those beside each other in one request; the Parquet bytes are a whole file."""
+        ranges = joined(self._footer.chunks_of(row_groups, names), FAR_RANGE_BYTES)
+        reads = (partial(storage.read, self._path, mine[0][0], sum(mine[-1]) - mine[0][0]) for mine in ranges)
+        for mine, data in zip(ranges, storage.each(reads), strict=True):
+            whole = pa.py_buffer(data)
+            self._ahead |= {start: whole.slice(start - mine[0][0], size) for start, size in mine}
 
     def read_buffer(self, count: int) -> pa.Buffer:
         """Return the column chunk that begins here and has ``count`` bytes.  Raises Corrupt if it is not as it was written."""
         start = self.at
-        self._source.seek(start)
-        data = self._source.read_buffer(count)
+        data = self._ahead.pop(start, None)
+        if data is None or data.size != count:
+            self._source.seek(start)
+            data = self._source.read_buffer(count)
         self.at += data.size
         expected = self._footer.digest_of(start, count)
         got = int(digests(data, [0], [data.size])[0]) if count else expected
@@ -74,18 +87,30 @@ class _Chunks(PositionedFile):
         return bytes(self.read_buffer(count).to_pybytes())
 
 
-def open_segment(
-    storage: Storage, segment: Segment, schema: pa.Schema | None = None, *, footers: Footers | None = None
-) -> pq.ParquetFile:
-    """Open the Parquet bytes of ``segment``.  Raises Corrupt (Missing) if they are not what was written.
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """Parquet bytes, and who reads them."""
 
-    ``schema``: columns to be read, None for none; what has few texts gets a dictionary (:mod:`mdt.parquet.decoded`).
+    parquet: pq.ParquetFile
+    chunks: _Chunks
 
-    What is read from it later is compared with the digests in the footer; a difference raises Corrupt, too.
+
+def open_segment(storage: Storage, segment: Segment, *, footers: Footers | None = None) -> pq.ParquetFile:
+    """Open the Parquet bytes of ``segment``, for what the footer says.  Raises Corrupt (Missing) if they are not what was written.
+
     ``footers``: where to look for the footer before it is read and parsed, and to leave it.
     """
+    return _opened(storage, segment, pa.schema([]), footers).parquet
+
+
+def _opened(storage: Storage, segment: Segment, schema: pa.Schema, footers: Footers | None) -> _Opened:
+    """Open the Parquet bytes of ``segment``.
+
+    ``schema``: columns to be read; what has few texts gets a dictionary (:mod:`mdt.parquet.decoded`).
+    What is read from it later is compared with the digests in the footer; a difference raises Corrupt, too.
+    """
     path, offset = segment.path, segment.block_offset
-    source = _opened(storage, segment)
+    source = _source(storage, segment)
     if source.size() != segment.size:
         raise Corrupt("a data file has another size", path=path, expected=str(segment.size), got=str(source.size()))
     if not segment.is_whole_file:
@@ -96,14 +121,17 @@ def open_segment(
         footer = _footer(segment, source)
         if footers is not None:
             footers.put((path, offset), footer, _PARSED_BYTES * footer.metadata.serialized_size)
-    checked = pa.PythonFile(_Chunks(source, footer, path, offset), mode="r")
-    texts = () if schema is None or segment.rows < _FEW_ROWS_MIN else schema
+    chunks = _Chunks(source, footer, path, offset)
+    texts = () if segment.rows < _FEW_ROWS_MIN else schema
     few = [field.name for field in texts if pa.types.is_string(field.type) and field.name in footer.few]
-    return pq.ParquetFile(checked, metadata=footer.metadata, read_dictionary=few, pre_buffer=False)
+    parquet = pq.ParquetFile(
+        pa.PythonFile(chunks, mode="r"), metadata=footer.metadata, read_dictionary=few, pre_buffer=False
+    )
+    return _Opened(parquet, chunks)
 
 
-def _opened(storage: Storage, segment: Segment) -> Any:
-    """Return the file of ``segment`` for random access; a small one on a far storage is read whole, in one request instead of one a column."""
+def _source(storage: Storage, segment: Segment) -> Any:
+    """Return the file of ``segment`` for random access; a small one on a far storage is read whole."""
     if storage.is_remote and segment.size <= FAR_OBJECT_WHOLE_BYTES_MAX:
         return pa.BufferReader(storage.read_whole(segment.path, segment.size))
     return storage.open(segment.path)
@@ -177,26 +205,29 @@ def read_rows(
 
     ``wanted``: which of the rows in them to return, None for all: bool[rows].  ``footers``: see :func:`open_segment`.  Raises Corrupt (Missing) if the bytes are not what was written.
     """
-    parquet = open_segment(storage, segment, schema, footers=footers)
+    opened = _opened(storage, segment, schema, footers)
+    far = storage if storage.is_remote and segment.is_whole_file and segment.size > FAR_OBJECT_WHOLE_BYTES_MAX else None
     numbers = range(len(segment.row_groups)) if row_groups is None else row_groups
     try:
         if wanted is None:
-            return _decoded(parquet, segment, numbers, schema, use_threads)
+            return _decoded(opened, far, segment, numbers, schema, use_threads)
         ends = np.cumsum([segment.row_groups[number] for number in numbers])
         masks = np.split(wanted, ends[:-1])
         # Rows are copied row group by row group: the memory that one was decoded into serves the next one again.
         parts = zip(numbers, masks, strict=True)
-        return pa.concat_tables(_decoded(parquet, segment, [n], schema, use_threads, mask) for n, mask in parts)
+        return pa.concat_tables(_decoded(opened, far, segment, [n], schema, use_threads, mask) for n, mask in parts)
     except _UNREADABLE as error:
         raise _corrupt(segment, str(error)) from error
 
 
 def _decoded(
-    parquet: pq.ParquetFile, segment: Segment, row_groups: Sequence[int], schema: pa.Schema, use_threads: bool,
+    opened: _Opened, far: Storage | None, segment: Segment, row_groups: Sequence[int], schema: pa.Schema, use_threads: bool,
     wanted: npt.NDArray[np.bool_] | None = None,
 ) -> pa.Table:  # fmt: skip
-    """Return the rows of some row groups; ``wanted``: which of them, None for all."""
-    table = parquet.read_row_groups(list(row_groups), schema.names, use_threads=use_threads)
+    """Return the rows of some row groups; ``wanted``: which of them, None for all.  ``far``: where each read is a request."""
+    if far is not None:
+        opened.chunks.read_ahead(far, row_groups, schema.names)
+    table = opened.parquet.read_row_groups(list(row_groups), schema.names, use_threads=use_threads)
     expected = sum(segment.row_groups[row_group] for row_group in row_groups)
     if len(table) != expected:
         raise _corrupt(segment, f"{len(table)} rows instead of {expected}")

@@ -69,7 +69,7 @@ def arrangement(
     files = members(snapshot, unit)
     stored = snapshot.definition.schema
     schema = pa.schema([stored.field(name) for name in sorted(column_paths.top_levels(stored, by))])
-    parts = [_live(metadata, snapshot, i, schema) for i in files]
+    parts = [*metadata.storage.each(partial(_live, metadata, snapshot, i, schema) for i in files)]
     rows = pa.concat_tables([schema.empty_table(), *(part for part, _ in parts)])
     columns = [column_paths.column_at(rows, path) for path in by]
     if curve == SORT or len(columns) == 1:
@@ -99,7 +99,7 @@ def carried(
     files = members(snapshot, unit)
     if not files:
         return
-    rows = pa.concat_tables([live_rows(metadata, snapshot, i) for i in files])
+    rows = pa.concat_tables(metadata.storage.each(partial(live_rows, metadata, snapshot, i) for i in files))
     row_bytes, schema, columns = max(1, rows.nbytes // max(1, len(rows))), rows.schema, rows.columns
     del rows  # so that the pieces of a column go when it is one
     for i in range(len(columns)):

@@ -88,7 +88,7 @@ class Compaction(Operation[CompactionPlan]):
 def compacted(shared: WriteJob, work: Sequence[int], part: str, progress: Progress | None) -> Changes:
     """Write one base file for each of the file groups ``work``: a :class:`mdt.services.rewriting.Rewrite`."""
     slices = [Slice(shared.snapshot.file_groups.partition(group), group) for group in work]
-    return write_slices(shared, slices, lambda one: one, progress, part=part)
+    return write_slices(shared, slices, lambda one: one, progress, read=work, part=part)
 
 
 def _operation(snapshot: Snapshot, group: int) -> dict[str, object]:

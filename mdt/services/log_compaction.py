@@ -100,7 +100,7 @@ class LogCompaction(Compaction):
         for group, logs in sorted(plan.files.items()):
             carried = partial(self._live, snapshot, logs)
             work.append(Slice(snapshot.file_groups.partition(group), group, True, carried=carried, replaced=logs))
-        return write_slices(shared, work, lambda one: one, self.progress)
+        return write_slices(shared, work, lambda one: one, self.progress, read=sorted(plan.files))
 
     def _live(self, snapshot: Snapshot, logs: Sequence[int]) -> list[pa.Table]:
         return [live_rows(self.metadata, snapshot, number) for number in logs]

@@ -125,7 +125,9 @@ def written(
 ) -> Changes:
     """Write the next file of some file groups.  ``part``: as for :func:`mdt.write.operations.collect`."""
     snapshot, threads = shared.snapshot, shared.options.threads("reader")
-    changes = write_slices(shared, work, partial(_slice, shared.metadata, snapshot, setting), progress, part=part)
+    slice_of = partial(_slice, shared.metadata, snapshot, setting)
+    read = [one.assignment.group for one in work]
+    changes = write_slices(shared, work, slice_of, progress, read=read, part=part)
     if setting is not None or not snapshot.definition.keeps_deletes:
         return changes
     places = [one for part in work for one in part.places]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -131,7 +132,8 @@ class Merge(Operation[MergePlan]):
         """Write the next file of each file group."""
         shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
         new_partitions(self.metadata, snapshot, claim, plan.partitions)
-        changes = write_slices(shared, plan.work, lambda one: self._slice(snapshot, plan, one), self.progress)
+        read = [one.group for one in plan.work if one.group >= 0]
+        changes = write_slices(shared, plan.work, partial(self._slice, snapshot, plan), self.progress, read=read)
         gone, threads = plan.acted.pairs.take(~self.updates(plan.acted)), self.options.threads("reader")
         return replace(changes, tombstones=of_rows(self.metadata, snapshot, gone.file, gone.position, threads=threads))
 

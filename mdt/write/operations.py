@@ -23,7 +23,7 @@ from mdt.errors import Invalid, MdtError
 from mdt.hudi import properties
 from mdt.hudi.keys import rising
 from mdt.hudi.partitions import partition_depth
-from mdt.limits import INLINE_SUMMARY_BYTES_MAX
+from mdt.limits import FAR_FILES_READ_AT_ONCE, FAR_OBJECT_WHOLE_BYTES_MAX, INLINE_SUMMARY_BYTES_MAX
 from mdt.metadata import buckets, footer_filters, key_indexes, paths
 from mdt.metadata.attachments import AttachmentWriter
 from mdt.metadata.commit_log import NO_TOMBSTONES
@@ -345,24 +345,25 @@ def write_rows(
     marked = metadata.storage.begin(partial(new_partitions, metadata, snapshot, claim, plan.partitions))
     if len(plan.work) > 1:
         batch = batch.in_one_chunk()
-    changes = write_slices(shared, plan.work, plan.slices_of(batch), progress, rows=len(batch))
+    read = [one.group for one in plan.work if one.group >= 0 and not one.is_log]
+    changes = write_slices(shared, plan.work, plan.slices_of(batch), progress, read=read, rows=len(batch))
     marked()
     return changes
 
 
 def write_slices(
     shared: WriteJob, work: Sequence[T], slice_of: Callable[[T], Slice], progress: Progress | None = None,
-    *, part: str = "", rows: int | None = None,
+    *, read: Sequence[int], part: str = "", rows: int | None = None,
 ) -> Changes:  # fmt: skip
     """Write the slices of ``work`` on a thread pool, then the summaries; return what to commit.
 
-    ``rows``: about how many they have together, if that is known.  Many small files are made by one thread, while others store them: the
+    ``read``: the file groups of which rows are read for that.  ``rows``: about how many they have together, if that is known.  Many small files are made by one thread, while others store them: the
     making is Python, and threads that take turns at it cost more than one.
 
     ``slice_of``: called in the thread that writes, so that the rows of a slice are gathered when it is their turn.
     ``part``: as for :func:`collect`.
     """
-    threads = shared.options.threads("writer")
+    threads, usual = _threads(shared, read), shared.options.threads("writer")
 
     def written(task: int, one: T) -> Written:
         return shared.run(task, slice_of(one))
@@ -372,7 +373,8 @@ def write_slices(
             return collect(shared, counted(map(written, (0,), work), 1, progress), threads=threads, part=part)
         with ThreadPoolExecutor(threads) as pool:
             done: Iterable[Written]
-            if rows is not None and len(work) >= _MANY_FILES and rows < _SMALL_FILE_ROWS * len(work):
+            are_small = rows is not None and len(work) >= _MANY_FILES and rows < _SMALL_FILE_ROWS * len(work)
+            if are_small and threads == usual:
                 shared = shared.storing_on(pool)
                 done = map(written, range(len(work)), work)
             else:
@@ -382,6 +384,17 @@ def write_slices(
         with suppress(MdtError):  # whoever removes what was written must not be overtaken
             shared.stopped()
         raise
+
+
+def _threads(shared: WriteJob, read: Sequence[int]) -> int:
+    """Return how many threads make files of which rows of the file groups ``read`` are part: where these are small and far, a thread waits most of its time."""
+    options, snapshot = shared.options, shared.snapshot
+    threads = options.threads("writer")
+    if not read or options.writer_threads or not shared.metadata.storage.is_remote:
+        return threads
+    members = np.concatenate([snapshot.file_groups.members(group) for group in read])
+    largest = int(snapshot.files.numpy("size")[members].max(initial=0))
+    return max(threads, FAR_FILES_READ_AT_ONCE) if largest <= FAR_OBJECT_WHOLE_BYTES_MAX else threads
 
 
 def new_partitions(metadata: Metadata, snapshot: Snapshot, claim: Claim, partitions: Sequence[str]) -> None:

@@ -64,7 +64,7 @@ def test_rows_of_several_file_groups_are_arranged_anew_in_one() -> None:
         def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
             shared = WriteJob.of(table.metadata, snapshot, table.options, claim)
             work = [Slice(plan.partitions[0], NEW, carried=by_fare)]
-            changes = write_slices(shared, work, lambda one: one)
+            changes = write_slices(shared, work, lambda one: one, read=[])
             gone = [int(snapshot.segment_ids[i]) for group in old for i in snapshot.file_groups.members(group).tolist()]
             return replace(changes, removed=gone)
 
