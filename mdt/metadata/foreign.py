@@ -35,6 +35,8 @@ _DATA_STAYS = frozenset(("savepoint", "indexing"))
 _COMMITS = frozenset(("commit", "deltacommit"))
 _TAKE_ROWS_ALONG = "read the table with a Hudi reader from here on, or load its rows into a new table: mdt.create(new_path, schema, key=...)"
 
+_MEND_PROPERTIES = "if it is so when you try again, mdt.repair(path) writes it as the table is defined"
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -101,7 +103,7 @@ class Watch:
     def accept(self, seen: Seen | None, snapshot: Snapshot) -> None:
         """Raise Unsupported if another Hudi writer has changed the table; remember that it was looked at if not.
 
-        ``snapshot``: the newest one, read after ``seen``.
+        ``snapshot``: the newest one, read after ``seen``.  Raises Corrupt if the properties are none.
         """
         if seen is None:
             return
@@ -167,11 +169,17 @@ def read_properties(storage: Storage) -> dict[str, str] | None:
             try:
                 return properties.decode(data)
             except Corrupt as error:
-                raise Corrupt(error.message, path=path, hint="restore the file from a backup") from error
+                raise Corrupt(error.message, path=path, hint=_MEND_PROPERTIES) from error
     return None
 
 
 def _refuse_version(found: Mapping[str, str], layout: Layout) -> None:
+    """Raise Corrupt for properties of no writer (empty, another text, or cut: the version stands at the end), Unsupported for another version."""
+    if properties.VERSION not in found and properties.LAYOUT not in found:
+        raise Corrupt(
+            "the object cannot be read as properties of a table: it is empty, cut, or another text",
+            path=paths.properties(), hint=_MEND_PROPERTIES,
+        )  # fmt: skip
     version = found.get(properties.VERSION, "")
     if version != str(layout.version):
         raise Unsupported(

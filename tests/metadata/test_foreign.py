@@ -13,7 +13,7 @@ import pytest
 from obstore.store import MemoryStore
 
 import mdt
-from mdt.errors import Unsupported
+from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import properties, timeline
 from mdt.hudi.v6 import Version6
 from mdt.limits import FOREIGN_CLOCK_BEHIND_SECONDS
@@ -143,6 +143,25 @@ def test_what_another_writer_has_done_is_noticed_by_an_open_table_and_at_every_o
     refused(lambda: mdt.open(storage), text)
     assert "at " in repr(table), "a table that is refused can still be shown"
     assert {info.path: storage.read(info.path) for info in storage.list("")} == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda _: b"", lambda data: data[:500], lambda data: data[:-60], lambda _: b"<html><body><h1>Log in</h1></body></html>"],
+    ids=["empty", "half", "the end is gone", "a page of another server"],
+)  # fmt: skip
+def test_what_cannot_be_read_as_properties_is_not_blamed_on_another_writer(
+    storage: Storage, damage: Callable[[bytes], bytes]
+) -> None:
+    table, whole = mdt.open(storage), storage.read(paths.properties())
+    storage.replace(paths.properties(), damage(whole))
+    for act in (*READS.values(), *WRITES.values(), lambda _: mdt.open(storage)):
+        with pytest.raises(Corrupt, match=r"cannot be read as properties.*hoodie\.properties") as caught:
+            act(table)
+        assert "mdt.repair" in caught.value.hint and "writer" not in str(caught.value)
+    storage.replace(paths.properties(), whole)
+    table.upsert(rows("a", v=3))
+    assert table.scan().count() == 2 and table.check().ok
 
 
 @pytest.mark.parametrize(
