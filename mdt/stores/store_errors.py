@@ -42,6 +42,7 @@ _REFUSED = re.compile(r"403 Forbidden|AccessDenied|AuthorizationFailure|Authoriz
 _NO_REASON = re.compile(r"Error performing HEAD .* 400 Bad Request")
 """To a question that has no body S3 tells no reason; with expired credentials it says this."""
 _UNDER_WAY = re.compile(r"ConditionalRequestConflict|OperationAborted")
+_PUT = "Error performing PUT"
 _ACTS = {
     "deleting": re.compile(r"DeleteObjects|Error performing (DELETE|POST .*[?&]delete)"),
     "listing": re.compile(r"list request"),
@@ -84,7 +85,7 @@ def explained(error: BaseException, path: str, place: Place) -> MdtError:
             hint="create it, or check its name, the account and the endpoint",
         )
     if isinstance(error, FileNotFoundError):
-        return missing(path)
+        return _nowhere(error, path, place) if _PUT in text else missing(path)
     if _NO_CREDENTIALS.search(text):
         return Unavailable(f"no credentials were found for {place.url}", hint=place.service.credentials)
     if _WRONG_REGION.search(text):
@@ -95,6 +96,13 @@ def explained(error: BaseException, path: str, place: Place) -> MdtError:
     if by_rights or _KEY_REFUSED.search(text) or _REFUSED.search(text) or _NO_REASON.search(text):
         return _refused(error, path, place)
     return _no_answer(error, path, place)
+
+
+def _nowhere(error: BaseException, path: str, place: Place) -> MdtError:
+    return Unavailable(
+        f"the store found no place to write {path!r} to: {said(error, place)}",
+        hint=f"the bucket {place.bucket!r} may not exist: check its name, the account and the endpoint",
+    )
 
 
 def _refused(error: BaseException, path: str, place: Place) -> MdtError:

@@ -247,6 +247,16 @@ def test_a_container_and_a_bucket_of_other_services_are_named_too() -> None:
         refused(Invalid, lambda: mdt.open("gs://box/t", storage_options=google), "no bucket 'box'", hint="create it")
 
 
+def test_a_put_for_which_the_store_finds_no_place_says_that_the_bucket_may_not_exist() -> None:
+    with s3.answering(404, "<html>not here</html>") as address:
+        storage = open_storage(URL + "t", storage_options=options(address))
+        for act in (storage.create, storage.replace, storage.put_if_absent):
+            refused(
+                Unavailable, lambda act=act: act("f", b"1"), "write 'f'", hint="bucket 'trips-bucket' may not exist"
+            )  # type: ignore[misc]
+        refused(Missing, lambda: storage.read("f"), "there is no such object", hint="mdt check")
+
+
 def test_an_endpoint_at_which_nothing_listens_or_nothing_answers_is_named() -> None:
     nobody = s3.nobody()
     error = refused(
