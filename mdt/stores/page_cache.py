@@ -1,7 +1,7 @@
 """Pages of remote metadata on the local disk: an LMDB file that the processes of one user share.
 
-A cache and nothing else: it may be deleted at any time, a damaged or full one is as good as none, and whoever reads from
-it checks what he gets.  The key of a page says all that decides its content, so nothing in it can be out of date.
+A cache and nothing else: it may be deleted at any time, a full one is as good as none, a damaged one is removed and begun anew, and whoever
+reads from it checks what he gets.  The key of a page says all that decides its content, so nothing in it can be out of date.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import lmdb
 
 from mdt.stores.contract import Buffer
 from mdt.stores.forking import OwnLock
-from mdt.stores.lmdb_file import opened
+from mdt.stores.lmdb_file import DAMAGED, identity, opened, remove, turn
 from mdt.stores.own_files import cache_root
 
 _AGE = struct.Struct(">Q")
@@ -34,38 +34,69 @@ class PageCache:
     def __init__(self, directory: str, bytes_max: int) -> None:
         self.hits = self.misses = 0
         self._bytes_max = bytes_max
+        self._directory = directory
         self._env: lmdb.Environment | None = None
-        with suppress(lmdb.Error, OSError):
-            env = opened(
-                directory, map_size=bytes_max + bytes_max // 4 + _SLACK_BYTES, max_dbs=3, sync=False, metasync=False,
-                max_readers=512,
-            )  # fmt: skip
+        with suppress(lmdb.Error, OSError), turn(directory) as holding:
+            try:
+                self._open()
+            except DAMAGED:
+                remove(directory, holding)
+                self._open()
+
+    def _open(self) -> None:
+        size = self._bytes_max + self._bytes_max // 4 + _SLACK_BYTES
+        env = opened(self._directory, map_size=size, max_dbs=3, sync=False, metasync=False, max_readers=512)
+        try:
             self._pages, self._ages, self._state = (env.open_db(name) for name in (b"pages", b"ages", b"state"))
-            self._env = env
+            self._identity = identity(self._directory)
+        except BaseException:
+            env.close()
+            raise
+        self._env = env
 
     def get(self, key: bytes) -> bytes | None:
         """Return a page or None; the caller checks it."""
-        found = None
-        if self._env is not None:
-            with suppress(lmdb.Error), self._env.begin(db=self._pages) as txn:
-                found = txn.get(key)
+        found, env = None, self._env
+        if env is not None:
+            try:
+                with env.begin(db=self._pages) as txn:
+                    found = txn.get(key)
+            except DAMAGED:
+                self._give_up()
+            except lmdb.Error:
+                pass
         self.hits += found is not None
         self.misses += found is None
         return found
 
     def put(self, key: bytes, data: Buffer) -> None:
         """Keep a page if it is possible."""
-        size = memoryview(data).nbytes
-        if self._env is None or size > self._bytes_max // 4:
+        size, env = memoryview(data).nbytes, self._env
+        if env is None or size > self._bytes_max // 4:
             return
-        with suppress(lmdb.Error, struct.error), self._env.begin(write=True) as txn:
-            if not txn.put(key, bytes(data), db=self._pages, overwrite=False):
-                return
-            total = self._total(txn) + size
-            if total > _FILL * self._bytes_max:
-                total -= self._evict(txn, total - int(_LEFT_AFTER_EVICTION * self._bytes_max))
-            txn.put(_AGE.pack(self._newest(txn) + 1), key, db=self._ages)
-            txn.put(_TOTAL, _AGE.pack(total), db=self._state)
+        try:
+            with env.begin(write=True) as txn:
+                self._put(txn, key, bytes(data))
+        except (*DAMAGED, struct.error):
+            self._give_up()
+        except lmdb.Error:
+            pass
+
+    def _put(self, txn: lmdb.Transaction, key: bytes, data: bytes) -> None:
+        if not txn.put(key, data, db=self._pages, overwrite=False):
+            return
+        total = self._total(txn) + len(data)
+        if total > _FILL * self._bytes_max:
+            total -= self._evict(txn, total - int(_LEFT_AFTER_EVICTION * self._bytes_max))
+        txn.put(_AGE.pack(self._newest(txn) + 1), key, db=self._ages)
+        txn.put(_TOTAL, _AGE.pack(total), db=self._state)
+
+    def _give_up(self) -> None:
+        """Go without a file that is damaged, and remove it, so that the next process begins anew; those that have it open keep it."""
+        self._env = None
+        with suppress(OSError), turn(self._directory) as holding:
+            if identity(self._directory) == self._identity:
+                remove(self._directory, holding)
 
     def _total(self, txn: lmdb.Transaction) -> int:
         found = txn.get(_TOTAL, db=self._state)

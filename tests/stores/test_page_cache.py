@@ -170,6 +170,9 @@ class _Damaged:
     def open_db(self, name: bytes) -> Any:
         raise lmdb.CorruptedError(f"{name!r} cannot be found")
 
+    def close(self) -> None:
+        return
+
 
 def test_a_cache_that_opens_without_its_parts_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lmdb_file, "_fill_up", lambda *_: None)
@@ -177,3 +180,42 @@ def test_a_cache_that_opens_without_its_parts_is_none(tmp_path: Path, monkeypatc
     cache = PageCache(str(tmp_path), BYTES_MAX)
     cache.put(b"one", b"1")
     assert cache.get(b"one") is None
+
+
+def _keep(directory: str) -> None:
+    cache = PageCache(directory, BYTES_MAX)
+    cache.put(b"new", b"page")
+    assert cache.get(b"new") == b"page"
+
+
+def _find(directory: str) -> None:
+    assert PageCache(directory, BYTES_MAX).get(b"new") == b"page"
+
+
+def test_a_cache_that_is_no_database_is_begun_anew_beside_those_who_have_the_old_one_open(tmp_path: Path) -> None:
+    old = PageCache(str(tmp_path), BYTES_MAX)
+    old.put(b"old", b"page")
+    (tmp_path / "other").write_bytes(b"not a database" * 1000)
+    (tmp_path / "other").replace(tmp_path / "data.mdb")
+    assert _exit_code(_keep, tmp_path) == 0
+    old.put(b"older", b"page")
+    assert old.get(b"old") == old.get(b"older") == b"page"
+    assert _exit_code(_find, tmp_path) == 0
+
+
+@pytest.mark.parametrize("page", [2, 4, 8])
+def test_a_cache_with_damaged_pages_is_begun_anew_by_the_next_process_but_one(page: int, tmp_path: Path) -> None:
+    assert _exit_code(_fill, tmp_path) == 0
+    with (tmp_path / "data.mdb").open("r+b") as file:
+        rest = len(file.read()) - file.seek(page * 4096)
+        file.write(bytes(rest))
+    assert _exit_code(_read_all, tmp_path) == 0
+    assert _exit_code(_keep, tmp_path) == 0 and _exit_code(_find, tmp_path) == 0
+
+
+def test_a_cache_is_not_removed_while_another_process_opens_one(tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").write_bytes(b"not a database" * 1000)
+    with lmdb_file.turn(str(tmp_path)):
+        assert _exit_code(_keep, tmp_path) == 1
+        assert (tmp_path / "data.mdb").read_bytes().startswith(b"not a database")
+    assert _exit_code(_keep, tmp_path) == 0
