@@ -19,9 +19,9 @@ from indexes.base import BoolArray, Int64Array
 from indexes.buffers import numbers
 from mdt.commit import claims
 from mdt.commit.conflicts import Footprint
-from mdt.commit.operation import Changes, Claim, Operation, WritePlan
-from mdt.commit.recovery import sweep
-from mdt.commit.transaction import run
+from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
+from mdt.commit.recovery import recover, sweep
+from mdt.commit.transaction import CommitResult, run
 from mdt.config import Options
 from mdt.errors import Conflict
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
@@ -173,23 +173,34 @@ def purge(metadata: Metadata, options: Options, progress: Progress | None = None
     """Leave no byte of rows that are not live; see :meth:`mdt.table.Table.purge`."""
     before = metadata.newest()
     _refuse_company(metadata)
-    done = run(metadata, Rewriting(metadata, options, (), "sort", None, progress), attempts=options.commit_attempts)
-    forgot = run(metadata, ForgetDeletes(before.definition.commit_action), attempts=options.commit_attempts)
+    done = _committed(metadata, options, Rewriting(metadata, options, (), "sort", None, progress))
+    forgot = _committed(metadata, options, ForgetDeletes(before.definition.commit_action))
     for name in metadata.newest().tags.seqs:
-        run(metadata, DropTag(name), attempts=options.commit_attempts)
+        _committed(metadata, options, DropTag(name))
     removed = 0
     if done.record is not None or forgot.record is not None or not _has_no_past(metadata):
         # Twice: the log is to begin after the older of two checkpoints, and neither may know more than the newest state.
         for _ in range(2):
             last = metadata.compact(whole=True).seq
             clean = Clean(metadata, options, horizon=last, records_min=1, heeds_leases=False)
-            removed += len(run(metadata, clean, attempts=options.commit_attempts).plan.files)
+            removed += len(_committed(metadata, options, clean).plan.files)
+    recover(
+        metadata, after_seconds=options.rollback_after_seconds or 1
+    )  # a claim of ours stays where the work after a commit failed
     _refuse_company(metadata)
     removed += sweep(metadata)
     records = archiving.archive(metadata)
     horizon = metadata.newest().retention.horizon
     ended = (before.retention.horizon, before.seq) if before.seq < horizon else None
     return PurgeReport(ended, len(done.plan.units), removed, records)
+
+
+def _committed(metadata: Metadata, options: Options, operation: Operation[P]) -> CommitResult[P]:
+    """Carry out ``operation``, and what failed after its commit: its claim would hold back the cleaning, and be taken for another transaction's."""
+    done = run(metadata, operation, attempts=options.commit_attempts)
+    if done.warnings:
+        recover(metadata, after_seconds=options.rollback_after_seconds or 1)
+    return done
 
 
 def _has_no_past(metadata: Metadata) -> bool:

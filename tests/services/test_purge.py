@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from hudi import HudiTable
 
 import mdt
 from indexes.hashing import hash_keys
-from mdt.errors import Conflict, Expired
+from mdt.errors import Conflict, Expired, Unavailable
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -217,6 +219,24 @@ def test_a_purge_that_dies_is_carried_out_by_the_next() -> None:
         assert read(table) == expected
         report = table.check()
         assert report.ok, str(report)
+
+
+def test_a_purge_after_one_of_whose_commits_a_reply_was_lost_does_not_take_itself_for_another_transaction() -> None:
+    start, live = lived("MERGE_ON_READ", "bloom")
+    whole = FaultyStorage(start.storage.copy())  # type: ignore[attr-defined]
+    mdt.open(whole).purge()
+    published = [k for k, told in enumerate(whole.operations, 1) if re.search(r"\.hoodie/\d+\.", told)]
+    assert len(published) > 3
+    for k in published:
+        storage = start.storage.copy()  # type: ignore[attr-defined]
+        with suppress(Unavailable):
+            mdt.open(FaultyStorage(storage, k, "lost_reply")).purge()
+            assert holding(storage, gone(live)) == {}
+        count("crash points")
+        table = mdt.open(storage)
+        table.abort()
+        table.purge()
+        assert holding(storage, gone(live)) == {} and table.check().ok
 
 
 def test_values_of_a_column_that_was_dropped_go_too_and_tags_with_them() -> None:
