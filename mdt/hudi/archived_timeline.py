@@ -56,13 +56,13 @@ def _entry(instant: Instant, body: bytes) -> dict[str, Any]:
         "hoodieCommitMetadata": None, "hoodieReplaceCommitMetadata": None,
     }  # fmt: skip
     if instant.action in _COMMITS:
-        entry["hoodieCommitMetadata"] = _told(body)
+        entry["hoodieCommitMetadata"] = _told(instant, body)
     if instant.action == "replacecommit":
-        entry["hoodieReplaceCommitMetadata"] = _told(body)
+        entry["hoodieReplaceCommitMetadata"] = _told(instant, body)
     return entry
 
 
-def _told(body: bytes) -> Mapping[str, Any]:
+def _told(instant: Instant, body: bytes) -> Mapping[str, Any]:
     """Return what the JSON of a commit says, by the names of Hudi's Avro.  Raises Corrupt for other bytes."""
     try:
         told = json.loads(body)
@@ -72,7 +72,9 @@ def _told(body: bytes) -> Mapping[str, Any]:
         }
         return {**{name: told[name] for name in _COMMIT_NAMES if name in told}, "partitionToWriteStats": stats}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Corrupt(f"a completed instant is no commit metadata: {error!r}") from error
+        raise Corrupt(
+            f"what Hudi's {instant.action} at {instant.time} says is no commit metadata: {error!r}"
+        ) from error
 
 
 def _encoded(entry: Mapping[str, Any]) -> bytes:

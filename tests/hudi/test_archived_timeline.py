@@ -64,5 +64,5 @@ def test_instants_that_leave_the_timeline_stand_in_the_archive_as_they_were(monk
 
 def test_an_instant_that_is_no_commit_metadata_is_corrupt() -> None:
     for body in (b"", b"[]", b"{}", b'{"partitionToWriteStats": {"x": [3]}}', b'{"partitionToWriteStats": 3}'):
-        with pytest.raises(Corrupt):
+        with pytest.raises(Corrupt, match="commit at 20240101000000000 says is no commit metadata"):
             archived_timeline.encode([(Instant("20240101000000000", "commit", COMPLETED), body)])
