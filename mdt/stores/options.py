@@ -26,7 +26,7 @@ class Service:
     """A kind of store.
 
     ``prefixes``: what the names of its options may begin with.  ``names``: such a name -> the one that obstore takes.  ``public``:
-    those of which the value is no secret.  ``credentials``: what to do without any.
+    those of which the value is no secret.  ``credentials``: what to do without any.  ``rights``: what reading, listing, writing and deleting need.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Service:
     names: Mapping[str, str]
     public: frozenset[str]
     credentials: str
+    rights: Mapping[str, str]
 
 
 def _names(own: str, **synonyms: str) -> dict[str, str]:
@@ -44,6 +45,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+_AZURE_READS, _AZURE_WRITES = "the role Storage Blob Data Reader", "the role Storage Blob Data Contributor"
 S3 = Service(
     "S3",
     ("aws_",),
@@ -65,6 +67,7 @@ S3 = Service(
     ),
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or give storage_options={'access_key_id': …, "
     "'secret_access_key': …}; a public bucket needs 'skip_signature': 'true'; profiles in ~/.aws are not read",
+    {"reading": "s3:GetObject", "listing": "s3:ListBucket", "writing": "s3:PutObject", "deleting": "s3:DeleteObject"},
 )
 GCS = Service(
     "Google Cloud Storage",
@@ -76,6 +79,12 @@ GCS = Service(
     _words("base_url skip_signature"),
     "set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT in the environment, or give "
     "storage_options={'service_account': path of its JSON file}; a public bucket needs 'skip_signature': 'true'",
+    {
+        "reading": "storage.objects.get",
+        "listing": "storage.objects.list",
+        "writing": "storage.objects.create",
+        "deleting": "storage.objects.delete",
+    },
 )
 AZURE = Service(
     "Azure",
@@ -97,6 +106,7 @@ AZURE = Service(
     ),
     "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY in the environment, or give storage_options="
     "{'account_name': …, 'account_key': …} (or 'sas_token', or 'client_id', 'client_secret', 'tenant_id')",
+    {"reading": _AZURE_READS, "listing": _AZURE_READS, "writing": _AZURE_WRITES, "deleting": _AZURE_WRITES},
 )
 SERVICES: Mapping[str, Service] = {
     "s3": S3, "s3a": S3, "gs": GCS, "az": AZURE, "azure": AZURE, "abfs": AZURE, "abfss": AZURE, "adl": AZURE,

@@ -107,14 +107,15 @@ def _nowhere(error: BaseException, path: str, place: Place) -> MdtError:
 
 def _refused(error: BaseException, path: str, place: Place) -> MdtError:
     text = str(error)
-    act = next((f"{word} " for word, known in _ACTS.items() if known.search(text)), "")
-    absent = " (who may not list it is refused what is absent, too)" if act == "reading " else ""
-    hint = f"check the rights on the bucket{absent}; without credentials: {place.service.credentials}"
+    act = next((word for word, known in _ACTS.items() if known.search(text)), "")
+    needed = f": {act} needs {place.service.rights[act]}" if act else ""
+    absent = " (who may not list it is refused what is absent, too)" if act == "reading" else ""
+    hint = f"check the rights on the bucket{needed}{absent}; without credentials: {place.service.credentials}"
     if _KEY_REFUSED.search(text):
         hint = "check the credentials and their rights on the bucket"
     elif _NO_REASON.search(text):
         hint = "check the credentials, which may have expired: the store tells no reason here"
-    return Unavailable(f"the store refused {act}{path or '/'!r}: {said(error, place)}", hint=hint)
+    return Unavailable(f"the store refused {act}{act and ' '}{path or '/'!r}: {said(error, place)}", hint=hint)
 
 
 def _no_answer(error: BaseException, path: str, place: Place) -> MdtError:

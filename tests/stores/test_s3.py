@@ -188,17 +188,18 @@ def test_an_answer_of_s3_that_is(status: int, body: str, kind: type[MdtError], t
 
 
 def test_which_right_lacks_is_said_for_every_kind_of_request() -> None:
-    acts: dict[str, Callable[[Storage], object]] = {
-        "reading 'f'": lambda s: s.read("f"),
-        "writing 'f'": lambda s: s.replace("f", b""),
-        "deleting 'f'": lambda s: s.delete("f"),
-        "listing 'd'": lambda s: s.list_dir("d"),
-        "listing '/'": lambda s: s.list(""),
+    acts: dict[str, tuple[str, Callable[[Storage], object]]] = {
+        "reading 'f'": ("s3:GetObject", lambda s: s.read("f")),
+        "writing 'f'": ("s3:PutObject", lambda s: s.replace("f", b"")),
+        "deleting 'f'": ("s3:DeleteObject", lambda s: s.delete("f")),
+        "listing 'd'": ("s3:ListBucket", lambda s: s.list_dir("d")),
+        "listing '/'": ("s3:ListBucket", lambda s: s.list("")),
     }
     with s3.answering(403, s3.fault("AccessDenied", "Access Denied")) as address:
         storage = open_storage(URL + "t", storage_options=options(address))
-        for text, act in acts.items():
-            refused(Unavailable, lambda a=act: a(storage), f"refused {text}: AccessDenied", hint="rights on the bucket")
+        for text, (right, act) in acts.items():
+            hint = f"rights on the bucket: {text.partition(' ')[0]} needs {right}"
+            refused(Unavailable, lambda a=act: a(storage), f"refused {text}: AccessDenied", hint=hint)
         refused(Unavailable, lambda: storage.size("f"), "refused reading 'f'", hint="(who may not list it")
 
 
