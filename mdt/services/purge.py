@@ -184,9 +184,7 @@ def purge(metadata: Metadata, options: Options, progress: Progress | None = None
             last = metadata.compact(whole=True).seq
             clean = Clean(metadata, options, horizon=last, records_min=1, heeds_leases=False)
             removed += len(_committed(metadata, options, clean).plan.files)
-    recover(
-        metadata, after_seconds=options.rollback_after_seconds or 1
-    )  # a claim of ours stays where the work after a commit failed
+    _finish_ours(metadata, options)
     _refuse_company(metadata)
     removed += sweep(metadata)
     records = archiving.archive(metadata)
@@ -196,11 +194,16 @@ def purge(metadata: Metadata, options: Options, progress: Progress | None = None
 
 
 def _committed(metadata: Metadata, options: Options, operation: Operation[P]) -> CommitResult[P]:
-    """Carry out ``operation``, and what failed after its commit: its claim would hold back the cleaning, and be taken for another transaction's."""
+    """Carry out ``operation``, and what failed after its commit."""
     done = run(metadata, operation, attempts=options.commit_attempts)
     if done.warnings:
-        recover(metadata, after_seconds=options.rollback_after_seconds or 1)
+        _finish_ours(metadata, options)
     return done
+
+
+def _finish_ours(metadata: Metadata, options: Options) -> None:
+    """Drop the claim of a commit of ours after which something failed: it would hold back the cleaning, and be taken for another transaction's."""
+    recover(metadata, after_seconds=options.rollback_after_seconds or 1)
 
 
 def _has_no_past(metadata: Metadata) -> bool:

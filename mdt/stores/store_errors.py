@@ -115,7 +115,8 @@ def _refused(error: BaseException, path: str, place: Place) -> MdtError:
         hint = "check the credentials and their rights on the bucket"
     elif _NO_REASON.search(text):
         hint = "check the credentials, which may have expired: the store tells no reason here"
-    return Unavailable(f"the store refused {act}{act and ' '}{path or '/'!r}: {said(error, place)}", hint=hint)
+    what = f"{act} {path or '/'!r}" if act else repr(path or "/")
+    return Unavailable(f"the store refused {what}: {said(error, place)}", hint=hint)
 
 
 def _no_answer(error: BaseException, path: str, place: Place) -> MdtError:
