@@ -107,18 +107,25 @@ def check(metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None =
     """Check every live file, the commit log, the metadata and Hudi's timeline.  O(table); nothing is changed.
 
     Where others clean meanwhile, what is looked for may have gone, which is no damage: then it begins again with the newest state, and what
-    was not found wrong before is no problem the last time.
+    was not found wrong before is no problem the last time.  A far store may give a false answer: there only what is found wrong twice is a problem.
     """
     snapshot, report = _reported(metadata, snapshot, progress)
+    before: frozenset[Problem] | None = None
+    is_far = metadata.storage.is_remote
     for _ in range(_ATTEMPTS_MAX - 1):
-        newest = _newest(metadata, snapshot)
-        if report.ok or newest.retention == snapshot.retention:
-            return report
-        before = set(report.problems)
-        snapshot, report = _reported(metadata, newest, progress)
-    if report.ok or _newest(metadata, snapshot).retention == snapshot.retention:
+        is_new = is_far and before is None
+        if report.ok or not (is_new or _is_cleaned(metadata, snapshot)):
+            break
+        before = frozenset(report.problems)
+        snapshot, report = _reported(metadata, _newest(metadata, snapshot), progress)
+    if before is None or not (is_far or _is_cleaned(metadata, snapshot)):
         return report
     return replace(report, problems=tuple(problem for problem in report.problems if problem in before))
+
+
+def _is_cleaned(metadata: Metadata, snapshot: Snapshot) -> bool:
+    """Return whether the table has been cleaned since ``snapshot``."""
+    return _newest(metadata, snapshot).retention != snapshot.retention
 
 
 def _reported(metadata: Metadata, snapshot: Snapshot, progress: Progress | None) -> tuple[Snapshot, CheckReport]:
