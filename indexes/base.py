@@ -219,7 +219,7 @@ def whole(summary: Summary) -> memoryview:
 
 
 _ORDER_KEPT_MAX = 1 << 20
-"""Hashes whose order is kept: each key part that is searched wants it, and of a large load none is."""
+"""Hashes whose order may be kept, which takes half as much memory as they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,17 +241,22 @@ class KeyHashes:
         return KeyHashes(self.hi[rows], self.lo[rows])
 
     def order(self) -> Int64Array:
-        """Return the permutation that sorts by (hi, lo) -> int64[n].  O(n log n) once; that of very many is not kept.
+        """Return the permutation that sorts by (hi, lo) -> int64[n].  O(n log n).
 
         >>> KeyHashes(np.array([2, 1], np.uint64), np.array([0, 9], np.uint64)).order().tolist()
         [1, 0]
         """
-        if self._order:
-            return self._order[0]
         order = stable_order(self.hi)
         hi = self.hi[order]
         if len(hi) > 1 and bool(np.any(hi[1:] == hi[:-1])):
             order = np.lexsort((self.lo, self.hi)).astype(np.int64)
+        return order
+
+    def kept_order(self) -> Int64Array:
+        """Return :meth:`order`, found once: for those who look for the same keys in many places.  That of very many is not kept."""
+        if self._order:
+            return self._order[0]
+        order = self.order()
         if len(order) <= _ORDER_KEPT_MAX:
             self._order.append(order)
         return order

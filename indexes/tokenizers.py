@@ -258,9 +258,8 @@ class Tokenizers:
     @property
     def installed(self) -> tuple[dict[str, type[Tokenizer]], list[str]]:
         """The classes of installed packages by name, and why some could not be had, as sentences; looked for once."""
-        if (
-            self._installed is None
-        ):  # a cached_property has a lock in Python 3.11, which a forked child might find held for ever
+        # No cached_property: in Python 3.11 that has a lock, which a forked child might find held for ever.
+        if self._installed is None:
             self._installed = self._looked_for()
         return self._installed
 

@@ -103,7 +103,7 @@ class RecordKeyIndex(KeyIndex):
         opened = key_part if isinstance(key_part, _KeyPart) else _open(key_part)
         if len(hashes) == 1:
             return opened.locate_one(int(hashes.hi[0]))
-        order = hashes.order()
+        order = hashes.kept_order()
         wanted = hashes.hi[order]
         shard = _shard(wanted, opened.bits)
         shards = _distinct(shard)

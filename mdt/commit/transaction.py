@@ -306,7 +306,7 @@ def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str
 
 def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
     """Publish ``record`` after what came before it."""
-    is_done = partial(_is_published, metadata, newest.definition)
+    is_done = partial(_is_finished, metadata, newest.definition)
     oldest = publish.oldest_unpublished(is_done, metadata.record, record.seq)
     for seq in range(oldest, record.seq + 1):
         earlier = metadata.record(seq)
@@ -316,8 +316,8 @@ def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None
             raise Internal(f"commit record {seq} has vanished")
 
 
-def _is_published(metadata: Metadata, definition: TableDefinition, record: CommitRecord) -> bool:
-    """Return whether ``record`` was published: its instant stands, often the last look has seen it.
+def _is_finished(metadata: Metadata, definition: TableDefinition, record: CommitRecord) -> bool:
+    """Return whether :func:`finish` got as far as publishing ``record``: its instant stands, often the last look has seen it.
 
     What has no instant shows it by its claim, which goes when all else is done.
     """

@@ -265,7 +265,7 @@ def _by_group(
     """Yield each group with the keys that may live there, by rising hash: each key map is walked in its own order, which is kind to the cache."""
     if not len(proposed.group) and not len(proposed.whole):
         return  # a load of many rows would sort them for nothing
-    n, by_rank = len(hashes), hashes.order()
+    n, by_rank = len(hashes), hashes.kept_order()
     rank = np.empty(n, np.int64)
     rank[by_rank] = np.arange(n)
     key, group = proposed.key, proposed.group

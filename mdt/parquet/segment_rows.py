@@ -89,10 +89,17 @@ class _Chunks(PositionedFile):
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """Parquet bytes, and who reads them."""
+    """Parquet bytes, and who reads them.  ``far``: the storage where each read is a request, else None."""
 
     parquet: pq.ParquetFile
     chunks: _Chunks
+    far: Storage | None
+
+    def read(self, row_groups: Sequence[int], names: Sequence[str], use_threads: bool) -> pa.Table:
+        """Return columns of some row groups."""
+        if self.far is not None:
+            self.chunks.read_ahead(self.far, row_groups, names)
+        return self.parquet.read_row_groups(list(row_groups), names, use_threads=use_threads)
 
 
 def open_segment(storage: Storage, segment: Segment, *, footers: Footers | None = None) -> pq.ParquetFile:
@@ -127,14 +134,19 @@ def _opened(storage: Storage, segment: Segment, schema: pa.Schema, footers: Foot
     parquet = pq.ParquetFile(
         pa.PythonFile(chunks, mode="r"), metadata=footer.metadata, read_dictionary=few, pre_buffer=False
     )
-    return _Opened(parquet, chunks)
+    return _Opened(parquet, chunks, storage if segment.is_whole_file and not _is_near(storage, segment) else None)
 
 
 def _source(storage: Storage, segment: Segment) -> Any:
     """Return the file of ``segment`` for random access; a small one on a far storage is read whole."""
-    if storage.is_remote and segment.size <= FAR_OBJECT_WHOLE_BYTES_MAX:
+    if storage.is_remote and _is_near(storage, segment):
         return pa.BufferReader(storage.read_whole(segment.path, segment.size))
     return storage.open(segment.path)
+
+
+def _is_near(storage: Storage, segment: Segment) -> bool:
+    """Return whether reading from the file of ``segment``, once it is open, asks for nothing."""
+    return not storage.is_remote or segment.size <= FAR_OBJECT_WHOLE_BYTES_MAX
 
 
 def _footer(segment: Segment, source: Any) -> Footer:
@@ -206,28 +218,25 @@ def read_rows(
     ``wanted``: which of the rows in them to return, None for all: bool[rows].  ``footers``: see :func:`open_segment`.  Raises Corrupt (Missing) if the bytes are not what was written.
     """
     opened = _opened(storage, segment, schema, footers)
-    far = storage if storage.is_remote and segment.is_whole_file and segment.size > FAR_OBJECT_WHOLE_BYTES_MAX else None
     numbers = range(len(segment.row_groups)) if row_groups is None else row_groups
     try:
         if wanted is None:
-            return _decoded(opened, far, segment, numbers, schema, use_threads)
+            return _decoded(opened, segment, numbers, schema, use_threads)
         ends = np.cumsum([segment.row_groups[number] for number in numbers])
         masks = np.split(wanted, ends[:-1])
         # Rows are copied row group by row group: the memory that one was decoded into serves the next one again.
         parts = zip(numbers, masks, strict=True)
-        return pa.concat_tables(_decoded(opened, far, segment, [n], schema, use_threads, mask) for n, mask in parts)
+        return pa.concat_tables(_decoded(opened, segment, [n], schema, use_threads, mask) for n, mask in parts)
     except _UNREADABLE as error:
         raise _corrupt(segment, str(error)) from error
 
 
 def _decoded(
-    opened: _Opened, far: Storage | None, segment: Segment, row_groups: Sequence[int], schema: pa.Schema, use_threads: bool,
+    opened: _Opened, segment: Segment, row_groups: Sequence[int], schema: pa.Schema, use_threads: bool,
     wanted: npt.NDArray[np.bool_] | None = None,
 ) -> pa.Table:  # fmt: skip
-    """Return the rows of some row groups; ``wanted``: which of them, None for all.  ``far``: where each read is a request."""
-    if far is not None:
-        opened.chunks.read_ahead(far, row_groups, schema.names)
-    table = opened.parquet.read_row_groups(list(row_groups), schema.names, use_threads=use_threads)
+    """Return the rows of some row groups; ``wanted``: which of them, None for all."""
+    table = opened.read(row_groups, schema.names, use_threads)
     expected = sum(segment.row_groups[row_group] for row_group in row_groups)
     if len(table) != expected:
         raise _corrupt(segment, f"{len(table)} rows instead of {expected}")

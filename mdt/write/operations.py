@@ -357,13 +357,14 @@ def write_slices(
 ) -> Changes:  # fmt: skip
     """Write the slices of ``work`` on a thread pool, then the summaries; return what to commit.
 
-    ``read``: the file groups of which rows are read for that.  ``rows``: about how many they have together, if that is known.  Many small files are made by one thread, while others store them: the
-    making is Python, and threads that take turns at it cost more than one.
+    ``read``: the file groups of which rows are read for that.  ``rows``: about how many the slices have together, if that is known.
+    Many small files are made by one thread, while others store them: the making is Python, and threads that take turns at it cost more than
+    one.  Where their rows are read from afar, threads wait, and take turns after all.
 
     ``slice_of``: called in the thread that writes, so that the rows of a slice are gathered when it is their turn.
     ``part``: as for :func:`collect`.
     """
-    threads, usual = _threads(shared, read), shared.options.threads("writer")
+    threads = _threads(shared, read)
 
     def written(task: int, one: T) -> Written:
         return shared.run(task, slice_of(one))
@@ -374,7 +375,7 @@ def write_slices(
         with ThreadPoolExecutor(threads) as pool:
             done: Iterable[Written]
             are_small = rows is not None and len(work) >= _MANY_FILES and rows < _SMALL_FILE_ROWS * len(work)
-            if are_small and threads == usual:
+            if are_small and threads == shared.options.threads("writer"):
                 shared = shared.storing_on(pool)
                 done = map(written, range(len(work)), work)
             else:
