@@ -106,7 +106,7 @@ def test_a_reader_of_a_file_takes_ours(spark: SparkSession, java: Any, tmp_path:
     options = jvm.org.apache.parquet.HadoopReadOptions.builder(conf, path).build()
     reader = jvm.org.apache.parquet.hadoop.ParquetFileReader.open(file, options)
     methods = java.loadClass("mdt.spark.PageDecompressor").getDeclaredMethods()
-    serve = next(method for method in methods if method.getName() == "serveFile")
+    serve = next(method for method in methods if method.getName() == "serve")
     serve.setAccessible(True)
     arguments = private.gateway(spark.sparkContext).new_array(jvm.Object, 1)
     arguments[0] = reader

@@ -10,6 +10,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import org.apache.parquet.ParquetReadOptions;
+import org.apache.parquet.column.ColumnDescriptor;
 import org.apache.parquet.hadoop.CodecFactory;
 import org.apache.parquet.hadoop.ParquetFileReader;
 import org.apache.parquet.internal.filter2.columnindex.RowRanges;
@@ -20,6 +21,7 @@ import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.RecordReaderIterator;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetColumn;
 import org.apache.spark.sql.execution.datasources.parquet.VectorizedParquetRecordReader;
 import py4j.Gateway;
 import py4j.Py4JPythonClient;
@@ -36,6 +38,8 @@ final class Internals {
         field(RecordReaderIterator.class, "rowReader");
         Class groups = field(READER, "reader").getType();
         field(READER, "totalRowCount");
+        field(READER, "parquetColumn");
+        field(ParquetColumn.class, "descriptor");
         if (!groups.isInterface()) {
             throw new NoSuchFieldException(groups.getName() + " is no interface");
         }
@@ -70,15 +74,34 @@ final class Internals {
         field(READER, "totalRowCount").setLong(reader, rows);
     }
 
-    /** Returns Parquet's own reader of the file. */
-    static ParquetFileReader file(Object groups) throws Exception {
-        return (ParquetFileReader) field(groups.getClass(), "reader").get(groups);
+    /** Returns Parquet's own reader of the file of a split, by the iterator that Spark's format returns, before anything stands between. */
+    static ParquetFileReader file(Object iterator) {
+        try {
+            Object groups = groups(reader(iterator));
+            return (ParquetFileReader) field(groups.getClass(), "reader").get(groups);
+        } catch (Exception moved) {
+            throw new UnsupportedOperationException("this release of Spark has other readers of Parquet: " + moved);
+        }
     }
 
     /** Returns by which decompressors Parquet's reader of a file reads pages, each by the name of its codec; to be changed. */
-    static Map decompressors(ParquetFileReader file) throws Exception {
-        ParquetReadOptions options = (ParquetReadOptions) field(ParquetFileReader.class, "options").get(file);
-        return (Map) field(CodecFactory.class, "decompressors").get(options.getCodecFactory());
+    static Map decompressors(ParquetFileReader file) {
+        try {
+            ParquetReadOptions options = (ParquetReadOptions) field(ParquetFileReader.class, "options").get(file);
+            return (Map) field(CodecFactory.class, "decompressors").get(options.getCodecFactory());
+        } catch (Exception moved) {
+            throw new UnsupportedOperationException("this release of Parquet has other decompressors: " + moved);
+        }
+    }
+
+    /** Returns what a reader knows of the columns that it is to read, a record of them. */
+    static ParquetColumn columns(Object reader) throws Exception {
+        return (ParquetColumn) field(READER, "parquetColumn").get(reader);
+    }
+
+    /** Tells a reader that has not begun yet how one of its columns is stored. */
+    static void setDescriptor(ParquetColumn column, ColumnDescriptor told) throws Exception {
+        field(ParquetColumn.class, "descriptor").set(column, Option.apply(told));
     }
 
     /** Returns the rows of a row group that Parquet's page index leaves; asked only where it leaves fewer than all. */

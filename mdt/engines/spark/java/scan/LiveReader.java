@@ -3,6 +3,7 @@
 package mdt.spark;
 
 import java.io.Serializable;
+import org.apache.parquet.hadoop.ParquetFileReader;
 import org.apache.spark.rdd.InputFileBlockHolder;
 import org.apache.spark.sql.execution.datasources.PartitionedFile;
 import org.apache.spark.sql.execution.metric.SQLMetric;
@@ -38,9 +39,6 @@ final class LiveReader extends AbstractFunction1 implements Serializable {
         Form form = selection.version < 0 ? null : forms[selection.version];
         Function1 reader = form == null ? newest : older[selection.version];
         scala.collection.Iterator found = (scala.collection.Iterator) reader.apply(file);
-        if (vectorized) {
-            PageDecompressor.serve(found);
-        }
         for (int i = 0; counted != null && i < counted.length; i++) {
             if (counters[i] != null) {
                 counters[i].add(counted[i]);
@@ -50,7 +48,10 @@ final class LiveReader extends AbstractFunction1 implements Serializable {
     }
 
     private Object columns(scala.collection.Iterator found, Selection selection, Form form) {
-        RowGroups groups = selection.isAll() ? null : RowGroups.before(found, selection);
+        ParquetFileReader file = Internals.file(found);
+        PageDecompressor.serve(file);
+        RowGroups groups = selection.isAll() ? null : RowGroups.before(found, file, selection);
+        DecimalPages.before(found, file);
         boolean untouched = groups == null || groups.isExact();
         if (untouched && form == null && batches) {
             return found;

@@ -8,6 +8,7 @@
 //         (FileStatusWithMetadata.metadata)            Vectors       dead positions where they stand in the table's metadata
 //                                                      RowGroups     reads only row groups and pages with wanted rows (Skipping)
 //                                                      PageDecompressor  decompresses pages
+//                                                      DecimalPages  makes integers of decimals
 //       MdtParquet                                     LiveBatches   takes dead rows out of batches of columns
 //         one function of Spark's for each  ----->      Form          makes the newest columns of those of an older file
 //         version of the table's columns             BlockFileSystem  lets a block inside a log file be a file

@@ -28,18 +28,8 @@ public final class PageDecompressor extends CodecFactory.BytesDecompressor {
         this.codec = codec;
     }
 
-    /** Lets what an iterator of Spark's reads be decompressed here. */
-    static void serve(Object iterator) {
-        try {
-            serveFile(Internals.file(Internals.groups(Internals.reader(iterator))));
-        } catch (RuntimeException failure) {
-            throw failure;
-        } catch (Exception failure) {
-            throw new IllegalStateException("pages cannot be decompressed: " + failure, failure);
-        }
-    }
-
-    static void serveFile(ParquetFileReader file) throws Exception {
+    /** Lets what a reader of a file reads be decompressed here. */
+    static void serve(ParquetFileReader file) {
         Map known = Internals.decompressors(file);
         for (int i = 0; i < CODECS.length; i++) {
             Object before = known.put(CODECS[i], new PageDecompressor(CODECS[i]));

@@ -1,13 +1,7 @@
-// Stands between Spark's reader of a split and the row groups that it takes from Parquet, for two reasons: to know at which
-// position of the file the rows of each batch stand, and to hand out only row groups and pages with wanted rows. The reader asks
-// for one row group after the other (readNextRowGroup) and cuts each into batches. The type that it asks is private to Spark's
-// package, so this is not a class of that type but the handler of a Proxy, which has any interface at run time.
+// The row groups of a split, for two reasons: to know at which position of the file the rows of each batch stand, and to hand out only
+// row groups and pages with wanted rows.
 package mdt.spark;
 
-import java.lang.reflect.InvocationHandler;
-import java.lang.reflect.InvocationTargetException;
-import java.lang.reflect.Method;
-import java.lang.reflect.Proxy;
 import java.util.List;
 import java.util.PrimitiveIterator;
 import org.apache.parquet.column.page.PageReadStore;
@@ -15,8 +9,7 @@ import org.apache.parquet.hadoop.ParquetFileReader;
 import org.apache.parquet.hadoop.metadata.BlockMetaData;
 import org.apache.parquet.internal.filter2.columnindex.RowRanges;
 
-final class RowGroups implements InvocationHandler {
-    private final Object behind;
+final class RowGroups extends Groups {
     private final Selection selection;
     private ParquetFileReader file; // null: row groups come as Spark chose them
     private boolean onlyWanted = false; // whether no other rows are read
@@ -26,22 +19,19 @@ final class RowGroups implements InvocationHandler {
     private PrimitiveIterator.OfLong chosen; // numbers in it of the rows that were read; null: all
     private long passed; // rows of it that have become batches
 
-    private RowGroups(Object behind, Selection selection) {
-        this.behind = behind;
+    private RowGroups(Selection selection) {
         this.selection = selection;
     }
 
     /** Puts itself between the reader of an iterator of Spark's and its row groups. */
-    static RowGroups before(Object iterator, Selection selection) {
+    static RowGroups before(Object iterator, ParquetFileReader file, Selection selection) {
         try {
             Object reader = Internals.reader(iterator);
-            Object groups = Internals.groups(reader);
-            RowGroups found = new RowGroups(groups, selection);
+            RowGroups found = new RowGroups(selection);
             if (selection.wanted != null) {
-                Internals.setRows(reader, found.plan(Internals.file(groups)));
+                Internals.setRows(reader, found.plan(file));
             }
-            Class type = Internals.typeOfGroups();
-            Internals.setGroups(reader, Proxy.newProxyInstance(type.getClassLoader(), new Class[] {type}, found));
+            found.before(reader);
             return found;
         } catch (RuntimeException failure) {
             throw failure;
@@ -86,26 +76,14 @@ final class RowGroups implements InvocationHandler {
         return total;
     }
 
-    public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
-        if (!method.getName().equals("readNextRowGroup")) {
-            return called(method, arguments);
-        }
-        PageReadStore pages = file == null ? (PageReadStore) called(method, arguments) : planned();
+    PageReadStore next() throws Throwable {
+        PageReadStore pages = file == null ? behind() : planned();
         if (pages != null) {
             first = ((Long) pages.getRowIndexOffset().get()).longValue();
             chosen = (PrimitiveIterator.OfLong) pages.getRowIndexes().orElse(null);
             passed = 0;
         }
         return pages;
-    }
-
-    private Object called(Method method, Object[] arguments) throws Throwable {
-        method.setAccessible(true);
-        try {
-            return method.invoke(behind, arguments);
-        } catch (InvocationTargetException failure) {
-            throw failure.getCause();
-        }
     }
 
     private PageReadStore planned() throws Exception {

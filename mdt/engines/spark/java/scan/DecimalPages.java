@@ -1,0 +1,110 @@
+// Gives Spark's reader of columns the decimals of our files as integers. In the files they are bytes of a fixed length, highest byte
+// first (decision 6), which Spark decodes one by one, each as an object, and never lazily by a dictionary; integers it copies a page at a
+// time. So the reader is told that such a column is of INT32 or INT64, and pages and dictionaries are rewritten as such, after
+// they were decompressed: the numbers stay the same, only their bytes change. Pages that refer to a dictionary stay as they are.
+package mdt.spark;
+
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.parquet.column.ColumnDescriptor;
+import org.apache.parquet.column.Encoding;
+import org.apache.parquet.column.page.PageReadStore;
+import org.apache.parquet.hadoop.ParquetFileReader;
+import org.apache.parquet.hadoop.metadata.BlockMetaData;
+import org.apache.parquet.hadoop.metadata.ColumnChunkMetaData;
+import org.apache.parquet.hadoop.metadata.ColumnPath;
+import org.apache.parquet.schema.LogicalTypeAnnotation;
+import org.apache.parquet.schema.PrimitiveType;
+import org.apache.parquet.schema.Types;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetColumn;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.DecimalType;
+
+final class DecimalPages extends Groups {
+    private final Map lengths = new HashMap(); // ColumnDescriptor of each column that is rewritten -> bytes of a number in the file
+
+    private DecimalPages() {}
+
+    /** Puts itself between a reader of batches, before it reads, and the row groups of a file, if it reads decimals there. */
+    static void before(Object iterator, ParquetFileReader file) {
+        try {
+            Object reader = Internals.reader(iterator);
+            DecimalPages found = new DecimalPages();
+            found.tell(Internals.columns(reader), file.getRowGroups());
+            if (!found.lengths.isEmpty()) {
+                found.before(reader);
+            }
+        } catch (RuntimeException failure) {
+            throw failure;
+        } catch (Exception failure) {
+            throw new IllegalStateException("decimals cannot be read: " + failure, failure);
+        }
+    }
+
+    /** Tells the reader another type of each such column at or below one. */
+    private void tell(ParquetColumn column, List groups) throws Exception {
+        for (Iterator i = Scala.list(column.children()).iterator(); i.hasNext(); ) {
+            tell((ParquetColumn) i.next(), groups);
+        }
+        if (column.descriptor().isDefined() && column.sparkType() instanceof DecimalType) {
+            ColumnDescriptor stored = (ColumnDescriptor) column.descriptor().get();
+            if (fits(stored.getPrimitiveType(), (DecimalType) column.sparkType()) && isPlain(stored, groups)) {
+                ColumnDescriptor told = integers(stored);
+                lengths.put(told, Integer.valueOf(stored.getPrimitiveType().getTypeLength()));
+                Internals.setDescriptor(column, told);
+            }
+        }
+    }
+
+    /** Returns whether a type is one of bytes that hold the numbers that are wanted, in no more than a long has. */
+    private static boolean fits(PrimitiveType type, DecimalType wanted) {
+        if (type.getPrimitiveTypeName() != PrimitiveType.PrimitiveTypeName.FIXED_LEN_BYTE_ARRAY
+                || !(type.getLogicalTypeAnnotation() instanceof LogicalTypeAnnotation.DecimalLogicalTypeAnnotation)) {
+            return false;
+        }
+        LogicalTypeAnnotation.DecimalLogicalTypeAnnotation said =
+                (LogicalTypeAnnotation.DecimalLogicalTypeAnnotation) type.getLogicalTypeAnnotation();
+        return type.getTypeLength() <= Long.BYTES && wanted.precision() <= Decimal.MAX_LONG_DIGITS()
+                && said.getPrecision() == wanted.precision() && said.getScale() == wanted.scale();
+    }
+
+    /** Returns whether all pages of a column have one value behind the other, or numbers of a dictionary, and the file has the column. */
+    private static boolean isPlain(ColumnDescriptor column, List groups) {
+        ColumnPath path = ColumnPath.get(column.getPath());
+        boolean found = false;
+        for (Iterator group = groups.iterator(); group.hasNext(); ) {
+            for (Iterator i = ((BlockMetaData) group.next()).getColumns().iterator(); i.hasNext(); ) {
+                ColumnChunkMetaData chunk = (ColumnChunkMetaData) i.next();
+                if (!chunk.getPath().equals(path)) {
+                    continue;
+                }
+                for (Iterator encoding = chunk.getEncodings().iterator(); encoding.hasNext(); ) {
+                    Encoding each = (Encoding) encoding.next();
+                    if (each != Encoding.PLAIN && each != Encoding.RLE && !each.usesDictionary()) {
+                        return false;
+                    }
+                }
+                found = true;
+            }
+        }
+        return found;
+    }
+
+    /** Returns a column of decimals as one of integers, of the type that Spark has for so many digits. */
+    private static ColumnDescriptor integers(ColumnDescriptor column) {
+        PrimitiveType type = column.getPrimitiveType();
+        LogicalTypeAnnotation.DecimalLogicalTypeAnnotation said =
+                (LogicalTypeAnnotation.DecimalLogicalTypeAnnotation) type.getLogicalTypeAnnotation();
+        PrimitiveType.PrimitiveTypeName name = said.getPrecision() <= Decimal.MAX_INT_DIGITS()
+                ? PrimitiveType.PrimitiveTypeName.INT32 : PrimitiveType.PrimitiveTypeName.INT64;
+        PrimitiveType told = (PrimitiveType) Types.primitive(name, type.getRepetition()).as(said).named(type.getName());
+        return new ColumnDescriptor(column.getPath(), told, column.getMaxRepetitionLevel(), column.getMaxDefinitionLevel());
+    }
+
+    PageReadStore next() throws Throwable {
+        PageReadStore pages = behind();
+        return pages == null ? null : new IntegerGroup(pages, lengths);
+    }
+}

@@ -1,0 +1,40 @@
+// A row group of which some columns of decimals are read as integers: see DecimalPages.java.
+package mdt.spark;
+
+import java.util.Map;
+import java.util.Optional;
+import org.apache.parquet.column.ColumnDescriptor;
+import org.apache.parquet.column.page.PageReadStore;
+import org.apache.parquet.column.page.PageReader;
+
+final class IntegerGroup implements PageReadStore {
+    private final PageReadStore behind;
+    private final Map lengths;
+
+    IntegerGroup(PageReadStore behind, Map lengths) {
+        this.behind = behind;
+        this.lengths = lengths;
+    }
+
+    public PageReader getPageReader(ColumnDescriptor column) {
+        PageReader found = behind.getPageReader(column); // a column is known by its path, whatever its type
+        Integer length = (Integer) lengths.get(column);
+        return length == null ? found : new IntegerPages(found, column, length.intValue());
+    }
+
+    public long getRowCount() {
+        return behind.getRowCount();
+    }
+
+    public Optional getRowIndexOffset() {
+        return behind.getRowIndexOffset();
+    }
+
+    public Optional getRowIndexes() {
+        return behind.getRowIndexes();
+    }
+
+    public void close() {
+        behind.close();
+    }
+}

@@ -1,0 +1,124 @@
+// The pages of a column chunk of decimals, bytes of a fixed length, as pages of integers: see DecimalPages.java.
+package mdt.spark;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import org.apache.parquet.bytes.BytesInput;
+import org.apache.parquet.column.ColumnDescriptor;
+import org.apache.parquet.column.page.DataPage;
+import org.apache.parquet.column.page.DataPageV1;
+import org.apache.parquet.column.page.DictionaryPage;
+import org.apache.parquet.column.page.PageReader;
+import org.apache.parquet.io.ParquetDecodingException;
+import org.apache.parquet.schema.PrimitiveType;
+
+final class IntegerPages implements PageReader {
+    private final PageReader behind;
+    private final ColumnDescriptor column; // as one of integers
+    private final int length;
+    private final int width;
+
+    IntegerPages(PageReader behind, ColumnDescriptor column, int length) {
+        this.behind = behind;
+        this.column = column;
+        this.length = length;
+        this.width = column.getPrimitiveType().getPrimitiveTypeName() == PrimitiveType.PrimitiveTypeName.INT32
+                ? Integer.BYTES : Long.BYTES;
+    }
+
+    public long getTotalValueCount() {
+        return behind.getTotalValueCount();
+    }
+
+    public DictionaryPage readDictionaryPage() {
+        DictionaryPage page = behind.readDictionaryPage();
+        if (page == null) {
+            return null;
+        }
+        BytesInput numbers = integers(buffer(page.getBytes()), 0, length, width);
+        return new DictionaryPage(numbers, page.getDictionarySize(), page.getEncoding());
+    }
+
+    public DataPage readPage() {
+        DataPage read = behind.readPage();
+        if (read == null) {
+            return null;
+        }
+        if (!(read instanceof DataPageV1)) { // our files have no others
+            throw new ParquetDecodingException("a page of decimals of another kind: " + read.getClass().getName());
+        }
+        DataPageV1 page = (DataPageV1) read;
+        if (page.getValueEncoding().usesDictionary()) {
+            return page;
+        }
+        ByteBuffer stored = buffer(page.getBytes());
+        BytesInput bytes = integers(stored, levels(stored), length, width);
+        if (!page.getFirstRowIndex().isPresent()) {
+            return new DataPageV1(bytes, page.getValueCount(), (int) bytes.size(), page.getStatistics(),
+                    page.getRlEncoding(), page.getDlEncoding(), page.getValueEncoding());
+        }
+        return new DataPageV1(bytes, page.getValueCount(), (int) bytes.size(), ((Long) page.getFirstRowIndex().get()).longValue(),
+                ((Integer) page.getIndexRowCount().orElse(Integer.valueOf(-1))).intValue(), page.getStatistics(),
+                page.getRlEncoding(), page.getDlEncoding(), page.getValueEncoding());
+    }
+
+    private static ByteBuffer buffer(BytesInput bytes) {
+        try {
+            return (ByteBuffer) bytes.toInputStream().slice((int) bytes.size()).slice();
+        } catch (IOException damaged) {
+            throw new ParquetDecodingException(damaged.getMessage(), damaged);
+        }
+    }
+
+    /** Returns how many bytes of a page say which values are null and where lists begin: each kind of them begins with its length. */
+    private int levels(ByteBuffer bytes) {
+        int kinds = (column.getMaxRepetitionLevel() > 0 ? 1 : 0) + (column.getMaxDefinitionLevel() > 0 ? 1 : 0);
+        long end = 0;
+        for (int i = 0; i < kinds; i++) {
+            if (end + Integer.BYTES <= bytes.limit()) {
+                end += Integer.reverseBytes(bytes.getInt((int) end)) & 0xFFFFFFFFL;
+            }
+            end += Integer.BYTES;
+        }
+        if (end > bytes.limit()) {
+            throw new ParquetDecodingException("levels of " + end + " bytes in a page of " + bytes.limit());
+        }
+        return (int) end;
+    }
+
+    /** Returns bytes of which the first ones stay as they are; each number behind them has so many bytes as length, and then as width. */
+    static BytesInput integers(ByteBuffer from, int first, int length, int width) {
+        int rest = from.limit() - first;
+        if (rest < 0 || rest % length != 0) {
+            throw new ParquetDecodingException(
+                    from.limit() + " bytes, the first " + first + " of them levels, are no page of numbers of " + length);
+        }
+        int count = rest / length;
+        ByteBuffer to = ByteBuffer.wrap(new byte[first + count * width]).order(ByteOrder.LITTLE_ENDIAN);
+        for (int i = 0; i < first; i++) {
+            to.put(i, from.get(i));
+        }
+        int unused = Long.SIZE - Byte.SIZE * length; // upper bits of the eight bytes that end with a number
+        int lead = Long.BYTES - length;
+        for (int i = 0, at = first, put = first; i < count; i++, at += length, put += width) {
+            long number = at >= lead ? from.getLong(at - lead) : leading(from, at, length);
+            number = number << unused >> unused;
+            if (width == Long.BYTES) {
+                to.putLong(put, number);
+            } else {
+                to.putInt(put, (int) number);
+            }
+        }
+        return BytesInput.from(to.array());
+    }
+
+    /** Returns a number before which stand too few bytes; what is above it is undefined. */
+    private static long leading(ByteBuffer from, int at, int length) {
+        long number = 0;
+        for (int i = 0; i < length; i++) {
+            number = number << Byte.SIZE | from.get(at + i) & 0xFF;
+        }
+        return number;
+    }
+}
