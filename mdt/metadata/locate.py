@@ -24,7 +24,9 @@ _NONE: Int64Array = np.empty(0, np.int64)
 _PLACED_KEYS_MIN = 32
 """Fewer keys are looked for in all partitions at once: to say which file groups are in theirs would cost more."""
 _LOOKED_UP_MAX = 64
-"""Up to so many positions are looked up in a deletion vector one by one; more are intersected with it."""
+"""Up to so many positions are looked up in a deletion vector one by one."""
+_MARKED_MAX = 32
+"""Of more dead rows than so many for each position only those at the positions are marked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,8 +338,11 @@ def is_live(snapshot: Snapshot, number: int, position: Int64Array) -> npt.NDArra
         return np.ones(len(position), dtype=np.bool_)
     if len(position) <= _LOOKED_UP_MAX:
         return np.array([one not in dead for one in position.tolist()], np.bool_)
-    gone = BitMap(position.astype(np.uint32)) & dead
-    return ~np.isin(position, np.asarray(gone.to_array()))
+    if len(dead) > _MARKED_MAX * len(position):
+        dead = dead & BitMap(position.astype(np.uint32))
+    gone = np.zeros(snapshot.segment(number).rows, np.bool_)
+    gone[np.asarray(dead.to_array())] = True
+    return ~gone[position]
 
 
 def base_key_map(metadata: Metadata, snapshot: Snapshot, group: int) -> KeyMap | None:

@@ -355,6 +355,37 @@ def test_a_record_look_up_reads_no_hash_of_another_shard():
         damaged[at : at + 8 * start] = b"\xff" * (8 * start)
         damaged[at + 8 * end : at + 8 * 20_000] = b"\0" * (8 * (20_000 - end))
         assert RecordKeyIndex().locate(bytes(damaged), pa.nulls(1), one).group.tolist() == [row % 9]
+        twice = hashes.take(np.array([row, row]))
+        found = RecordKeyIndex().locate(bytes(damaged), pa.nulls(2), twice)
+        assert (found.key.tolist(), found.group.tolist()) == ([0, 1], [row % 9] * 2)
+
+
+HASHES = st.one_of(
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 40),
+    st.integers(2**64 - 40, 2**64 - 1),
+    st.integers(2**63 - 20, 2**63 + 20),
+)
+"""Spread evenly, as those of keys are, and side by side."""
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(HASHES, st.integers(0, 4)), max_size=80), st.lists(HASHES, min_size=2, max_size=60), st.sampled_from([1, 4, 2048]),
+    st.sampled_from([1, 4, 64]), st.booleans(),
+)  # fmt: skip
+def test_a_record_look_up_finds_every_group_however_hashes_are_spread(entries, asked, per_shard, near, opened):
+    words = np.array([hash for hash, _ in entries], np.uint64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record, "_SHARD_ENTRIES", per_shard)
+        patch.setattr(record, "_NEAR", near)
+        numbers = np.array([group for _, group in entries], np.int64)
+        key_part = RecordKeyIndex().build(pa.nulls(len(words)), KeyHashes(words, words), numbers, 5)
+        wanted = KeyHashes(np.array(asked, np.uint64), np.zeros(len(asked), np.uint64))
+        given_part = RecordKeyIndex().opened(memoryview(key_part)) if opened else key_part
+        found = RecordKeyIndex().locate(given_part, pa.nulls(len(asked)), wanted)
+    expected = {(key, group) for key, one in enumerate(asked) for hash, group in entries if hash == one}
+    assert sorted(zip(found.key.tolist(), found.group.tolist(), strict=True)) == sorted(expected)
 
 
 def test_a_record_merge_of_parts_is_the_key_part_of_the_whole():
