@@ -153,7 +153,7 @@ DATA: dict[str, tuple[Change, tuple[str, ...], str | None]] = {
     "a path": (lambda t: t.upsert("rows.parquet"), ("type str",), "read it first"),
     "a number": (lambda t: t.upsert(5), ("type int",), "pyarrow Table"),
     "an array that is no table": (lambda t: t.upsert(pa.array([1])), ("Int64Array is not a table",), None),
-    "a list of keys to delete": (lambda t: t.delete(["a"]), ("type list with an item of type str",), "list of dicts"),
+    "a list of values": (lambda t: t.upsert(["a"]), ("type list with an item of type str",), "list of dicts"),
     "batches of different columns": (
         lambda t: t.upsert([rows(), rows(n=pa.array(["a", "b"]))]),
         ("the pieces of the data have different columns",),

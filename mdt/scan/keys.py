@@ -1,10 +1,13 @@
-"""Record keys as callers give them, turned into columns."""
+"""Record keys as callers give them, turned into columns: those that are looked up, and those of rows to delete."""
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +20,10 @@ from mdt.schema.definition import TableDefinition
 from mdt.schema.input import to_table
 
 _ONE_OF_SEVERAL = (tuple, list)
+_VALUES = (
+    str, bytes, bool, int, float, Decimal, datetime.date, datetime.time, datetime.timedelta, UUID, np.generic, pa.Scalar
+)  # fmt: skip
+"""Types of single values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +53,38 @@ def asked_keys(keys: Any, definition: TableDefinition) -> AskedKeys:
             return AskedKeys(_of_table(to_table(_table_of(keys)), definition), False)
         return AskedKeys(_of_dicts([keys], definition), True)
     if isinstance(keys, pa.Array | pa.ChunkedArray | np.ndarray):
-        return AskedKeys(_of_column(keys, definition), False)
+        return AskedKeys(_of_table(_of_column(keys, definition), definition), False)
     if hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__"):
         return AskedKeys(_of_table(to_table(keys), definition), False)
     if isinstance(keys, list | set | frozenset) or (isinstance(keys, tuple) and len(definition.key) == 1):
-        return AskedKeys(_of_values(list(keys), definition), False)
-    return AskedKeys(_of_values([keys], definition), True)
+        return AskedKeys(_of_rows(list(keys), definition), False)
+    return AskedKeys(_of_rows([keys], definition), True)
+
+
+def deleted_keys(keys: Any, definition: TableDefinition) -> Any:
+    """Return keys that are plain values, one or many as :func:`asked_keys` takes them, as a table of the declared types; anything else as it is.
+
+    Raises Invalid for what is no key of the table.
+    """
+    if isinstance(keys, Mapping):
+        return [keys] if keys and all(map(_is_value, keys.values())) else keys
+    if isinstance(keys, pa.Array | pa.ChunkedArray):
+        return keys if pa.types.is_struct(keys.type) else _of_column(keys, definition)
+    if isinstance(keys, np.ndarray):
+        return keys if keys.dtype.names else _of_column(keys, definition)
+    if _is_value(keys) or (isinstance(keys, tuple) and len(definition.key) > 1 and all(map(_is_value, keys))):
+        return _of_values([keys], definition)
+    if isinstance(keys, list | tuple | set | frozenset) and keys and all(map(_is_key, keys)):
+        return _of_values(list(keys), definition)
+    return keys
+
+
+def _is_key(item: Any) -> bool:
+    return _is_value(item) or (isinstance(item, _ONE_OF_SEVERAL) and all(map(_is_value, item)))
+
+
+def _is_value(item: Any) -> bool:
+    return isinstance(item, _VALUES)
 
 
 def _hint(definition: TableDefinition) -> str:
@@ -93,13 +126,18 @@ def _of_column(values: Any, definition: TableDefinition) -> pa.Table:
         raise Invalid("one array was given for several key columns", hint=_hint(definition))
     if isinstance(values, np.ndarray) and values.ndim != 1:
         raise Invalid(f"keys are an array of {values.ndim} dimensions", hint=_hint(definition))
-    return _of_table(_table_of({definition.key[0]: values}), definition)
+    return _table_of({definition.key[0]: values})
+
+
+def _of_rows(values: Sequence[Any], definition: TableDefinition) -> pa.Table:
+    """Return keys that are values, tuples or dicts, as they are stored."""
+    if values and all(isinstance(value, Mapping) for value in values):
+        return _of_dicts(values, definition)
+    return _stored(_of_values(values, definition), definition)
 
 
 def _of_values(values: Sequence[Any], definition: TableDefinition) -> pa.Table:
-    """Return keys that are values, tuples or dicts."""
-    if values and all(isinstance(value, Mapping) for value in values):
-        return _of_dicts(values, definition)
+    """Return keys that are values or tuples."""
     key = definition.key
     if len(key) == 1:
         return _typed({key[0]: values}, definition)
@@ -121,7 +159,7 @@ def _of_dicts(rows: Sequence[Mapping[str, Any]], definition: TableDefinition) ->
         raise Invalid(f"the key {named.index(False)} names no partition, others do", hint=_hint(definition))
     if not all(named):
         columns = {name: columns[name] for name in definition.key}
-    return _typed(columns, definition)
+    return _stored(_typed(columns, definition), definition)
 
 
 def _typed(columns: Mapping[str, Sequence[Any]], definition: TableDefinition) -> pa.Table:
@@ -135,4 +173,4 @@ def _typed(columns: Mapping[str, Sequence[Any]], definition: TableDefinition) ->
         cut = first_cut(values, type)
         if cut is not None:
             raise Invalid(f"key column {name!r} is {type}, and {values[cut]!r} is none", hint=_hint(definition))
-    return _stored(pa.table(arrays, names=list(columns)), definition)
+    return pa.table(arrays, names=list(columns))

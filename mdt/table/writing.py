@@ -95,7 +95,8 @@ class Writing(Handle):
         """Delete the rows with the given keys.
 
         ``keys``: data as for :meth:`upsert` that has the key columns and, under partition scope, the partition columns; further columns
-        are ignored.  Keys that do not exist are counted in ``missing``.
+        are ignored.  Where the key columns are enough, also a value (with several key columns a tuple of values), or a list, set, numpy or Arrow
+        array of these, as for :meth:`get`.  Keys that do not exist are counted in ``missing``.
 
         In tables with the option ``mdt.delete.keeps.ordering`` a row that comes later with a smaller ordering value than the delete had is left out,
         and counted in ``late``.  A delete has the ordering value of the row that it ends, or that of ``keys`` where these have the column: then rows
@@ -404,6 +405,7 @@ class Writing(Handle):
         return self._tidied(WriteResult.of(self._commit_rows(operation)))
 
     def _delete_rows(self, keys: Any, progress: Progress | None) -> WriteResult:
+        from mdt.scan.keys import deleted_keys
         from mdt.write.normalize import columns_of_deletes, normalize_keys
 
         begun = self._before_rows()
@@ -418,6 +420,7 @@ class Writing(Handle):
                 done = self._commit_rows(engine.delete(self._metadata, self.options, keys, progress))
                 return self._tidied(WriteResult.of(done, engine="spark"))
             keys = small
+        keys = deleted_keys(keys, definition)
         found = pieces(keys, definition.declared)
         if found is not None:
             from mdt.engines import spilling

@@ -1,0 +1,66 @@
+"""Keys of rows to delete that are plain values, as look-ups take them."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import trees
+
+import mdt
+
+PLAIN_KEYS: dict[str, tuple[Any, int]] = {
+    "a value": ("k3", 1), "a list": (["k1", "k2", "none"], 2), "a set": ({"k4", "k5"}, 2), "a tuple": (("k1", "k2"), 2),
+    "numpy": (np.array(["k1", "k6"]), 2), "Arrow": (pa.array(["k1", "k7"]), 2), "chunks": (pa.chunked_array([["k1"], ["k7"]]), 2),
+    "a dict of one": ({"id": "k1"}, 1), "dicts": ([{"id": "k1"}, {"id": "k2"}], 2), "scalars": ([pa.scalar("k1")], 1), "none": ([], 0),
+    "columns": ({"id": ["k1", "k2"]}, 2), "a struct array": (pa.array([{"id": "k1"}]), 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+@pytest.mark.parametrize(("keys", "deleted"), PLAIN_KEYS.values(), ids=PLAIN_KEYS.keys())
+def test_deletes_take_plain_keys(keys: Any, deleted: int, gathered: bool, tmp_path: Path) -> None:
+    table = trees.create(tmp_path / "t", pa.schema([("id", pa.string()), ("n", pa.int64())]), key=["id"])
+    table.upsert([{"id": f"k{n}", "n": n} for n in range(8)])
+    if gathered:
+        with table.writer() as writer:
+            done = writer.delete(keys)
+        assert done.result().deleted == deleted
+    else:
+        assert table.delete(keys).deleted == deleted
+    assert len(trees.assert_readers_agree(table, tmp_path / "t")) == 8 - deleted
+
+
+def test_deletes_take_tuples_of_several_key_columns(tmp_path: Path) -> None:
+    schema = pa.schema([("a", pa.int64()), ("day", pa.date32()), ("n", pa.int64())])
+    table = trees.create(tmp_path / "t", schema, key=["a", "day"])
+    days = [date(2024, 1, 1), date(2024, 1, 2)]
+    table.upsert([{"a": a, "day": day, "n": a} for a in range(4) for day in days])
+    assert table.delete((1, days[0])).deleted == 1
+    assert table.delete([(2, days[0]), [3, days[1]], (9, days[0])]).deleted == 2
+    assert len(trees.assert_readers_agree(table, tmp_path / "t")) == 5
+
+
+@pytest.mark.parametrize(
+    ("keys", "refusal"),
+    [
+        (1.5, "key column 'id' is int64, and 1.5 is none"), (["a"], "key column 'id' is int64"), ([(1, 2)], "key column 'id' is int64"),
+        (None, "data of type NoneType cannot be written"), ([1, {"id": 2}], "data of type list with an item of type int"),
+        ([None], "data of type list with an item of type NoneType"), (object(), "data of type object"), (np.array([[1]]), "keys are an array of 2 dimensions"),
+    ],
+)  # fmt: skip
+def test_what_is_no_key_is_not_deleted(keys: Any, refusal: str, tmp_path: Path) -> None:
+    table = trees.create(tmp_path / "t", pa.schema([("id", pa.int64())]), key=["id"])
+    with pytest.raises(mdt.Invalid, match=refusal):
+        table.delete(keys)
+
+
+def test_a_plain_key_names_no_partition(tmp_path: Path) -> None:
+    table = trees.create(tmp_path / "t", pa.schema([("id", pa.string()), ("city", pa.string())]), partition_by=["city"])
+    table.upsert([{"id": "k0", "city": "Oslo"}])
+    with pytest.raises(mdt.Invalid, match="city"):
+        table.delete("k0")
