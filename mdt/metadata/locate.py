@@ -175,7 +175,7 @@ def locate(
     n = len(hashes)
     is_global, groups = snapshot.definition.is_global, snapshot.file_groups
     dead: list[tuple[int, Int64Array]] = []
-    matters = None if is_global else partition
+    matters = None if is_global or not snapshot.definition.partition_by else partition
     if proposed is None:
         proposed = propose(metadata, snapshot, keys, hashes, matters)
     home = homes(metadata, snapshot, keys, partition)
