@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+from sql_tables import settings as settings_of
 
 import mdt
 from mdt import create
@@ -81,6 +82,21 @@ def test_numbers_of_every_precision_are_read(spark: SparkSession, tmp_path: Path
     assert_read_alike(spark, table, f"few12 = {data['few12'].drop_null()[0]}")
     table.compact()
     assert_read_alike(spark, table)
+
+
+def test_nulls_alone_and_columns_off_the_heap_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    data = pa.table(
+        {
+            "id": range(ROWS),
+            "none": pa.nulls(ROWS, MONEY),
+            "late": pa.array([None] * (ROWS - 1) + [Decimal("-0.01")], MONEY),
+        }
+    )
+    table = create(tmp_path / "t", data.schema, key=["id"])
+    table.upsert(data)
+    for said in ({}, {"spark.sql.columnVector.offheap.enabled": "true"}):
+        with settings_of(spark, said):
+            assert_read_alike(spark, table)
 
 
 def test_older_files_are_read_in_their_own_precision(spark: SparkSession, tmp_path: Path) -> None:
@@ -169,11 +185,12 @@ class Reader:
             for i in range(columns.size())
         ]
 
-    def longs(self, column: int) -> Iterator[int]:
-        """Yield the values of a column without nulls."""
+    def numbers(self, column: int, precision: int) -> Iterator[int]:
+        """Yield the values of a column without nulls, their digits."""
         while self.java.nextBatch():
             batch = self.java.resultBatch()
-            yield from (batch.column(column).getLong(i) for i in range(batch.numRows()))
+            decimals = (batch.column(column).getDecimal(i, precision, 0) for i in range(batch.numRows()))
+            yield from (decimal.toUnscaledLong() for decimal in decimals)
 
     def close(self) -> None:
         self.java.close()
@@ -201,19 +218,30 @@ def test_the_reader_is_told_of_integers(reader: Callable[..., Reader]) -> None:
     data = pa.table({name: pa.array([Decimal(1), Decimal(-2)], type) for name, type in types.items()})
     found = reader(data, use_dictionary=False)
     assert found.types() == ["INT32", "INT64", "INT64", "FIXED_LEN_BYTE_ARRAY"]
-    assert list(found.longs(1)) == [100, -200]
-    assert list(reader(data, use_dictionary=True).longs(2)) == [1, -2]
+    assert list(found.numbers(1, 10)) == [100, -200]
+    assert list(reader(data, use_dictionary=True).numbers(2, 18)) == [1, -2]
+
+
+def test_a_dictionary_may_end_before_the_values_do(reader: Callable[..., Reader]) -> None:
+    for type in (pa.decimal128(7, 0), pa.decimal128(12, 0)):
+        data = pa.table({"m": pa.array([Decimal(n * n % 9973 - 4000) for n in range(9000)], type)})
+        found = reader(
+            data, use_dictionary=True, dictionary_pagesize_limit=2000, data_page_size=1000, row_group_size=5000
+        )
+        encodings = found.file.getRowGroups().get(0).getColumns().get(0).getEncodings().toString()
+        assert "RLE_DICTIONARY" in encodings and "PLAIN" in encodings
+        assert [Decimal(n) for n in found.numbers(0, type.precision)] == data["m"].to_pylist()
 
 
 def test_other_encodings_are_left_to_spark(reader: Callable[..., Reader]) -> None:
     data = pa.table({"m": pa.array([Decimal(1), Decimal(-2)], MONEY)})
     found = reader(data, use_dictionary=False, column_encoding={"m": "DELTA_BYTE_ARRAY"})
     assert found.types() == ["FIXED_LEN_BYTE_ARRAY"]
-    assert list(found.longs(0)) == [100, -200]
+    assert list(found.numbers(0, 12)) == [100, -200]
 
 
 def test_pages_of_another_kind_are_refused(reader: Callable[..., Reader]) -> None:
     data = pa.table({"m": pa.array([Decimal(1), Decimal(-2)], MONEY)})
     found = reader(data, use_dictionary=False, data_page_version="2.0")
     with pytest.raises(Py4JJavaError, match="a page of decimals of another kind: .*DataPageV2"):
-        list(found.longs(0))
+        list(found.numbers(0, 12))
