@@ -11,7 +11,6 @@ gives, and the footer is our own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -44,13 +43,11 @@ _ENCODED_GROUPS_MIN = 16
 _GAP_BYTES_MAX = 64 << 10
 """Bytes between two pages that are read along: a request for them would take longer."""
 _RANGE_BYTES = 64 << 20
-"""Ranges end where the next of these begins, give or take a page, so that long ones are read by several threads."""
+"""Ranges end where the next of these begins, give or take a page, so that long ones are several requests, which are made at once."""
 _CODEC_BITS = 8
 """Numbers of codecs are bytes in page maps."""
 _FEW_PIECES = 64
 """Up to so many pieces are joined one by one; Arrow takes some 30 us to begin."""
-_REQUESTS = 16
-"""Requests for ranges on their way at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +232,8 @@ def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> l
     start, stop = offset[first], np.maximum.reduceat(offset + size, first)
     table[lacking, 0] = len(sources) + np.cumsum(fresh) - 1
     table[lacking, 1] -= np.repeat(start, np.diff(np.append(first, len(lacking))))
-    owners = [wanted[s] for s in segment[first].tolist()]
-    with ThreadPoolExecutor(min(_REQUESTS, len(first))) as pool:
-        return sources + list(pool.map(partial(_range, storage), owners, start.tolist(), stop.tolist()))
+    ranges = zip(segment[first].tolist(), start.tolist(), stop.tolist(), strict=True)
+    return [*sources, *storage.each(partial(_range, storage, wanted[s], begin, end) for s, begin, end in ranges)]
 
 
 def _range(storage: Storage, wanted: Wanted, start: int, stop: int) -> pa.Buffer:

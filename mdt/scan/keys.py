@@ -17,7 +17,7 @@ from mdt.schema.conform import conform
 from mdt.schema.cuts import first_cut
 from mdt.schema.declared import plain
 from mdt.schema.definition import TableDefinition
-from mdt.schema.input import to_table
+from mdt.schema.input import column_of, to_table
 
 _ONE_OF_SEVERAL = (tuple, list)
 _VALUES = (
@@ -41,8 +41,8 @@ class AskedKeys:
 def asked_keys(keys: Any, definition: TableDefinition) -> AskedKeys:
     """Return ``keys`` as columns.
 
-    One key: a value, with several key columns a tuple of values, or a dict of column -> value.  Many: a list, set, numpy or Arrow array
-    of these, or a table (anything that speaks Arrow) with the key columns.  Dicts and tables may have the partition columns, too.
+    One key: a value, with several key columns a tuple of values, or a dict of column -> value.  Many: a list or set of these; of one key column an array of
+    numpy or Arrow, or a Series of pandas or polars; or a table (anything that speaks Arrow) with the key columns.  Dicts and tables may have the partition columns, too.
     Raises Invalid for what is no key of the table.
     """
     if keys is None:
@@ -52,8 +52,9 @@ def asked_keys(keys: Any, definition: TableDefinition) -> AskedKeys:
         if any(several):
             return AskedKeys(_of_table(to_table(_table_of(keys)), definition), False)
         return AskedKeys(_of_dicts([keys], definition), True)
-    if isinstance(keys, pa.Array | pa.ChunkedArray | np.ndarray):
-        return AskedKeys(_of_table(_of_column(keys, definition), definition), False)
+    column = column_of(keys)
+    if column is not None:
+        return AskedKeys(_of_table(_of_column(column, definition), definition), False)
     if hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__"):
         return AskedKeys(_of_table(to_table(keys), definition), False)
     if isinstance(keys, list | set | frozenset) or (isinstance(keys, tuple) and len(definition.key) == 1):
@@ -68,10 +69,9 @@ def deleted_keys(keys: Any, definition: TableDefinition) -> Any:
     """
     if isinstance(keys, Mapping):
         return [keys] if keys and all(map(_is_value, keys.values())) else keys
-    if isinstance(keys, pa.Array | pa.ChunkedArray):
-        return keys if pa.types.is_struct(keys.type) else _of_column(keys, definition)
-    if isinstance(keys, np.ndarray):
-        return keys if keys.dtype.names else _of_column(keys, definition)
+    column = column_of(keys)
+    if column is not None:
+        return _of_column(column, definition)
     if _is_value(keys) or (isinstance(keys, tuple) and len(definition.key) > 1 and all(map(_is_value, keys))):
         return _of_values([keys], definition)
     if isinstance(keys, list | tuple | set | frozenset) and keys and all(map(_is_key, keys)):
@@ -121,12 +121,10 @@ def _stored(table: pa.Table, definition: TableDefinition) -> pa.Table:
     return conform(table, declared, stored, definition.key)
 
 
-def _of_column(values: Any, definition: TableDefinition) -> pa.Table:
+def _of_column(values: pa.Array | pa.ChunkedArray, definition: TableDefinition) -> pa.Table:
     if len(definition.key) != 1:
         raise Invalid("one array was given for several key columns", hint=_hint(definition))
-    if isinstance(values, np.ndarray) and values.ndim != 1:
-        raise Invalid(f"keys are an array of {values.ndim} dimensions", hint=_hint(definition))
-    return _table_of({definition.key[0]: values})
+    return pa.table({definition.key[0]: values})
 
 
 def _of_rows(values: Sequence[Any], definition: TableDefinition) -> pa.Table:

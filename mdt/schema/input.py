@@ -74,6 +74,29 @@ def to_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
     raise Invalid(f"data of type {type(data).__name__} cannot be written", hint=hint)
 
 
+def column_of(data: Any) -> pa.Array | pa.ChunkedArray | None:
+    """Return the values of an array of Arrow or numpy, or of a Series (or Index) of pandas or polars; None for what is none, or has columns.
+
+    Raises Invalid for values that Arrow cannot have, or of several dimensions.
+
+    >>> column_of(pa.array([1, 2])).to_pylist(), column_of(pa.array([{"id": 1}])), column_of([1, 2])
+    ([1, 2], None, None)
+    """
+    if isinstance(data, pa.Array | pa.ChunkedArray):
+        return None if pa.types.is_struct(data.type) else data
+    if _is_of(data, "polars", "Series"):
+        return column_of(data.to_arrow())
+    is_array = _is_of(data, "numpy", "ndarray") and data.dtype.names is None
+    if not is_array and not _is_of(data, "pandas", "Series", "Index"):
+        return None
+    if data.ndim != 1:
+        raise Invalid(f"an array of {data.ndim} dimensions is no column")
+    try:
+        return pa.array(data, from_pandas=not is_array)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise Invalid(f"the values of the {type(data).__name__} are no column: {error}") from error
+
+
 def pieces(
     data: Any, schema: pa.Schema | None = None, made: Callable[[Any, pa.Schema | None], pa.Table] = to_table
 ) -> Iterator[pa.Table] | None:

@@ -81,7 +81,7 @@ class Reading(Handle):
     ) -> pa.Table | dict[str, Any] | None:
         """Return rows by record key, without SQL: a dict for one key, a table in the order of the keys for several.
 
-        ``keys``: a value (with several key columns a tuple of values, or a dict); or a list, numpy or Arrow array of these; or a table with
+        ``keys``: a value (with several key columns a tuple of values, or a dict); or a list, numpy or Arrow array, or Series of these; or a table with
         the key columns.  Dicts and tables may name the partition columns, too: under partition scope a key may live in several
         partitions, and Invalid is raised if it does and none was named.  ``columns``, ``as_of``: as for :meth:`scan`.
 

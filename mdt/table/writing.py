@@ -95,8 +95,8 @@ class Writing(Handle):
         """Delete the rows with the given keys.
 
         ``keys``: data as for :meth:`upsert` that has the key columns and, under partition scope, the partition columns; further columns
-        are ignored.  Where the key columns are enough, also a value (with several key columns a tuple of values), or a list, set, numpy or Arrow
-        array of these, as for :meth:`get`.  Keys that do not exist are counted in ``missing``.
+        are ignored.  Where the key columns are enough, also a value (with several key columns a tuple of values), or a list, set, array
+        (of numpy or Arrow) or Series of these, as for :meth:`get`.  Keys that do not exist are counted in ``missing``.
 
         In tables with the option ``mdt.delete.keeps.ordering`` a row that comes later with a smaller ordering value than the delete had is left out,
         and counted in ``late``.  A delete has the ordering value of the row that it ends, or that of ``keys`` where these have the column: then rows

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 import trees
@@ -17,6 +19,7 @@ PLAIN_KEYS: dict[str, tuple[Any, int]] = {
     "a value": ("k3", 1), "a list": (["k1", "k2", "none"], 2), "a set": ({"k4", "k5"}, 2), "a tuple": (("k1", "k2"), 2),
     "numpy": (np.array(["k1", "k6"]), 2), "Arrow": (pa.array(["k1", "k7"]), 2), "chunks": (pa.chunked_array([["k1"], ["k7"]]), 2),
     "a dict of one": ({"id": "k1"}, 1), "dicts": ([{"id": "k1"}, {"id": "k2"}], 2), "scalars": ([pa.scalar("k1")], 1), "none": ([], 0),
+    "pandas": (pd.Series(["k1", "k7"]), 2), "an index": (pd.Index(["k1"]), 1), "polars": (pl.Series(["k1", "k2", "x"]), 2),
     "columns": ({"id": ["k1", "k2"]}, 2), "a struct array": (pa.array([{"id": "k1"}]), 1),
 }  # fmt: skip
 
@@ -35,6 +38,18 @@ def test_deletes_take_plain_keys(keys: Any, deleted: int, gathered: bool, tmp_pa
     assert len(trees.assert_readers_agree(table, tmp_path / "t")) == 8 - deleted
 
 
+def test_look_ups_take_series_and_rows_of_arrays(tmp_path: Path) -> None:
+    table = trees.create(tmp_path / "t", pa.schema([("id", pa.string()), ("n", pa.int64())]), key=["id"])
+    table.upsert([{"id": f"k{n}", "n": n} for n in range(8)])
+    for keys in (
+        pd.Series(["k5", "k2"]),
+        pd.Index(["k5", "k2"]),
+        pl.Series(["k5", "k2"]),
+        pa.array([{"id": "k5"}, {"id": "k2"}]),
+    ):
+        assert table.get(keys)["n"].to_pylist() == [5, 2]
+
+
 def test_deletes_take_tuples_of_several_key_columns(tmp_path: Path) -> None:
     schema = pa.schema([("a", pa.int64()), ("day", pa.date32()), ("n", pa.int64())])
     table = trees.create(tmp_path / "t", schema, key=["a", "day"])
@@ -50,7 +65,7 @@ def test_deletes_take_tuples_of_several_key_columns(tmp_path: Path) -> None:
     [
         (1.5, "key column 'id' is int64, and 1.5 is none"), (["a"], "key column 'id' is int64"), ([(1, 2)], "key column 'id' is int64"),
         (None, "data of type NoneType cannot be written"), ([1, {"id": 2}], "data of type list with an item of type int"),
-        ([None], "data of type list with an item of type NoneType"), (object(), "data of type object"), (np.array([[1]]), "keys are an array of 2 dimensions"),
+        ([None], "data of type list with an item of type NoneType"), (object(), "data of type object"), (pd.Series([1, "a"]), "the values of the Series are no column"), (np.array([[1]]), "an array of 2 dimensions is no column"),
     ],
 )  # fmt: skip
 def test_what_is_no_key_is_not_deleted(keys: Any, refusal: str, tmp_path: Path) -> None:
