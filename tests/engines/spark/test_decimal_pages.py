@@ -245,3 +245,22 @@ def test_pages_of_another_kind_are_refused(reader: Callable[..., Reader]) -> Non
     found = reader(data, use_dictionary=False, data_page_version="2.0")
     with pytest.raises(Py4JJavaError, match="a page of decimals of another kind: .*DataPageV2"):
         list(found.numbers(0, 12))
+
+
+def test_pages_in_another_encoding_than_the_footer_says_are_refused(
+    spark: SparkSession, java: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.parquet"
+    data = pa.table({"m": pa.array([Decimal(1), Decimal(-2)], MONEY)})
+    pq.write_table(data, path, compression="none", use_dictionary=False, column_encoding={"m": "DELTA_BYTE_ARRAY"})
+    stored = path.read_bytes()
+    told = bytes((2 << 4 | 5, 3 << 1, 7 << 1))  # a list of two numbers: RLE, DELTA_BYTE_ARRAY
+    assert stored.count(told) == 1
+    path.write_bytes(stored.replace(told, told[:2] + bytes(1)))
+    found = Reader(spark, java, path)
+    try:
+        assert found.types() == ["INT64"]
+        with pytest.raises(Py4JJavaError, match="a page of decimals in the encoding DELTA_BYTE_ARRAY"):
+            list(found.numbers(0, 12))
+    finally:
+        found.close()

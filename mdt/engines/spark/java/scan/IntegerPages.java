@@ -6,6 +6,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import org.apache.parquet.bytes.BytesInput;
 import org.apache.parquet.column.ColumnDescriptor;
+import org.apache.parquet.column.Encoding;
 import org.apache.parquet.column.page.DataPage;
 import org.apache.parquet.column.page.DataPageV1;
 import org.apache.parquet.column.page.DictionaryPage;
@@ -51,6 +52,9 @@ final class IntegerPages implements PageReader {
         DataPageV1 page = (DataPageV1) read;
         if (page.getValueEncoding().usesDictionary()) {
             return page;
+        }
+        if (page.getValueEncoding() != Encoding.PLAIN) { // the footer says that there is none
+            throw new ParquetDecodingException("a page of decimals in the encoding " + page.getValueEncoding());
         }
         ByteBuffer stored = buffer(page.getBytes());
         BytesInput bytes = integers(stored, levels(stored), length, width);
