@@ -168,7 +168,7 @@ class _KeyPart:
 
     def locate_one(self, wanted: int) -> Candidates:
         """Return what :meth:`RecordKeyIndex.locate` does for one hash."""
-        shard = wanted >> (64 - self.bits)
+        shard = wanted >> (_HASH_BITS - self.bits)
         self.verify(np.array([shard]))
         start, end = int(self.starts[shard]), int(self.starts[shard + 1])
         inside = self.hashes[start:end]
@@ -253,7 +253,7 @@ def _in_pieces(runs: Sequence[UInt64Array]) -> tuple[UInt64Array, UIntArray]:
     """
     count, number = sum(map(len, runs)), _number_type(len(runs))
     bits = (count // _PIECE_ENTRIES).bit_length()
-    bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
+    bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(_HASH_BITS - bits)
     cuts = np.array([[0, *np.searchsorted(run, bounds), len(run)] for run in runs])
 
     def together(ends: tuple[Int64Array, Int64Array]) -> tuple[UInt64Array, UIntArray]:
@@ -269,7 +269,7 @@ def _in_pieces(runs: Sequence[UInt64Array]) -> tuple[UInt64Array, UIntArray]:
 def _encode(hashes: UInt64Array, groups: UIntArray, group_count: int) -> bytes:
     """Return the key part of pairs as :func:`_distinct_pairs` returns them."""
     bits = min(_SHARD_BITS_MAX, max(0, (len(hashes) // _SHARD_ENTRIES).bit_length()))
-    bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64((64 - bits) % 64)
+    bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64((_HASH_BITS - bits) % _HASH_BITS)
     starts = np.concatenate(([0], np.searchsorted(hashes, bounds), [len(hashes)])).astype(np.dtype("<u8"))
     hashes, numbers = hashes.astype(np.dtype("<u8"), copy=False), groups.astype(_number_type(group_count), copy=False)
     at = starts.tolist()
