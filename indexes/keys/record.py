@@ -187,7 +187,7 @@ class _KeyPart:
     def search(self, wanted: UInt64Array, shard: Int64Array, *, beyond: bool = False) -> Int64Array:
         """Return where each of ``wanted`` belongs in its ``shard``, before what equals it or ``beyond`` -> int64[m].
 
-        All steps are taken for all of them together, from where a hash of that size is likely to be: a third of the time of a search through the whole.
+        All steps are taken for all of them together, from where a hash of that size is likely to be: that takes a third (of 2,000) to half (of 50,000) of the time of a search through the whole.
         Looks at no byte of another shard: one that is damaged there would mislead the search without being noticed.
         """
         start, end = self.starts[shard].astype(np.int64), self.starts[shard + 1].astype(np.int64)

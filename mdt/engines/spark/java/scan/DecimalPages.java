@@ -24,6 +24,7 @@ import org.apache.spark.sql.types.DecimalType;
 
 final class DecimalPages extends Groups {
     private final Map lengths = new HashMap(); // ColumnDescriptor of each column that is rewritten -> bytes of a number in the file
+    private Map plain; // ColumnPath -> whether all its pages are, of all columns, looked at once; null: nobody has asked
 
     private DecimalPages() {}
 
@@ -71,25 +72,28 @@ final class DecimalPages extends Groups {
     }
 
     /** Returns whether all pages of a column have one value behind the other, or numbers of a dictionary, and the file has the column. */
-    private static boolean isPlain(ColumnDescriptor column, List groups) {
-        ColumnPath path = ColumnPath.get(column.getPath());
-        boolean found = false;
-        for (Iterator group = groups.iterator(); group.hasNext(); ) {
-            for (Iterator i = ((BlockMetaData) group.next()).getColumns().iterator(); i.hasNext(); ) {
-                ColumnChunkMetaData chunk = (ColumnChunkMetaData) i.next();
-                if (!chunk.getPath().equals(path)) {
-                    continue;
+    private boolean isPlain(ColumnDescriptor column, List groups) {
+        if (plain == null) {
+            plain = new HashMap();
+            for (Iterator group = groups.iterator(); group.hasNext(); ) {
+                for (Iterator i = ((BlockMetaData) group.next()).getColumns().iterator(); i.hasNext(); ) {
+                    ColumnChunkMetaData chunk = (ColumnChunkMetaData) i.next();
+                    boolean before = !Boolean.FALSE.equals(plain.get(chunk.getPath()));
+                    plain.put(chunk.getPath(), Boolean.valueOf(before && isPlain(chunk)));
                 }
-                for (Iterator encoding = chunk.getEncodings().iterator(); encoding.hasNext(); ) {
-                    Encoding each = (Encoding) encoding.next();
-                    if (each != Encoding.PLAIN && each != Encoding.RLE && !each.usesDictionary()) {
-                        return false;
-                    }
-                }
-                found = true;
             }
         }
-        return found;
+        return Boolean.TRUE.equals(plain.get(ColumnPath.get(column.getPath())));
+    }
+
+    private static boolean isPlain(ColumnChunkMetaData chunk) {
+        for (Iterator i = chunk.getEncodings().iterator(); i.hasNext(); ) {
+            Encoding each = (Encoding) i.next();
+            if (each != Encoding.PLAIN && each != Encoding.RLE && !each.usesDictionary()) {
+                return false;
+            }
+        }
+        return true;
     }
 
     /** Returns a column of decimals as one of integers, of the type that Spark has for so many digits. */
