@@ -197,7 +197,7 @@ class _Planner:
         if "dead" in asked:
             files = self._files_of(asked["version"], asked["query"])
             return _sent(_dead(files.dead(asked["dead"])))
-        for question in ("estimate", "totals", "top"):
+        for question in ("estimate", "totals", "bounds", "top"):
             if question in asked:
                 return _sent(json.dumps(answers.answer(question, self.lister, asked, self._columns)).encode())
         _release(asked["gone"])

@@ -41,7 +41,7 @@ from mdt.plan import proofs
 from mdt.plan.estimates import TableEstimate, estimate, estimate_whole
 from mdt.plan.planner import Figure, ScanPlan, SegmentScan, explain, hit_rates, plan
 from mdt.plan.position_search import RemotePruner, conjuncts_of
-from mdt.plan.proofs import Kept, Totals
+from mdt.plan.proofs import Bounds, Kept, Totals
 from mdt.scan.sample import Samples, unknown_to_statistics
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
@@ -286,6 +286,10 @@ class _Files:
     def totals(self, query: str, predicate: Predicate, columns: Sequence[str]) -> Totals | None:
         """Return sums over the rows that match; see :class:`mdt.engines.spark.answers.Optimizing`."""
         return proofs.totals(self._kept(self.query(query).snapshot, self._with_hidden(predicate)), columns)
+
+    def bounds(self, query: str, columns: Sequence[str]) -> Bounds:
+        """Return what holds for all rows; see :class:`mdt.engines.spark.answers.Optimizing`."""
+        return proofs.bounds(self.query(query).snapshot, columns)
 
     def threshold(self, query: str, predicate: Predicate, key: SortKey, count: int) -> bytes | None:
         """Return where the first rows end at the latest; see :class:`mdt.engines.spark.answers.Optimizing`."""

@@ -102,27 +102,41 @@ final class FileSource {
 
     /** Asks Python what the files that a query must read hold, roughly: see Measures. columns: names. */
     JsonNode estimate(scala.collection.immutable.Seq filters, List columns, boolean histograms) {
-        return told(QueryKey.unpinned(), "\"estimate\":" + CatalystJson.texts(columns) + ",\"histograms\":" + histograms, filters);
+        return told(null, "\"estimate\":" + CatalystJson.texts(columns) + ",\"histograms\":" + histograms, filters);
     }
 
     /** Asks Python for sums over the rows that fulfil filters; null if only the files know. columns: names. */
     JsonNode totals(Pin pin, scala.collection.immutable.Seq filters, List columns) {
-        return told(pin.key, "\"totals\":" + CatalystJson.texts(columns), filters);
+        return told(pin, "\"totals\":" + CatalystJson.texts(columns), filters);
     }
 
     /** Asks Python for the value that so many rows which fulfil filters are not behind; null if it is not known. */
     JsonNode bound(Pin pin, scala.collection.immutable.Seq filters, Expression column, boolean descending, boolean nullsFirst, int count) {
         List one = new ArrayList();
         one.add(column);
-        return told(pin.key, "\"top\":" + count + ",\"by\":" + CatalystJson.array(one) + ",\"descending\":" + descending
+        return told(pin, "\"top\":" + count + ",\"by\":" + CatalystJson.array(one) + ",\"descending\":" + descending
                 + ",\"nulls_first\":" + nullsFirst, filters);
     }
 
+    /** Asks Python how many rows there are, between which bounds the numbers of columns lie, and which columns are unique. columns: names. */
+    JsonNode bounds(Pin pin, List columns) {
+        return told(pin, "\"bounds\":" + CatalystJson.texts(columns), null);
+    }
+
     /** Returns what Python tells of itself, null if it cannot: the query, which can do without, will say so if there is more to it. */
-    private JsonNode told(String key, String question, scala.collection.immutable.Seq filters) {
+    private JsonNode told(Pin pin, String question, scala.collection.immutable.Seq filters) {
+        String asked = question + ",\"filters\":" + json(filters);
+        JsonNode earlier = pin == null ? null : pin.told(this, asked);
+        if (earlier != null) {
+            return earlier;
+        }
+        String key = pin == null ? QueryKey.unpinned() : pin.key;
         try {
-            return Measures.json(Reply.body((byte[]) Calls.call(planner,
-                    "{\"query\":\"" + key + "\"," + question + ",\"filters\":" + json(filters) + "}")));
+            JsonNode told = Measures.json(Reply.body((byte[]) Calls.call(planner, "{\"query\":\"" + key + "\"," + asked + "}")));
+            if (pin != null) {
+                pin.tell(this, asked, told);
+            }
+            return told;
         } catch (RuntimeException failure) {
             return null;
         }

@@ -3,6 +3,7 @@
 // answered, since Spark asks the same again and again.
 package mdt.spark;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.lang.ref.ReferenceQueue;
 import java.lang.ref.WeakReference;
 import java.util.ArrayList;
@@ -23,7 +24,7 @@ final class Pin {
     final String key = "plan:" + NEXT.incrementAndGet();
     private final Map versions = new HashMap(); // source -> the version that it answered from
     private final Set seen = new HashSet();
-    private final Map answers = new HashMap(); // source -> filters as JSON -> Answer
+    private final Map answers = new HashMap(); // source -> filters as JSON -> Answer; questions of the optimizer -> JsonNode
 
     Pin() {
         LIVE.put(new WeakReference(this, GONE), key);
@@ -39,16 +40,33 @@ final class Pin {
     }
 
     /** Returns what a source answered to the same filters, or null. */
-    synchronized Answer answer(FileSource source, String filters) {
-        Map known = (Map) answers.get(source);
-        return known == null ? null : (Answer) known.get(filters);
+    Answer answer(FileSource source, String filters) {
+        return (Answer) known(source, filters);
     }
 
-    synchronized void remember(FileSource source, String filters, Answer answer) {
+    void remember(FileSource source, String filters, Answer answer) {
+        keep(source, filters, answer);
+    }
+
+    /** Returns what a source told the optimizer, or null. */
+    JsonNode told(FileSource source, String question) {
+        return (JsonNode) known(source, question);
+    }
+
+    void tell(FileSource source, String question, JsonNode told) {
+        keep(source, question, told);
+    }
+
+    private synchronized Object known(FileSource source, String asked) {
+        Map known = (Map) answers.get(source);
+        return known == null ? null : known.get(asked);
+    }
+
+    private synchronized void keep(FileSource source, String asked, Object answer) {
         if (!answers.containsKey(source)) {
             answers.put(source, new HashMap());
         }
-        ((Map) answers.get(source)).put(filters, answer);
+        ((Map) answers.get(source)).put(asked, answer);
     }
 
     /** Returns whether it is told something for the first time: rules that change a plan are called again with what they made of it. */
