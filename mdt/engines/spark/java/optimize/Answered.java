@@ -13,7 +13,9 @@ import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.util.TypeUtils;
 import org.apache.spark.sql.execution.InSubqueryExec;
+import org.apache.spark.sql.execution.ReusedSubqueryExec;
 import org.apache.spark.sql.execution.ScalarSubquery;
+import org.apache.spark.sql.execution.SubqueryExec;
 import org.apache.spark.sql.types.AtomicType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -61,13 +63,16 @@ final class Answered {
         return values.size() <= VALUES_MAX && bytes(values) <= BYTES_MAX;
     }
 
-    /** Returns the values that Spark has filled a question in with, null if it has not, or if there is no broadcast to ask. */
+    /** Returns the values that Spark has filled a question in with, null if it has not, if there is no broadcast to ask, or if a job has found too many. */
     static Object[] values(Expression question) {
         if (!(question instanceof DynamicPruningExpression) || !(((DynamicPruningExpression) question).child() instanceof InSubqueryExec)) {
             return null;
         }
-        Option found = ((InSubqueryExec) ((DynamicPruningExpression) question).child()).values();
-        return found.isEmpty() ? null : (Object[]) found.get();
+        InSubqueryExec asked = (InSubqueryExec) ((DynamicPruningExpression) question).child();
+        Object[] found = asked.values().isEmpty() ? null : (Object[]) asked.values().get();
+        Object plan = asked.plan() instanceof ReusedSubqueryExec ? ((ReusedSubqueryExec) asked.plan()).child() : asked.plan();
+        boolean cut = found != null && plan instanceof SubqueryExec && found.length > KnownNumbers.VALUES_MAX; // AskedJob has a limit
+        return cut ? null : found;
     }
 
     private static long bytes(List values) {

@@ -5,9 +5,10 @@
 // kind, since every part of the larger side is one of them.
 //
 // Some sides cannot be broadcast, however small they are: the left one of "orders where exists (lines of the order)". Such a one is run by
-// itself, if it is a table of which few rows are left and the other side has so many that it pays to lose them early.
+// itself (AskedJob), if it is a table of which few rows are left and the other side has so many that it pays to lose them early.
 package mdt.spark;
 
+import java.util.Collections;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -30,9 +31,6 @@ import scala.Tuple8;
 
 final class AskedSide {
     private static final int LEAVES_MAX = 12; // a question holds a copy of what it asks, with the questions in it, and so on: Spark plans each
-    private static final long RUN_ROWS_MAX = 200000; // of a side that is run by itself: the values come to the driver
-    private static final long ASKING_ROWS_MIN = 1000000; // of a table that asks it: a job takes a tenth of a second
-    private static final int ASKING_TIMES = 8; // as many rows at least as are read once more
     final LogicalPlan plan;
     final List keys; // of the join that broadcasts it
     final int number; // of the one with the values
@@ -53,27 +51,18 @@ final class AskedSide {
 
     /** Returns a side that is run by itself for the values of one of its keys, null where that would cost too much. */
     static AskedSide running(LogicalPlan plan, List keys, int number) {
-        LogicalPlan leaf = plan;
-        while (leaf instanceof Filter || leaf instanceof Project) {
-            leaf = (LogicalPlan) leaf.children().apply(0);
-        }
         Expression key = (Expression) keys.get(number);
-        boolean told = key instanceof Attribute && RowTest.isWhole(key.dataType());
-        if (!told || !plan.deterministic() || !Selective.is(plan) || rows(leaf) < 0 || rows(leaf) > RUN_ROWS_MAX) {
+        if (!(key instanceof Attribute) || !RowTest.isWhole(key.dataType())) {
             return null;
         }
-        scala.collection.immutable.Seq one = Scala.seq(new Object[] {key});
-        return new AskedSide(new Project(one, plan), Scala.list(one), 0, true, Math.max(ASKING_ROWS_MIN, ASKING_TIMES * rows(leaf)));
+        AskedJob job = AskedJob.of(plan, key);
+        long asking = job == null ? -1 : job.askingRows();
+        return asking < 0 ? null : new AskedSide(job.values(key), Collections.singletonList(key), 0, true, asking);
     }
 
     /** Returns whether a relation has so many rows that it may ask. */
     boolean paysFor(LogicalPlan relation) {
-        return !runs || rows(relation) >= askingRows;
-    }
-
-    /** Returns how many rows are left of a table, -1 if it is not known. */
-    private static long rows(LogicalPlan relation) {
-        return relation instanceof MeasuredRelation ? ((MeasuredRelation) relation).rows : -1L;
+        return !runs || AskedJob.rows(relation) >= askingRows;
     }
 
     /** Returns whether a plan, with what it asks, is so large that it takes longer to plan it again than can be gained. */

@@ -6,7 +6,7 @@ import java.util.function.LongPredicate;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 
 final class KnownNumbers extends KnownValues implements LongPredicate {
-    private static final int VALUES_MAX = 100000; // 2 MiB go to the tasks of a stage
+    static final int VALUES_MAX = 1 << 18; // 4 MiB go to the tasks of a stage
     private static final long SPREAD = 0x9E3779B97F4A7C15L; // 2^64 by the golden ratio: Knuth, The Art of Computer Programming 3, 6.4
     private long[] slots; // null: everything passes; 0: free
     private boolean zero;
