@@ -48,6 +48,7 @@ def main(
     variants: front.Variants = f"{PLAIN},{CLEAN}",
     runs: front.Runs = 3,
     warm: front.Warm = 4,
+    warm_seconds: front.WarmSeconds = 15.0,
     cbo: front.Cbo = False,
     set_: front.Set = None,
     against: front.Against = None,
@@ -75,7 +76,7 @@ def main(
             engine.session(local, threads) as spark,
             told(spark, (front.CBO if cbo else {}) | front.settings(set_ or [])),
         ):
-            run = Run(spark, folder, list(tables.LAYOUTS), which, runs, front.progress, warm)
+            run = Run(spark, folder, list(tables.LAYOUTS), which, runs, front.progress, warm, warm_seconds)
             title = f"TPC-DS, scale factor {scale:g}, median of {runs}"
             front.shown([(title, tpcds(run, names, made))], out, markdown)
 

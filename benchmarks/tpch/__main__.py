@@ -71,13 +71,14 @@ def groups(
     scale: float,
     runs: int,
     warm: int,
+    warm_seconds: float,
 ) -> Iterator[tuple[str, Iterator[list[Figure]]]]:
     """Yield what is measured: the queries of TPC-H, then the workloads that count files; with a title."""
     if [name for name in names if name != MICRO]:
-        run = Run(spark, folder, list(tables.LAYOUTS), variants, runs, front.progress, warm)
+        run = Run(spark, folder, list(tables.LAYOUTS), variants, runs, front.progress, warm, warm_seconds)
         yield f"TPC-H, scale factor {scale:g}, median of {runs}", tpch(run, names, scale)
     if MICRO in names:
-        run = Run(spark, folder / MICRO, skipping.TABLES, variants, runs, front.progress, warm)
+        run = Run(spark, folder / MICRO, skipping.TABLES, variants, runs, front.progress, warm, warm_seconds)
         yield f"What scans skip, scale factor {scale:g}, median of {runs}", micro(run)
 
 
@@ -87,6 +88,7 @@ def main(
     variants: front.Variants = f"{PLAIN},{CLEAN}",
     runs: front.Runs = 3,
     warm: front.Warm = 4,
+    warm_seconds: front.WarmSeconds = 15.0,
     cbo: front.Cbo = False,
     set_: front.Set = None,
     against: front.Against = None,
@@ -108,7 +110,7 @@ def main(
             front.people.print(f"[red]{error}")
             sys.exit(2)
         with engine.session(local, threads) as spark, told(spark, (CBO if cbo else {}) | settings(set_ or [])):
-            front.shown(groups(spark, folder, which, names, scale, runs, warm), out, markdown)
+            front.shown(groups(spark, folder, which, names, scale, runs, warm, warm_seconds), out, markdown)
 
 
 if __name__ == "__main__":

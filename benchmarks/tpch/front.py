@@ -23,7 +23,8 @@ people = Console(stderr=True, width=200, highlight=False)
 # fmt: off
 Variants = Annotated[str, typer.Option(help=f"by commas, of {', '.join(MEANINGS)}; plain is always run")]
 Runs = Annotated[int, typer.Option(min=1, help="runs after the warm ones, of which the median is shown")]
-Warm = Annotated[int, typer.Option(min=1, help="runs before")]
+Warm = Annotated[int, typer.Option(min=1, help="runs before, at least")]
+WarmSeconds = Annotated[float, typer.Option(min=0, help="seconds of a query's runs before, at least")]
 Cbo = Annotated[bool, typer.Option(help="with Spark's cost-based optimizer and its order of joins")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="key=value of Spark, for all variants; repeatable")]
 Against = Annotated[list[str] | None, typer.Option(help="key=value of Spark, with which tables of mdt are measured once more; repeatable")]

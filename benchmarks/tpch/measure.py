@@ -1,7 +1,8 @@
 """Runs queries on several variants of the same tables in alternating rounds, compares their rows, and keeps medians.
 
 A query is first run some times on each variant, for warmth: Spark writes a program for each plan, and the JVM compiles one that runs often, so variants whose
-plans are alike warm each other, and one with a plan of its own would seem slow. Variants take turns, every other round backwards, so that a machine that
+plans are alike warm each other, and one with a plan of its own would seem slow. A query of half a second is compiled for some twenty rounds, so warmth is counted
+in seconds, too. Variants take turns, every other round backwards, so that a machine that
 slows down slows all of them. Every answer of every run is compared with the reference's.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -87,7 +89,9 @@ def told(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 @dataclass
 class Run:
-    """The variants of one set of tables below ``folder``, in a folder a kind, opened once each; ``warm`` rounds, then ``repeat`` that count."""
+    """The variants of one set of tables below ``folder``, in a folder a kind, opened once each; ``warm`` rounds, or as many as take ``warm_seconds`` if
+    these are more, then ``repeat`` that count.
+    """
 
     spark: SparkSession
     folder: Path
@@ -96,6 +100,7 @@ class Run:
     repeat: int
     progress: Progress
     warm: int = 1
+    warm_seconds: float = 0.0
     frames: dict[str, dict[str, DataFrame]] = field(default_factory=dict)
 
     def open(self) -> None:
@@ -127,19 +132,27 @@ class Run:
         self.progress(name)
         expected: list[Row] | None = None
         timings: dict[str, list[engine.Timing]] = {variant.name: [] for variant in self.variants}
-        for number in range(self.warm + self.repeat):
+        for number, counts in enumerate(self._rounds()):
             for variant in self.variants if number % 2 == 0 else reversed(self.variants):
                 with self.on(variant):
                     timing, rows = engine.timed(self.spark, sql)
                 expected = rows if expected is None else expected
                 check(name, variant.name, rows, expected)
-                if number >= self.warm:
+                if counts:
                     timings[variant.name].append(timing)
         figures = [_figure(name, variant, timings[variant], len(expected or ())) for variant in timings]
         for figure in figures:
             figure.times = figure.seconds / figures[0].seconds
             figure.cpu_times = figure.cpu_seconds / max(figures[0].cpu_seconds, engine.CPU_TICK)
         return figures
+
+    def _rounds(self) -> Iterator[bool]:
+        """Yield of each round whether it counts."""
+        started, number = time.monotonic(), 0
+        while number < self.warm or time.monotonic() - started < self.warm_seconds:
+            yield False
+            number += 1
+        yield from [True] * self.repeat
 
 
 def _figure(query: str, variant: str, timings: Sequence[engine.Timing], rows: int) -> Figure:

@@ -63,10 +63,11 @@ class ColumnEstimate:
 
 @dataclass(frozen=True, slots=True)
 class TableEstimate:
-    """Rows and bytes of files that a scan reads, and what is known of some columns, by name."""
+    """Rows and bytes of files that a scan reads, how many ``files`` these are, and what is known of some columns, by name."""
 
     rows: int
     bytes: int
+    files: int
     columns: dict[str, ColumnEstimate]
 
     def scaled(self, share: float) -> TableEstimate:
@@ -101,7 +102,7 @@ def _told(kept: Kept, rows: Int64Array, columns: Sequence[str], distinct: Distin
         one = _column(snapshot, name, files, share, total, distinct, histograms)
         if one is not None:
             told[name] = one
-    return TableEstimate(total, int((size * share).sum()), told)
+    return TableEstimate(total, int((size * share).sum()), len(files), told)
 
 
 def _rows(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Int64Array:

@@ -1,6 +1,6 @@
 """What Spark's optimizer asks of a table while it plans a query, and the answers as JSON (``java/plan/FileSource.java`` asks).
 
-* ``estimate``, names of columns: ``rows`` and ``bytes`` that are left after pruning, and of each of ``columns`` ``distinct``, ``low``, ``high``,
+* ``estimate``, names of columns: ``rows``, ``bytes`` and ``files`` that are left after pruning, and of each of ``columns`` ``distinct``, ``low``, ``high``,
   ``nulls``, ``bytes`` and, if ``histograms``, ``bins`` (bounds, distinct values) and the ``height`` of each in rows.
 * ``totals``, names of columns: ``rows`` that match, and ``nulls``, ``least``, ``most`` by column; null if a file must be read to know.
 * ``bounds``, names of columns: ``rows``, ``least`` and ``most`` by column of all that a scan may read, whatever it filters by, and the columns
@@ -57,7 +57,7 @@ def _estimate(lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate
     names = [name for name in asked["estimate"] if name in columns]
     found = lister.estimate(asked["query"], predicate, names, histograms=asked["histograms"])
     told = {name: _of_column(one) for name, one in found.columns.items()}
-    return {"rows": found.rows, "bytes": found.bytes, "columns": told}
+    return {"rows": found.rows, "bytes": found.bytes, "files": found.files, "columns": told}
 
 
 def _of_column(one: ColumnEstimate) -> dict[str, Any]:

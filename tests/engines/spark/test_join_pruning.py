@@ -13,6 +13,7 @@ from sql_tables import settings
 
 import mdt
 import mdt.spark
+from mdt.engines.spark import private
 
 SALES = pa.schema(
     [
@@ -194,3 +195,12 @@ def test_a_bloom_filter_of_sparks_own_is_not_told(joined: SparkSession) -> None:
         },
     ):  # fmt: skip
         assert len(joined.sql(query).collect()) == 2 * ROWS
+
+
+def test_one_file_of_few_rows_asks_nothing(joined: SparkSession) -> None:
+    """It is read before an answer has come."""
+    query = "select /*+ broadcast({0}) */ s.id, d.name from days d join sales s on s.day = d.day where {1}"
+    for side, condition, asks in (("d", "d.name = 'd2'", True), ("s", "s.id < 60", False)):
+        frame = joined.sql(query.format(side, condition))
+        plan = private.java_frame(frame).queryExecution().optimizedPlan().toString()
+        assert ("dynamicpruning" in plan) == asks, plan

@@ -30,6 +30,7 @@ import scala.Option;
 import scala.Tuple8;
 
 final class AskedSide {
+    private static final long SMALL_ROWS = 100000;
     private static final int LEAVES_MAX = 12; // a question holds a copy of what it asks, with the questions in it, and so on: Spark plans each
     final LogicalPlan plan;
     final List keys; // of the join that broadcasts it
@@ -60,9 +61,11 @@ final class AskedSide {
         return asking < 0 ? null : new AskedSide(job.values(key), Collections.singletonList(key), 0, true, asking);
     }
 
-    /** Returns whether a relation has so many rows that it may ask. */
+    /** Returns whether a relation has so many rows that it may ask. One file of few rows is read before the answer has come. */
     boolean paysFor(LogicalPlan relation) {
-        return !runs || AskedJob.rows(relation) >= askingRows;
+        MeasuredRelation known = relation instanceof MeasuredRelation ? (MeasuredRelation) relation : null;
+        boolean small = known != null && known.files < 2 && known.rows < SMALL_ROWS;
+        return !small && (!runs || AskedJob.rows(relation) >= askingRows);
     }
 
     /** Returns whether a plan, with what it asks, is so large that it takes longer to plan it again than can be gained. */

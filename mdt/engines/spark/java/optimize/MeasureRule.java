@@ -61,6 +61,7 @@ public class MeasureRule extends Rule {
             return null;
         }
         Statistics found = Measures.of(told, leaf.output(), columns, costs, conf);
-        return new MeasuredRelation(leaf, (HadoopFsRelation) leaf.relation(), found, told.get("rows").asLong());
+        return new MeasuredRelation(leaf, (HadoopFsRelation) leaf.relation(), found, told.get("rows").asLong(),
+                told.get("files").asInt());
     }
 }

@@ -12,30 +12,33 @@ import scala.Option;
 public class MeasuredRelation extends LogicalRelation {
     private final Statistics measured;
     final long rows; // that are left after pruning; Spark's statistics have them only if its cost model is on
+    final int files; // likewise
 
-    MeasuredRelation(LogicalRelation of, HadoopFsRelation files, Statistics measured, long rows) {
-        super(files, of.output(), of.catalogTable(), of.isStreaming(), of.stream());
-        this.measured = measured;
-        this.rows = rows;
+    MeasuredRelation(LogicalRelation of, HadoopFsRelation relation, Statistics measured, long rows, int files) {
+        this(relation, of.output(), of.catalogTable(), of.isStreaming(), of.stream(), measured, rows, files);
     }
 
     /** Returns a relation with other files, measured if the first one is. */
     static LogicalRelation with(LogicalRelation of, HadoopFsRelation files) {
-        return of instanceof MeasuredRelation ? new MeasuredRelation(of, files, ((MeasuredRelation) of).measured, ((MeasuredRelation) of).rows)
-                : of.copy(files, of.output(), of.catalogTable(), of.isStreaming(), of.stream());
+        if (!(of instanceof MeasuredRelation)) {
+            return of.copy(files, of.output(), of.catalogTable(), of.isStreaming(), of.stream());
+        }
+        MeasuredRelation known = (MeasuredRelation) of;
+        return new MeasuredRelation(of, files, known.measured, known.rows, known.files);
     }
 
     /** Spark calls this by reflection where expressions of a plan, and so columns of a relation, are replaced. */
-    public MeasuredRelation(BaseRelation files, scala.collection.immutable.Seq output, Option table, boolean streams,
-            Option stream, Statistics measured, long rows) {
-        super(files, output, table, streams, stream);
+    public MeasuredRelation(BaseRelation relation, scala.collection.immutable.Seq output, Option table, boolean streams,
+            Option stream, Statistics measured, long rows, int files) {
+        super(relation, output, table, streams, stream);
         this.measured = measured;
         this.rows = rows;
+        this.files = files;
     }
 
     /** What that constructor takes beside what the one of a relation does. */
     public scala.collection.immutable.Seq otherCopyArgs() {
-        return Scala.seq(new Object[] {measured, Long.valueOf(rows)});
+        return Scala.seq(new Object[] {measured, Long.valueOf(rows), Integer.valueOf(files)});
     }
 
     public Statistics computeStats() {
