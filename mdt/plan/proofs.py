@@ -87,7 +87,7 @@ class Bounds:
 def bounds(snapshot: Snapshot, columns: Sequence[str]) -> Bounds:
     """Return what holds for all rows of a state, and for those of each of its files.  O(files × columns)."""
     everything, definition = Kept.everything(snapshot), snapshot.definition
-    unique = None if definition.keys_repeat else tuple(definition.key)
+    unique = tuple(definition.key) if snapshot.finds_keys and not definition.keys_repeat else None
     if unique is not None and not definition.is_global:
         unique += tuple(definition.partition_by)
     told = Bounds(int(everything.live.sum()), {}, {}, unique)

@@ -192,6 +192,18 @@ def test_which_columns_are_unique(tmp_path: Path, options: dict[str, Any], uniqu
     assert proofs.bounds(table.scan().snapshot, ["id"]) == proofs.Bounds(0, {}, {}, unique)
 
 
+def test_keys_of_base_files_alone_may_repeat(tmp_path: Path) -> None:
+    """A row that moved to another partition stands in both as long as its end stands in a log file."""
+    moves: dict[str, Any] = {"partition_by": ["city"], "scope": "table", "table_type": "MERGE_ON_READ"}
+    table = mdt.create(tmp_path / "t", SCHEMA, key=["id"], **moves)
+    for city in "ab":
+        table.upsert(pa.table([[1], [1], [city], [1.0]], schema=SCHEMA))
+    scan = table.scan(query_type="read_optimized")
+    assert scan.to_arrow()["id"].to_pylist() == [1, 1]
+    assert proofs.bounds(scan.snapshot, ["id"]).unique is None
+    assert proofs.bounds(table.scan().snapshot, ["id"]).unique == ("id",)
+
+
 def test_the_first_rows_end_where_enough_are_before(table: mdt.Table) -> None:
     table.delete({"id": [309]})
     found = planned(table, None)
