@@ -52,6 +52,7 @@ View = Callable[[Snapshot], Snapshot]
 _VIEWS_KEPT = 8
 _VIEWS_KEPT_MIN = 2
 _PLANS_KEPT = 4
+_BOUNDS_KEPT = 64
 _DISTINCT_KEPT = 256
 _BEHIND_MIN = 0.1
 """Share of files that a bound of the first rows must leave out: to test it on every row costs up to half of a scan."""
@@ -247,6 +248,7 @@ class _Files:
         self._queries: dict[str, _Query] = {}
         self._views: OrderedDict[tuple[int, int, bool], SnapshotFiles] = OrderedDict()
         self._plans: Recent[tuple[int, int, Predicate], ScanPlan] = Recent(_PLANS_KEPT)
+        self._bounds: Recent[tuple[int, int, tuple[str, ...]], Bounds] = Recent(_BOUNDS_KEPT)
         self._distinct_values: Recent[tuple[int, str], int] = Recent(_DISTINCT_KEPT)
         self._samples = Samples(metadata)
         self._lock = Lock()
@@ -289,7 +291,10 @@ class _Files:
 
     def bounds(self, query: str, columns: Sequence[str]) -> Bounds:
         """Return what holds for all rows; see :class:`mdt.engines.spark.answers.Optimizing`."""
-        return proofs.bounds(self.query(query).snapshot, columns)
+        snapshot = self.query(query).snapshot
+        key = snapshot.seq, snapshot.checkpoint.seq, tuple(columns)
+        known = self._bounds.get(key)
+        return self._bounds.put(key, proofs.bounds(snapshot, columns)) if known is None else known
 
     def threshold(self, query: str, predicate: Predicate, key: SortKey, count: int) -> bytes | None:
         """Return where the first rows end at the latest; see :class:`mdt.engines.spark.answers.Optimizing`."""
