@@ -68,9 +68,14 @@ final class AskedJob {
         return relation instanceof MeasuredRelation ? ((MeasuredRelation) relation).rows : -1L;
     }
 
+    /** Returns whether statistics alone prove that few rows are left. */
+    private boolean isFew() {
+        return rows(leaf) <= FOUND_MAX;
+    }
+
     /** Returns how many rows a table must have that asks, -1 if none should. */
     long askingRows() {
-        if (rows(leaf) <= FOUND_MAX) {
+        if (isFew()) {
             return Math.max(ASKING_MIN, ASKING_TIMES * rows(leaf));
         }
         double found = number(plan.stats().rowCount()) * share;
@@ -81,14 +86,14 @@ final class AskedJob {
     LogicalPlan values(Expression key) {
         scala.collection.immutable.Seq one = Scala.seq(new Object[] {key});
         LogicalPlan all = new Project(one, plan);
-        if (rows(leaf) <= FOUND_MAX) {
+        if (isFew()) {
             return all;
         }
         Expression most = new Literal(Integer.valueOf(KnownNumbers.VALUES_MAX + 1), DataTypes.IntegerType);
         return new GlobalLimit(most, new LocalLimit(most, new Aggregate(one, one, all, Option.empty())));
     }
 
-    /** Returns a question as one that needs no join; one with too many values keeps every row. */
+    /** Returns a question as one that needs no join; one that is not worth it, or has too many values, keeps every row. */
     private Expression run(DynamicPruningSubquery question) {
         Expression made = (Expression) asked.get(question.exprId());
         if (made == null) {
@@ -100,7 +105,7 @@ final class AskedJob {
 
     private Expression alone(DynamicPruningSubquery question) {
         double rows = number(question.buildQuery().stats().rowCount());
-        if (rows < 0 || rows > KnownNumbers.VALUES_MAX) {
+        if (isFew() || rows < 0 || rows > KnownNumbers.VALUES_MAX) {
             return Literal.TrueLiteral();
         }
         Option column = question.pruningKey() instanceof AttributeReference
