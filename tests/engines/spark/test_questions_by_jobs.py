@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from executed_plans import nodes, passed, plain
+from executed_plans import jobs_of_jobs, nodes, passed, plain
 from pyspark.sql import SparkSession
 from sql_tables import settings
 
@@ -108,6 +108,9 @@ def test_a_table_that_a_question_leaves_few_rows_of_is_asked_itself(ordered: Spa
         found = sorted(map(repr, frame.collect()))
         assert found == plain(ordered, query)
         assert passed(frame) == [int((who(np.arange(LINES)) == 7).sum()), lines_of(7), lines_of(7)]
+        assert set(jobs_of_jobs(frame)) == {0}, (
+            "they could take all of Spark's threads for subqueries, and wait for each other"
+        )
     with settings(ordered, {"spark.sql.adaptive.enabled": adaptive}):  # without costs nobody knows that they are few
         frame = ordered.sql(query)
         assert sorted(map(repr, frame.collect())) == found

@@ -2,22 +2,30 @@
 //
 // It is a table, filtered; of "lines where exists (…) and not exists (…)" the lines alone, since no others come to a further join. Few of its rows
 // are left by statistics, or by questions that it has asked small sides itself, as Spark's cost model sees it: "late lines of the suppliers
-// of one nation". In a job of its own nothing is broadcast for a join, so these questions are run, too.
+// of one nation". In this job nothing would be broadcast for a join that answers these, so it joins what they ask. They do not become jobs
+// of their own: Spark runs those on a pool of sixteen threads, and jobs that wait for jobs could hold them all.
 package mdt.spark;
 
-import java.util.HashMap;
-import java.util.Map;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.plans.LeftAnti$;
 import org.apache.spark.sql.catalyst.plans.LeftSemi$;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.BROADCAST$;
 import org.apache.spark.sql.catalyst.plans.logical.ColumnStat;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.JoinHint;
 import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -28,16 +36,18 @@ final class AskedJob {
     private static final long FOUND_MAX = 200000; // rows: their values come to the driver
     private static final long ASKING_MIN = 1000000; // rows of a table that asks: a job takes a tenth of a second
     private static final int ASKING_TIMES = 8; // as many rows at least as are found
-    private final LogicalPlan plan;
+    private final LogicalPlan side;
     private final LogicalPlan leaf;
-    private final Map asked = new HashMap(); // by the id of a question in the query: the same in this job
+    private final LogicalPlan plan;
+    private final Set counted = new HashSet(); // ids of questions
     private double share = 1; // of rows that are left by them
 
     private AskedJob(LogicalPlan side, LogicalPlan leaf) {
+        this.side = side;
         this.leaf = leaf;
-        plan = (LogicalPlan) side.transformAllExpressions(new Replacement() {
+        plan = (LogicalPlan) side.transformUp(new Replacement() {
             Object of(Object node) {
-                return node instanceof DynamicPruningSubquery ? run((DynamicPruningSubquery) node) : null;
+                return node instanceof Filter ? filtered((Filter) node) : null;
             }
         });
     }
@@ -78,7 +88,7 @@ final class AskedJob {
         if (isFew()) {
             return Math.max(ASKING_MIN, ASKING_TIMES * rows(leaf));
         }
-        double found = number(plan.stats().rowCount()) * share;
+        double found = number(side.stats().rowCount()) * share;
         return found < 0 || found > FOUND_MAX ? -1 : Math.max(Math.max(ASKING_MIN, rows(leaf)), (long) (ASKING_TIMES * found));
     }
 
@@ -93,27 +103,48 @@ final class AskedJob {
         return new GlobalLimit(most, new LocalLimit(most, new Aggregate(one, one, all, Option.empty())));
     }
 
-    /** Returns a question as one that needs no join; one that is not worth it, or has too many values, keeps every row. */
-    private Expression run(DynamicPruningSubquery question) {
-        Expression made = (Expression) asked.get(question.exprId());
-        if (made == null) {
-            made = question.onlyInBroadcast() ? alone(question) : question;
-            asked.put(question.exprId(), made);
+    /** Returns a filter without questions but those of files that are worth a join, below these joins. */
+    private LogicalPlan filtered(Filter filter) {
+        boolean lowest = MdtFileIndex.of(filter.child()) != null;
+        List all = Scala.list(filter.splitConjunctivePredicates(filter.condition()));
+        List joined = new ArrayList();
+        Expression left = null;
+        for (int i = 0; i < all.size(); i++) {
+            Expression one = (Expression) all.get(i);
+            boolean asks = one instanceof DynamicPruningSubquery;
+            if (asks && !(lowest && pays((DynamicPruningSubquery) one))) {
+                continue;
+            }
+            if (asks) {
+                joined.add(one);
+            }
+            left = left == null ? one : new And(left, one);
+        }
+        LogicalPlan made = left == null ? filter.child() : filter.copy(left, filter.child());
+        for (int i = 0; i < joined.size(); i++) {
+            made = joined(made, (DynamicPruningSubquery) joined.get(i));
         }
         return made;
     }
 
-    private Expression alone(DynamicPruningSubquery question) {
+    private static LogicalPlan joined(LogicalPlan rows, DynamicPruningSubquery question) {
+        int number = ((Integer) question.broadcastKeyIndices().apply(0)).intValue();
+        Expression equal = new EqualTo(question.pruningKey(), (Expression) question.buildKeys().apply(number));
+        JoinHint broadcast = new JoinHint(Option.empty(), Option.apply(new HintInfo(Option.apply(BROADCAST$.MODULE$))));
+        return new Join(rows, question.buildQuery(), LeftSemi$.MODULE$, Option.apply(equal), broadcast);
+    }
+
+    /** Returns whether a small side is worth a join, and counts with what it leaves. */
+    private boolean pays(DynamicPruningSubquery question) {
         double rows = number(question.buildQuery().stats().rowCount());
-        if (isFew() || rows < 0 || rows > KnownNumbers.VALUES_MAX) {
-            return Literal.TrueLiteral();
+        if (isFew() || !question.onlyInBroadcast() || rows < 0 || rows > KnownNumbers.VALUES_MAX) {
+            return false;
         }
         Option column = question.pruningKey() instanceof AttributeReference
                 ? leaf.stats().attributeStats().get((AttributeReference) question.pruningKey()) : Option.empty();
         double distinct = column.isEmpty() ? -1 : number(((ColumnStat) column.get()).distinctCount());
-        share *= distinct > rows ? rows / distinct : 1;
-        int number = ((Integer) question.broadcastKeyIndices().apply(0)).intValue();
-        return Internals.dynamicPruning(question.pruningKey(), question.buildQuery(), question.buildKeys(), number, false);
+        share *= counted.add(question.exprId()) && distinct > rows ? rows / distinct : 1;
+        return true;
     }
 
     /** Returns an estimate of Spark's cost model, -1 without. */
