@@ -107,7 +107,7 @@ final class AskedJob {
     private LogicalPlan filtered(Filter filter) {
         boolean lowest = MdtFileIndex.of(filter.child()) != null;
         List all = Scala.list(filter.splitConjunctivePredicates(filter.condition()));
-        List joined = new ArrayList();
+        List worth = new ArrayList();
         Expression left = null;
         for (int i = 0; i < all.size(); i++) {
             Expression one = (Expression) all.get(i);
@@ -116,13 +116,13 @@ final class AskedJob {
                 continue;
             }
             if (asks) {
-                joined.add(one);
+                worth.add(one);
             }
             left = left == null ? one : new And(left, one);
         }
         LogicalPlan made = left == null ? filter.child() : filter.copy(left, filter.child());
-        for (int i = 0; i < joined.size(); i++) {
-            made = joined(made, (DynamicPruningSubquery) joined.get(i));
+        for (int i = 0; i < worth.size(); i++) {
+            made = joined(made, (DynamicPruningSubquery) worth.get(i));
         }
         return made;
     }

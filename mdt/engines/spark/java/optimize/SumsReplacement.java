@@ -32,7 +32,7 @@ final class SumsReplacement extends Replacement {
     private static final int SCALE_MAX = 18; // the sum of both sums has at most 32 digits then, and is exact
     private final LogicalPlan rows; // that are added up
     private final Bounds bounds;
-    private BigInteger most; // rows
+    private BigInteger most; // rows, the same for every sum; null: not asked for yet, or not known
 
     SumsReplacement(LogicalPlan rows, Bounds bounds) {
         this.rows = rows;
@@ -79,8 +79,10 @@ final class SumsReplacement extends Replacement {
     /** Returns decimals as whole numbers whose sums are known to fit, into two of them at least and into the type of the decimals' own; null else. */
     private Unscaled fitting(Expression child, DecimalType type) {
         Unscaled added = Unscaled.of(child, rows, bounds);
-        most = added == null ? null : bounds.rows(rows);
-        boolean fits = most != null && Unscaled.fits(added.largest().multiply(most), type)
+        if (added != null && most == null) {
+            most = bounds.rows(rows);
+        }
+        boolean fits = added != null && most != null && Unscaled.fits(added.largest().multiply(most), type)
                 && (isOne(added) || areTwo(added) && added.scale <= SCALE_MAX);
         return fits ? added : null;
     }
