@@ -160,7 +160,7 @@ def main(
     commits: Annotated[int, typer.Option(min=1, help="life: how many")] = 1_000,
     batch: Annotated[int, typer.Option(min=1, help="life: rows of a commit")] = 100,
     budget: Annotated[float, typer.Option(min=1, help="life: seconds of commits after which a peer stops")] = 3_600,
-    seconds: Annotated[float, typer.Option(min=0.1, help="writers: how long each kind of work is done")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.1, help="of work (writers), of warmth (spark), a kind")] = 5,
     ducklake: Annotated[
         str | None,
         typer.Option(
@@ -188,7 +188,7 @@ def main(
         life.run(list(found), work, partial(print, flush=True), found)
     own_forms(benches, peers, like, seconds)
     if SPARK in benches:
-        spark.run(engines.split(","), rows, seed, repeat, partial(print, flush=True), where)
+        spark.run(engines.split(","), rows, seed, repeat, seconds, partial(print, flush=True), where)
     people = Console(stderr=True, width=116)
     jobs = jobs_of([name for name in benches if name not in OWN], chosen(peers), like)
     results = measured(jobs, people, out, where)

@@ -33,6 +33,8 @@ _FILES = 8
 _LOADS = 2
 _CORES = 2
 _MEMORY = "6g"
+_WARM_TEXTS = 8
+"""Choices of literals that a query is warmed by, in turns."""
 
 
 @dataclass
@@ -42,9 +44,11 @@ class World:
     folder: Path
     trips: Trips
     repeat: int
+    warm_seconds: float
     load: str = ""
     upserts: list[tuple[str, str]] = field(default_factory=list)
     queries: dict[str, list[str]] = field(default_factory=dict)
+    warm_queries: dict[str, list[str]] = field(default_factory=dict)
     first: pa.Table = field(init=False)
     last: pa.Table = field(init=False)
 
@@ -58,7 +62,9 @@ class World:
                 self.upserts.append((f"upsert {count:,}", path))
                 rows = _upserted(rows, batch)
         self.last = rows
-        self.queries = queries(self.trips, 1 + self.repeat)
+        both = queries(self.trips, 1 + self.repeat + _WARM_TEXTS)
+        self.queries = {name: texts[: 1 + self.repeat] for name, texts in both.items()}
+        self.warm_queries = {name: texts[1 + self.repeat :] for name, texts in both.items()}
 
     def _stored(self, rows: pa.Table, name: str, files: int) -> str:
         folder = self.folder / name
@@ -127,16 +133,16 @@ def _alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
 
 
 def run(
-    engines: Iterable[str], rows: int, seed: int, repeat: int, emit: Callable[[str], object],
+    engines: Iterable[str], rows: int, seed: int, repeat: int, warm_seconds: float, emit: Callable[[str], object],
     environments: Path, scratch: Path | None = None,
 ) -> None:  # fmt: skip
     """Measure each engine; ``emit`` takes lines of JSON: of each step medians of its warm runs, and the first.
 
-    ``environments``: the folder in which those of peers are made.  Engines that cannot be had are skipped with the reason.  Raises
+    ``warm_seconds``: how long each query is run before it is measured.  ``environments``: the folder in which those of peers are made.  Engines that cannot be had are skipped with the reason.  Raises
     RuntimeError if one fails, WrongAnswer for a wrong answer.
     """
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        world = World(Path(folder), Trips(rows, seed), repeat)
+        world = World(Path(folder), Trips(rows, seed), repeat, warm_seconds)
         judges = {"": Judge(world.first), "after upserts": Judge(world.last), "compacted": Judge(world.last)}
         for engine in engines:
             try:
@@ -153,7 +159,8 @@ def _lines(world: World, engine: str, python: str, jars: Sequence[str]) -> Itera
     with tempfile.TemporaryDirectory(dir=world.folder) as folder:
         work = {
             "engine": engine, "folder": folder, "load": world.load, "loads": _LOADS, "upserts": world.upserts,
-            "queries": world.queries, "jars": list(jars), "cores": _CORES, "memory": _MEMORY,
+            "queries": world.queries, "warm_queries": world.warm_queries, "warm_seconds": world.warm_seconds,
+            "jars": list(jars), "cores": _CORES, "memory": _MEMORY,
         }  # fmt: skip
         told = Path(folder) / "work.json"
         told.write_text(json.dumps(work), encoding="utf-8")

@@ -5,6 +5,7 @@ Prints a line of JSON for each step.  Imports the standard library and PySpark, 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -82,12 +83,23 @@ def session(work: dict[str, Any], engine: type[Engine]) -> Any:
     return spark
 
 
-def queried(spark: Any, watch: Watch, when: str, queries: dict[str, list[str]]) -> None:
-    """Run each query with all its literals; the first of them is for warmth."""
-    for name, texts in queries.items():
+def queried(spark: Any, watch: Watch, when: str, work: dict[str, Any]) -> None:
+    """Run each query with all its literals, of which the first run is cold; between that and the others it is run for warmth, with literals of its own."""
+    for name, texts in work["queries"].items():
         for number, text in enumerate(texts):
+            if number == 1:
+                warmed(spark, work["warm_queries"][name], work["warm_seconds"])
             rows = watch.lap(name, lambda text=text: spark.sql(text).collect(), when=when, warm=number > 0)
             watch.say(answer=text, when=when, rows=[list(row) for row in rows])
+
+
+def warmed(spark: Any, texts: list[str], seconds: float) -> None:
+    """Run queries in turns for so many seconds: the JVM compiles one of half a second until its twentieth run."""
+    started = time.monotonic()
+    for text in itertools.cycle(texts):
+        if time.monotonic() - started >= seconds:
+            return
+        spark.sql(text).collect()
 
 
 def tables(spark: Any, work: dict[str, Any], engine: type[Engine], watch: Watch) -> Iterator[Engine]:
@@ -110,12 +122,12 @@ def main(work: dict[str, Any]) -> None:
     if engine.upserts:
         upserts(spark, work, table, watch)
     table.view()
-    queried(spark, watch, "after upserts" if engine.upserts else "", work["queries"])
+    queried(spark, watch, "after upserts" if engine.upserts else "", work)
     if engine.upserts:
         watch.lap("compaction", table.compact, when="", warm=False)
         watch.say(step="compaction", when="", bytes=bytes_below(table.path))
         table.view()
-        queried(spark, watch, "compacted", work["queries"])
+        queried(spark, watch, "compacted", work)
     spark.stop()
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from indexes import paths, values
 from indexes.base import Int64Array
 from indexes.key_numbers import as_numbers
+from indexes.registry import parse_spec
 from mdt.metadata.snapshot import Snapshot
 from mdt.plan.planner import ScanPlan, SegmentScan
 from mdt.plan.proofs import Kept, stats_of
@@ -26,6 +27,8 @@ Floats = npt.NDArray[np.float64]
 HISTOGRAM_BINS = 254
 """Bins of equal height; as many as Spark's ANALYZE makes (``spark.sql.statistics.histogram.numBins``)."""
 
+_SPREAD = 0.9
+"""Share of a column's range that is nearly all of it, and of rows that are most of them."""
 _NARROW = 1e-9
 _RANGE_MAX = 1e300
 """A wider range is no number, as is the sum of two."""
@@ -63,35 +66,49 @@ class ColumnEstimate:
 
 @dataclass(frozen=True, slots=True)
 class TableEstimate:
-    """Rows and bytes of files that a scan reads, how many ``files`` these are, and what is known of some columns, by name."""
+    """Rows and bytes of files that a scan reads, how many ``files`` these are, and what is known of some columns, by name.
+
+    ``spread``: those of the keys of joins that values leave out no file by, wherever these lie in the range of all: most files range over nearly all of it, and no
+    index knows more than that.
+    """
 
     rows: int
     bytes: int
     files: int
     columns: dict[str, ColumnEstimate]
+    spread: tuple[str, ...] = ()
 
     def scaled(self, share: float) -> TableEstimate:
         """Return what is told of the scan if only that share of its rows counts."""
         return replace(self, rows=math.ceil(self.rows * share), bytes=math.ceil(self.bytes * share))
 
 
-def estimate(found: ScanPlan, columns: Sequence[str], distinct: Distinct, *, histograms: bool = False) -> TableEstimate:
-    """Return what the scan of a plan returns before its predicate is tested.  O(files + columns × files of the scan).
+def estimate(
+    found: ScanPlan, columns: Sequence[str], distinct: Distinct, *, histograms: bool = False, keys: Sequence[str] = ()
+) -> TableEstimate:
+    """Return what the scan of a plan returns before its predicate is tested.  O(files + (columns + keys) × files of the scan).
 
-    ``columns``: names, or paths of fields; those without statistics are left out.
+    ``columns``: names, or paths of fields; those without statistics are left out.  ``keys``: of joins, likewise.
     """
-    return _told(Kept.of(found), _rows(found.snapshot, found.segments), columns, distinct, histograms)
+    return _told(Kept.of(found), _rows(found.snapshot, found.segments), columns, distinct, histograms, keys)
 
 
 def estimate_whole(
-    snapshot: Snapshot, columns: Sequence[str], distinct: Distinct, *, histograms: bool = False
+    snapshot: Snapshot,
+    columns: Sequence[str],
+    distinct: Distinct,
+    *,
+    histograms: bool = False,
+    keys: Sequence[str] = (),
 ) -> TableEstimate:
     """Return what a scan of everything returns: :func:`estimate` of its plan, which need not be made."""
     kept = Kept.everything(snapshot)
-    return _told(kept, snapshot.rows[kept.files], columns, distinct, histograms)
+    return _told(kept, snapshot.rows[kept.files], columns, distinct, histograms, keys)
 
 
-def _told(kept: Kept, rows: Int64Array, columns: Sequence[str], distinct: Distinct, histograms: bool) -> TableEstimate:
+def _told(
+    kept: Kept, rows: Int64Array, columns: Sequence[str], distinct: Distinct, histograms: bool, keys: Sequence[str]
+) -> TableEstimate:
     """``rows``: of each file, how many are looked at."""
     snapshot, files = kept.snapshot, kept.files
     share = rows / np.maximum(1, snapshot.rows[files])
@@ -102,7 +119,25 @@ def _told(kept: Kept, rows: Int64Array, columns: Sequence[str], distinct: Distin
         one = _column(snapshot, name, files, share, total, distinct, histograms)
         if one is not None:
             told[name] = one
-    return TableEstimate(total, int((size * share).sum()), len(files), told)
+    spread = tuple(name for name in keys if _is_spread(kept, name))
+    return TableEstimate(total, int((size * share).sum()), len(files), told, spread)
+
+
+def _is_spread(kept: Kept, column: str) -> bool:
+    """Return whether most rows lie in files that range over nearly all that lies between the bounds of all."""
+    definition = kept.snapshot.definition
+    if definition.key == (column,) or any(column in parse_spec(text).columns for text in definition.indexes):
+        return False
+    stats = stats_of(kept.snapshot, column, kept.files)
+    if stats is None:
+        return False
+    low, high = (as_numbers(stats[side], paths.type_at(definition.schema, column)) / 2 for side in ("min", "max"))
+    known = np.isfinite(low) & np.isfinite(high)
+    if not known.any():
+        return False
+    width = high[known].max() - low[known].min()  # of halves, which do not overflow
+    is_wide = known & (high - low >= _SPREAD * width)
+    return bool(width > 0 and kept.live[is_wide].sum() >= _SPREAD * kept.live.sum())
 
 
 def _rows(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Int64Array:

@@ -127,3 +127,27 @@ def test_keys_become_the_numbers_that_they_were_made_of(column: pa.Array) -> Non
 def test_keys_of_another_type_are_refused() -> None:
     with pytest.raises(ValueError, match="16 bytes"):
         as_numbers(values.encode(pa.array([1, 2, 3])), pa.decimal128(9, 2))
+
+
+def test_which_keys_of_joins_leave_out_no_file(tmp_path: Path) -> None:
+    """Files of one in four rows each: ``near`` is in order, ``far`` is not, ``most`` is not but in one file in twenty."""
+    names = ("id", "near", "far", "most", "known", "half", "same", "void")
+    schema = pa.schema([(name, pa.int64()) for name in names] + [("text", pa.string()), ("wild", pa.float64())])
+    table = mdt.create(
+        tmp_path / "t", schema, key=["id"], indexes=["bitmap(known)"], options={"mdt.services.auto": "false"}
+    )
+    for number in range(20):
+        far = list(range(0, 100, 10))
+        rows = {
+            "id": [i * 20 + number for i in far], "near": [number * 100 + i for i in far], "far": far,
+            "most": [5] * 10 if number == 7 else far, "known": far, "half": far if number % 2 else [1] * 10, "same": [3] * 10,
+            "void": [None] * 10, "text": list(map(str, far)), "wild": [-1e308, 1e308, *map(float, far[2:])],
+        }  # fmt: skip
+        table.bulk_insert(pa.table(rows, schema=schema))
+    table.build_indexes()
+    keys = [*names, "text", "wild", "nothing"]
+    found = estimate_whole(table.scan().snapshot, [], {}.get, keys=keys)
+    assert found.spread == ("far", "most", "wild") and found.columns == {}
+    part = plan(table.scan().metadata, table.scan().snapshot, table.scan("near < 900 and far >= 0").predicate)
+    assert estimate(part, [], {}.get, keys=keys).spread == ("far", "wild"), "one file in nine"
+    assert estimate_whole(table.scan().snapshot, ["far"], {}.get).spread == ()

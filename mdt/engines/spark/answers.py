@@ -1,7 +1,8 @@
 """What Spark's optimizer asks of a table while it plans a query, and the answers as JSON (``java/plan/FileSource.java`` asks).
 
 * ``estimate``, names of columns: ``rows``, ``bytes`` and ``files`` that are left after pruning, and of each of ``columns`` ``distinct``, ``low``, ``high``,
-  ``nulls``, ``bytes`` and, if ``histograms``, ``bins`` (bounds, distinct values) and the ``height`` of each in rows.
+  ``nulls``, ``bytes`` and, if ``histograms``, ``bins`` (bounds, distinct values) and the ``height`` of each in rows; and which of ``keys``, names of columns,
+  are ``spread``: their values leave out no file.
 * ``totals``, names of columns: ``rows`` that match, and ``nulls``, ``least``, ``most`` by column; null if a file must be read to know.
 * ``bounds``, names of columns: ``rows``, ``least`` and ``most`` by column of all that a scan may read, whatever it filters by, and the columns
   that are ``unique`` together, null without.
@@ -34,8 +35,10 @@ class Optimizing(Protocol):
     def type_of(self, column: str) -> pa.DataType:
         """Return the type of a column, or of a field by its path."""
 
-    def estimate(self, query: str, predicate: Predicate, columns: Sequence[str], *, histograms: bool) -> TableEstimate:
-        """Return what is left of the table after pruning by ``predicate``."""
+    def estimate(
+        self, query: str, predicate: Predicate, columns: Sequence[str], *, histograms: bool, keys: Sequence[str]
+    ) -> TableEstimate:
+        """Return what is left of the table after pruning by ``predicate``; ``keys``: columns by which it is joined."""
 
     def totals(self, query: str, predicate: Predicate, columns: Sequence[str]) -> Totals | None:
         """Return sums over the rows for which ``predicate`` is true, None if a file must be read to know."""
@@ -47,17 +50,23 @@ class Optimizing(Protocol):
         """Return a key that ``count`` rows for which ``predicate`` is true are not behind, None if none is known."""
 
 
-def answer(question: str, lister: Any, asked: Mapping[str, Any], columns: Collection[str]) -> Any:
+def is_question(asked: Mapping[str, Any]) -> bool:
+    """Return whether the JVM asks what is answered here."""
+    return not _ANSWERS.keys().isdisjoint(asked)
+
+
+def answer(lister: Any, asked: Mapping[str, Any], columns: Collection[str]) -> Any:
     """Return the answer to one question of the JVM; ``columns``: the top-level columns whose values in files are those that Spark sees."""
+    (question,) = _ANSWERS.keys() & asked.keys()
     predicate = predicate_of(asked["filters"], columns)
     return _ANSWERS[question](lister, asked, predicate, columns)
 
 
 def _estimate(lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate, columns: Collection[str]) -> Any:
-    names = [name for name in asked["estimate"] if name in columns]
-    found = lister.estimate(asked["query"], predicate, names, histograms=asked["histograms"])
+    names, keys = ([name for name in asked[which] if name in columns] for which in ("estimate", "keys"))
+    found = lister.estimate(asked["query"], predicate, names, histograms=asked["histograms"], keys=keys)
     told = {name: _of_column(one) for name, one in found.columns.items()}
-    return {"rows": found.rows, "bytes": found.bytes, "files": found.files, "columns": told}
+    return {"rows": found.rows, "bytes": found.bytes, "files": found.files, "columns": told, "spread": found.spread}
 
 
 def _of_column(one: ColumnEstimate) -> dict[str, Any]:

@@ -30,20 +30,21 @@ a temporary file with the body, which the JVM deletes.
 * Dead rows, asked for by another call of those m files that a query reads, once a version: int32[m] length of each bitmap of dead positions,
   -1 for none, the bitmaps; int32[m] number of the object that has such a bitmap, too, -1 for none; int64[m] where it begins there, int32[m] its length,
   int32[m] its CRC-32, int32[m] how many positions it has; int32 k, int64[k] bytes of the objects, int32[k] ends of their URIs; the URIs as UTF-8.
-* What the optimizer asks: JSON, as :mod:`mdt.engines.spark.answers` says.
+* What the optimizer asks: JSON, as :mod:`mdt.engines.spark.answers` says; of several relations at once, a list with null where one has no answer.
 * Bitmaps are Roaring bitmaps of 32 bits in the portable form.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 import threading
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -68,6 +69,7 @@ _IN_PROCESS = "read in process, and hand over the rows: spark.createDataFrame(md
 _UNITS = ("", "bytes")  # of figures, by the number that the JVM knows them by
 _FILES_KEPT_MIN = 2
 _FILES_KEPT = 4  # of versions that were listed last: what else the JVM wants to know of one, it asks at once
+_PLANNER_NUMBERS = itertools.count()
 _VERSION_NUMBERS_MAX = 4096  # more versions than can be committed while one query is planned
 
 
@@ -124,6 +126,7 @@ def relation(
     with refusals():
         java = factory.relation(
             planner,
+            planner.number,
             private.java_session(spark),
             schema.json(),
             forms,
@@ -181,12 +184,13 @@ class _Planner:
         self.lister = lister
         self._columns = columns
         self._root_uri = root_uri
+        self.number = next(_PLANNER_NUMBERS)
         self._numbers: OrderedDict[Hashable, int] = OrderedDict()
         self._files: OrderedDict[int, Files] = OrderedDict()
         self._next = 0
         self._lock = threading.Lock()
         with _planners_lock:
-            _planners.add(self)
+            _planners[self.number] = self
 
     def apply(self, request: str) -> bytes:
         """Answer one request of the JVM (JSON; see ``FileSource.ask`` there) with the bytes of a reply."""
@@ -197,9 +201,10 @@ class _Planner:
         if "dead" in asked:
             files = self._files_of(asked["version"], asked["query"])
             return _sent(_dead(files.dead(asked["dead"])))
-        for question in ("estimate", "totals", "bounds", "top"):
-            if question in asked:
-                return _sent(json.dumps(answers.answer(question, self.lister, asked, self._columns)).encode())
+        if "each" in asked:
+            return _sent(json.dumps([_told(one) for one in asked["each"]]).encode())
+        if answers.is_question(asked):
+            return _sent(json.dumps(self.told(asked)).encode())
         _release(asked["gone"])
         listing = self._list(asked["query"], asked["filters"], asked.get("rows"))
         number = self._number(listing.version)
@@ -207,6 +212,10 @@ class _Planner:
         changes = None if is_known else self._changes(listing.files, asked["known"])
         self._keep(number, listing.files)
         return _reply(number, listing, is_known=is_known, changes=changes)
+
+    def told(self, asked: Mapping[str, Any]) -> Any:
+        """Return the answer to a question of the optimizer."""
+        return answers.answer(self.lister, asked, self._columns)
 
     def _list(self, query: str, filters: list[Any], rows: int | None) -> Listing:
         try:
@@ -262,8 +271,17 @@ class _Planner:
             return self._numbers[version]
 
 
-_planners: weakref.WeakSet[_Planner] = weakref.WeakSet()
+_planners: weakref.WeakValueDictionary[int, _Planner] = weakref.WeakValueDictionary()
 _planners_lock = threading.Lock()
+
+
+def _told(asked: Mapping[str, Any]) -> Any:
+    """Return the answer of that planner which a question names, None without: the query, which can do without, will say so if there is more to it."""
+    with suppress(Exception):
+        with _planners_lock:
+            planner = _planners[asked["planner"]]
+        return planner.told(asked)
+    return None
 
 
 def _release(queries: list[str]) -> None:
@@ -271,7 +289,7 @@ def _release(queries: list[str]) -> None:
     if not queries:
         return
     with _planners_lock:
-        listers = {id(planner.lister): planner.lister for planner in _planners}
+        listers = {id(planner.lister): planner.lister for planner in _planners.values()}
     for lister in listers.values():
         if isinstance(lister, Releasing):
             for query in queries:

@@ -52,6 +52,7 @@ View = Callable[[Snapshot], Snapshot]
 _VIEWS_KEPT = 8
 _VIEWS_KEPT_MIN = 2
 _PLANS_KEPT = 4
+_ESTIMATES_KEPT = 8
 _BOUNDS_KEPT = 64
 _DISTINCT_KEPT = 256
 _BEHIND_MIN = 0.1
@@ -248,6 +249,7 @@ class _Files:
         self._queries: dict[str, _Query] = {}
         self._views: OrderedDict[tuple[int, int, bool], SnapshotFiles] = OrderedDict()
         self._plans: Recent[tuple[int, int, Predicate], ScanPlan] = Recent(_PLANS_KEPT)
+        self._estimates: Recent[tuple[object, ...], TableEstimate] = Recent(_ESTIMATES_KEPT)
         self._bounds: Recent[tuple[int, int, tuple[str, ...]], Bounds] = Recent(_BOUNDS_KEPT)
         self._distinct_values: Recent[tuple[int, str], int] = Recent(_DISTINCT_KEPT)
         self._samples = Samples(metadata)
@@ -275,13 +277,22 @@ class _Files:
         keep, wanted = view.keep(scans)
         return Listing(view.version, view, keep, wanted, pinned.figures.get(predicate, ()))
 
-    def estimate(self, query: str, predicate: Predicate, columns: Sequence[str], *, histograms: bool) -> TableEstimate:
+    def estimate(
+        self, query: str, predicate: Predicate, columns: Sequence[str], *, histograms: bool, keys: Sequence[str]
+    ) -> TableEstimate:
         """Return what is left after pruning; see :class:`mdt.engines.spark.answers.Optimizing`."""
         snapshot = self.query(query).snapshot
+        asked = snapshot.seq, snapshot.checkpoint.seq, predicate, tuple(columns), histograms, tuple(keys)
+        known = self._estimates.get(asked)
+        return known or self._estimates.put(asked, self._estimated(snapshot, predicate, columns, histograms, keys))
+
+    def _estimated(
+        self, snapshot: Snapshot, predicate: Predicate, columns: Sequence[str], histograms: bool, keys: Sequence[str]
+    ) -> TableEstimate:
         wanted, distinct = self._with_hidden(predicate), partial(self._distinct, snapshot)
         if wanted == _EVERYTHING:
-            return estimate_whole(snapshot, columns, distinct, histograms=histograms)
-        told = estimate(self._planned(snapshot, wanted), columns, distinct, histograms=histograms)
+            return estimate_whole(snapshot, columns, distinct, histograms=histograms, keys=keys)
+        told = estimate(self._planned(snapshot, wanted), columns, distinct, histograms=histograms, keys=keys)
         unknown = unknown_to_statistics(predicate) if columns and told.rows else None
         return told if unknown is None else told.scaled(self._samples.share(snapshot, unknown))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,8 +15,8 @@ from sql_tables import settings
 
 import mdt
 import mdt.spark
+from mdt.engines.spark import file_index, private
 from mdt.engines.spark import frame as frames
-from mdt.engines.spark import private
 
 FACTS = pa.schema(
     [("id", pa.int64()), ("day", pa.int32()), ("who", pa.int32()), ("v", pa.float64()), ("note", pa.string())]
@@ -229,3 +230,51 @@ def test_sessions_of_one_session_share_one_rule(measured: SparkSession) -> None:
         assert sizes(other.sql(f"{JOIN} where f.day < 3")) == expected
     java = private.java_session(measured)
     assert java.extensions().buildPreCBORules(java).size() == count == 1
+
+
+class Calls:
+    """Counts what the optimizer asks Python for: each call, and each relation."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls, self.relations = 0, 0
+        asked, told = file_index._Planner.apply, file_index._Planner.told
+
+        def apply(planner: file_index._Planner, request: str) -> bytes:
+            self.calls += '"each":' in request
+            return asked(planner, request)
+
+        def tell(planner: file_index._Planner, question: Mapping[str, Any]) -> Any:
+            self.relations += "estimate" in question
+            return told(planner, question)
+
+        monkeypatch.setattr(file_index._Planner, "apply", apply)
+        monkeypatch.setattr(file_index._Planner, "told", tell)
+
+
+def test_all_relations_of_a_query_are_asked_for_at_once(
+    measured: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(monkeypatch)
+    query = f"{JOIN} join people q on q.who = p.who join facts g on g.id = f.id and g.day < 3 where f.day < 5"
+    frame = measured.sql(query)
+    found = sizes(frame)
+    assert len(found) == 4 and (calls.calls, calls.relations) == (1, 3), (
+        "people, who are joined with themselves, are asked for once"
+    )
+    assert len(frame.collect()) == 3 * ROWS
+
+
+def test_a_relation_that_cannot_be_estimated_leaves_the_others_theirs(
+    measured: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = sizes(measured.sql(JOIN))[1]
+    estimated = frames._Files.estimate
+
+    def estimate(files: frames._Files, *asked: Any, **more: Any) -> Any:
+        if "day" in files.metadata.newest().definition.schema.names:
+            raise OSError("no")
+        return estimated(files, *asked, **more)
+
+    monkeypatch.setattr(frames._Files, "estimate", estimate)
+    frame = measured.sql(f"{JOIN} where f.day < 3")
+    assert sizes(frame)[1] == people and len(frame.collect()) == 3 * ROWS

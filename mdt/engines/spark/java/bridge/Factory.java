@@ -72,12 +72,12 @@ public class Factory {
      * for it, names of MdtFileIndex with commas between; footerBytes, vectorBytes: of footers and of deletion vectors that an
      * executor keeps.
      */
-    public Dataset relation(Function planner, SparkSession session, String columns, String forms, String root, String does,
+    public Dataset relation(Function planner, long number, SparkSession session, String columns, String forms, String root, String does,
             long footerBytes, long vectorBytes) {
         shipment.to(session.sparkContext());
         install(session);
         Set all = new HashSet(Arrays.asList(does.split(",")));
-        FileSource source = new FileSource(planner, session.sparkContext(), root, all, footerBytes, vectorBytes);
+        FileSource source = new FileSource(planner, number, session.sparkContext(), root, all, footerBytes, vectorBytes);
         return frame(session, source, ((StructType) DataType.fromJson(columns)).asNullable(), new Forms(forms));
     }
 

@@ -99,30 +99,36 @@ final class AskedSide {
     }
 
     /** Returns whether a side of a join, which broadcasts that one if any, is broadcast, and has fewer values than other sides. */
-    static boolean isAsked(Join join, boolean left, SQLConf conf) {
+    static boolean isAsked(Join join, boolean left) {
         LogicalPlan side = left ? join.left() : join.right();
-        boolean small = side.stats().sizeInBytes().compare(scala.math.BigInt.apply(conf.autoBroadcastJoinThreshold())) <= 0;
-        return (small || isHinted(left ? join.hint().leftHint() : join.hint().rightHint())) && Selective.is(side) && !isLarge(side);
+        return isBroadcast(join, left) && Selective.is(side) && !isLarge(side);
+    }
+
+    /** Returns whether a side of a join, which broadcasts that one if any, is broadcast. */
+    static boolean isBroadcast(Join join, boolean left) {
+        scala.math.BigInt most = scala.math.BigInt.apply(SQLConf.get().autoBroadcastJoinThreshold());
+        return (left ? join.left() : join.right()).stats().sizeInBytes().compare(most) <= 0
+                || isHinted(left ? join.hint().leftHint() : join.hint().rightHint());
     }
 
     /** Returns a side of a join below a plan that has all values of an expression over the plan's columns, null if there is none. */
-    static AskedSide below(LogicalPlan plan, Expression key, SQLConf conf) {
+    static AskedSide below(LogicalPlan plan, Expression key) {
         if (key.references().isEmpty() || !key.deterministic() || !key.references().subsetOf(plan.outputSet())) {
             return null;
         }
         if (plan instanceof Filter) {
-            return below(((Filter) plan).child(), key, conf);
+            return below(((Filter) plan).child(), key);
         }
         if (plan instanceof Project) {
-            return below(((Project) plan).child(), Lineage.unnamed(key, ((Project) plan).projectList()), conf);
+            return below(((Project) plan).child(), Lineage.unnamed(key, ((Project) plan).projectList()));
         }
         if (plan instanceof Aggregate) { // without aggregates of it in the key: its columns are no columns of what is below
-            return below(((Aggregate) plan).child(), Lineage.unnamed(key, ((Aggregate) plan).aggregateExpressions()), conf);
+            return below(((Aggregate) plan).child(), Lineage.unnamed(key, ((Aggregate) plan).aggregateExpressions()));
         }
-        return plan instanceof Join ? ofJoin((Join) plan, key, conf) : null;
+        return plan instanceof Join ? ofJoin((Join) plan, key) : null;
     }
 
-    private static AskedSide ofJoin(Join join, Expression key, SQLConf conf) {
+    private static AskedSide ofJoin(Join join, Expression key) {
         JoinType type = join.joinType();
         boolean inner = type.equals(Inner$.MODULE$);
         boolean semi = type.equals(LeftSemi$.MODULE$);
@@ -131,11 +137,11 @@ final class AskedSide {
         }
         boolean small = inner && broadcastsLeft(join); // which side
         int number = inner || semi ? same(join, key) : -1;
-        if (number >= 0 && isAsked(join, small, conf)) {
+        if (number >= 0 && isAsked(join, small)) {
             return new AskedSide(small ? join.left() : join.right(), keys(join, small), number);
         }
-        AskedSide found = below(join.left(), key, conf);
-        return found == null && inner ? below(join.right(), key, conf) : found;
+        AskedSide found = below(join.left(), key);
+        return found == null && inner ? below(join.right(), key) : found;
     }
 
     /** Returns the number of the pair of keys of a join of which one is a key; -1 if there is none. */

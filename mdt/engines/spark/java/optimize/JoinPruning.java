@@ -22,7 +22,6 @@ import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.internal.SQLConf;
 
 public class JoinPruning extends Rule {
     private final SparkSession session;
@@ -38,13 +37,13 @@ public class JoinPruning extends Rule {
         }
         return ((LogicalPlan) plan).transformUpWithSubqueries(new Replacement() {
             Object of(Object node) {
-                return node instanceof Join ? pruned((Join) node, session.sessionState().conf()) : null;
+                return node instanceof Join ? pruned((Join) node) : null;
             }
         });
     }
 
     /** Returns a join of which one side asks the other, null if there is nothing to ask, or if it asks already. */
-    private static LogicalPlan pruned(Join join, SQLConf conf) {
+    private static LogicalPlan pruned(Join join) {
         if (Stateful.keeps(join)) {
             return null; // a row may match one of an earlier or a later batch, which Spark keeps in its state
         }
@@ -57,15 +56,15 @@ public class JoinPruning extends Rule {
             return null;
         }
         boolean small = inner && AskedSide.broadcastsLeft(join); // which side Spark broadcasts, if any
-        boolean near = !outer && AskedSide.isAsked(join, small, conf);
-        Join found = near ? asking(join, small, true, conf) : null;
-        found = found == null && !outer ? asking(join, small, false, conf) : found;
-        found = found == null ? asking(join, outer || !small, false, conf) : found;
+        boolean near = !outer && AskedSide.isAsked(join, small);
+        Join found = near ? asking(join, small, true) : null;
+        found = found == null && !outer ? asking(join, small, false) : found;
+        found = found == null ? asking(join, outer || !small, false) : found;
         found = found == null && !inner ? ofJob(join, false) : found;
-        found = found == null && !outer ? ofJob(join, true) : found;
+        found = found == null && !outer && !near ? ofJob(join, true) : found; // what is broadcast anyhow needs no job
         LogicalPlan side = small ? join.left() : join.right();
         boolean hopes = found == null && !outer && !near && Selective.is(side) && !AskedSide.isLarge(side); // that it is broadcast
-        return hopes ? asking(join, small, true, conf) : found;
+        return hopes ? asking(join, small, true) : found;
     }
 
     /** Returns a join of which one side asks the other, which is run by itself, null if that is not worth a job. left: whether the left one asks. */
@@ -88,7 +87,7 @@ public class JoinPruning extends Rule {
      * Returns a join of which one side asks the other, null if there is nothing to ask: one direction only, or they could wait for each
      * other. left: whether the left one is asked. near: whether it is asked itself, and not what it is made of.
      */
-    private static Join asking(Join join, boolean left, boolean near, SQLConf conf) {
+    private static Join asking(Join join, boolean left, boolean near) {
         LogicalPlan from = left ? join.left() : join.right();
         LogicalPlan to = left ? join.right() : join.left();
         if (Stateful.is(from)) {
@@ -98,7 +97,7 @@ public class JoinPruning extends Rule {
         List others = AskedSide.keys(join, !left);
         LogicalPlan asking = to;
         for (int i = 0; i < keys.size(); i++) {
-            AskedSide asked = near ? new AskedSide(from, keys, i) : AskedSide.below(from, (Expression) keys.get(i), conf);
+            AskedSide asked = near ? new AskedSide(from, keys, i) : AskedSide.below(from, (Expression) keys.get(i));
             LogicalPlan next = asked == null ? null : new Lineage(asked, !near).asking(asking, (Expression) others.get(i));
             asking = next == null ? asking : next;
         }

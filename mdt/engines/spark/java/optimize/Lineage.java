@@ -25,11 +25,13 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 final class Lineage {
     private final AskedSide side;
     private boolean far; // something between the join and the relation has work with each row
+    private boolean costly; // and not only looks up what was broadcast
 
     /** side: what is asked for values. far: whether rows are worked on before they come to the join. */
     Lineage(AskedSide side, boolean far) {
         this.side = side;
         this.far = far;
+        costly = far;
     }
 
     /**
@@ -60,7 +62,7 @@ final class Lineage {
         }
         MdtFileIndex index = MdtFileIndex.of(plan);
         boolean ours = index != null && index.pin != null && index.does(MdtFileIndex.JOINS);
-        return ours && side.paysFor(plan) ? asked(null, plan, key) : null;
+        return ours && side.paysFor(plan) && (costly || MeasuredRelation.isPruned(plan, key)) ? asked(null, plan, key) : null;
     }
 
     /** Returns a relation, below a filter or null, with the question: of its files, and once more, above, if of its rows, too. */
@@ -100,6 +102,7 @@ final class Lineage {
             }
         }
         far = true;
+        costly = true;
         LogicalPlan child = allDeterministic(aggregate.aggregateExpressions()) ? asking(aggregate.child(), below) : null;
         return child == null ? null : (LogicalPlan) aggregate.withNewChildren(Scala.seq(new Object[] {child}));
     }
@@ -113,7 +116,10 @@ final class Lineage {
             return null;
         }
         far = true;
+        boolean before = costly;
+        costly = before || !AskedSide.isBroadcast(join, false);
         LogicalPlan left = leftStays ? asking(join.left(), key) : null;
+        costly = before || !AskedSide.isBroadcast(join, true);
         LogicalPlan right = inner && left == null ? asking(join.right(), key) : null;
         if (left == null && right == null) {
             return null;

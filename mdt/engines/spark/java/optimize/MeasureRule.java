@@ -5,9 +5,7 @@
 package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.util.ArrayList;
 import java.util.List;
-import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
@@ -31,37 +29,25 @@ public class MeasureRule extends Rule {
             return plan;
         }
         final SQLConf conf = session.sessionState().conf();
+        final Estimates estimates = new Estimates((LogicalPlan) plan, seen, conf);
         return ((LogicalPlan) plan).transformDown(new Replacement() {
             Object of(Object node) {
-                Filter filter = node instanceof Filter ? (Filter) node : null;
-                Object leaf = filter == null ? node : filter.child();
-                MdtFileIndex index = MdtFileIndex.of(leaf);
-                if (index == null || leaf instanceof MeasuredRelation || !index.does(MdtFileIndex.STATISTICS)) {
+                LogicalRelation leaf = Estimates.relation(node);
+                JsonNode told = leaf == null ? null : estimates.of(leaf, node);
+                if (told == null) {
                     return null;
                 }
-                LogicalPlan measured = measured((LogicalRelation) leaf, index, filter, seen, conf);
-                return measured == null || filter == null ? measured : filter.copy(filter.condition(), measured);
+                LogicalPlan measured = measured(leaf, told, estimates.columns(leaf), conf);
+                return node instanceof Filter ? ((Filter) node).copy(((Filter) node).condition(), measured) : measured;
             }
         });
     }
 
-    /** Returns a relation with its estimates, null without. */
-    private static LogicalPlan measured(LogicalRelation leaf, MdtFileIndex index, Filter filter, References seen, SQLConf conf) {
+    /** Returns a relation with its estimates. columns: of interest. */
+    private static LogicalPlan measured(LogicalRelation leaf, JsonNode told, List columns, SQLConf conf) {
         boolean costs = conf.cboEnabled() || conf.planStatsEnabled();
-        List columns = new ArrayList();
-        List output = Scala.list(leaf.output());
-        for (int i = 0; costs && i < output.size(); i++) {
-            AttributeReference column = (AttributeReference) output.get(i);
-            if (seen.all.contains(column) && Measures.has(column.dataType())) {
-                columns.add(column);
-            }
-        }
-        JsonNode told = Measures.told(index.source, EmptyReplacement.normalized(filter), columns, conf);
-        if (told == null) {
-            return null;
-        }
         Statistics found = Measures.of(told, leaf.output(), columns, costs, conf);
         return new MeasuredRelation(leaf, (HadoopFsRelation) leaf.relation(), found, told.get("rows").asLong(),
-                told.get("files").asInt());
+                told.get("files").asInt(), Measures.spread(told));
     }
 }

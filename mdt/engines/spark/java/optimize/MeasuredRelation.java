@@ -3,6 +3,10 @@
 // which side of a join is broadcast and which join comes first.
 package mdt.spark;
 
+import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
@@ -13,9 +17,16 @@ public class MeasuredRelation extends LogicalRelation {
     private final Statistics measured;
     final long rows; // that are left after pruning; Spark's statistics have them only if its cost model is on
     final int files; // likewise
+    private final Set spread; // names of columns whose values leave out no file
 
-    MeasuredRelation(LogicalRelation of, HadoopFsRelation relation, Statistics measured, long rows, int files) {
-        this(relation, of.output(), of.catalogTable(), of.isStreaming(), of.stream(), measured, rows, files);
+    MeasuredRelation(LogicalRelation of, HadoopFsRelation relation, Statistics measured, long rows, int files, Set spread) {
+        this(relation, of.output(), of.catalogTable(), of.isStreaming(), of.stream(), measured, rows, files, spread);
+    }
+
+    /** Returns whether values of a key may leave out files of a relation: not if it is a column that has the same range in all of them. */
+    static boolean isPruned(LogicalPlan relation, Expression key) {
+        boolean known = relation instanceof MeasuredRelation && key instanceof AttributeReference;
+        return !(known && ((MeasuredRelation) relation).spread.contains(((AttributeReference) key).name()));
     }
 
     /** Returns a relation with other files, measured if the first one is. */
@@ -24,21 +35,22 @@ public class MeasuredRelation extends LogicalRelation {
             return of.copy(files, of.output(), of.catalogTable(), of.isStreaming(), of.stream());
         }
         MeasuredRelation known = (MeasuredRelation) of;
-        return new MeasuredRelation(of, files, known.measured, known.rows, known.files);
+        return new MeasuredRelation(of, files, known.measured, known.rows, known.files, known.spread);
     }
 
     /** Spark calls this by reflection where expressions of a plan, and so columns of a relation, are replaced. */
     public MeasuredRelation(BaseRelation relation, scala.collection.immutable.Seq output, Option table, boolean streams,
-            Option stream, Statistics measured, long rows, int files) {
+            Option stream, Statistics measured, long rows, int files, Set spread) {
         super(relation, output, table, streams, stream);
         this.measured = measured;
         this.rows = rows;
         this.files = files;
+        this.spread = spread;
     }
 
     /** What that constructor takes beside what the one of a relation does. */
     public scala.collection.immutable.Seq otherCopyArgs() {
-        return Scala.seq(new Object[] {measured, Long.valueOf(rows), Integer.valueOf(files)});
+        return Scala.seq(new Object[] {measured, Long.valueOf(rows), Integer.valueOf(files), spread});
     }
 
     public Statistics computeStats() {

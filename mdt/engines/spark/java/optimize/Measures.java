@@ -10,7 +10,9 @@ import java.math.BigInteger;
 import java.math.RoundingMode;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.AttributeMap$;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.plans.logical.ColumnStat;
@@ -41,15 +43,6 @@ final class Measures {
 
     private Measures() {}
 
-    /** Returns what Python estimates of rows that fulfil filters, null where it does not. columns: of interest. */
-    static JsonNode told(FileSource source, scala.collection.immutable.Seq filters, List columns, SQLConf conf) {
-        List names = new ArrayList();
-        for (int i = 0; i < columns.size(); i++) {
-            names.add(((AttributeReference) columns.get(i)).name());
-        }
-        return source.estimate(filters, names, conf.histogramEnabled());
-    }
-
     /** Returns what was told in Spark's form. output: all columns; columns: of interest; costs: whether rows and columns are wanted, and not the size alone. */
     static Statistics of(JsonNode told, scala.collection.immutable.Seq output, List columns, boolean costs, SQLConf conf) {
         boolean histograms = conf.histogramEnabled();
@@ -75,6 +68,16 @@ final class Measures {
         return new Statistics(
                 EstimationUtils.getOutputSize(Scala.seq(all), rows, AttributeMap$.MODULE$.apply(seq)),
                 Option.apply(rows), AttributeMap$.MODULE$.apply(seq), false);
+    }
+
+    /** Returns the names of the columns whose values leave out no file. */
+    static Set spread(JsonNode told) {
+        Set found = new HashSet();
+        JsonNode names = told.get("spread");
+        for (int i = 0; i < names.size(); i++) {
+            found.add(((JsonNode) names.get(i)).asText());
+        }
+        return found;
     }
 
     /** Returns whether Spark's cost model knows statistics of columns of a type; it fails for those of others. */

@@ -1,9 +1,10 @@
-// Collects the columns that nodes of a plan refer to, and whether it has a join, or will have one: "exists (select …)" and
+// Collects the columns that nodes of a plan refer to, those by which it joins, and whether it has a join, or will have one: "exists (select …)" and
 // "in (select …)" are conditions until Spark has ordered the joins.
 package mdt.spark;
 
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -14,6 +15,7 @@ import scala.runtime.BoxedUnit;
 
 final class References extends AbstractFunction1 {
     AttributeSet all = AttributeSet$.MODULE$.empty();
+    AttributeSet keys = AttributeSet$.MODULE$.empty();
     boolean joins = false;
 
     References(LogicalPlan plan) {
@@ -32,6 +34,9 @@ final class References extends AbstractFunction1 {
 
     public Object apply(Object node) {
         joins |= node instanceof Join;
+        if (node instanceof Join && ((Join) node).condition().isDefined()) {
+            keys = keys.$plus$plus(((Expression) ((Join) node).condition().get()).references());
+        }
         all = all.$plus$plus(((LogicalPlan) node).references());
         return BoxedUnit.UNIT;
     }

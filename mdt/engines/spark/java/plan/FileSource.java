@@ -26,15 +26,19 @@ final class FileSource {
     final long footerBytes; // of footers that an executor keeps, 0: none
     final long vectorBytes; // of deletion vectors
     private final Function planner;
+    private final long number;
     private final FileLists lists;
 
-    FileSource(Function planner, SparkContext context, String root, Set does, long footerBytes, long vectorBytes) {
-        this(planner, context, root, does, footerBytes, vectorBytes, new FileLists());
+    /** number: by which Python knows the planner. */
+    FileSource(Function planner, long number, SparkContext context, String root, Set does, long footerBytes, long vectorBytes) {
+        this(planner, number, context, root, does, footerBytes, vectorBytes, new FileLists());
     }
 
     private FileSource(
-            Function planner, SparkContext context, String root, Set does, long footerBytes, long vectorBytes, FileLists lists) {
+            Function planner, long number, SparkContext context, String root, Set does, long footerBytes, long vectorBytes,
+            FileLists lists) {
         this.planner = planner;
+        this.number = number;
         this.context = context;
         this.root = root;
         this.does = does;
@@ -48,7 +52,7 @@ final class FileSource {
      * memory are those of that frame alone.
      */
     FileSource again() {
-        return new FileSource(planner, context, root, does, footerBytes, vectorBytes, lists);
+        return new FileSource(planner, number, context, root, does, footerBytes, vectorBytes, lists);
     }
 
     /** Returns the bytes of all files of the newest version that was seen. */
@@ -100,9 +104,20 @@ final class FileSource {
         return answer.files();
     }
 
-    /** Asks Python what the files that a query must read hold, roughly: see Measures. columns: names. */
-    JsonNode estimate(scala.collection.immutable.Seq filters, List columns, boolean histograms) {
-        return told(null, "\"estimate\":" + CatalystJson.texts(columns) + ",\"histograms\":" + histograms, filters);
+    /** Asks Python what the files hold, roughly, that a query must read: see Estimates. questions: lists of a source and a text; a list of answers, null without. */
+    static JsonNode estimates(List questions) {
+        StringBuilder each = new StringBuilder();
+        for (int i = 0; i < questions.size(); i++) {
+            List question = (List) questions.get(i);
+            each.append(i > 0 ? "," : "").append("{\"planner\":").append(((FileSource) question.get(0)).number).append(",\"query\":\"")
+                    .append(QueryKey.unpinned()).append("\",").append(question.get(1)).append('}');
+        }
+        try {
+            Function planner = ((FileSource) ((List) questions.get(0)).get(0)).planner;
+            return Measures.json(Reply.body((byte[]) Calls.call(planner, "{\"each\":[" + each + "]}")));
+        } catch (RuntimeException failure) {
+            return null;
+        }
     }
 
     /** Asks Python for sums over the rows that fulfil filters; null if only the files know. columns: names. */

@@ -1,0 +1,101 @@
+// What Python's planner estimates of all relations of a plan, asked for in one call: a call takes a millisecond, whatever it asks. Relations that ask the
+// same, as those of a table that is joined with itself, are asked for once.
+package mdt.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.internal.SQLConf;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.BoxedUnit;
+
+final class Estimates extends AbstractFunction1 {
+    private final References seen;
+    private final SQLConf conf;
+    private final List questions = new ArrayList(); // as FileSource.estimates takes them
+    private final Map places = new HashMap(); // question -> its place among them
+    private final Set below = new HashSet(); // relations under a filter, which was met before
+    private final JsonNode told;
+
+    /** seen: what the plan refers to. */
+    Estimates(LogicalPlan plan, References seen, SQLConf conf) {
+        this.seen = seen;
+        this.conf = conf;
+        plan.foreach(this);
+        told = questions.isEmpty() ? null : FileSource.estimates(questions);
+    }
+
+    /** Returns the relation that a filter stands right above, or that a node is, if estimates of it are wanted; null without. */
+    static LogicalRelation relation(Object node) {
+        Object leaf = node instanceof Filter ? ((Filter) node).child() : node;
+        MdtFileIndex index = MdtFileIndex.of(leaf);
+        return index == null || leaf instanceof MeasuredRelation || !index.does(MdtFileIndex.STATISTICS) ? null : (LogicalRelation) leaf;
+    }
+
+    public Object apply(Object node) {
+        LogicalRelation leaf = relation(node);
+        if (leaf == null || below.contains(leaf)) {
+            return BoxedUnit.UNIT;
+        }
+        if (node instanceof Filter) {
+            below.add(leaf);
+        }
+        List question = question(leaf, node);
+        if (!places.containsKey(question)) {
+            places.put(question, Integer.valueOf(questions.size()));
+            questions.add(question);
+        }
+        return BoxedUnit.UNIT;
+    }
+
+    /** Returns what is told of the relation of a node, null if nothing is. */
+    JsonNode of(LogicalRelation leaf, Object node) {
+        Integer place = (Integer) places.get(question(leaf, node));
+        JsonNode one = place == null || told == null ? null : (JsonNode) told.get(place.intValue());
+        return one == null || one.isNull() ? null : one;
+    }
+
+    private List question(LogicalRelation leaf, Object node) {
+        FileSource source = MdtFileIndex.of(leaf).source;
+        List keys = new ArrayList();
+        List output = Scala.list(leaf.output());
+        for (int i = 0; i < output.size(); i++) {
+            AttributeReference column = (AttributeReference) output.get(i);
+            if (seen.keys.contains(column) && MdtFileIndex.of(leaf).does(MdtFileIndex.JOINS)) {
+                keys.add(column.name());
+            }
+        }
+        List names = new ArrayList();
+        List columns = columns(leaf);
+        for (int i = 0; i < columns.size(); i++) {
+            names.add(((AttributeReference) columns.get(i)).name());
+        }
+        List question = new ArrayList();
+        question.add(source);
+        question.add("\"estimate\":" + CatalystJson.texts(names) + ",\"keys\":" + CatalystJson.texts(keys) + ",\"histograms\":"
+                + conf.histogramEnabled() + ",\"filters\":"
+                + FileSource.json(EmptyReplacement.normalized(node instanceof Filter ? (Filter) node : null)));
+        return question;
+    }
+
+    /** Returns the columns of a relation whose values are of interest: none, unless Spark's cost model is on. */
+    List columns(LogicalRelation leaf) {
+        List found = new ArrayList();
+        List output = Scala.list(leaf.output());
+        for (int i = 0; (conf.cboEnabled() || conf.planStatsEnabled()) && i < output.size(); i++) {
+            AttributeReference column = (AttributeReference) output.get(i);
+            if (seen.all.contains(column) && Measures.has(column.dataType())) {
+                found.add(column);
+            }
+        }
+        return found;
+    }
+}
