@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.base import KeyHashes, UInt64Array
+from indexes.buffers import one_array
 from indexes.threads import side_by_side, spans
 from indexes.words import ByteRows, Int64Array, byte_rows, large_binary
 
@@ -51,13 +52,14 @@ def hash_keys(keys: pa.Array | pa.ChunkedArray, seed: int) -> KeyHashes:
         raise ValueError(f"{keys.null_count} of {len(keys)} record keys are null; a record key must have a value")
     if len(keys) < _NUMPY_ROWS_MIN:
         return KeyHashes(*_by_mmh3(large_binary(keys).to_pylist(), seed))
-    rows = byte_rows(keys)
-    hi, lo = np.empty(len(rows), np.uint64), np.empty(len(rows), np.uint64)
+    together = one_array(keys)
+    hi, lo = np.empty(len(keys), np.uint64), np.empty(len(keys), np.uint64)
 
     def hashed(piece: slice) -> None:
-        hi[piece], lo[piece] = _piece(rows.rows(piece), seed)
+        rows = byte_rows(together.slice(piece.start, piece.stop - piece.start))  # in the processor's cache
+        hi[piece], lo[piece] = _piece(rows, seed)
 
-    side_by_side(hashed, spans(len(rows), _PIECE_ROWS), len(rows))
+    side_by_side(hashed, spans(len(keys), _PIECE_ROWS), len(keys))
     return KeyHashes(hi, lo)
 
 

@@ -146,12 +146,17 @@ def encode(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     if kind in ("string", "binary"):
         return values.cast(pa.binary())
     if kind == "bool":
-        words = np.asarray(values.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.uint8)
-        return _fixed_width(words, 1, values)
+        bits = np.asarray(values.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.uint8)
+        return _fixed_width(bits, 1, values)
     if kind == "decimal":
         return _fixed_width(_decimal_words(values), values.type.byte_width, values)
-    numbers = _float_words(values) if kind == "float" else _int_words(values)
-    return _fixed_width(numbers.astype(">u8"), 8, values)
+    return _fixed_width(words(values).astype(">u8"), 8, values)
+
+
+def words(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+    """Return the keys of n numbers, days or times as numbers, which bytes of :func:`encode` are -> uint64[n]; what a null has is of no meaning."""
+    numbers = plain(values)
+    return _float_words(numbers) if kind_of(values.type) == "float" else _int_words(numbers)
 
 
 def encode_one(value: pa.Scalar) -> bytes:

@@ -36,7 +36,6 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar
 
 import mmh3
@@ -96,7 +95,7 @@ class RecordKeyIndex(KeyIndex):
         _check_groups(len(hashes))
         if sum(map(len, hashes)) <= _PIECE_ENTRIES:
             return super().build_of_groups(keys, hashes)
-        runs = side_by_side(lambda one: np.sort(one.hi), hashes, sum(map(len, hashes)))
+        runs = side_by_side(lambda one: one.hi[one.kept_order()], hashes, sum(map(len, hashes)))
         return _encode(*_in_pieces(runs), len(hashes))
 
     def opened(self, key_part: bytes | memoryview) -> _KeyPart:
@@ -255,15 +254,23 @@ def _in_pieces(runs: Sequence[UInt64Array]) -> tuple[UInt64Array, UIntArray]:
     bits = (count // _PIECE_ENTRIES).bit_length()
     bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(_HASH_BITS - bits)
     cuts = np.array([[0, *np.searchsorted(run, bounds), len(run)] for run in runs])
+    begins = np.concatenate(([0], np.cumsum(np.diff(cuts).sum(axis=0)))).tolist()  # pieces, if no pair comes twice
+    all_hashes, all_groups = np.empty(count, np.uint64), np.empty(count, number)
 
-    def together(ends: tuple[Int64Array, Int64Array]) -> tuple[UInt64Array, UIntArray]:
-        starts, stops = ends
+    def together(place: tuple[int, Int64Array, Int64Array]) -> slice:
+        start, starts, stops = place
         piece = np.concatenate([run[a:b] for run, a, b in zip(runs, starts.tolist(), stops.tolist(), strict=True)])
         order = stable_order(piece)
-        return _distinct_pairs(piece[order], np.repeat(np.arange(len(runs), dtype=number), stops - starts)[order])
+        pairs = _distinct_pairs(piece[order], np.repeat(np.arange(len(runs), dtype=number), stops - starts)[order])
+        filled = slice(start, start + len(pairs[0]))
+        all_hashes[filled], all_groups[filled] = pairs
+        return filled
 
-    pieces = side_by_side(together, list(pairwise(cuts.T)), count)
-    return np.concatenate([found for found, _ in pieces]), np.concatenate([of for _, of in pieces])
+    filled = side_by_side(together, list(zip(begins, cuts.T, cuts.T[1:], strict=False)), count)
+    if sum(piece.stop - piece.start for piece in filled) == count:
+        return all_hashes, all_groups
+    hashes, groups = (np.concatenate([every[piece] for piece in filled]) for every in (all_hashes, all_groups))
+    return hashes, groups
 
 
 def _encode(hashes: UInt64Array, groups: UIntArray, group_count: int) -> bytes:

@@ -49,7 +49,7 @@ def unescape(text: str) -> str:
 def partition_paths(
     table: pa.Table, fields: Sequence[str], hive_style: bool = True, time_path: TimePath | None = None
 ) -> tuple[Int32Array, list[str]]:
-    """Return the partition path of each row as ``(codes: int32[n], paths)``; row i is in ``paths[codes[i]]``.
+    """Return the partition path of each row as ``(codes: int32[n], paths)``; row i is in ``paths[codes[i]]``; the codes can only be read.
 
     ``hive_style``: ``column=value`` instead of ``value``.  Levels are joined by ``/``; a null is NULL_PARTITION; without
     ``fields`` the only path is "".  Every path occurs.  Columns may be strings, integers, booleans or dates; with ``time_path`` the only one is a time.
@@ -63,8 +63,10 @@ def partition_paths(
     >>> partition_paths(rows, ["year"], hive_style=False)[1], partition_paths(rows, [])[1]
     (['2024'], [''])
     """
-    codes = np.zeros(len(table), dtype=np.int64)
     paths = [""] if len(table) else []
+    if not fields:
+        return np.broadcast_to(np.int32(0), len(table)), paths
+    codes = np.zeros(len(table), dtype=np.int64)
     for field in fields:
         own, names = (
             _components(table, field, hive_style) if time_path is None else _times(table, field, hive_style, time_path)

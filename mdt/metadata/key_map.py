@@ -201,7 +201,7 @@ def _checksum(parts: list[npt.NDArray[Any]]) -> int:
 
 def build(hashes: KeyHashes, ordering: UInt64Array | None) -> KeyMap:
     """Return the key map of a segment whose n-th row has the n-th of ``hashes`` and of ``ordering``."""
-    order = hashes.order()
+    order = hashes.kept_order()
     return KeyMap(hashes.take(order), order.astype(np.uint32), None if ordering is None else ordering[order])
 
 
@@ -360,13 +360,7 @@ def ordering_words(column: pa.ChunkedArray | pa.Array, *, numbered: bool = True)
         wide = column.cast(pa.float64())
     elif pa.types.is_decimal128(column.type):
         wide = _unscaled(column)
-    encoded = values.encode(wide)
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
-    if len(encoded) == 0:
-        return np.empty(0, dtype=np.uint64)
-    flat = b"".join(encoded.to_pylist()) if encoded.offset else encoded.buffers()[2]
-    words = np.frombuffer(flat, ">u8", len(encoded)).astype(np.uint64)
+    words = values.words(wide)
     if pa.types.is_floating(wide.type):
         numbers = wide.to_numpy()
         words -= np.signbit(numbers) & (numbers == 0)  # 0.0 and -0.0 have one word; the one below it is free

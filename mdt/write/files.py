@@ -369,6 +369,8 @@ class WriteJob:
         if work.new is None:
             return pa.array([], pa.string()), _NO_HASHES
         hashes, keys = work.new.hashes, self._keys(work.new.keys, work.new.sort_keys)
+        if not work.updates:
+            return keys, hashes  # with their order, which the key map has found
         return keys.slice(work.updates), KeyHashes(hashes.hi[work.updates :], hashes.lo[work.updates :])
 
     def _log_content(self, task: int, work: Slice, file_id: str) -> tuple[_Content | None, BitMap | None]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from indexes.base import Int64Array
 from indexes.hashing import hash_keys
+from indexes.rising import is_rising
 from indexes.sorting import repeats
 from mdt.errors import Conflict, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
@@ -140,12 +141,17 @@ def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[
     if definition.partition_by and not partition_by:
         return Batch(*known, np.full(len(rows), -1, dtype=np.int64), ())
     codes, paths = partition_paths(table, tuple(partition_by), definition.hive_style, definition.time_path)
+    if not partition_by:
+        return Batch(*known, np.broadcast_to(np.int64(0), len(rows)), tuple(paths))  # which takes no memory
     return Batch(*known, np.asarray(codes, dtype=np.int64), tuple(paths))
 
 
 def unique(batch: Batch, definition: TableDefinition) -> Batch:
     """Return ``batch`` without repeated keys: the largest ordering value wins, then the last row."""
-    if not repeats(batch.hashes.hi):
+    rises = len(definition.key) == 1 and is_rising(
+        batch.sort_keys, strictly=True
+    )  # texts of several columns may be equal where these are not
+    if rises or not repeats(batch.hashes.hi):
         return batch
     order, last = key_order(batch, definition)
     if last.all():

@@ -372,9 +372,12 @@ def write_slices(
     try:
         if len(work) == 1:  # as most small commits have; a thread takes a millisecond to begin
             return collect(shared, counted(map(written, (0,), work), 1, progress), threads=threads, part=part)
-        with ThreadPoolExecutor(threads) as pool:
+        are_small = rows is not None and len(work) >= _MANY_FILES and rows < _SMALL_FILE_ROWS * len(work)
+        is_alone = (
+            rows is not None and not read and not are_small
+        )  # nothing is read, and what is written is in memory anyhow
+        with ThreadPoolExecutor(threads + (is_alone and _waits_for_disk(shared))) as pool:
             done: Iterable[Written]
-            are_small = rows is not None and len(work) >= _MANY_FILES and rows < _SMALL_FILE_ROWS * len(work)
             if are_small and threads == shared.options.threads("writer"):
                 shared = shared.storing_on(pool)
                 done = map(written, range(len(work)), work)
@@ -385,6 +388,12 @@ def write_slices(
         with suppress(MdtError):  # whoever removes what was written must not be overtaken
             shared.stopped()
         raise
+
+
+def _waits_for_disk(shared: WriteJob) -> bool:
+    """Return whether each thread that makes files waits until the disk has them, while another one could go on, and nobody has said how many there are to be."""
+    storage = shared.metadata.storage
+    return not storage.is_remote and storage.is_durable and not shared.options.writer_threads
 
 
 def _threads(shared: WriteJob, read: Sequence[int]) -> int:

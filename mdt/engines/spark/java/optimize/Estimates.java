@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -22,6 +23,7 @@ final class Estimates extends AbstractFunction1 {
     private final SQLConf conf;
     private final List questions = new ArrayList(); // as FileSource.estimates takes them
     private final Map places = new HashMap(); // question -> its place among them
+    private final Map asking = new IdentityHashMap(); // node -> the place of its question
     private final Set below = new HashSet(); // relations under a filter, which was met before
     private final JsonNode told;
 
@@ -53,12 +55,13 @@ final class Estimates extends AbstractFunction1 {
             places.put(question, Integer.valueOf(questions.size()));
             questions.add(question);
         }
+        asking.put(node, places.get(question));
         return BoxedUnit.UNIT;
     }
 
-    /** Returns what is told of the relation of a node, null if nothing is. */
-    JsonNode of(LogicalRelation leaf, Object node) {
-        Integer place = (Integer) places.get(question(leaf, node));
+    /** Returns what is told of the relation of a node of the plan, null if nothing is. */
+    JsonNode of(Object node) {
+        Integer place = (Integer) asking.get(node);
         JsonNode one = place == null || told == null ? null : (JsonNode) told.get(place.intValue());
         return one == null || one.isNull() ? null : one;
     }

@@ -32,11 +32,11 @@ public class MeasureRule extends Rule {
         final Estimates estimates = new Estimates((LogicalPlan) plan, seen, conf);
         return ((LogicalPlan) plan).transformDown(new Replacement() {
             Object of(Object node) {
-                LogicalRelation leaf = Estimates.relation(node);
-                JsonNode told = leaf == null ? null : estimates.of(leaf, node);
+                JsonNode told = estimates.of(node);
                 if (told == null) {
                     return null;
                 }
+                LogicalRelation leaf = Estimates.relation(node);
                 LogicalPlan measured = measured(leaf, told, estimates.columns(leaf), conf);
                 return node instanceof Filter ? ((Filter) node).copy(((Filter) node).condition(), measured) : measured;
             }
