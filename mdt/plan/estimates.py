@@ -135,9 +135,10 @@ def _is_spread(kept: Kept, column: str) -> bool:
     known = np.isfinite(low) & np.isfinite(high)
     if not known.any():
         return False
-    width = high[known].max() - low[known].min()  # of halves, which do not overflow
-    is_wide = known & (high - low >= _SPREAD * width)
-    return bool(width > 0 and kept.live[is_wide].sum() >= _SPREAD * kept.live.sum())
+    low, high, live = low[known], high[known], kept.live
+    width = high.max() - low.min()  # of halves, which do not overflow
+    in_wide = live[known][high - low >= _SPREAD * width].sum()
+    return bool(width > 0 and in_wide >= _SPREAD * live.sum())
 
 
 def _rows(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Int64Array:

@@ -148,10 +148,10 @@ def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[
 
 def unique(batch: Batch, definition: TableDefinition) -> Batch:
     """Return ``batch`` without repeated keys: the largest ordering value wins, then the last row."""
-    rises = len(definition.key) == 1 and is_rising(
-        batch.sort_keys, strictly=True
-    )  # texts of several columns may be equal where these are not
-    if rises or not repeats(batch.hashes.hi):
+    is_value = len(definition.key) == 1  # whose texts are as different as its values
+    if is_value and is_rising(batch.sort_keys, strictly=True):
+        return batch
+    if not repeats(batch.hashes.hi):
         return batch
     order, last = key_order(batch, definition)
     if last.all():

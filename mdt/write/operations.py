@@ -373,10 +373,9 @@ def write_slices(
         if len(work) == 1:  # as most small commits have; a thread takes a millisecond to begin
             return collect(shared, counted(map(written, (0,), work), 1, progress), threads=threads, part=part)
         are_small = rows is not None and len(work) >= _MANY_FILES and rows < _SMALL_FILE_ROWS * len(work)
-        is_alone = (
-            rows is not None and not read and not are_small
-        )  # nothing is read, and what is written is in memory anyhow
-        with ThreadPoolExecutor(threads + (is_alone and _waits_for_disk(shared))) as pool:
+        # Where nothing is read, and what is written is in memory anyhow, one more thread costs no memory to speak of.
+        more = rows is not None and not read and not are_small and _waits_for_disk(shared)
+        with ThreadPoolExecutor(threads + more) as pool:
             done: Iterable[Written]
             if are_small and threads == shared.options.threads("writer"):
                 shared = shared.storing_on(pool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -151,3 +152,16 @@ def test_which_keys_of_joins_leave_out_no_file(tmp_path: Path) -> None:
     part = plan(table.scan().metadata, table.scan().snapshot, table.scan("near < 900 and far >= 0").predicate)
     assert estimate(part, [], {}.get, keys=keys).spread == ("far", "wild"), "one file in nine"
     assert estimate_whole(table.scan().snapshot, ["far"], {}.get).spread == ()
+
+
+def test_files_of_endless_numbers_alone_are_not_spread_and_do_not_warn(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float64())])
+    table = mdt.create(tmp_path / "t", schema, key=["id"], options={"mdt.services.auto": "false"})
+    for number, values_of in enumerate(([np.inf] * 10, range(10), range(10), [-np.inf] * 10, [np.nan] * 10)):
+        ids = range(10 * number, 10 * number + 10)
+        table.bulk_insert(pa.table([list(ids), list(map(float, values_of))], schema=schema))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert estimate_whole(table.scan().snapshot, [], {}.get, keys=["x"]).spread == ()
+        some = plan(table.scan().metadata, table.scan().snapshot, table.scan("id >= 10 and id < 30").predicate)
+        assert estimate(some, [], {}.get, keys=["x"]).spread == ("x",)

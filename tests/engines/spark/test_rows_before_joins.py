@@ -179,7 +179,7 @@ def questions(frame: DataFrame) -> int:
     return int(private.java_frame(frame).queryExecution().optimizedPlan().treeString().count("dynamicpruning#"))
 
 
-LOOK_UP = "select sum(s.amount) n from {} s join parts p on s.whole = p.whole join parts q on s.day = q.day where p.kind = 'k2' and q.kind < 'k3'"
+LOOK_UP = "select sum(s.amount) n from {} s join parts p on s.WHOLE = p.whole join parts q on s.day = q.Day where p.kind = 'k2' and q.kind < 'k3'"
 WORK = "(select whole, day, sum(amount) amount from sales group by whole, day)"
 
 

@@ -3,6 +3,8 @@
 // which side of a join is broadcast and which join comes first.
 package mdt.spark;
 
+import java.util.Collections;
+import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -25,8 +27,14 @@ public class MeasuredRelation extends LogicalRelation {
 
     /** Returns whether values of a key may leave out files of a relation: not if it is a column that has the same range in all of them. */
     static boolean isPruned(LogicalPlan relation, Expression key) {
-        boolean known = relation instanceof MeasuredRelation && key instanceof AttributeReference;
-        return !(known && ((MeasuredRelation) relation).spread.contains(((AttributeReference) key).name()));
+        List columns = relation instanceof MeasuredRelation ? Scala.list(relation.output()) : Collections.EMPTY_LIST;
+        for (int i = 0; i < columns.size(); i++) {
+            AttributeReference column = (AttributeReference) columns.get(i);
+            if (column.semanticEquals(key)) { // a query may have its name in other letters
+                return !((MeasuredRelation) relation).spread.contains(column.name());
+            }
+        }
+        return true;
     }
 
     /** Returns a relation with other files, measured if the first one is. */
