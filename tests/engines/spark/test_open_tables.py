@@ -313,10 +313,10 @@ def test_few_versions_of_a_long_list_are_remembered(
         assert load(spark, path).where("id >= 0").count() == 10 * number + 10
     lister = next(
         p.lister
-        for p in file_index._planners
+        for p in file_index._planners.values()
         if isinstance(p.lister, frames._Files) and p.lister.metadata is known(path).metadata
     )
-    planner = next(p for p in file_index._planners if p.lister is lister)
+    planner = next(p for p in file_index._planners.values() if p.lister is lister)
     assert len(lister._views) == len(planner._files) == 2  # type: ignore[attr-defined]
 
 
