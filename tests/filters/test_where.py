@@ -185,7 +185,10 @@ ROWS = pa.table(
 def reference() -> duckdb.DuckDBPyConnection:
     """Return DuckDB with the rows, as the second opinion."""
     connection = duckdb.connect(config={"threads": 1})
-    connection.register("rows", ROWS)
+    connection.register("given", ROWS)
+    connection.execute(
+        "create table rows as select * from given"
+    )  # of Arrow's rows some releases cannot test all conditions
     return connection
 
 

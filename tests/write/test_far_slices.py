@@ -99,7 +99,7 @@ def test_many_small_files_that_are_written_anew_are_read_side_by_side(table_type
     table.upsert(rows(1))
     if table_type == MOR:
         table.upsert(rows(2))
-    storage = Watched(inner, seconds=0.01)
+    storage = Watched(inner, seconds=0.05)
     far = mdt.open(storage)
     if table_type == MOR:
         far.compact()
