@@ -154,7 +154,7 @@ def encode(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def words(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
-    """Return the keys of n numbers, days or times as numbers, which bytes of :func:`encode` are -> uint64[n]; what a null has is of no meaning."""
+    """Return the keys of n numbers, days or times, of which :func:`encode` gives the bytes, as numbers -> uint64[n]; that of a null means nothing."""
     numbers = plain(values)
     return _float_words(numbers) if kind_of(values.type) == "float" else _int_words(numbers)
 

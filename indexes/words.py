@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes.buffers import one_array
+
 UInt8Array = npt.NDArray[np.uint8]
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
@@ -88,9 +90,7 @@ def byte_rows(column: pa.Array | pa.ChunkedArray) -> ByteRows:
 
 def large_binary(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return ``column`` as one array of type large_binary; ValueError if it holds neither strings nor binary."""
-    array = column
-    if isinstance(column, pa.ChunkedArray):
-        array = column.chunk(0) if column.num_chunks == 1 else pa.chunked_array(column).combine_chunks()
+    array = one_array(column)
     kind = array.type
     known = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
     also = (pa.types.is_fixed_size_binary, pa.types.is_string_view, pa.types.is_binary_view)

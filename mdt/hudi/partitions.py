@@ -29,8 +29,6 @@ _TABLE = {ord(char): f"%{ord(char):02X}" for char in _ESCAPED}
 _HEX = re.compile("%([0-9A-Fa-f]{2})")
 _RESERVED = frozenset({".", "..", ".hoodie"})
 
-Int32Array = npt.NDArray[np.int32]
-
 
 def escape(value: str) -> str:
     """Return ``value`` with every character that is special in a path as ``%XX``.
@@ -48,8 +46,8 @@ def unescape(text: str) -> str:
 
 def partition_paths(
     table: pa.Table, fields: Sequence[str], hive_style: bool = True, time_path: TimePath | None = None
-) -> tuple[Int32Array, list[str]]:
-    """Return the partition path of each row as ``(codes: int32[n], paths)``; row i is in ``paths[codes[i]]``; the codes can only be read.
+) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Return the partition path of each row as ``(codes: int64[n], paths)``; row i is in ``paths[codes[i]]``; the codes can only be read.
 
     ``hive_style``: ``column=value`` instead of ``value``.  Levels are joined by ``/``; a null is NULL_PARTITION; without
     ``fields`` the only path is "".  Every path occurs.  Columns may be strings, integers, booleans or dates; with ``time_path`` the only one is a time.
@@ -65,7 +63,7 @@ def partition_paths(
     """
     paths = [""] if len(table) else []
     if not fields:
-        return np.broadcast_to(np.int32(0), len(table)), paths
+        return np.broadcast_to(np.int64(0), len(table)), paths  # which takes no memory
     codes = np.zeros(len(table), dtype=np.int64)
     for field in fields:
         own, names = (
@@ -73,7 +71,7 @@ def partition_paths(
         )
         codes, pairs = _compressed(codes * max(len(names), 1) + own)
         paths = [f"{paths[pair // len(names)]}{names[pair % len(names)]}/" for pair in pairs.tolist()]
-    return codes.astype(np.int32), [path.removesuffix("/") for path in paths]
+    return codes, [path.removesuffix("/") for path in paths]
 
 
 def partition_values(paths: Sequence[str], schema: pa.Schema, hive_style: bool = True) -> pa.Table:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from indexes import paths, values
 from indexes.base import Int64Array
@@ -114,22 +115,20 @@ def _told(
     share = rows / np.maximum(1, snapshot.rows[files])
     size = snapshot.files.numpy("size")[files] if len(files) else np.zeros(0, np.int64)
     total = int(np.minimum(rows, kept.live).sum())
-    told = {}
-    for name in columns:
-        one = _column(snapshot, name, files, share, total, distinct, histograms)
-        if one is not None:
-            told[name] = one
-    spread = tuple(name for name in keys if _is_spread(kept, name))
+    found = {name: stats_of(snapshot, name, files) for name in {*columns, *keys}}
+    known = {name: stats for name, stats in found.items() if stats is not None}
+    told = {
+        name: _column(snapshot, name, known[name], share, total, distinct, histograms)
+        for name in columns if name in known
+    }  # fmt: skip
+    spread = tuple(name for name in keys if name in known and _is_spread(kept, name, known[name]))
     return TableEstimate(total, int((size * share).sum()), len(files), told, spread)
 
 
-def _is_spread(kept: Kept, column: str) -> bool:
+def _is_spread(kept: Kept, column: str, stats: pa.Table) -> bool:
     """Return whether most rows lie in files that range over nearly all that lies between the bounds of all."""
     definition = kept.snapshot.definition
     if definition.key == (column,) or any(column in parse_spec(text).columns for text in definition.indexes):
-        return False
-    stats = stats_of(kept.snapshot, column, kept.files)
-    if stats is None:
         return False
     low, high = (as_numbers(stats[side], paths.type_at(definition.schema, column)) / 2 for side in ("min", "max"))
     known = np.isfinite(low) & np.isfinite(high)
@@ -154,11 +153,8 @@ def _rows(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Int64Array:
 
 
 def _column(
-    snapshot: Snapshot, name: str, files: Int64Array, share: Floats, rows: int, distinct: Distinct, histograms: bool
-) -> ColumnEstimate | None:
-    stats = stats_of(snapshot, name, files)
-    if stats is None:
-        return None
+    snapshot: Snapshot, name: str, stats: pa.Table, share: Floats, rows: int, distinct: Distinct, histograms: bool
+) -> ColumnEstimate:
     type = paths.type_at(snapshot.definition.schema, name)
     counts = stats["values"].to_numpy()
     nulls = min(rows, math.ceil((stats["nulls"].to_numpy() * share).sum()))

@@ -132,7 +132,7 @@ class BlendingUpsert(Upsert):
             at = table.schema.get_field_index(name)
             table = table.set_column(at, table.schema.field(at), here[name])
         codes, paths = partition_paths(table, definition.partition_by, definition.hive_style, definition.time_path)
-        return replace(batch, table=table, partition=codes.astype(np.int64), partitions=tuple(paths))
+        return replace(batch, table=table, partition=codes, partitions=tuple(paths))
 
     def decided(self, snapshot: Snapshot, batch: Batch, located: Located) -> tuple[Batch, BoolArray, BoolArray]:
         """Return the batch as it is to be written, and which rows are late and which move."""

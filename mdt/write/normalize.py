@@ -130,8 +130,7 @@ def paths_of(given: pa.Table, definition: TableDefinition) -> tuple[Int64Array, 
         return np.zeros(len(given), np.int64), [""]
     declared, stored = (pa.schema(map(columns.field, by)) for columns in (definition.declared, definition.schema))
     values = conform(given.select(list(by)), declared, stored, first=None)
-    codes, paths = partition_paths(values, tuple(by), definition.hive_style, definition.time_path)
-    return np.asarray(codes, np.int64), list(paths)
+    return partition_paths(values, tuple(by), definition.hive_style, definition.time_path)
 
 
 def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[str], numbered: bool = True) -> Batch:
@@ -141,9 +140,7 @@ def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[
     if definition.partition_by and not partition_by:
         return Batch(*known, np.full(len(rows), -1, dtype=np.int64), ())
     codes, paths = partition_paths(table, tuple(partition_by), definition.hive_style, definition.time_path)
-    if not partition_by:
-        return Batch(*known, np.broadcast_to(np.int64(0), len(rows)), tuple(paths))  # which takes no memory
-    return Batch(*known, np.asarray(codes, dtype=np.int64), tuple(paths))
+    return Batch(*known, codes, tuple(paths))
 
 
 def unique(batch: Batch, definition: TableDefinition) -> Batch:

@@ -52,7 +52,6 @@ View = Callable[[Snapshot], Snapshot]
 _VIEWS_KEPT = 8
 _VIEWS_KEPT_MIN = 2
 _PLANS_KEPT = 4
-_ESTIMATES_KEPT = 8
 _BOUNDS_KEPT = 64
 _DISTINCT_KEPT = 256
 _BEHIND_MIN = 0.1
@@ -249,7 +248,7 @@ class _Files:
         self._queries: dict[str, _Query] = {}
         self._views: OrderedDict[tuple[int, int, bool], SnapshotFiles] = OrderedDict()
         self._plans: Recent[tuple[int, int, Predicate], ScanPlan] = Recent(_PLANS_KEPT)
-        self._estimates: Recent[tuple[object, ...], TableEstimate] = Recent(_ESTIMATES_KEPT)
+        self._estimates: Recent[tuple[object, ...], TableEstimate] = Recent(_PLANS_KEPT)
         self._bounds: Recent[tuple[int, int, tuple[str, ...]], Bounds] = Recent(_BOUNDS_KEPT)
         self._distinct_values: Recent[tuple[int, str], int] = Recent(_DISTINCT_KEPT)
         self._samples = Samples(metadata)
@@ -284,7 +283,9 @@ class _Files:
         snapshot = self.query(query).snapshot
         asked = snapshot.seq, snapshot.checkpoint.seq, predicate, tuple(columns), histograms, tuple(keys)
         known = self._estimates.get(asked)
-        return known or self._estimates.put(asked, self._estimated(snapshot, predicate, columns, histograms, keys))
+        if known is None:
+            known = self._estimates.put(asked, self._estimated(snapshot, predicate, columns, histograms, keys))
+        return known
 
     def _estimated(
         self, snapshot: Snapshot, predicate: Predicate, columns: Sequence[str], histograms: bool, keys: Sequence[str]
@@ -305,7 +306,9 @@ class _Files:
         snapshot = self.query(query).snapshot
         key = snapshot.seq, snapshot.checkpoint.seq, tuple(columns)
         known = self._bounds.get(key)
-        return self._bounds.put(key, proofs.bounds(snapshot, columns)) if known is None else known
+        if known is None:
+            known = self._bounds.put(key, proofs.bounds(snapshot, columns))
+        return known
 
     def threshold(self, query: str, predicate: Predicate, key: SortKey, count: int) -> bytes | None:
         """Return where the first rows end at the latest; see :class:`mdt.engines.spark.answers.Optimizing`."""

@@ -68,7 +68,7 @@ public class Factory {
     }
 
     /**
-     * Returns the frame of one relation. columns: schema as JSON; forms: of older versions of the columns (Forms.java); does: what is done
+     * Returns the frame of one relation. number: by which Python knows its planner; columns: schema as JSON; forms: of older versions of the columns (Forms.java); does: what is done
      * for it, names of MdtFileIndex with commas between; footerBytes, vectorBytes: of footers and of deletion vectors that an
      * executor keeps.
      */

@@ -4,8 +4,8 @@ package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
@@ -19,18 +19,20 @@ import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
 final class Estimates extends AbstractFunction1 {
+    final boolean costs; // whether Spark's cost model is on
     private final References seen;
     private final SQLConf conf;
     private final List questions = new ArrayList(); // as FileSource.estimates takes them
     private final Map places = new HashMap(); // question -> its place among them
     private final Map asking = new IdentityHashMap(); // node -> the place of its question
-    private final Set below = new HashSet(); // relations under a filter, which was met before
+    private final Set below = Collections.newSetFromMap(new IdentityHashMap()); // relations under a filter, which was met before
     private final JsonNode told;
 
     /** seen: what the plan refers to. */
     Estimates(LogicalPlan plan, References seen, SQLConf conf) {
         this.seen = seen;
         this.conf = conf;
+        costs = conf.cboEnabled() || conf.planStatsEnabled();
         plan.foreach(this);
         told = questions.isEmpty() ? null : FileSource.estimates(questions);
     }
@@ -93,7 +95,7 @@ final class Estimates extends AbstractFunction1 {
     List columns(LogicalRelation leaf) {
         List found = new ArrayList();
         List output = Scala.list(leaf.output());
-        for (int i = 0; (conf.cboEnabled() || conf.planStatsEnabled()) && i < output.size(); i++) {
+        for (int i = 0; costs && i < output.size(); i++) {
             AttributeReference column = (AttributeReference) output.get(i);
             if (seen.all.contains(column) && Measures.has(column.dataType())) {
                 found.add(column);

@@ -5,8 +5,8 @@
 // TableScan hands the values to the planner in Python: statistics and indexes then leave out files, row groups and rows. Where rows have
 // a long way to the join, through others or an aggregate, each is tested by the values, too (RowTest).
 //
-// It is put only where a broadcast for the join can be used, so that it costs no job, and where the smaller side is likely to have
-// lost rows. Spark's way: Apache Spark, "dynamic partition pruning", SPARK-11150.
+// It is put only where a broadcast for the join can be used, so that it costs no job, where the smaller side is likely to have
+// lost rows, and where its values may leave out files, or rows before more is done with them than to look up what was broadcast. Spark's way: Apache Spark, "dynamic partition pruning", SPARK-11150.
 package mdt.spark;
 
 import java.util.List;

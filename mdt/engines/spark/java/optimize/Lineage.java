@@ -62,7 +62,7 @@ final class Lineage {
         }
         MdtFileIndex index = MdtFileIndex.of(plan);
         boolean ours = index != null && index.pin != null && index.does(MdtFileIndex.JOINS);
-        return ours && side.paysFor(plan) && (costly || MeasuredRelation.isPruned(plan, key)) ? asked(null, plan, key) : null;
+        return ours && side.paysFor(plan) && (costly || MeasuredRelation.mayPrune(plan, key)) ? asked(null, plan, key) : null;
     }
 
     /** Returns a relation, below a filter or null, with the question: of its files, and once more, above, if of its rows, too. */

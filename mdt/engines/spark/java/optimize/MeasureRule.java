@@ -5,7 +5,6 @@
 package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.util.List;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
@@ -37,17 +36,11 @@ public class MeasureRule extends Rule {
                     return null;
                 }
                 LogicalRelation leaf = Estimates.relation(node);
-                LogicalPlan measured = measured(leaf, told, estimates.columns(leaf), conf);
+                Statistics found = Measures.of(told, leaf.output(), estimates.columns(leaf), estimates.costs, conf);
+                LogicalPlan measured = new MeasuredRelation(leaf, (HadoopFsRelation) leaf.relation(), found,
+                        told.get("rows").asLong(), told.get("files").asInt(), Measures.spread(told));
                 return node instanceof Filter ? ((Filter) node).copy(((Filter) node).condition(), measured) : measured;
             }
         });
-    }
-
-    /** Returns a relation with its estimates. columns: of interest. */
-    private static LogicalPlan measured(LogicalRelation leaf, JsonNode told, List columns, SQLConf conf) {
-        boolean costs = conf.cboEnabled() || conf.planStatsEnabled();
-        Statistics found = Measures.of(told, leaf.output(), columns, costs, conf);
-        return new MeasuredRelation(leaf, (HadoopFsRelation) leaf.relation(), found, told.get("rows").asLong(),
-                told.get("files").asInt(), Measures.spread(told));
     }
 }

@@ -26,7 +26,7 @@ public class MeasuredRelation extends LogicalRelation {
     }
 
     /** Returns whether values of a key may leave out files of a relation: not if it is a column that has the same range in all of them. */
-    static boolean isPruned(LogicalPlan relation, Expression key) {
+    static boolean mayPrune(LogicalPlan relation, Expression key) {
         List columns = relation instanceof MeasuredRelation ? Scala.list(relation.output()) : Collections.EMPTY_LIST;
         for (int i = 0; i < columns.size(); i++) {
             AttributeReference column = (AttributeReference) columns.get(i);
