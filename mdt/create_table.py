@@ -88,7 +88,7 @@ def define(
     seed = int(storage.random_hex(4), 16)
     found = TableDefinition(
         storage.random_hex(16), _name(storage, options), table_type, stored, columns.remove_metadata(), key, partition_by,
-        ordering, key_index, scope, seed, named, _kept(key_index, options),
+        ordering, key_index, scope, seed, named, _kept(storage, key_index, options),
         hudi_version=parse_options(options).table_version, packages=packages_of([key_index, *named]),
     )  # fmt: skip
     layout_of(found)
@@ -164,11 +164,15 @@ def _name(storage: Storage, options: Mapping[str, Any] | None) -> str:
     return parse_options(options).table_name or re.sub(r"\W", "_", folder) or "table"
 
 
-def _kept(key_index: str, options: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the options that a new table keeps, with one that it has because of its key index: Hudi's Bloom index reads filters from
-    footers only.  What says what the key index is, is kept as that.
+def _kept(storage: Storage, key_index: str, options: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the options that a new table keeps, with those that it has because of its key index and of where it lies.
+
+    Hudi's Bloom index reads filters from footers only.  Objects are stored, and come over a network, by the byte: there zstd is worth its
+    time.  What says what the key index is, is kept as that.
     """
     found = {"mdt.write.footer.bloom": "true"} if registry.parse_spec(key_index).kind == "bloom" else {}
+    if storage.is_remote:
+        found["mdt.compression"] = "zstd"
     return {**found, **{name: value for name, value in canonical(options).items() if name not in _IN_KEY_INDEX}}
 
 

@@ -13,14 +13,14 @@ from indexes.keys.record import RecordKeyIndex
 
 
 class MemoryKeyIndex(RecordKeyIndex):
-    """Sorted hashes in the memory of a process: 12 bytes a key, made anew by each process.  What HUDI calls INMEMORY."""
+    """Sorted hashes in the memory of a process: 5 to 8 bytes a key, made anew by each process.  What HUDI calls INMEMORY."""
 
     name: ClassVar[str] = "memory/1"
     kept: ClassVar[str] = PROCESS
 
 
 class LmdbKeyIndex(RecordKeyIndex):
-    """Sorted hashes in an embedded store: 12 bytes a key, made once on a machine.  The counterpart of HUDI's HBASE index."""
+    """Sorted hashes in an embedded store: 5 to 8 bytes a key, made once on a machine.  The counterpart of HUDI's HBASE index."""
 
     name: ClassVar[str] = "lmdb/1"
     kept: ClassVar[str] = DISK

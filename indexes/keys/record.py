@@ -1,7 +1,7 @@
 r"""``record/1``: sorted key hashes with their groups.
 
-One probe answers for a key, whatever the number of groups, and the answer is exact but for 64-bit hash collisions.
-The key part is made to be mapped, not read: a key looks at the header, at one entry of the fan-out, and at one shard, and
+One probe answers for a key, whatever the number of groups.  It has some 40 to 48 bits of each hash: of a million keys that are
+nowhere about one is said to be in a group (n / 2^p of them, for n entries with p bits).  The key part is made to be mapped, not read: a key looks at the header, at one entry of the fan-out, and at one shard, and
 each of the three is verified before it is believed.
 
 Byte layout, little-endian, nothing between the parts:
@@ -9,25 +9,27 @@ Byte layout, little-endian, nothing between the parts:
 ========================  ============================================================================
 offset, size              meaning
 ========================  ============================================================================
-0, 8                      magic ``b"MDTREC\x00\x02"``, the last byte is the version
+0, 8                      magic ``b"MDTREC\x00\x03"``, the last byte is the version
 8, 8                      n: number of entries
 16, 8                     groups: every group number is smaller
-24, 4                     b: the fan-out has 2^b shards, 0 <= b <= 16
+24, 2                     b: the fan-out has 2^b shards, 0 <= b <= 16
+26, 2                     p: bits of a hash that are known, 40 to 64; the others are taken as zeros
 28, 4                     CRC-32 of bytes 0 to 27 followed by the whole fan-out
 32, 8 (2^b + 1)           fan-out, starts: uint64, the first entry of each shard; the last start is n
 ..., 8 * 2^b              fan-out, checks: uint64, the checksum of each shard
-..., 8 n                  hashes: uint64, the ``hi`` word of each key, ascending; shard = its b upper bits
+..., h n                  hashes: h bytes of the ``hi`` word of each key, ascending in a shard, which is its b upper bits
 ..., g n                  groups: g bytes each, ascending where hashes are equal; no pair appears twice
 ========================  ============================================================================
 
-g is 1, 2 or 4, the least that holds every number below ``groups``; in version 1, which is read, it is 4.
+h is 8, the whole word, where b < 8, else 4: the 32 bits after the b upper ones.  g is 1, 2 or 4, the least that holds every number
+below ``groups``.  Versions 1 and 2 are read: h is 8 and p 64 (zeros stand at 26), and in version 1 g is 4.
 
 The checksum of a shard is the first word of MurmurHash3_x64_128 over its groups, seeded with the first four bytes of
 the same function (seed 0) over its hashes.  A look-up of many keys touches every shard; this hash runs at twice the
 speed of zlib's CRC-32 and is the largest part of the time that remains.
 
-Shards hold 1,000 to 2,000 entries: of a key part of 5 M entries one look-up checks the fan-out (64 KiB) and one shard
-(11 KiB).
+Shards hold 1,000 to 2,000 entries, fewer where they are 256 so that hashes have four bytes: of a key part of 5 M entries one look-up
+checks the fan-out (64 KiB) and one shard (6 KiB).
 """
 
 from __future__ import annotations
@@ -50,14 +52,17 @@ from indexes.threads import side_by_side
 UInt32Array = npt.NDArray[np.uint32]
 UIntArray = npt.NDArray[np.unsignedinteger]
 
-_MAGIC = b"MDTREC\x00\x02"
-_MAGIC_1 = b"MDTREC\x00\x01"
-_HEADER = struct.Struct("<8sQQI")
+_MAGICS = (b"MDTREC\x00\x01", b"MDTREC\x00\x02", b"MDTREC\x00\x03")
+_HEADER = struct.Struct("<8sQQHH")
 _CHECK = struct.Struct("<I")
 _FAN_OUT_AT = _HEADER.size + _CHECK.size
 _SHARD_ENTRIES = 2048
 _HASH_BITS = 64
 _SHARD_BITS_MAX = 16
+_NARROW_SHARD_BITS = 8
+"""From so many bits of a shard on hashes are stored in _NARROW_BITS bits; of _NARROW_ENTRIES entries there are so many shards."""
+_NARROW_BITS = 32
+_NARROW_ENTRIES = 1 << 15
 _PIECE_ENTRIES = 1 << 17
 """Of about so many keys, a megabyte of hashes, the second-level cache holds most."""
 _FEWER = 4
@@ -69,7 +74,7 @@ GROUPS_MAX = 2**32
 
 
 class RecordKeyIndex(KeyIndex):
-    """Exact index of key hashes.  9 bytes a key of up to 256 groups, else 10 or 12; ``locate`` is O(m log shard) and verifies the shards it touches.
+    """Index of key hashes.  5 bytes a key of up to 256 groups, else 6 or 8 (of fewer than 32,768 keys 4 more); ``locate`` is O(m log shard) and verifies the shards it touches.
 
     >>> from indexes.hashing import hash_keys
     >>> keys = pa.array(["id_1", "id_2", "id_3"])
@@ -87,16 +92,20 @@ class RecordKeyIndex(KeyIndex):
         """See :meth:`indexes.base.KeyIndex.build`.  O(n log n).  Raises ValueError for more than GROUPS_MAX groups."""
         _check_groups(groups)
         assert not len(group) or 0 <= int(group.min()) <= int(group.max()) < groups, (int(group.max()), groups)
+        form = _Form.of(len(hashes))
         order = stable_order(hashes.hi)
-        return _encode(*_distinct_pairs(hashes.hi[order], group.astype(_number_type(groups))[order]), groups)
+        known = hashes.hi[order] & form.mask
+        return _encode(*_distinct_pairs(known, group.astype(_number_type(groups))[order]), groups, form)
 
     def build_of_groups(self, keys: Sequence[pa.Array], hashes: Sequence[KeyHashes]) -> bytes:
         """See :meth:`indexes.base.KeyIndex.build_of_groups`.  Many keys are brought together piece by piece.  O(n log n + groups · pieces)."""
         _check_groups(len(hashes))
-        if sum(map(len, hashes)) <= _PIECE_ENTRIES:
+        count = sum(map(len, hashes))
+        if count <= _PIECE_ENTRIES:
             return super().build_of_groups(keys, hashes)
-        runs = side_by_side(lambda one: one.hi[one.kept_order()], hashes, sum(map(len, hashes)))
-        return _encode(*_in_pieces(runs), len(hashes))
+        form = _Form.of(count)
+        runs = side_by_side(lambda one: one.hi[one.kept_order()], hashes, count)
+        return _encode(*_in_pieces(runs, form.mask), len(hashes), form)
 
     def opened(self, key_part: bytes | memoryview) -> _KeyPart:
         """See :meth:`indexes.base.KeyIndex.opened`.  Each shard is verified once, when it is looked into first."""
@@ -111,42 +120,84 @@ class RecordKeyIndex(KeyIndex):
         wanted = hashes.hi[order]
         if opened.count * _FEWER <= len(wanted):
             return opened.located_among(wanted, order)
-        shard = _shard(wanted, opened.bits)
+        shard, stored = _shard(wanted, opened.form.bits), opened.form.stored(wanted)
         opened.verify(_distinct(shard))
-        left = opened.search(wanted, shard)
+        left = opened.search(stored, shard)
         times = np.zeros(len(left), np.int64)
         hit = opened.starts[shard + 1].astype(np.int64) > left
-        times[hit] = opened.hashes[left[hit]] == wanted[hit]
-        if opened.holds_repeats(left, shard, wanted):
-            times = opened.search(wanted, shard, beyond=True) - left
+        times[hit] = opened.hashes[left[hit]] == stored[hit]
+        if opened.holds_repeats(left, shard, stored):
+            times = opened.search(stored, shard, beyond=True) - left
         left, key = _spread(left, times), np.repeat(order, times)
         return Candidates(key.astype(np.int64), opened.groups_at(left))
 
     def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
         """See :meth:`indexes.base.KeyIndex.merge`.  Verifies every byte.  O(n log key parts): sorted runs are merged."""
         _check_groups(total)
-        parts = [_renumber(_open(key_part), new) for key_part, new in zip(key_parts, groups, strict=True)]
+        opened = [_open(key_part) for key_part in key_parts]
+        parts = [_renumber(part, new) for part, new in zip(opened, groups, strict=True)]
         hashes = np.concatenate([np.zeros(0, np.uint64), *(part[0] for part in parts)])
         numbers = np.concatenate([np.zeros(0, np.uint32), *(part[1] for part in parts)])
+        form = _Form.of(len(hashes), min((part.form.known for part in opened), default=_HASH_BITS))
+        hashes &= form.mask
         order = np.argsort(hashes, kind="stable")  # which takes runs as they are
-        return _encode(*_distinct_pairs(hashes[order], numbers[order]), total)
+        return _encode(*_distinct_pairs(hashes[order], numbers[order]), total, form)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a key part has its hashes: ``bits`` of them choose the shard, ``known`` of them are told, in ``width`` bytes."""
+
+    bits: int
+    known: int
+    width: int
+
+    @classmethod
+    def of(cls, count: int, known: int = _HASH_BITS) -> _Form:
+        """Return the form of ``count`` hashes, of each of which ``known`` bits are there."""
+        bits = min(_SHARD_BITS_MAX, (count // _SHARD_ENTRIES).bit_length())
+        if count >= _NARROW_ENTRIES:
+            bits = max(bits, _NARROW_SHARD_BITS)
+        if bits < _NARROW_SHARD_BITS:
+            return cls(bits, known, 8)
+        return cls(bits, min(known, bits + _NARROW_BITS), 4)
+
+    @property
+    def mask(self) -> np.uint64:
+        """The bits of a hash that are known."""
+        return np.uint64((1 << _HASH_BITS) - (1 << (_HASH_BITS - self.known)))
+
+    def stored(self, hashes: UInt64Array) -> UIntArray:
+        """Return what stands in a shard for each of ``hashes`` -> uint64[n] or uint32[n]."""
+        if self.width == 8:
+            return hashes & self.mask
+        return ((hashes & self.mask) << np.uint64(self.bits) >> np.uint64(_NARROW_BITS)).astype(np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
 class _KeyPart:
     """An opened key part: header and fan-out are verified; of the arrays, which are views, the shards that ``verified`` says -> bool[2^bits]."""
 
-    bits: int
+    form: _Form
     group_count: int
     starts: UInt64Array
     checks: UInt64Array
-    hashes: UInt64Array
+    hashes: UIntArray
     groups: UIntArray
     verified: npt.NDArray[np.bool_]
 
     @property
     def count(self) -> int:
         return len(self.hashes)
+
+    def whole_hashes(self) -> UInt64Array:
+        """Return the known bits of all hashes, as they stand in a whole one -> uint64[n], ascending."""
+        if self.form.width == 8:
+            return self.hashes.astype(np.uint64)
+        shards = np.arange(1 << self.form.bits, dtype=np.uint64) << np.uint64(_HASH_BITS - self.form.bits)
+        known = self.hashes.astype(np.uint64) << np.uint64(_HASH_BITS - self.form.bits - _NARROW_BITS)
+        known |= np.repeat(shards, self.starts[1:].astype(np.int64) - self.starts[:-1].astype(np.int64))
+        return known
 
     def verify(self, shards: npt.NDArray[np.integer]) -> None:
         """Compare the checksums of those ``shards`` that have not been; ValueError names the first that is damaged."""
@@ -167,30 +218,34 @@ class _KeyPart:
 
     def locate_one(self, wanted: int) -> Candidates:
         """Return what :meth:`RecordKeyIndex.locate` does for one hash."""
-        shard = wanted >> (_HASH_BITS - self.bits)
+        shard = wanted >> (_HASH_BITS - self.form.bits)
         self.verify(np.array([shard]))
         start, end = int(self.starts[shard]), int(self.starts[shard + 1])
-        inside = self.hashes[start:end]
-        first = last = start + int(inside.searchsorted(np.uint64(wanted)))
-        while last < end and int(self.hashes[last]) == wanted:
+        stored = self.form.stored(np.array([wanted], np.uint64))[0]
+        first = last = start + int(self.hashes[start:end].searchsorted(stored))
+        while last < end and self.hashes[last] == stored:
             last += 1
         return Candidates(np.zeros(last - first, np.int64), self.groups_at(slice(first, last)))
 
     def located_among(self, wanted: UInt64Array, order: Int64Array) -> Candidates:
         """Return what :meth:`RecordKeyIndex.locate` does: each entry is looked for among the ascending ``wanted``, those of the keys ``order``."""
-        self.verify(np.arange(1 << self.bits))
-        first = wanted.searchsorted(self.hashes)
-        times = wanted.searchsorted(self.hashes, "right") - first
+        self.verify(np.arange(1 << self.form.bits))
+        wanted, mine = wanted & self.form.mask, self.whole_hashes()
+        first = wanted.searchsorted(mine)
+        times = wanted.searchsorted(mine, "right") - first
         return Candidates(order[_spread(first, times)], self.groups_at(np.repeat(np.arange(self.count), times)))
 
-    def search(self, wanted: UInt64Array, shard: Int64Array, *, beyond: bool = False) -> Int64Array:
-        """Return where each of ``wanted`` belongs in its ``shard``, before what equals it or ``beyond`` -> int64[m].
+    def search(self, wanted: UIntArray, shard: Int64Array, *, beyond: bool = False) -> Int64Array:
+        """Return where each of ``wanted``, in the form that is stored, belongs in its ``shard``, before what equals it or ``beyond`` -> int64[m].
 
         All steps are taken for all of them together, from where a hash of that size is likely to be: that takes a third (of 2,000) to half (of 50,000) of the time of a search through the whole.
         Looks at no byte of another shard: one that is damaged there would mislead the search without being noticed.
         """
         start, end = self.starts[shard].astype(np.int64), self.starts[shard + 1].astype(np.int64)
-        share = (wanted << np.uint64(self.bits)).astype(np.float64) * 2.0**-_HASH_BITS
+        if self.form.width == 8:
+            share = (wanted << np.uint64(self.form.bits)).astype(np.float64) * 2.0**-_HASH_BITS
+        else:
+            share = wanted.astype(np.float64) * 2.0**-_NARROW_BITS
         first = np.maximum(start + (share * (end - start)).astype(np.int64) - _NEAR, start)
         found = self._searched(wanted, first, end, 2 * _NEAR, beyond)
         unsure = ((found == first) & (first > start)) | ((found == first + (2 * _NEAR - 1)) & (found < end))
@@ -200,9 +255,7 @@ class _KeyPart:
             found[unsure] = self._searched(wanted[unsure], start, end, reach, beyond)
         return found
 
-    def _searched(
-        self, wanted: UInt64Array, first: Int64Array, end: Int64Array, reach: int, beyond: bool
-    ) -> Int64Array:
+    def _searched(self, wanted: UIntArray, first: Int64Array, end: Int64Array, reach: int, beyond: bool) -> Int64Array:
         """Return what :meth:`search` does of places from ``first`` to below ``first + reach``, a power of two."""
         if not self.count:
             return first
@@ -213,7 +266,7 @@ class _KeyPart:
             step //= 2
         return np.minimum(found, end)
 
-    def holds_repeats(self, left: Int64Array, shard: Int64Array, wanted: UInt64Array) -> bool:
+    def holds_repeats(self, left: Int64Array, shard: Int64Array, wanted: UIntArray) -> bool:
         """Return whether any of ``wanted``, found at ``left`` in its ``shard``, is followed by an equal hash."""
         inside = self.starts[shard + 1].astype(np.int64) > left + 1
         return bool(np.any(self.hashes[left[inside] + 1] == wanted[inside]))
@@ -224,13 +277,21 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
     view = memoryview(key_part).cast("B")
     if len(view) < _FAN_OUT_AT:
         raise ValueError(f"record key part: {len(view)} bytes are no header")
-    magic, count, group_count, bits = _HEADER.unpack_from(view)
-    if magic not in (_MAGIC, _MAGIC_1) or bits > _SHARD_BITS_MAX or group_count > GROUPS_MAX:
-        raise ValueError("record key part: not a header of version 1 or 2")
+    magic, count, group_count, bits, known = _HEADER.unpack_from(view)
+    if magic not in _MAGICS or bits > _SHARD_BITS_MAX or group_count > GROUPS_MAX:
+        raise ValueError("record key part: not a header of version 1 to 3")
+    form = (
+        _Form(bits, _HASH_BITS, 8)
+        if magic != _MAGICS[-1]
+        else _Form(bits, known, 8 if bits < _NARROW_SHARD_BITS else 4)
+    )
+    bits_max = _HASH_BITS if form.width == 8 else bits + _NARROW_BITS
+    if magic != _MAGICS[-1] and known or not _NARROW_SHARD_BITS + _NARROW_BITS <= form.known <= bits_max:
+        raise ValueError(f"record key part: {known} bits of hashes")
     checks_at = _FAN_OUT_AT + 8 * ((1 << bits) + 1)
     hashes_at = checks_at + 8 * (1 << bits)
-    number = np.dtype("<u4") if magic == _MAGIC_1 else _number_type(group_count)
-    size = hashes_at + (8 + number.itemsize) * count
+    number = np.dtype("<u4") if magic == _MAGICS[0] else _number_type(group_count)
+    size = hashes_at + (form.width + number.itemsize) * count
     if len(view) != size:
         raise ValueError(f"record key part: {len(view)} bytes instead of {size}")
     (check,) = _CHECK.unpack_from(view, _HEADER.size)
@@ -240,13 +301,13 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
     if starts[0] != 0 or starts[-1] != count or not bool(np.all(starts[1:] >= starts[:-1])):
         raise ValueError("record key part: the fan-out does not cover the entries")
     checks = np.frombuffer(view, np.dtype("<u8"), 1 << bits, checks_at)
-    hashes = np.frombuffer(view, np.dtype("<u8"), count, hashes_at)
-    groups = np.frombuffer(view, number, count, hashes_at + 8 * count)
-    return _KeyPart(bits, group_count, starts, checks, hashes, groups, np.zeros(1 << bits, np.bool_))
+    hashes = np.frombuffer(view, np.dtype(f"<u{form.width}"), count, hashes_at)
+    groups = np.frombuffer(view, number, count, hashes_at + form.width * count)
+    return _KeyPart(form, group_count, starts, checks, hashes, groups, np.zeros(1 << bits, np.bool_))
 
 
-def _in_pieces(runs: Sequence[UInt64Array]) -> tuple[UInt64Array, UIntArray]:
-    """Return the hashes of groups, those of each rising, and their groups as :func:`_distinct_pairs` does.
+def _in_pieces(runs: Sequence[UInt64Array], mask: np.uint64) -> tuple[UInt64Array, UIntArray]:
+    """Return the bits ``mask`` of the hashes of groups, those of each rising, and their groups as :func:`_distinct_pairs` does.
 
     Hashes with the same upper bits are brought together at a time, in the processor's cache.
     """
@@ -261,6 +322,7 @@ def _in_pieces(runs: Sequence[UInt64Array]) -> tuple[UInt64Array, UIntArray]:
         start, starts, stops = place
         piece = np.concatenate([run[a:b] for run, a, b in zip(runs, starts.tolist(), stops.tolist(), strict=True)])
         order = stable_order(piece)
+        piece &= mask
         pairs = _distinct_pairs(piece[order], np.repeat(np.arange(len(runs), dtype=number), stops - starts)[order])
         filled = slice(start, start + len(pairs[0]))
         all_hashes[filled], all_groups[filled] = pairs
@@ -273,18 +335,19 @@ def _in_pieces(runs: Sequence[UInt64Array]) -> tuple[UInt64Array, UIntArray]:
     return hashes, groups
 
 
-def _encode(hashes: UInt64Array, groups: UIntArray, group_count: int) -> bytes:
-    """Return the key part of pairs as :func:`_distinct_pairs` returns them."""
-    bits = min(_SHARD_BITS_MAX, max(0, (len(hashes) // _SHARD_ENTRIES).bit_length()))
+def _encode(hashes: UInt64Array, groups: UIntArray, group_count: int, form: _Form) -> bytes:
+    """Return the key part of pairs as :func:`_distinct_pairs` returns them; of ``hashes`` there are no bits that ``form`` has not."""
+    bits = form.bits
     bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64((_HASH_BITS - bits) % _HASH_BITS)
     starts = np.concatenate(([0], np.searchsorted(hashes, bounds), [len(hashes)])).astype(np.dtype("<u8"))
-    hashes, numbers = hashes.astype(np.dtype("<u8"), copy=False), groups.astype(_number_type(group_count), copy=False)
+    stored = form.stored(hashes).astype(np.dtype(f"<u{form.width}"), copy=False)
+    numbers = groups.astype(_number_type(group_count), copy=False)
     at = starts.tolist()
-    checks = _checksums(hashes.data, numbers.data, at[:-1], at[1:])
+    checks = _checksums(stored.data, numbers.data, at[:-1], at[1:])
     fan_out = starts.tobytes() + checks.astype(np.dtype("<u8")).tobytes()
-    header = _HEADER.pack(_MAGIC, len(hashes), group_count, bits)
+    header = _HEADER.pack(_MAGICS[-1], len(hashes), group_count, bits, form.known)
     check = _CHECK.pack(zlib.crc32(fan_out, zlib.crc32(header)))
-    return b"".join((header, check, fan_out, hashes.data, numbers.data))
+    return b"".join((header, check, fan_out, stored.data, numbers.data))
 
 
 def _number_type(groups: int) -> np.dtype[np.unsignedinteger]:
@@ -297,26 +360,27 @@ def _number_type(groups: int) -> np.dtype[np.unsignedinteger]:
 def _distinct_pairs(hashes: UInt64Array, groups: UIntArray) -> tuple[UInt64Array, UIntArray]:
     """Return each pair of a hash and a group once, by rising group where hashes, which rise, are equal."""
     equal = hashes[1:] == hashes[:-1]
-    if bool(equal.any()):
-        order = np.lexsort((groups, hashes))
-        hashes, groups = hashes[order], groups[order]
-        fresh = np.concatenate(([True], (hashes[1:] != hashes[:-1]) | (groups[1:] != groups[:-1])))
-        hashes, groups = hashes[fresh], groups[fresh]
-    return hashes, groups
+    if not bool(equal.any()):
+        return hashes, groups
+    some = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))  # few: only they are put in order
+    groups = groups.copy()
+    groups[some] = groups[some][np.lexsort((groups[some], hashes[some]))]
+    fresh = np.concatenate(([True], ~equal | (groups[1:] != groups[:-1])))
+    return hashes[fresh], groups[fresh]
 
 
 def _renumber(key_part: _KeyPart, new: Int64Array) -> tuple[UInt64Array, UInt32Array]:
     """Verified hashes and new group numbers of a key part, without the forgotten groups."""
     if len(new) != key_part.group_count:
         raise ValueError(f"record key part: {key_part.group_count} groups, but new numbers for {len(new)}")
-    key_part.verify(np.arange(1 << key_part.bits, dtype=np.int64))
+    key_part.verify(np.arange(1 << key_part.form.bits, dtype=np.int64))
     if key_part.count and int(key_part.groups.max()) >= key_part.group_count:
         raise ValueError(f"record key part: group {key_part.groups.max()} of {key_part.group_count}")
-    numbers = new[key_part.groups]
+    numbers, hashes = new[key_part.groups], key_part.whole_hashes()
     kept = numbers >= 0
     if bool(kept.all()):
-        return key_part.hashes, numbers.astype(np.uint32)
-    return key_part.hashes[kept], numbers[kept].astype(np.uint32)
+        return hashes, numbers.astype(np.uint32)
+    return hashes[kept], numbers[kept].astype(np.uint32)
 
 
 def _spread(starts: npt.NDArray[np.integer], times: npt.NDArray[np.integer]) -> Int64Array:

@@ -1,17 +1,17 @@
 """Key maps: for one segment, which record key stands at which position.
 
-A key map is the sorted 128-bit hashes of a segment's record keys with their positions and, where the table has an
-ordering field, the ordering values.  It answers exactly (up to a collision of 128-bit hashes, about 1e-20 for a billion
-keys) what a key index can only guess.
+A key map is 80 bits each of the hashes of a segment's record keys, sorted, with their positions and, where the table has an
+ordering field, the ordering values.  It answers exactly (up to a collision of 80 bits: about 1e-9 where each of a billion keys is looked for in a
+file of a million rows) what a key index can only guess.
 
 It is cut into shards by the upper bits of the hashes, each with a checksum, so that a look-up of a few keys verifies, and on
 a local disk reads, no more than their shards.  Header and starts of the shards have a CRC, so a search never leaves what was verified.
 
-Bytes, little-endian (see FORMAT.md): ``b"MKM3" | u32 flags | u64 n | u32 b | u32 crc | u64 least | u32 start[2^b + 1] |
-u32 check[2^b] | u32 0 | u64 hi[n] | u64 lo[n] | ordering[n] - least if flagged | position[n]``.  Sorted by (hi, lo).  Flags: 1 = has ordering; bits
+Bytes, little-endian (see FORMAT.md): ``b"MKM4" | u32 flags | u64 n | u32 b | u32 crc | u64 least | u32 start[2^b + 1] |
+u32 check[2^b] | u32 0 | u64 hi[n] | u16 lo[n] | ordering[n] - least if flagged | position[n]``.  Sorted by (hi, lo), of which the upper bits stand there.  Flags: 1 = has ordering; bits
 8 to 15 and 16 to 23: bytes of an ordering value and of a position, as few as the largest needs.
 
-``MKM2``, which older writers left, has no ``least``, and 8 and 4 bytes for them.
+``MKM3`` and ``MKM2``, which older writers left, have u64 ``lo``; ``MKM2`` has no ``least``, and 8 and 4 bytes for ordering values and positions.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ from indexes.base import Int64Array, KeyHashes, UInt64Array
 from indexes.words import byte_rows
 from mdt.errors import Corrupt, Invalid
 
-MAGIC = b"MKM3"
-_MAGIC_2 = b"MKM2"
+MAGIC = b"MKM4"
+_MAGIC_2, _MAGIC_3 = b"MKM2", b"MKM3"
 HAS_ORDERING = 1
-_WORD_BYTES, _POSITION_BYTES = 8, 4
+LO_BITS = 16
+"""So many upper bits of the second word of a hash are kept and compared."""
+_WORD_BITS, _WORD_BYTES, _POSITION_BYTES = 64, 8, 4
 _HEADER = struct.Struct("<4sIQI")
 _CRC = struct.Struct("<I")
 _LEAST = struct.Struct("<Q")
@@ -49,25 +51,42 @@ _FEW = 4
 _DECIMAL_DIGITS_MAX = 18
 """Of a decimal whose digits fit a word."""
 
+UInt16Array = npt.NDArray[np.uint16]
 UInt32Array = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
 class Shards:
     """The shards of a stored key map: ``start``: first entry of each, and the end -> int64[2^b + 1]; ``check``: checksums,
-    uint32[2^b]; ``verified``: which have been compared with them so far, bool[2^b].  ``path``, ``offset`` name the map in errors.
+    uint32[2^b]; ``verified``: which have been compared with them so far, bool[2^b].  ``columns``: what the checksums are of, as it is stored.
+    ``path``, ``offset`` name the map in errors.
     """
 
     bits: int
     start: Int64Array
     check: UInt32Array
     verified: npt.NDArray[np.bool_]
+    columns: Sequence[npt.NDArray[Any]]
     path: str
     offset: int
 
     def of(self, hi: UInt64Array) -> Int64Array:
         """Return the shard of each hash -> int64[n]."""
         return shard_of(hi, self.bits)
+
+    def verify(self, numbers: Iterable[int]) -> None:
+        """Compare the checksums of some shards that have not been.  Raises Corrupt."""
+        for number in numbers:
+            if self.verified[number]:
+                continue
+            start, stop = self.start[number : number + 2].tolist()
+            found = _checksum([column[start:stop] for column in self.columns])
+            if found != self.check[number]:
+                raise Corrupt(
+                    "a key map is damaged", path=self.path, offset=self.offset,
+                    expected=f"{self.check[number]:08x} for shard {number}", got=f"{found:08x}",
+                )  # fmt: skip
+            self.verified[number] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +131,22 @@ class Packed:
 class KeyMap:
     """Hashes (sorted), positions and ordering values of one segment; arrays or packed, of length n, ``ordering`` may be None.
 
-    Of a stored map (``shards``) nothing may be believed but the entries that :meth:`find` returned, or all after :meth:`whole`.
+    ``hi``: the first words; ``lo``: the upper LO_BITS of the second.  Of a stored map (``shards``) nothing may be believed but the entries that :meth:`find` returned, or all after :meth:`whole`.
     """
 
-    hashes: KeyHashes
+    hi: UInt64Array
+    lo: UInt16Array
     position: npt.NDArray[np.uint32] | Packed
     ordering: UInt64Array | Packed | None
     shards: Shards | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.position)
+
+    @property
+    def hashes(self) -> KeyHashes:
+        """The hashes, of which the bits that are not kept are zeros.  O(n)."""
+        return KeyHashes(self.hi, self.lo.astype(np.uint64) << np.uint64(_WORD_BITS - LO_BITS))
 
     def find(self, wanted: KeyHashes) -> Int64Array:
         """Return the entry of each wanted key, or -1 -> int64[m].  O(m log n), faster if ``wanted`` is sorted.
@@ -131,61 +156,46 @@ class KeyMap:
         if len(self) == 0 or len(wanted) == 0:
             return np.full(len(wanted), -1, dtype=np.int64)
         if self.shards is None or bool(self.shards.verified.all()):
-            return self._exact(wanted, self.hashes.hi.searchsorted(wanted.hi))
+            return self._exact(wanted, self.hi.searchsorted(wanted.hi))
         shard = self.shards.of(np.array([wanted.hi.min(), wanted.hi.max()])).tolist()
         between = range(shard[0], shard[1] + 1)
         if _FEW * len(wanted) > len(between):
-            self._verify(self.shards, between)
+            self.shards.verify(between)
             start, stop = self.shards.start[[shard[0], shard[1] + 1]].tolist()
-            at = start + self.hashes.hi[start:stop].searchsorted(wanted.hi)
+            at = start + self.hi[start:stop].searchsorted(wanted.hi)
             is_inside = at < stop
         else:
             shard = self.shards.of(wanted.hi).tolist()
-            self._verify(self.shards, shard)
+            self.shards.verify(shard)
             at, is_inside = np.empty(len(wanted), np.int64), np.empty(len(wanted), np.bool_)
             for i, number in enumerate(shard):
                 start, stop = self.shards.start[number : number + 2].tolist()
-                at[i] = start + int(self.hashes.hi[start:stop].searchsorted(wanted.hi[i]))
+                at[i] = start + int(self.hi[start:stop].searchsorted(wanted.hi[i]))
                 is_inside[i] = at[i] < stop
         return np.where(is_inside, self._exact(wanted, at), -1)
 
     def _exact(self, wanted: KeyHashes, at: Int64Array) -> Int64Array:
         """Return ``at``, where the first hash that is not smaller stands, for keys that are there, else -1."""
-        n, hi, lo = len(self), self.hashes.hi, self.hashes.lo
+        n, hi, lo, wanted_lo = len(self), self.hi, self.lo, upper(wanted.lo)
         np.minimum(at, n - 1, out=at)
         same = hi[at] == wanted.hi
-        found = same & (lo[at] == wanted.lo)
+        found = same & (lo[at] == wanted_lo)
         # Equal first words with other second words are next to impossible; the loop is for correctness.
         for i in np.flatnonzero(same & ~found).tolist():
             while at[i] + 1 < n and hi[at[i] + 1] == wanted.hi[i] and not found[i]:
                 at[i] += 1
-                found[i] = lo[at[i]] == wanted.lo[i]
+                found[i] = lo[at[i]] == wanted_lo[i]
         return np.where(found, at, -1)
 
     def whole(self) -> KeyMap:
         """Return this map after all of it was verified.  O(n), once.  Raises Corrupt if it is not as it was written."""
         if self.shards is not None:
-            self._verify(self.shards, np.flatnonzero(~self.shards.verified).tolist())
+            self.shards.verify(np.flatnonzero(~self.shards.verified).tolist())
         return self
-
-    def _verify(self, shards: Shards, numbers: Iterable[int]) -> None:
-        columns = [self.hashes.hi, self.hashes.lo, *(() if self.ordering is None else (self.ordering,)), self.position]
-        arrays = [column.data if isinstance(column, Packed) else column for column in columns]
-        for number in numbers:
-            if shards.verified[number]:
-                continue
-            start, stop = shards.start[number : number + 2].tolist()
-            found = _checksum([array[start:stop] for array in arrays])
-            if found != shards.check[number]:
-                raise Corrupt(
-                    "a key map is damaged", path=shards.path, offset=shards.offset,
-                    expected=f"{shards.check[number]:08x} for shard {number}", got=f"{found:08x}",
-                )  # fmt: skip
-            shards.verified[number] = True
 
     def check(self) -> None:
         """Assert the invariants: strictly increasing hashes, each position once."""
-        hi, lo = self.hashes.hi, self.hashes.lo
+        hi, lo = self.hi, self.lo
         rising = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))
         assert bool(np.all(rising)), "hashes must rise strictly"
         assert len(np.unique(np.asarray(self.position))) == len(self.position), "positions must be unique"
@@ -199,15 +209,21 @@ def _checksum(parts: list[npt.NDArray[Any]]) -> int:
     return seed
 
 
+def upper(lo: UInt64Array) -> UInt16Array:
+    """Return the upper LO_BITS of second words -> uint16[n], a view where they lie one after the other."""
+    return np.ascontiguousarray(lo, "<u8").view("<u2")[3::4]
+
+
 def build(hashes: KeyHashes, ordering: UInt64Array | None) -> KeyMap:
     """Return the key map of a segment whose n-th row has the n-th of ``hashes`` and of ``ordering``."""
     order = hashes.kept_order()
-    return KeyMap(hashes.take(order), order.astype(np.uint32), None if ordering is None else ordering[order])
+    ordering = None if ordering is None else ordering[order]
+    return KeyMap(hashes.hi[order], upper(hashes.lo)[order], order.astype(np.uint32), ordering)
 
 
 def encode(key_map: KeyMap) -> bytes:
     """Return the bytes of ``key_map``."""
-    n, hi, lo = len(key_map), *(word.astype("<u8", copy=False) for word in (key_map.hashes.hi, key_map.hashes.lo))
+    n, hi, lo = len(key_map), key_map.hi.astype("<u8", copy=False), np.ascontiguousarray(key_map.lo, "<u2")
     position = Packed.of(np.asarray(key_map.position))
     packed, least = [position], 0
     if key_map.ordering is not None:
@@ -278,15 +294,16 @@ def decode(data: Any, *, path: str, offset: int) -> KeyMap:
     """
     view = memoryview(data).cast("B")
     magic = bytes(view[:4])
-    if len(view) < _LEAST_AT + _LEAST.size or magic not in (MAGIC, _MAGIC_2):
+    if len(view) < _LEAST_AT + _LEAST.size or magic not in (MAGIC, _MAGIC_3, _MAGIC_2):
         raise Corrupt("not a key map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(magic))
     _, flags, n, bits = _HEADER.unpack_from(view)
     least, starts_at, of_ordering, of_position = 0, _LEAST_AT, _WORD_BYTES * (flags & HAS_ORDERING), _POSITION_BYTES
-    if magic == MAGIC:
+    if magic != _MAGIC_2:
         (least,), starts_at = _LEAST.unpack_from(view, _LEAST_AT), _LEAST_AT + _LEAST.size
         of_ordering, of_position = flags >> 8 & 0xFF, flags >> 16 & 0xFF
+    widths = [_WORD_BYTES, LO_BITS // 8 if magic == MAGIC else _WORD_BYTES, of_ordering, of_position]
     begin = starts_at + 8 * (1 << min(bits, _SHARD_BITS_MAX)) + 8
-    expected = begin + n * (16 + of_ordering + of_position)
+    expected = begin + n * sum(widths)
     possible = bits <= _SHARD_BITS_MAX and of_ordering <= _WORD_BYTES and of_position <= _POSITION_BYTES
     if not possible or len(view) != expected:
         raise Corrupt(
@@ -299,11 +316,13 @@ def decode(data: Any, *, path: str, offset: int) -> KeyMap:
     if start[0] != 0 or start[-1] != n or bool((start[1:] < start[:-1]).any()):
         raise Corrupt("the shards of a key map do not cover it", path=path, offset=offset)
     check = np.frombuffer(view, "<u4", count, starts_at + 4 * (count + 1))
-    shards = Shards(bits, start, check, np.zeros(count, np.bool_), path, offset)
-    hi, lo = (np.frombuffer(view, "<u8", n, begin + 8 * n * i) for i in range(2))
-    ordering = Packed(_bytes(view, begin + 16 * n, n, of_ordering), least) if flags & HAS_ORDERING else None
-    position = Packed(_bytes(view, begin + (16 + of_ordering) * n, n, of_position))
-    return KeyMap(KeyHashes(hi, lo), position, ordering, shards)
+    columns = [_bytes(view, begin + n * sum(widths[:i]), n, width) for i, width in enumerate(widths)]
+    hi, lo, ordering, position = columns
+    has_ordering = bool(flags & HAS_ORDERING)
+    checked = columns if has_ordering else [hi, lo, position]
+    shards = Shards(bits, start, check, np.zeros(count, np.bool_), checked, path, offset)
+    words = hi.view("<u8").reshape(-1), lo.view("<u2")[:, -1]
+    return KeyMap(*words, Packed(position), Packed(ordering, least) if has_ordering else None, shards)
 
 
 def _bytes(view: memoryview, at: int, rows: int, width: int) -> npt.NDArray[np.uint8]:

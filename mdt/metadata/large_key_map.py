@@ -61,7 +61,7 @@ class LargeKeyMap:
         shards = key_map.shard_bits(self._rows)
         found, begin = Scratch(self._directory), key_map.head_bytes(shards)
         size = found.reserve(begin) + begin
-        places = [found.reserve(self._rows * width) for width in (8, 8, *widths)]
+        places = [found.reserve(self._rows * width) for width in (8, key_map.LO_BITS // 8, *widths)]
         starts, checks, at = [np.zeros(1, np.int64)], list[int](), 0
         for part in range(len(self._parts)):
             arrays = self._ordered(part, widths, least)
@@ -87,8 +87,7 @@ class LargeKeyMap:
         entries = np.concatenate([np.empty((0, columns), np.uint64), *blocks])
         hashes = KeyHashes(np.ascontiguousarray(entries[:, 0]), np.ascontiguousarray(entries[:, 1]))
         order: Int64Array = hashes.order()
-        hashes = hashes.take(order)
         packed = [Packed.of(entries[order, 2], width=widths[-1]).data]
         if len(widths) > 1:
             packed.insert(0, Packed.of(entries[order, 3], least, width=widths[0]).data)
-        return [hashes.hi.astype("<u8"), hashes.lo.astype("<u8"), *packed]
+        return [hashes.hi[order].astype("<u8"), key_map.upper(hashes.lo)[order], *packed]

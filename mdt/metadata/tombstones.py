@@ -20,7 +20,7 @@ from indexes.hashing import hash_keys
 from mdt.hudi.timeline import instant_us
 from mdt.metadata.columns import STORED_TOMBSTONES, Columns, no_rows
 from mdt.metadata.commit_log import TOMBSTONES, CommitRecord
-from mdt.metadata.key_map import KeyMap
+from mdt.metadata.key_map import KeyMap, upper
 from mdt.schema.definition import TableDefinition
 
 PARTITION_SEED = 0x7D3
@@ -51,7 +51,8 @@ class Tombstones:
 
     def find(self, wanted: KeyHashes) -> Int64Array:
         """Return which tombstone each key has, -1 for none -> int64[m]."""
-        return KeyMap(self.marks, np.arange(len(self), dtype=np.uint32), None).find(wanted)
+        places = np.arange(len(self), dtype=np.uint32)
+        return KeyMap(self.marks.hi, upper(self.marks.lo), places, None).find(wanted)
 
     def take(self, rows: Int64Array | BoolArray) -> Tombstones:
         """Return some of them."""

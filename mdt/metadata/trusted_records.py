@@ -37,7 +37,7 @@ from mdt.metadata.retention import is_retention
 from mdt.metadata.streams import is_batch
 
 _CRC_MAX = 2**32 - 1
-KEY_MAP_ENTRY_BYTES = 17
+KEY_MAP_ENTRY_BYTES = 11
 """Of a key map, at least: a hash and a position."""
 _BOUND_BYTES_MAX = 64
 """Of a minimum or maximum: longer ones are cut."""

@@ -255,7 +255,7 @@ def test_a_damaged_key_map_stops_writers_but_no_reader_and_check_names_it() -> N
 def test_a_key_map_that_lies_about_its_length_is_refused_before_anything_is_allocated() -> None:
     for n in (1, 2**31, 2**60, 2**63, 2**64 - 1):
         for bits in (0, 16, 17, 2**32 - 1):
-            for magic, flags in ((b"MKM2", 1), (b"MKM3", 1 | 8 << 8 | 4 << 16), (b"MKM3", 0), (b"MKM3", 2**32 - 1)):
+            for magic, flags in ((b"MKM2", 1), (b"MKM4", 1 | 8 << 8 | 4 << 16), (b"MKM4", 0), (b"MKM3", 2**32 - 1)):
                 data = magic + struct.pack("<IQI", flags, n, bits) + bytes(28)
                 with pytest.raises(Corrupt, match="wrong length"):
                     _bounded(lambda data=data: key_map.decode(data, path="keys", offset=0))
@@ -448,7 +448,7 @@ def test_a_length_that_lies_allocates_nothing(length: int) -> None:
         with pytest.raises(Corrupt):
             _bounded(lambda: log_file.parse(block, path="log"))
     for index in KEY_INDEXES:
-        magic = {"bloom": b"MDTBLO\x00\x01", "record": b"MDTREC\x00\x02"}[index]
+        magic = {"bloom": b"MDTBLO\x00\x01", "record": b"MDTREC\x00\x03"}[index]
         key_part = magic + struct.pack("<4Q", length, 1, length, 0) + bytes(64)
         keys = pa.array(["a"])
         with pytest.raises(ValueError):

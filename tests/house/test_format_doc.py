@@ -145,17 +145,17 @@ def stored(root: Path, path: str, offset: int, length: int, crc: int) -> bytes:
 
 
 def key_map(root: Path, file: dict[str, Any]) -> list[tuple[int, int, int, int]]:
-    """Return (hi, lo, ordering, position) of each entry."""
+    """Return (hi, upper 16 bits of lo, ordering, position) of each entry."""
     data = stored(root, *(file[f"key_map_{name}"] for name in ("path", "offset", "length", "crc")))
     magic, flags, n, b, crc, least = struct.unpack_from("<4sIQIIQ", data)
     at = 32 + 4 * (2 ** (b + 1) + 1) + 4
     yes, o, p, zero = flags.to_bytes(4, "little")
-    assert (magic, yes, zero, len(data)) == (b"MKM3", 1, 0, at + (16 + o + p) * n)
+    assert (magic, yes, zero, len(data)) == (b"MKM4", 1, 0, at + (10 + o + p) * n)
     assert crc == zlib.crc32(data[:20] + data[24:at])
     starts = struct.unpack_from(f"<{2**b + 1}I", data, 32)
     checks = struct.unpack_from(f"<{2**b}I", data, 32 + 4 * (2**b + 1))
-    hi, lo = (struct.unpack_from(f"<{n}Q", data, at + 8 * n * i) for i in range(2))
-    third, fourth = at + 16 * n, at + (16 + o) * n
+    hi, lo = (struct.unpack_from(f"<{n}{of}", data, place) for of, place in (("Q", at), ("H", at + 8 * n)))
+    third, fourth = at + 10 * n, at + (10 + o) * n
     ordering = [least + int.from_bytes(data[third + o * i : third + o * (i + 1)], "little") for i in range(n)]
     position = [int.from_bytes(data[fourth + p * i : fourth + p * (i + 1)], "little") for i in range(n)]
     assert (
@@ -167,7 +167,7 @@ def key_map(root: Path, file: dict[str, Any]) -> list[tuple[int, int, int, int]]
     for shard, (first, last) in enumerate(pairwise(starts)):
         assert all(word >> 64 - b == shard for word in hi[first:last] if b)
         digest = 0
-        for begin, width in ((at, 8), (at + 8 * n, 8), (third, o), (fourth, p)):
+        for begin, width in ((at, 8), (at + 8 * n, 2), (third, o), (fourth, p)):
             part = data[begin + width * first : begin + width * last]
             digest = int.from_bytes(mmh3.mmh3_x64_128_digest(part, digest)[:4], "little")
         assert digest == checks[shard]
@@ -253,8 +253,9 @@ def test_key_maps_hold_hashes_ordering_values_and_positions(root: Path) -> None:
             assert file["key_map_path"] is None
             continue
         expected = [
-            (*hashed(row["_hoodie_record_key"], seed), flipped(row["ts"]), position)
+            (hi, lo >> 48, flipped(row["ts"]), position)
             for position, row in enumerate(parquet_rows(root, file))
+            for hi, lo in [hashed(row["_hoodie_record_key"], seed)]
         ]
         assert key_map(root, file) == sorted(expected)
 
@@ -293,21 +294,23 @@ def digest(data: bytes) -> int:
 
 
 def record_groups(key_part: bytes, hi: int) -> set[int]:
-    assert key_part[:8] == b"MDTREC\0\2"
-    n, groups, b, crc = struct.unpack_from("<QQII", key_part, 8)
-    shards = 1 << b
+    assert key_part[:8] == b"MDTREC\0\3"
+    n, groups, b, p, crc = struct.unpack_from("<QQHHI", key_part, 8)
+    shards, h = 1 << b, 8 if b < 8 else 4
+    assert p == (64 if b < 8 else b + 32)
     end = 32 + 8 * (shards + 1) + 8 * shards
     assert zlib.crc32(key_part[32:end], zlib.crc32(key_part[:28])) == crc
-    assert groups <= 256 and len(key_part) == end + 9 * n
+    assert groups <= 256 and len(key_part) == end + (h + 1) * n
     starts = struct.unpack_from(f"<{shards + 1}Q", key_part, 32)
     shard = hi >> 64 - b if b else 0
     first, last = starts[shard], starts[shard + 1]
-    hash_bytes = key_part[end + 8 * first : end + 8 * last]
-    group_bytes = key_part[end + 8 * n + first : end + 8 * n + last]
+    hash_bytes = key_part[end + h * first : end + h * last]
+    group_bytes = key_part[end + h * n + first : end + h * n + last]
     seed = int.from_bytes(mmh3.mmh3_x64_128_digest(hash_bytes, 0)[:4], "little")
     (check,) = struct.unpack_from("<8s", key_part, 32 + 8 * (shards + 1) + 8 * shard)
     assert mmh3.mmh3_x64_128_digest(group_bytes, seed)[:8] == check
-    hashes = struct.unpack(f"<{last - first}Q", hash_bytes)
+    hashes = struct.unpack(f"<{last - first}{'Q' if h == 8 else 'I'}", hash_bytes)
+    hi = hi if h == 8 else (hi << b) % 2**64 >> 32
     numbers = list(group_bytes)
     assert list(hashes) == sorted(hashes) and all(number < groups for number in numbers)
     return {group for found, group in zip(hashes, numbers, strict=True) if found == hi}

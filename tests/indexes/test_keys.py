@@ -287,7 +287,7 @@ def test_record_key_parts_of_version_1_are_read_and_merged():
     start, group = len(key_part) - 9 * 900, np.frombuffer(key_part[-900:], np.uint8).astype("<u4").tobytes()
     known = key_part[start : start + 8 * 900]
     seed = int.from_bytes(mmh3.mmh3_x64_128_digest(known, 0)[:4], "little")
-    head = b"MDTREC\0\1" + key_part[8:28]
+    head = b"MDTREC\0\1" + key_part[8:26] + bytes(2)
     fan_out = key_part[32 : start - 8] + mmh3.mmh3_x64_128_digest(group, seed)[:8]
     older = head + zlib.crc32(fan_out, zlib.crc32(head)).to_bytes(4, "little") + fan_out + known + group
     for part in (older, key_part):
@@ -300,7 +300,7 @@ def test_a_record_look_up_detects_every_flipped_bit_that_it_depends_on():
     hashes, key_part = record_key_part(6000)
     opened = record._open(key_part)
     one = hashes.take(np.array([77]))
-    shard = int(one.hi[0]) >> (64 - opened.bits)
+    shard = int(one.hi[0]) >> (64 - opened.form.bits)
     start, end = (int(at) for at in opened.starts[shard : shard + 2])
     hashes_at = len(key_part) - 9 * 6000
     relevant = [*range(hashes_at), *range(hashes_at + 8 * start, hashes_at + 8 * end, 97)]
@@ -348,7 +348,7 @@ def test_a_record_look_up_reads_no_hash_of_another_shard():
     opened = record._open(key_part)
     for row in range(0, 20_000, 1999):
         one = hashes.take(np.array([row]))
-        shard = int(one.hi[0]) >> (64 - opened.bits)
+        shard = int(one.hi[0]) >> (64 - opened.form.bits)
         start, end = (int(at) for at in opened.starts[shard : shard + 2])
         damaged = bytearray(key_part)
         at = len(key_part) - 9 * 20_000

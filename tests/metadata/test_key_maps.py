@@ -47,20 +47,27 @@ def test_a_stored_map_finds_what_it_was_built_of(rows: int, ordering: bool) -> N
     assert key_map.encode(read.whole()) == bytes(data)
 
 
-def older(made: KeyMap) -> bytes:
-    """Return the bytes of a map of fewer than 1,024 rows as MKM2 has them."""
-    columns = [made.hashes.hi, made.hashes.lo, np.asarray(made.ordering, "<u8"), np.asarray(made.position, "<u4")]
+def older(made: KeyMap, magic: bytes) -> bytes:
+    """Return the bytes of a map of the rows of ``hashes_of(range(n))``, fewer than 1,024, as older writers made them."""
+    hashes = hashes_of(range(len(made)))
+    hashes = hashes.take(hashes.order())
+    words, least = [np.asarray(made.ordering, "<u8"), np.asarray(made.position, "<u4")], b""
+    flags = 1
+    if magic == b"MKM3":
+        flags, least = 1 | 8 << 8 | 4 << 16, struct.pack("<Q", 0)
+    columns = [hashes.hi, hashes.lo, *words]
     check = 0
     for column in columns:
         check = int.from_bytes(mmh3.mmh3_x64_128_digest(column.tobytes(), check)[:4], "little")
-    header = struct.pack("<4sIQI", b"MKM2", 1, len(made), 0)
-    shards = struct.pack("<4I", 0, len(made), check, 0)
+    header = struct.pack("<4sIQI", magic, flags, len(made), 0)
+    shards = least + struct.pack("<4I", 0, len(made), check, 0)
     return b"".join([header, struct.pack("<I", zlib.crc32(header + shards)), shards, *(c.tobytes() for c in columns)])
 
 
-def test_maps_of_the_format_before_are_read_and_written_in_the_new_one() -> None:
+@pytest.mark.parametrize("magic", [b"MKM2", b"MKM3"])
+def test_maps_of_the_formats_before_are_read_and_written_in_the_new_one(magic: bytes) -> None:
     made = key_map.build(hashes_of(range(900)), np.arange(900, dtype=np.uint64) * 3 + 2**63)
-    data = older(made)
+    data = older(made, magic)
     for reading in (key_map.decode(data, path="p", offset=0), key_map.decode(data, path="p", offset=0).whole()):
         entry = reading.find(hashes_of(range(5, 1000, 50)))
         hit = entry[entry >= 0]
@@ -85,7 +92,7 @@ def test_ordering_values_and_positions_have_as_few_bytes_as_they_need(words: lis
     assert read.ordering is not None
     assert np.asarray(read.ordering).tolist() == np.asarray(made.ordering).tolist()
     width = max(1, -(-(max(words) - min(words)).bit_length() // 8))
-    assert len(data) == 32 + 16 + len(words) * (16 + width + 1)
+    assert len(data) == 32 + 16 + len(words) * (10 + width + 1)
 
 
 def test_few_keys_verify_only_their_shards() -> None:
@@ -116,7 +123,7 @@ def test_a_hash_behind_the_last_one_of_a_shard_is_not_looked_for_in_the_next() -
     shards = key_map.decode(data, path="p", offset=0).shards
     assert shards is not None
     entry = int(shards.start[4])  # the first of its shard, which is not verified when one before it is asked
-    begin = len(data) - 20 * 20_000
+    begin = len(data) - 14 * 20_000
     forged = KeyHashes(np.array([made.hashes.hi[entry - 1] + np.uint64(1)]), made.hashes.lo[[entry]])
     data[begin + 8 * entry : begin + 8 * entry + 8] = forged.hi.tobytes()
     assert shards.of(forged.hi)[0] == 3
@@ -129,16 +136,16 @@ def test_a_hash_behind_the_last_one_of_a_shard_is_not_looked_for_in_the_next() -
 
 def test_a_damaged_shard_is_corrupt_for_its_keys_and_for_no_other() -> None:
     made, data = stored(20_000)
-    begin = len(data) - 20 * 20_000
+    begin = len(data) - 14 * 20_000
     bits = key_map.decode(data, path="p", offset=0).shards
     assert bits is not None
     shard = bits.of(made.hashes.hi)
     victim = 777
     for offset in (
         begin + 8 * victim,
-        begin + 8 * (20_000 + victim),
-        begin + 16 * 20_000 + 2 * victim,
-        begin + 18 * 20_000 + 2 * victim,
+        begin + 8 * 20_000 + 2 * victim,
+        begin + 10 * 20_000 + 2 * victim,
+        begin + 12 * 20_000 + 2 * victim,
     ):
         damaged = bytearray(data)
         damaged[offset] ^= 16
@@ -157,7 +164,7 @@ def test_a_damaged_shard_is_corrupt_for_its_keys_and_for_no_other() -> None:
 
 def test_every_flipped_bit_before_the_shards_is_found_at_once() -> None:
     _, data = stored(3000)
-    begin = len(data) - 20 * 3000
+    begin = len(data) - 14 * 3000
     for bit in range(8 * begin):
         damaged = bytearray(data)
         damaged[bit // 8] ^= 1 << (bit % 8)

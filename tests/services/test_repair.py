@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import mdt
+from indexes.base import KeyHashes, UInt64Array
 from mdt.commit.transaction import run
 from mdt.metadata import paths
 from mdt.services.check_past import check_past
@@ -258,9 +261,12 @@ def test_what_is_kept_of_a_file_and_is_wrong_is_made_anew(monkeypatch: pytest.Mo
     from mdt.metadata import key_map
 
     build = key_map.build
-    monkeypatch.setattr("mdt.metadata.key_map.build", lambda hashes, ordering: build(hashes, ordering).__class__(
-        build(hashes, ordering).hashes, build(hashes, ordering).position[::-1].copy(), build(hashes, ordering).ordering
-    ))  # fmt: skip
+
+    def turned_round(hashes: KeyHashes, ordering: UInt64Array | None) -> key_map.KeyMap:
+        made = build(hashes, ordering)
+        return replace(made, position=np.asarray(made.position)[::-1].copy())
+
+    monkeypatch.setattr("mdt.metadata.key_map.build", turned_round)
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     table.bulk_insert(rows(range(50)))
     monkeypatch.undo()

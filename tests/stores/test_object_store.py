@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from obstore.store import MemoryStore
 
 import mdt
 from mdt.stores.object_store import ObjectStorage
+from mdt.stores.storage import MemoryStorage, Storage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])
 
@@ -37,6 +39,33 @@ def test_a_table_lives_on_an_object_store(table_type: str) -> None:
     assert mdt.open(storage()).scan().count() == len(expected)
     report = mdt.open(storage()).check()
     assert report.ok, str(report)
+
+
+def codecs(t: mdt.Table, storage: Storage) -> set[str]:
+    """Return the codecs of the column chunks of all files of ``t``."""
+    footers = [pq.read_metadata(pa.BufferReader(storage.read(path))) for path in t.files()["name"].to_pylist()]
+    groups = [footer.row_group(i) for footer in footers for i in range(footer.num_row_groups)]
+    return {group.column(i).compression for group in groups for i in range(group.num_columns)}
+
+
+@pytest.mark.parametrize(
+    ("is_remote", "options", "expected"),
+    [
+        (True, {}, "ZSTD"),
+        (True, {"mdt.compression": "lz4"}, "LZ4"),
+        (True, {"hoodie.parquet.compression.codec": "uncompressed"}, "UNCOMPRESSED"),
+        (False, {}, "LZ4"),
+    ],
+)
+def test_objects_are_written_with_zstd_unless_the_table_says_otherwise(
+    is_remote: bool, options: dict[str, str], expected: str
+) -> None:
+    storage = ObjectStorage("memory:///t", MemoryStore()) if is_remote else MemoryStorage()
+    t = mdt.create(storage, SCHEMA, key=["id"], options=options)
+    assert ("mdt.compression" in t.definition.options) == (is_remote or bool(options))
+    t.upsert(pa.table([[*range(1000)], [f"city {i}" for i in range(1000)], [0] * 1000, [1.5] * 1000], schema=SCHEMA))
+    found = codecs(mdt.open(storage), storage)
+    assert expected in found and found <= {expected, "SNAPPY"}  # which columns of few values keep
 
 
 def test_two_writers_on_an_object_store_both_commit() -> None:
