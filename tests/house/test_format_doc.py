@@ -253,11 +253,10 @@ def test_key_maps_hold_hashes_ordering_values_and_positions(root: Path) -> None:
             assert file["key_map_path"] is None
             continue
         expected = [
-            (hi, lo >> 48, flipped(row["ts"]), position)
+            (*hashed(row["_hoodie_record_key"], seed), flipped(row["ts"]), position)
             for position, row in enumerate(parquet_rows(root, file))
-            for hi, lo in [hashed(row["_hoodie_record_key"], seed)]
         ]
-        assert key_map(root, file) == sorted(expected)
+        assert key_map(root, file) == [(hi, lo >> 48, *more) for hi, lo, *more in sorted(expected)]
 
 
 def test_page_maps_say_where_the_pages_of_each_column_stand(root: Path) -> None:
@@ -294,23 +293,21 @@ def digest(data: bytes) -> int:
 
 
 def record_groups(key_part: bytes, hi: int) -> set[int]:
-    assert key_part[:8] == b"MDTREC\0\3"
     n, groups, b, p, crc = struct.unpack_from("<QQHHI", key_part, 8)
-    shards, h = 1 << b, 8 if b < 8 else 4
-    assert p == (64 if b < 8 else b + 32)
+    assert key_part[:8] == b"MDTREC\0\3" and b < 8 and p == 64  # tests/indexes/test_record_forms.py has larger ones
+    shards = 1 << b
     end = 32 + 8 * (shards + 1) + 8 * shards
     assert zlib.crc32(key_part[32:end], zlib.crc32(key_part[:28])) == crc
-    assert groups <= 256 and len(key_part) == end + (h + 1) * n
+    assert groups <= 256 and len(key_part) == end + 9 * n
     starts = struct.unpack_from(f"<{shards + 1}Q", key_part, 32)
     shard = hi >> 64 - b if b else 0
     first, last = starts[shard], starts[shard + 1]
-    hash_bytes = key_part[end + h * first : end + h * last]
-    group_bytes = key_part[end + h * n + first : end + h * n + last]
+    hash_bytes = key_part[end + 8 * first : end + 8 * last]
+    group_bytes = key_part[end + 8 * n + first : end + 8 * n + last]
     seed = int.from_bytes(mmh3.mmh3_x64_128_digest(hash_bytes, 0)[:4], "little")
     (check,) = struct.unpack_from("<8s", key_part, 32 + 8 * (shards + 1) + 8 * shard)
     assert mmh3.mmh3_x64_128_digest(group_bytes, seed)[:8] == check
-    hashes = struct.unpack(f"<{last - first}{'Q' if h == 8 else 'I'}", hash_bytes)
-    hi = hi if h == 8 else (hi << b) % 2**64 >> 32
+    hashes = struct.unpack(f"<{last - first}Q", hash_bytes)
     numbers = list(group_bytes)
     assert list(hashes) == sorted(hashes) and all(number < groups for number in numbers)
     return {group for found, group in zip(hashes, numbers, strict=True) if found == hi}

@@ -68,6 +68,30 @@ def test_every_key_is_found_and_no_other(count: int, bits: int, width: int) -> N
     assert len(found) - count <= 9, "some 0.8 of 3 M keys have 41 bits of one of 600,000"
 
 
+def test_a_part_of_many_keys_is_as_the_format_page_says() -> None:
+    n = NARROW + 10
+    hashes = random_hashes(n)
+    hi = hashes.hi.tolist()
+    key_part = made(hashes, 300)
+    magic, count, groups, b, k, crc = struct.unpack_from("<8sQQHHI", key_part)
+    assert (magic, count, groups, b, k) == (b"MDTREC\0\3", n, 300, 8, 40)
+    end = 32 + 8 * (2**b + 1) + 8 * 2**b
+    assert crc == zlib.crc32(key_part[32:end], zlib.crc32(key_part[:28]))
+    starts = struct.unpack_from(f"<{2**b + 1}Q", key_part, 32)
+    known = struct.unpack_from(f"<{n}I", key_part, end)
+    number = struct.unpack_from(f"<{n}H", key_part, end + 4 * n)
+    assert len(key_part) == end + 6 * n
+    whole = [s << 32 | word for s in range(2**b) for word in known[starts[s] : starts[s + 1]]]
+    assert whole == sorted(word >> 24 for word in hi)
+    assert sorted(zip(whole, number, strict=True)) == sorted((word >> 24, i % 300) for i, word in enumerate(hi))
+    digest = mmh3.mmh3_x64_128_digest
+    for s in range(2**b):
+        first, last = starts[s], starts[s + 1]
+        seed = int.from_bytes(digest(key_part[end + 4 * first : end + 4 * last], 0)[:4], "little")
+        check = digest(key_part[end + 4 * n + 2 * first : end + 4 * n + 2 * last], seed)[:8]
+        assert check == key_part[32 + 8 * (2**b + 1) + 8 * s :][:8]
+
+
 def test_the_known_bits_decide() -> None:
     hashes = random_hashes(NARROW)
     key_part = made(hashes, 1)
