@@ -1,7 +1,8 @@
 r"""``record/1``: sorted key hashes with their groups.
 
-One probe answers for a key, whatever the number of groups.  It has some 40 to 48 bits of each hash: of a million keys that are
-nowhere about one is said to be in a group (n / 2^p of them, for n entries with p bits).  The key part is made to be mapped, not read: a key looks at the header, at one entry of the fan-out, and at one shard, and
+One probe answers for a key, whatever the number of groups.  It has some 40 to 48 bits of each hash: of keys that are nowhere,
+n / 2^p are said to be in a group, for n entries with p bits: one of a million and fewer.  The key part is made to be mapped, not
+read: a key looks at the header, at one entry of the fan-out, and at one shard, and
 each of the three is verified before it is believed.
 
 Byte layout, little-endian, nothing between the parts:

@@ -25,6 +25,8 @@ _PLACED_KEYS_MIN = 32
 """Fewer keys are looked for in all partitions at once: to say which file groups are in theirs would cost more."""
 _LOOKED_UP_MAX = 64
 """Up to so many positions are looked up in a deletion vector one by one."""
+_FEW = 8
+"""Of so many keys for each that the key index proposes, only those that it proposes are put in order."""
 _MARKED_MAX = 32
 """Of more dead rows than so many for each position only those at the positions are marked."""
 
@@ -267,10 +269,14 @@ def _by_group(
     """Yield each group with the keys that may live there, by rising hash: each key map is walked in its own order, which is kind to the cache."""
     if not len(proposed.group) and not len(proposed.whole):
         return  # a load of many rows would sort them for nothing
-    n, by_rank = len(hashes), hashes.kept_order()
+    n, key, group = len(hashes), proposed.key, proposed.group
+    if len(proposed.whole) or len(key) * _FEW > n:
+        by_rank = hashes.kept_order()
+    else:  # of a load the key index proposes a few keys by chance
+        asked = distinct_numbers(key)
+        by_rank = asked[hashes.take(asked).order()]
     rank = np.empty(n, np.int64)
-    rank[by_rank] = np.arange(n)
-    key, group = proposed.key, proposed.group
+    rank[by_rank] = np.arange(len(by_rank))
     if partition is not None and len(key):
         same = partition[key] == snapshot.file_groups.partitions(group)
         key, group = key[same], group[same]
