@@ -185,7 +185,7 @@ class Options:
     )  # fmt: skip
     compression: str = _option(
         "mdt.compression", "lz4",
-        "compression of Parquet pages; zstd, which new tables on object storage have, takes two thirds of the space, and of a processor a half more in scans, three times as much in look-ups of many keys",
+        "compression of Parquet pages; zstd, which new tables on object storage have, takes two thirds of the space, half again the CPU of scans and three times that of look-ups of many keys",
         choices=("lz4", "zstd", "snappy", "uncompressed"), aliases=("hoodie.parquet.compression.codec",),
     )  # fmt: skip
     page_bytes: int = _option(

@@ -1,9 +1,11 @@
 r"""``record/1``: sorted key hashes with their groups.
 
-One probe answers for a key, whatever the number of groups.  It has some 40 to 48 bits of each hash: of keys that are nowhere,
-n / 2^p are said to be in a group, for n entries with p bits: one of a million and fewer.  The key part is made to be mapped, not
-read: a key looks at the header, at one entry of the fan-out, and at one shard, and
-each of the three is verified before it is believed.
+One probe answers for a key, whatever the number of groups.  It has 40 bits of each hash or more: of the keys that are nowhere n / 2^p
+are said to be in a group, for n entries with p bits.  Where all was built at once that is one of two million or fewer (of a billion entries
+one of 280,000); parts that become one have the bits that all of them have, so of a billion that came in small loads it is one of a thousand.
+
+The key part is made to be mapped, not read: a key looks at the header, at one entry of the fan-out, and at one shard, and each of the
+three is verified before it is believed.
 
 Byte layout, little-endian, nothing between the parts:
 
@@ -63,6 +65,7 @@ _SHARD_BITS_MAX = 16
 _NARROW_SHARD_BITS = 8
 """From so many bits of a shard on hashes are stored in _NARROW_BITS bits; of _NARROW_ENTRIES entries there are so many shards."""
 _NARROW_BITS = 32
+_KNOWN_MIN = _NARROW_SHARD_BITS + _NARROW_BITS
 _NARROW_ENTRIES = 1 << 15
 _PIECE_ENTRIES = 1 << 17
 """Of about so many keys, a megabyte of hashes, the second-level cache holds most."""
@@ -281,14 +284,12 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
     magic, count, group_count, bits, known = _HEADER.unpack_from(view)
     if magic not in _MAGICS or bits > _SHARD_BITS_MAX or group_count > GROUPS_MAX:
         raise ValueError("record key part: not a header of version 1 to 3")
-    form = (
-        _Form(bits, _HASH_BITS, 8)
-        if magic != _MAGICS[-1]
-        else _Form(bits, known, 8 if bits < _NARROW_SHARD_BITS else 4)
-    )
-    bits_max = _HASH_BITS if form.width == 8 else bits + _NARROW_BITS
-    if magic != _MAGICS[-1] and known or not _NARROW_SHARD_BITS + _NARROW_BITS <= form.known <= bits_max:
+    is_older = magic != _MAGICS[-1]
+    width = 8 if is_older or bits < _NARROW_SHARD_BITS else 4
+    known_max = _HASH_BITS if width == 8 else bits + _NARROW_BITS
+    if known not in ((0,) if is_older else range(_KNOWN_MIN, known_max + 1)):
         raise ValueError(f"record key part: {known} bits of hashes")
+    form = _Form(bits, known or _HASH_BITS, width)
     checks_at = _FAN_OUT_AT + 8 * ((1 << bits) + 1)
     hashes_at = checks_at + 8 * (1 << bits)
     number = np.dtype("<u4") if magic == _MAGICS[0] else _number_type(group_count)

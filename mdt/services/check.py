@@ -308,7 +308,7 @@ class _SegmentChecker:
 def _same(a: KeyMap, b: KeyMap) -> bool:
     if (a.ordering is None) != (b.ordering is None):
         return False
-    pairs: list[tuple[Any, Any]] = [(a.hashes.hi, b.hashes.hi), (a.hashes.lo, b.hashes.lo), (a.position, b.position)]
+    pairs: list[tuple[Any, Any]] = [(a.hi, b.hi), (a.lo, b.lo), (a.position, b.position)]
     if a.ordering is not None and b.ordering is not None:
         pairs.append((a.ordering, b.ordering))
     return all(np.array_equal(x, y) for x, y in pairs)

@@ -42,5 +42,5 @@ def _live_hashes(metadata: Metadata, snapshot: Snapshot, group: int) -> UInt64Ar
         stored = snapshot.segment(number).key_map
         if stored is not None:
             keys = metadata.objects.key_map(stored).whole()
-            found.append(keys.hashes.hi[is_live(snapshot, number, np.asarray(keys.position).astype(np.int64))])
+            found.append(keys.hi[is_live(snapshot, number, np.asarray(keys.position).astype(np.int64))])
     return np.concatenate(found)

@@ -11,16 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from random_hashes import random_hashes
 
 from indexes import bloom, hudi_bloom
 from indexes.base import KeyHashes
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures" / "hudi"
-
-
-def random_hashes(count, seed):
-    rng = np.random.default_rng(seed)
-    return KeyHashes(*(rng.integers(0, 2**64, count, dtype=np.uint64) for _ in range(2)))
 
 
 @pytest.mark.parametrize("fpp", [0.2, 0.01, 0.001])

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from random_hashes import random_hashes
 
 from indexes.base import Candidates, KeyHashes
 from indexes.hashing import hash_keys
@@ -241,11 +242,6 @@ MUTANTS = (
 def test_the_suite_kills_the_mutant(mutant):
     suite = type("Suite", (KeyIndexConformance,), {"index": mutant()})
     assert first_failure(suite) is not None
-
-
-def random_hashes(n, seed=1):
-    rng = np.random.default_rng(seed)
-    return KeyHashes(*(rng.integers(0, 2**64, n, dtype=np.uint64) for _ in range(2)))
 
 
 def record_key_part(n):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_hashes import random_hashes
 
 from indexes.base import KeyHashes
 from indexes.keys import record
@@ -18,11 +19,6 @@ from indexes.keys.record import RecordKeyIndex
 
 INDEX = RecordKeyIndex()
 NARROW = record._NARROW_ENTRIES
-
-
-def random_hashes(n: int, seed: int = 1) -> KeyHashes:
-    rng = np.random.default_rng(seed)
-    return KeyHashes(*(rng.integers(0, 2**64, n, dtype=np.uint64) for _ in range(2)))
 
 
 def made(hashes: KeyHashes, groups: int) -> bytes:
