@@ -1,7 +1,15 @@
-"""Files that commands read rows from, piece by piece: Parquet, CSV or Arrow IPC."""
+"""Files that commands read rows from and write rows to, piece by piece: Parquet, CSV, JSON lines or Arrow IPC.
+
+``-`` is standard input or output.  Input is copied to a temporary file first, since Parquet files are read from their end.
+Its format follows from its first bytes.
+"""
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,14 +17,25 @@ from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.json
 import pyarrow.parquet as pq
 import typer
 
 from mdt.errors import Invalid
 
-Files = Annotated[list[Path], typer.Argument(help="Parquet, CSV or Arrow IPC files.", metavar="FILE...")]
+STANDARD = Path("-")
+"""The name of standard input and output."""
 
-_PARQUET, _CSV, _IPC = (".parquet", ".pq"), (".csv",), (".arrow", ".ipc", ".feather", ".arrows")
+Files = Annotated[
+    list[Path],
+    typer.Argument(help="Parquet, CSV, JSON lines or Arrow IPC files; - is standard input.", metavar="FILE..."),
+]
+
+_PARQUET, _CSV, _JSON = (".parquet", ".pq"), (".csv",), (".json", ".jsonl", ".ndjson")
+_IPC = (".arrow", ".ipc", ".feather", ".arrows")
+_FIRST_BYTES = ((b"PAR1", ".parquet"), (b"ARROW1", ".arrow"), (b"\xff\xff\xff\xff", ".arrows"), (b"{", ".jsonl"))
+"""Beginning of a file and the suffix of its format.  Anything else is CSV."""
+_HEAD_BYTES = 64
 
 
 def read_all(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -25,6 +44,9 @@ def read_all(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.Table]:
     ``schema``: types of CSV columns; others are inferred.  A file is opened when its rows are asked for, but the columns of all are looked at
     before.  Raises Invalid, now or later, for a file that cannot be read.
     """
+    if list(files).count(STANDARD) > 1:
+        raise Invalid("standard input can be read once only", hint="give - once")
+    files = [_copy_of_input() if file == STANDARD else file for file in files]
     schemas = [_columns(file, schema) for file in files]
     try:
         together = pa.unify_schemas(schemas, promote_options="permissive")
@@ -36,6 +58,18 @@ def read_all(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.Table]:
 def schema_of(file: Path) -> pa.Schema:
     """Return the columns of a file.  Raises Invalid as :func:`read_all` does."""
     return _columns(file, pa.schema([]))
+
+
+def _copy_of_input() -> Path:
+    """Copy standard input to a temporary file, whose suffix says its format; it is removed when the process ends."""
+    source = sys.stdin.buffer
+    head = source.read(_HEAD_BYTES)
+    suffix = next((suffix for begin, suffix in _FIRST_BYTES if head.lstrip().startswith(begin)), ".csv")
+    with tempfile.NamedTemporaryFile(prefix="mdt-", suffix=suffix, delete=False) as copy:
+        atexit.register(Path(copy.name).unlink, missing_ok=True)
+        copy.write(head)
+        shutil.copyfileobj(source, copy)
+    return Path(copy.name)
 
 
 def _pieces(files: Sequence[Path], schemas: Sequence[pa.Schema], together: pa.Schema) -> Iterator[pa.Table]:
@@ -54,6 +88,8 @@ def _columns(file: Path, given: pa.Schema) -> pa.Schema:
             return pq.read_schema(file).remove_metadata()
         if _is(file, _CSV):
             return _columns_of_csv(file, {field.name: field.type for field in given})
+        if _is(file, _JSON):
+            return _columns_of_json(file, given)
         with pa.OSFile(str(file)) as source, _ipc(source) as reader:
             return reader.schema
 
@@ -72,6 +108,25 @@ def _columns_of_csv(file: Path, types: Mapping[str, pa.DataType]) -> pa.Schema:
             return pa.csv.read_csv(file, convert_options=options).schema
 
 
+def _columns_of_json(file: Path, given: pa.Schema) -> pa.Schema:
+    """Return the columns that occur in a JSON lines file; those in ``given`` have the types there."""
+    try:
+        schema = pa.schema([])
+        with pa.json.open_json(file) as reader:
+            for batch in reader:
+                schema = pa.unify_schemas([schema, batch.schema], promote_options="permissive")
+    except pa.ArrowInvalid:  # a column whose type differs from block to block: read the file as one block
+        block = pa.json.ReadOptions(block_size=max(1, file.stat().st_size))
+        schema = pa.json.read_json(file, read_options=block).schema
+    types = {field.name: field.type for field in given}
+    return pa.schema([field.with_type(types.get(field.name, field.type)) for field in schema])
+
+
+def _open_json(file: Path, schema: pa.Schema) -> pa.json.JSONStreamingReader:
+    options = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+    return pa.json.open_json(file, parse_options=options)
+
+
 def _batches(file: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file, whose columns are known."""
     with _told(file):
@@ -81,6 +136,9 @@ def _batches(file: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         elif _is(file, _CSV):
             types = {field.name: field.type for field in schema}
             with pa.csv.open_csv(file, convert_options=pa.csv.ConvertOptions(column_types=types)) as reader:
+                yield from reader
+        elif _is(file, _JSON):
+            with _open_json(file, schema) as reader:
                 yield from reader
         else:
             with pa.OSFile(str(file)) as source, _ipc(source) as reader:
@@ -99,9 +157,10 @@ def _ipc(source: pa.NativeFile) -> pa.RecordBatchFileReader | pa.RecordBatchStre
 def _is(file: Path, suffixes: Sequence[str]) -> bool:
     """Return whether the suffix of a file is one of ``suffixes``.  Raises Invalid for one of no known kind."""
     suffix = file.suffix.lower()
-    if suffix not in (*_PARQUET, *_CSV, *_IPC):
+    if suffix not in (*_PARQUET, *_CSV, *_JSON, *_IPC):
         raise Invalid(
-            f"{file} is of no known kind", hint="name it .parquet, .csv, .arrow (IPC file) or .arrows (stream)"
+            f"the format of {file} is unknown",
+            hint="name it .parquet, .csv, .jsonl, .arrow (IPC file) or .arrows (stream), or pipe it to -",
         )
     return suffix in suffixes
 
@@ -112,4 +171,6 @@ def _told(file: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise Invalid(f"{file} cannot be read: {error}", hint="give a Parquet, CSV or Arrow IPC file") from error
+        raise Invalid(
+            f"{file} cannot be read: {error}", hint="give a Parquet, CSV, JSON lines or Arrow IPC file"
+        ) from error

@@ -5,29 +5,26 @@ Results go to stdout, progress and errors to stderr.  What all commands share st
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import pyarrow as pa
-import pyarrow.csv
 import typer
 
 import mdt
 from mdt import config, table
 from mdt.cli import index as cli_index
-from mdt.cli import json_text
+from mdt.cli import look as cli_look
 from mdt.cli import overwriting as cli_overwriting
+from mdt.cli import rows as cli_rows
 from mdt.cli import services as cli_services
 from mdt.cli import show as cli_show
 from mdt.cli import tags as cli_tags
 from mdt.cli.commands import Commands, command, is_json, opened, point, storage_options, tell, tell_rows, tell_written
-from mdt.cli.files import Files, read_all, schema_of
-from mdt.cli.terminal import Settings, TablePath, output, pairs, settings, show, show_table
-from mdt.errors import Invalid
+from mdt.cli.files import STANDARD, Files, read_all, schema_of
+from mdt.cli.output import Format, FormatOption, Output, chosen_format, write_rows
+from mdt.cli.terminal import Columns, Param, Settings, TablePath, Where, names, pairs, settings, show, value_of
+from mdt.cli.terminal import output as terminal
 from mdt.progress import bar
 from mdt.schema.alter import type_of
 from mdt.schema.definition import MERGE_ON_READ
@@ -40,10 +37,10 @@ ROWS_SHOWN = 20
 app = typer.Typer(
     cls=Commands,
     help="Apache Hudi tables without a JAR, with indexes that pay.",
-    epilog="Exit codes: 0; 1 if check found problems, or repair could not mend all; 2 for wrong usage and errors; 130 if interrupted.",
+    epilog="Exit codes: 0; 1 if check found problems, repair could not mend all, or get missed a key; 2 for wrong usage and errors; 130 if interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    add_completion=True,
 )
 app.add_typer(cli_index.app, name="index")
 cli_tags.register(app)
@@ -65,58 +62,14 @@ def _main(version: Version = False) -> None:
     """Apache Hudi tables without a JAR, with indexes that pay."""
 
 
-class Format(StrEnum):
-    """How ``scan`` writes rows: for people, or as CSV, JSON lines, or an Arrow IPC stream."""
-
-    table = "table"
-    csv = "csv"
-    json = "json"
-    arrow = "arrow"
-
-
-Where = Annotated[str | None, typer.Option(help="SQL filter, such as \"status = 'done' and fare > 10\".")]
-Param = Annotated[list[str], typer.Option(help="A value for :name in the filter, as name=value; may be repeated.")]
 AsOf = Annotated[
     str | None, typer.Option(help="A past state: a seq, a tag, an instant, or a time such as 2026-02-28T12:00.")
 ]
-Columns = Annotated[list[str], typer.Option(help="Column names, separated by commas or repeated.")]
-
 
 # Looking at a table
 
 
-@command(app)
-def info(path: TablePath) -> None:
-    """Show what the table is and how large it is."""
-    found = opened(path)
-    definition, snapshot = found.definition, found.snapshot()
-    files = snapshot.files.take(("kind", "size"), snapshot.live_numbers).to_pydict()
-    rows, logs, size = found.scan().count(), sum(files["kind"]), sum(files["size"])
-    columns = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in definition.declared]
-    document = {
-        "path": found.path, "name": definition.name, "table_type": definition.table_type, "key": definition.key,
-        "partition_by": definition.partition_by, "ordering": definition.ordering, "key_index": definition.key_index,
-        "scope": definition.scope, "indexes": definition.indexes, "options": definition.options, "seq": snapshot.seq,
-        "instant": snapshot.last_instant, "rows": rows, "files": len(snapshot), "log_files": logs, "bytes": size,
-        "columns": columns,
-    }  # fmt: skip
-    facts = {
-        "path": found.path,
-        "name": definition.name,
-        "type": definition.table_type,
-        "key": ", ".join(definition.key),
-        "partitioned by": ", ".join(definition.partition_by) or "-",
-        "ordering": definition.ordering or "-",
-        "key index": f"{definition.key_index}, unique per {definition.scope}",
-        "indexes": ", ".join(definition.indexes) or "-",
-        "options": ", ".join(f"{k}={v}" for k, v in definition.options.items()) or "-",
-        "commits": f"{snapshot.seq:,}, the newest at {snapshot.last_instant}",
-        "rows": f"{rows:,}",
-        "files": f"{len(snapshot):,}, of these {logs:,} log files",
-        "bytes": f"{size:,}",
-        "columns": ", ".join(f"{one['name']} {one['type']}" for one in columns),
-    }
-    tell(document, lambda: show(["", ""], facts.items(), header=False))
+cli_look.register(app)
 
 
 @command(app)
@@ -139,23 +92,23 @@ def scan(
     param: Param = [],  # noqa: B006 - as above
     limit: Annotated[int | None, typer.Option(min=0, help=f"Rows at most; {ROWS_SHOWN} for a table.")] = None,
     order_by: Annotated[str | None, typer.Option(help='Columns to sort by, such as "ts desc, id".')] = None,
-    format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
+    format: FormatOption = None,
+    output: Output = STANDARD,
     explain: Annotated[bool, typer.Option("--explain", help="Show what would be read instead of rows.")] = False,
     as_of: AsOf = None,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Write the rows that match."""
     t = opened(path, option, as_of)
-    if is_json():
-        format = Format.json
-    if format is Format.table and limit is None and not explain:
+    form = chosen_format(format, output, as_json=is_json())
+    if form is Format.table and limit is None and not explain:
         limit = ROWS_SHOWN
-    found = t.scan(where, _names(columns) or None, params=pairs("--param", param), limit=limit, order_by=order_by)
+    found = t.scan(where, names(columns) or None, params=pairs("--param", param), limit=limit, order_by=order_by)
     if explain:
         plan = found.explain()
-        tell(asdict(plan), lambda: output().print(str(plan), markup=False, highlight=False))
+        tell(asdict(plan), lambda: terminal().print(str(plan), markup=False, highlight=False))
         return
-    _WRITERS[format](found.schema, found.to_batches())
+    write_rows(found.schema, found.to_batches(), form, output)
     t.metadata.usage.report()
 
 
@@ -169,16 +122,17 @@ def changes(
     where: Where = None,
     columns: Columns = [],  # noqa: B006 - as above
     param: Param = [],  # noqa: B006 - as above
-    format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
+    format: FormatOption = None,
+    output: Output = STANDARD,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Write what changed between two states."""
     first, last = point(since), None if until is None else point(until)
-    named = _names(columns) or None
+    named = names(columns) or None
     t = opened(path, option)
     given = pairs("--param", param)
     found = t.changes(first, last, mode=mode, where=where, columns=named, params=given, before=before)
-    _WRITERS[Format.json if is_json() else format](found.schema, found.to_batches())
+    write_rows(found.schema, found.to_batches(), chosen_format(format, output, as_json=is_json()), output)
 
 
 @command(app)
@@ -222,7 +176,7 @@ def create(
 ) -> None:
     """Create an empty table with the columns of a file."""
     made = table.create(
-        path, schema_of(like), _names(key), partition_by=_names(partition_by), ordering=ordering, table_type=type,
+        path, schema_of(like), names(key), partition_by=names(partition_by), ordering=ordering, table_type=type,
         key_index=key_index, scope=scope, indexes=index, options=settings(option), storage_options=storage_options(),
     )  # fmt: skip
     tell({"path": made.path}, f"created {made.path}")
@@ -262,29 +216,15 @@ def alter(
     """Alter the columns of the table in one commit; no file is rewritten."""
     types = pairs("--add", add)
     result = opened(path, option).alter(
-        add=types, drop=_names(drop), rename=pairs("--rename", rename), widen=pairs("--widen", widen), reorder=_names(reorder),
-        nullable=_names(nullable), beyond_hudi=beyond_hudi,
-        defaults={name: _value(text, types.get(name, "string")) for name, text in pairs("--default", default).items()},
+        add=types, drop=names(drop), rename=pairs("--rename", rename), widen=pairs("--widen", widen), reorder=names(reorder),
+        nullable=names(nullable), beyond_hudi=beyond_hudi,
+        defaults={name: value_of(text, type_of(types.get(name, "string")), "--default") for name, text in pairs("--default", default).items()},
     )  # fmt: skip
     text = f"commit {result.seq} at {result.instant}" if result.instant else "nothing to alter"
     tell({"seq": result.seq, "instant": result.instant}, text, result.warnings)
 
 
-def _value(text: str, type: str) -> object:
-    """Return the value of a type that a text names.  Raises Invalid if there is none."""
-    try:
-        return pa.scalar(text).cast(type_of(type)).as_py()
-    except pa.ArrowException as error:
-        raise Invalid(f"--default {text!r} is no {type}: {error}") from error
-
-
-@command(app)
-def delete(path: TablePath, file: Files, option: Settings = []) -> None:  # noqa: B006 - as above
-    """Delete the rows whose keys stand in files."""
-    t = opened(path, option)
-    tell_written(t.delete(read_all(file, t.schema)))
-
-
+cli_rows.register(app)
 cli_overwriting.register(app)
 
 
@@ -319,7 +259,7 @@ def cluster(
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Put rows in order by columns, so that queries on these read few files."""
-    columns = _names(by)
+    columns = names(by)
     with bar("clustering") as told:
         result = opened(path, option).cluster(
             "auto" if columns == ["auto"] else columns, curve=curve, partitions=partition or None, progress=told
@@ -367,7 +307,7 @@ def check(path: TablePath) -> None:
         report = opened(path).check(told)
     tell(
         {"ok": report.ok, **asdict(report)},
-        lambda: output().print(str(report), markup=False, highlight=False, soft_wrap=True),
+        lambda: terminal().print(str(report), markup=False, highlight=False, soft_wrap=True),
     )
     if not report.ok:
         raise typer.Exit(1)
@@ -380,7 +320,7 @@ def repair(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as a
         report = table.repair(path, settings(option), storage_options=storage_options(), progress=told)
     tell(
         {"ok": report.ok, **asdict(report)},
-        lambda: output().print(str(report), markup=False, highlight=False, soft_wrap=True),
+        lambda: terminal().print(str(report), markup=False, highlight=False, soft_wrap=True),
     )
     if not report.ok:
         raise typer.Exit(1)
@@ -406,41 +346,3 @@ def abort(path: TablePath) -> None:
         asdict(found),
         f"{len(found.published)} instants published, {len(found.rolled_back)} rolled back, {found.files_removed} files removed",
     )
-
-
-def _names(given: Sequence[str]) -> list[str]:
-    return [name.strip() for text in given for name in text.split(",") if name.strip()]
-
-
-# Rows out
-
-
-def _write_table(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-    show_table(pa.Table.from_batches(batches, schema))
-
-
-def _write_csv(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-    try:
-        with pa.csv.CSVWriter(sys.stdout.buffer, schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-    except pa.ArrowException as error:
-        raise Invalid(f"the rows cannot be written as CSV: {error}", hint="use --format json or arrow") from error
-
-
-def _write_json(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-    for batch in batches:
-        lines = [json_text.line(row) for row in batch.to_pylist()]
-        sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
-    sys.stdout.buffer.flush()
-
-
-def _write_arrow(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-    with pa.ipc.new_stream(sys.stdout.buffer, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-
-
-_WRITERS: dict[Format, Callable[[pa.Schema, Iterator[pa.RecordBatch]], None]] = {
-    Format.table: _write_table, Format.csv: _write_csv, Format.json: _write_json, Format.arrow: _write_arrow
-}  # fmt: skip

@@ -25,6 +25,9 @@ TablePath = Annotated[str, typer.Argument(help="Local path or URL of the table."
 """The first argument of most commands."""
 Settings = Annotated[list[str], typer.Option("--option", help="An option as name=value; may be repeated.")]
 """Options of the table."""
+Where = Annotated[str | None, typer.Option(help="SQL filter, such as \"status = 'done' and fare > 10\".")]
+Param = Annotated[list[str], typer.Option(help="A value for :name in the filter, as name=value; may be repeated.")]
+Columns = Annotated[list[str], typer.Option(help="Column names, separated by commas or repeated.")]
 
 
 def output() -> Console:
@@ -87,3 +90,24 @@ def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
         if not equals:
             raise Invalid(f"{option} {name!r} has no value", hint=f"write {option} name=value")
     return {name: value for name, _, value in parts}
+
+
+def names(given: Sequence[str]) -> list[str]:
+    """Return names that are separated by commas or repeated.
+
+    >>> names(["id, city", "fare"])
+    ['id', 'city', 'fare']
+    """
+    return [name.strip() for text in given for name in text.split(",") if name.strip()]
+
+
+def value_of(text: str, type: pa.DataType, option: str) -> object:
+    """Return ``text`` as a value of ``type``.  Raises Invalid, naming ``option``, if it is not one.
+
+    >>> value_of("7", pa.int32(), "KEY")
+    7
+    """
+    try:
+        return pa.scalar(text).cast(type).as_py()
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise Invalid(f"{option} {text!r} is not a value of type {type}: {error}") from error

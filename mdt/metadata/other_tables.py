@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import dataclass
 
 from mdt.errors import Corrupt, Invalid, MdtError, Missing
 from mdt.hudi import properties
@@ -12,6 +13,19 @@ from mdt.stores.storage import Storage
 _CREATE = "mdt.create(path, schema, key=[...]) makes a table; check the path for typing errors"
 _LOAD = "load its rows into a new table: mdt.create(new_path, schema, key=[...]).bulk_insert(rows)"
 _NAMES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is at a path that holds no table of ours.
+
+    ``kind``: "file", "hudi", "delta", "iceberg", "parquet", "directory" or "nothing".  ``text``: the same in words.
+    ``hint``: what can be done with it.
+    """
+
+    kind: str
+    text: str
+    hint: str
 
 
 def no_table(storage: Storage) -> MdtError:
@@ -25,15 +39,8 @@ def no_table(storage: Storage) -> MdtError:
             path=paths.commit(0),
             hint="restore .hoodie/.mdt from a copy; a Hudi reader still reads the rows",
         )
-    kind, hint = _described(storage)
-    if kind:
-        return Invalid(f"{storage.url} is not a table of mdt: it is {kind}", hint=hint)
-    near = difflib.get_close_matches(_name(storage), storage.neighbours(), n=_NAMES_SHOWN)
-    near = [name for name in near if name != _name(storage)]
-    found = storage.children("")
-    what = f"a directory with {_listed(found)}" if found else "nothing is there"
-    beside = f"; near it there is {' and '.join(near)}" if near and not found else ""
-    return Invalid(f"{storage.url} is not a table of mdt: {what}{beside}", hint=_CREATE)
+    found = finding(storage)
+    return Invalid(f"{storage.url} is not a table of mdt: {found.text}", hint=found.hint)
 
 
 def refuse_to_create(storage: Storage) -> None:
@@ -43,10 +50,10 @@ def refuse_to_create(storage: Storage) -> None:
     """
     if storage.size(paths.commit(0)) is not None or storage.list_dir(paths.log_dir()):
         raise Invalid(f"{storage.url} is a table of mdt already", hint="mdt.open(path) opens it")
-    kind, hint = _described(storage)
-    if kind:
+    other = _other_table(storage)
+    if other is not None:
         raise Invalid(
-            f"{storage.url} is no place for a new table: it is {kind}", hint=f"choose another path, or {hint}"
+            f"{storage.url} is no place for a new table: {other.text}", hint=f"choose another path, or {other.hint}"
         )
     found = [name for name in storage.children("") if not name.startswith(".")]
     if found:
@@ -56,21 +63,45 @@ def refuse_to_create(storage: Storage) -> None:
         )
 
 
-def _described(storage: Storage) -> tuple[str, str]:
-    """Return what is known of a table of another kind, or of a file, and what can be done; "" if there is none."""
+def finding(storage: Storage) -> Finding:
+    """Return what is at a path that holds no table of ours."""
+    other = _other_table(storage)
+    if other is not None:
+        return other
+    children = storage.children("")
+    parquet = [name for name in children if name.endswith((".parquet", ".pq"))]
+    if parquet:
+        create = f"mdt create NEW_PATH --like {parquet[0]} --key COLUMN, then mdt upsert NEW_PATH FILE..."
+        return Finding("parquet", f"it is a directory with {_listed(parquet)}", f"make a table of them: {create}")
+    if children:
+        return Finding("directory", f"it is a directory with {_listed(children)}", _CREATE)
+    near = difflib.get_close_matches(_name(storage), storage.neighbours(), n=_NAMES_SHOWN)
+    near = [name for name in near if name != _name(storage)]
+    beside = f"; near it there is {' and '.join(near)}" if near else ""
+    return Finding("nothing", f"nothing is there{beside}", _CREATE)
+
+
+def _other_table(storage: Storage) -> Finding | None:
+    """Return the file or the table of another kind at a path, None if there is neither."""
     if storage.is_file():
-        return "a file", "give the directory of a table; pyarrow.parquet.read_table reads a Parquet file"
+        hint = "give the directory of a table; pyarrow.parquet.read_table reads a Parquet file"
+        return Finding("file", "it is a file", hint)
     try:
         found = foreign.read_properties(storage)
     except Corrupt as error:
-        return f"a Hudi table whose properties cannot be read: {error.message}", "repair hoodie.properties"
+        text = f"it is a Hudi table whose properties cannot be read: {error.message}"
+        return Finding("hudi", text, "repair hoodie.properties")
     if found is not None:
-        return _hudi(found), f"read it with a Hudi reader (hudi.HudiTable(path).read(), or Hudi on Spark), and {_LOAD}"
+        hint = f"read it with a Hudi reader (hudi.HudiTable(path).read(), or Hudi on Spark), and {_LOAD}"
+        return Finding("hudi", f"it is {_hudi(found)}", hint)
     if storage.list_dir("_delta_log"):
-        return "a Delta table", f"read it (deltalake.DeltaTable(path).to_pyarrow_table()), and {_LOAD}"
+        hint = f"read it (deltalake.DeltaTable(path).to_pyarrow_table()), and {_LOAD}"
+        return Finding("delta", "it is a Delta table", hint)
     if any(info.path.endswith(".metadata.json") for info in storage.list_dir("metadata")):
-        return "an Iceberg table", f"read it (pyiceberg, or iceberg_scan of duckdb), and {_LOAD}"
-    return "", ""
+        return Finding(
+            "iceberg", "it is an Iceberg table", f"read it (pyiceberg, or iceberg_scan of duckdb), and {_LOAD}"
+        )
+    return None
 
 
 def _hudi(found: dict[str, str]) -> str:

@@ -237,7 +237,7 @@ def test_alter_takes_its_changes_as_options(path: Path) -> None:
     assert json.loads(run("alter", path, "--reorder", "v", "--json").stdout)["instant"] == "", "nothing to alter"
     for arguments, message in (
         (("--drop", "id"), "is of the record key"), (("--add", "m=number"), "'number' is no type"),
-        (("--add", "m=int32", "--default", "m=x"), "--default 'x' is no int32"), ((), "nothing is to be altered"),
+        (("--add", "m=int32", "--default", "m=x"), "--default 'x' is not a value of type int32"), ((), "nothing is to be altered"),
         (("--rename", "tip=tips"), "--beyond-hudi"),
     ):  # fmt: skip
         assert message in run("alter", path, *arguments, code=2).stderr
@@ -290,7 +290,7 @@ WRONG: dict[str, tuple[list[Any], str, str]] = {
     "an unknown option": (["compact", "{tmp}/t", "--option", "mdt.durabel=1"], "'mdt.durabel'", "mdt.durable"),
     "an option without value": (["compact", "{tmp}/t", "--option", "x"], "'x' has no value", "name=value"),
     "a file that is not there": (["upsert", "{tmp}/t", "{tmp}/none.csv"], "none.csv cannot be read", "Parquet"),
-    "a file of another kind": (["upsert", "{tmp}/t", "{tmp}/x.txt"], "no known kind", ".parquet"),
+    "a file of another kind": (["upsert", "{tmp}/t", "{tmp}/x.txt"], "the format of", ".parquet"),
     "a file that is damaged": (["upsert", "{tmp}/t", "{tmp}/bad.parquet"], "bad.parquet cannot be read", "Parquet"),
     "a file that does not fit": (["upsert", "{tmp}/t", "{tmp}/less.csv"], "'v' is missing", "v int64"),
     "a table that exists": (["create", "{tmp}/t", "--like", "{tmp}/less.csv", "--key", "id"], "already", "mdt.open"),

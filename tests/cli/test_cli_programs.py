@@ -48,7 +48,7 @@ def test_info_as_json_has_stable_keys_and_types(path: Path) -> None:
     found = document("info", path)
     table = mdt.open(path)
     assert found == {
-        "path": path.as_uri(), "name": "t", "table_type": "MERGE_ON_READ", "key": ["id"], "partition_by": ["city"], "ordering": "v",
+        "path": path.as_uri(), "kind": "mdt", "name": "t", "table_type": "MERGE_ON_READ", "key": ["id"], "partition_by": ["city"], "ordering": "v",
         "key_index": table.definition.key_index, "scope": "partition", "indexes": list(table.definition.indexes),
         "options": dict(table.definition.options), "seq": 1, "instant": table.snapshot().last_instant, "rows": 3, "files": 2, "log_files": 0,
         "bytes": sum(table.files()["size"].to_pylist()),

@@ -1,0 +1,79 @@
+"""The commands ``mdt info`` and ``mdt stats``: what a directory is, and what is known of a table's columns."""
+
+from __future__ import annotations
+
+import typer
+
+from mdt import table
+from mdt.cli.commands import command, opened, storage_options, tell, tell_rows
+from mdt.cli.terminal import Columns, TablePath, names, note, show
+from mdt.errors import Invalid
+from mdt.metadata.other_tables import finding
+from mdt.stores.storage import open_storage
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    command(app)(info)
+    command(app)(stats)
+
+
+def info(path: TablePath) -> None:
+    """Show what is at PATH: a table and its size, or what else it is and what can be done with it."""
+    try:
+        found = opened(path)
+    except Invalid:
+        other = finding(open_storage(path, storage_options=storage_options()))
+        if other.kind == "nothing":
+            raise
+        document = {"path": path, "kind": other.kind, "text": other.text, "hint": other.hint}
+        tell(document, f"{path}: {other.text}\n{other.hint}")
+        return
+    _tell_table(found)
+
+
+def _tell_table(found: table.Table) -> None:
+    definition, snapshot = found.definition, found.snapshot()
+    files = snapshot.files.take(("kind", "size"), snapshot.live_numbers).to_pydict()
+    rows, logs, size = found.scan().count(), sum(files["kind"]), sum(files["size"])
+    columns = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in definition.declared]
+    document = {
+        "path": found.path, "kind": "mdt", "name": definition.name, "table_type": definition.table_type,
+        "key": definition.key, "partition_by": definition.partition_by, "ordering": definition.ordering,
+        "key_index": definition.key_index, "scope": definition.scope, "indexes": definition.indexes,
+        "options": definition.options, "seq": snapshot.seq, "instant": snapshot.last_instant, "rows": rows,
+        "files": len(snapshot), "log_files": logs, "bytes": size, "columns": columns,
+    }  # fmt: skip
+    facts = {
+        "path": found.path,
+        "name": definition.name,
+        "type": definition.table_type,
+        "key": ", ".join(definition.key),
+        "partitioned by": ", ".join(definition.partition_by) or "-",
+        "ordering": definition.ordering or "-",
+        "key index": f"{definition.key_index}, unique per {definition.scope}",
+        "indexes": ", ".join(definition.indexes) or "-",
+        "options": ", ".join(f"{k}={v}" for k, v in definition.options.items()) or "-",
+        "commits": f"{snapshot.seq:,}, the newest at {snapshot.last_instant}",
+        "rows": f"{rows:,}",
+        "files": f"{len(snapshot):,}, of these {logs:,} log files",
+        "bytes": f"{size:,}",
+        "columns": ", ".join(f"{column['name']} {column['type']}" for column in columns),
+    }
+    tell(document, lambda: show(["", ""], facts.items(), header=False))
+
+
+def stats(path: TablePath, columns: Columns = []) -> None:  # noqa: B006 - typer passes a new list
+    """Show rows, nulls, bounds and bytes of each column, and distinct and common values of analyzed columns."""
+    found = opened(path).stats()
+    wanted = names(columns)
+    unknown = sorted(set(wanted).difference(found["column"].to_pylist()))
+    if unknown:
+        raise Invalid(f"there are no statistics of {', '.join(unknown)}", hint="mdt stats PATH shows all columns")
+    if wanted:
+        rows = {row["column"]: row for row in found.to_pylist()}
+        tell_rows(found.schema.empty_table().from_pylist([rows[name] for name in wanted], found.schema))
+    else:
+        tell_rows(found)
+    if found["distinct"].null_count == len(found):
+        note("distinct and common values are known after t.analyze(), or mdt index create PATH 'table_stats(COLUMN)'")

@@ -1,0 +1,122 @@
+"""Rows that commands write: a table for people, or CSV, JSON lines, Parquet or an Arrow IPC stream for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import typer
+
+from mdt.cli import json_text
+from mdt.cli.files import STANDARD
+from mdt.cli.terminal import show_table
+from mdt.errors import Invalid
+
+
+class Format(StrEnum):
+    """How rows are written."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+    arrow = "arrow"
+
+
+FormatOption = Annotated[
+    Format | None,
+    typer.Option(help="How rows are written; by default as the suffix of --output says, else as a table."),
+]
+Output = Annotated[Path, typer.Option("--output", "-o", help="File to write rows to; - is standard output.")]
+
+_SUFFIXES = {
+    ".csv": Format.csv, ".json": Format.json, ".jsonl": Format.json, ".ndjson": Format.json,
+    ".parquet": Format.parquet, ".pq": Format.parquet, ".arrow": Format.arrow, ".arrows": Format.arrow,
+}  # fmt: skip
+
+
+def chosen_format(format: Format | None, output: Path, *, as_json: bool) -> Format:
+    """Return the format that the options of a command ask for.
+
+    Raises Invalid if rows for people are to be written to a file.
+
+    >>> chosen_format(None, Path("rows.parquet"), as_json=False)
+    <Format.parquet: 'parquet'>
+    """
+    if as_json:
+        return Format.json
+    if format is None:
+        format = _SUFFIXES.get(output.suffix.lower(), Format.table)
+    if format is Format.table and output != STANDARD:
+        raise Invalid(
+            f"the format of {str(output)!r} is unknown",
+            hint=f"give --format, or a name that ends with one of {', '.join(_SUFFIXES)}",
+        )
+    return format
+
+
+def write_rows(schema: pa.Schema, batches: Iterator[pa.RecordBatch], format: Format, output: Path) -> None:
+    """Write rows to ``output``.  A file is complete or absent: it gets its name after the last row."""
+    if format is Format.table:
+        show_table(pa.Table.from_batches(batches, schema))
+        return
+    with _opened(output) as sink:
+        _WRITERS[format](schema, batches, sink)
+
+
+@contextmanager
+def _opened(output: Path) -> Iterator[BinaryIO]:
+    if output == STANDARD:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    partial = output.with_name(f"{output.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+        partial.replace(output)
+    except OSError as error:
+        raise Invalid(f"{output} cannot be written: {error}", hint="choose another file") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write_csv(schema: pa.Schema, batches: Iterator[pa.RecordBatch], sink: BinaryIO) -> None:
+    try:
+        with pa.csv.CSVWriter(sink, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+    except pa.ArrowException as error:
+        raise Invalid(
+            f"the rows cannot be written as CSV: {error}", hint="use --format json, parquet or arrow"
+        ) from error
+
+
+def _write_json(schema: pa.Schema, batches: Iterator[pa.RecordBatch], sink: BinaryIO) -> None:
+    for batch in batches:
+        lines = [json_text.line(row) for row in batch.to_pylist()]
+        sink.write("".join(f"{line}\n" for line in lines).encode())
+
+
+def _write_parquet(schema: pa.Schema, batches: Iterator[pa.RecordBatch], sink: BinaryIO) -> None:
+    with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _write_arrow(schema: pa.Schema, batches: Iterator[pa.RecordBatch], sink: BinaryIO) -> None:
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+_WRITERS: dict[Format, Callable[[pa.Schema, Iterator[pa.RecordBatch], BinaryIO], None]] = {
+    Format.csv: _write_csv, Format.json: _write_json, Format.parquet: _write_parquet, Format.arrow: _write_arrow
+}  # fmt: skip
