@@ -17,7 +17,7 @@ from sortedcontainers import SortedDict
 from mdt.stores.contract import Buffer
 from mdt.stores.forking import OwnLock
 from mdt.stores.lmdb_file import opened
-from mdt.stores.own_files import cache_root
+from mdt.stores.own_directory import user_directory
 
 _MAP_BYTES = 1 << 36
 """Address space for the file, not its size: some five billion keys."""
@@ -113,7 +113,9 @@ class LmdbStore:
     def __init__(self, directory: str, *, durable: bool) -> None:
         """Raises StoreFailed if it cannot be opened.  ``durable``: whether what was written survives the machine's fall."""
         try:
-            self._env = opened(directory, map_size=_MAP_BYTES, sync=durable, metasync=durable, max_readers=_READERS_MAX)
+            self._env = opened(
+                directory, "keys", map_size=_MAP_BYTES, sync=durable, metasync=durable, max_readers=_READERS_MAX
+            )
         except (lmdb.Error, OSError) as error:
             raise StoreFailed(f"the key store in {directory} cannot be opened: {error}") from error
 
@@ -133,14 +135,10 @@ _open_lock = OwnLock()
 
 def open_key_store(directory: str, *, durable: bool) -> LmdbStore:
     """Return the store in ``directory`` ("": in this user's cache directory), one for a process and directory.  Raises StoreFailed."""
-    where = os.path.abspath(directory or _user_directory())
+    where = os.path.abspath(directory or user_directory("keys-2"))
     with _open_lock:
         # A child that was forked must not use its parent's environment.
         key = (os.getpid(), where)
         if key not in _open:
             _open[key] = LmdbStore(where, durable=durable)
         return _open[key]
-
-
-def _user_directory() -> str:
-    return os.path.join(cache_root(), "mdt", "keys-1")

@@ -6,10 +6,11 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import lmdb
+
+from mdt.stores.own_directory import claim
 
 DAMAGED = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.PageNotFoundError)
 """What LMDB raises for a file that is damaged; for one of another version, which is somebody's, it raises another error."""
@@ -19,13 +20,13 @@ _TURN = "turn"
 """Of this file, whoever opens an environment holds a shared lock meanwhile, and whoever removes one an exclusive lock."""
 
 
-def opened(directory: str, **settings: Any) -> lmdb.Environment:
-    """Return the environment in ``directory``, which is made if need be; ``settings``: as ``lmdb.open`` takes them.
+def opened(directory: str, kind: str, **settings: Any) -> lmdb.Environment:
+    """Return the environment in ``directory``, a store of this ``kind`` that is made if need be; ``settings``: as ``lmdb.open`` takes them.
 
-    Raises lmdb.Error or OSError if it cannot be used.
+    Raises lmdb.Error or OSError if it cannot be used, mdt.stores.own_directory.NotOurs among them.
     """
-    Path(directory).mkdir(parents=True, exist_ok=True)
-    env = lmdb.open(directory, **settings)
+    claim(directory, kind)
+    env = lmdb.open(directory, mode=0o600, **settings)
     try:
         _fill_up(env, os.path.join(directory, _DATA))
     except BaseException:
@@ -35,12 +36,12 @@ def opened(directory: str, **settings: Any) -> lmdb.Environment:
 
 
 @contextmanager
-def turn(directory: str) -> Iterator[int]:
+def turn(directory: str, kind: str) -> Iterator[int]:
     """Yield what :func:`remove` needs; environments in ``directory`` are opened within, as long as nobody removes them.
 
-    Raises OSError, and does not wait, if somebody is doing that.
+    Raises OSError, and does not wait, if somebody is doing that, and where the directory is not a store of ours of this ``kind``.
     """
-    Path(directory).mkdir(parents=True, exist_ok=True)
+    claim(directory, kind)
     # Locks of another kind would be inherited by processes that are forked meanwhile, and stay.
     descriptor = os.open(os.path.join(directory, _TURN), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -54,7 +54,7 @@ class OwnFiles:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
             with os.fdopen(descriptor, "rb") as file:
                 told = os.fstat(descriptor)
-                if not stat.S_ISREG(told.st_mode) or not _is_ours_alone(told):
+                if not stat.S_ISREG(told.st_mode) or not is_ours_alone(told):
                     return None
                 found = file.read(OWN_FILE_BYTES_MAX + 1)
             if len(found) > OWN_FILE_BYTES_MAX or found[:_DIGEST_BYTES] != _digest(name, found[_DIGEST_BYTES:]):
@@ -91,7 +91,7 @@ class OwnFiles:
     def _make_root(self, root: str) -> None:
         """Make the user's cache directory if there is none; not in somebody else's home, where it would be in his way."""
         if not os.path.lexists(root):
-            _require(_is_ours(os.stat(os.path.dirname(root))), root)
+            _require(is_ours(os.stat(os.path.dirname(root))), root)
             with suppress(FileExistsError):
                 os.mkdir(root, 0o700)
 
@@ -105,15 +105,15 @@ class OwnFiles:
             self._make_root(root)
         opened = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
         try:
-            _require(_is_ours(os.fstat(opened[-1])), root)
+            _require(is_ours(os.fstat(opened[-1])), root)
             for name in ("mdt", self.folder):
                 if make:
                     with suppress(FileExistsError):
                         os.mkdir(name, 0o700, dir_fd=opened[-1])
                 way = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
                 opened.append(os.open(name, way, dir_fd=opened[-1]))
-                _require(_is_ours(os.fstat(opened[-1])), name)
-            _require(_is_ours_alone(os.fstat(opened[-1])), self.folder)
+                _require(is_ours(os.fstat(opened[-1])), name)
+            _require(is_ours_alone(os.fstat(opened[-1])), self.folder)
             yield opened[-1]
         finally:
             for descriptor in opened:
@@ -141,12 +141,14 @@ def _require(is_so: bool, name: str) -> None:
         raise PermissionError(name)
 
 
-def _is_ours(told: os.stat_result) -> bool:
+def is_ours(told: os.stat_result) -> bool:
+    """Return whether a file belongs to the user of this process."""
     return told.st_uid == os.geteuid()
 
 
-def _is_ours_alone(told: os.stat_result) -> bool:
-    return _is_ours(told) and not told.st_mode & 0o077
+def is_ours_alone(told: os.stat_result) -> bool:
+    """Return whether a file belongs to the user of this process, and nobody else can reach it."""
+    return is_ours(told) and not told.st_mode & 0o077
 
 
 def _digest(name: str, data: bytes) -> bytes:

@@ -15,8 +15,9 @@ import lmdb
 from mdt.stores.contract import Buffer
 from mdt.stores.forking import OwnLock
 from mdt.stores.lmdb_file import DAMAGED, identity, opened, remove, turn
-from mdt.stores.own_files import cache_root
+from mdt.stores.own_directory import NotOurs, user_directory
 
+_KIND = "pages"
 _AGE = struct.Struct(">Q")
 _TOTAL = b"total"
 _FILL = 0.9
@@ -29,23 +30,32 @@ _open_lock = OwnLock()
 
 
 class PageCache:
-    """At most ``bytes_max`` bytes of pages in ``directory``; the oldest make room.  Safe for threads and processes."""
+    """At most ``bytes_max`` bytes of pages in ``directory``; the oldest make room.  Safe for threads and processes.
+
+    ``refusal``: why the directory is not used, if it is not a store of ours; ``said``: what was logged about it.
+    """
 
     def __init__(self, directory: str, bytes_max: int) -> None:
         self.hits = self.misses = 0
         self._bytes_max = bytes_max
         self._directory = directory
         self._env: lmdb.Environment | None = None
-        with suppress(lmdb.Error, OSError), turn(directory) as holding:
-            try:
-                self._open()
-            except DAMAGED:
-                remove(directory, holding)
-                self._open()
+        self.refusal, self.said = "", set[str]()
+        try:
+            with suppress(lmdb.Error), turn(directory, _KIND) as holding:
+                try:
+                    self._open()
+                except DAMAGED:
+                    remove(directory, holding)
+                    self._open()
+        except NotOurs as error:
+            self.refusal = str(error)
+        except OSError:
+            pass  # a cache that cannot be made is an empty one
 
     def _open(self) -> None:
         size = self._bytes_max + self._bytes_max // 4 + _SLACK_BYTES
-        env = opened(self._directory, map_size=size, max_dbs=3, sync=False, metasync=False, max_readers=512)
+        env = opened(self._directory, _KIND, map_size=size, max_dbs=3, sync=False, metasync=False, max_readers=512)
         try:
             self._pages, self._ages, self._state = (env.open_db(name) for name in (b"pages", b"ages", b"state"))
             self._identity = identity(self._directory)
@@ -94,7 +104,7 @@ class PageCache:
     def _give_up(self) -> None:
         """Go without a file that is damaged, and remove it, so that the next process begins anew; those that have it open keep it."""
         self._env = None
-        with suppress(OSError), turn(self._directory) as holding:
+        with suppress(OSError), turn(self._directory, _KIND) as holding:
             if identity(self._directory) == self._identity:
                 remove(self._directory, holding)
 
@@ -120,14 +130,10 @@ class PageCache:
 
 def open_page_cache(directory: str, bytes_max: int) -> PageCache:
     """Return the cache in ``directory`` ("": in this user's cache directory), one for a process and directory."""
-    where = os.path.abspath(directory or _user_directory())
+    where = os.path.abspath(directory or user_directory("pages-2"))
     with _open_lock:
         # A child that was forked must not use its parent's environment.
         key = (os.getpid(), where)
         if key not in _open:
             _open[key] = PageCache(where, bytes_max)
         return _open[key]
-
-
-def _user_directory() -> str:
-    return os.path.join(cache_root(), "mdt", "pages-1")

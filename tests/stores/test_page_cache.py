@@ -17,6 +17,7 @@ from reader import bag
 import mdt
 from mdt.stores import lmdb_file
 from mdt.stores.key_store import LmdbStore, StoreFailed
+from mdt.stores.own_directory import claim
 from mdt.stores.page_cache import PageCache, open_page_cache
 from mdt.stores.storage import ObjectStorage
 
@@ -79,6 +80,7 @@ def test_damaged_pages_in_the_cache_are_read_again(storage: ObjectStorage, tmp_p
 
 @pytest.mark.parametrize("content", [b"", b"not a database" * 1000])
 def test_a_cache_that_is_no_database_does_not_matter(content: bytes, storage: ObjectStorage, tmp_path: Path) -> None:
+    claim(str(tmp_path), "pages")
     (tmp_path / "data.mdb").write_bytes(content)
     assert _opened(storage, tmp_path).scan("n = 2").count() == 1
 
@@ -214,8 +216,9 @@ def test_a_cache_with_damaged_pages_is_begun_anew_by_the_next_process_but_one(pa
 
 
 def test_a_cache_is_not_removed_while_another_process_opens_one(tmp_path: Path) -> None:
+    claim(str(tmp_path), "pages")
     (tmp_path / "data.mdb").write_bytes(b"not a database" * 1000)
-    with lmdb_file.turn(str(tmp_path)):
+    with lmdb_file.turn(str(tmp_path), "pages"):
         assert _exit_code(_keep, tmp_path) == 1
         assert (tmp_path / "data.mdb").read_bytes().startswith(b"not a database")
     assert _exit_code(_keep, tmp_path) == 0

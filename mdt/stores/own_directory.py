@@ -1,0 +1,100 @@
+"""Directories of the local disk that hold a store of ours, and nothing else: private to the user, and marked.
+
+A mark is a small file with a fixed text, the first that is written into a directory.  A directory that has other files and no mark is
+somebody's: nothing in it is opened, written or removed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+
+from mdt.stores.own_files import cache_root, is_ours, is_ours_alone
+
+MARK = "mdt-store"
+"""The name of the mark."""
+_MARK_BYTES_MAX = 64
+
+
+class NotOurs(OSError):
+    """A directory cannot be used as a store: the message says why, and what to do."""
+
+
+def claim(directory: str, kind: str) -> None:
+    """Make ``directory``, or check that it is a store of ours of this ``kind``, such as "pages".
+
+    Raises NotOurs for a link, for what belongs to or can be reached by another user, and for a directory with other files and no mark;
+    another OSError where it cannot be made.  May be called by many processes at once, and again after a crash.
+    """
+    _make_parent(os.path.dirname(directory))
+    with suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+    if os.path.islink(directory):
+        raise NotOurs(f"{directory} is a symbolic link; name the directory itself")
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        names = set(os.listdir(folder))
+        _check_directory(directory, os.fstat(folder), names)
+        _check_mark(directory, folder, f"mdt store 1: {kind}\n".encode(), may_write=names <= {MARK})
+    finally:
+        os.close(folder)
+
+
+def user_directory(name: str) -> str:
+    """Return the directory ``mdt/<name>`` in this user's cache directory."""
+    return os.path.join(cache_root(), "mdt", name)
+
+
+def _make_parent(parent: str) -> None:
+    """Make the directory above a store; the user's cache directory, and ``mdt`` in it, only where they belong to the user."""
+    root = cache_root()
+    if parent != os.path.join(root, "mdt"):
+        os.makedirs(parent, mode=0o700, exist_ok=True)
+        return
+    for folder in (root, parent):
+        if not os.path.lexists(folder):
+            _require_ours(os.path.dirname(folder))
+            with suppress(FileExistsError):
+                os.mkdir(folder, 0o700)
+        _require_ours(folder)
+    if os.path.islink(parent):
+        raise NotOurs(f"{parent} is a symbolic link; set XDG_CACHE_HOME to another directory")
+
+
+def _require_ours(folder: str) -> None:
+    if not is_ours(os.stat(folder)):
+        raise NotOurs(f"{folder} belongs to another user; set XDG_CACHE_HOME to a directory of your own")
+
+
+def _check_directory(directory: str, status: os.stat_result, names: set[str]) -> None:
+    if names and MARK not in names:
+        raise NotOurs(
+            f"{directory} has files of another program; name an empty directory, or one that is not there yet"
+        )
+    if not is_ours(status):
+        raise NotOurs(f"{directory} belongs to another user; name a directory of your own")
+    if not is_ours_alone(status):
+        raise NotOurs(f"{directory} can be reached by other users; make it private: chmod 700 {directory}")
+
+
+def _check_mark(directory: str, folder: int, mark: bytes, *, may_write: bool) -> None:
+    """Check the mark of a directory.  ``may_write``: nothing else is there, so that it is written if it is absent or only begun."""
+    flags = os.O_RDWR | os.O_CREAT if may_write else os.O_RDONLY
+    try:
+        descriptor = os.open(MARK, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    except OSError as error:
+        raise NotOurs(f"{directory} has no readable mark of mdt: {error.strerror}; name another directory") from error
+    try:
+        _check_content(directory, descriptor, mark, may_write=may_write)
+    finally:
+        os.close(descriptor)
+
+
+def _check_content(directory: str, descriptor: int, mark: bytes, *, may_write: bool) -> None:
+    status, content = os.fstat(descriptor), os.pread(descriptor, _MARK_BYTES_MAX, 0)
+    is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and is_ours_alone(status)
+    if is_plain and may_write and mark.startswith(content):
+        os.pwrite(descriptor, mark, 0)
+    elif not is_plain or content != mark:
+        raise NotOurs(f"the file {MARK} in {directory} is not the mark of this store; name another directory")

@@ -1,0 +1,105 @@
+"""Directories for stores of ours are private and marked; those of other programs are left alone."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from mdt.stores.own_directory import MARK, NotOurs, claim, user_directory
+
+
+def test_a_directory_that_is_made_is_private_and_marked_and_may_be_claimed_again(tmp_path: Path) -> None:
+    where = tmp_path / "a" / "b"
+    for _ in range(2):
+        claim(str(where), "pages")
+    assert where.stat().st_mode & 0o777 == 0o700 and (where / MARK).read_text() == "mdt store 1: pages\n"
+
+
+@pytest.mark.parametrize("rest", ["", "mdt st", "mdt store 1: pages"])
+def test_a_mark_that_a_dead_process_has_begun_is_completed(rest: str, tmp_path: Path) -> None:
+    (tmp_path / MARK).write_text(rest)
+    (tmp_path / MARK).chmod(0o600)
+    claim(str(tmp_path), "pages")
+    assert (tmp_path / MARK).read_text() == "mdt store 1: pages\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("data.mdb", "theirs", "files of another program"),
+        (MARK, "mdt store 1: keys\n", "not the mark of this store"),
+        (MARK, "mdt store 1: pages and more\n", "not the mark of this store"),
+    ],
+)
+def test_a_directory_with_other_files_or_another_mark_is_refused_and_left_as_it_is(
+    name: str, content: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    (tmp_path / name).chmod(0o600)
+    with pytest.raises(NotOurs, match=message):
+        claim(str(tmp_path), "pages")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [(name, content)]
+
+
+def test_what_others_can_reach_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o700)
+    (tmp_path / "open").chmod(0o755)
+    with pytest.raises(NotOurs, match="chmod 700"):
+        claim(str(tmp_path / "open"), "pages")
+    (tmp_path / "ours").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "ours")
+    with pytest.raises(NotOurs, match="symbolic link"):
+        claim(str(tmp_path / "link"), "pages")
+    assert not list((tmp_path / "ours").iterdir())
+
+
+@pytest.mark.parametrize("how", ["symlink", "hard link", "open to all"])
+def test_a_mark_that_is_another_file_is_refused_and_not_written(how: str, tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("")
+    (tmp_path / "store").mkdir(mode=0o700)
+    mark = tmp_path / "store" / MARK
+    if how == "symlink":
+        mark.symlink_to(tmp_path / "other")
+    elif how == "hard link":
+        mark.hardlink_to(tmp_path / "other")
+    else:
+        mark.write_text("")
+        mark.chmod(0o666)
+    with pytest.raises(NotOurs):
+        claim(str(tmp_path / "store"), "pages")
+    assert (tmp_path / "other").read_text() == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of other users")
+def test_directories_of_other_users_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "theirs").mkdir(mode=0o700)
+    os.chown(tmp_path / "theirs", 12345, 12345)
+    with pytest.raises(NotOurs, match="belongs to another user"):
+        claim(str(tmp_path / "theirs"), "pages")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "theirs"))
+    with pytest.raises(NotOurs, match="set XDG_CACHE_HOME"):
+        claim(user_directory("pages-2"), "pages")
+    assert not list((tmp_path / "theirs").iterdir())
+
+
+def test_threads_that_claim_a_directory_together_all_get_it(tmp_path: Path) -> None:
+    errors: list[BaseException] = []
+
+    def act(barrier: threading.Barrier, where: str) -> None:
+        try:
+            barrier.wait()
+            claim(where, "keys")
+        except BaseException as error:  # noqa: BLE001 - shown below
+            errors.append(error)
+
+    for n in range(20):
+        barrier = threading.Barrier(4)
+        threads = [threading.Thread(target=act, args=(barrier, str(tmp_path / str(n)))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not errors
