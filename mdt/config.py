@@ -2,6 +2,8 @@
 
 Names are ``mdt.<words>``; for what Hudi has too, Hudi's own names are accepted as well.  Values may be text, as they
 come from Spark and from ``hoodie.properties``.  An unknown name, a wrong type or a value out of range is refused.
+
+Each option has a scope (:data:`mdt.option.Scope`).  Only options of the scope ``table`` are written into a table or read from one.
 """
 
 from __future__ import annotations
@@ -27,9 +29,7 @@ INDEX_TYPES: Mapping[str, tuple[str, str]] = {
 _MEBI = 1 << 20
 
 
-def _option(
-    name: str, default: Any, doc: str, *, scope: Scope = "tuning", kind: type | None = None, **more: Any
-) -> Any:
+def _option(name: str, default: Any, doc: str, *, scope: Scope = "table", kind: type | None = None, **more: Any) -> Any:
     found = Option(name=name, kind=kind or type(default), scope=scope, doc=doc, **more)
     return field(default=default, metadata={"option": found})
 
@@ -40,32 +40,32 @@ class Options:
 
     table_name: str = _option(
         "mdt.table.name", "", "name of the table in hoodie.properties; empty: the last part of its path",
-        scope="table", aliases=("hoodie.table.name",),
+        fixed=True, aliases=("hoodie.table.name",),
     )  # fmt: skip
     table_version: int = _option(
-        "mdt.table.version", 6, "Hudi's table version; 6 is the one that there is", scope="table",
+        "mdt.table.version", 6, "Hudi's table version; 6 is the one that there is", fixed=True,
         aliases=("hoodie.write.table.version",),
     )  # fmt: skip
     hive_style: bool = _option(
         "mdt.hive.style", True, "partition directories are called column=value instead of value",
-        scope="table", aliases=("hoodie.datasource.write.hive_style_partitioning",),
+        fixed=True, aliases=("hoodie.datasource.write.hive_style_partitioning",),
     )  # fmt: skip
     keys_repeat: bool = _option(
         "mdt.keys.repeat", False,
-        "a key may live more than once: insert(check=False) inserts without looking for keys", scope="table",
+        "a key may live more than once: insert(check=False) inserts without looking for keys", fixed=True,
     )  # fmt: skip
     delete_keeps_ordering: bool = _option(
         "mdt.delete.keeps.ordering", False,
-        "a deleted key is not revived by a row whose ordering value is below that at which it was deleted", scope="table",
+        "a deleted key is not revived by a row whose ordering value is below that at which it was deleted", fixed=True,
     )  # fmt: skip
     delete_keeps_ordering_hours: int = _option(
         "mdt.delete.keeps.ordering.hours", 168, "hours after which that is forgotten; 0: never", minimum=0, maximum=10**7,
-        scope="table",
+        fixed=True,
     )  # fmt: skip
     update_partition_path: bool = _option(
         "mdt.update.partition.path", True,
         "with table scope, a row that arrives with another partition moves there; else it is updated where it is, and keeps its partition columns",
-        scope="table",
+        fixed=True,
         aliases=(
             "hoodie.record.index.update.partition.path", "hoodie.bloom.index.update.partition.path",
             "hoodie.simple.index.update.partition.path",
@@ -74,46 +74,46 @@ class Options:
     partition_time_pattern: str = _option(
         "mdt.partition.time.pattern", "",
         "pattern of Java, such as yyyy-MM-dd, by which the one partition column, a time, makes partition paths; empty: by its values",
-        scope="table", aliases=("hoodie.keygen.timebased.output.dateformat",),
+        fixed=True, aliases=("hoodie.keygen.timebased.output.dateformat",),
     )  # fmt: skip
     partition_time_unit: str = _option(
         "mdt.partition.time.unit", "ms", "what whole numbers count that make partition paths by a pattern",
-        scope="table", choices=("s", "ms", "us"),
+        fixed=True, choices=("s", "ms", "us"),
     )  # fmt: skip
     partition_time_zone: str = _option(
         "mdt.partition.time.zone", "UTC", "time zone of partition paths that are made by a pattern",
-        scope="table", aliases=("hoodie.keygen.timebased.timezone",),
+        fixed=True, aliases=("hoodie.keygen.timebased.timezone",),
     )  # fmt: skip
     index_type: str = _option(
         "mdt.index.type", "", "at creation Hudi's word for key index and scope, in place of key_index and scope; later it must agree with them",
-        choices=("", *INDEX_TYPES), aliases=("hoodie.index.type",),
+        choices=("", *INDEX_TYPES), aliases=("hoodie.index.type",), fixed=True,
     )  # fmt: skip
     bucket_count: int = _option(
         "mdt.bucket.count", 0, "at creation the buckets of a partition, for the key index bucket; 0: as the key index says, 4 by default",
-        minimum=0, maximum=1 << 24, aliases=("hoodie.bucket.index.num.buckets",),
+        minimum=0, maximum=1 << 24, aliases=("hoodie.bucket.index.num.buckets",), fixed=True,
     )  # fmt: skip
     bucket_fields: str = _option(
         "mdt.bucket.fields", "", "at creation the key columns by which a row's bucket is chosen; empty: all",
-        aliases=("hoodie.bucket.index.hash.field",),
+        aliases=("hoodie.bucket.index.hash.field",), fixed=True,
     )  # fmt: skip
     bucket_partitions: str = _option(
         "mdt.bucket.partitions", "", "at creation partitions with another number of buckets: expression,number;expression,number",
-        aliases=("hoodie.bucket.index.partition.expressions",),
+        aliases=("hoodie.bucket.index.partition.expressions",), fixed=True,
     )  # fmt: skip
     bucket_rule: str = _option(
         "mdt.bucket.rule", "regex", "what these expressions are", choices=("regex",),
-        aliases=("hoodie.bucket.index.partition.rule.type",),
+        aliases=("hoodie.bucket.index.partition.rule.type",), fixed=True,
     )  # fmt: skip
     write_footer_bloom: bool = _option(
         "mdt.write.footer.bloom", False,
         "write Hudi's Bloom filter of the keys into Parquet footers, without which Hudi's Bloom index fails on this table; "
         "1.6 bytes a row; new tables with the key index bloom have it unless told otherwise",
-        scope="table",
+        fixed=True,
     )  # fmt: skip
     write_record_positions: bool = _option(
         "mdt.write.record.positions", False,
         "say in log blocks which rows of the base file they replace; Hudi 1 can use it, Hudi 0.14 and 0.15 fail on it",
-        scope="table", aliases=("hoodie.write.record.positions",),
+        fixed=True, aliases=("hoodie.write.record.positions",),
     )  # fmt: skip
     column_stats_columns: tuple[str, ...] | None = _option(
         "mdt.column.stats.columns", None, "columns whose statistics are kept",
@@ -129,30 +129,31 @@ class Options:
     )
     bloom_ranges: bool = _option(
         "mdt.bloom.ranges", True, "look-ups by the Bloom index compare keys with the ranges of file groups first; false: with the filters alone",
-        aliases=("hoodie.bloom.index.prune.by.ranges",),
+        aliases=("hoodie.bloom.index.prune.by.ranges",), scope="session",
     )  # fmt: skip
     bloom_tree: bool = _option(
         "mdt.bloom.tree",
         True,
         "they do so by an interval tree; false: range by range",
         aliases=("hoodie.bloom.index.use.treebased.filter",),
+        scope="session",
     )
     bloom_caching: bool = _option(
         "mdt.bloom.caching", True, "what they have opened and verified of the Bloom index stays open in the process",
-        aliases=("hoodie.bloom.index.use.caching",),
+        aliases=("hoodie.bloom.index.use.caching",), scope="session",
     )  # fmt: skip
     bloom_metadata: bool = _option(
         "mdt.bloom.metadata", True,
         "they ask the metadata; false: the footers of base files, where mdt.write.footer.bloom has put ranges and filters, one by one",
-        aliases=("hoodie.bloom.index.use.metadata",),
+        aliases=("hoodie.bloom.index.use.metadata",), scope="session",
     )  # fmt: skip
     bloom_parallelism: int = _option(
         "mdt.bloom.parallelism", 0, "threads that share the keys of a look-up by the Bloom index; 0: those that write files",
-        minimum=0, maximum=1 << 20, aliases=("hoodie.bloom.index.parallelism",),
+        minimum=0, maximum=1 << 20, aliases=("hoodie.bloom.index.parallelism",), scope="machine",
     )  # fmt: skip
     bloom_pairs: int = _option(
         "mdt.bloom.pairs", 2_000_000, "pairs of a key and a file group that each of these threads holds at a time, some 50 bytes each",
-        minimum=1, maximum=1 << 40, aliases=("hoodie.bloom.index.keys.per.bucket",),
+        minimum=1, maximum=1 << 40, aliases=("hoodie.bloom.index.keys.per.bucket",), scope="machine",
     )  # fmt: skip
     bloom_filter_type: str = _option(
         "mdt.bloom.filter.type", "SIMPLE", "form of the filter in Parquet footers, for Hudi: of the size of the file's keys, or rows of one size",
@@ -181,7 +182,7 @@ class Options:
     cluster_unit_bytes: int = _option(
         "mdt.cluster.unit.bytes", 512 * _MEBI,
         "size, in files, of what a clustering arranges at a time; it takes some five times as much memory",
-        minimum=1024, maximum=1 << 40, aliases=("hoodie.clustering.plan.strategy.max.bytes.per.group",),
+        minimum=1024, maximum=1 << 40, aliases=("hoodie.clustering.plan.strategy.max.bytes.per.group",), scope="machine",
     )  # fmt: skip
     compression: str = _option(
         "mdt.compression", "lz4",
@@ -206,36 +207,53 @@ class Options:
         "mdt.key.store.dir",
         "",
         "local directory for the keys of tables with the key index lmdb; empty: in this user's cache directory",
+        scope="machine",
     )
     cache_dir: str = _option(
-        "mdt.cache.dir", "", "local directory for pages of remote metadata; empty: in this user's cache directory"
+        "mdt.cache.dir",
+        "",
+        "local directory for pages of remote metadata; empty: in this user's cache directory",
+        scope="machine",
     )
     cache_bytes_max: int = _option(
         "mdt.cache.bytes.max", 1024 * _MEBI, "size of that cache; the oldest pages make room; 0: no cache",
-        minimum=0, maximum=1 << 40,
+        minimum=0, maximum=1 << 40, scope="machine",
     )  # fmt: skip
     cache_memory_max: int = _option(
         "mdt.cache.memory.max", limits.CACHES_BYTES_MAX,
         "bytes that this process keeps in memory of all its tables; the last one that says it counts, what is kept with a table does not",
-        minimum=0, maximum=1 << 50,
+        minimum=0, maximum=1 << 50, scope="machine",
     )  # fmt: skip
     commit_attempts: int = _option(
         "mdt.commit.attempts", 10, "how often a transaction that lost to another is tried in all",
-        minimum=1, maximum=limits.COMMIT_ATTEMPTS_MAX,
+        minimum=1, maximum=limits.COMMIT_ATTEMPTS_MAX, scope="session",
     )  # fmt: skip
     writer_threads: int = _option(
-        "mdt.writer.threads", 0, "threads that write files; 0: one per processor", minimum=0, maximum=limits.THREADS_MAX
+        "mdt.writer.threads",
+        0,
+        "threads that write files; 0: one per processor",
+        minimum=0,
+        maximum=limits.THREADS_MAX,
+        scope="machine",
     )
     reader_threads: int = _option(
-        "mdt.reader.threads", 0, "threads that read files; 0: one per processor", minimum=0, maximum=limits.THREADS_MAX
+        "mdt.reader.threads",
+        0,
+        "threads that read files; 0: one per processor",
+        minimum=0,
+        maximum=limits.THREADS_MAX,
+        scope="machine",
     )
     write_memory_max: int = _option(
         "mdt.write.memory.max", 1024 * _MEBI,
         "bytes of memory for rows that are read piece by piece (readers, generators of batches, datasets); what is larger goes through a local disk",
-        minimum=1, maximum=1 << 50,
+        minimum=1, maximum=1 << 50, scope="machine",
     )  # fmt: skip
     write_spill_dir: str = _option(
-        "mdt.write.spill.dir", "", "local directory through which they go; empty: the temporary folder of the process"
+        "mdt.write.spill.dir",
+        "",
+        "local directory through which they go; empty: the temporary folder of the process",
+        scope="machine",
     )
     rollback_after_seconds: int = _option(
         "mdt.rollback.after.seconds", 3600, "age at which an unfinished transaction is taken for dead",
@@ -270,21 +288,21 @@ class Options:
     )  # fmt: skip
     spark_local_bytes_max: int = _option(
         "mdt.spark.local.bytes.max", 64 * _MEBI, "Spark inputs up to this size are written in the driver; 0: never",
-        minimum=0, maximum=1 << 40,
+        minimum=0, maximum=1 << 40, scope="machine",
     )  # fmt: skip
     spark_plain_files: bool = _option(
         "mdt.spark.plain.files", True,
-        "DataFrames that are nothing but columns of Parquet files on a disk are read from these, without rows in the JVM",
+        "DataFrames that are nothing but columns of Parquet files on a disk are read from these, without rows in the JVM", scope="session",
     )  # fmt: skip
     spark_local_files: bool = _option(
         "mdt.spark.local.files", True,
         "with a local master of up to eight processors such DataFrames are written in the driver's process, whatever their size, within mdt.write.memory.max; "
-        "not where mdt.spark.local.bytes.max is 0",
+        "not where mdt.spark.local.bytes.max is 0", scope="session",
     )  # fmt: skip
     spark_driver_summaries_max: int = _option(
         "mdt.spark.driver.summaries.max", 8192,
         "large index summaries that the driver of Spark reads for one query; more are read in tasks; 0: always in tasks",
-        minimum=0, maximum=1 << 40,
+        minimum=0, maximum=1 << 40, scope="machine",
     )  # fmt: skip
     usage_counts: bool = _option(
         "mdt.usage.counts", False,
@@ -298,11 +316,8 @@ class Options:
 
     def to_mapping(self, scope: Scope | None = None) -> dict[str, str]:
         """Return all options, or those of one scope, as text under their mdt names; parse_options takes it back."""
-        return {
-            option.name: to_text(getattr(self, member.name))
-            for member, option in _declared()
-            if scope in (None, option.scope)
-        }
+        wanted = [(member, option) for member, option in _declared() if scope in (None, option.scope)]
+        return {option.name: to_text(getattr(self, member.name)) for member, option in wanted}
 
 
 def parse_options(mapping: Mapping[str, object] | None = None) -> Options:
@@ -350,12 +365,53 @@ def canonical(mapping: Mapping[str, object] | None = None) -> dict[str, str]:
     return {option.name: to_text(option.parse(value, name)) for name, value, option in found}
 
 
+def declaration(name: str) -> Option:
+    """Return the declaration of the option ``name``, ours or Hudi's.  Raises Invalid, with the nearest names, if there is none."""
+    return _find(name)[1]
+
+
+def of_table(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of ``options`` that a table keeps, and unknown ones, which :func:`parse_options` refuses.
+
+    >>> of_table({"mdt.compression": "zstd", "mdt.cache.dir": "pages"})
+    {'mdt.compression': 'zstd'}
+    """
+    return {name: value for name, value in options.items() if name not in _named() or _find(name)[1].scope == "table"}
+
+
+def changed_options(options: Mapping[str, object] | None) -> dict[str, str | None]:
+    """Return changes of a table's options as text under their mdt names, None for those that go back to their defaults.
+
+    Raises Invalid for an unknown name, a value that is not possible, an option that is fixed at creation, and one that a table does not keep.
+
+    >>> changed_options({"hoodie.parquet.compression.codec": "zstd", "mdt.page.bytes": None})
+    {'mdt.compression': 'zstd', 'mdt.page.bytes': None}
+    """
+    found: dict[str, str | None] = {}
+    for name, value in arguments.mapping("options", options).items():
+        option = declaration(name)
+        if option.scope != "table":
+            raise Invalid(
+                f"{option.name} is an option of the {option.scope}, which a table does not keep",
+                hint=f"give it when the table is opened: mdt.open(path, {{{option.name!r}: …}})",
+            )
+        if option.fixed:
+            raise Invalid(
+                f"{option.name} is fixed at creation, because older files depend on it",
+                hint="write the rows to a new table with another value",
+            )
+        text = None if value is None else to_text(option.parse(value, name))
+        if found.setdefault(option.name, text) != text:
+            raise Invalid(f"{option.name} is given twice, with different values", hint="give one of them")
+    return found
+
+
 def options_list() -> list[dict[str, Any]]:
-    """Return every option as a dict: name, aliases, default (text), allowed, kind, meaning."""
+    """Return every option as a dict: name, aliases, default (text), allowed, scope, fixed (at creation), meaning."""
     return [
         {
             "name": option.name, "aliases": list(option.aliases), "default": to_text(member.default), "allowed": option.allowed(),
-            "kind": option.scope, "meaning": option.doc,
+            "scope": option.scope, "fixed": option.fixed, "meaning": option.doc,
         }
         for member, option in _declared()
     ]  # fmt: skip
@@ -363,11 +419,12 @@ def options_list() -> list[dict[str, Any]]:
 
 def options_table() -> str:
     """Return a Markdown table of every option, for the documentation."""
-    lines = ["| option | default | allowed | kind | meaning |", "|---|---|---|---|---|"]
+    lines = ["| option | default | allowed | scope | meaning |", "|---|---|---|---|---|"]
     for member, option in _declared():
         names = "<br>".join(f"`{name}`" for name in (option.name, *option.aliases))
         default = to_text(member.default) or "(empty)"
-        lines.append(f"| {names} | `{default}` | {option.allowed()} | {option.scope} | {option.doc} |")
+        scope = f"{option.scope}, fixed" if option.fixed else option.scope
+        lines.append(f"| {names} | `{default}` | {option.allowed()} | {scope} | {option.doc} |")
     return "\n".join(lines) + "\n"
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from indexes import registry
 from mdt.arguments import one_of, texts
 from mdt.commit import leftovers, publish
-from mdt.config import Options, canonical, parse_options
+from mdt.config import Options, canonical, of_table, parse_options
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi import keys, partitions, timeline
 from mdt.hudi.layout import layout_of
@@ -168,12 +168,13 @@ def _kept(storage: Storage, key_index: str, options: Mapping[str, Any] | None) -
     """Return the options that a new table keeps, with those that it has because of its key index and of where it lies.
 
     Hudi's Bloom index reads filters from footers only.  Objects are stored, and come over a network, by the byte: there zstd is worth its
-    time.  What says what the key index is, is kept as that.
+    time.  What says what the key index is, is kept as that.  Options of the session and of the machine are not kept.
     """
     found = {"mdt.write.footer.bloom": "true"} if registry.parse_spec(key_index).kind == "bloom" else {}
     if storage.is_remote:
         found["mdt.compression"] = "zstd"
-    return {**found, **{name: value for name, value in canonical(options).items() if name not in _IN_KEY_INDEX}}
+    given = of_table(canonical(options))
+    return {**found, **{name: value for name, value in given.items() if name not in _IN_KEY_INDEX}}
 
 
 def _exist(role: str, names: Sequence[str], stored: pa.Schema) -> None:

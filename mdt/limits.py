@@ -97,6 +97,12 @@ INDEX_CACHE_BYTES_MAX = 256 << 20
 SEGMENTS_PER_COMMIT_MAX = 1 << 20
 """One row each in the commit record, about 100 bytes: keeps the record below its own maximum."""
 
+TEXTS_MAX = 256
+"""Named texts in a commit record, options or metadata: four times the options that there are."""
+
+OPTION_BYTES_MAX = 64 << 10
+"""Of the text of one option: the names of a thousand columns, of 60 bytes each.  Every checkpoint has all options of its table."""
+
 SCHEMA_VERSIONS_MAX = 512
 """Every checkpoint has all versions of the schema in its header, some 10 KB each for a hundred columns."""
 

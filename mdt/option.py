@@ -6,10 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from mdt.arguments import shown
 from mdt.errors import Invalid
+from mdt.limits import OPTION_BYTES_MAX
 
-Scope = Literal["table", "tuning"]
-"""``table``: decides what the data means, kept with the table; ``tuning``: may differ from call to call."""
+Scope = Literal["table", "session", "machine"]
+"""``table``: kept with the table, whoever opens it; ``session``: of whoever opens it, never kept; ``machine``: likewise, and it names
+directories, memory or threads of the computer, which nothing that comes with a table may choose.
+"""
 
 ALL_COLUMNS = "*"
 """Text form of None in a list of columns."""
@@ -56,7 +60,10 @@ _PARSERS: dict[type, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What is declared of one option: names, type, range and purpose."""
+    """The declaration of one option: names, type, scope, range and purpose.
+
+    ``fixed``: of a table option, whether it decides what the data mean or where they lie, so that it is set at creation and stays.
+    """
 
     name: str
     kind: type
@@ -66,6 +73,7 @@ class Option:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    fixed: bool = False
 
     def allowed(self) -> str:
         """Return in words what may be given."""
@@ -89,7 +97,9 @@ class Option:
         except (ValueError, OverflowError):
             parsed = _REFUSED
         if parsed is _REFUSED or not self._in_range(parsed):
-            raise Invalid(f"option {given_as} = {value!r} is not possible", hint=f"give {self.allowed()}")
+            raise Invalid(f"option {given_as} = {shown(value)} is not possible", hint=f"give {self.allowed()}")
+        if len(to_text(parsed).encode(errors="surrogatepass")) > OPTION_BYTES_MAX:
+            raise Invalid(f"option {given_as} has more than {OPTION_BYTES_MAX:,} bytes", hint="give a shorter text")
         return parsed
 
     def _in_range(self, value: Any) -> bool:

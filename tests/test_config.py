@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdt.config import Options, options_table, parse_options
+from mdt.config import Options, changed_options, options_list, options_table, parse_options
 from mdt.errors import Invalid
 from mdt.metadata import paths
+from mdt.option import Scope
 
 
 def test_nothing_given_means_the_defaults() -> None:
@@ -90,10 +93,9 @@ def test_options_survive_their_text_form(mapping: dict[str, object]) -> None:
 
 def test_every_option_is_documented_once_and_has_one_scope() -> None:
     everything = Options().to_mapping()
-    parted = [set(Options().to_mapping(scope)) for scope in ("table", "tuning")]
-    assert len(everything) == len(dataclasses.fields(Options))
-    assert parted[0] | parted[1] == set(everything)
-    assert not parted[0] & parted[1]
+    parted = [set(Options().to_mapping(scope)) for scope in get_args(Scope)]
+    assert len(everything) == len(dataclasses.fields(Options)) == sum(map(len, parted))
+    assert set().union(*parted) == set(everything)
     assert all(options_table().count(f"`{name}`") == 1 for name in everything)
 
 
@@ -108,3 +110,33 @@ def test_names_of_objects_sort_as_their_numbers_and_lead_back_to_them() -> None:
     assert [paths.seq_of(p) for p in (paths.commit(7), paths.checkpoint_manifest(8), paths.hint())] == [7, 8, None]
     assert paths.partition_file("", "f") == "f"
     assert paths.partition_file("a=1/b=2", "f") == "a=1/b=2/f"
+
+
+@pytest.mark.parametrize("word", [".dir", ".threads", ".memory", ".cache.", ".spill.", "parallelism", ".local.bytes"])
+def test_what_names_directories_memory_or_threads_is_of_the_machine(word: str) -> None:
+    named = [option for option in options_list() if word in option["name"]]
+    assert named and {option["scope"] for option in named} == {"machine"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mdt.clean.retain.commit": 3}, "unknown option(.|\n)*did you mean mdt.clean.retain.commits"),
+        ({"mdt.clean.retain.commits": 0}, "not possible(.|\n)*from 1 to"),
+        ({"mdt.hive.style": False}, "fixed at creation"),
+        ({"hoodie.datasource.write.hive_style_partitioning": None}, "mdt.hive.style is fixed at creation"),
+        ({"mdt.bucket.partitions": "a,3"}, "fixed at creation"),
+        ({"mdt.cache.dir": "pages"}, "option of the machine(.|\n)*mdt.open"),
+        ({"mdt.commit.attempts": None}, "option of the session(.|\n)*mdt.open"),
+        ({"mdt.page.bytes": 512, "hoodie.parquet.page.size": None}, "given twice"),
+        ({"mdt.column.stats.columns": ["x" * 70_000]}, "more than 65,536 bytes"),
+    ],
+)
+def test_options_that_a_table_cannot_change_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        changed_options(options)
+
+
+def test_the_page_of_the_options_has_the_table_of_all_of_them() -> None:
+    page = Path(__file__).parent.parent / "docs" / "options.md"
+    assert page.read_text().endswith(options_table()), "write options_table() to the end of docs/options.md"

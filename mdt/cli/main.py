@@ -211,13 +211,16 @@ def alter(
     beyond_hudi: Annotated[
         bool, typer.Option("--beyond-hudi", help="Also what Hudi's readers would answer differently.")
     ] = False,
+    set: Annotated[list[str], typer.Option(help="An option that the table keeps from now on, as name=value.")] = [],  # noqa: B006
+    unset: Annotated[list[str], typer.Option(help="An option that goes back to its default.")] = [],  # noqa: B006
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Alter the columns of the table in one commit; no file is rewritten."""
+    """Alter the columns of the table, or its options, in one commit; no file is rewritten."""
     types = pairs("--add", add)
+    options = {**pairs("--set", set), **dict.fromkeys(unset)}
     result = opened(path, option).alter(
         add=types, drop=names(drop), rename=pairs("--rename", rename), widen=pairs("--widen", widen), reorder=names(reorder),
-        nullable=names(nullable), beyond_hudi=beyond_hudi,
+        nullable=names(nullable), beyond_hudi=beyond_hudi, options=options,
         defaults={name: value_of(text, type_of(types.get(name, "string")), "--default") for name, text in pairs("--default", default).items()},
     )  # fmt: skip
     text = f"commit {result.seq} at {result.instant}" if result.instant else "nothing to alter"

@@ -40,7 +40,7 @@ class Footprint:
     table scope) -> sorted hashes of the keys that it found absent.  ``rolls_back``: ids of transactions it declares dead,
     ``dead_tokens``: their tokens.  ``token``: its own, None before it has one.  ``needs``: seq of the oldest past state that its
     commit refers to, None without any.  ``alters``: whether it alters the schema, and so what the
-    specifications of indexes may say.  ``tags``: those that it adds or drops.
+    specifications of indexes may say, or options.  ``tags``: those that it adds or drops.
     ``opens``: partition path and number of the buckets of which it makes the file group.
     ``overwrites``: paths of the partitions of which it replaces whatever stands there, with ``*`` for anything, so that TABLE is all of them.
     ``rows``: segment -> positions of all rows that it has read or ends, if these are known one by one, and what it writes to file groups that
@@ -91,6 +91,8 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
         return f"commit {theirs.seq} altered the schema"
     if mine.alters and "indexes" in theirs.header:
         return f"commit {theirs.seq} changed the table's indexes"
+    if mine.alters and "options" in theirs.header:
+        return f"commit {theirs.seq} changed the table's options"
     if mine.stream and theirs.header.get("stream", {}).get("name") == mine.stream:
         return f"commit {theirs.seq} has a batch of the same stream"
     horizon = theirs.header.get("retention", {}).get("horizon", 0)

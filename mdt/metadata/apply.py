@@ -16,7 +16,7 @@ from pyroaring import BitMap
 
 from indexes.buffers import numbers
 from indexes.registry import parse_spec
-from mdt.errors import Corrupt
+from mdt.errors import Corrupt, Invalid
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata import additions, paths
 from mdt.metadata.columns import BuiltColumns
@@ -72,12 +72,24 @@ def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefiniti
         raise Corrupt(
             "a record has files of a schema that was altered before it", path=path, expected=f"begun at {newest}"
         )
+    definition = _with_options(definition, record)
     if not record.alters:
         return definition
     try:
         return definition.altered(versions.from_json(record.header["schema"], record.seq))
     except (KeyError, TypeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
         raise Corrupt(f"a version of the schema cannot be read: {error!r}"[:300], path=path) from error
+
+
+def _with_options(definition: TableDefinition, record: CommitRecord) -> TableDefinition:
+    """Return the definition with the options that ``record`` changes.  Raises Corrupt for such as no writer gives."""
+    changes = record.header.get("options")
+    if changes is None:
+        return definition
+    try:
+        return definition.with_options(changes)
+    except Invalid as error:
+        raise Corrupt(f"a record changes options: {error.message}", path=paths.commit(record.seq)) from error
 
 
 def first(record: CommitRecord, *, path: str) -> Snapshot:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from operator import neg
 from typing import TYPE_CHECKING, Any
 
+from mdt import logs
 from mdt.config import parse_options
 from mdt.errors import Corrupt
 from mdt.limits import FRAME_BYTES_MAX
@@ -136,15 +137,19 @@ class Checkpoints:
             raise Corrupt(f"a checkpoint cannot be read: {error!r}", path=path) from error
         if layout.seq != seq:
             raise Corrupt("a manifest has a wrong number", path=path, expected=str(seq), got=str(layout.seq))
-        cache = self._page_cache(header) if cached else None
+        cache = self._page_cache() if cached else None
         columns = StoredColumns(
             self.storage, self.mappings, layout, cache=cache, damaged=self.damaged, rebuild=lambda: self.rebuild(seq)
         )
         return columns, header
 
-    def _page_cache(self, header: Mapping[str, Any]) -> PageCache | None:
+    def _page_cache(self) -> PageCache | None:
         """Return the cache on the local disk for pages of a remote store; others are mapped or in memory already."""
-        options = parse_options({**header["definition"]["options"], **self.overrides})
+        options = parse_options(self.overrides)
         if not self.storage.is_remote or not options.cache_bytes_max:
             return None
-        return stores.open_page_cache(options.cache_dir, options.cache_bytes_max)
+        cache = stores.open_page_cache(options.cache_dir, options.cache_bytes_max)
+        if cache.refusal:
+            text = "%s: metadata pages are not cached on the local disk: %s"
+            logs.warn_once(logs.METADATA, cache.said, "refusal", text, self.storage.url, cache.refusal)
+        return cache

@@ -28,6 +28,9 @@ _SHORT = {
 }
 """The indexes of this package are kept by their short names, as tables have always had them."""
 
+OPTIONS = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields", "mdt.bucket.partitions", "mdt.bucket.rule")
+"""Options that must agree with the specification of a table's key index (:func:`check`)."""
+
 
 def find(text: str, options: Options | None = None, *, packages: Mapping[str, str] | None = None) -> KeyIndex:
     """Return the key index of a specification.

@@ -25,10 +25,12 @@ from mdt.limits import (
     FRAME_BYTES_MAX,
     LIST_ITEMS_MAX,
     NAME_BYTES_MAX,
+    OPTION_BYTES_MAX,
     ROWS_PER_BYTE_MAX,
     SEGMENT_ROWS_MAX,
     SEGMENTS_PER_COMMIT_MAX,
     SHARD_ROWS_MAX,
+    TEXTS_MAX,
 )
 from mdt.metadata import paths, tags
 from mdt.metadata import trusted_names as names
@@ -94,6 +96,16 @@ def _are_counts(value: Any) -> bool:
     return isinstance(value, dict) and all(names.is_number(count, 0, COUNT_MAX) for count in value.values())
 
 
+def _are_texts(bytes_max: int, *, nullable: bool = False) -> Callable[[Any], bool]:
+    """Return whether a value is an object of few texts, each of at most ``bytes_max`` bytes."""
+    return lambda value: (
+        isinstance(value, dict)
+        and len(value) <= TEXTS_MAX
+        and all(map(_is_text, value))
+        and all((nullable and v is None) or (isinstance(v, str) and len(v) <= bytes_max) for v in value.values())
+    )
+
+
 _SPECS = _is_list_of(_is_text)
 
 
@@ -140,6 +152,7 @@ _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
         )
     ),
     "stream": is_batch,
+    "options": _are_texts(OPTION_BYTES_MAX, nullable=True),
     "forgets_deletes": lambda value: value is True,
     "clean": _is_object_of({"policy": _is_text, "earliest": names.is_instant, "action": _is_text}),
     "compaction_plan": _is_list_of(

@@ -86,7 +86,9 @@ def alteration(
                 f"{text!r} is no name of a column", hint="columns are named by texts: rename={'note': 'remark'}"
             )
     if not found:
-        raise Invalid("nothing is to be altered", hint="say add=, drop=, rename=, widen=, reorder= or nullable=")
+        raise Invalid(
+            "nothing is to be altered", hint="say add=, drop=, rename=, widen=, reorder=, nullable= or options="
+        )
     return found
 
 

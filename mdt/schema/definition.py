@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from indexes.registry import parse_spec
-from mdt.config import Options, options_of, parse_options
+from mdt.config import Options, of_table, options_of, parse_options
 from mdt.errors import Corrupt, Unsupported
 from mdt.schema import versions
 from mdt.schema.time_paths import TimePath
@@ -36,7 +36,8 @@ class TableDefinition:
     ordering field or None.  ``key_index``: specification of the key index.  ``scope``: "partition" (non-global) or "table"
     (global).  ``hash_seed``: uint32 seed of the key hashes.  ``indexes``: specifications of skipping indexes.
     ``packages``: persisted name of an index of another package -> that package, for people who miss it.
-    ``versions``: of the schema, the last one being ``schema``; empty if it was never altered.
+    ``versions``: of the schema, the last one being ``schema``; empty if it was never altered.  ``ignored``: names of options that were read
+    and are not the table's to choose.
     """
 
     table_id: str
@@ -55,6 +56,7 @@ class TableDefinition:
     hudi_version: int = 6
     packages: Mapping[str, str] = field(default_factory=dict)
     versions: tuple[SchemaVersion, ...] = ()
+    ignored: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def is_mor(self) -> bool:
@@ -127,6 +129,12 @@ class TableDefinition:
         check_succession(found, self.fixed)
         return replace(self, schema=version.schema, declared=version.declared, versions=found)
 
+    def with_options(self, changes: Mapping[str, str | None]) -> TableDefinition:
+        """Return the definition with other values of options, None for the default.  Raises Invalid for values that do not go together."""
+        options = {name: text for name, text in {**self.options, **of_table(changes)}.items() if text is not None}
+        options_of(tuple(options.items()))
+        return self if options == self.options else replace(self, options=options)
+
     def at(self, seq: int) -> TableDefinition:
         """Return the definition with the schema of the files that commit ``seq`` has added."""
         left = tuple(version for version in self.versions if version.since <= seq)
@@ -177,7 +185,8 @@ class TableDefinition:
 def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
     """Return the definition that :meth:`TableDefinition.to_json` wrote; ``path`` names the object in errors.
 
-    Raises Unsupported for another format, Corrupt for values of a wrong form.
+    Options that a table does not keep are left out: older versions wrote them.  Raises Unsupported for another format, Corrupt for values of
+    a wrong form.
     """
     format = value.get("format", FORMAT_VERSION)
     if type(format) is not int:
@@ -209,12 +218,13 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
             scope=str(value["scope"]),
             hash_seed=int(value["hash_seed"]),
             indexes=tuple(value["indexes"]),
-            options=dict(value["options"]),
+            options=of_table(dict(value["options"])),
             hudi_version=int(value["hudi_version"]),
             packages={str(name): str(package) for name, package in dict(value.get("packages", {})).items()},
             versions=tuple(map(versions.from_json, value.get("versions", ()))),
         )
         _check(found, value)
+        found = replace(found, ignored=tuple(sorted(value["options"].keys() - found.options.keys())))
     except (KeyError, TypeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
         raise Corrupt(f"the table definition cannot be read: {error!r}"[:300], path=path) from error
     return found

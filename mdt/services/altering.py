@@ -1,4 +1,4 @@
-"""Alter the schema of a table: a commit without files whose record holds the next version.
+"""Alter the schema of a table or its options: a commit without files whose record holds the next version, and what options become.
 
 Older files stay as they are.  Indexes of renamed and widened columns forget their summaries, those of dropped ones go; what a Hudi
 reader would answer differently, who knows nothing of versions, is refused unless the caller accepts that.
@@ -6,8 +6,8 @@ reader would answer differently, who knows nothing of versions, is refused unles
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,39 +26,43 @@ from mdt.schema.versions import Column, SchemaVersion, version_of, version_paths
 
 @dataclass(frozen=True, slots=True)
 class AlterPlan(WritePlan):
-    """``version``: the next one."""
+    """``version``: the next one, None if the schema stays.  ``options``: those that change."""
 
     version: SchemaVersion | None = None
+    options: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Alter(Operation[AlterPlan]):
     """The operation.  ``wanted``: from the table as it is to what is to be altered.  ``beyond_hudi``: whether other readers of the
-    directory may get another answer.
+    directory may get another answer.  ``options``: as :func:`mdt.config.changed_options` returns them.
     """
 
     wanted: Callable[[TableDefinition], Alteration]
     action: str
     beyond_hudi: bool = False
     name: str = "alter_schema"
+    options: Mapping[str, str | None] = field(default_factory=dict)
 
     def prepare(self, snapshot: Snapshot, txn: str) -> AlterPlan:
         """Return the next version.  Raises Invalid for what cannot be altered, with the reason."""
         definition = snapshot.definition
+        options = self.options if definition.with_options(self.options) is not definition else {}
         wanted = self.wanted(definition)
         if not wanted:
-            return AlterPlan(Footprint(txn), is_needed=False)
+            return AlterPlan(Footprint(txn, alters=True), is_needed=bool(options), options=options)
         version = altered(definition, wanted, snapshot.seq + 1)
         if not self.beyond_hudi:
             _refuse("answer differently", list(beyond_hudi(definition, version)), "")
             _refuse("fail", list(_taken_for_parts(snapshot, version)), "compact() first; or ")
-        is_needed = not is_unaltered(definition, version)
-        return AlterPlan(Footprint(txn, alters=True), is_needed=is_needed, version=version)
+        if is_unaltered(definition, version):
+            return AlterPlan(Footprint(txn, alters=True), is_needed=bool(options), options=options)
+        return AlterPlan(Footprint(txn, alters=True), version=version, options=options)
 
     def write(self, snapshot: Snapshot, plan: AlterPlan, claim: Claim) -> Changes:
         """Return the fields of the record; nothing is written."""
-        assert plan.version is not None, "it was planned"
-        return Changes(extra=alteration_fields(snapshot.definition, plan.version))
+        schema = {} if plan.version is None else alteration_fields(snapshot.definition, plan.version)
+        return Changes(extra={**schema, **({"options": dict(plan.options)} if plan.options else {})})
 
 
 def is_unaltered(definition: TableDefinition, version: SchemaVersion) -> bool:

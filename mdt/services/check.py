@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from indexes.base import KeyHashes
 from indexes.hashing import hash_keys
-from mdt.config import parse_options
+from mdt.config import Options
 from mdt.display import html_facts, html_table
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
@@ -177,7 +177,6 @@ class _SegmentChecker:
         self._snapshot = snapshot
         self._right = right  # summaries, by index and shard
         self._fresh = fresh_of(metadata, snapshot)
-        self._options = parse_options(snapshot.definition.options)
 
     def run(self, i: int) -> _Checked:
         """Return what is wrong with file ``i``, and its live keys."""
@@ -302,7 +301,7 @@ class _SegmentChecker:
         then = definition.at(file.seq)
         if then is not definition:
             table = read_rows(self._metadata.storage, file, then.schema)
-        return summarize_columns(then, self._options, table, file.row_groups)
+        return summarize_columns(then, Options(), table, file.row_groups)
 
 
 def _same(a: KeyMap, b: KeyMap) -> bool:

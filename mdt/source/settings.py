@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from mdt.arguments import nearest, one_of
-from mdt.config import canonical, options_list
+from mdt.config import canonical, declaration, options_list
 from mdt.engines.reads import OPTIMIZES, Reads
 from mdt.errors import Invalid
 from mdt.limits import COUNT_MAX
@@ -95,7 +95,7 @@ def parse(given: Mapping[str, str]) -> Settings:
         else:
             raise Invalid(f"unknown setting {name!r}", hint=nearest(word, known(), PREFIX))
     options = canonical(options)
-    made = {name: text for name, text in options.items() if name in _CREATION or _options()[name] == "table"}
+    made = {name: text for name, text in options.items() if declaration(name).fixed}
     if own.get("advised"):
         own["builds"] = True
         options["mdt.usage.counts"] = "true"
@@ -110,9 +110,9 @@ def known() -> list[str]:
 
 
 @cache
-def _options() -> Mapping[str, str]:
-    """Return the name of each option -> its kind."""
-    return {option["name"]: option["kind"] for option in options_list()}
+def _options() -> frozenset[str]:
+    """Return the name of each option."""
+    return frozenset(option["name"] for option in options_list())
 
 
 def _is(value: str, choices: tuple[str, ...], name: str, text: str) -> bool:

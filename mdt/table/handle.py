@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
+from mdt import logs
 from mdt.arguments import shown, whole_number
 from mdt.config import Options
 from mdt.display import visible
@@ -49,8 +50,10 @@ class Handle:
     ) -> None:
         self._storage = storage
         self._metadata = Metadata(storage, options)
-        self._options: Options | None = None
-        self._metadata.newest()
+        definition = self._metadata.newest().definition
+        if definition.ignored:
+            text = "%s: options that the table may not choose are ignored: %s"
+            logs.METADATA.warning(text, storage.url, ", ".join(definition.ignored))
         self._pinned: Snapshot | None = None
         self._rests_on: int | None = None
         self._batch: tuple[str, int] | None = None
@@ -85,9 +88,7 @@ class Handle:
     @property
     def options(self) -> Options:
         """The options kept with the table, overridden by those it was opened with."""
-        if self._options is None:
-            self._options = self._metadata.options((self._pinned or self._metadata.known()).definition)
-        return self._options
+        return self._metadata.options((self._pinned or self._metadata.known()).definition)
 
     def snapshot(self, as_of: Point | None = None) -> Snapshot:
         """Return the newest snapshot (of a table that was opened as of a point, the one there), or a past one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mdt.config import canonical, parse_options
+from mdt.config import canonical, declaration
 from mdt.errors import Invalid
 from mdt.metadata import key_indexes
 from mdt.progress import ProgressOption, shown
@@ -67,7 +67,8 @@ def create(
     COPY_ON_WRITE.  ``key_index``: how keys are found, "bloom" (default), "record", "simple",
     "bucket(buckets='8')", "memory", "lmdb" or one of a package.
     ``scope``: a key is unique per "partition" (default) or per "table".  Hudi's ``hoodie.index.type`` among the options says both.
-    ``indexes``: skipping indexes such as ``"bitmap(status)"``.  ``options``: see :mod:`mdt.config`.
+    ``indexes``: skipping indexes such as ``"bitmap(status)"``.  ``options``: see :mod:`mdt.config`; those of the scopes session and machine
+    hold for the returned object and are not kept with the table.
 
     Raises Invalid if the arguments do not fit together or a table exists, Unsupported for storage without conditional
     put.
@@ -84,14 +85,15 @@ def create(
         key_index=key_index, scope=scope, indexes=indexes, options=options,
     )  # fmt: skip
     create_table.create(storage, definition)
-    return Table(storage)
+    not_kept = {name: text for name, text in canonical(options).items() if declaration(name).scope != "table"}
+    return Table(storage, not_kept)
 
 
 def open(
     path: Any, options: Mapping[str, Any] | None = None, *, storage_options: Mapping[str, object] | None = None,
     as_of: Point | None = None,
 ) -> Table:  # fmt: skip
-    """Open the table at ``path``; ``options`` override tuning options for this object.
+    """Open the table at ``path``; ``options`` hold for this object, in place of those that the table keeps.
 
     ``path``: local path, URL (``s3://bucket/table``, ``gs://…``, ``az://…``), or an obstore store whose root is the table.
     ``storage_options``: endpoint, region, credentials and the like, by the names that object_store, deltalake and polars take;
@@ -107,9 +109,10 @@ def open(
         storage.is_durable = table.options.durable
     definition = table.definition
     key_indexes.check(table.options, definition.key_index, definition.scope)
-    stored = parse_options(definition.options).to_mapping("table")
-    if parse_options({**definition.options, **canonical(options)}).to_mapping("table") != stored:
-        raise Invalid("an option that is fixed at creation cannot be changed", hint=f"the table has {stored}")
+    stored = definition.parsed.to_mapping("table")
+    for name, text in canonical(options).items():
+        if declaration(name).fixed and name not in key_indexes.OPTIONS and text != stored[name]:
+            raise Invalid(f"{name} is fixed at creation; this table has {stored[name]!r}", hint="leave the option out")
     return table
 
 

@@ -278,9 +278,10 @@ class Writing(Handle):
         reorder: Sequence[str] = (),
         nullable: Sequence[str] = (),
         defaults: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
         beyond_hudi: bool = False,
     ) -> WriteResult:
-        """Alter the columns of the table in one commit; no file is rewritten, and older snapshots keep their schema.
+        """Alter the columns of the table, or its options, in one commit; no file is rewritten, and older snapshots keep their schema.
 
         ``add``: path -> type (of Arrow, or its text), or a field of Arrow that is required: a new column, last in the table or in its
         struct, null in older rows or what ``defaults`` has for its path.  ``drop``: paths.  ``rename``: path -> its new last name.
@@ -291,18 +292,32 @@ class Writing(Handle):
 
         A name that was dropped may come back: it is another column, without its older values.
 
+        ``options``: name -> value that every writer has from now on, None for the default; see :mod:`mdt.config`.  Other handles see it when
+        they look for commits.  Options that are fixed at creation, and those of a session or machine, raise Invalid.
+
+        >>> t.alter(options={"mdt.clean.retain.commits": 20}).instant > ""
+        True
+
         Raises Invalid for columns of the key, of the partitions and of the order, with the reason; for what does not fit; and for changes that
         Hudi's readers would answer differently, unless ``beyond_hudi``.  Writers that are under way start again.
         """
-        from mdt.schema.alter import alteration
+        from mdt.config import changed_options
+        from mdt.schema.alter import Alteration, alteration
         from mdt.services.altering import Alter
 
-        wanted = alteration(
+        changes = changed_options(options)
+        columns = (add, drop, rename, widen, reorder, nullable, defaults)
+        wanted = Alteration() if changes and not any(columns) else alteration(
             add=mapping("add", add), drop=drop, rename=mapping("rename", rename), widen=mapping("widen", widen),
             reorder=reorder, nullable=nullable, defaults=mapping("defaults", defaults),
         )  # fmt: skip
         self._before_write()
-        return WriteResult.of(self._commit(Alter(lambda _: wanted, self.definition.commit_action, beyond_hudi)))
+        name = "alter_schema" if wanted else "alter_options"
+        operation = Alter(lambda _: wanted, self.definition.commit_action, beyond_hudi, name, changes)
+        result = WriteResult.of(self._commit(operation))
+        if "mdt.durable" in changes:
+            self._storage.is_durable = self.options.durable
+        return result
 
     def _evolved(self, data: Any) -> Any:
         """Alter the table so that it takes ``data``, as far as that can be; return them with all of its columns."""

@@ -26,7 +26,7 @@ _WRITER = textwrap.dedent(
     import pyarrow as pa
     import mdt
 
-    table = mdt.open(sys.argv[1])
+    table = mdt.open(sys.argv[1], {"mdt.key.store.dir": sys.argv[3]})
     number = int(sys.argv[2])
     print("begun", flush=True)
     while True:
@@ -42,7 +42,7 @@ _WRITER = textwrap.dedent(
 
 def killed(table: mdt.Table, number: int, draw: random.Random) -> None:
     """Let a process write, and kill it while it does."""
-    command = [sys.executable, "-c", _WRITER, table.path, str(1_000 * number)]
+    command = [sys.executable, "-c", _WRITER, table.path, str(1_000 * number), table.options.key_store_dir]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, env=dict(os.environ))
     assert child.stdout is not None and child.stdout.readline() == b"begun\n"
     time.sleep(draw.uniform(0.0, 0.4))
@@ -53,18 +53,19 @@ def killed(table: mdt.Table, number: int, draw: random.Random) -> None:
 
 def campaign(folder: Path, kills: int, seed: int) -> None:
     draw = random.Random(seed)
-    options = {"mdt.durable": False, "mdt.key.store.dir": str(folder / "keys"), "mdt.rollback.after.seconds": 0}
+    keys = {"mdt.key.store.dir": str(folder / "keys")}
+    options = {"mdt.durable": False, "mdt.rollback.after.seconds": 0}
     mdt.create(folder / "t", SCHEMA, ["id"], partition_by=["city"], key_index="lmdb", options=options)
     for number in range(kills):
-        table = mdt.open(folder / "t")
+        table = mdt.open(folder / "t", keys)
         killed(table, number, draw)
         table.abort()
         before = table.scan().count()
         assert_knows_the_table(table)
-        keys = table.scan(columns=["id", "city", "x"]).to_arrow()
-        assert keys.num_rows == before
+        rows = table.scan(columns=["id", "city", "x"]).to_arrow()
+        assert rows.num_rows == before
         if before:
-            done = table.upsert(keys)
+            done = table.upsert(rows)
             assert (done.inserted, done.updated) == (0, before), "no key is lost, none lives twice"
         count("writers with an embedded key store that were killed")
 

@@ -288,6 +288,7 @@ WRONG: dict[str, tuple[list[Any], str, str]] = {
     "a bad filter": (["scan", "{tmp}/t", "--where", "fair > 1"], "no column 'fair'", ""),
     "an unknown column": (["scan", "{tmp}/t", "--columns", "idd"], "no column 'idd'", "id"),
     "an unknown option": (["compact", "{tmp}/t", "--option", "mdt.durabel=1"], "'mdt.durabel'", "mdt.durable"),
+    "an option of the machine": (["alter", "{tmp}/t", "--set", "mdt.cache.dir=x"], "option of the machine", "opened"),
     "an option without value": (["compact", "{tmp}/t", "--option", "x"], "'x' has no value", "name=value"),
     "a file that is not there": (["upsert", "{tmp}/t", "{tmp}/none.csv"], "none.csv cannot be read", "Parquet"),
     "a file of another kind": (["upsert", "{tmp}/t", "{tmp}/x.txt"], "the format of", ".parquet"),

@@ -32,6 +32,11 @@ def made(path: Path, key_index: str, scope: str = "partition", **options: Any) -
     )
 
 
+def opened(path: Any, folder: Path, **more: Any) -> mdt.Table:
+    """Return the table at ``path`` with the keys that :func:`made` has put into ``folder``."""
+    return mdt.open(path, {"mdt.key.store.dir": str(folder / "keys")}, **more)
+
+
 def reads_of(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return a list that gets each key map that is asked for."""
     asked: list[Any] = []
@@ -72,7 +77,7 @@ def test_keys_are_found_after_every_kind_of_commit(tmp_path: Path, key_index: st
     assert table.scan("id = 599").count() == 1 and not table.snapshot().key_parts and not table.snapshot().uncovered
     assert assert_knows_the_table(table) >= 600
     forget(table)
-    assert mdt.open(table.storage).get([7, 599])["x"].to_pylist() == [0.0, 1.0]
+    assert opened(table.storage, tmp_path).get([7, 599])["x"].to_pylist() == [0.0, 1.0]
 
 
 def test_another_process_of_the_machine_reads_no_key_map_to_know_where_keys_are(
@@ -82,7 +87,7 @@ def test_another_process_of_the_machine_reads_no_key_map_to_know_where_keys_are(
     table.bulk_insert(rows(range(2_000)))
     table.scan("id = 5").count()
     asked = reads_of(table, monkeypatch)
-    again = mdt.open(table.path)
+    again = opened(table.path, tmp_path)
     assert len(again.files()) == len(table.files()) > 3 and again.scan("id = 5").count() == 1
     assert len(asked) == 1, "the one of the file that has the key"
 
@@ -95,7 +100,7 @@ def test_only_partitions_that_are_asked_for_are_read(
     table.bulk_insert(rows(range(2_000)))
     forget(table)
     asked = reads_of(table, monkeypatch)
-    again = mdt.open(table.path)
+    again = opened(table.path, tmp_path)
     again.upsert(rows([3, 6], 1.0))
     files = again.files()
     assert len({stored.offset for stored in asked}) <= files["partition"].to_pylist().count("city=c0")
@@ -142,7 +147,7 @@ def test_two_copies_of_a_table_that_go_different_ways_do_not_mislead_each_other(
     table = made(tmp_path, key_index)
     table.upsert(rows(range(30)))
     shutil.copytree(tmp_path / "t", tmp_path / "copy")
-    other = mdt.open(tmp_path / "copy")
+    other = opened(tmp_path / "copy", tmp_path)
     for n in range(4):
         table.upsert(rows(range(100 * n + 30, 100 * n + 40)))
         other.upsert(rows(range(100 * n + 60, 100 * n + 70)))
@@ -163,7 +168,7 @@ def test_a_table_that_is_put_back_from_a_backup_finds_the_keys_that_it_had(tmp_p
     table.scan("id = 0").count()
     shutil.rmtree(tmp_path / "t")
     shutil.copytree(tmp_path / "backup", tmp_path / "t")
-    again = mdt.open(tmp_path / "t")
+    again = opened(tmp_path / "t", tmp_path)
     assert again.upsert(rows(range(60), 1.0)).inserted == 30
     assert_knows_the_table(again)
 
@@ -177,7 +182,7 @@ def test_the_past_is_looked_into_beside_the_present(tmp_path: Path, key_index: s
     table.delete(rows(range(10)))
     table.scan("id = 0").count()
     for seq, count in ((1, 30), (2, 60), (3, 60), (4, 50)):
-        past = mdt.open(table.path, as_of=seq)
+        past = opened(table.path, tmp_path, as_of=seq)
         assert past.get(list(range(60)), missing="skip").num_rows == count
 
 
