@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from indexes import registry
 from mdt.arguments import one_of, texts
-from mdt.commit import leftovers, publish
+from mdt.commit import annotation, leftovers, publish
 from mdt.config import Options, canonical, of_table, parse_options
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi import keys, partitions, timeline
@@ -196,6 +196,7 @@ def create(storage: Storage, definition: TableDefinition) -> None:
         "begun_at": -1,
         "counts": {},
         "definition": definition.to_json(),
+        **({"metadata": dict(metadata)} if (metadata := annotation.current()) else {}),
     }
     record = CommitRecord(0, header)
     avro_schema(definition)

@@ -100,6 +100,9 @@ SEGMENTS_PER_COMMIT_MAX = 1 << 20
 TEXTS_MAX = 256
 """Named texts in a commit record, options or metadata: four times the options that there are."""
 
+METADATA_BYTES_MAX = 64 << 10
+"""Names and texts of the metadata of one commit: every checkpoint and the archive keep them."""
+
 OPTION_BYTES_MAX = 64 << 10
 """Of the text of one option: the names of a thousand columns, of 60 bytes each.  Every checkpoint has all options of its table."""
 

@@ -155,7 +155,7 @@ def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tup
         schema_json=avro_schema(definition.at(record.seq)),
         operation=operation_type(_hudi_operation(record)),
         compacted=record.action == "compaction",
-        extra={"mdt.seq": str(record.seq), "mdt.txn": record.txn},
+        extra={**record.header.get("metadata", {}), "mdt.seq": str(record.seq), "mdt.txn": record.txn},
         replaced=record.replaced if is_replace else None,
     )
     plan = record.header.get("clustering_plan" if is_replace else "compaction_plan", ())

@@ -16,7 +16,7 @@ from typing import Generic
 import pyarrow as pa
 
 from mdt import logs
-from mdt.commit import claims, conflicts, publish
+from mdt.commit import annotation, claims, conflicts, publish
 from mdt.commit.claims import Pending
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
@@ -205,6 +205,7 @@ def _record(operation: Operation[P], plan: P, claim: Claim, snapshot: Snapshot, 
         "counts": {**plan.counts, **{name: plan.counts.get(name, 0) + n for name, n in changes.counts.items()}},
         "rolled_back": sorted(plan.footprint.rolls_back),
         **changes.extra,
+        **({"metadata": dict(metadata)} if (metadata := annotation.current()) else {}),
     }
     return CommitRecord(snapshot.seq + 1, header, record_tables(changes, claim.instant))
 

@@ -14,7 +14,7 @@ from indexes.buffers import mask, numbers
 from mdt.errors import Corrupt, Internal, Missing
 from mdt.limits import ARCHIVE_ROWS_MERGED_MAX, FRAME_BYTES_MAX
 from mdt.metadata import codec, paths
-from mdt.metadata.columns import HISTORY, no_rows
+from mdt.metadata.columns import HISTORY, HISTORY_ADDED, no_rows
 from mdt.stores.storage import Storage
 
 KIND = b"HIST"
@@ -69,7 +69,7 @@ def read_span(storage: Storage, span: Span) -> pa.Table:
     _, sections = codec.unpack(frame, path=path)
     if "history" not in sections:
         raise Corrupt("an object of the archive lacks its rows", path=path)
-    table = codec.decode_ipc(sections["history"], HISTORY, path=path)
+    table = codec.decode_ipc(sections["history"], HISTORY, path=path, added=HISTORY_ADDED)
     if table["seq"].null_count or not np.array_equal(numbers(table["seq"]), np.arange(span[0], span[1] + 1)):
         raise Corrupt("an object of the archive has other records than its name says", path=path)
     return table

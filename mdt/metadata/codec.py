@@ -109,15 +109,16 @@ def encode_ipc(table: pa.Table, *, compression: str | None = None) -> pa.Buffer:
     return pa.py_buffer(_LZ4.pack(_LZ4_MAGIC, stream.size) + compressed)
 
 
-def decode_ipc(buffer: Buffer, schema: pa.Schema | None, *, path: str) -> pa.Table:
+def decode_ipc(buffer: Buffer, schema: pa.Schema | None, *, path: str, added: int = 0) -> pa.Table:
     """Return the table in an Arrow IPC stream, fully validated; uncompressed bytes are used in place.
 
-    ``schema``: what it must be, metadata aside; None: any.  Raises ``errors.Corrupt``.
+    ``schema``: what it must be, metadata aside; None: any.  ``added``: how many of its last columns older writers did not know; where all of
+    them are missing they are null.  Raises ``errors.Corrupt``.
     """
     try:
         stream = _uncompressed(pa.py_buffer(buffer), path)
         _refuse_compressed_bodies(memoryview(stream), path)
-        table = _read_stream(stream, schema, path)
+        table = _read_stream(stream, schema, path, added)
         table.validate(full=True)
     except (
         pa.ArrowException,
@@ -262,15 +263,19 @@ def _flatbuffer_table(message: memoryview, table: int, field: int) -> int:
     return at + int(_UINT32.unpack_from(message, at or len(message))[0])
 
 
-def _read_stream(buffer: pa.Buffer, schema: pa.Schema | None, path: str) -> pa.Table:
+def _read_stream(buffer: pa.Buffer, schema: pa.Schema | None, path: str, added: int) -> pa.Table:
     """Return the table of a stream that ends as ours do: pyarrow takes a stream cut between two batches for a whole."""
     source = pa.BufferReader(buffer)
     with pa.ipc.open_stream(source) as reader:
-        if schema is not None and not reader.schema.equals(schema):
+        later = [] if schema is None or not added else list(schema)[-added:]
+        is_older = bool(later) and schema is not None and reader.schema.equals(pa.schema(list(schema)[:-added]))
+        if schema is not None and not is_older and not reader.schema.equals(schema):
             _corrupt("an Arrow section has another schema", path, -1, _describe(schema), _describe(reader.schema))
         table = reader.read_all()
     if source.tell() != buffer.size or bytes(memoryview(buffer)[-8:]) != _IPC_END:
         _corrupt("an Arrow section does not end where it should", path, -1, "the end mark", f"{buffer.size} bytes")
+    for field in later if is_older else ():
+        table = table.append_column(field, pa.nulls(len(table), field.type))
     return table
 
 

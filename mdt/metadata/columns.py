@@ -44,9 +44,16 @@ HISTORY = pa.schema(
         ("token", pa.int64()),
         ("dead_instants", pa.list_(pa.string())),
         ("dead_tokens", pa.list_(pa.int64())),
+        ("files", pa.int64()),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("metadata", pa.map_(pa.string(), pa.string())),
     ]
 )
-"""One row per commit record, oldest first; ``token`` is null where a record has none."""
+"""One row per commit record, oldest first; ``token`` is null where a record has none.  ``files``, ``rows``, ``bytes``: of the data files that it
+added.  ``metadata``: what its user gave, null without any."""
+HISTORY_ADDED = 4
+"""So many of its last columns were added later: objects that are older lack them, and they are null then."""
 
 SUMMARY = pa.schema([SUMMARIES.field(name) for name in SUMMARIES.names[2:]])
 """A summary, or where it stands; all null: not covered."""

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.buffers import numbers
 from mdt.metadata.columns import HISTORY, Columns
 from mdt.metadata.commit_log import CommitRecord
 from mdt.stores.forking import cached_property
@@ -83,9 +84,32 @@ def _transactions(checkpoint: Columns) -> dict[str, int]:
     return dict(zip(history["txn"].to_pylist(), history["seq"].to_pylist(), strict=True))
 
 
+_SHOWN = (
+    "seq", "instant", "time", "action", "operation", "txn", "inserted", "updated", "deleted", "late", "rolled_back", "files", "rows", "bytes",
+    "metadata",
+)  # fmt: skip
+
+
+def with_times(history: pa.Table) -> pa.Table:
+    """Return rows of HISTORY as users see them: with the time of each instant, timestamp[ms, UTC], and without tokens.
+
+    >>> row = {"seq": 0, "instant": "20240229120000123"}
+    >>> str(with_times(pa.Table.from_pylist([row], schema=HISTORY))["time"][0].as_py())
+    '2024-02-29 12:00:00.123000+00:00'
+    """
+    instants = history["instant"]
+    seconds = pc.strptime(
+        pc.utf8_slice_codeunits(instants, 0, 14), format="%Y%m%d%H%M%S", unit="ms", error_is_null=True
+    )
+    millis = pc.utf8_slice_codeunits(instants, 14, 17)
+    rest = pc.if_else(pc.equal(pc.utf8_length(millis), 3), millis, "0").cast(pa.int64()).cast(pa.duration("ms"))
+    time = pc.assume_timezone(pc.add(seconds, rest), "UTC")
+    return history.append_column(pa.field("time", time.type), time).select(_SHOWN)
+
+
 def history_row(record: CommitRecord) -> dict[str, Any]:
     """Return what history keeps of a record, a row of HISTORY."""
-    counts = record.header.get("counts", {})
+    counts, metadata, files = record.header.get("counts", {}), record.header.get("metadata"), record.table("files")
     return {
         "seq": record.seq,
         "instant": record.instant,
@@ -97,4 +121,8 @@ def history_row(record: CommitRecord) -> dict[str, Any]:
         "dead_instants": list(record.dead_instants),
         "dead_tokens": list(record.dead_tokens),
         **{name: int(counts.get(name, 0)) for name in ("inserted", "updated", "deleted", "late")},
+        "files": len(files),
+        "rows": int(numbers(files["rows"]).sum()),
+        "bytes": int(numbers(files["size"]).sum()),
+        "metadata": None if metadata is None else list(metadata.items()),
     }

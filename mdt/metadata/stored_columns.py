@@ -19,7 +19,17 @@ from indexes.buffers import numbers
 from mdt.errors import Corrupt
 from mdt.limits import BASE_OBJECT_BYTES, FAR_OBJECT_WHOLE_BYTES_MAX, FRAME_BYTES_MAX
 from mdt.metadata import codec, paths
-from mdt.metadata.columns import MAPPED_BYTES, PAGES, Column, Columns, Ints, members_of, no_rows, schema_of
+from mdt.metadata.columns import (
+    HISTORY_ADDED,
+    MAPPED_BYTES,
+    PAGES,
+    Column,
+    Columns,
+    Ints,
+    members_of,
+    no_rows,
+    schema_of,
+)
 from mdt.metadata.deletion_vectors import StoredVectors, first_vector
 from mdt.metadata.recent import SHARED, Recent
 from mdt.stores.contract import Buffer
@@ -192,7 +202,9 @@ class StoredColumns(Columns):
         path, offset, length, crc = self._layout.page(number)
         schema = schema_of(place.name)
         assert schema is not None, f"a column of this version, not {place.name}"
-        found = codec.decode_ipc(self._verified(number, path, offset, length, crc), schema, path=path)
+        added = HISTORY_ADDED if place.name == "history" else 0
+        data = self._verified(number, path, offset, length, crc)
+        found = codec.decode_ipc(data, schema, path=path, added=added)
         if place.every and place.name != "row_groups" and len(found) != self._layout.page_rows(place, n, len(found)):
             raise Corrupt(f"a page of {place.name} has {len(found)} rows", path=path, offset=offset)
         return self._recent.put((place.name, n), found, MAPPED_BYTES if self._is_mapped else length)

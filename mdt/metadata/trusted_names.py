@@ -8,10 +8,12 @@ from typing import Any
 
 from mdt.errors import Invalid
 from mdt.hudi import file_names, timeline
-from mdt.limits import NAME_BYTES_MAX, TOKEN_MAX
+from mdt.limits import METADATA_BYTES_MAX, NAME_BYTES_MAX, TEXTS_MAX, TOKEN_MAX
 from mdt.metadata import paths
 from mdt.stores.contract import check_path
 
+_RESERVED = frozenset(("schema", "latest_schema"))
+_RESERVED_PREFIXES = ("mdt.", "hoodie.", "_hoodie", "deltastreamer.", "streamer.")
 _TXN = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"[a-z][a-z_]{0,63}")
 _ATTACHMENT = re.compile(re.escape(paths.attachments_dir()) + r"/([0-9]{17})/([0-9]{1,10})[0-9-]{0,64}\.attached")
@@ -32,6 +34,30 @@ def is_number(value: Any, low: int, high: int) -> bool:
 def is_txn(value: Any) -> bool:
     """Return whether ``value`` is the id of a transaction."""
     return isinstance(value, str) and _TXN.fullmatch(value) is not None
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether Hudi, or this package, keeps something of its own under this name in a completed instant.
+
+    >>> [name for name in ("run", "schema", "Hoodie.x", "mdt.seq") if is_reserved(name)]
+    ['schema', 'Hoodie.x', 'mdt.seq']
+    """
+    return name.lower() in _RESERVED or name.lower().startswith(_RESERVED_PREFIXES)
+
+
+def is_metadata(value: Any) -> bool:
+    """Return whether ``value`` is metadata that a user may have given to a commit: few short texts under printable names of their own."""
+    if not isinstance(value, dict) or len(value) > TEXTS_MAX:
+        return False
+    pairs = list(value.items())
+    if not all(isinstance(text, str) for pair in pairs for text in pair):
+        return False
+    if not all(name and name.isprintable() and not is_reserved(name) for name, _ in pairs):
+        return False
+    try:
+        return sum(len(text.encode()) for pair in pairs for text in pair) <= METADATA_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
 
 
 def is_word(value: Any) -> bool:

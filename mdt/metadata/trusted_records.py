@@ -96,14 +96,14 @@ def _are_counts(value: Any) -> bool:
     return isinstance(value, dict) and all(names.is_number(count, 0, COUNT_MAX) for count in value.values())
 
 
-def _are_texts(bytes_max: int, *, nullable: bool = False) -> Callable[[Any], bool]:
-    """Return whether a value is an object of few texts, each of at most ``bytes_max`` bytes."""
-    return lambda value: (
-        isinstance(value, dict)
-        and len(value) <= TEXTS_MAX
-        and all(map(_is_text, value))
-        and all((nullable and v is None) or (isinstance(v, str) and len(v) <= bytes_max) for v in value.values())
-    )
+def _are_options(value: Any) -> bool:
+    """Return whether ``value`` is an object of few texts or nulls."""
+    is_few = isinstance(value, dict) and len(value) <= TEXTS_MAX
+    return is_few and all(map(_is_text, value)) and all(map(_is_option, value.values()))
+
+
+def _is_option(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and len(value) <= OPTION_BYTES_MAX)
 
 
 _SPECS = _is_list_of(_is_text)
@@ -152,7 +152,8 @@ _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
         )
     ),
     "stream": is_batch,
-    "options": _are_texts(OPTION_BYTES_MAX, nullable=True),
+    "metadata": names.is_metadata,
+    "options": _are_options,
     "forgets_deletes": lambda value: value is True,
     "clean": _is_object_of({"policy": _is_text, "earliest": names.is_instant, "action": _is_text}),
     "compaction_plan": _is_list_of(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from mdt.commit.annotation import annotating
 from mdt.metadata.live_partitions import named, paths_with
 from mdt.query import SNAPSHOT
 from mdt.source import changing, procedures, reading, streaming
 from mdt.source.building import BUILDER
 from mdt.source.settings import Settings, settings_of
-from mdt.source.words import words
+from mdt.source.words import Words, words
 from mdt.source.writing import write
 from mdt.table import Table
 
@@ -32,7 +34,9 @@ class TableAnswers:
     def write(self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame) -> DataFrame:
         """Write ``rows`` as ``options`` and ``how`` say, and return the frame of the table.  Raises as :func:`mdt.source.writing.write` does."""
         said = known_settings(spark)
-        return _written(spark, said, write(said.under(words(options)), how, rows))
+        with _writing(said, options) as asked:
+            table = write(asked, how, rows)
+        return _written(spark, said, table)
 
     def partition_by(self, spark: SparkSession, options: Mapping[str, str]) -> Sequence[str]:
         """Return the columns by which the table is partitioned that ``options`` name.  Raises as :func:`mdt.open` does."""
@@ -46,19 +50,24 @@ class TableAnswers:
     def alter(self, spark: SparkSession, options: Mapping[str, str], added: StructType) -> DataFrame:
         """Add columns to the table that ``options`` name, and return its frame.  Raises as :meth:`mdt.Table.alter` does."""
         said = known_settings(spark)
-        return _written(spark, said, changing.add_columns(said.under(words(options)), added))
+        with _writing(said, options) as asked:
+            table = changing.add_columns(asked, added)
+        return _written(spark, said, table)
 
     def alter_columns(
         self, spark: SparkSession, options: Mapping[str, str], said: Sequence[tuple[str, Sequence[str], Any]]
     ) -> DataFrame:
         """Alter columns of the table that ``options`` name, and return its frame.  Raises as :func:`mdt.source.changing.alter_columns` does."""
         settings = known_settings(spark)
-        return _written(spark, settings, changing.alter_columns(settings.under(words(options)), said))
+        with _writing(settings, options) as asked:
+            table = changing.alter_columns(asked, said)
+        return _written(spark, settings, table)
 
     def change(self, spark: SparkSession, options: Mapping[str, str], statement: Statement) -> Sequence[int]:
         """Carry out a statement on the table that ``options`` name.  Raises as :func:`mdt.source.changing.change` does."""
         said = known_settings(spark)
-        table, counts = changing.change(said.under(words(options)), statement)
+        with _writing(said, options) as asked:
+            table, counts = changing.change(asked, statement)
         _maintain(spark, said, table)
         return counts
 
@@ -72,7 +81,8 @@ class TableAnswers:
     ) -> Sequence[tuple[str, str]]:
         """Carry out a procedure on the table that ``options`` name.  Raises as :func:`mdt.source.procedures.call` does."""
         said = known_settings(spark)
-        table, told = procedures.call(said.under(words(options)), name, names, values, spark)
+        with _writing(said, options) as asked:
+            table, told = procedures.call(asked, name, names, values, spark)
         _maintain(spark, said, table)
         return told
 
@@ -97,7 +107,9 @@ class TableSink:
     ) -> None:
         """Write a batch once.  Raises as :meth:`mdt.source.streaming.Sink.write` does."""
         said = known_settings(spark)
-        _maintain(spark, said, self._sink.write(said.under(words(options)), mode, batch, rows))
+        with _writing(said, options) as asked:
+            table = self._sink.write(asked, mode, batch, rows)
+        _maintain(spark, said, table)
 
 
 def known_settings(spark: SparkSession) -> Settings:
@@ -113,6 +125,14 @@ def _known(spark: SparkSession, options: Mapping[str, str]) -> Table:
     """Return the table that ``options`` name, the one that is open if there is one."""
     asked = known_settings(spark).under(words(options))
     return reading.opened(asked.path, asked.options, asked.storage or None, None)
+
+
+@contextmanager
+def _writing(said: Settings, options: Mapping[str, str]) -> Iterator[Words]:
+    """Yield what ``options`` and the session ask for; commits of the block carry the metadata that they name."""
+    asked = said.under(words(options))
+    with annotating(asked.metadata):
+        yield asked
 
 
 def _written(spark: SparkSession, said: Settings, table: Table) -> DataFrame:

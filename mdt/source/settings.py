@@ -15,7 +15,7 @@ from mdt.config import canonical, declaration, options_list
 from mdt.engines.reads import OPTIMIZES, Reads
 from mdt.errors import Invalid
 from mdt.limits import COUNT_MAX
-from mdt.source.words import Words, columns_of, flag_of, value_of
+from mdt.source.words import METADATA, Words, columns_of, flag_of, value_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +35,7 @@ class Settings:
 
     ``table``, ``made``: words and options of tables that are made; ``options``: of all.  ``builds``: whether what indexes do not cover is
     built in the background after each write; ``advised``: whether indexes are created that queries want, too.  ``packages``: distributions with
-    indexes, which the Python of the executors must have.  ``reads``: how tables are read.
+    indexes, which the Python of the executors must have.  ``reads``: how tables are read.  ``metadata``: what commits carry.
     """
 
     table: Mapping[str, Any] = field(default_factory=dict)
@@ -45,6 +45,7 @@ class Settings:
     advised: bool = False
     packages: tuple[str, ...] = ()
     reads: Reads = field(default_factory=Reads)
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     def under(self, asked: Words) -> Words:
         """Return ``asked`` with what the session says where it says nothing itself."""
@@ -55,7 +56,10 @@ class Settings:
         if given.keys() & set(_CREATION) or asked.table.keys() & set(_KEY_INDEX):
             made = {name: text for name, text in made.items() if name not in _CREATION}
         options = {**self.options, **given}
-        return replace(asked, made_as={**table, **asked.table}, made_with={**made, **options}, options=options)
+        metadata = {**self.metadata, **asked.metadata}
+        return replace(
+            asked, made_as={**table, **asked.table}, made_with={**made, **options}, options=options, metadata=metadata
+        )
 
     def over(self, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Return options for a table that is there, with those of the session below them."""
@@ -80,6 +84,7 @@ def parse(given: Mapping[str, str]) -> Settings:
     options: dict[str, str] = {}
     own: dict[str, Any] = {}
     reads: dict[str, Any] = {}
+    metadata: dict[str, str] = {}
     for name, text in given.items():
         word = name.removeprefix(PREFIX)
         if word in OF_NEW_TABLES:
@@ -90,6 +95,8 @@ def parse(given: Mapping[str, str]) -> Settings:
         elif word in _READS:
             member, parser = _READS[word]
             reads[member] = parser(name, text)
+        elif word.startswith(METADATA):
+            metadata[word.removeprefix(METADATA)] = text
         elif f"mdt.{word}" in _options():
             options[f"mdt.{word}"] = text
         else:
@@ -100,8 +107,9 @@ def parse(given: Mapping[str, str]) -> Settings:
         own["builds"] = True
         options["mdt.usage.counts"] = "true"
     return Settings(
-        table, made, {name: text for name, text in options.items() if name not in made}, reads=Reads(**reads), **own
-    )
+        table, made, {name: text for name, text in options.items() if name not in made}, reads=Reads(**reads),
+        metadata=metadata, **own
+    )  # fmt: skip
 
 
 def known() -> list[str]:

@@ -60,6 +60,8 @@ WITHOUT_MEANING = (
 )  # fmt: skip
 """What Spark adds, and what users of Hudi say to every writer and what changes no row here."""
 
+METADATA = "commit.metadata."
+"""What the names of metadata for commits begin with: ``commit.metadata.run``."""
 STORAGE = "storage."
 """What the names of options for the store begin with: ``storage.region``."""
 
@@ -78,7 +80,7 @@ class Words:
     """What options say; None and empty where they say nothing.
 
     ``table``: those of OF_TABLE that are given, as :func:`mdt.create` takes them.  ``options``: as :mod:`mdt.config` takes them.
-    ``made_as``, ``made_with``: the same for a table that is made, with what the session says (:mod:`mdt.source.settings`).
+    ``metadata``: what commits carry.  ``made_as``, ``made_with``: the same for a table that is made, with what the session says (:mod:`mdt.source.settings`).
     """
 
     path: str
@@ -98,6 +100,7 @@ class Words:
     table: dict[str, Any] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
     storage: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
     made_as: dict[str, Any] = field(default_factory=dict)
     made_with: dict[str, str] = field(default_factory=dict)
 
@@ -137,6 +140,8 @@ def _understood(name: str, text: str, found: Words) -> Iterable[tuple[str, Any]]
             yield word, value
     elif name.startswith(STORAGE):
         found.storage[name.removeprefix(STORAGE)] = text
+    elif name.startswith(METADATA):
+        found.metadata[name.removeprefix(METADATA)] = text
     elif name in _CONFIGURED:
         found.options[name] = text
     elif name in _HUDIS:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mdt.arguments import one_of, texts
+from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.table.handle import Handle
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 class Indexes(Handle):
     """What adds, builds, drops and reports indexes."""
 
+    @takes_metadata
     def create_index(
         self,
         specs: str | Sequence[str],
@@ -29,6 +31,7 @@ class Indexes(Handle):
         mode: str = "sync",
         progress: ProgressOption = None,
         spark: SparkSession | None = None,
+        metadata: CommitMetadata = None,
     ) -> BuildResult:
         """Add skipping indexes such as ``"bitmap(status)"``; every writer keeps them from the next commit on.
 
@@ -45,7 +48,8 @@ class Indexes(Handle):
             self._change_indexes(indexing.IndexChange(self._metadata, "create_index", added=wanted))
             return indexing.BuildResult() if mode == "async" else self._build(wanted, told, spark)
 
-    def drop_index(self, specs: str | Sequence[str]) -> None:
+    @takes_metadata
+    def drop_index(self, specs: str | Sequence[str], *, metadata: CommitMetadata = None) -> None:
         """Remove indexes, named as in :meth:`indexes` or by their column.  Raises Invalid if there is none."""
         from mdt.services import indexing
 
@@ -53,6 +57,7 @@ class Indexes(Handle):
         gone = indexing.known_specs(self._metadata.newest(), named)
         self._change_indexes(indexing.IndexChange(self._metadata, "drop_index", dropped=gone))
 
+    @takes_metadata
     def rebuild_index(
         self,
         specs: str | Sequence[str] | None = None,
@@ -60,6 +65,7 @@ class Indexes(Handle):
         mode: str = "sync",
         progress: ProgressOption = None,
         spark: SparkSession | None = None,
+        metadata: CommitMetadata = None,
     ) -> BuildResult:
         """Forget what indexes (default: all) cover and build it again, as after damage; see :meth:`create_index`.
 
@@ -73,6 +79,7 @@ class Indexes(Handle):
             self._change_indexes(indexing.IndexChange(self._metadata, "rebuild_index", forgotten=again))
             return indexing.BuildResult() if mode == "async" else self._build(again, told, spark)
 
+    @takes_metadata
     def build_indexes(
         self, specs: str | Sequence[str] | None = None, *,
         progress: ProgressOption = None, spark: SparkSession | None = None,
@@ -84,7 +91,13 @@ class Indexes(Handle):
             self._before_write()
             return self._build(indexing.known_specs(self._metadata.newest(), specs), told, spark)
 
-    def _build(self, specs: Sequence[str], progress: Progress | None, spark: SparkSession | None) -> BuildResult:
+    def _build(
+        self,
+        specs: Sequence[str],
+        progress: Progress | None,
+        spark: SparkSession | None,
+        metadata: CommitMetadata = None,
+    ) -> BuildResult:
         from mdt.services import indexing
 
         runner = None
@@ -112,9 +125,11 @@ class Indexes(Handle):
 
         return index_report.advise(self._metadata, self.snapshot())
 
+    @takes_metadata
     def analyze(
         self, columns: Sequence[str] | None = None, *,
         progress: ProgressOption = None, spark: SparkSession | None = None,
+        metadata: CommitMetadata = None,
     ) -> pa.Table:  # fmt: skip
         """Keep distinct counts and most common values of ``columns`` (default: all scalar ones) from here on.
 

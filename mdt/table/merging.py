@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.schema.input import is_spark, pieces, to_table
@@ -106,7 +107,8 @@ class Merging:
         """Say what becomes of a row of the table that no row of the source matches; it has columns ``target.…`` only."""
         return Matched(*self._when(When.NOT_MATCHED_BY_SOURCE, condition, params))
 
-    def execute(self, *, progress: ProgressOption = None) -> MergeResult:
+    @takes_metadata
+    def execute(self, *, progress: ProgressOption = None, metadata: CommitMetadata = None) -> MergeResult:
         """Carry it out in one commit.
 
         Raises Invalid if a row of the table has two rows of the source, for new rows whose keys exist, and for values that do not fit: nothing is

@@ -150,9 +150,14 @@ class Reading(Handle):
         return picture(self._metadata, snapshot, found, columns=named, before=older)
 
     def history(self) -> pa.Table:
-        """Return one row per commit, oldest first: seq, instant, action, operation, txn and row counts."""
-        history = self._metadata.history().slice(0, self.snapshot().seq + 1)
-        return history.select(history.column_names[: history.column_names.index("rolled_back") + 1])
+        """Return one row per commit, oldest first.
+
+        ``time``: that of ``instant``, as a timestamp.  ``inserted``, ``updated``, ``deleted``, ``late``: rows.  ``files``, ``rows``, ``bytes``: of
+        the data files that the commit wrote, null in records of older versions.  ``metadata``: what its user gave to it.
+        """
+        from mdt.metadata.history import with_times
+
+        return with_times(self._metadata.history().slice(0, self.snapshot().seq + 1))
 
     def files(self) -> pa.Table:
         """Return the live files with their file group, sizes (bytes) and rows."""

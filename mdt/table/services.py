@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from mdt import logs
 from mdt.arguments import one_text, whole_number
+from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Invalid
 from mdt.metadata.metadata import Metadata
 from mdt.progress import ProgressOption, shown
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 class Services(Handle):
     """What keeps a table in good order; rows stay as they are."""
 
+    @takes_metadata
     def compact(
         self,
         progress: ProgressOption = None,
@@ -42,6 +44,7 @@ class Services(Handle):
         partitions: str | Sequence[str] | None = None,
         budget_bytes: int | None = None,
         spark: SparkSession | None = None,
+        metadata: CommitMetadata = None,
     ) -> WriteResult:
         """Rewrite file groups with log files or deleted rows as base files; rows stay as they are.  ``spark``: in tasks of Spark.
 
@@ -63,6 +66,7 @@ class Services(Handle):
             facts["file_groups"] = len(done.plan.groups)
         return WriteResult.of(done, engine="arrow" if spark is None else "spark")
 
+    @takes_metadata
     def cluster(
         self,
         by: str | Sequence[str] = "auto",
@@ -71,6 +75,7 @@ class Services(Handle):
         partitions: str | Sequence[str] | None = None,
         progress: ProgressOption = None,
         spark: SparkSession | None = None,
+        metadata: CommitMetadata = None,
     ) -> ClusterResult:
         """Put rows in order by columns, so that queries on these read few files; small files are joined.
 
@@ -104,8 +109,14 @@ class Services(Handle):
 
         return EngineRewrite(SparkEngine(classic(spark)))
 
+    @takes_metadata
     def clean(
-        self, *, retain_commits: int | None = None, retain_hours: int | None = None, retain_versions: int | None = None
+        self,
+        *,
+        retain_commits: int | None = None,
+        retain_hours: int | None = None,
+        retain_versions: int | None = None,
+        metadata: CommitMetadata = None,
     ) -> CleanReport:
         """Let old states go and delete what only they referred to; also what crashed transactions have left.
 
@@ -123,7 +134,8 @@ class Services(Handle):
             facts.update(horizon=report.horizon, files=report.files, records=report.records)
         return report
 
-    def purge(self, progress: ProgressOption = None) -> PurgeReport:
+    @takes_metadata
+    def purge(self, progress: ProgressOption = None, *, metadata: CommitMetadata = None) -> PurgeReport:
         """Leave no byte of rows that were deleted or replaced: in data, logs, statistics, summaries, key indexes, records, checkpoints.
 
         Every past state ends, whatever leases and tags say; values of columns that were dropped go, too.  File groups that may know of such rows are written anew, all in one
@@ -153,7 +165,8 @@ class Services(Handle):
         finally:
             leases.give_back(self._storage, lease)
 
-    def tidy(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    @takes_metadata
+    def tidy(self, *, metadata: CommitMetadata = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Let every service that is due do one bounded step, wherever in the table; return which did something, and what went wrong.
 
         Writers do this for what they have changed (``mdt.services.auto``).  Call it, until nothing is done any more, for tables that others
@@ -164,7 +177,8 @@ class Services(Handle):
         self._before_write()
         return inline.run_due(self._metadata, self.options)
 
-    def restore(self, to: Point, progress: ProgressOption = None) -> WriteResult:
+    @takes_metadata
+    def restore(self, to: Point, progress: ProgressOption = None, *, metadata: CommitMetadata = None) -> WriteResult:
         """Make the rows of an earlier state the table's rows again, in one commit; restoring the state before it undoes it.
 
         ``to``: as for :meth:`snapshot`.  It reads and writes what has changed since.  Columns are those of then, but for what was widened or
@@ -175,7 +189,10 @@ class Services(Handle):
 
         return self._restore(lambda newest: seq_at(newest, to, "to"), progress)
 
-    def rollback(self, commit: Point, progress: ProgressOption = None) -> WriteResult:
+    @takes_metadata
+    def rollback(
+        self, commit: Point, progress: ProgressOption = None, *, metadata: CommitMetadata = None
+    ) -> WriteResult:
         """Take back a commit and all that came after it: :meth:`restore` the state before.  Raises as that does."""
         from mdt.metadata.points import seq_at
 
@@ -228,7 +245,8 @@ class Services(Handle):
             self._metadata = Metadata(self._storage, self._metadata.overrides)
         return report
 
-    def tag(self, name: str, at: Point | None = None) -> int:
+    @takes_metadata
+    def tag(self, name: str, at: Point | None = None, *, metadata: CommitMetadata = None) -> int:
         """Name the newest state, or the one ``at`` a point; cleaning keeps it, and ``as_of`` takes the name.  Return its seq.
 
         What happened before and after that state is cleaned as without a tag: then it can be read and restored, and no changes be told since.
@@ -236,7 +254,10 @@ class Services(Handle):
         """
         return self._tag(name, at, None)
 
-    def savepoint(self, name: str, at: Point | None = None, comment: str = "") -> int:
+    @takes_metadata
+    def savepoint(
+        self, name: str, at: Point | None = None, comment: str = "", *, metadata: CommitMetadata = None
+    ) -> int:
         """As :meth:`tag`, and keep Hudi's services from the state, too: a ``savepoint`` instant names its data files.
 
         Raises Invalid, too, if that commit has a savepoint.
@@ -244,7 +265,8 @@ class Services(Handle):
         text = one_text("comment", comment, "'before the migration'")
         return self._tag(name, at, text)
 
-    def untag(self, name: str) -> None:
+    @takes_metadata
+    def untag(self, name: str, *, metadata: CommitMetadata = None) -> None:
         """Forget a tag or savepoint.  Raises Invalid if there is none."""
         from mdt.services.tagging import DropTag
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import canonical, declaration
 from mdt.errors import Invalid
 from mdt.metadata import key_indexes
@@ -45,6 +46,7 @@ def _reopened(
     return found if batch is None else found.once(*batch)
 
 
+@takes_metadata
 def create(
     path: Any,
     schema: Any,
@@ -58,6 +60,7 @@ def create(
     indexes: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, object] | None = None,
+    metadata: CommitMetadata = None,
 ) -> Table:
     """Create a table and return it.
 
@@ -68,7 +71,7 @@ def create(
     "bucket(buckets='8')", "memory", "lmdb" or one of a package.
     ``scope``: a key is unique per "partition" (default) or per "table".  Hudi's ``hoodie.index.type`` among the options says both.
     ``indexes``: skipping indexes such as ``"bitmap(status)"``.  ``options``: see :mod:`mdt.config`; those of the scopes session and machine
-    hold for the returned object and are not kept with the table.
+    hold for the returned object and are not kept with the table.  ``metadata``: as for :meth:`Table.upsert`.
 
     Raises Invalid if the arguments do not fit together or a table exists, Unsupported for storage without conditional
     put.

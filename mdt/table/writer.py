@@ -10,7 +10,9 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -79,7 +81,8 @@ class Writer:
         self._closed = False
         self._failed: BaseException | None = None
         self._process = this_process()
-        self._thread = threading.Thread(target=self._run, name="mdt-writer", daemon=True)
+        in_context = partial(copy_context().run, self._run)  # with the metadata that commits are to carry
+        self._thread = threading.Thread(target=in_context, name="mdt-writer", daemon=True)
         self._thread.start()
 
     def upsert(self, data: Any) -> Future[WriteResult]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mdt.arguments import flag, mapping
+from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Invalid
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.schema.input import is_spark, pieces, tells_columns, to_table
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 class Writing(Handle):
     """What changes the rows of a table, and its columns."""
 
+    @takes_metadata
     def upsert(
         self,
         data: Any,
@@ -40,6 +42,7 @@ class Writing(Handle):
         partial: bool = False,
         mergers: Mapping[str, Any] | None = None,
         progress: ProgressOption = None,
+        metadata: CommitMetadata = None,
     ) -> WriteResult:
         """Insert new rows and replace rows whose key exists.
 
@@ -59,6 +62,9 @@ class Writing(Handle):
 
         ``progress``, here and in every other call that may take long: a function that takes the number of files that are
         done and of all (what it raises ends the call, and a write is rolled back), or True for a bar on the terminal.
+
+        ``metadata``, here and in every other write and service: names and texts that its commits carry, such as ``{"run": "nightly-7"}``.
+        :meth:`history` shows them, and Hudi has them as ``extraMetadata``.
         """
         if evolve and partial:
             raise Invalid(
@@ -74,7 +80,10 @@ class Writing(Handle):
         with shown(progress, "upsert") as told:
             return self._write_rows(rows, "upsert", told, Kept(partial, mapping("mergers", mergers)))
 
-    def insert(self, data: Any, *, check: bool = True, progress: ProgressOption = None) -> WriteResult:
+    @takes_metadata
+    def insert(
+        self, data: Any, *, check: bool = True, progress: ProgressOption = None, metadata: CommitMetadata = None
+    ) -> WriteResult:
         """Insert rows; as :meth:`upsert`, but raises Invalid if a key exists or occurs twice in ``data``.
 
         ``check=False``, in tables with the option ``mdt.keys.repeat``: no key is looked for, and one that exists lives more than once from then
@@ -87,11 +96,15 @@ class Writing(Handle):
         require_repeats(self.definition)
         return self._write(data, INSERT_UNCHECKED, progress)
 
-    def bulk_insert(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
+    @takes_metadata
+    def bulk_insert(
+        self, data: Any, *, progress: ProgressOption = None, metadata: CommitMetadata = None
+    ) -> WriteResult:
         """Insert many rows, sorted by key, into new file groups; refuses keys as :meth:`insert` does."""
         return self._write(data, "bulk_insert", progress)
 
-    def delete(self, keys: Any, *, progress: ProgressOption = None) -> WriteResult:
+    @takes_metadata
+    def delete(self, keys: Any, *, progress: ProgressOption = None, metadata: CommitMetadata = None) -> WriteResult:
         """Delete the rows with the given keys.
 
         ``keys``: data as for :meth:`upsert` that has the key columns and, under partition scope, the partition columns; further columns
@@ -105,7 +118,8 @@ class Writing(Handle):
         with shown(progress, "delete") as told:
             return self._delete_rows(keys, told)
 
-    def writer(self, *, max_rows: int = 10_000, max_seconds: float = 0.1) -> Writer:
+    @takes_metadata
+    def writer(self, *, max_rows: int = 10_000, max_seconds: float = 0.1, metadata: CommitMetadata = None) -> Writer:
         """Return a context that gathers small upserts and deletes of any number of threads, and commits them together.
 
         ``max_rows``: rows of a commit, unless one call brings more.  ``max_seconds``: how long rows wait for others.
@@ -122,9 +136,10 @@ class Writing(Handle):
         self._before_rows()
         return Writer(self, max_rows, max_seconds)
 
+    @takes_metadata
     def delete_where(
         self, where: Where, *, params: Mapping[str, object] | None = None, progress: ProgressOption = None,
-        spark: SparkSession | None = None,
+        spark: SparkSession | None = None, metadata: CommitMetadata = None,
     ) -> WriteResult:  # fmt: skip
         """Delete the rows that match a filter, in one commit.
 
@@ -136,6 +151,7 @@ class Writing(Handle):
         """
         return self._where("delete_where", where, params, None, progress, spark)
 
+    @takes_metadata
     def update_where(
         self,
         set: Mapping[str, str] | None = None,
@@ -145,6 +161,7 @@ class Writing(Handle):
         params: Mapping[str, object] | None = None,
         progress: ProgressOption = None,
         spark: SparkSession | None = None,
+        metadata: CommitMetadata = None,
     ) -> WriteResult:
         """Give columns of the rows that match a filter new values, in one commit.
 
@@ -219,7 +236,10 @@ class Writing(Handle):
 
         return partial(EngineConditional, engine=SparkEngine(classic(spark)))
 
-    def insert_overwrite(self, data: Any, *, partitions: Any = None, progress: ProgressOption = None) -> WriteResult:
+    @takes_metadata
+    def insert_overwrite(
+        self, data: Any, *, partitions: Any = None, progress: ProgressOption = None, metadata: CommitMetadata = None
+    ) -> WriteResult:
         """Let ``data`` stand in the place of the partitions that occur in it; of the whole table where it has no partitions.
 
         ``data``: as for :meth:`upsert`; of rows with the same key one stays, and only its partition occurs.  ``partitions``: as for :meth:`delete_partition`: these end, whether or not
@@ -233,11 +253,15 @@ class Writing(Handle):
         with shown(progress, INSERT_OVERWRITE) as told:
             return self._write_rows(data, INSERT_OVERWRITE, told, ends=ends)
 
-    def insert_overwrite_table(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
+    @takes_metadata
+    def insert_overwrite_table(
+        self, data: Any, *, progress: ProgressOption = None, metadata: CommitMetadata = None
+    ) -> WriteResult:
         """Let ``data`` stand in the place of all rows, in one commit; otherwise as :meth:`insert_overwrite`."""
         return self._write(data, "insert_overwrite_table", progress)
 
-    def delete_partition(self, partitions: Any) -> WriteResult:
+    @takes_metadata
+    def delete_partition(self, partitions: Any, *, metadata: CommitMetadata = None) -> WriteResult:
         """Delete all rows of partitions in one commit; none is read.
 
         ``partitions``: a path as :meth:`files` has it, in which ``*`` stands for anything; a dict, partition column -> value, for all
@@ -258,7 +282,8 @@ class Writing(Handle):
 
         return patterns(self.definition, partitions)
 
-    def truncate(self) -> WriteResult:
+    @takes_metadata
+    def truncate(self, *, metadata: CommitMetadata = None) -> WriteResult:
         """Delete all rows in one commit; none is read."""
         return self._ended("truncate", None)
 
@@ -268,6 +293,7 @@ class Writing(Handle):
         self._before_rows()
         return self._tidied(WriteResult.of(self._commit_rows(Drop(patterns, name))))
 
+    @takes_metadata
     def alter(
         self,
         *,
@@ -280,6 +306,7 @@ class Writing(Handle):
         defaults: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
         beyond_hudi: bool = False,
+        metadata: CommitMetadata = None,
     ) -> WriteResult:
         """Alter the columns of the table, or its options, in one commit; no file is rewritten, and older snapshots keep their schema.
 

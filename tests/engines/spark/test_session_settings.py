@@ -68,6 +68,20 @@ def test_new_tables_are_what_the_session_says_and_those_that_are_there_keep_what
     assert sorted(row["id"] for row in mdt.read(named, str(tmp_path / "plain")).collect()) == ["a", "b", "c"]
 
 
+def test_commits_carry_the_metadata_of_the_session_and_of_the_write(named: SparkSession, tmp_path: Path) -> None:
+    rows = named.createDataFrame(ROWS)
+    named.conf.set("spark.mdt.commit.metadata.run", "nightly")
+    table = save(rows, tmp_path / "t", key="id", **{"commit.metadata.step": "load"})
+    named.sql(f"create table set_trips using mdt location '{tmp_path / 't'}'")
+    named.sql("delete from set_trips where id = 'a'").collect()
+    named.conf.unset("spark.mdt.commit.metadata.run")
+    named.sql("delete from set_trips where id = 'b'").collect()
+    told = [None if one is None else dict(one) for one in table.history()["metadata"].to_pylist()]
+    assert told == [{"run": "nightly", "step": "load"}] * 2 + [{"run": "nightly"}, None]
+    with pytest.raises(PySparkException, match="Hudi or mdt uses"):
+        save(rows, tmp_path / "t", **{"commit.metadata.schema": "x"})
+
+
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [

@@ -1,0 +1,73 @@
+"""Metadata of a commit that its user gives: ``t.upsert(rows, metadata={"run": "nightly-7"})``.
+
+What is given to a method holds for every commit that it makes in its thread, those of services among them, so that none of them has to pass it on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, TypeVar
+
+from mdt.arguments import mapping, shown
+from mdt.errors import Invalid
+from mdt.limits import METADATA_BYTES_MAX, TEXTS_MAX
+from mdt.metadata.trusted_names import is_metadata, is_reserved
+
+CommitMetadata = Mapping[str, str] | None
+"""Names and texts that are kept with a commit."""
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+_NOTHING: Mapping[str, str] = {}
+_current: ContextVar[Mapping[str, str]] = ContextVar("metadata of commits", default=_NOTHING)
+
+
+def current() -> Mapping[str, str]:
+    """Return what commits of this thread carry."""
+    return _current.get()
+
+
+@contextmanager
+def annotating(metadata: CommitMetadata) -> Iterator[None]:
+    """Let commits of the block carry ``metadata``; with None or nothing, what they carry already.
+
+    Raises Invalid for what is not text, for names that are Hudi's or ours, and for more than a commit takes.
+    """
+    if not metadata:
+        yield
+        return
+    token = _current.set(_checked(metadata))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def takes_metadata(method: _Method) -> _Method:
+    """Return a method whose commits carry its argument ``metadata``, which its body need not look at."""
+
+    @wraps(method)
+    def annotated(*args: Any, **named: Any) -> Any:
+        with annotating(named.get("metadata")):
+            return method(*args, **named)
+
+    return annotated  # type: ignore[return-value]
+
+
+def _checked(metadata: object) -> dict[str, str]:
+    given = dict(mapping("metadata", metadata))
+    for name, text in given.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise Invalid(f"metadata: {shown(name)} is {shown(text)}", hint="names and values are texts: str(value)")
+        if is_reserved(name):
+            raise Invalid(
+                f"metadata: the name {shown(name)} is one that Hudi or mdt uses", hint="take another, such as 'run'"
+            )
+    if not is_metadata(given):
+        raise Invalid(
+            f"the metadata of a commit are {len(given):,} texts of {sum(map(len, (*given, *given.values()))):,} characters",
+            hint=f"at most {TEXTS_MAX} texts and {METADATA_BYTES_MAX:,} bytes of Unicode, with printable names",
+        )
+    return given
