@@ -128,6 +128,9 @@ takes a tenth less."""
 SINGLE_PAGE_ROWS_MAX = 1_024
 """Tables up to this many rows, such as most log files, are written with one page for each column and no page index."""
 
+PAGE_VALUES_MAX = 1 << 24
+"""Values in the lists of one page that a reader makes room for at once; a page of lists has a few thousand."""
+
 CLAIM_CLOCK_AHEAD_SECONDS = 3600
 """How far the clock of another writer may be ahead of ours for its claim to be believed about when it began; above, the store says when it was put."""
 FOREIGN_CLOCK_BEHIND_SECONDS = 600

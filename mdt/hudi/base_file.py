@@ -9,7 +9,7 @@ Decimals are bytes, not integers, whose scale Hudi 1.2 loses where it rewrites a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache, lru_cache
 from itertools import chain
@@ -24,6 +24,7 @@ from mdt.hudi.file_names import BASE
 from mdt.hudi.schema import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_FIELDS, PARTITION_PATH, RECORD_KEY
 from mdt.limits import PAGE_BYTES, PAGE_ROWS_MAX, SINGLE_PAGE_ROWS_MAX
 from mdt.parquet import digests
+from mdt.parquet.nested import LeafColumn, leaf_columns, leaf_values
 
 COMPRESSION = "lz4"
 """Default codec (LZ4_RAW): with small pages a full read takes three quarters of the time of zstd or snappy."""
@@ -214,7 +215,7 @@ def _writer(
     rows: int,
 ) -> pq.ParquetWriter:
     """Return what writes rows such as those of ``table``, ``rows`` in all; at its end it puts into ``told`` what it has written."""
-    paths = [path for path, _, _ in _leaves(table.schema)]
+    paths = [leaf.path for leaf in leaf_columns(table.schema)]
     statistics = [path for path in paths if path not in _UNBOUNDED and path not in unbounded]
     repetitive = _repetitive(table)
     encodings = _encodings(table, repetitive.keys(), compression)
@@ -236,7 +237,7 @@ def _writer(
 
 
 def _place_of_digests(row_groups: int, schema: pa.Schema) -> dict[str, str]:
-    return {digests.KEY: digests.reserved(row_groups * len(_leaves(schema)))}
+    return {digests.KEY: digests.reserved(row_groups * len(leaf_columns(schema)))}
 
 
 def floats(schema: pa.Schema) -> list[str]:
@@ -246,8 +247,8 @@ def floats(schema: pa.Schema) -> list[str]:
 
 def without_bounds(table: pa.Table) -> frozenset[str]:
     """Return the paths of the leaves whose min and max by parquet-cpp do not bound every value, in everyone's order."""
-    leaves = _leaves(table.schema)
-    return frozenset(path for path, index, kind in leaves if not _bounded(table.column(index), kind))
+    leaves = leaf_columns(table.schema)
+    return frozenset(leaf.path for leaf in leaves if not _bounded(table.column(leaf.column), leaf.type))
 
 
 def row_groups_of(rows: int, row_group_rows: int) -> tuple[int, ...]:
@@ -288,28 +289,6 @@ def _footer(avro_schema: str, low: str | None, high: str | None, bloom: bytes | 
     if bloom is not None:
         found |= {FILTER: bloom.decode("ascii"), FILTER_TYPE: kind}
     return found
-
-
-@lru_cache(maxsize=64)
-def _leaves(schema: pa.Schema) -> tuple[tuple[str, int, pa.DataType], ...]:
-    """Return Parquet path, number of the top-level column, and type of every leaf."""
-    return tuple(
-        (path, index, kind) for index, field in enumerate(schema) for path, kind in _paths(field.name, field.type)
-    )
-
-
-def _paths(path: str, type: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    kinds = pa.types
-    if kinds.is_struct(type):
-        for field in type:
-            yield from _paths(f"{path}.{field.name}", field.type)
-    elif kinds.is_map(type):
-        yield f"{path}.key_value.key", type.key_type
-        yield from _paths(f"{path}.key_value.value", type.item_type)
-    elif kinds.is_list(type) or kinds.is_large_list(type) or kinds.is_fixed_size_list(type):
-        yield from _paths(f"{path}.list.element", type.value_type)
-    else:
-        yield path, type
 
 
 def _is_floating(leaf: pa.DataType) -> bool:
@@ -377,31 +356,29 @@ def _repetitive(table: pa.Table) -> Mapping[str, float]:
     if len(table) < _SMALL_ROWS:
         return always
     found = dict(always)
-    for path, index in perhaps:
-        share = _distinct_share(table.column(index).slice(0, _PROBED_ROWS))
+    for leaf in perhaps:
+        share = _distinct_share(table.column(leaf.column).slice(0, _PROBED_ROWS), leaf)
         if share <= _DISTINCT_SHARE_MAX:
-            found[path] = share
+            found[leaf.path] = share
     return found
 
 
-def _distinct_share(sample: pa.ChunkedArray) -> float:
-    return float(pc.count_distinct(sample).as_py() / len(sample))
+def _distinct_share(sample: pa.ChunkedArray, leaf: LeafColumn) -> float:
+    values = leaf_values(sample, leaf).slice(0, _PROBED_ROWS)
+    return float(pc.count_distinct(values).as_py() / len(values)) if len(values) else 1.0
 
 
 @lru_cache(maxsize=64)
-def _dictionaries(schema: pa.Schema) -> tuple[Mapping[str, float], tuple[tuple[str, int], ...]]:
-    """Return the leaves that have a dictionary whatever their values are, with a guess at the share of distinct ones, and path and column of
-    those that may have one.
-    """
+def _dictionaries(schema: pa.Schema) -> tuple[Mapping[str, float], tuple[LeafColumn, ...]]:
+    """Return the leaves that have a dictionary whatever their values are, with a guess at the share of distinct ones, and those that may have one."""
     always, perhaps = dict[str, float](), []
-    for path, index, leaf in _leaves(schema):
-        name, kind = schema.field(index).name, schema.field(index).type
-        if _is_floating(leaf) or name in _UNIQUE or pa.types.is_boolean(kind):
+    for leaf in leaf_columns(schema):
+        if _is_floating(leaf.type) or leaf.path in _UNIQUE or pa.types.is_boolean(leaf.type):
             continue
-        if name in _CONSTANT:
-            always[path] = 0.0
-        elif pa.types.is_dictionary(kind) or pa.types.is_nested(kind):
-            always[path] = _DISTINCT_SHARE_MAX
+        if leaf.path in _CONSTANT:
+            always[leaf.path] = 0.0
+        elif pa.types.is_dictionary(leaf.type):
+            always[leaf.path] = _DISTINCT_SHARE_MAX
         else:
-            perhaps.append((path, index))
+            perhaps.append(leaf)
     return always, tuple(perhaps)

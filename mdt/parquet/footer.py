@@ -28,6 +28,7 @@ from mdt.parquet.thrift import (
     list_head,
     read_integer,
     read_list,
+    read_varint,
     skip,
 )
 from mdt.parquet.thrift import text as thrift_text
@@ -42,6 +43,7 @@ PLAIN, RLE, RLE_DICTIONARY = 0, 3, 8
 _FOOTER_TAIL_BYTES = 8
 _TOKENS_OF_LOCATION = 7
 _FIELD_BYTES = 8
+_INT32_BYTES_MAX = 5
 _SHIFTS = 7 * np.arange(_FIELD_BYTES - 1)
 _STEP = 0x10
 
@@ -62,23 +64,27 @@ class Locations:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A flat column as a footer describes it: its schema element, physical type and name, as Thrift bytes."""
+    """A column with one leaf as a footer describes it: its schema elements, outermost first, the physical type and the path.
 
-    element: bytes
+    ``elements``: Thrift bytes of each; ``path``: their names.
+    """
+
+    elements: tuple[bytes, ...]
     type: int
-    path: bytes
+    path: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
     """n chunks of a footer to write, int64[n] each, at most one for each column and row group.
 
-    ``column``, ``group``: which; ``values``: number of values; ``offset``, ``size``: where its first byte is, and bytes;
-    ``dictionary``: bytes of its dictionary page, 0 for none; ``codec``: Parquet's number of its compression.
+    ``column``, ``group``: which; ``rows``; ``values``: number of values, other than that of rows where there are lists; ``offset``, ``size``:
+    where its first byte is, and bytes; ``dictionary``: bytes of its dictionary page, 0 for none; ``codec``: Parquet's number of its compression.
     """
 
     column: Int64Array
     group: Int64Array
+    rows: Int64Array
     values: Int64Array
     offset: Int64Array
     size: Int64Array
@@ -138,6 +144,32 @@ def _first_offset_index(footer: bytes) -> int:
     return read_integer(footer, find(footer, chunk, 4))
 
 
+def value_counts(parquet: pa.Buffer, offset: Int64Array) -> Int64Array:
+    """Return how many values each of the data pages (of version 1, with checksums) at ``offset`` has -> int64[pages].
+
+    PageHeader: 1 type, 2 and 3 sizes, 4 checksum, 5 data page header, whose first field is the number of values; lists count each element, and one
+    where there is none.  Raises Malformed or IndexError if a page begins in another way.
+    """
+    data, at = np.frombuffer(parquet, np.uint8), offset
+    for kind in (I32, I32, I32, I32, STRUCT, I32):
+        if bool((data[at] != _STEP | kind).any()):
+            raise Malformed("a page header has other fields")
+        at = at + 1
+        if kind == I32:
+            value, at = _numbers(data, at)
+    return value
+
+
+def _numbers(data: npt.NDArray[np.uint8], at: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return the numbers (I32, >= 0) at the positions ``at``, and the positions after them."""
+    value, more = np.zeros(len(at), np.int64), np.ones(len(at), np.bool_)
+    for byte in range(_INT32_BYTES_MAX):
+        value |= np.where(more, data[at] & 0x7F, 0).astype(np.int64) << (7 * byte)
+        more &= data[at] >= 0x80
+        at = at + more
+    return value >> 1, at + 1
+
+
 @dataclass(slots=True)
 class _Tokens:
     """Walks over offset indexes as a row of varints; ``ends``: positions of their last bytes."""
@@ -193,22 +225,24 @@ def _values(data: bytes, ends: Int64Array, token: Int64Array) -> Int64Array:
 # -- footers
 
 
-@lru_cache(maxsize=64)
-def leaves(schema: pa.Schema) -> Mapping[str, Leaf]:
-    """Return how pyarrow describes the flat columns of ``schema`` in a footer, by name; nested ones are left out."""
+def leaves(schema: pa.Schema) -> tuple[Leaf, ...]:
+    """Return how pyarrow describes the columns of ``schema``, each of which has one leaf, in a footer."""
     sink = pa.BufferOutputStream()
-    flat = pa.schema([f for f in schema if not pa.types.is_nested(f.type)])
-    pq.write_table(flat.empty_table(), sink, store_schema=False)
+    pq.write_table(schema.empty_table(), sink, store_schema=False)
     footer = _footer(sink.getvalue())
     _, count, at = read_list(footer, find(footer, 0, 2))
-    found = {}
-    for number in range(count):
-        end = skip(footer, at, STRUCT)
-        if number:
-            name = flat.field(number - 1).name
-            found[name] = Leaf(footer[at:end], read_integer(footer, find(footer, at, 1)), thrift_text(name))
-        at = end
-    return found
+    at = skip(footer, at, STRUCT)  # the root
+    found: list[Leaf] = []
+    elements, path = list[bytes](), list[str]()
+    for _ in range(count - 1):
+        begin, (length, name) = at, read_varint(footer, find(footer, at, 4))
+        at = skip(footer, begin, STRUCT)
+        elements.append(footer[begin:at])
+        path.append(footer[name : name + length].decode())
+        if footer[begin] >> 4 == 1:  # only leaves have the first field, their physical type
+            found.append(Leaf(tuple(elements), read_integer(footer, begin + 1), tuple(path)))
+            elements, path = [], []
+    return tuple(found)
 
 
 def footer(columns: Sequence[Leaf], chunks: Chunks) -> bytes:
@@ -218,13 +252,14 @@ def footer(columns: Sequence[Leaf], chunks: Chunks) -> bytes:
     """
     root = bytes((4 << 4 | BINARY,)) + thrift_text("schema") + integer(1, I32, len(columns)) + bytes((STOP,))
     groups = list(_row_groups(columns, chunks))
+    elements = [element for leaf in columns for element in leaf.elements]
     body = b"".join(
         [
             integer(1, I32, 2),
             bytes((_STEP | LIST,)),
-            list_head(STRUCT, len(columns) + 1),
+            list_head(STRUCT, len(elements) + 1),
             root,
-            *(leaf.element for leaf in columns),
+            *elements,
             integer(1, I64, sum(rows for rows, _ in groups)),
             bytes((_STEP | LIST,)),
             list_head(STRUCT, len(groups)),
@@ -243,7 +278,7 @@ def _row_groups(columns: Sequence[Leaf], chunks: Chunks) -> Iterator[tuple[int, 
     """
     count = int(chunks.group.max(initial=-1)) + 1
     rows, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    np.maximum.at(rows, chunks.group, chunks.values)
+    np.maximum.at(rows, chunks.group, chunks.rows)
     np.add.at(sizes, chunks.group, chunks.size)
     led = _led(chunks, rows)
     parts_of_chunks = _column_chunks(columns, led)
@@ -262,22 +297,21 @@ def _row_groups(columns: Sequence[Leaf], chunks: Chunks) -> Iterator[tuple[int, 
 def _led(chunks: Chunks, rows: Int64Array) -> Chunks:
     """Return ``chunks`` with one of the first column in each row group, which claims all ``rows`` of that."""
     leads = chunks.column == 0
-    led = replace(chunks, values=np.where(leads, rows[chunks.group], chunks.values))
+    led = replace(chunks, values=np.where(leads, np.maximum(chunks.values, rows[chunks.group]), chunks.values))
     if np.count_nonzero(leads) == len(rows):
         return led
     lacking = np.setdiff1d(np.arange(len(rows)), chunks.group[leads])
     none = np.zeros_like(lacking)
-    added = Chunks(none, lacking, rows[lacking], none + len(MAGIC), none, none, none)
+    added = Chunks(none, lacking, none, rows[lacking], none + len(MAGIC), none, none, none)
     return Chunks(*(np.concatenate([getattr(of, f.name) for of in (led, added)]) for f in fields(Chunks)))
 
 
 @lru_cache(maxsize=64)
 def _absent(columns: tuple[Leaf, ...]) -> list[bytes]:
     """Return an empty chunk of each column."""
-    nothing = np.zeros(len(columns), np.int64)
-    return _column_chunks(
-        columns, Chunks(np.arange(len(columns)), nothing, nothing, nothing + len(MAGIC), nothing, nothing, nothing)
-    )
+    none = np.zeros(len(columns), np.int64)
+    chunks = Chunks(np.arange(len(columns)), none, none, none, none + len(MAGIC), none, none, none)
+    return _column_chunks(columns, chunks)
 
 
 def _column_chunks(columns: Sequence[Leaf], chunks: Chunks) -> list[bytes]:
@@ -328,6 +362,6 @@ def _chunk_head(leaf: Leaf, has_dictionary: bool) -> bytes:
     parts = [
         integer(1, I32, leaf.type),
         bytes((_STEP | LIST,)) + list_head(I32, len(encodings)) + bytes(e << 1 for e in encodings),
-        bytes((_STEP | LIST,)) + list_head(BINARY, 1) + leaf.path,
+        bytes((_STEP | LIST,)) + list_head(BINARY, len(leaf.path)) + b"".join(map(thrift_text, leaf.path)),
     ]
     return b"".join(parts)

@@ -1,10 +1,12 @@
-"""Page maps: for one segment, where every page of every flat column stands and which rows it holds.
+"""Page maps: for one segment, where every page of every leaf column stands and which rows it holds.
 
-With it a reader fetches single rows without reading row groups, or the Parquet footer.  Nested columns are left out.
+With it a reader fetches single rows without reading row groups, or the Parquet footer.  The names of columns are the paths of
+leaves; those of lists and maps begin their pages with whole rows, as parquet-cpp writes them where there is an offset index.
 
 Bytes, little-endian (see FORMAT.md): ``b"MPM3" | u32 0 | u32 columns c | u32 row groups g | u32 pages p | u32 rows |
 u32 bytes of names n | u32 0 | u64 start[c g] | u32 dictionary[c g] | u32 pages[c g] | u32 size[p] | u32 row[p] | u32
-dictionary digest[c g] | u32 digest[p] | u8 codec[c g] | names``.  Chunks are in the order of columns, then of row groups.  Integrity is the
+dictionary digest[c g] | u32 digest[p] | u8 codec[c g] | names``.  ``MPM4``, where a leaf is in a list or map, has ``u32 values[p]`` before
+the codecs.  Chunks are in the order of columns, then of row groups.  Integrity is the
 reference's CRC; that of the pages, their digests (:mod:`mdt.parquet.digests`).
 
 ``MPM2``, which older writers left, has no codecs of chunks; the first word of its header is the codec of those without a dictionary, and that of
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import struct
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -25,23 +28,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mdt.errors import Corrupt
-from mdt.parquet.digests import digests
-from mdt.parquet.footer import CODECS, locations
+from mdt.limits import PAGE_VALUES_MAX
+from mdt.parquet.digests import digests, place_of
+from mdt.parquet.footer import CODECS, locations, value_counts
+from mdt.parquet.nested import top_level
 from mdt.stores.forking import cached_property
 
 MAGIC = b"MPM3"
+_MAGIC_LISTS = b"MPM4"
 _MAGIC_2 = b"MPM2"
 _HEADER = struct.Struct("<4s7I")
 _SEPARATOR = "\n"
 _ROW_MASK = (1 << 32) - 1
-_INFO_COLUMNS = 10
+_INFO_COLUMNS = 11
 
 Int64Array = npt.NDArray[np.int64]
 
+BoolArray = npt.NDArray[np.bool_]
 UInt32Array = npt.NDArray[np.uint32]
 UInt8Array = npt.NDArray[np.uint8]
 
-OFFSET, SIZE, ROW, ROWS, CHUNK, START, DICTIONARY, DIGEST, DICTIONARY_DIGEST, CODEC = range(_INFO_COLUMNS)
+OFFSET, SIZE, ROW, ROWS, CHUNK, START, DICTIONARY, DIGEST, DICTIONARY_DIGEST, CODEC, VALUES = range(_INFO_COLUMNS)
 """Columns of :attr:`PageMap.info`."""
 
 UNKNOWN_LAYOUT = (ValueError, IndexError, KeyError)
@@ -56,13 +63,13 @@ class LayoutWarning(UserWarning):
 class PageMap:
     """The pages of one segment.
 
-    ``columns``: names of the flat columns; ``rows``: of the segment.
+    ``columns``: paths of the leaf columns, flat ones have their names; ``rows``: of the segment.
     ``codec``: Parquet's number of the compression of each chunk (columns, then row groups), uint8[chunks].
     ``start``, ``dictionary``, ``first``: where each chunk begins, how many bytes its
     dictionary page has, and the number of its first page, int64[chunks].  Of all p pages, chunk by chunk: ``keys``: column
     number << 32 | first row, rising -> int64[p]; ``before``: bytes of the pages before each one, headers included, and of
     all -> int64[p + 1]; ``digest``: of its bytes, header included -> uint32[p].  ``dictionary_digest``: of each chunk's dictionary
-    page -> uint32[chunks].
+    page -> uint32[chunks].  ``values``: how many values each page has -> int64[p], 0 where that is the number of rows; None if it is that for all.
     """
 
     columns: tuple[str, ...]
@@ -76,13 +83,15 @@ class PageMap:
     before: Int64Array
     dictionary_digest: UInt32Array
     digest: UInt32Array
+    values: Int64Array | None = None
 
     @classmethod
     def of(
         cls, names: tuple[str, ...], codec: UInt8Array, rows: int, groups: int, start: Int64Array, dictionary: Int64Array,
         count: Int64Array, size: Int64Array, row: Int64Array, dictionary_digest: UInt32Array, digest: UInt32Array,
+        values: Int64Array | None = None,
     ) -> PageMap:  # fmt: skip
-        """Return the page map whose chunks have ``count`` pages each; sizes, first rows and digests page by page.
+        """Return the page map whose chunks have ``count`` pages each; sizes, first rows, digests and values page by page.
 
         Raises ValueError if the pages of a column do not hold every row once.
         """
@@ -93,7 +102,9 @@ class PageMap:
         )
         before = np.zeros(len(size) + 1, np.int64)
         np.cumsum(size, out=before[1:])
-        found = cls(names, codec, rows, groups, start, dictionary, first, keys, before, dictionary_digest, digest)
+        found = cls(
+            names, codec, rows, groups, start, dictionary, first, keys, before, dictionary_digest, digest, values
+        )
         found.check()
         return found
 
@@ -106,13 +117,18 @@ class PageMap:
     def nbytes(self) -> int:
         """Bytes that this map takes in memory."""
         digests = self.dictionary_digest.nbytes + self.digest.nbytes + self.codec.nbytes
-        info = 8 * _INFO_COLUMNS * self.count
+        info = 8 * _INFO_COLUMNS * self.count + (0 if self.values is None else self.values.nbytes)
         return int(3 * self.start.nbytes + self.before.nbytes + self.keys.nbytes + digests + info)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Names of the columns whose leaves are here."""
+        return frozenset(map(top_level, self.columns))
 
     @cached_property
     def info(self) -> Int64Array:
         """Of each page its offset, size with header, first row, number of rows, chunk, the latter's start
-        and dictionary, the digests of page and dictionary, and the codec -> int64[p, 10].  Offsets count from the first byte of the
+        and dictionary, the digests of page and dictionary, the codec, and the number of values -> int64[p, 11].  Offsets count from the first byte of the
         Parquet file.
         """
         count = np.diff(self.first, append=self.count)
@@ -125,7 +141,8 @@ class PageMap:
         rows = np.where(following >> 32 == column, following, end) - self.keys
         size, row = np.diff(self.before), self.keys & _ROW_MASK
         digests = self.digest, self.dictionary_digest[chunk]
-        return np.stack([offset, size, row, rows, chunk, start, dictionary, *digests, self.codec[chunk]], axis=1)
+        last = self.codec[chunk], rows if self.values is None else np.maximum(rows, self.values)
+        return np.stack([offset, size, row, rows, chunk, start, dictionary, *digests, *last], axis=1)
 
     def touched(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Return the pages of some columns that hold any of ``positions``, which rise and are not empty.
@@ -171,12 +188,14 @@ class PageMap:
             raise ValueError("rows must rise from 0 on")
         if bool((self.keys[last] >= column + self.rows).any()) or bool((self.before[1:] < self.before[:-1]).any()):
             raise ValueError("pages must have rows and bytes")
+        if self.values is not None and len(self.values) and int(self.values.max()) > PAGE_VALUES_MAX:
+            raise ValueError(f"a page has {self.values.max()} values")
 
 
-def build(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None) -> PageMap:
+def build(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None, *, nested: bool = True) -> PageMap:
     """Return the page map of Parquet bytes that :func:`mdt.hudi.base_file.encode` wrote; there is at least one row.
 
-    ``metadata``: what it said of them; None: read it.
+    ``metadata``: what it said of them; None: read it.  ``nested``: whether to take in nested columns, which older writers left out.
     A file without offset indexes has one page in each chunk.  Raises one of `UNKNOWN_LAYOUT` if the offset indexes are
     not where parquet-cpp writes them.
     """
@@ -184,15 +203,14 @@ def build(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None) -> PageMa
         metadata = pq.read_metadata(pa.BufferReader(parquet))
     groups, leaves = metadata.num_row_groups, metadata.num_columns
     by_group = [[metadata.row_group(g).column(c) for c in range(leaves)] for g in range(groups)]
-    flat = [c for c, column in enumerate(by_group[0]) if "." not in column.path_in_schema]
-    chunks = [by_group[g][c] for c in flat for g in range(groups)]
+    taken = [c for c, column in enumerate(by_group[0]) if nested or "." not in column.path_in_schema]
+    names = tuple(by_group[0][c].path_in_schema for c in taken)
+    chunks = [by_group[g][c] for c in taken for g in range(groups)]
     data = np.array([chunk.data_page_offset for chunk in chunks], dtype=np.int64)
-    start = np.array(
-        [chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset for chunk in chunks],
-        np.int64,
-    )
-    end = start + np.array([chunk.total_compressed_size for chunk in chunks], dtype=np.int64)
-    names, dictionary, rows = tuple(by_group[0][c].path_in_schema for c in flat), data - start, int(metadata.num_rows)
+    start, size = np.array([place_of(chunk) for chunk in chunks], np.int64).reshape(-1, 2).T
+    end, dictionary, rows = start + size, data - start, int(metadata.num_rows)
+    lists = np.repeat(_in_lists(metadata, taken, names), groups)
+    values = np.where(lists, [chunk.num_values for chunk in chunks], 0)
     codec = np.array([CODECS[chunk.compression] for chunk in chunks], np.uint8)
     digest = partial(digests, parquet)
     if groups == 1 and chunks and not chunks[0].has_offset_index:  # a small file, of which there may be thousands
@@ -200,29 +218,40 @@ def build(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None) -> PageMa
         np.cumsum(end - data, out=before[1:])
         column = np.arange(len(chunks), dtype=np.int64)
         found = digest(start.tolist(), data.tolist()), digest(data.tolist(), end.tolist())
-        return PageMap(names, codec, rows, 1, start, dictionary, column, column << 32, before, *found)
+        known = values if lists.any() else None
+        return PageMap(names, codec, rows, 1, start, dictionary, column, column << 32, before, *found, known)
     group_rows = np.array([metadata.row_group(g).num_rows for g in range(groups)], dtype=np.int64)
-    first_row = np.tile(np.cumsum(group_rows) - group_rows, len(flat))
-    if chunks and not chunks[0].has_offset_index:
-        count, size, row = np.ones(len(chunks), np.int64), end - data, first_row
-    else:
-        count, size, row = _indexed(parquet, groups, leaves, np.array(flat, np.int64))
+    first_row = np.tile(np.cumsum(group_rows) - group_rows, len(taken))
+    count, size, row, of_pages = np.ones(len(chunks), np.int64), end - data, first_row, values
+    if not chunks or chunks[0].has_offset_index:
+        count, size, row, of_pages = _indexed(parquet, groups, leaves, np.array(taken, np.int64), lists)
         row = row + np.repeat(first_row, count)
     first = np.cumsum(count) - count
+    if not np.array_equal(np.add.reduceat(of_pages, first), values):
+        raise ValueError("pages and chunks have different numbers of values")
     before = np.cumsum(size) - size
     offset = np.repeat(data - before[first], count) + before
     found = digest(start.tolist(), data.tolist()), digest(offset.tolist(), (offset + size).tolist())
-    return PageMap.of(names, codec, rows, groups, start, dictionary, count, size, row, *found)
+    known = of_pages if lists.any() else None
+    return PageMap.of(names, codec, rows, groups, start, dictionary, count, size, row, *found, known)
 
 
-def encoded(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None) -> bytes | None:
-    """Return the bytes of the page map of ``parquet``, which was just written; ``metadata`` as for :func:`build`.
+def _in_lists(metadata: pq.FileMetaData, leaves: Sequence[int], paths: Sequence[str]) -> BoolArray:
+    """Return which of the ``leaves`` of a file are in lists or maps -> bool[leaves]."""
+    nested = [number for number, path in enumerate(paths) if "." in path]
+    found = np.zeros(len(leaves), np.bool_)
+    found[nested] = [metadata.schema.column(leaves[number]).max_repetition_level > 0 for number in nested]
+    return found
+
+
+def encoded(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None, *, nested: bool = True) -> bytes | None:
+    """Return the bytes of the page map of ``parquet``, which was just written; ``metadata`` and ``nested`` as for :func:`build`.
 
     None, with a `LayoutWarning`, if this release of pyarrow lays its files out in a way that is not known here.  Readers do
     without a page map; they are slower then.
     """
     try:
-        return encode(build(parquet, metadata))
+        return encode(build(parquet, metadata, nested=nested))
     except UNKNOWN_LAYOUT as error:
         warnings.warn(
             f"pyarrow {pa.__version__} lays Parquet files out in a way that is not known here ({error}): single rows of "
@@ -234,27 +263,44 @@ def encoded(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None) -> byte
 
 
 def _indexed(
-    parquet: pa.Buffer, groups: int, leaves: int, flat: Int64Array
-) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return pages of each chunk, sizes and first rows (in the row group) of the pages of the columns ``flat``."""
+    parquet: pa.Buffer, groups: int, leaves: int, taken: Int64Array, lists: BoolArray
+) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+    """Return how many pages each chunk of the leaf columns ``taken`` has, and size, first row (in the row group) and values of each page.
+
+    ``lists``: which chunks are of leaves in lists; of pages of others values are 0.  parquet-cpp may write a page without values before the last row
+    of lists: it becomes part of the page in front of it.
+    """
     found = locations(parquet, groups * leaves)
-    order = (np.arange(groups)[None, :] * leaves + flat[:, None]).ravel()
+    order = (np.arange(groups)[None, :] * leaves + taken[:, None]).ravel()
     first = (np.cumsum(found.pages) - found.pages)[order]
     count = found.pages[order]
-    pages = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(count.sum())
-    return count, found.size[pages], found.row[pages]
+    begin = np.cumsum(count) - count
+    pages = np.repeat(first - begin, count) + np.arange(count.sum())
+    offset, size, row = found.offset[pages], found.size[pages], found.row[pages]
+    in_list = np.repeat(lists, count)
+    values = np.zeros(len(pages), np.int64)
+    values[in_list] = value_counts(parquet, offset[in_list])
+    has_rows = np.append(row[1:] != row[:-1], True)
+    has_rows[begin + count - 1] = True
+    if not has_rows[begin].all():
+        raise ValueError("a chunk begins with a page without rows")
+    whole = np.flatnonzero(has_rows)
+    size, values = np.add.reduceat(size, whole), np.add.reduceat(values, whole)
+    return np.add.reduceat(has_rows, begin, dtype=np.int64), size, row[whole], values
 
 
 def encode(page_map: PageMap) -> bytes:
     """Return the bytes of ``page_map``."""
     names = _SEPARATOR.join(page_map.columns).encode()
     codec = page_map.codec.tobytes()
+    magic = MAGIC if page_map.values is None else _MAGIC_LISTS
     counts = len(page_map.columns), page_map.groups, page_map.count, page_map.rows, len(names), 0
     count = np.diff(np.append(page_map.first, page_map.count))
     parts = [page_map.dictionary, count, np.diff(page_map.before), page_map.keys & _ROW_MASK]
     parts += [page_map.dictionary_digest, page_map.digest]
+    parts += [] if page_map.values is None else [page_map.values]
     arrays = [page_map.start.astype("<u8").tobytes(), *(part.astype("<u4").tobytes() for part in parts)]
-    return b"".join([_HEADER.pack(MAGIC, 0, *counts), *arrays, codec, names])
+    return b"".join([_HEADER.pack(magic, 0, *counts), *arrays, codec, names])
 
 
 def decode(data: Any, *, path: str, offset: int) -> PageMap:
@@ -264,12 +310,13 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
     """
     view = memoryview(data).cast("B")
     magic = bytes(view[:4])
-    if len(view) < _HEADER.size or magic not in (MAGIC, _MAGIC_2):
+    if len(view) < _HEADER.size or magic not in (MAGIC, _MAGIC_LISTS, _MAGIC_2):
         raise Corrupt("not a page map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(magic))
     _, codecs, columns, groups, pages, rows, name_bytes, _ = _HEADER.unpack_from(view)
     chunks = columns * groups
-    codecs_at = _HEADER.size + 20 * chunks + 12 * pages
-    expected = codecs_at + (chunks if magic == MAGIC else 0) + name_bytes
+    values_at = _HEADER.size + 20 * chunks + 12 * pages
+    codecs_at = values_at + (4 * pages if magic == _MAGIC_LISTS else 0)
+    expected = codecs_at + (0 if magic == _MAGIC_2 else chunks) + name_bytes
     if len(view) != expected:
         raise Corrupt(
             "a page map has the wrong length", path=path, offset=offset, expected=str(expected), got=str(len(view))
@@ -280,15 +327,17 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
     dictionary_digest, digest = np.split(
         np.frombuffer(view, "<u4", chunks + pages, _HEADER.size + 16 * chunks + 8 * pages), (chunks,)
     )
-    if magic == MAGIC:
-        codec = np.frombuffer(view, np.uint8, chunks, codecs_at)
-    else:
+    values = np.frombuffer(view, "<u4", pages, values_at).astype(np.int64) if magic == _MAGIC_LISTS else None
+    if magic == _MAGIC_2:
         codec = np.where(dictionary > 0, codecs >> 8 & 0xFF, codecs & 0xFF).astype(np.uint8)
+    else:
+        codec = np.frombuffer(view, np.uint8, chunks, codecs_at)
     try:
         names = _names(bytes(view[expected - name_bytes :]))
         if len(names) != columns or int(count.sum()) != pages or (chunks and int(count.min()) < 1):
             raise ValueError("its counts disagree")
-        return PageMap.of(names, codec, rows, groups, start, dictionary, count, size, row, dictionary_digest, digest)
+        parts = names, codec, rows, groups, start, dictionary, count, size, row, dictionary_digest, digest, values
+        return PageMap.of(*parts)
     except ValueError as error:
         raise Corrupt(f"a page map is damaged: {error}", path=path, offset=offset) from error
 

@@ -6,13 +6,16 @@ encodings; pages of a chunk with a dictionary stand in a chunk of their own behi
 
 What is decoded was checked: the copied bytes, headers and dictionaries included, must have the digests that the page map
 gives, and the footer is our own.
+
+A nested column is read leaf by leaf, as if it had no others (:mod:`mdt.parquet.nested`): its leaves have pages of different rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +27,20 @@ from mdt.errors import Corrupt
 from mdt.parquet.decimals import as_decimals, as_stored
 from mdt.parquet.digests import digests
 from mdt.parquet.footer import MAGIC, Chunks, Leaf, footer, leaves
-from mdt.parquet.page_map import CODEC, DICTIONARY, DICTIONARY_DIGEST, DIGEST, OFFSET, ROW, ROWS, SIZE, START, PageMap
+from mdt.parquet.nested import LeafColumn, assembled, leaf_columns
+from mdt.parquet.page_map import (
+    CODEC,
+    DICTIONARY,
+    DICTIONARY_DIGEST,
+    DIGEST,
+    OFFSET,
+    ROW,
+    ROWS,
+    SIZE,
+    START,
+    VALUES,
+    PageMap,
+)
 from mdt.stores.storage import Storage
 
 if TYPE_CHECKING:
@@ -40,6 +56,9 @@ _PAGE_BYTES_MIN = 13
 """Page headers are longer than this; a shorter view would have to hold the bytes themselves."""
 _ENCODED_GROUPS_MIN = 16
 """Text of fewer chunks with dictionaries is quicker decoded than kept encoded, which needs a second reader."""
+_ENCODED_VALUES_MIN = 4_096
+"""Values of text in a chunk of a nested column from which it is kept encoded.  parquet-cpp does so for one chunk a call, which costs as much as decoding
+some 3,000 short texts."""
 _GAP_BYTES_MAX = 64 << 10
 """Bytes between two pages that are read along: a request for them would take longer."""
 _RANGE_BYTES = 64 << 20
@@ -70,10 +89,23 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pages:
-    """Distinct pages, in the order of columns, segments and rows.
+class _Request:
+    """The leaves of the columns that are wanted; ``first``: the number of each column's first one, and the number of all.
 
-    Arrays of one number a page: column (number in the request), segment (number in the request), ``info`` as in
+    ``schema``: the leaves as columns, whose names are numbers; ``described``: as footers have them.
+    """
+
+    leaves: tuple[LeafColumn, ...]
+    first: tuple[int, ...]
+    schema: pa.Schema
+    described: tuple[Leaf, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    """Distinct pages, in the order of leaf columns, segments and rows.
+
+    Arrays of one number a page: column (number of the leaf in the request), segment (number in the request), ``info`` as in
     :meth:`PageMap.info`, ``wanted``: how many rows of it are.  ``order``: the pages as they are copied: of each column
     those without dictionary first, in each kind by codec.  ``start``: number of the page's first row among the rows of its column that are so
     decoded, with or without dictionary.
@@ -88,30 +120,46 @@ class _Pages:
 
 
 def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) -> pa.Table:
-    """Return the columns ``schema`` of the wanted rows, in their order.
+    """Return the columns ``schema`` of the wanted rows as their files have them, in their order.
 
     The page maps must have the same columns, all of ``schema`` among them.  Raises Corrupt if the bytes
     are not what was written.
     """
-    known, form = wanted[0].page_map, wanted[0].form
-    if form is not None:
-        return form.converted(read_pages(storage, [replace(one, form=None) for one in wanted], form.stored))
-    number_of = {name: number for number, name in enumerate(known.columns)}
-    numbers = np.array([number_of[name] for name in schema.names], dtype=np.int64)
-    pages = _touched(wanted, numbers)
-    stored = as_stored(schema)
-    described = leaves(stored)
+    request = _request(schema)
+    pages = _touched(wanted, _numbers(wanted[0], request))
     before = _dictionaries(pages)
-    end, groups = _footer(pages, before, [described[name] for name in schema.names])
+    end, groups = _footer(pages, before, request.described)
     data = _joined(storage, wanted, pages, before, end)
     position = np.concatenate([w.positions for w in wanted])
     try:
-        columns = _columns(data, groups, stored, pages, position)
+        reader = _ColumnReader(data, groups, request, pages, position)
+        # One after the other: two threads on two processors took as long for 20 to 3,000 rows, and a quarter more of the processors.
+        found = [reader.column(number) for number in range(len(request.leaves))]
+        parts = [found[first:end] for first, end in pairwise(request.first)]
+        columns = [assembled(of, part) for of, part in zip(as_stored(schema).types, parts, strict=True)]
     except (pa.ArrowException, OSError, ValueError) as error:
         several = f" and {len(wanted) - 1} others" if len(wanted) > 1 else ""
         raise Corrupt(f"pages of a data file{several} cannot be read: {error}", path=wanted[0].path) from error
     numbers_too = [as_decimals(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.table(numbers_too, schema=schema)
+
+
+@lru_cache(maxsize=64)
+def _request(schema: pa.Schema) -> _Request:
+    stored = as_stored(schema)
+    wanted = leaf_columns(stored)
+    first = np.searchsorted([leaf.column for leaf in wanted], np.arange(len(schema) + 1))
+    chains = pa.schema([leaf.chain.with_name(str(number)) for number, leaf in enumerate(wanted)])
+    return _Request(wanted, tuple(first.tolist()), chains, leaves(chains))
+
+
+def _numbers(wanted: Wanted, request: _Request) -> Int64Array:
+    """Return the numbers of the leaves of ``request`` in the page maps."""
+    number_of = {path: number for number, path in enumerate(wanted.page_map.columns)}
+    try:
+        return np.array([number_of[leaf.path] for leaf in request.leaves], dtype=np.int64)
+    except KeyError as error:
+        raise Corrupt(f"a page map lacks the column {error}", path=wanted.path, offset=wanted.offset) from error
 
 
 def _touched(wanted: Sequence[Wanted], numbers: Int64Array) -> _Pages:
@@ -155,7 +203,7 @@ def _footer(
     ends = len(MAGIC) + np.cumsum(sizes)
     first = np.flatnonzero(before >= 0)
     size = np.add.reduceat(sizes, first)
-    rows = np.add.reduceat(info[:, ROWS], first)
+    rows, values = np.add.reduceat(info[:, ROWS], first), np.add.reduceat(info[:, VALUES], first)
     offset = (ends - sizes)[first]
     column = pages.column[pages.order][first]
     begins = np.searchsorted(column, np.arange(len(columns)))
@@ -163,7 +211,9 @@ def _footer(
     encoded: list[tuple[list[int], list[int]]] = [([], []) for _ in columns]
     for number, place, dictionary in zip(column.tolist(), group.tolist(), before[first].tolist(), strict=True):
         encoded[number][dictionary > 0].append(place)
-    return footer(columns, Chunks(column, group, rows, offset, size, before[first], info[first, CODEC])), encoded
+    return footer(
+        columns, Chunks(column, group, rows, values, offset, size, before[first], info[first, CODEC])
+    ), encoded
 
 
 def _joined(storage: Storage, wanted: Sequence[Wanted], pages: _Pages, before: Int64Array, end: bytes) -> pa.Buffer:
@@ -243,74 +293,68 @@ def _range(storage: Storage, wanted: Wanted, start: int, stop: int) -> pa.Buffer
     return pa.py_buffer(storage.read(wanted.path, wanted.offset + start, stop - start))
 
 
-def _columns(
-    data: pa.Buffer,
-    groups: Sequence[tuple[list[int], list[int]]],
-    schema: pa.Schema,
-    pages: _Pages,
-    position: Int64Array,
-) -> list[pa.ChunkedArray]:
-    """Return the wanted rows of each column; ``position``: their numbers in their segments, int64[n].
-
-    One after the other: two threads on two processors took as long for 20 to 3,000 rows, and a quarter more of the processors.
-    """
-    reader = _ColumnReader(data, groups, schema, pages, position)
-    return [reader.column(number) for number in range(len(schema))]
-
-
 class _ColumnReader:
-    """Decodes the columns of a file made of pages."""
+    """Decodes the leaf columns of a file made of pages; ``position``: numbers of the wanted rows in their segments, int64[n]."""
 
     def __init__(
         self,
         data: pa.Buffer,
         groups: Sequence[tuple[list[int], list[int]]],
-        schema: pa.Schema,
+        request: _Request,
         pages: _Pages,
         position: Int64Array,
     ) -> None:
         self._groups = groups
-        self._schema = schema
+        self._request = request
         self._pages = pages
         self._rows = pages.info[:, ROWS]
-        self._bounds = np.searchsorted(pages.column, np.arange(len(schema) + 1)).tolist()
+        self._bounds = np.searchsorted(pages.column, np.arange(len(groups) + 1)).tolist()
         first = pages.start - pages.info[:, ROW]
-        self._index = np.repeat(first, pages.wanted).reshape(len(schema), len(position)) + position
-        self._plain = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
-        text = [
-            f.name
-            for f, (_, encoded) in zip(schema, groups, strict=True)
-            if len(encoded) >= _ENCODED_GROUPS_MIN and _may_stay_encoded(f.type)
-        ]
-        self._kept = self._plain
-        if text:
+        self._index = np.repeat(first, pages.wanted).reshape(len(groups), len(position)) + position
+        self._plain = self._kept = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+        self._encoded = frozenset(number for number in range(len(groups)) if self._stays_encoded(number))
+        if self._encoded:
             known = self._plain.metadata
+            text = [".".join(request.described[number].path) for number in self._encoded]
             self._kept = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, read_dictionary=text, metadata=known)
 
     def column(self, number: int) -> pa.ChunkedArray:
-        """Return the wanted rows of one column."""
-        field, (without, with_) = self._schema.field(number), self._groups[number]
+        """Return the wanted rows of one leaf column."""
+        field, (without, with_) = self._request.schema.field(number), self._groups[number]
         mine = slice(self._bounds[number], self._bounds[number + 1])
         index, rows = self._index[number], self._rows[mine]
-        if not without or not with_:
-            file, which = (self._plain, without) if without else (self._kept, with_)
-            return _taken(file, which, field, index, int(rows.sum()))
+        if not with_:
+            return _taken(_read(self._plain, field.name, [without]), field, index, int(rows.sum()))
+        one_by_one = number in self._encoded and pa.types.is_nested(field.type)
+        encoded = _read(self._kept, field.name, [[group] for group in with_] if one_by_one else [with_])
+        if not without:
+            return _taken(encoded, field, index, int(rows.sum()))
         flags = self._pages.info[mine, DICTIONARY] > 0
         flag = np.repeat(flags, self._pages.wanted[mine])
-        some = _taken(self._plain, without, field, index[~flag], int(rows[~flags].sum()))
-        others = _taken(self._kept, with_, field, index[flag], int(rows[flags].sum()))
+        plain = _read(self._plain, field.name, [without])
+        some = _taken(plain, field, index[~flag], int(rows[~flags].sum()))
+        others = _taken(encoded, field, index[flag], int(rows[flags].sum()))
         return _merged(some, others, flag)
 
+    def _stays_encoded(self, number: int) -> bool:
+        """Return whether the texts of a leaf that have dictionaries are decoded only when the wanted ones are taken."""
+        leaf, (_, with_) = self._request.leaves[number], self._groups[number]
+        if not with_ or not (pa.types.is_string(leaf.type) or pa.types.is_binary(leaf.type)):
+            return False
+        if not pa.types.is_nested(leaf.chain.type):
+            return len(with_) >= _ENCODED_GROUPS_MIN
+        info = self._pages.info[self._bounds[number] : self._bounds[number + 1]]
+        return int(info[info[:, DICTIONARY] > 0, VALUES].sum()) >= _ENCODED_VALUES_MIN * len(with_)
 
-def _may_stay_encoded(type: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type) or pa.types.is_binary(type))
+
+def _read(file: pq.ParquetFile, name: str, calls: Sequence[list[int]]) -> pa.ChunkedArray:
+    """Return a column in some row groups, those of each call at once."""
+    parts = [file.read_row_groups(groups, [name], use_threads=False).column(0) for groups in calls]
+    return parts[0] if len(parts) == 1 else pa.chunked_array([chunk for part in parts for chunk in part.chunks])
 
 
-def _taken(
-    file: pq.ParquetFile, groups: list[int], field: pa.Field, index: Int64Array, expected: int
-) -> pa.ChunkedArray:
+def _taken(column: pa.ChunkedArray, field: pa.Field, index: Int64Array, expected: int) -> pa.ChunkedArray:
     """Return rows ``index`` (each once) of a column in row groups that have ``expected`` rows in all."""
-    column = file.read_row_groups(groups, [field.name], use_threads=False).column(0)
     if len(column) != expected:
         raise ValueError(f"{len(column)} values instead of {expected}")
     if len(index) == 1:

@@ -22,7 +22,7 @@ from mdt.metadata.segment_columns import read_columns
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet.pages import Wanted, read_pages
 from mdt.parquet.segment import Segment
-from mdt.parquet.segment_rows import live_mask
+from mdt.parquet.segment_rows import live_mask, read_rows
 from mdt.plan.planner import ScanPlan, SegmentScan, row_groups_with
 from mdt.progress import Progress, counted
 from mdt.scan.tasks import Cutter, RowGroups, Rows, batches, placed
@@ -153,7 +153,7 @@ class _Reader:
     def run(self, task: RowGroups | Rows) -> pa.Table:
         """Return the matching rows of one task."""
         if isinstance(task, Rows):
-            return self._filtered(read_pages(self._storage, task.wanted, self._schema))
+            return self._filtered(self._pages(task.wanted, self._schema))
         if self._is_late(task):
             return self._late(task)
         return self._filtered(self._groups(task, self._schema, self._mask(task)))
@@ -168,6 +168,31 @@ class _Reader:
         return read_columns(
             self._storage, snapshot.definition, snapshot.segment(task.scan.file), schema,
             row_groups=task.row_groups, wanted=wanted, use_threads=False, footers=self._footers,
+        )  # fmt: skip
+
+    def _pages(self, wanted: Sequence[Wanted], schema: pa.Schema) -> pa.Table:
+        """Return columns of single rows: by pages, and by row groups the nested ones of files whose page maps are older than those of leaves."""
+        form, known = wanted[0].form, wanted[0].page_map.names
+        stored = schema if form is None else form.stored
+        lacking = pa.schema([field for field in stored if field.name not in known])
+        table = read_pages(self._storage, wanted, pa.schema([field for field in stored if field.name in known]))
+        if len(lacking):
+            rest = pa.concat_tables(self._pages_lack(one, lacking) for one in wanted)
+            columns = [(rest if field.name in rest.schema.names else table)[field.name] for field in stored]
+            table = pa.table(columns, schema=stored)
+        return table if form is None else form.converted(table)
+
+    def _pages_lack(self, wanted: Wanted, schema: pa.Schema) -> pa.Table:
+        """Return stored columns of single rows by the row groups that hold them."""
+        segment = self._plan.snapshot.segment(wanted.file)
+        ends = np.cumsum(segment.row_groups)
+        groups = np.unique(np.searchsorted(ends, wanted.positions, side="right")).tolist()
+        mask = np.zeros(segment.rows, np.bool_)
+        mask[wanted.positions] = True
+        parts = [mask[ends[group] - segment.row_groups[group] : ends[group]] for group in groups]
+        return read_rows(
+            self._storage, segment, schema,
+            row_groups=groups, wanted=np.concatenate(parts), use_threads=False, footers=self._footers,
         )  # fmt: skip
 
     def _is_late(self, task: RowGroups) -> bool:
@@ -188,7 +213,7 @@ class _Reader:
         if wanted is None:
             rest = self._groups(task, self._rest, mask)
         else:
-            rest = read_pages(self._storage, [wanted], self._rest)
+            rest = self._pages([wanted], self._rest)
         found = [*tested.filter(pa.array(mask)).columns, *rest.columns]
         return pa.table(found, schema=pa.schema([*self._tested, *self._rest])).select(self._names)
 

@@ -127,11 +127,13 @@ def placed(
 ) -> Wanted | None:  # fmt: skip
     """Return ``positions`` of file ``number`` with what reading their pages needs.
 
-    None if that cannot be, or costs more than ``rows`` rows by row groups.  ``names``: the columns that are wanted;
-    ``form``: how they come out of the file's.
+    None if that cannot be, or costs more than ``rows`` rows by row groups.  ``names``: the columns that are wanted, some of which the page map may
+    lack; ``form``: how they come out of the file's.
     """
-    page_map = _page_map(metadata, file, names if form is None else frozenset(form.stored.names))
-    if page_map is None or not _are_few(positions, rows, page_map):
+    page_map = _page_map(metadata, file)
+    if page_map is None or page_map.names.isdisjoint(names if form is None else form.stored.names):
+        return None
+    if not _are_few(positions, rows, page_map):
         return None
     offset, length = file.block_offset, file.block_length
     whole = metadata.objects.data_files.get(file.path, file.size) if len(positions) else None
@@ -139,15 +141,15 @@ def placed(
     return Wanted(file.path, offset, length, parquet, page_map, positions, number, form)
 
 
-def _page_map(metadata: Metadata, file: Segment, names: frozenset[str]) -> PageMap | None:
-    """Return a segment's page map, None without one that can be read and has the columns: row groups need none."""
+def _page_map(metadata: Metadata, file: Segment) -> PageMap | None:
+    """Return a segment's page map, None without one that can be read: row groups need none."""
     try:
         found = None if file.page_map is None else metadata.objects.page_map(file.page_map)
     except Corrupt:
         return None
     if found is None:
         return None
-    return found if found.rows == file.rows and names.issubset(found.columns) else None
+    return found if found.rows == file.rows else None
 
 
 def batches(wanted: Sequence[Wanted], threads: int) -> list[Rows]:

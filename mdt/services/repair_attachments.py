@@ -90,7 +90,10 @@ def _made(metadata: Metadata, view: Snapshot, segment: Segment, data: bytearray)
             whole = metadata.storage.read_whole(segment.path, segment.size)
             block = pa.py_buffer(whole).slice(segment.block_offset, segment.block_length)
             if zlib.crc32(whole) == segment.crc:
-                yield segment.page_map, page_map.encoded(block) or b""
+                made = [
+                    page_map.encoded(block, nested=nested) or b"" for nested in (True, False)
+                ]  # older ones lack nested columns
+                yield segment.page_map, next((one for one in made if zlib.crc32(one) == segment.page_map.crc), made[0])
     except (Corrupt, Invalid):
         return
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,6 +17,7 @@ import pytest
 import mdt
 from mdt.hudi import base_file
 from mdt.parquet import page_map
+from mdt.parquet.nested import leaf_columns
 from mdt.parquet.page_map import LayoutWarning
 from mdt.parquet.thrift import STRUCT, Malformed, find, read_integer, skip
 
@@ -36,6 +38,7 @@ SHAPES = {
             "day": pa.array(range(N), pa.int32()).cast(pa.date32()),
         }
     ),
+    "maps": pa.table({"m": pa.array([[("k", 1.5)] * (i % 3) for i in range(N)], pa.map_(pa.string(), pa.float64()))}),
     "a small table": pa.table({"n": [1, 2, 3], "text": ["a", None, "c"]}),
 }
 
@@ -48,8 +51,8 @@ def written(table: pa.Table, group: int, page_bytes: int, compression: str) -> p
     return data
 
 
-def rows_of_page(header: bytes) -> int | None:
-    """Return the rows of a page of a flat column, None of a dictionary page; from its header, by the format's own text."""
+def values_of_page(header: bytes) -> int | None:
+    """Return the number of values of a page, None of a dictionary page; from its header, by the format's own text."""
     if read_integer(header, find(header, 0, 1)) == 2:
         return None
     try:
@@ -59,8 +62,8 @@ def rows_of_page(header: bytes) -> int | None:
 
 
 def pages_by_walking(parquet: pa.Buffer, name: str) -> Iterator[tuple[int, int, int]]:
-    """Yield (offset, size with header, first row) of each data page of a column, header after header."""
-    data, row = parquet.to_pybytes(), 0
+    """Yield (offset, size with header, values before it) of each data page of a column, header after header."""
+    data, before = parquet.to_pybytes(), 0
     metadata = pq.read_metadata(pa.BufferReader(parquet))
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         [chunk] = [c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == name]
@@ -68,10 +71,10 @@ def pages_by_walking(parquet: pa.Buffer, name: str) -> Iterator[tuple[int, int, 
         end = at + chunk.total_compressed_size
         while at < end:
             size = skip(data, at, STRUCT) - at + read_integer(data, find(data, at, 3))
-            rows = rows_of_page(data[at : at + size])
-            if rows is not None:
-                yield at, size, row
-                row += rows
+            values = values_of_page(data[at : at + size])
+            if values is not None:
+                yield at, size, before
+                before += values
             at += size
         assert at == end, "the chunk ends with its last page"
 
@@ -87,16 +90,16 @@ def test_this_release_of_pyarrow_writes_pages_where_page_maps_say(
     assert data is not None
     found = page_map.decode(data, path="", offset=0)
     assert data == page_map.encode(found)
-    flat = [f.name for f in SHAPES[shape].schema if not pa.types.is_nested(f.type)]
-    assert list(found.columns) == flat
-    for number, name in enumerate(flat):
+    assert list(found.columns) == [leaf.path for leaf in leaf_columns(SHAPES[shape].schema)]
+    for number, name in enumerate(found.columns):
         of_column = found.info[found.keys >> 32 == number]
-        stored = of_column[:, [page_map.OFFSET, page_map.SIZE, page_map.ROW]].tolist()
+        before = np.cumsum(of_column[:, page_map.VALUES]) - of_column[:, page_map.VALUES]
+        stored = np.column_stack([of_column[:, [page_map.OFFSET, page_map.SIZE]], before]).tolist()
         assert stored == [list(page) for page in pages_by_walking(parquet, name)], f"pyarrow {pa.__version__}: {name}"
 
 
 def test_another_layout_is_told_with_the_release_and_costs_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*_: Any) -> page_map.PageMap:
+    def unknown(*_: Any, **__: Any) -> page_map.PageMap:
         raise ValueError("something else stands behind the offset indexes")
 
     table = mdt.create("memory:///t", pa.schema([("id", pa.int64()), ("n", pa.int64())]), ["id"])
