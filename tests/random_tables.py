@@ -28,6 +28,23 @@ TYPES = [type for type in ALL_TYPES if _declarable(type)]
 """Every type that has an order and that a table can be declared with."""
 
 
+_NUMBERS, _WORDS = st.none() | st.integers(-9, 9), st.none() | st.text(max_size=3)
+_LISTS = st.none() | st.lists(_NUMBERS, max_size=4)
+_PAIRS = st.dictionaries(st.text(max_size=3), _NUMBERS, max_size=3).map(lambda pairs: list(pairs.items()))
+_DEEP = st.lists(st.none() | st.fixed_dictionaries({"l": _LISTS, "m": st.none() | _PAIRS}), max_size=3)
+NESTED: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.struct([("n", pa.int64()), ("t", pa.string())]): st.fixed_dictionaries({"n": _NUMBERS, "t": _WORDS}),
+    pa.struct([("s", pa.struct([("l", pa.list_(pa.int64()))]))]): st.fixed_dictionaries(
+        {"s": st.none() | st.fixed_dictionaries({"l": _LISTS})}
+    ),
+    pa.list_(pa.int64()): _LISTS,
+    pa.list_(pa.list_(pa.int64())): st.lists(_LISTS, max_size=3),
+    pa.map_(pa.string(), pa.int64()): _PAIRS,
+    pa.list_(pa.struct([("l", pa.list_(pa.int64())), ("m", pa.map_(pa.string(), pa.int64()))])): _DEEP,
+}
+"""Types of columns that nobody filters on, and their values."""
+
+
 def create(schema: pa.Schema, **more: Any) -> mdt.Table:
     options = {"mdt.row.group.rows": 3, "mdt.max.file.bytes": 1 << 20, "mdt.small.file.bytes": 0} | more.pop(
         "options", {}
@@ -36,9 +53,10 @@ def create(schema: pa.Schema, **more: Any) -> mdt.Table:
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> tuple[mdt.Table, pa.Table]:
-    """Draw a table of several files, row groups and log files, and its live rows as one Arrow table."""
+def tables(draw: st.DrawFn, *, nested: bool = False) -> tuple[mdt.Table, pa.Table]:
+    """Draw a table of several files, row groups and log files, and its live rows as one Arrow table; ``nested``: perhaps with nested columns."""
     types = draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=3))
+    types += draw(st.lists(st.sampled_from(list(NESTED)), max_size=2)) if nested else []
     schema = pa.schema([("id", pa.string()), *((f"c{i}", type) for i, type in enumerate(types))])
     table = create(
         schema,
@@ -48,7 +66,8 @@ def tables(draw: st.DrawFn) -> tuple[mdt.Table, pa.Table]:
     live: dict[str, dict[str, Any]] = {}
     for _ in range(draw(st.integers(1, 4))):
         keys = draw(st.lists(st.integers(0, 20), min_size=1, max_size=9, unique=True))
-        columns = [draw(st.lists(st.none() | scalars(t), min_size=len(keys), max_size=len(keys))) for t in types]
+        values = [st.none() | (NESTED[t] if t in NESTED else scalars(t)) for t in types]
+        columns = [draw(st.lists(one, min_size=len(keys), max_size=len(keys))) for one in values]
         rows = pa.table([pa.array([f"k{k:02}" for k in keys]), *map(pa.array, columns, types)], schema=schema)
         table.upsert(rows)
         live |= {row["id"]: row for row in rows.to_pylist()}

@@ -239,6 +239,7 @@ def _plain() -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
             lambda data: key_map.decode(data, path="x", offset=0).find(hashes),
         ),
         "page map": (b"MPM3" + bytes(60), lambda data: page_map.decode(data, path="x", offset=0)),
+        "page map 4": (b"MPM4" + bytes(60), lambda data: page_map.decode(data, path="x", offset=0)),
         "page map 2": (b"MPM2" + bytes(60), lambda data: page_map.decode(data, path="x", offset=0)),
         "claim": (claim.encode(), lambda data: claims.decode(data, path=path)),
         "usage": (counts.encode(), usage.decode),

@@ -58,7 +58,7 @@ def _check_numbers(scan: Any) -> None:
 @given(data=st.data())
 @settings(max_examples=40, **QUIET)
 def test_a_pruned_scan_is_a_full_scan_with_the_filter(data: st.DataObject) -> None:
-    table, rows = data.draw(tables())
+    table, rows = data.draw(tables(nested=True))
     assert bag(table.scan().to_arrow()) == bag(rows)
     for _ in range(6):
         predicate = data.draw(predicates(table.schema, rows))
@@ -71,7 +71,7 @@ def test_a_pruned_scan_is_a_full_scan_with_the_filter(data: st.DataObject) -> No
 @given(data=st.data())
 @settings(max_examples=800, **QUIET)
 def test_a_pruned_scan_is_a_full_scan_with_the_filter_twenty_times_as_often(data: st.DataObject) -> None:
-    table, rows = data.draw(tables())
+    table, rows = data.draw(tables(nested=True))
     for _ in range(6):
         _assert_pruned_is_full(table, rows, data.draw(predicates(table.schema, rows)))
         count("predicates, pruned scan compared with the filtered full scan")
