@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from trees import create
 
 import mdt
 from indexes.testing import pool
+from mdt.hudi.base_file import CALENDAR
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,9 +51,12 @@ FLOATS = (math.nan, -math.inf, math.inf, -0.0, 0.0, 1.5, None)
 GROUPS = ("", "red", "green", "a%b_\\", "p" * 70 + "a", "p" * 70 + "b", "ä", None)
 PLACES = ("x", "ä 50%/[z]", "two words", None)
 CHANGES = ("upsert", "upsert", "upsert", "delete", "delete", "cluster", "compact", "late", "none left")
-FIRST_DAY = date(2024, 2, 20)
-FIRST_TIME = datetime(2024, 3, 10, 6, tzinfo=UTC)
-"""Some hours before Los Angeles loses one."""
+FIRST_TIMES = tuple(
+    datetime(*when, 6, tzinfo=UTC) for when in ((2024, 3, 10), (2024, 3, 10), (1, 1, 2), (1582, 10, 1), (9999, 5, 1))
+)
+"""Some hours before Los Angeles loses one; the first days that there are, those in which calendars differ, and the last ones."""
+BEFORE_TIMES = timedelta(days=19)
+"""So much earlier do the days of a table begin than its times, or with them."""
 
 
 @dataclass
@@ -103,7 +107,8 @@ def world(spark: SparkSession, seed: str, folder: Path) -> Iterator[World]:
     draw = random.Random(seed)
     rise = draw.choice((30, 80, 200))
     key = draw.choice(sorted(KEYS))
-    makers = {name: _Maker(draw, name, key, folder / name, rise) for name in ("a", "b")}
+    begin = draw.choice(FIRST_TIMES)
+    makers = {name: _Maker(draw, name, key, folder / name, rise, begin) for name in ("a", "b")}
     makers["a"].make(rise)
     makers["b"].make(draw.choice((0, 3, 12, 30)) if draw.random() < 0.9 else rise)
     found.tables = {name: maker.made for name, maker in makers.items()}
@@ -128,10 +133,12 @@ def world(spark: SparkSession, seed: str, folder: Path) -> Iterator[World]:
 
 
 class _Maker:
-    """Makes one table and follows its rows. ``rise``: the numbers up to which ``n`` rises."""
+    """Makes one table and follows its rows. ``rise``: the numbers up to which ``n`` rises; ``begin``: the first of its times."""
 
-    def __init__(self, draw: random.Random, name: str, key: str, path: Path, rise: int) -> None:
+    def __init__(self, draw: random.Random, name: str, key: str, path: Path, rise: int, begin: datetime) -> None:
         self.draw, self.rise, self.key = draw, rise, key
+        self.first_time = begin
+        self.first_day = begin.date() if begin.year == 1 else (begin - BEFORE_TIMES).date()
         odd = {f"r{i}": draw.choice(ODD) for i in range(draw.choice((0, 1, 2)))}
         schema = pa.schema({"id": KEYS[key], "p": pa.string(), **FIXED, **odd})
         self.made = Made(name, path, schema, draw.random() < 0.4)
@@ -234,7 +241,7 @@ class _Maker:
     def write_plain(self) -> None:
         made = self.made
         rows = [{name: row[name] for name in made.schema.names} for row in made.rows.values()]
-        data = pa.Table.from_pylist(rows, made.schema)
+        data = pa.Table.from_pylist(rows, made.schema).replace_schema_metadata(CALENDAR)
         folder = made.path.with_name(f"{made.name}_{PLAIN}")
         folder.mkdir()
         for part in range(2):
@@ -244,7 +251,7 @@ class _Maker:
             pq.write_table(rows_of_part, folder / f"{part}.parquet", write_statistics=False, use_dictionary=False)
 
     def _key(self, number: int) -> Any:
-        return {"text": f"k{number:04}", "number": number - 5, "day": FIRST_DAY + timedelta(days=number)}[self.key]
+        return {"text": f"k{number:04}", "number": number - 5, "day": self.first_day + timedelta(days=number)}[self.key]
 
     def _row(self, number: int) -> Row:
         """Return a row of a number: what rises with it, mostly, and what is drawn."""
@@ -263,9 +270,9 @@ class _Maker:
             "n": maybe(near, 0.03),
             "x": draw.choice(FLOATS) if draw.random() < 0.3 else near / 4,
             "m": maybe(Decimal(near) / 4),
-            "d": maybe(FIRST_DAY + timedelta(days=near)),
-            "at": maybe(FIRST_TIME + timedelta(minutes=17 * near)),
-            "wall": maybe((FIRST_TIME + timedelta(hours=near)).replace(tzinfo=None)),
+            "d": maybe(self.first_day + timedelta(days=near)),
+            "at": maybe(self.first_time + timedelta(minutes=17 * near)),
+            "wall": maybe((self.first_time + timedelta(hours=near)).replace(tzinfo=None)),
             "ok": maybe(number % 3 == 0),
             "s": maybe({"n": maybe(near), "t": draw.choice(GROUPS), "u": maybe({"x": draw.choice(FLOATS)})}),
             **{name: draw.choice(values) for name, values in self.pools.items()},

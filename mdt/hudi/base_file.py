@@ -34,6 +34,9 @@ LEVELS = {"zstd": 1}
 MIN_KEY, MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"
 FILTER, FILTER_TYPE = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
 """What footers say of record keys, for Hudi's Bloom index: the range of them, and a filter (:mod:`indexes.hudi_bloom`)."""
+CALENDAR = {"org.apache.spark.version": "4.0.0"}
+"""Tells Spark, and Hudi's readers on it, that days and times are of the proleptic Gregorian calendar, as Spark has written them since 3.1.
+Without it they take the calendar that a session names for files of old writers (``spark.sql.parquet.datetimeRebaseModeInRead``)."""
 BLOOM_DYNAMIC = "DYNAMIC_V0"
 BLOOM_SIMPLE = "SIMPLE"
 
@@ -283,7 +286,7 @@ def _paging(table: pa.Table, page_bytes: int, compression: str, rows: int) -> di
 
 
 def _footer(avro_schema: str, low: str | None, high: str | None, bloom: bytes | None, kind: str) -> dict[str, str]:
-    found = {"parquet.avro.schema": avro_schema}
+    found = {"parquet.avro.schema": avro_schema, **CALENDAR}
     if low is not None and high is not None:
         found |= {MIN_KEY: low, MAX_KEY: high}
     if bloom is not None:

@@ -98,12 +98,13 @@ def test_the_footer_holds_what_hudi_looks_for() -> None:
         "org.apache.hudi.bloomfilter": "QUJD",
         "hoodie_bloom_filter_type_code": "SIMPLE",
         "mdt.digests": found["mdt.digests"],
+        "org.apache.spark.version": "4.0.0",
     }
 
 
 def test_the_footer_of_a_log_block_names_no_keys() -> None:
     file, _ = encode(pa.table({"v": [1]}))
-    assert set(file.metadata.metadata) == {b"parquet.avro.schema", b"mdt.digests"}
+    assert set(file.metadata.metadata) == {b"parquet.avro.schema", b"mdt.digests", b"org.apache.spark.version"}
 
 
 def test_columns_with_nan_and_nested_floats_have_no_bounds_and_all_others_have() -> None:

@@ -91,7 +91,7 @@ public class Factory {
 
     private static Dataset frame(SparkSession session, FileSource source, StructType schema, Forms forms) {
         return session.baseRelationToDataFrame(new HadoopFsRelation(new MdtFileIndex(source, null), new StructType(), schema,
-                scala.Option.empty(), new MdtParquet(forms, source), Scala.none(), session));
+                scala.Option.empty(), new MdtParquet(forms, source), Pinned.relation(Scala.none()), session));
     }
 
     /** Returns what tells a session from all others. */

@@ -158,6 +158,6 @@ final class Python {
 
     /** Returns options as JSON: each look into a map of Java's is a call for Python. Spark's own finds names in any case, and lists them in lower case. */
     private static String options(scala.collection.immutable.Map options) {
-        return CatalystJson.object(CollectionConverters.asJava(options));
+        return CatalystJson.object(CollectionConverters.asJava(Pinned.given(options)));
     }
 }

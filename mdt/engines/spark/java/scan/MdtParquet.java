@@ -70,6 +70,11 @@ public class MdtParquet extends ParquetFileFormat {
         return all;
     }
 
+    /** Spark asks for the settings by which files are read. */
+    public SQLConf getSqlConf(SparkSession session) {
+        return Pinned.conf(((org.apache.spark.sql.classic.SparkSession) session).sessionState().conf());
+    }
+
     /** required: the columns of the query; filters: what Parquet may test by itself, and the query tests again. */
     public Function1 buildReaderWithPartitionValues(SparkSession session, StructType data, StructType partitions,
             StructType required, scala.collection.immutable.Seq filters, scala.collection.immutable.Map options,
@@ -89,8 +94,8 @@ public class MdtParquet extends ParquetFileFormat {
         boolean batches = asked.isDefined() && "true".equals(asked.get());
         boolean vectorized = ParquetUtils.isBatchReadSupportedForSchema(
                 ((org.apache.spark.sql.classic.SparkSession) session).sessionState().conf(), required);
-        scala.collection.immutable.Map inner = vectorized
-                ? (scala.collection.immutable.Map) options.updated(BATCHES, "true") : options;
+        scala.collection.immutable.Map inner = Pinned.reader(vectorized
+                ? (scala.collection.immutable.Map) options.updated(BATCHES, "true") : options);
         LiveReader reader = new LiveReader(vectorized, batches, required);
         reader.vectors = source.vectors(conf);
         reader.counters = TableScan.counters();

@@ -14,7 +14,7 @@ final class MdtRelation extends HadoopFsRelation implements InsertableRelation {
     /** options: those that Spark knows of this relation, among them the path; Python has read them. */
     MdtRelation(HadoopFsRelation files, scala.collection.immutable.Map options) {
         super(files.location(), files.partitionSchema(), files.dataSchema(), files.bucketSpec(), files.fileFormat(),
-                options, files.sparkSession());
+                Pinned.relation(options), files.sparkSession());
     }
 
     /** INSERT INTO and INSERT OVERWRITE. Spark has given the rows the table's columns. */
@@ -24,13 +24,16 @@ final class MdtRelation extends HadoopFsRelation implements InsertableRelation {
     }
 
     /**
-     * Spark keeps the relations of tables of its catalog, and copies them for a query that names options of its own, as
-     * SELECT … FROM t WITH (as_of = '3'). Such options say which rows there are, so the table is opened anew.
+     * Spark keeps the relations of tables of its catalog, and copies them for a query whose options are others, as
+     * SELECT … FROM t WITH (as_of = '3'). Such options say which rows there are, so the table is opened anew. Those of Pinned, which
+     * the catalog does not have, say nothing.
      */
     public HadoopFsRelation copy(FileIndex location, StructType partitions, StructType columns, Option buckets,
             FileFormat format, scala.collection.immutable.Map options, SparkSession session) {
-        if (options.equals(options())) {
-            return super.copy(location, partitions, columns, buckets, format, options, session);
+        scala.collection.immutable.Map pinned = Pinned.relation(options);
+        if (pinned.equals(options())) {
+            return new MdtRelation(
+                    new HadoopFsRelation(location, partitions, columns, buckets, format, pinned, session), options);
         }
         return (HadoopFsRelation) MdtSource.relation(session, options, columns.json()); // Python refuses what is none
     }
