@@ -91,4 +91,4 @@ def test_a_pickle_of_a_table_that_is_gone_says_so(table: mdt.Table, tmp_path: Pa
 def test_whether_files_are_flushed_is_kept(tmp_path: Path) -> None:
     for durable in (True, False):
         found = pickle.loads(pickle.dumps(LocalStorage(tmp_path, durable=durable)))
-        assert (found.url, found.is_durable) == (tmp_path.as_uri(), durable)
+        assert (found.url, found.is_durable) == (str(tmp_path), durable)

@@ -17,6 +17,7 @@ from mdt.errors import Invalid, Unsupported
 from mdt.metadata.points import Point
 from mdt.query import READ_OPTIMIZED, SNAPSHOT
 from mdt.schema.definition import COPY_ON_WRITE, MERGE_ON_READ
+from mdt.stores.storage import hadoop_path
 
 INCREMENTAL = "incremental"
 
@@ -115,7 +116,7 @@ def words(given: Mapping[str, str]) -> Words:
     if "path" not in options:
         hint = "one table at a time" if "paths" in options else 'give its path: .load("trips"), or the option path'
         raise Invalid("no table is named", hint=hint)
-    found = Words(options["path"])
+    found = Words(hadoop_path(options["path"]))
     said: dict[str, tuple[str, Any]] = {}
     for name, text in options.items():
         for word, value in _understood(name, text, found):

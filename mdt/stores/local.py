@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Container, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -91,7 +90,7 @@ class LocalStorage(Storage):
         self.is_durable = durable
         self._directories: set[str] = set()
         self._lock = OwnLock()
-        self.url = Path(self._root).as_uri()
+        self.url = self._root  # no URL: Spark, unlike open_storage, takes percent signs in one for characters of a name
 
     def __reduce__(self) -> Any:
         """A pickle opens the same directory anew."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import obstore
 import pyarrow as pa
@@ -180,7 +181,7 @@ class ObjectStorage(Storage):
 
     def uri(self, path: str) -> str:
         """See :class:`Storage`; Hadoop calls S3 ``s3a``."""
-        root = "s3a" + self.url[2:] if self.url.startswith("s3://") else self.url
+        root = unquote("s3a" + self.url[2:] if self.url.startswith("s3://") else self.url)
         return f"{root}/{path}" if path else root
 
     @contextmanager
@@ -275,7 +276,7 @@ def store_url(store: Any) -> str:
         )
     if scheme == "memory":
         return "memory:///"
-    return f"{scheme}://{store.config[bucket]}/{store.prefix or ''}".rstrip("/")
+    return f"{scheme}://{store.config[bucket]}/{(store.prefix or '').replace('%', '%25')}".rstrip("/")
 
 
 def _made(url: str, given: StoreOptions, place: Place) -> Any:

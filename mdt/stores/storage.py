@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from mdt import arguments, errors
 from mdt.stores.contract import Buffer, Data, ObjectInfo, Storage
@@ -31,6 +31,7 @@ __all__ = [
     "ObjectStorage",
     "PageCache",
     "Storage",
+    "hadoop_path",
     "open_page_cache",
     "open_storage",
 ]
@@ -82,6 +83,21 @@ def open_storage(
         parse_store_options("", storage_options)
         return LocalStorage(_path_of_file_url(text) if found else text, durable=durable)
     return object_store.ObjectStorage("s3" + text[3:] if scheme == "s3a" else text, None, storage_options)
+
+
+def hadoop_path(text: str) -> str:
+    """Return what :func:`open_storage` takes for a path as Hadoop, and so Spark, writes it: a percent sign there is part of a name.
+
+    >>> hadoop_path("file:/tables/a%20b"), hadoop_path("s3a://bucket/a%20b")
+    ('/tables/a%20b', 's3a://bucket/a%2520b')
+    """
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(//[^/]*)?(?=/)", text)
+    if found is None:
+        return text
+    rest = text[found.end() :]
+    if found[1].lower() == "file" and found[2] in (None, "//"):
+        return rest
+    return found[0] + quote(rest, safe="/=")
 
 
 def _path_text(path: Any) -> str:

@@ -202,7 +202,7 @@ def test_create_takes_the_columns_of_a_file(tmp_path: Path) -> None:
     more = ["--ordering", "v", "--type", "COPY_ON_WRITE", "--key-index", "record", "--scope", "table"]
     more += ["--option", "mdt.durable=false", "--option", "mdt.compression=snappy"]
     shown = run("create", new, "--like", file, "--key", "id,city", "--partition-by", "city", *more).stdout
-    assert shown == f"created {new.as_uri()}\n"
+    assert shown == f"created {new}\n"
     table = mdt.open(new)
     definition = table.definition
     assert (definition.key, definition.partition_by, definition.ordering) == (("id", "city"), ("city",), "v")

@@ -48,7 +48,7 @@ def test_info_as_json_has_stable_keys_and_types(path: Path) -> None:
     found = document("info", path)
     table = mdt.open(path)
     assert found == {
-        "path": path.as_uri(), "kind": "mdt", "name": "t", "table_type": "MERGE_ON_READ", "key": ["id"], "partition_by": ["city"], "ordering": "v",
+        "path": str(path), "kind": "mdt", "name": "t", "table_type": "MERGE_ON_READ", "key": ["id"], "partition_by": ["city"], "ordering": "v",
         "key_index": table.definition.key_index, "scope": "partition", "indexes": list(table.definition.indexes),
         "options": dict(table.definition.options), "seq": 1, "instant": table.snapshot().last_instant, "rows": 3, "files": 2, "log_files": 0,
         "bytes": sum(table.files()["size"].to_pylist()),
@@ -87,7 +87,7 @@ def test_rows_of_a_result_are_json_lines(path: Path) -> None:
 
 def test_results_of_changes_are_one_document(path: Path, tmp_path: Path) -> None:
     rows = tmp_path / "rows.parquet"
-    assert document("create", tmp_path / "new", "--like", rows, "--key", "id") == {"path": (tmp_path / "new").as_uri()}
+    assert document("create", tmp_path / "new", "--like", rows, "--key", "id") == {"path": str(tmp_path / "new")}
     done = document("upsert", path, rows)
     assert (done["seq"], done["updated"], done["inserted"], done["warnings"]) == (2, 3, 0, [])
     assert set(done) == {
