@@ -148,7 +148,7 @@ def _answered(answer: Callable[[SparkSession], _Answer], session: Any) -> Any:
     try:
         found = answer(private.session_of_java(session))
     except MdtError as error:
-        return f"{type(error).__name__}: {error}"
+        return _SEPARATOR.join((type(error).__name__, error.getCondition(), error.getSqlState(), str(error)))
     except (PySparkException, Py4JJavaError) as error:
         java = private.java_error(error)
         if java is None:

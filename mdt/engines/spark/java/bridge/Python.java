@@ -146,14 +146,15 @@ final class Python {
         if (!(answer instanceof String) || ((String) answer).startsWith("=")) {
             return answer;
         }
-        String text = (String) answer; // the name of an error of mdt, a colon, and what it says
-        if (text.startsWith("Unsupported:")) {
-            throw new UnsupportedOperationException(text);
+        String[] error = ((String) answer).split(SEPARATOR, 4); // kind of an error of mdt, condition, SQLSTATE, and what it says
+        if (error[0].equals("Unsupported")) {
+            throw new Unsupported(error[3]);
         }
-        if (text.startsWith("Invalid:")) {
-            throw new IllegalArgumentException(text);
+        if (error[0].equals("Invalid")) {
+            throw new Invalid(error[3]);
         }
-        throw new IllegalStateException(text);
+        Platform.throwException(new Failed(error[1], error[2], error[0] + ": " + error[3]));
+        return null; // is not reached
     }
 
     /** Returns options as JSON: each look into a map of Java's is a call for Python. Spark's own finds names in any case, and lists them in lower case. */

@@ -33,7 +33,7 @@ final class Assignments {
             Expression key = target.named(each.key());
             Attribute column = FieldValues.columnOf(key);
             if (column == null) {
-                throw new UnsupportedOperationException("Unsupported: " + each.key().sql()
+                throw new Unsupported(each.key().sql()
                         + " is a part of an array or a map; set the whole column");
             }
             Object before = key == column
@@ -45,7 +45,7 @@ final class Assignments {
                 ((FieldValues) fields.get(column.name())).add(key, each.value());
             }
             if (before != null || found.containsKey(column.name()) && fields.containsKey(column.name())) {
-                throw new IllegalArgumentException("Invalid: the column " + column.name() + " is set twice");
+                throw new Invalid("the column " + column.name() + " is set twice");
             }
         }
         for (Iterator i = fields.entrySet().iterator(); i.hasNext(); ) {
@@ -62,7 +62,7 @@ final class Assignments {
             String name = (String) i.next();
             Expression value = (Expression) found.remove(name);
             if (value != null && !isSame(target.column(name), value, equal)) {
-                throw new IllegalArgumentException("Invalid: the column " + name + " belongs to the key or the partition and says "
+                throw new Invalid("the column " + name + " belongs to the key or the partition and says "
                         + "which row it is: leave it out, or let the condition of ON say that it is equal");
             }
         }
@@ -93,7 +93,7 @@ final class Assignments {
                 : policy.equals("STRICT") ? Cast$.MODULE$.canUpCast(from, to) : Cast$.MODULE$.canANSIStoreAssign(from, to);
         boolean isNested = to instanceof StructType || to instanceof ArrayType || to instanceof MapType;
         if (!fits || isNested && !from.catalogString().equals("void")) {
-            throw new IllegalArgumentException("Invalid: " + value.sql() + " is " + from.catalogString() + ", and the column "
+            throw new Invalid(value.sql() + " is " + from.catalogString() + ", and the column "
                     + name + " takes " + to.catalogString());
         }
         Object mode = policy.equals("LEGACY") ? EvalMode$.MODULE$.LEGACY() : EvalMode$.MODULE$.ANSI();

@@ -65,7 +65,7 @@ public class CatalogRule extends Rule {
             boolean isOurs = command.provider().isDefined() ? MdtSource.NAME.equalsIgnoreCase((String) command.provider().get())
                     : Tables.named(session, command.sourceTable()) != null;
             if (isOurs) {
-                throw new UnsupportedOperationException("Unsupported: CREATE TABLE LIKE, which makes an entry of the catalog and no table; "
+                throw new Unsupported("CREATE TABLE LIKE, which makes an entry of the catalog and no table; "
                         + "CREATE TABLE … USING mdt OPTIONS (key …) AS SELECT … WHERE false makes one");
             }
         }
@@ -100,10 +100,10 @@ public class CatalogRule extends Rule {
             return table;
         }
         if (table.properties().contains(CLUSTERING)) {
-            throw new UnsupportedOperationException("Unsupported: CLUSTER BY; CALL mdt.cluster(table => …, by => …) puts rows in order");
+            throw new Unsupported("CLUSTER BY; CALL mdt.cluster(table => …, by => …) puts rows in order");
         }
         if (table.bucketSpec().isDefined()) {
-            throw new UnsupportedOperationException("Unsupported: CLUSTERED BY and bucketBy; "
+            throw new Unsupported("CLUSTERED BY and bucketBy; "
                     + "buckets are a key index of mdt, OPTIONS (key_index \"bucket(buckets='4')\")");
         }
         CatalogTable told = table;

@@ -55,7 +55,7 @@ final class ChangesFunction extends AbstractFunction1 {
         return found;
     }
 
-    private static IllegalArgumentException refusal() {
-        return new IllegalArgumentException("Invalid: " + NAME + " takes a table, since, until, and changes, which are net or all");
+    private static Invalid refusal() {
+        return new Invalid(NAME + " takes a table, since, until, and changes, which are net or all");
     }
 }

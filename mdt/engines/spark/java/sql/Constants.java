@@ -35,7 +35,7 @@ final class Constants {
         for (int i = 0; i < expressions.size(); i++) {
             Expression given = (Expression) expressions.get(i);
             if (!given.references().isEmpty() || given instanceof NamedArgumentExpression) {
-                throw new IllegalArgumentException("Invalid: " + given.sql() + " is no constant");
+                throw new Invalid(given.sql() + " is no constant");
             }
             Expression text = new Cast(given, DataTypes.StringType, Option.empty());
             columns.add(Edits.named(text, "c" + i));

@@ -84,7 +84,7 @@ final class FieldValues {
         }
         String name = ((Expression) keys.get(first)).sql();
         if (wanted.size() > 1) {
-            throw new IllegalArgumentException("Invalid: " + name + " is set twice");
+            throw new Invalid(name + " is set twice");
         }
         return Assignments.cast((Expression) values.get(first), name, old.dataType(), conf);
     }

@@ -91,7 +91,7 @@ public class InsertRule extends Rule {
         }
         OverwriteByExpression overwrite = (OverwriteByExpression) write;
         if (!overwrite.deleteExpr().equals(Literal$.MODULE$.TrueLiteral())) {
-            throw new UnsupportedOperationException("Unsupported: writeTo(…).overwrite of rows by a condition; overwritePartitions(), or "
+            throw new Unsupported("writeTo(…).overwrite of rows by a condition; overwritePartitions(), or "
                     + "df.write.format(\"mdt\").mode(\"overwrite\").option(\"overwrite_partitions\", …).save(path)");
         }
         options.putAll(CollectionConverters.asJava(overwrite.writeOptions()));
@@ -152,7 +152,7 @@ public class InsertRule extends Rule {
             return null;
         }
         if (said.size() < partitionBy.size()) {
-            throw new IllegalArgumentException("Invalid: PARTITION names " + said.keySet() + ", and " + named.name()
+            throw new Invalid("PARTITION names " + said.keySet() + ", and " + named.name()
                     + " is partitioned by " + partitionBy + ": name all of these, without a value where the rows have it");
         }
         Map found = new LinkedHashMap();

@@ -17,7 +17,7 @@ final class MatchFunction extends AbstractFunction1 {
     public Object apply(Object arguments) {
         List given = Scala.list((scala.collection.immutable.Seq) arguments);
         if (given.size() < 2 || given.size() > 3) {
-            throw new IllegalArgumentException("Invalid: match takes a text, words, and perhaps the name of a tokenizer");
+            throw new Invalid("match takes a text, words, and perhaps the name of a tokenizer");
         }
         SparkSession session = Constants.session();
         List said = Constants.texts(session, given.subList(1, given.size()));

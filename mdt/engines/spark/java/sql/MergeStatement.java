@@ -57,7 +57,7 @@ public final class MergeStatement extends Statement {
     MergeStatement(Target target, MergeIntoTable statement) {
         super(target);
         if (statement.withSchemaEvolution()) {
-            throw new UnsupportedOperationException("Unsupported: MERGE WITH SCHEMA EVOLUTION; ALTER TABLE … ADD COLUMNS comes first");
+            throw new Unsupported("MERGE WITH SCHEMA EVOLUTION; ALTER TABLE … ADD COLUMNS comes first");
         }
         source = statement.sourceTable();
         condition = target.named(statement.mergeCondition());

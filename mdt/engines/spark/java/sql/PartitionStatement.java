@@ -97,7 +97,7 @@ final class PartitionStatement extends SqlAction {
         boolean isWhole = kind == TRUNCATE && named.length == 0;
         for (int i = 0; i < named.length && !mayLack; i++) {
             if (Python.partitions(session, options, named[i]).length == 0) {
-                throw new IllegalArgumentException("Invalid: there is no partition " + named[i]
+                throw new Invalid("there is no partition " + named[i]
                         + (kind == DROP ? "; IF EXISTS lets it be missing" : ""));
             }
         }

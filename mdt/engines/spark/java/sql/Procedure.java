@@ -18,7 +18,7 @@ final class Procedure extends SqlAction {
     Procedure(org.apache.spark.sql.classic.SparkSession session, String name, List names, List values) {
         int at = Math.max(names.indexOf("table"), names.indexOf("") == 0 ? 0 : -1);
         if (at < 0 || values.get(at) == null) {
-            throw new IllegalArgumentException("Invalid: which table? CALL mdt." + name + "(table => 'name or path')");
+            throw new Invalid("which table? CALL mdt." + name + "(table => 'name or path')");
         }
         String table = (String) values.get(at);
         CatalogTable found = Tables.named(session, table);

@@ -60,12 +60,12 @@ final class SavedTable {
             boolean saysHow = OF_OVERWRITES.contains(word) || isAppend && OF_UPSERTS.contains(word);
             boolean isOther = !said.get(name).equals(known.get(name)) && (isAppend && known.containsKey(name) || !isUsual);
             if (saysHow && isOther) {
-                throw new UnsupportedOperationException("Unsupported: saveAsTable with the option " + name + " = " + said.get(name)
+                throw new Unsupported("saveAsTable with the option " + name + " = " + said.get(name)
                         + ", which Spark forgets where there is a table; df.write.format(\"mdt\").save(path) takes it");
             }
         }
         if (!hasKey) {
-            throw new UnsupportedOperationException("Unsupported: saveAsTable in mode overwrite without the option key: Spark would drop the table, "
+            throw new Unsupported("saveAsTable in mode overwrite without the option key: Spark would drop the table, "
                     + "and could make no other; insertInto(\"" + there.identifier().table() + "\", overwrite=True) replaces its rows");
         }
     }

@@ -96,7 +96,7 @@ final class Tables {
             return options(found);
         }
         if (text.indexOf('/') < 0) {
-            throw new IllegalArgumentException("Invalid: there is no table " + text + " of ours in the catalog; a path has a slash");
+            throw new Invalid("there is no table " + text + " of ours in the catalog; a path has a slash");
         }
         Object options = Scala.none().updated("path", text);
         return (scala.collection.immutable.Map) options;

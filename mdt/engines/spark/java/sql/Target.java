@@ -30,7 +30,7 @@ final class Target {
         }
         boolean isOurs = below instanceof LogicalRelation && ((LogicalRelation) below).relation() instanceof MdtRelation;
         if (!isOurs && !new IndexSearch(below).roots.isEmpty()) {
-            throw new UnsupportedOperationException("Unsupported: DELETE, UPDATE and MERGE of a view that is a query or a frame; name the table");
+            throw new Unsupported("DELETE, UPDATE and MERGE of a view that is a query or a frame; name the table");
         }
         return isOurs ? new Target(plan, (LogicalRelation) below) : null;
     }
@@ -55,7 +55,7 @@ final class Target {
                 return (Attribute) columns.get(i);
             }
         }
-        throw new IllegalArgumentException("Invalid: the catalog knows no column " + name
+        throw new Invalid("the catalog knows no column " + name
                 + " of the table; REFRESH TABLE, or create it there again");
     }
 

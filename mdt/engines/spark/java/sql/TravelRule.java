@@ -51,7 +51,7 @@ public class TravelRule extends Rule {
         options.putAll(named.options().asCaseSensitiveMap());
         String point = (String) (travel.version().isDefined() ? travel.version().get() : moment((Expression) travel.timestamp().get()));
         if (options.put(OPTION, point) != null) {
-            throw new IllegalArgumentException("Invalid: the state is named twice: leave out the option " + OPTION);
+            throw new Invalid("the state is named twice: leave out the option " + OPTION);
         }
         LogicalPlan rows = session.baseRelationToDataFrame(MdtSource.relation(session,
                 scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(options)), null)).queryExecution().analyzed();
@@ -65,7 +65,7 @@ public class TravelRule extends Rule {
         Object[] one = {Edits.named(micros, "moment")};
         Object found = Constants.of(session, Scala.seq(one)).get(0);
         if (found == null) {
-            throw new IllegalArgumentException("Invalid: TIMESTAMP AS OF null names no state");
+            throw new Invalid("TIMESTAMP AS OF null names no state");
         }
         return Instant.EPOCH.plus(((Long) found).longValue(), ChronoUnit.MICROS).toString();
     }
