@@ -84,9 +84,6 @@ class ChangeStream(ArrowStream):
         asked = (self.since, self.until, self.mode, self.columns, self.predicate, self.threads, self.before)
         return _again, (self.metadata.storage, dict(self.metadata.overrides), *asked)
 
-    def _prepare(self) -> None:
-        return
-
     def _rows(self) -> ChangedRows:
         is_net = self.mode == "net"
         return ChangedRows(self.metadata, self.range, is_net, self.columns, self.predicate, self.threads, self.before)

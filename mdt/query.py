@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow as pa
 from indexes.paths import top_levels
 from indexes.predicate import And, Predicate, leaves
 from indexes.predicate import columns as columns_of
-from mdt.arguments import one_of, texts
+from mdt.arguments import named_column, one_of, texts
 from mdt.config import Options
 from mdt.display import html_columns, html_facts, visible
 from mdt.errors import Invalid, MdtError, Unsupported
@@ -45,15 +45,8 @@ def checked_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> tuple[
     """Return the names of the columns to read, all data columns for None.  Raises Invalid, naming the nearest, for an unknown one."""
     if columns is None:
         return tuple(snapshot.definition.schema.names)
-    names = texts("columns", columns, "['id']")
     known = with_meta(snapshot.definition.schema).names
-    for name in names:
-        if name not in known:
-            lower = {one.lower(): one for one in known}
-            near = [lower[one] for one in difflib.get_close_matches(name.lower(), lower, n=3)]
-            hint = f"did you mean {', '.join(near)}?" if near else f"columns: {', '.join(known)}"
-            raise Invalid(f"there is no column {name!r}", hint=hint)
-    return names
+    return tuple(named_column(name, known) for name in texts("columns", columns, "['id']"))
 
 
 def seen_as(query_type: str) -> Callable[[Snapshot], Snapshot]:
@@ -98,10 +91,6 @@ class ArrowStream(ABC):
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, streamed."""
 
-    @abstractmethod
-    def _prepare(self) -> None:
-        """Raise what can be known before the first row is read."""
-
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.to_batches()
 
@@ -112,12 +101,14 @@ class ArrowStream(ABC):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the rows as an Arrow C stream, from the beginning at every call.
 
-        Raises what planning raises.  An error while rows are read ends the stream: its consumer raises an error of its
-        own with our text.
+        The first rows are read here, so that errors of ours are raised as they are, as that of a state which was cleaned.  An error while
+        more rows are read ends the stream: its consumer raises an error of its own with our text.
         """
-        self._prepare()
+        batches = self.to_batches()
+        first = list(islice(batches, 1))
         try:
-            return self.to_reader().__arrow_c_stream__(requested_schema)
+            reader = pa.RecordBatchReader.from_batches(self.schema, chain(first, batches))
+            return reader.__arrow_c_stream__(requested_schema)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise Invalid(
                 f"the rows cannot have the schema that is asked for: {error}", hint="cast the result"
@@ -256,9 +247,6 @@ class Scan(ArrowStream):
             return
         for table in self._declared():
             yield from table.to_batches(max_chunksize=BATCH_ROWS_MAX)
-
-    def _prepare(self) -> None:
-        _ = self.plan
 
     def to_arrow(self, *, progress: ProgressOption = None) -> pa.Table:
         """Return the rows as one table; in no particular order unless ``order_by`` says one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from reader import bag
 from watched import Watched, files_by_time
 
 import mdt
-from mdt import Corrupt, Invalid
+from mdt import Corrupt, Expired, Invalid
 from mdt.stores.storage import MemoryStorage
 
 EVERY_TYPE = pa.schema(
@@ -93,7 +94,6 @@ def test_the_stream_reads_as_it_is_read_and_ends_its_threads_when_it_is_closed()
     storage.seen.clear()
     before = set(threading.enumerate())
     reader = pa.RecordBatchReader.from_stream(table.scan())
-    assert not storage.seen
     assert reader.read_next_batch().num_rows
     assert len(storage.seen) < 20, "the whole table was read for the first batch"
     assert set(threading.enumerate()) - before
@@ -121,10 +121,42 @@ def test_an_error_while_rows_are_read_is_ours_in_python_and_told_by_others(tmp_p
     for read in (lambda: scan.to_reader().read_all(), lambda: list(scan), scan.to_arrow):
         with pytest.raises(Corrupt, match=file.name):
             read()
-    for read_by_another, error in ((lambda: pa.table(scan), pa.ArrowException), (lambda: pl.DataFrame(scan), pl.exceptions.ComputeError),
-                                   (lambda: duckdb_rows(scan), duckdb.Error)):  # fmt: skip
-        with pytest.raises(error, match=f"data file.*{file.name}"):
+    for read_by_another in (
+        lambda: pa.table(scan),
+        lambda: pa.RecordBatchReader.from_stream(scan),
+        lambda: pl.DataFrame(scan),
+    ):
+        with pytest.raises(Corrupt, match=file.name):
             read_by_another()
+    with pytest.raises((Corrupt, duckdb.Error), match=f"data file.*{file.name}"):
+        duckdb_rows(scan)
+
+
+def test_an_error_after_the_first_rows_is_told_by_others(tmp_path: Path) -> None:
+    class Breaks(mdt.query.Scan):
+        def to_batches(self) -> Iterator[pa.RecordBatch]:
+            yield from super().to_batches()
+            raise Corrupt("broken off")
+
+    table = mdt.create(tmp_path / "t", pa.schema([("id", pa.int64())]), ["id"])
+    table.bulk_insert(pa.table({"id": range(10)}))
+    scan = Breaks(table.metadata, table.snapshot(), None, None, table.options)
+    with pytest.raises(pa.ArrowException, match="broken off"):
+        pa.table(scan)
+    with pytest.raises(pl.exceptions.ComputeError, match="broken off"):
+        pl.DataFrame(scan)
+
+
+def test_a_state_that_was_cleaned_is_expired_through_an_arrow_stream(tmp_path: Path) -> None:
+    table = mdt.create(tmp_path / "t", pa.schema([("id", pa.int64())]), ["id"])
+    for _ in range(4):
+        table.insert_overwrite_table(pa.table({"id": range(10)}))
+    scan, changes = mdt.open(tmp_path / "t", as_of=1).scan(), mdt.open(tmp_path / "t").changes(1)
+    table.clean(retain_commits=1)
+    for stream in (scan, changes):
+        for read in (pa.table, pl.DataFrame):
+            with pytest.raises(Expired):
+                read(stream)
 
 
 def test_a_scan_has_no_length_because_counting_is_reading(table: mdt.Table) -> None:
