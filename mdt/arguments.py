@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from mdt.errors import Invalid
+
+T = TypeVar("T")
+
+_COMPARED_CHARACTERS = 200
 
 
 def texts(argument: str, value: object, example: str) -> tuple[str, ...]:
@@ -53,6 +57,49 @@ def one_of(argument: str, value: object, allowed: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise Invalid(f"{argument}={shown(value)} is not possible", hint=f"give one of {', '.join(allowed)}")
     return value
+
+
+def own_spelling(name: str, known: Collection[str]) -> str | None:
+    """Return the one of ``known`` that a name means: the same, else the only one that differs in case alone; None if there is none.
+
+    Raises Invalid, naming them, if there are several.
+
+    >>> own_spelling("FARE", ["id", "fare"]), own_spelling("price", ["id", "fare"])
+    ('fare', None)
+    """
+    if name in known:
+        return name
+    fold = name.casefold()
+    found = [one for one in known if one.casefold() == fold]
+    if len(found) > 1:
+        raise Invalid(f"column {shown(name)} may be any of {', '.join(found)}", hint="write it as the schema does")
+    return found[0] if found else None
+
+
+def named_column(name: str, known: Sequence[str]) -> str:
+    """Return the column that a name means, as :func:`own_spelling` does.  Raises Invalid, with the nearest, if there is none.
+
+    >>> named_column("FARE", ["id", "fare"])
+    'fare'
+    """
+    found = own_spelling(name, known)
+    if found is not None:
+        return found
+    by_fold = {one.casefold(): one for one in known}
+    near = difflib.get_close_matches(name.casefold()[:_COMPARED_CHARACTERS], by_fold, n=3)
+    hint = f"did you mean {' or '.join(by_fold[one] for one in near)}?" if near else f"columns: {', '.join(known[:20])}"
+    raise Invalid(f"there is no column {shown(name)}", hint=hint)
+
+
+def by_column(argument: str, given: Mapping[Any, T], known: Sequence[str]) -> dict[str, T]:
+    """Return a mapping by columns, each by its own name (:func:`named_column`).  Raises Invalid for one that is named twice."""
+    found: dict[str, T] = {}
+    for name, value in given.items():
+        own = named_column(one_text(argument, name, "{'fare': …}"), known)
+        if own in found:
+            raise Invalid(f"{argument} names the column {own!r} twice")
+        found[own] = value
+    return found
 
 
 def mapping(argument: str, value: object) -> Mapping[Any, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from indexes import registry
-from mdt.arguments import one_of, texts
+from mdt.arguments import named_column, one_of, own_spelling, texts
 from mdt.commit import annotation, leftovers, publish
 from mdt.config import Options, canonical, of_table, parse_options
 from mdt.errors import Invalid, Unsupported
@@ -62,16 +62,13 @@ def define(
     one_of("table_type", table_type, (MERGE_ON_READ, COPY_ON_WRITE))
     wanted_index, wanted_scope = key_indexes.chosen(key_index, scope, parse_options(options))
     scope = one_of("scope", wanted_scope, ("partition", "table"))
-    key_index = key_indexes.with_buckets(key_indexes.named(wanted_index), parse_options(options), key)
     stored = declared.stored(columns)
     if not key:
         raise Invalid("a table needs a record key", hint="name its columns: key=['id']")
-    for role, names in (
-        ("key", key),
-        ("partition_by", partition_by),
-        ("ordering", () if ordering is None else (ordering,)),
-    ):
-        _exist(role, names, stored)
+    key, partition_by = _own("key", key, stored), _own("partition_by", partition_by, stored)
+    if ordering is not None:
+        (ordering,) = _own("ordering", (ordering,), stored)
+    key_index = key_indexes.with_buckets(key_indexes.named(wanted_index), parse_options(options), key)
     # Types that cannot be keys or partition values are refused for the first row; here there is none.
     keys.record_keys(stored.empty_table(), key)
     _check_partitions(parse_options(options), stored, key, partition_by)
@@ -177,12 +174,15 @@ def _kept(storage: Storage, key_index: str, options: Mapping[str, Any] | None) -
     return {**found, **{name: value for name, value in given.items() if name not in _IN_KEY_INDEX}}
 
 
-def _exist(role: str, names: Sequence[str], stored: pa.Schema) -> None:
-    missing = [name for name in names if name not in stored.names]
+def _own(role: str, names: Sequence[str], stored: pa.Schema) -> tuple[str, ...]:
+    """Return columns by the names that the schema has for them."""
+    missing = [name for name in names if own_spelling(name, stored.names) is None]
     if missing:
         raise Invalid(f"{role}: the schema has no column {missing}", hint=f"it has {', '.join(stored.names)}")
-    if len(set(names)) != len(names):
+    found = tuple(named_column(name, stored.names) for name in names)
+    if len(set(found)) != len(found):
         raise Invalid(f"{role}: a column is named twice in {list(names)}")
+    return found
 
 
 def create(storage: Storage, definition: TableDefinition) -> None:

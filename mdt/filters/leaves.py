@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-
 import pyarrow as pa
 
 from indexes import paths, predicate
 from indexes.predicate import Leaf
-from mdt.errors import Invalid
+from mdt.arguments import named_column
 from mdt.filters import literals
 from mdt.limits import LIKE_CHARACTERS_MAX
 
@@ -21,16 +19,7 @@ def column_name(name: str, schema: pa.Schema) -> str:
     """
     if schema.get_field_index(name) >= 0 or name in schema.names or paths.steps(schema, name) is not None:
         return name
-    names = [known for known, _ in paths.addressable(schema)]
-    found = [known for known in names if known.casefold() == name.casefold()]
-    if len(found) == 1:
-        return str(found[0])
-    if found:
-        raise Invalid(f"column {name!r} may be any of {', '.join(found)}", hint="write it as the schema does")
-    by_fold = {known.casefold(): known for known in names}
-    near = [by_fold[fold] for fold in difflib.get_close_matches(name.casefold(), by_fold, n=3)]
-    hint = f"did you mean {' or '.join(near)}?" if near else "columns: " + ", ".join(schema.names[:20])
-    raise Invalid(f"there is no column {name!r}", hint=hint)
+    return named_column(name, [known for known, _ in paths.addressable(schema)])
 
 
 def leaf(column: str, op: str, value: object, schema: pa.Schema) -> Leaf:

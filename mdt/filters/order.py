@@ -6,7 +6,6 @@ first in rising and last in falling order unless something else is said.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from indexes import paths, values
 from indexes.buffers import numbers, taken
 from indexes.predicate import Leaf, Or, Predicate
 from mdt.errors import Invalid
+from mdt.filters.leaves import column_name
 
 OrderBy = str | Sequence[str | tuple[str, ...]] | None
 """SQL text such as ``"ts desc, id"``, or a list of such texts and of tuples (column, "asc" or "desc"[, "nulls first" or
@@ -120,12 +120,9 @@ def _parsed(text: str) -> Iterator[tuple[str, str, str]]:
 def _sort_key(name: str, way: str, nulls: str, schema: pa.Schema) -> SortKey:
     if way not in ("", "asc", "desc") or nulls not in ("", *_NULLS):
         raise Invalid(f"order_by cannot sort {_excerpt(name)!r} by {_excerpt(f'{way} {nulls}'.strip())!r}", hint=_HINT)
+    name = column_name(name, schema)
     field = paths.field_at(schema, name)
-    if field is None:
-        near = difflib.get_close_matches(name, schema.names, n=3) if len(name) < _EXCERPT_CHARACTERS_MAX else []
-        raise Invalid(
-            f"there is no column {_excerpt(name)!r}", hint=f"did you mean {', '.join(near)}?" if near else _HINT
-        )
+    assert field is not None, "the name is one of the schema"
     if not values.supports(field.type):
         raise Invalid(
             f"column {name!r} has type {field.type}; its values have no order", hint="order by scalar columns or fields"

@@ -14,6 +14,7 @@ from indexes import paths, registry
 from indexes.base import InMemory, SkippingIndex, Summary
 from indexes.blocks import Blocks, pack
 from mdt.errors import Invalid
+from mdt.filters.leaves import column_name
 from mdt.schema.definition import TableDefinition
 
 PARTS_KIND = b"parts/1"
@@ -73,10 +74,10 @@ def named_spec(text: str, schema: pa.Schema) -> str:
         raise Invalid(str(error)) from error
     if not spec.columns:
         raise Invalid(f"index {text!r} names no column", hint=f"write {text}(column)")
-    for column in spec.columns:
-        if paths.field_at(schema, column) is None:
-            hint = f"it has {', '.join(schema.names)}"
-            raise Invalid(f"index {text}: the schema has no column {column!r}", hint=hint)
+    try:
+        spec = replace(spec, columns=tuple(column_name(column, schema) for column in spec.columns))
+    except Invalid as error:
+        raise Invalid(f"index {text}: {error.message}", hint=error.hint) from None
     index = find_index(spec)
     if isinstance(index, str):
         raise Invalid(f"index {text!r} cannot be used: {index}")

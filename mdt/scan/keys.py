@@ -17,7 +17,7 @@ from mdt.schema.conform import conform
 from mdt.schema.cuts import first_cut
 from mdt.schema.declared import plain
 from mdt.schema.definition import TableDefinition
-from mdt.schema.input import column_of, to_table
+from mdt.schema.input import column_of, in_own_names, own_names, to_table
 
 _ONE_OF_SEVERAL = (tuple, list)
 _VALUES = (
@@ -101,6 +101,7 @@ def _table_of(columns: Mapping[str, Any]) -> pa.Table:
 
 
 def _of_table(table: pa.Table, definition: TableDefinition) -> pa.Table:
+    table = in_own_names(table, definition.declared)
     names = list(definition.key)
     if definition.partition_by and all(name in table.column_names for name in definition.partition_by):
         names = list(dict.fromkeys([*names, *definition.partition_by]))
@@ -145,7 +146,10 @@ def _of_values(values: Sequence[Any], definition: TableDefinition) -> pa.Table:
 
 
 def _of_dicts(rows: Sequence[Mapping[str, Any]], definition: TableDefinition) -> pa.Table:
-    names = {name for row in rows for name in row}
+    given = list(dict.fromkeys(name for row in rows for name in row))
+    own = dict(zip(given, own_names(given, definition.schema.names), strict=True))
+    rows = [{own[name]: value for name, value in row.items()} for row in rows]
+    names = set(own.values())
     columns = {
         name: [row.get(name) for row in rows] for name in (*definition.key, *definition.partition_by) if name in names
     }

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from mdt.arguments import own_spelling
 from mdt.errors import Invalid
 from mdt.schema.convert import is_list, without_rows
 from mdt.schema.cuts import CUT, first_cut
@@ -54,6 +55,41 @@ def to_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
     >>> to_table({"n": [1]}, pa.schema({"n": pa.int8()})).schema.types
     [DataType(int8)]
     """
+    return in_own_names(_as_table(data, schema), schema)
+
+
+def in_own_names(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
+    """Return a table whose columns are called as those of ``schema`` that they are (:func:`own_names`)."""
+    if schema is None:
+        return table
+    names = own_names(table.column_names, schema.names)
+    return table if names == table.column_names else table.rename_columns(names)
+
+
+def own_names(given: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the names of columns of data as a table has them: a name that differs in case alone is meant, unless the data have the table's own.
+
+    Raises Invalid if two columns of the data may be one of the table, or one of them several.
+
+    >>> own_names(["ID", "more"], ["id", "fare"])
+    ['id', 'more']
+    """
+    ours = frozenset(known)
+    if ours.issuperset(given):
+        return list(given)
+    taken = ours.intersection(given)
+    left = [name for name in known if name not in taken]
+    found = {name: own_spelling(name, left) for name in given if name not in ours}
+    for own in filter(None, found.values()):
+        several = [name for name, meant in found.items() if meant == own]
+        if len(several) > 1:
+            raise Invalid(
+                f"the column {own!r} may be any of {', '.join(several)} in the data", hint=f"call one of them {own}"
+            )
+    return [found.get(name) or name for name in given]
+
+
+def _as_table(data: Any, schema: pa.Schema | None) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -108,6 +144,13 @@ def pieces(
     >>> [len(table) for table in pieces(iter([pa.table({"n": [1]}), pa.table({"n": [2, 3]}), pa.table({"n": [0.5]})]))]
     [3, 1]
     """
+    found = _pieces(data, schema, made)
+    return None if found is None else (in_own_names(piece, schema) for piece in found)
+
+
+def _pieces(
+    data: Any, schema: pa.Schema | None, made: Callable[[Any, pa.Schema | None], pa.Table]
+) -> Iterator[pa.Table] | None:
     if isinstance(data, pa.Table | pa.RecordBatch | Mapping) or _is_of(data, "pandas", "DataFrame"):
         return None
     if _is_of(data, "pyarrow", "Dataset"):
@@ -266,11 +309,19 @@ def _of_rows(rows: Sequence[Mapping[Any, Any]], schema: pa.Schema | None) -> pa.
     """Return rows as columns; a name that a row lacks is null there."""
     names = dict.fromkeys(name for row in rows for name in row)
     _require_text(names)
-    return _table({name: _typed(name, [row.get(name) for row in rows], schema) for name in names})
+    own = _own_by_name(names, schema)
+    return _table({name: _typed(own[name], [row.get(name) for row in rows], schema) for name in names})
+
+
+def _own_by_name(names: Iterable[str], schema: pa.Schema | None) -> dict[str, str]:
+    """Return each name -> that of the column that is expected by it."""
+    given = list(names)
+    return dict(zip(given, given if schema is None else own_names(given, schema.names), strict=True))
 
 
 def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Table:
     _require_text(columns)
+    own = _own_by_name(columns, schema)
     found = {}
     for name, values in columns.items():
         # An array of numpy without dimensions is one value, though its class is that of lists.
@@ -281,7 +332,7 @@ def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Tabl
             )
         is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
         found[name] = (
-            values if is_arrow else _typed(name, values if hasattr(values, "__array__") else list(values), schema)
+            values if is_arrow else _typed(own[name], values if hasattr(values, "__array__") else list(values), schema)
         )
     return _table(found)
 

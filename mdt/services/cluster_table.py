@@ -12,6 +12,7 @@ from mdt.arguments import one_of, texts
 from mdt.commit.transaction import run
 from mdt.config import Options
 from mdt.errors import Invalid, Unsupported
+from mdt.filters.leaves import column_name
 from mdt.metadata.key_indexes import has_buckets
 from mdt.metadata.live_partitions import matching
 from mdt.metadata.metadata import Metadata
@@ -104,10 +105,11 @@ def cluster(
 
 def _columns(snapshot: Snapshot, by: str | Sequence[str]) -> tuple[str, ...]:
     """Return the columns ``by``.  Raises Invalid for unknown ones, for types without an order, and for too many."""
-    found = tuple(dict.fromkeys(texts("by", by, "['city', 'ts']")))
+    schema = snapshot.definition.schema
+    found = tuple(dict.fromkeys(column_name(name, schema) for name in texts("by", by, "['city', 'ts']")))
     unknown = [name for name in found if name not in _known(snapshot, found)]
     if unknown:
-        names = ", ".join(snapshot.definition.schema.names)
+        names = ", ".join(schema.names)
         raise Invalid(f"rows cannot be put in order by {unknown[0]!r}", hint=f"name columns of scalar types: {names}")
     if not 0 < len(found) <= COLUMNS_MAX:
         raise Invalid(f"{len(found)} columns to cluster by", hint=f"name 1 to {COLUMNS_MAX}, the most used first")

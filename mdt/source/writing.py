@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from mdt import table as tables
-from mdt.arguments import one_of
+from mdt.arguments import named_column, nearest, one_of, own_spelling
 from mdt.create_table import take_back
 from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi.schema import META_FIELDS
@@ -140,18 +141,35 @@ def opened(asked: Words) -> tables.Table:
 def _created(asked: Words, rows: DataFrame) -> tables.Table:
     """Make a table with the columns of ``rows``, all of which may be null but for those of the key, and those that are required."""
     from mdt.engines.spark.schema import of_new_columns  # pyspark takes a second to import; only Spark users pay for it
+    from mdt.engines.spark.session import is_case_sensitive
 
     if "key" not in asked.made_as:
         raise Invalid(
             "a new table needs a record key", hint='.option("key", "id"), or hoodie.datasource.write.recordkey.field'
         )
     columns = of_new_columns(rows.schema)
-    for name in asked.required:
-        one_of("required", name, columns.names)
-    columns = pa.schema([field.with_nullable(field.name not in asked.required) for field in columns])
+    if is_case_sensitive(rows.sparkSession):
+        _require_columns(asked.made_as, columns.names)
+    required = [named_column(name, columns.names) for name in asked.required]
+    columns = pa.schema([field.with_nullable(field.name not in required) for field in columns])
     arguments = {word: value for word, value in asked.made_as.items() if word != "name"}
     options = {**asked.made_with, **({"mdt.table.name": asked.made_as["name"]} if "name" in asked.made_as else {})}
     return tables.create(asked.path, columns, options=options, storage_options=asked.storage or None, **arguments)
+
+
+def _require_columns(said: Mapping[str, Any], columns: Sequence[str]) -> None:
+    """Raise Invalid for options that name no column exactly; otherwise case is of no account to a table that is made."""
+    for word in ("key", "partition_by", "ordering"):
+        for name in _names(said.get(word)):
+            if name not in columns:
+                raise Invalid(
+                    f"{word}: there is no column {name!r}, and spark.sql.caseSensitive is true",
+                    hint=nearest(name, columns) or f"columns: {', '.join(columns)}",
+                )
+
+
+def _names(said: Any) -> tuple[str, ...]:
+    return (said,) if isinstance(said, str) else tuple(said or ())
 
 
 def _write(table: tables.Table, operation: str, asked: Words, rows: DataFrame, batch: tuple[str, int] | None) -> None:
@@ -181,6 +199,9 @@ def _agree(definition: TableDefinition, asked: Words) -> None:
 def _says(name: str, value: Any, has: Any, definition: TableDefinition) -> bool:
     if name == "indexes":
         return {named_spec(text, definition.schema) for text in value} <= set(has)
+    if name in ("key", "partition_by", "ordering"):
+        known = definition.schema.names
+        return tuple(own_spelling(one, known) for one in _names(value)) == _names(has)
     return bool((key_indexes.named(value) if name == "key_index" else value) == has)
 
 

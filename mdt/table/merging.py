@@ -44,6 +44,7 @@ def _spark_rows(table: Handle, source: Any, looks: bool) -> tuple[pa.Table, Runn
     """Return the rows of a merge, which are held in memory; of a large source its columns, and what merges it in tasks."""
     from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
 
+    source = engine.in_own_names(source, table.definition.schema.names)
     found = engine.collect_if_small(source, table.options, looks=looks)
     if found is not None:
         return found, None, None

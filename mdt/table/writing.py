@@ -354,6 +354,7 @@ class Writing(Handle):
         if is_spark(data):
             from mdt.engines.spark import engine  # as below
 
+            data = engine.in_own_names(data, self.schema.names)
             return engine.completed(data, self._altered_for(engine.evolved_schema_of(data, self.schema)))
         found = pieces(data, self.schema, typed)
         if found is None:
@@ -399,6 +400,7 @@ class Writing(Handle):
         if is_spark(data):
             from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
 
+            data = engine.in_own_names(data, definition.schema.names)
             small = engine.collect_if_small(data, self.options)
             if small is None:
                 commit = self._commit_rows
@@ -456,7 +458,7 @@ class Writing(Handle):
             from mdt.engines.spark import engine  # as above
 
             needed, more = columns_of_deletes(definition)
-            keys = engine.narrowed(keys, [*needed, *more])
+            keys = engine.narrowed(engine.in_own_names(keys, definition.schema.names), [*needed, *more])
             small = engine.collect_if_small(keys, self.options)
             if small is None:
                 done = self._commit_rows(engine.delete(self._metadata, self.options, keys, progress))

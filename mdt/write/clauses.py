@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from indexes.paths import column_at, top_level
 from indexes.predicate import And, Predicate, bind
-from mdt.arguments import shown
+from mdt.arguments import by_column, shown
 from mdt.errors import Invalid, MdtError
 from mdt.filters.arithmetic import Value
 from mdt.filters.column import Col
@@ -146,11 +146,9 @@ class Clauses:
             raise Invalid(
                 f"a clause takes columns and their values, not {shown(given)}", hint="{'fare': 'source.fare'}"
             )
-        unknown = given.keys() - set(known)
-        if unknown:
-            raise Invalid(f"there is no column {shown(unknown.pop())}", hint=f"columns: {', '.join(known)}")
         schema = self.schema(when)
-        return {name: self._value(schema, name, value) for name, value in given.items()}
+        columns = by_column("a clause", given, known)
+        return {name: self._value(schema, name, value) for name, value in columns.items()}
 
     def _value(self, schema: pa.Schema, name: str, given: Any) -> tuple[Value, frozenset[str]]:
         """Return what a column gets: text is SQL over ``schema``, a Col is a column, and everything else a value of Python."""

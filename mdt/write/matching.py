@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, columns, simplify
-from mdt.arguments import shown, texts
+from mdt.arguments import named_column, own_spelling, shown, texts
 from mdt.commit.conflicts import TABLE
 from mdt.errors import Invalid, Unsupported
 from mdt.filters.comparison import Compared
@@ -118,9 +118,9 @@ def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
         _require(source, equal)
         return On(equal, Condition(), tuple(equal), nulls=True)
     known = definition.schema.names
-    if not isinstance(on, str) or on in known:
-        wanted = texts("on", on, "['id']")
-        if not wanted or not set(wanted) <= set(known):
+    if not isinstance(on, str) or own_spelling(on, known) is not None:
+        wanted = [named_column(name, known) for name in texts("on", on, "['id']")]
+        if not wanted:
             raise Invalid(f"on={shown(on)} names no columns of the table", hint=f"columns: {', '.join(known)}")
         _require(source, wanted)
         return _planned(dict(zip(wanted, wanted, strict=True)), [], frozenset(), definition)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mdt.arguments import shown
+from mdt.arguments import by_column, shown
 from mdt.errors import Invalid
 from mdt.filters.expression import parse_expression
 from mdt.schema.conform import conform
@@ -93,15 +93,16 @@ def setting(definition: TableDefinition, values: Mapping[str, Any], expressions:
 
     Raises Invalid for unknown columns, for those that say where a row belongs, and for values that no row could take.
     """
+    values = by_column("values", values, definition.schema.names)
+    expressions = by_column("set", expressions, definition.schema.names)
     both = values.keys() & expressions.keys()
     if both:
         raise Invalid(f"the column {min(both)!r} is set twice", hint="by set or by values")
     if not values and not expressions:
         raise Invalid("nothing is set", hint="set={'fare': 'fare * 2'} or values={'fare': 2.0}")
     made: dict[str, Value] = {}
-    known = frozenset(definition.schema.names)
     for name in (*values, *expressions):
-        _require_settable(definition, known, name)
+        _require_settable(definition, name)
     for name, value in values.items():
         made[name] = constant(definition, name, value)
     for name, text in expressions.items():
@@ -111,9 +112,7 @@ def setting(definition: TableDefinition, values: Mapping[str, Any], expressions:
     return found
 
 
-def _require_settable(definition: TableDefinition, known: frozenset[str], name: str) -> None:
-    if name not in known:
-        raise Invalid(f"there is no column {shown(name)}", hint=f"columns: {', '.join(definition.schema.names)}")
+def _require_settable(definition: TableDefinition, name: str) -> None:
     for names, what in ((definition.key, "the key"), (definition.partition_by, "the partition")):
         if name in names:
             raise Invalid(

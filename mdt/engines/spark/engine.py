@@ -43,12 +43,14 @@ from mdt.engines.spark.private import (
     of_java,
 )
 from mdt.engines.spark.schema import of_new_columns, to_arrow
+from mdt.engines.spark.session import classic_frame, is_case_sensitive
 from mdt.engines.tasks import CONTROL, COUNTED, DROPPED, INSERT, SAMPLED
-from mdt.errors import CorruptInput
+from mdt.errors import CorruptInput, Invalid
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.convert import convert
 from mdt.schema.definition import TableDefinition
+from mdt.schema.input import own_names
 from mdt.write.blending import Kept
 from mdt.write.said import SaidMerge
 
@@ -68,6 +70,26 @@ def narrowed(frame: DataFrame, names: Sequence[str]) -> DataFrame:
     if len(set(frame.columns)) < len(frame.columns):
         return frame
     return frame.select(*(quoted(name) for name in frame.columns if name in names))
+
+
+def in_own_names(frame: DataFrame, known: Sequence[str]) -> DataFrame:
+    """Return ``frame`` with its columns called as those of a table that they are, by ``spark.sql.caseSensitive`` of its session.
+
+    Raises Invalid if the session tells them apart, and as :func:`mdt.schema.input.own_names` does; Unsupported for a frame of Spark Connect.
+    """
+    classic_frame(frame)
+    if len(set(frame.columns)) < len(frame.columns):
+        return frame  # which is refused later
+    names = own_names(frame.columns, known)
+    if names == frame.columns:
+        return frame
+    if is_case_sensitive(frame.sparkSession):
+        others = [f"{name} for {own}" for name, own in zip(frame.columns, names, strict=True) if name != own]
+        raise Invalid(
+            f"columns differ in case from those of the table, and spark.sql.caseSensitive is true: {', '.join(others)}",
+            hint="rename them, or set spark.sql.caseSensitive to false",
+        )
+    return frame.select(*(quoted(name).alias(own) for name, own in zip(frame.columns, names, strict=True)))
 
 
 def schema_of(frame: DataFrame) -> pa.Schema:

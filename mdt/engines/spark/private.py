@@ -132,7 +132,7 @@ def is_stopped(spark: SparkSession) -> bool:
 
 
 def is_of_connect(spark: object) -> bool:
-    """Return whether a session is one of Spark Connect, which has no JVM in this process."""
+    """Return whether a session, or a DataFrame, is one of Spark Connect, which has no JVM in this process."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 

@@ -11,6 +11,7 @@ from mdt.engines.spark.java_half import factory_of
 from mdt.errors import Invalid, Unsupported
 
 _START = "give SparkSession.builder.getOrCreate()"
+_BY_NAME = 'read by the server: spark.read.format("mdt").load(path), where mdt.spark.enable was called; or in process, mdt.open(path)'
 
 
 def classic(spark: object) -> SparkSession:
@@ -19,12 +20,27 @@ def classic(spark: object) -> SparkSession:
     Raises Unsupported for one of Spark Connect, Invalid for one that was stopped and for what is no session.
     """
     if private.is_of_connect(spark):
-        raise Unsupported("native reading needs a classic Spark session, not one of Spark Connect", hint=_START)
+        raise Unsupported("native reading needs a classic Spark session, not one of Spark Connect", hint=_BY_NAME)
     if not isinstance(spark, SparkSession):
         raise Invalid(f"spark takes a SparkSession, not a {type(spark).__name__}", hint=_START)
     if private.is_stopped(spark):
         raise Invalid("the Spark session was stopped", hint=_START)
     return spark
+
+
+def classic_frame(frame: object) -> None:
+    """Raise Unsupported for a DataFrame of Spark Connect: its rows are on a server, which this process has no access to."""
+    if private.is_of_connect(frame):
+        raise Unsupported(
+            "a DataFrame of Spark Connect was given, and only those of classic sessions can be read here",
+            hint='give its rows, frame.toArrow(); or let the server write: frame.write.format("mdt").mode("append").save(path), '
+            "where mdt.spark.enable was called",
+        )
+
+
+def is_case_sensitive(spark: SparkSession) -> bool:
+    """Return whether names that differ in case are those of different columns to a session."""
+    return str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
 
 def settings(spark: SparkSession, prefix: str) -> dict[str, str]:

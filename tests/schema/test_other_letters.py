@@ -1,0 +1,103 @@
+"""Names of columns in other letters than the table's: taken where they can mean one column only, and refused with the candidates where not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import mdt
+from mdt.errors import Invalid
+
+SCHEMA = pa.schema(
+    [("Id", pa.int64()), ("City", pa.string()), ("Fare", pa.float64()), ("at", pa.struct({"Lat": pa.int32()}))]
+)
+ROWS = [{"Id": 1, "City": "Oslo", "Fare": 4.5, "at": {"Lat": 1}}, {"Id": 2, "City": "Rome", "Fare": 7.0, "at": None}]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> mdt.Table:
+    found = mdt.create(
+        tmp_path / "t", SCHEMA, key=["ID"], partition_by=["city"], ordering="FARE", indexes=["bitmap(CITY)"]
+    )
+    found.upsert(pa.Table.from_pylist(ROWS, SCHEMA))
+    return found
+
+
+def test_a_table_is_made_of_columns_in_other_letters(table: mdt.Table) -> None:
+    made = table.definition
+    assert (made.key, made.partition_by, made.ordering) == (("Id",), ("City",), "Fare")
+    assert made.indexes[0].endswith("(City)")
+
+
+def lower(rows: list[dict[str, Any]]) -> pa.Table:
+    found = pa.Table.from_pylist(rows, SCHEMA)
+    return found.rename_columns([name.lower() for name in found.column_names])
+
+
+FORMS = {
+    "table": lower,
+    "reader": lambda rows: lower(rows).to_reader(),
+    "generator": lambda rows: (batch for batch in lower(rows).to_batches()),
+    "dicts": lambda rows: [{name.lower(): value for name, value in row.items()} for row in rows],
+    "generator of dicts": lambda rows: ({name.lower(): value for name, value in row.items()} for row in rows),
+    "columns": lambda rows: lower(rows).to_pydict(),
+}
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+@pytest.mark.parametrize("evolve", [False, True])
+def test_rows_are_written_by_columns_in_other_letters(table: mdt.Table, form: str, evolve: bool) -> None:
+    table.upsert(FORMS[form]([{**ROWS[0], "Fare": 9.0}, {**ROWS[1], "Id": 3}]), evolve=evolve)
+    assert table.schema.names == SCHEMA.names
+    assert table.scan(order_by="id").to_arrow().column("Fare").to_pylist() == [9.0, 7.0, 7.0]
+
+
+def test_queries_name_columns_in_other_letters(table: mdt.Table) -> None:
+    found = table.scan(
+        "CITY = 'Oslo' and AT.LAT = 1", columns=["FARE", "id"], order_by=["fare", ("ID", "desc")]
+    ).to_arrow()
+    assert found.to_pylist() == [{"Fare": 4.5, "Id": 1}]
+    assert table.get([{"ID": 1, "CITY": "Oslo"}], columns=["fare"]).to_pylist() == [{"Fare": 4.5}]
+
+
+def test_changes_name_columns_in_other_letters(table: mdt.Table) -> None:
+    table.update_where({"FARE": "fare + 1"}, "id = 1")
+    table.update_where(values={"fare": 0.5}, where="ID = 2")
+    table.merge(lower([{**ROWS[0], "Fare": 8.0}]), on=["ID", "CITY"]).when_matched().update(
+        {"FARE": "source.FARE"}
+    ).execute()
+    assert table.scan(order_by="Id").to_arrow().column("Fare").to_pylist() == [8.0, 0.5]
+    table.delete(pa.table({"ID": [1], "CITY": ["Oslo"]}))
+    assert table.scan().count() == 1
+
+
+def test_a_columns_own_name_goes_before_others(table: mdt.Table) -> None:
+    rows = pa.Table.from_pylist([ROWS[0]], SCHEMA).append_column("id", pa.array([7]))
+    with pytest.raises(Invalid, match="column 'id' is not in the table"):
+        table.upsert(rows)
+    table.delete(rows.select(["id", "City", "Id"]))
+    assert table.scan().to_arrow().column("Id").to_pylist() == [2]
+
+
+def test_names_that_may_be_several_columns_are_refused_with_the_candidates(table: mdt.Table) -> None:
+    rows = pa.table({"ID": [1], "id": [2], "City": ["Oslo"], "Fare": [1.0], "at": [{"Lat": 1}]})
+    with pytest.raises(Invalid, match="the column 'Id' may be any of ID, id in the data"):
+        table.upsert(rows)
+    with pytest.raises(Invalid, match="names the column 'Fare' twice"):
+        table.update_where({"fare": "1.0", "FARE": "2.0"}, "id = 1")
+    assert table.scan().count() == 2
+
+
+def test_unknown_names_are_refused_with_the_nearest(table: mdt.Table) -> None:
+    for call in (
+        lambda: table.scan(columns=["FAIR"]),
+        lambda: table.scan(order_by="FAIR"),
+        lambda: table.scan("FAIR = 1"),
+        lambda: table.update_where({"FAIR": "1.0"}, "id = 1"),
+    ):
+        with pytest.raises(Invalid, match="there is no column 'FAIR'") as caught:
+            call()
+        assert caught.value.hint == "did you mean Fare?"
