@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
 
 from mdt.commit.annotation import annotating
 from mdt.metadata.live_partitions import named, paths_with
 from mdt.query import SNAPSHOT
-from mdt.source import changing, procedures, reading, streaming
+from mdt.source import altering, changing, inspecting, procedures, reading, statements, streaming
 from mdt.source.building import BUILDER
 from mdt.source.settings import Settings, settings_of
 from mdt.source.words import Words, words
@@ -35,7 +37,7 @@ class TableAnswers:
         """Write ``rows`` as ``options`` and ``how`` say, and return the frame of the table.  Raises as :func:`mdt.source.writing.write` does."""
         said = known_settings(spark)
         with _writing(said, options) as asked:
-            table = write(asked, how, rows)
+            table, _ = write(asked, how, rows)
         return _written(spark, said, table)
 
     def partition_by(self, spark: SparkSession, options: Mapping[str, str]) -> Sequence[str]:
@@ -47,21 +49,25 @@ class TableAnswers:
         snapshot = _known(spark, options).snapshot()
         return named(snapshot.definition, paths_with(snapshot, values))
 
-    def alter(self, spark: SparkSession, options: Mapping[str, str], added: StructType) -> DataFrame:
-        """Add columns to the table that ``options`` name, and return its frame.  Raises as :meth:`mdt.Table.alter` does."""
-        said = known_settings(spark)
-        with _writing(said, options) as asked:
-            table = changing.add_columns(asked, added)
-        return _written(spark, said, table)
-
-    def alter_columns(
-        self, spark: SparkSession, options: Mapping[str, str], said: Sequence[tuple[str, Sequence[str], Any]]
+    def alter(
+        self, spark: SparkSession, options: Mapping[str, str], changes: Sequence[tuple[str, Sequence[str], Any]]
     ) -> DataFrame:
-        """Alter columns of the table that ``options`` name, and return its frame.  Raises as :func:`mdt.source.changing.alter_columns` does."""
+        """Alter the table that ``options`` name, and return its frame.  Raises as :func:`mdt.source.altering.alter` does."""
         settings = known_settings(spark)
         with _writing(settings, options) as asked:
-            table = changing.alter_columns(asked, said)
+            table = altering.alter(asked, changes)
         return _written(spark, settings, table)
+
+    def alter_options(
+        self, spark: SparkSession, options: Mapping[str, str], changes: Mapping[str, str | None]
+    ) -> Sequence[str]:
+        """Change options of the table that ``options`` name.  Raises as :func:`mdt.source.altering.alter_options` does."""
+        with _writing(known_settings(spark), options) as asked:
+            return altering.alter_options(asked, changes)
+
+    def refuse(self, kind: str) -> NoReturn:
+        """Raise Unsupported for a statement of SQL (:mod:`mdt.source.statements`)."""
+        raise statements.refusal(kind)
 
     def change(self, spark: SparkSession, options: Mapping[str, str], statement: Statement) -> Sequence[int]:
         """Carry out a statement on the table that ``options`` name.  Raises as :func:`mdt.source.changing.change` does."""
@@ -78,13 +84,35 @@ class TableAnswers:
         name: str,
         names: Sequence[str],
         values: Sequence[str | None],
-    ) -> Sequence[tuple[str, str]]:
+    ) -> pa.Table:
         """Carry out a procedure on the table that ``options`` name.  Raises as :func:`mdt.source.procedures.call` does."""
         said = known_settings(spark)
         with _writing(said, options) as asked:
-            table, told = procedures.call(asked, name, names, values, spark)
+            table, answer = procedures.call(asked, name, names, values, spark)
         _maintain(spark, said, table)
-        return told
+        return answer
+
+    def answer(self, name: str) -> pa.Schema:
+        """Return the columns of the answer of a procedure.  Raises Invalid for an unknown one."""
+        return procedures.columns(name)
+
+    def function(self, spark: SparkSession, options: Mapping[str, str], name: str) -> pa.Table | DataFrame:
+        """Return the rows of a table function (:mod:`mdt.source.inspecting`; "changes").  Raises as :func:`mdt.open` and :meth:`read` do."""
+        if name == "changes":
+            return self.read(spark, {"changes": "net", **options}, None)
+        return inspecting.INSPECTED[name](_known(spark, options))
+
+    def insert(self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame) -> Sequence[int]:
+        """Write ``rows``, and return how many rows changed in all, were updated, deleted, inserted, and dropped for being older.
+
+        Raises as :func:`mdt.source.writing.write` does.
+        """
+        said = known_settings(spark)
+        with _writing(said, options) as asked:
+            table, done = write(asked, how, rows)
+        assert done is not None, "an INSERT always writes"
+        _maintain(spark, said, table)
+        return (done.updated + done.deleted + done.inserted, done.updated, done.deleted, done.inserted, done.late)
 
     def stream(self, spark: SparkSession, options: Mapping[str, str]) -> streaming.Stream:
         """Return the stream that ``options`` ask for, its table open.  Raises as :class:`mdt.source.streaming.Stream` does."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mdt import table as tables
-from mdt.errors import Conflict, Invalid, MdtError, Unsupported
+from mdt.errors import Conflict, MdtError, Unsupported
 from mdt.filters.column import col
 from mdt.filters.where import parse_where
 from mdt.source import writing
@@ -20,7 +20,6 @@ from mdt.source.words import Words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
     from mdt.engines.spark.statement import EditClause, Plain, Statement
     from mdt.schema.definition import TableDefinition
@@ -40,46 +39,6 @@ def change(asked: Words, statement: Statement) -> tuple[tables.Table, Sequence[i
     if statement.kind == "MERGE":
         return table, (affected, done.updated, done.deleted, done.inserted)
     return table, (affected,)
-
-
-def alter_columns(asked: Words, said: Sequence[tuple[str, Sequence[str], Any]]) -> tables.Table:
-    """Alter columns of the table that is ``asked`` for, and return it.  ``said``: as :class:`mdt.engines.spark.source.Answers` has it.
-
-    Raises as :meth:`mdt.Table.alter` does, and so for what Hudi's readers would answer differently.
-    """
-    writing.require_newest(asked)
-    table = writing.opened(asked)
-    drop, rename, widen, nullable = list[str](), dict[str, str](), dict[str, Any](), list[str]()
-    for what, path, new in said:
-        name = ".".join(path)
-        if what == "rename":
-            rename[name] = new
-        elif what == "widen":
-            widen[name] = new
-        elif what == "nullable":
-            nullable.append(name)
-        elif what == "drop" or path[0] in table.schema.names:
-            drop.append(name)
-    if drop or rename or widen or nullable:
-        table.alter(drop=drop, rename=rename, widen=widen, nullable=nullable)
-    return table
-
-
-def add_columns(asked: Words, added: StructType) -> tables.Table:
-    """Add columns to the table that is ``asked`` for, null in its rows, and return it.  Raises as :meth:`mdt.Table.alter` does."""
-    from mdt.engines.spark.schema import of_new_columns  # as below
-
-    writing.require_newest(asked)
-    for field in added:
-        if "CURRENT_DEFAULT" in field.metadata:
-            raise Unsupported(
-                f"the column {field.name!r} cannot be added with a DEFAULT in SQL", hint="t.alter(add=…, defaults=…)"
-            )
-        if "." in field.name:
-            raise Invalid(f"{field.name!r} would lead into a column", hint="leave the dot out, or use t.alter")
-    table = writing.opened(asked)
-    table.alter(add={field.name: field.type if field.nullable else field for field in of_new_columns(added)})
-    return table
 
 
 def _plainly(table: tables.Table, statement: Statement) -> WriteResult | None:

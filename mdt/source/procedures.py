@@ -1,18 +1,31 @@
-"""Procedures of Spark's SQL: ``CALL mdt.compact(table => 't', budget_bytes => 1000000)`` is ``t.compact(budget_bytes=1_000_000)``."""
+"""Procedures of Spark's SQL: ``CALL mdt.compact(table => 't', budget_bytes => 1000000)`` is ``t.compact(budget_bytes=1_000_000)``.
+
+The answer is one row with a column for each field of the result, of that field's type.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import signature
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pyarrow as pa
 
 from mdt.arguments import one_of
 from mdt.errors import Invalid
-from mdt.source import writing
+from mdt.services.check import CheckReport
+from mdt.services.cleaning import CleanReport
+from mdt.services.cluster_table import ClusterResult
+from mdt.services.indexing import BuildResult
+from mdt.services.statistics import STATISTICS
+from mdt.source import create_statement, writing
 from mdt.source.words import Words, point_of, value_of
 from mdt.table import Table
+from mdt.write.result import WriteResult
 
 _Parser = Callable[[str], Any]
 
@@ -43,27 +56,56 @@ PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
     "drop_index": {"specs": _SPECS},
     "rebuild_index": {"specs": _SPECS, "mode": str, "spark": _flag},
     "build_indexes": {"specs": _SPECS, "spark": _flag},
+    "analyze": {"columns": _list, "spark": _flag},
 }
 """Methods of a table, and their parameters after the table, in order; what is given as text becomes a value by a function."""
 
 
+_SHOW_CREATE = "show_create_table"
+"""What SHOW CREATE TABLE asks for; it is not a method of a table."""
+_SEQ = pa.schema([("seq", pa.int64())])
+_RESULTS: Mapping[str, type | pa.Schema] = {
+    "cluster": ClusterResult, "clean": CleanReport, "check": CheckReport, "tag": _SEQ, "savepoint": _SEQ, "untag": pa.schema([]),
+    "drop_index": pa.schema([]), "create_index": BuildResult, "rebuild_index": BuildResult, "build_indexes": BuildResult,
+    "analyze": STATISTICS, _SHOW_CREATE: create_statement.SCHEMA,
+}  # fmt: skip
+"""What procedures return, a dataclass or the columns of a table; the others return a WriteResult."""
+_TYPES: Mapping[type, pa.DataType] = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+
+
+def columns(name: str) -> pa.Schema:
+    """Return the columns of the answer of a procedure.  Raises Invalid for an unknown one."""
+    result = _RESULTS.get(_known(name), WriteResult)
+    if isinstance(result, pa.Schema):
+        return result
+    hints = get_type_hints(result)
+    return pa.schema([(field.name, _type(hints[field.name])) for field in dataclasses.fields(result)])
+
+
 def call(
     asked: Words, name: str, names: Sequence[str], values: Sequence[str | None], spark: Any
-) -> tuple[Table, list[tuple[str, str]]]:
-    """Carry out a procedure on the table that is ``asked`` for, and return the table and what it tells, names and values.
+) -> tuple[Table, pa.Table]:
+    """Carry out a procedure on the table that is ``asked`` for, and return the table and the answer, which has :func:`columns`.
 
     ``names``, ``values``: of its arguments; an empty name for one that stands in its place, None for a null, which is as if it were left out.
     ``spark``: the session, for those that are asked to run in its tasks.  Raises Invalid for another procedure and other arguments,
     and what the method raises.
     """
     writing.require_newest(asked)
-    parameters = PROCEDURES[one_of("the procedure", name, tuple(PROCEDURES))]
+    parameters = PROCEDURES.get(_known(name), {"name": str, "columns": json.loads})
     given = _arguments(name, parameters, names, values)
     if "spark" in parameters:
         given["spark"] = spark if given.get("spark") else None
     table = writing.opened(asked)
-    _require_all(name, getattr(table, name), given)
-    return table, _told(getattr(table, name)(**given))
+    method = (
+        partial(create_statement.create_statement, table, asked.path) if name == _SHOW_CREATE else getattr(table, name)
+    )
+    _require_all(name, method, given)
+    return table, _answer(columns(name), method(**given))
+
+
+def _known(name: str) -> str:
+    return name if name == _SHOW_CREATE else one_of("the procedure", name, tuple(PROCEDURES))
 
 
 def _require_all(name: str, method: Callable[..., Any], given: Mapping[str, Any]) -> None:
@@ -93,14 +135,32 @@ def _arguments(
     return found
 
 
-def _told(result: Any) -> list[tuple[str, str]]:
-    if result is None:
-        return []
-    if dataclasses.is_dataclass(result):
-        fields = [(field.name, getattr(result, field.name)) for field in dataclasses.fields(result)]
-        return [(name, _shown(value)) for name, value in fields]
-    return [("seq", str(result))]
+def _type(hint: Any) -> pa.DataType:
+    """Return the type of a column for the annotation of a field; what Arrow has no type for is shown as text."""
+    of = [one for one in get_args(hint) if one not in (NoneType, Ellipsis)]
+    if get_origin(hint) is tuple:
+        return pa.list_(_type(of[0]))
+    if get_origin(hint) is Mapping:
+        return pa.map_(_type(of[0]), _type(of[1]))
+    if NoneType in get_args(hint):
+        return _type(of[0])
+    return _TYPES.get(hint, pa.string())
 
 
-def _shown(value: object) -> str:
-    return "; ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+def _answer(schema: pa.Schema, result: Any) -> pa.Table:
+    if isinstance(result, pa.Table):
+        return result
+    if not dataclasses.is_dataclass(result):
+        return pa.Table.from_pylist([{"seq": result}] if len(schema) else [], schema)
+    row = {field.name: _value(getattr(result, field.name), field.type) for field in schema}
+    return pa.Table.from_pylist([row], schema)
+
+
+def _value(value: Any, type: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_map(type):
+        return [(_value(key, type.key_type), _value(one, type.item_type)) for key, one in value.items()]
+    if pa.types.is_list(type):
+        return [_value(one, type.value_type) for one in value]
+    return str(value) if pa.types.is_string(type) else value

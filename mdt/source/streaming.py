@@ -219,7 +219,7 @@ def _write(
         asked.operation = _COMPLETE
     kept = rows.persist()  # rows of a stream may cost more, or be others, when they are made a second time
     try:
-        return writing.write(asked, "Append", kept, number, table)
+        return writing.write(asked, "Append", kept, number, table)[0]
     finally:
         kept.unpersist()
 

@@ -37,8 +37,8 @@ _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 def write(
     asked: Words, how: str, rows: DataFrame, batch: tuple[str, int] | None = None, table: tables.Table | None = None
-) -> tables.Table:
-    """Write ``rows`` and return the table, which is made if it is not there.
+) -> tuple[tables.Table, WriteResult | None]:
+    """Write ``rows`` and return the table, which is made if it is not there, and the result, None if "Ignore" wrote nothing.
 
     ``batch``: as which they are written once, as :meth:`mdt.Table.once` has it.  ``table``: that of ``asked``, if it is open.
 
@@ -62,13 +62,13 @@ def write(
             raise Invalid(f"there is no table at {asked.path} to delete from", hint="check the path for typing errors")
         made = _created(asked, given)
         try:
-            _write(made, operation, asked, given, batch)
+            done = _write(made, operation, asked, given, batch)
         except BaseException:
             if how == "Overwrite":
                 with suppress(MdtError):
                     take_back(made.storage)
             raise
-        return opened(asked)
+        return opened(asked), done
     table = opened(asked) if table is None else table
     is_first = how in ("ErrorIfExists", "Ignore") and not _is_written(table)
     if how == "ErrorIfExists" and not is_first:
@@ -79,10 +79,10 @@ def write(
         raise Invalid(
             'evolve and partial are for upserts, and mode("overwrite") replaces the rows of the table', hint="leave them out"
         )  # fmt: skip
-    if how != "Ignore" or is_first:
-        _agree(table.definition, asked)
-        _write(table, operation, asked, given, batch)
-    return table
+    if how == "Ignore" and not is_first:
+        return table, None
+    _agree(table.definition, asked)
+    return table, _write(table, operation, asked, given, batch)
 
 
 def require_newest(asked: Words) -> None:
@@ -172,7 +172,9 @@ def _names(said: Any) -> tuple[str, ...]:
     return (said,) if isinstance(said, str) else tuple(said or ())
 
 
-def _write(table: tables.Table, operation: str, asked: Words, rows: DataFrame, batch: tuple[str, int] | None) -> None:
+def _write(
+    table: tables.Table, operation: str, asked: Words, rows: DataFrame, batch: tuple[str, int] | None
+) -> WriteResult:
     if batch is not None:
         table = table.once(*batch)
     more: dict[str, Any] = {"evolve": asked.evolve, "partial": asked.partial} if operation == "upsert" else {}
@@ -181,6 +183,7 @@ def _write(table: tables.Table, operation: str, asked: Words, rows: DataFrame, b
     done: WriteResult = getattr(table, operation)(rows, **more)
     for text in done.warnings:
         warnings.warn(text, stacklevel=2)
+    return done
 
 
 def _agree(definition: TableDefinition, asked: Words) -> None:

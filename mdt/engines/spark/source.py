@@ -10,8 +10,9 @@ import json
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -78,16 +79,21 @@ class Answers(Protocol):
     def partitions(self, spark: SparkSession, options: Mapping[str, str], values: Mapping[str, Any]) -> Sequence[str]:
         """Return the partitions with rows of that table that have ``values``, column -> value, as ``SHOW PARTITIONS`` names them."""
 
-    def alter(self, spark: SparkSession, options: Mapping[str, str], added: StructType) -> DataFrame:
-        """Add columns to the table that ``options`` name, and return its frame."""
-
-    def alter_columns(
-        self, spark: SparkSession, options: Mapping[str, str], said: Sequence[tuple[str, Sequence[str], Any]]
+    def alter(
+        self, spark: SparkSession, options: Mapping[str, str], changes: Sequence[tuple[str, Sequence[str], Any]]
     ) -> DataFrame:
-        """Alter columns of the table that ``options`` name, and return its frame.
+        """Alter the table that ``options`` name, and return its frame.
 
-        ``said``: of each change "rename", "drop", "drop_if_exists", "widen" or "nullable", the path of a column, and its new name or type.
+        ``changes``: of each what it is (:func:`mdt.source.altering.alter` lists them), the path of a column, and what it becomes.
         """
+
+    def alter_options(
+        self, spark: SparkSession, options: Mapping[str, str], changes: Mapping[str, str | None]
+    ) -> Sequence[str]:
+        """Change options of the table that ``options`` name, and return all names, in lower case, under which they may be given."""
+
+    def refuse(self, kind: str) -> NoReturn:
+        """Raise Unsupported for a statement of SQL, which ``kind`` names."""
 
     def change(self, spark: SparkSession, options: Mapping[str, str], statement: Statement) -> Sequence[int]:
         """Carry out a statement of SQL that changes rows of the table that ``options`` name, and return its counts."""
@@ -99,8 +105,17 @@ class Answers(Protocol):
         name: str,
         names: Sequence[str],
         values: Sequence[str | None],
-    ) -> Sequence[tuple[str, str]]:
-        """Carry out a procedure on the table that ``options`` name, and return names and values of what it tells."""
+    ) -> pa.Table:
+        """Carry out a procedure on the table that ``options`` name, and return its answer."""
+
+    def answer(self, name: str) -> pa.Schema:
+        """Return the columns of the answer of a procedure."""
+
+    def function(self, spark: SparkSession, options: Mapping[str, str], name: str) -> pa.Table | DataFrame:
+        """Return the rows of a table function of the table that ``options`` name: "changes", "files", "history" or "snapshots"."""
+
+    def insert(self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame) -> Sequence[int]:
+        """Write ``rows`` as an INSERT does, and return its counts; ``how``: "into" or "overwrite"."""
 
     def stream(self, spark: SparkSession, options: Mapping[str, str]) -> Stream:
         """Return the stream that ``options`` ask for, its table open."""
@@ -181,21 +196,26 @@ def _partitions(answers: Answers, spark: SparkSession, options: _Options, text: 
     )
 
 
-def _alter(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
-    return answers.alter(spark, options, StructType.fromJson(json.loads(text)))
-
-
-def _altered(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
+def _alter(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
     parts = list(more)
-    said = [
-        (
-            what,
-            json.loads(path),
-            of_new_columns(StructType.fromJson(json.loads(new))).field(0).type if what == "widen" else new,
-        )
+    changes = [
+        (what, json.loads(path), _field(new) if what in ("add", "widen") else new)
         for what, path, new in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
     ]
-    return answers.alter_columns(spark, options, said)
+    return answers.alter(spark, options, changes)
+
+
+def _alter_options(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
+    return answers.alter_options(spark, options, dict(zip(*map(list, more), strict=True)))
+
+
+def _field(text: str) -> pa.Field:
+    """Return the only field of a schema of Spark's, as Arrow has it."""
+    return of_new_columns(StructType.fromJson(json.loads(text))).field(0)
+
+
+def _refuse(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+    answers.refuse(text)
 
 
 def _match(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
@@ -203,8 +223,20 @@ def _match(answers: Answers, spark: SparkSession, options: _Options, text: Any, 
 
 
 def _call(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
-    told = answers.call(spark, options, text, list(more[0]), list(more[1]))
-    return [part for pair in told for part in pair]
+    return spark.createDataFrame(answers.call(spark, options, text, list(more[0]), list(more[1])))
+
+
+def _answer(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+    return spark.createDataFrame(answers.answer(text).empty_table())
+
+
+def _function(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+    found = answers.function(spark, options, text)
+    return spark.createDataFrame(found) if isinstance(found, pa.Table) else found
+
+
+def _insert(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+    return [str(count) for count in answers.insert(spark, options, text, private.frame_of_java(more))]
 
 
 def _change(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
@@ -243,7 +275,8 @@ def _sink_write(sink: Sink, spark: SparkSession, text: str, more: Any) -> _Answe
 
 
 _ANSWERED: Mapping[str, Callable[[Answers, SparkSession, _Options, Any, Any], _Answer]] = {
-    "read": _read, "write": _write, "alter": _alter, "match": _match, "call": _call, "change": _change, "alter_columns": _altered,
+    "read": _read, "write": _write, "alter": _alter, "match": _match, "call": _call, "change": _change, "refuse": _refuse, "alter_options": _alter_options, "answer": _answer,
+    "function": _function, "insert": _insert,
     "partitions": _partitions, "stream": _opened, "sink": _sink,
 }  # fmt: skip
 """What is asked -> who puts it to the answers; a text and more come with it."""

@@ -44,7 +44,7 @@ def test_columns_are_dropped_widened_and_may_be_null(sql: SparkSession, tmp_path
     sql.sql("alter table altered alter column n drop not null")
     sql.sql("alter table altered drop columns (old, Place)")
     sql.sql("alter table altered drop column if exists old")
-    assert described(sql) == [("id", "string", None), ("n", "bigint", None), ("price", "float", None)]
+    assert described(sql) == [("id", "string", None), ("n", "bigint", "a number"), ("price", "float", None)]
     sql.sql("insert into altered values ('b', 5000000000, 2.5), ('c', null, null)")
     assert {tuple(row) for row in sql.table("altered").collect()} == {
         ("a", 1, 1.5), ("b", 5_000_000_000, 2.5), ("c", None, None),
@@ -63,6 +63,21 @@ def test_other_sessions_alter_too_and_the_catalogs_part_stays_its_own(sql: Spark
     assert len(mdt.open(tmp_path / "t").schema) == 4
 
 
+def test_columns_are_added_and_moved_to_a_place(sql: SparkSession, tmp_path: Path) -> None:
+    sql.sql("alter table altered add columns (a int first, b int comment 'second' after ID, c int after b)")
+    assert sql.table("altered").columns == ["a", "id", "b", "c", "n", "price", "old", "place"]
+    sql.sql("alter table altered alter column old first, c after old")
+    sql.sql("alter table altered change column n n bigint comment 'more' after place")
+    assert described(sql) == [
+        ("old", "string", None), ("c", "int", None), ("a", "int", None), ("id", "string", None), ("b", "int", "second"),
+        ("price", "float", None), ("place", "struct<x:int>", None), ("n", "bigint", "more"),
+    ]  # fmt: skip
+    sql.sql("insert into altered values ('y', 3, 2, 'b', 1, 0.5, named_struct('x', 1), 9)")
+    assert sql.sql("select id, n, c from altered order by id").collect() == [("a", 1, None), ("b", 9, 3)]
+    table = mdt.open(tmp_path / "t")
+    assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", table.schema)) and table.check().ok
+
+
 NO_CHANGES = [
     ("alter table altered drop column id", "of the record key"),
     ("alter table altered drop column none", "no column 'none'"),
@@ -71,8 +86,16 @@ NO_CHANGES = [
     ("alter table altered alter column n type smallint", "cannot become int16"),
     ("alter table altered alter column n type string collate UNICODE_CI", "collation"),
     ("alter table altered alter column price set not null", "SET NOT NULL"),
-    ("alter table altered alter column price first", "FIRST"),
-    ("alter table altered change column n n bigint comment 'more'", "NOT_SUPPORTED_CHANGE_COLUMN"),
+    ("alter table altered alter column place.x first", "FIRST and AFTER for a field of a struct"),
+    ("alter table altered alter column place.x comment 'c'", "COMMENT on a field of a struct"),
+    ("alter table altered alter column none comment 'c'", "no column 'none'"),
+    ("alter table altered add column place.y string", "another type of 'place'"),
+    ("alter table altered add columns (m int after none)", "no column 'none'"),
+    ("alter table altered add columns (m int not null)", "is required"),
+    ("alter table altered add columns (m int default 5)", "ADD COLUMN … DEFAULT"),
+    ("alter table altered add columns (`a.b` int)", "has a dot in it"),
+    ("alter table altered alter column n set default 5", "SET DEFAULT"),
+    ("alter table altered alter column n drop default", "DROP DEFAULT"),
     ("alter table altered replace columns (id string)", "REPLACE COLUMNS"),
 ]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -38,8 +40,11 @@ def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
     spark.sql("drop table served")
 
 
-def told(spark: SparkSession, statement: str) -> dict[str, str]:
-    return {row["name"]: row["value"] for row in spark.sql(statement).collect()}
+def told(spark: SparkSession, statement: str) -> dict[str, Any]:
+    """Return the only row of the answer of a procedure."""
+    (row,) = spark.sql(statement).collect()
+    found: dict[str, Any] = row.asDict()
+    return found
 
 
 def ids(spark: SparkSession, query: str) -> list[str]:
@@ -48,18 +53,21 @@ def ids(spark: SparkSession, query: str) -> list[str]:
 
 def test_services_are_called_by_name(sql: SparkSession, tmp_path: Path) -> None:
     assert sql.sql("explain call mdt.compact('served')").count() == 1
-    assert told(sql, "call mdt.tag('served', 'before')") == {"seq": "2"}
+    assert told(sql, "call mdt.tag('served', 'before')") == {"seq": 2}
     assert told(sql, "call mdt.compact(table => 'default.served', spark => true)")["engine"] == "spark"
-    assert told(sql.newSession(), "call mdt.cluster('served', by => 'note, id', curve => 'sort')")["by"] == "note; id"
+    assert told(sql.newSession(), "call mdt.cluster('served', by => 'note, id', curve => 'sort')")["by"] == [
+        "note",
+        "id",
+    ]
     sql.sql("delete from served where id < 'c'")
-    assert told(sql, "call mdt.restore(table => 'served', to => 'before')")["updated"] == "0"
+    assert told(sql, "call mdt.restore(table => 'served', to => 'before')")["updated"] == 0
     assert sql.table("served").count() == 4
     assert told(sql, "call mdt.rollback('served', 2)") and ids(sql, "select note from served where id = 'b'") == [
         "blackbird"
     ]
     sql.sql("call mdt.untag('served', name => 'before')")
-    assert int(told(sql, f"call mdt.clean('{tmp_path / 't'}', retain_commits => 1 + 1)")["horizon"]) > 3
-    assert told(sql, "call mdt.check('served')")["problems"] == ""
+    assert told(sql, f"call mdt.clean('{tmp_path / 't'}', retain_commits => 1 + 1)")["horizon"] > 3
+    assert told(sql, "call mdt.check('served')")["problems"] == []
     told_by = mdt.open(tmp_path / "t").history()["operation"].to_pylist()
     assert told_by[3:] == ["tag", "compact", "delete_where", "restore", "restore", "untag", "clean"]
     table = mdt.open(tmp_path / "t")
@@ -68,6 +76,85 @@ def test_services_are_called_by_name(sql: SparkSession, tmp_path: Path) -> None:
         == bag(hudi_table(tmp_path / "t", SCHEMA))
         == bag(pa.Table.from_pylist(ROWS, SCHEMA))
     )
+
+
+def test_an_answer_has_the_columns_of_the_result_with_their_types(sql: SparkSession) -> None:
+    answers = {
+        "compact": "seq bigint, instant string, inserted bigint", "check": "problems array<string>, files bigint, rows bigint",
+        "clean": "horizon bigint, files bigint, records bigint", "untag": "", "tag": "seq bigint",
+    }  # fmt: skip
+    more = {"untag": ", 'a'", "tag": ", 'a'"}
+    for name, columns in answers.items():
+        frame = sql.sql(f"explain call mdt.{name}('served'{more.get(name, '')})")
+        assert frame.count() == 1
+        if name != "untag":
+            described = [
+                f"{name} {type}" for name, type in sql.sql(f"call mdt.{name}('served'{more.get(name, '')})").dtypes
+            ]
+            assert ", ".join(described).startswith(columns)
+    assert sql.sql("call mdt.untag('served', 'a')").columns == []
+    stats = sql.sql("call mdt.analyze('served', columns => 'city')").where("column = 'city'").first()
+    assert stats is not None and (stats["rows"], stats["distinct"]) == (4, 2)
+
+
+def test_history_files_and_snapshots_are_tables(sql: SparkSession, tmp_path: Path) -> None:
+    sql.sql("delete from served where id = 'c'")
+    sql.sql("call mdt.tag('served', 'old', 1)")
+    history = sql.sql("select * from mdt_history('served') order by seq").collect()
+    assert [row["operation"] for row in history] == ["create", "upsert", "upsert", "delete_where", "tag"]
+    assert [(row["inserted"], row["updated"], row["deleted"]) for row in history[1:4]] == [
+        (4, 0, 0),
+        (0, 1, 0),
+        (0, 0, 1),
+    ]
+    assert all(isinstance(row["time"], datetime) for row in history)
+    late = sql.sql(
+        "select count(*) n from mdt_history('served') where time > current_timestamp() - interval 1 hour"
+    ).first()
+    assert late is not None and late["n"] == 5
+    assert timedelta(0) <= history[-1]["time"] - history[0]["time"] < timedelta(hours=1)
+    files = sql.newSession().sql(
+        "select partition, kind, sum(rows) rows, min(bytes) > 0 ok from mdt_files(table => 'default.served') group by all"
+    )
+    assert sorted(tuple(row) for row in files.collect()) == [
+        ("city=Oslo", "base", 3, True), ("city=Oslo", "log", 0, True), ("city=Rome", "base", 1, True), ("city=Rome", "log", 1, True),
+    ]  # fmt: skip
+    sql.sql("call mdt.clean('served', retain_commits => 1)")
+    states = sql.sql(f"select seq, tags from mdt_snapshots('{tmp_path / 't'}') order by seq").collect()
+    assert (states[0]["seq"], states[0]["tags"]) == (1, ["old"]) and states[-1]["seq"] == 5
+    for row in states:
+        assert sql.sql(f"select count(*) from served version as of {row['seq']}").count() == 1
+
+
+def test_show_create_table_makes_an_equal_table(sql: SparkSession, tmp_path: Path) -> None:
+    sql.sql("drop table if exists shown")
+    sql.sql(f"""
+        create table shown (id string not null comment 'it''s a key', n decimal(9, 2) not null, s struct<a: int, b: array<date>>, city string)
+        using mdt options (key 'id', ordering 'n', type 'cow', scope 'table', indexes 'bitmap(city);text(id, tokenizer=''word'')', `mdt.compression` 'zstd')
+        partitioned by (city) location '{tmp_path / "shown"}'
+    """)
+    sql.sql("alter table shown add column m bigint comment 'more' after id")
+    row = sql.sql("show create table shown").first()
+    assert row is not None
+    text = row["createtab_stmt"]
+    columns = sql.sql("describe shown").collect()
+    sql.sql("drop table shown")
+    sql.sql(text.replace(str(tmp_path / "shown"), str(tmp_path / "again")))
+    assert sql.sql("describe shown").collect() == columns
+    first, again = (mdt.open(tmp_path / name).definition for name in ("shown", "again"))
+    for name in (
+        "declared",
+        "key",
+        "partition_by",
+        "ordering",
+        "table_type",
+        "scope",
+        "key_index",
+        "indexes",
+        "options",
+    ):
+        assert getattr(again, name) == getattr(first, name), name
+    sql.sql("drop table shown")
 
 
 REFUSED = [
@@ -81,6 +168,10 @@ REFUSED = [
     ("call mdt.restore('served', 99)", "no commit 99"),
     ("call other.compact('served')", "(?i)other|procedures"),
     ("select * from mdt_changes('served')", "takes a table, since"),
+    ("select * from mdt_history()", "mdt_history takes a table"),
+    ("select * from mdt_files('served', 1)", "mdt_files takes a table"),
+    ("select * from mdt_snapshots(path => 'served')", "mdt_snapshots takes a table"),
+    ("select * from mdt_files('nowhere')", "no table nowhere"),
     ("select * from mdt_changes('served', 99)", "99"),
     ("select * from served where match(note)", "takes a text, words"),
     ("select * from served where match(note, id)", "id is no constant"),

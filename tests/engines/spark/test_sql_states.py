@@ -95,7 +95,7 @@ def test_columns_are_added_to_the_table_and_to_the_catalog(sql: SparkSession, tm
 NO_COLUMNS = [
     ("alter table states add columns (n int)", "'n' and 'n' differ at most"),
     ("alter table states add columns (N int)", "differ at most in case"),
-    ("alter table states add columns (z int default 5)", "with a DEFAULT"),
+    ("alter table states add columns (z int default 5)", "ADD COLUMN … DEFAULT"),
     ("alter table states add columns (`a.b` int)", "leave the dot out"),
 ]
 

@@ -83,19 +83,29 @@ final class Python {
         told(sink, new Object[] {"write", session, mode, batch});
     }
 
-    /** Adds columns, JSON of a schema, and returns the frame of the table. */
-    static Dataset alter(SparkSession session, scala.collection.immutable.Map options, String columns) {
-        return ask(new Object[] {"alter", session, options(options), columns, null});
+    /** Returns the error for a statement that cannot be carried out. kind: the class of Spark's plan of it, or what else mdt/source/statements.py knows. */
+    static RuntimeException refusal(SparkSession session, String kind) {
+        ask(new Object[] {"refuse", session, "{}", kind, null});
+        return new IllegalStateException("not refused: " + kind);
     }
 
-    /** Alters columns, and returns the frame of the table. said: of each change what it is, the path of a column as JSON, and what it becomes, or null. */
-    static Dataset alter(SparkSession session, scala.collection.immutable.Map options, List said) {
-        return ask(new Object[] {"alter_columns", session, options(options), null, said.toArray()});
+    /** Alters columns, and returns the frame of the table. changes: of each what it is, the path of a column as JSON, and what it becomes, or null. */
+    static Dataset alter(SparkSession session, scala.collection.immutable.Map options, List changes) {
+        return ask(new Object[] {"alter", session, options(options), null, changes.toArray()});
+    }
+
+    /** Alters options of a table, null: to the default, and returns all names, in lower case, under which they may be given. */
+    static String[] alterOptions(SparkSession session, scala.collection.immutable.Map options, List names, List values) {
+        return told(new Object[] {"alter_options", session, options(options), null, new Object[] {names.toArray(), values.toArray()}});
     }
 
     /** Carries out a statement that changes rows, and returns its counts. */
     static Object[] change(SparkSession session, scala.collection.immutable.Map options, Statement statement) {
-        String[] found = told(new Object[] {"change", session, options(options), statement.kind(), statement});
+        return counts(new Object[] {"change", session, options(options), statement.kind(), statement});
+    }
+
+    private static Object[] counts(Object[] request) {
+        String[] found = told(request);
         Object[] counts = new Object[found.length];
         for (int i = 0; i < found.length; i++) {
             counts[i] = Long.valueOf(found[i]);
@@ -103,9 +113,24 @@ final class Python {
         return counts;
     }
 
-    /** Carries out a procedure, and returns what it tells: a name, its value, the next name … */
-    static String[] call(SparkSession session, scala.collection.immutable.Map options, String name, List names, List values) {
-        return told(new Object[] {"call", session, options(options), name, new Object[] {names.toArray(), values.toArray()}});
+    /** Carries out a procedure, and returns its answer. */
+    static Dataset call(SparkSession session, scala.collection.immutable.Map options, String name, List names, List values) {
+        return ask(new Object[] {"call", session, options(options), name, new Object[] {names.toArray(), values.toArray()}});
+    }
+
+    /** Returns the columns of the answer of a procedure. */
+    static StructType answer(SparkSession session, String name) {
+        return ask(new Object[] {"answer", session, "{}", name, null}).schema();
+    }
+
+    /** Returns the rows of a table function. */
+    static Dataset function(SparkSession session, scala.collection.immutable.Map options, String name) {
+        return ask(new Object[] {"function", session, options(options), name, null});
+    }
+
+    /** Carries out an INSERT, and returns its counts. how: "into" or "overwrite". */
+    static Object[] insert(SparkSession session, scala.collection.immutable.Map options, String how, Dataset rows) {
+        return counts(new Object[] {"insert", session, options(options), how, rows});
     }
 
     /** Returns the regular expressions that say together what a match of words, by a tokenizer, says. */

@@ -4,6 +4,7 @@ package mdt.spark;
 
 import java.lang.reflect.Method;
 import java.util.List;
+import scala.Option;
 import scala.Product;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -27,6 +28,17 @@ final class Scala {
     /** Returns a view of a Seq. */
     static List list(scala.collection.immutable.Seq values) {
         return CollectionConverters.asJava((scala.collection.Seq) values);
+    }
+
+    /** Returns whether a field of a record of Scala's is a true flag or an Option with a value; false for a field that this release lacks. */
+    static boolean isSet(Product record, String field) {
+        for (int i = 0; i < record.productArity(); i++) {
+            if (field.equals(record.productElementName(i))) {
+                Object value = record.productElement(i);
+                return value instanceof Option ? ((Option) value).isDefined() : Boolean.TRUE.equals(value);
+            }
+        }
+        return false;
     }
 
     /** Returns a copy of a record of Scala's (a case class) with another value in one field: releases differ in the other fields. */

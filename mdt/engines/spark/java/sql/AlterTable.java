@@ -1,48 +1,101 @@
-// What an ALTER TABLE says of the columns of a table of ours, for t.alter; the catalog then knows its new columns, as after ADD COLUMNS.
+// Changes of the columns of a table of ours by ALTER TABLE, for t.alter; the catalog then knows its new columns, with their comments,
+// which it alone keeps.
 package mdt.spark;
 
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.analysis.FieldPosition;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import scala.Option;
 
 final class AlterTable extends SqlAction {
     private final org.apache.spark.sql.classic.SparkSession session;
     private final CatalogTable table;
-    private final List said = new ArrayList(); // of each change: what, the path as JSON, and more
+    private final List changes = new ArrayList(); // of each: what changes, the path of a column as JSON, and what it becomes
+    private final Map comments = new HashMap(); // column -> its comment
 
     AlterTable(org.apache.spark.sql.classic.SparkSession session, CatalogTable table) {
         this.session = session;
         this.table = table;
+        StructField[] fields = table.schema().fields();
+        for (int i = 0; i < fields.length; i++) {
+            if (fields[i].getComment().isDefined()) {
+                comments.put(fields[i].name(), fields[i].getComment().get());
+            }
+        }
     }
 
-    AlterTable rename(List path, String name) {
-        return and("rename", path, name);
+    void rename(List path, String name) {
+        and("rename", path, name);
+        if (path.size() == 1 && comments.containsKey(column(path))) {
+            comments.put(name, comments.get(column(path)));
+        }
     }
 
-    AlterTable drop(List path, boolean mayLack) {
-        return and(mayLack ? "drop_if_exists" : "drop", path, null);
+    void drop(List path, boolean mayLack) {
+        and(mayLack ? "drop_if_exists" : "drop", path, null);
     }
 
-    AlterTable widen(List path, DataType type) {
-        return and("widen", path, new StructType().add("of", type).json());
+    void add(List path, DataType type, boolean nullable, Option comment, Option position) {
+        and("add", path, new StructType().add("of", type, nullable).json());
+        comment(path, comment);
+        place(path, position);
     }
 
-    AlterTable nullable(List path) {
-        return and("nullable", path, null);
+    void widen(List path, DataType type) {
+        int at = path.size() > 1 ? -1 : names().indexOf(column(path));
+        if (at >= 0 && table.schema().fields()[at].dataType().equals(type)) {
+            return; // CHANGE COLUMN names the type, whatever it changes
+        }
+        and("widen", path, new StructType().add("of", type).json());
     }
 
-    private AlterTable and(String what, List path, String more) {
+    void nullable(List path) {
+        and("nullable", path, null);
+    }
+
+    void comment(List path, Option comment) {
+        if (comment.isDefined() && path.size() > 1) {
+            throw Python.refusal(session, "CommentOnField");
+        }
+        if (comment.isDefined()) {
+            and("comment", path, null);
+            comments.put(column(path), comment.get());
+        }
+    }
+
+    /** position: FIRST or AFTER a column; empty: where the column is. */
+    void place(List path, Option position) {
+        if (position.isDefined()) {
+            TableChange.ColumnPosition place = ((FieldPosition) position.get()).position();
+            String after = place instanceof TableChange.After ? ((TableChange.After) place).column() : null;
+            and("place", path, after == null ? null : Tables.column(session, names(), after));
+        }
+    }
+
+    private void and(String what, List path, String more) {
         List named = new ArrayList(path);
-        named.set(0, Tables.column(session, Arrays.asList((Object[]) table.schema().fieldNames()), (String) path.get(0)));
-        said.add(what);
-        said.add(CatalystJson.texts(named));
-        said.add(more);
-        return this;
+        named.set(0, column(path));
+        changes.add(what);
+        changes.add(CatalystJson.texts(named));
+        changes.add(more);
+    }
+
+    private String column(List path) {
+        return Tables.column(session, names(), (String) path.get(0));
+    }
+
+    private List names() {
+        return Arrays.asList((Object[]) table.schema().fieldNames());
     }
 
     public String kind() {
@@ -54,10 +107,15 @@ final class AlterTable extends SqlAction {
     }
 
     Object[][] run(SparkSession asked) {
-        StructType now = Python.alter(session, Tables.options(table), said).schema();
+        StructType now = Python.alter(session, Tables.options(table), changes).schema();
+        StructField[] fields = (StructField[]) now.fields().clone();
+        for (int i = 0; i < fields.length; i++) {
+            if (comments.containsKey(fields[i].name())) {
+                fields[i] = fields[i].withComment((String) comments.get(fields[i].name()));
+            }
+        }
         TableIdentifier name = table.identifier();
-        session.sharedState().externalCatalog().alterTableDataSchema(
-                table.database(), name.table(), Tables.said(now, new StructType[] {table.schema()}));
+        session.sharedState().externalCatalog().alterTableDataSchema(table.database(), name.table(), new StructType(fields));
         session.sessionState().catalog().refreshTable(name);
         return new Object[0][];
     }

@@ -6,6 +6,7 @@
 // 2. CREATE TABLE with columns, where no table is: it becomes one AS SELECT of no row, which is how Spark lets a source make it.
 // 3. CREATE TABLE LIKE, which would make an entry without a table: refused.
 // 4. What is done with whole partitions: PartitionStatement.java. TRUNCATE TABLE would delete the directory, with all that makes it a table.
+// 5. What else an ALTER TABLE would do to the catalog alone: refused.
 //
 // Such a command is a plan like any other and passes the optimizer; for sessions that are made of one that knows us, the
 // rule stands at the end of the analysis.
@@ -22,6 +23,7 @@ import java.util.Locale;
 import java.util.Map;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SaveMode;
+import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogTableType;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -32,6 +34,7 @@ import org.apache.spark.sql.execution.command.CreateDataSourceTableAsSelectComma
 import org.apache.spark.sql.execution.command.CreateDataSourceTableCommand;
 import org.apache.spark.sql.execution.command.CreateTableLikeCommand;
 import org.apache.spark.sql.types.StructType;
+import scala.Product;
 import scala.jdk.javaapi.CollectionConverters;
 
 public class CatalogRule extends Rule {
@@ -39,6 +42,7 @@ public class CatalogRule extends Rule {
     private static final String REQUIRED = "__required_columns";
     private static final String CLUSTERING = "clusteringColumns"; // where Spark's catalog has CLUSTER BY
     private static final List HUDIS = Arrays.asList(new Object[] {"primarykey", "type", "precombinefield", "orderingfields"});
+    private static final List ALTERS = Arrays.asList(new Object[] {"AlterTableDropPartitionCommand", "AlterTableRenameCommand"});
     private final SparkSession session;
 
     CatalogRule(SparkSession session) {
@@ -68,6 +72,11 @@ public class CatalogRule extends Rule {
                 throw new Unsupported("CREATE TABLE LIKE, which makes an entry of the catalog and no table; "
                         + "CREATE TABLE … USING mdt OPTIONS (key …) AS SELECT … WHERE false makes one");
             }
+        }
+        String kind = plan.getClass().getSimpleName();
+        boolean isAlter = kind.startsWith("AlterTable") && kind.endsWith("Command") && !ALTERS.contains(kind);
+        if (isAlter && Tables.named(session, (TableIdentifier) ((Product) plan).productElement(0)) != null) {
+            throw Python.refusal(session, kind); // named in a way that StatementRule does not see
         }
         PartitionStatement partitions = PartitionStatement.of(session, plan);
         return partitions == null ? plan : new SqlCommand(partitions);

@@ -23,7 +23,10 @@ final class Functions {
     }
 
     private static void into(SparkSessionExtensions extensions) {
-        extensions.injectTableFunction(said(ChangesFunction.NAME, new ChangesFunction()));
+        String[] tables = {"changes", "files", "history", "snapshots"};
+        for (int i = 0; i < tables.length; i++) {
+            extensions.injectTableFunction(said(TableFunction.PREFIX + tables[i], TableFunction.of(tables[i])));
+        }
         extensions.injectFunction(said(MatchFunction.NAME, new MatchFunction()));
     }
 

@@ -28,6 +28,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.InsertIntoDir;
 import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
@@ -60,12 +61,19 @@ public class InsertRule extends Rule {
                 if (node instanceof V2WriteCommand) {
                     return inserted((V2WriteCommand) node);
                 }
+                if (node instanceof InsertIntoDir && isOurs(((InsertIntoDir) node).provider())) {
+                    throw Python.refusal(session, "InsertIntoDir");
+                }
                 if (node instanceof CreateTable) {
                     return SavedTable.of(session, (CreateTable) node);
                 }
                 return node instanceof InsertIntoStatement ? rewritten((InsertIntoStatement) node) : null;
             }
         });
+    }
+
+    private static boolean isOurs(Option provider) {
+        return provider.isDefined() && MdtSource.NAME.equalsIgnoreCase((String) provider.get());
     }
 
     /** Returns the INSERT that a write by DataFrame.writeTo is, null for a table of somebody else's. */
@@ -104,13 +112,17 @@ public class InsertRule extends Rule {
     }
 
     private LogicalPlan rewritten(InsertIntoStatement insert) {
-        if (insert.partitionSpec().isEmpty() || !(insert.table() instanceof UnresolvedRelation)) {
+        boolean isMore = Scala.isSet(insert, "replaceCriteriaOpt") || Scala.isSet(insert, "withSchemaEvolution");
+        if (insert.partitionSpec().isEmpty() && !isMore || !(insert.table() instanceof UnresolvedRelation)) {
             return null;
         }
         UnresolvedRelation named = (UnresolvedRelation) insert.table();
         CatalogTable table = Tables.named(session, Scala.list(named.multipartIdentifier()));
         if (table == null) {
             return null;
+        }
+        if (isMore) {
+            throw Python.refusal(session, Scala.isSet(insert, "withSchemaEvolution") ? "InsertEvolving" : "InsertReplacing");
         }
         List partitionBy = Python.partitions(session, Tables.options(table));
         Map spec = spec(insert, partitionBy, named);

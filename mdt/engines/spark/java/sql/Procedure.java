@@ -1,14 +1,16 @@
-// CALL mdt.compact(table => 't'): an operation of Python on a table, by its name. The answer has a row for each thing that is told.
+// CALL mdt.compact(table => 't'): an operation of Python on a table, by its name; and SHOW CREATE TABLE.
 package mdt.spark;
 
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.spark.sql.Row;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
-import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.types.StructType;
 
 final class Procedure extends SqlAction {
+    private final org.apache.spark.sql.classic.SparkSession session;
     private final String name;
     private final scala.collection.immutable.Map options; // of the table
     private final String called; // its name in the catalog, null for a path
@@ -22,6 +24,7 @@ final class Procedure extends SqlAction {
         }
         String table = (String) values.get(at);
         CatalogTable found = Tables.named(session, table);
+        this.session = session;
         this.name = name;
         this.options = Tables.options(session, table);
         this.called = found == null ? null : found.identifier().quotedString();
@@ -36,19 +39,28 @@ final class Procedure extends SqlAction {
     }
 
     StructType answer() {
-        return new StructType().add("name", DataTypes.StringType, false).add("value", DataTypes.StringType, true);
+        return Python.answer(session, name);
     }
 
-    Object[][] run(SparkSession session) {
-        String[] told = Python.call(session, options, name, names, values);
-        Object[][] rows = new Object[told.length / 2][];
-        for (int i = 0; i < rows.length; i++) {
-            rows[i] = new Object[] {told[2 * i], told[2 * i + 1]};
-        }
+    Object[][] run(SparkSession asked) {
+        Object[][] rows = rows(Python.call(session, options, name, names, values));
         if (called != null) {
             session.catalog().refreshTable(called); // rows and columns may be others now
         }
         Caches.renew(session, options);
+        return rows;
+    }
+
+    private static Object[][] rows(Dataset answer) {
+        List found = answer.collectAsList();
+        Object[][] rows = new Object[found.size()][];
+        for (int i = 0; i < rows.length; i++) {
+            Row row = (Row) found.get(i);
+            rows[i] = new Object[row.length()];
+            for (int k = 0; k < row.length(); k++) {
+                rows[i][k] = row.get(k);
+            }
+        }
         return rows;
     }
 }

@@ -11,6 +11,11 @@ public abstract class SqlAction {
     /** Returns the columns of its answer. */
     abstract StructType answer();
 
+    /** Returns plans that EXPLAIN shows below it. */
+    Object[] plans() {
+        return new Object[0];
+    }
+
     /** Carries it out, once, and returns the rows of its answer: arrays of values. */
     abstract Object[][] run(SparkSession session);
 }

@@ -32,6 +32,10 @@ public class SqlCommand extends ExternalCommandExecutor {
         return output;
     }
 
+    public scala.collection.immutable.Seq innerChildren() {
+        return Scala.seq(action.plans());
+    }
+
     public scala.collection.immutable.Seq run(SparkSession session) {
         Object[][] values = action.run(session);
         Object[] rows = new Object[values.length];

@@ -2,7 +2,6 @@
 // which refuses, has not been asked yet.
 package mdt.spark;
 
-import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
@@ -10,7 +9,7 @@ import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.execution.command.AlterTableAddColumnsCommand;
+import org.apache.spark.sql.execution.datasources.InsertIntoDataSourceCommand;
 
 public class SqlRule extends Rule {
     private final SparkSession session;
@@ -35,10 +34,9 @@ public class SqlRule extends Rule {
             Target target = Target.of(((MergeIntoTable) plan).targetTable());
             return target == null ? plan : new SqlCommand(new MergeStatement(target, (MergeIntoTable) plan));
         }
-        if (plan instanceof AlterTableAddColumnsCommand) {
-            AlterTableAddColumnsCommand command = (AlterTableAddColumnsCommand) plan;
-            CatalogTable table = Tables.named(session, command.table());
-            return table == null ? plan : new SqlCommand(new AddColumns(table, command.colsToAdd()));
+        if (plan instanceof InsertIntoDataSourceCommand) {
+            InsertRows insert = InsertRows.of((InsertIntoDataSourceCommand) plan);
+            return insert == null ? plan : new SqlCommand(insert);
         }
         return plan;
     }

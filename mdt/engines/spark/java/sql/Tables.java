@@ -2,14 +2,11 @@
 package mdt.spark;
 
 import java.net.URI;
-import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogUtils$;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.types.StructField;
-import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 final class Tables {
@@ -39,7 +36,8 @@ final class Tables {
             return null;
         }
         String name = (String) parts.get(size - 1);
-        if (size == 1 && session.sessionState().catalog().getTempView(name).isDefined()) {
+        boolean isByPath = "true".equals(session.conf().get("spark.sql.path.enabled", "false")); // SET PATH: other databases may come first
+        if (size == 1 && (isByPath || session.sessionState().catalog().getTempView(name).isDefined())) {
             return null;
         }
         Option database = size == 1 ? Option.empty() : Option.apply(parts.get(size - 2));
@@ -73,20 +71,6 @@ final class Tables {
             }
         }
         return said;
-    }
-
-    /** Returns columns, each as it is in one of some schemas, the first that has it with the same type: with its comment. */
-    static StructType said(StructType columns, StructType[] schemas) {
-        StructField[] found = (StructField[]) columns.fields().clone();
-        for (int i = 0; i < found.length; i++) {
-            for (int k = schemas.length - 1; k >= 0; k--) {
-                int at = Arrays.asList((Object[]) schemas[k].fieldNames()).indexOf(found[i].name());
-                if (at >= 0 && schemas[k].fields()[at].dataType().equals(found[i].dataType())) {
-                    found[i] = schemas[k].fields()[at];
-                }
-            }
-        }
-        return new StructType(found);
     }
 
     /** Returns the options of a table of the catalog by its name, else of one by its path. */

@@ -1,0 +1,89 @@
+"""ALTER TABLE of Spark's SQL, by :meth:`mdt.Table.alter`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mdt import table as tables
+from mdt.config import changed_options, options_list
+from mdt.errors import Invalid
+from mdt.source import statements, writing
+from mdt.source.words import Words
+
+
+def alter(asked: Words, changes: Sequence[tuple[str, Sequence[str], Any]]) -> tables.Table:
+    """Alter the table that ``asked`` names in one commit, and return it.
+
+    ``changes``: what changes, the path of a column, and what it becomes.
+
+    * ``add``: a new column; an Arrow field with its type and nullability
+    * ``widen``: another type; an Arrow field with that type
+    * ``rename``: another name
+    * ``drop``, ``drop_if_exists``, ``nullable``: nothing more
+    * ``place``: the column that it follows, or None for the first place
+    * ``comment``: Spark's catalog keeps it; the column must exist
+
+    Raises Invalid for a column that does not exist, and otherwise as :meth:`mdt.Table.alter` does.
+    """
+    writing.require_newest(asked)
+    table = writing.opened(asked)
+    wanted: dict[str, Any] = {"add": {}, "drop": [], "rename": {}, "widen": {}, "nullable": []}
+    names = list(table.schema.names)
+    for change, path, new in changes:
+        if any("." in part for part in path):
+            raise Invalid(f"the name {'.'.join(path)!r} has a dot in it", hint="leave the dot out, or use t.alter")
+        _collect(wanted, names, change, path, new)
+    if any(wanted.values()):
+        table.alter(**wanted)
+    return table
+
+
+def alter_options(asked: Words, changes: Mapping[str, str | None]) -> list[str]:
+    """Change options of the table that ``asked`` names, None to the default; return all names under which these may be given.
+
+    Raises Invalid as :meth:`mdt.Table.alter` does: for unknown options, values that are not possible, and what is fixed at creation.
+    """
+    writing.require_newest(asked)
+    changed = changed_options(changes)
+    writing.opened(asked).alter(options=changes)
+    known = [option for option in options_list() if option["name"] in changed]
+    return [name.lower() for option in known for name in (option["name"], *option["aliases"])]
+
+
+def _collect(wanted: dict[str, Any], names: list[str], change: str, path: Sequence[str], new: Any) -> None:
+    """Add one change to the arguments of ``Table.alter``, and carry it out on the ``names`` of the columns."""
+    name, is_column = ".".join(path), len(path) == 1
+    if change == "add":
+        wanted["add"][name] = new.type if new.nullable else new
+        names.extend(path if is_column else ())
+    elif change == "widen":
+        wanted["widen"][name] = new.type
+    elif change == "rename":
+        wanted["rename"][name] = new
+        names[:] = [new if is_column and each == name else each for each in names]
+    elif change == "nullable":
+        wanted["nullable"].append(name)
+    elif change == "drop" or (change == "drop_if_exists" and path[0] in names):
+        wanted["drop"].append(name)
+        names[:] = [each for each in names if not is_column or each != name]
+    elif change == "place":
+        _place(names, path, new)
+        wanted["reorder"] = list(dict.fromkeys(names))  # Table.alter refuses a name that is there twice
+    elif change == "comment" and path[0] not in names:
+        raise _no_column(path[0], names)
+
+
+def _place(names: list[str], path: Sequence[str], after: str | None) -> None:
+    """Move a column behind another one, or to the front."""
+    if len(path) > 1:
+        raise statements.refusal("PlaceOfField")
+    for name in (path[0], *([] if after is None else [after])):
+        if name not in names:
+            raise _no_column(name, names)
+    names.remove(path[0])
+    names.insert(0 if after is None else names.index(after) + 1, path[0])
+
+
+def _no_column(name: str, names: Sequence[str]) -> Invalid:
+    return Invalid(f"the table has no column {name!r}", hint=f"its columns are {', '.join(names)}")

@@ -1,0 +1,46 @@
+"""SHOW CREATE TABLE of Spark's SQL, from what the table itself knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from mdt.table import Table
+
+SCHEMA = pa.schema([("createtab_stmt", pa.string())])
+
+
+def create_statement(table: Table, location: str, name: str, columns: Sequence[str]) -> pa.Table:
+    """Return the statement that makes an equal table without rows, if LOCATION is left out or names another place.
+
+    ``name``: of the table, quoted.  ``columns``: as the catalog has them: a name, its type in SQL and its comment or "", for
+    each column.  Options for the store are left out: they may be secrets.
+    """
+    definition = table.definition
+    required = {field.name for field in definition.declared if not field.nullable}
+    lines = [
+        f"  {_quoted(column)} {type}{' NOT NULL' if column in required else ''}{f' COMMENT {_text(comment)}' if comment else ''}"
+        for column, type, comment in zip(columns[::3], columns[1::3], columns[2::3], strict=True)
+    ]
+    said = {
+        "key": ", ".join(definition.key), "ordering": definition.ordering, "type": definition.table_type, "scope": definition.scope,
+        "key_index": definition.key_index, "indexes": "; ".join(definition.indexes), **definition.options,
+    }  # fmt: skip
+    options = ",\n".join(f"  {_text(key)} = {_text(value)}" for key, value in said.items() if value)
+    partitions = ", ".join(map(_quoted, definition.partition_by))
+    partitioned = f"PARTITIONED BY ({partitions})\n" if partitions else ""
+    body = ",\n".join(lines)
+    text = (
+        f"CREATE TABLE {name} (\n{body})\nUSING mdt\nOPTIONS (\n{options})\n{partitioned}LOCATION {_text(location)}\n"
+    )
+    return pa.Table.from_pylist([{"createtab_stmt": text}], SCHEMA)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _text(value: object) -> str:
+    escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,43 @@
+"""``mdt_history('t')``, ``mdt_files('t')`` and ``mdt_snapshots('t')`` of Spark's SQL: what is known of a table, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mdt.metadata.file_group import BASE
+from mdt.table import Table
+
+
+def files(table: Table) -> pa.Table:
+    """Return the live files: where they are, what kind, how large, and the commit that wrote them."""
+    found = table.files()
+    kind = pc.if_else(pc.equal(found["kind"], BASE), "base", "log")
+    return pa.table(
+        {
+            "partition": found["partition"], "name": found["name"], "kind": kind, "file_group": found["file_id"],
+            "rows": found["rows"], "bytes": found["size"], "instant": found["instant"],
+        }
+    )  # fmt: skip
+
+
+def snapshots(table: Table) -> pa.Table:
+    """Return the states that VERSION AS OF can read now: the commits of the history with the tags of each."""
+    known, newest = table.history(), table.snapshot()
+    readable = [newest.is_kept(seq) for seq in known["seq"].to_pylist()]
+    names = dict[int, list[str]]()
+    for name, seq in newest.tags.seqs.items():
+        names.setdefault(seq, []).append(name)
+    found = known.filter(pa.array(readable, pa.bool_())).drop_columns(["txn", "rolled_back"])
+    tags = [sorted(names.get(seq, [])) for seq in found["seq"].to_pylist()]
+    return found.append_column("tags", pa.array(tags, pa.list_(pa.string())))
+
+
+INSPECTED: Mapping[str, Callable[[Table], pa.Table]] = {
+    "history": Table.history,
+    "files": files,
+    "snapshots": snapshots,
+}
+"""Name of a table function without its ``mdt_`` -> its rows."""
