@@ -28,6 +28,7 @@ _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^") | frozenset(map(chr, range(32)))
 _TABLE = {ord(char): f"%{ord(char):02X}" for char in _ESCAPED}
 _HEX = re.compile("%([0-9A-Fa-f]{2})")
 _RESERVED = frozenset({".", "..", ".hoodie"})
+_HIDDEN = frozenset({"metadata", "_delta_log"})
 
 
 def escape(value: str) -> str:
@@ -72,6 +73,15 @@ def partition_paths(
         codes, pairs = _compressed(codes * max(len(names), 1) + own)
         paths = [f"{paths[pair // len(names)]}{names[pair % len(names)]}/" for pair in pairs.tolist()]
     return codes, [path.removesuffix("/") for path in paths]
+
+
+def is_hidden(path: str) -> bool:
+    """Return whether a partition is in a directory that hudi-rs leaves out, because other table formats have theirs under such names.
+
+    >>> is_hidden("metadata/2024"), is_hidden("kind=metadata"), is_hidden("2024/metadata")
+    (True, False, False)
+    """
+    return path.partition("/")[0] in _HIDDEN
 
 
 def partition_values(paths: Sequence[str], schema: pa.Schema, hive_style: bool = True) -> pa.Table:

@@ -19,6 +19,8 @@ from mdt.schema.convert import convert, is_encoded, is_list, is_same
 
 _RESERVED = {"_hoodie_": "Hudi", "__mdt_": "mdt"}
 """Beginnings of names, and to whom columns with such names belong."""
+_OF_CHANGES = frozenset(("_change", "_seq", "_instant"))
+"""Columns that come with changes (:mod:`mdt.changes`), in any letters."""
 DEPTH_MAX = 50
 """Deepest nesting of types; keeps recursive readers, ours and others', far from their stack limits."""
 
@@ -105,6 +107,8 @@ def stored(schema: pa.Schema) -> pa.Schema:
                 raise Invalid(
                     f"column {field.name!r}: names beginning with {prefix} belong to {owner}", hint="rename it"
                 )
+        if field.name.lower() in _OF_CHANGES:
+            raise Invalid(f"column {field.name!r} has the name of a column that changes of rows have", hint="rename it")
     return pa.schema([_field(field, field.name, field.name, 1) for field in schema])
 
 

@@ -1,0 +1,80 @@
+"""Names that others have a meaning for: directories that hudi-rs leaves out, columns that come with changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from reader import hudi_table
+
+import mdt
+from mdt.errors import Invalid
+from mdt.hudi import partitions
+
+SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("q", pa.string())])
+HIDDEN = pytest.mark.parametrize("value", ["metadata", "_delta_log"])
+
+
+def made(path: Path, **options: Any) -> mdt.Table:
+    given = {"mdt.hive.style": False, **options}
+    return mdt.create(path / "t", SCHEMA, ["id"], partition_by=["p", "q"], scope="table", options=given)
+
+
+def row(id: int, p: str, q: str = "x") -> dict[str, Any]:
+    return {"id": id, "p": p, "q": q}
+
+
+@HIDDEN
+def test_a_partition_that_hudi_rs_would_leave_out_is_refused_in_every_write(value: str, tmp_path: Path) -> None:
+    table = made(tmp_path)
+    table.upsert([row(1, "a")])
+    small = mdt.open(table.path, {"mdt.write.memory.max": 1})
+    writes: list[Any] = [
+        lambda: table.upsert([row(2, value), row(3, "b")]),
+        lambda: table.upsert([row(1, value)]),
+        lambda: table.insert([row(2, value)]),
+        lambda: table.bulk_insert([row(2, value)]),
+        lambda: table.insert_overwrite([row(2, value)]),
+        lambda: table.merge([row(1, value)]).when_matched().update("*").execute(),
+        lambda: small.upsert(iter([pa.Table.from_pylist([row(2, value)], schema=SCHEMA)])),
+    ]
+    for write in writes:
+        with pytest.raises(Invalid, match=f"'{value}': hudi-rs does not read it"):
+            write()
+    assert table.snapshot().seq == 1 and table.check().ok
+
+
+@HIDDEN
+def test_the_same_value_is_taken_where_it_is_not_the_first_directory(value: str, tmp_path: Path) -> None:
+    table = made(tmp_path)
+    table.upsert([row(1, "a", value), row(2, value.upper(), "b")])
+    hive = mdt.create(tmp_path / "hive", SCHEMA, ["id"], partition_by=["p"])
+    hive.upsert([row(1, value), row(2, "a")])
+    for one in (table, hive):
+        assert hudi_table(Path(one.path.removeprefix("file://")), SCHEMA).num_rows == 2
+
+
+def test_partitions_of_older_tables_stay_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made(tmp_path)
+    with monkeypatch.context() as older:
+        older.setattr(partitions, "_HIDDEN", frozenset())
+        table.upsert([row(1, "metadata"), row(2, "a")])
+    table.upsert([row(3, "metadata")])
+    assert table.delete([1, 2, 3]).deleted == 3 and table.check().ok
+
+
+@pytest.mark.parametrize("name", ["_change", "_seq", "_instant", "_CHANGE", "_Seq"])
+def test_columns_of_changes_are_refused_wherever_columns_are_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match=f"column '{name}' has the name of a column that changes of rows have"):
+        mdt.create(tmp_path / "no", SCHEMA.append(pa.field(name, pa.string())), ["id"])
+    table = mdt.create(tmp_path / "t", SCHEMA, ["id"])
+    for alter in (
+        lambda: table.alter(add={name: "string"}),
+        lambda: table.alter(rename={"q": name}, beyond_hudi=True),
+        lambda: table.upsert([{**row(1, "a"), name: "x"}], evolve=True),
+    ):
+        with pytest.raises(Invalid, match="changes of rows"):
+            alter()
+    assert table.snapshot().seq == 0
