@@ -184,7 +184,13 @@ LITERAL_DIGITS_MAX = 1_000
 """Characters of one number, and its exponent: the longest double has 767 digits.  Python refuses integers from 4,300 on."""
 
 LIKE_CHARACTERS_MAX = 16_384
-"""A LIKE pattern: the regular expression made of one takes up to 50 ms and 10 MB; of 400,000 characters it cannot be made."""
+"""A LIKE pattern: the regular expression made of one takes up to 50 ms and 10 MB; of 400,000 characters it cannot be made.  The words of a match."""
+
+LIKE_WILDCARDS_MAX = 64
+"""``%`` and ``_`` of one LIKE pattern: the time for each character of a text grows with them, to 1.5 s a megabyte at worst."""
+
+LITERAL_BYTES_MAX = 1 << 20
+"""One text or byte string of a filter, as in SQL text (WHERE_BYTES_MAX): plans, logs and statistics of use hold and compare it again and again."""
 
 CACHES_BYTES_MAX = 2 << 30
 """What one process keeps in memory of all its tables, unless it says another number; each kind of thing has a smaller limit of its own a table.  What is

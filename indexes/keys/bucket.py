@@ -39,12 +39,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
-from indexes.buffers import distinct_texts
+from indexes.buffers import distinct_texts, flags
 
 BUCKETS_MAX = 1 << 24
 """A file name has eight digits for a bucket; a partition with so many would be no table any more."""
 GROUPS_MAX = 2**32
 """Group numbers are stored in 32 bits."""
+
+RULES_CHARACTERS_MAX = 16_384
+"""Every write of a table tests its partitions with all rules."""
+_NO_TEXT = pa.array([""])
 
 _MAGIC = b"MDTBUC\x00\x01"
 _HEADER = struct.Struct("<8sQII")
@@ -89,14 +93,21 @@ class BucketKeyIndex(KeyIndex):
         >>> BucketKeyIndex(4, partitions="-(06|11)-,16;2026,8").buckets_of("day=2026-11-24")
         16
         """
-        return next((count for rule, count in self.rules if rule.search(partition)), self.count)
+        return int(self._counts([partition])[0])
+
+    def _counts(self, partitions: Sequence[str]) -> npt.NDArray[np.uint32]:
+        """Return how many buckets each of some partitions has -> uint32[n].  O(length of the paths and of the rules): no expression goes back."""
+        found, paths = np.full(len(partitions), self.count, np.uint32), pa.array(partitions, pa.string())
+        for expression, count in reversed(self.rules):
+            found[flags(pc.match_substring_regex(paths, pattern=expression))] = count
+        return found
 
     def buckets(self, keys: pa.Array, partition: npt.NDArray[np.object_]) -> Int64Array:
         """See :meth:`indexes.base.KeyIndex.buckets`."""
         count = np.full(len(keys), self.count, np.uint32)
         if self.rules and len(keys):
             paths, of_key = distinct_texts(partition)
-            count = np.array([self.buckets_of(path) for path in paths], np.uint32)[of_key]
+            count = self._counts(paths)[of_key]
         return (_hashes(keys, self.fields) % count).astype(np.int64)
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
@@ -131,19 +142,24 @@ class BucketKeyIndex(KeyIndex):
         return _encode(_KeyPart(total, count, *_unique(bucket, group, total)))
 
 
-def _rules(text: str) -> list[tuple[re.Pattern[str], int]]:
-    """Return expressions and numbers of buckets, the first that is found counts.  Raises ValueError; an expression can have no comma or semicolon."""
+def _rules(text: str) -> list[tuple[str, int]]:
+    """Return expressions of RE2 and numbers of buckets, the first that is found counts.  Raises ValueError; an expression can have no comma or semicolon."""
     found = []
+    if len(text) > RULES_CHARACTERS_MAX:
+        raise ValueError(f"partitions has {len(text):,} characters, at most {RULES_CHARACTERS_MAX:,} are taken")
     for rule in filter(None, map(str.strip, text.split(";"))):
         expression, comma, count = rule.partition(",")
         if not comma or not count.strip().isdecimal() or not 1 <= int(count) <= BUCKETS_MAX:
             raise ValueError(f"partitions={text!r}: {rule!r} is no expression, a comma, and a number of buckets")
         try:
-            found.append((re.compile(expression.strip(), re.ASCII), int(count)))  # as Java takes digits and words
-        except re.error as error:
+            pc.match_substring_regex(_NO_TEXT, pattern=expression.strip())
+        except pa.ArrowInvalid as error:
             raise ValueError(
-                f"partitions={text!r}: {expression.strip()!r} is no regular expression: {error}"
+                f"{expression.strip()!r} is not a regular expression of RE2, which looks neither ahead nor back: {error}"[
+                    :300
+                ]
             ) from error
+        found.append((expression.strip(), int(count)))
     return found
 
 
