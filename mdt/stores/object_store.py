@@ -38,7 +38,13 @@ from mdt.stores.contract import (
     name_taken,
 )
 from mdt.stores.forking import this_process
-from mdt.stores.options import SERVICES, StoreOptions, parse_store_options
+from mdt.stores.options import (
+    SERVICES,
+    StoreOptions,
+    is_without_secrets,
+    parse_store_options,
+    refuse_secrets,
+)
 from mdt.stores.positioned_file import RangeFile
 from mdt.stores.store_errors import Place, explained, refused_options, says_conflict, shows_secrets
 
@@ -66,6 +72,8 @@ class ObjectStorage(Storage):
     def __init__(self, url: str, store: Any = None, options: Mapping[str, object] | None = None) -> None:
         self.url = url.rstrip("/")
         scheme = url.partition(":")[0]
+        if store is None:
+            refuse_secrets(scheme, url)
         given = parse_store_options(scheme, options, os.environ)
         self.public_options = dict(given.public) if store is None else _public_options(scheme, store)
         self._place = Place(self.url, given.secrets)
@@ -304,4 +312,5 @@ def _public_options(scheme: str, store: Any) -> dict[str, str]:
     if service is None or not hasattr(store, "config"):
         return {}
     found = {**store.config, **(store.client_options or {})}
-    return {name: str(value) for name, value in found.items() if name in service.public or name == "allow_http"}
+    texts = {name: str(value) for name, value in found.items() if name in service.public or name == "allow_http"}
+    return {name: text for name, text in texts.items() if is_without_secrets(text)}

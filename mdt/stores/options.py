@@ -126,6 +126,33 @@ _NOT_SECRET = frozenset({*_CLIENT, *_RETRY} - {"proxy_url"})
 _ADDRESS = {"bucket", "bucket_name", "container", "container_name"}
 
 
+_AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/+([^/?#]*)")
+_WITH_CONTAINER = ("abfs", "abfss")
+"""Schemes whose URLs name the container before an @, ``abfss://container@account.dfs.core.windows.net``."""
+
+
+def refuse_secrets(scheme: str, url: str) -> None:
+    """Raise Invalid for the URL of a table with a user, a password, a query or a fragment, where secrets are; its text is not shown."""
+    found = _AUTHORITY.match(url)
+    user, at, _ = (found[1] if found is not None else "").rpartition("@")
+    what = ""
+    if ":" in user or (at and scheme not in _WITH_CONTAINER):
+        what = "a user or password"
+    elif "?" in url or "#" in url:
+        what = "a query or fragment (? or #)"
+    if what:
+        raise Invalid(
+            f"the URL of the table has {what} in it",
+            hint="give credentials in storage_options, such as {'sas_token': …}, or in the environment; ? and # in names are written %3F and %23",
+        )
+
+
+def is_without_secrets(text: str) -> bool:
+    """Return whether an option that is public, such as an endpoint, has no user, password, query or fragment in its address."""
+    found = _AUTHORITY.match(text)
+    return found is None or ("@" not in found[1] and "?" not in text and "#" not in text)
+
+
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
     """Checked options.  ``config``: for the service; ``client``: for HTTP; ``retry``: as obstore takes them.
@@ -188,9 +215,23 @@ def _sorted(
             "the endpoint has no encryption: its address begins with http:",
             hint="use https, or allow it: storage_options={'allow_http': 'true', …}",
         )
-    public = {name: text for name, text in texts.items() if name in service.public or name in _NOT_SECRET}
-    secrets = sorted((text for name, text in texts.items() if name not in public), key=len, reverse=True)
-    return StoreOptions(config, client, retry, public, tuple(secrets))
+    known = {name: text for name, text in texts.items() if name in service.public or name in _NOT_SECRET}
+    for name, text in known.items():
+        if not is_without_secrets(text):
+            raise Invalid(
+                f"the storage option {name} has a user, a password or a query in its address",
+                hint="give credentials under their own names, such as access_key_id and secret_access_key",
+            )
+    secrets = {text for name, text in texts.items() if name not in known} | _secrets_in(service, environment)
+    public = {name: text for name, text in known.items() if text not in secrets}
+    return StoreOptions(config, client, retry, public, tuple(sorted(secrets, key=len, reverse=True)))
+
+
+def _secrets_in(service: Service, environment: Mapping[str, str]) -> set[str]:
+    """Return the values in the environment that the store finds there by itself and that no text may show."""
+    names = {name for name, own in service.names.items() if own not in service.public}
+    given = (environment.get((prefix + name).upper(), "") for prefix in service.prefixes for name in names)
+    return set(filter(None, given))
 
 
 def _client_of(service: Service, environment: Mapping[str, str]) -> dict[str, Any]:

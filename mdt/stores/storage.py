@@ -16,7 +16,7 @@ from mdt import arguments, errors
 from mdt.stores.contract import Buffer, Data, ObjectInfo, Storage
 from mdt.stores.local import LocalStorage
 from mdt.stores.memory import MemoryStorage
-from mdt.stores.options import parse_store_options
+from mdt.stores.options import parse_store_options, refuse_secrets
 
 if TYPE_CHECKING:
     from mdt.stores.object_store import ObjectStorage
@@ -74,6 +74,8 @@ def open_storage(
     # At least two letters, so that a drive such as C: is a path.
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
     scheme = found[1].lower() if found else "file"
+    if scheme != "file":
+        refuse_secrets(scheme, text)
     if scheme != "file" and scheme not in _SCHEMES:
         raise errors.Unsupported(
             f"storage of the kind {scheme!r} is not supported: {text}",
@@ -101,7 +103,7 @@ def hadoop_path(text: str) -> str:
 
 
 def _path_text(path: Any) -> str:
-    """Return a path or URL as text.  Raises ``errors.Invalid`` for what cannot be one, without its password if it has one."""
+    """Return a path or URL as text.  Raises ``errors.Invalid`` for what cannot be one."""
     try:
         text = os.fspath(path)
     except TypeError:
@@ -121,10 +123,6 @@ def _path_text(path: Any) -> str:
         ) from None
     if "\0" in text:
         raise errors.Invalid(f"the path {text!r} has a NUL in it", hint="no file system knows such a name")
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://[^/]*:[^/]*@", text):
-        raise errors.Invalid(
-            "the URL of the table has a password in it", hint="give storage_options, or set the environment"
-        )
     return text
 
 

@@ -21,6 +21,8 @@ _ADDRESS = re.compile(r"Error performing [A-Z]+ (https?://[^/\s]+)")
 _REASON = re.compile(r'message: "([^"]+)"|error: "([^"]+)"|source: (TimedOut)')
 _SIGNED = re.compile(r"(?i)\b(sig|signature|token|x-amz-[a-z-]+)=[^&\s\"]+")
 
+_USER = re.compile(r"(?<=://)[^/\s\"@]+@")
+
 _SECRET_LETTERS_MIN = 4
 """Shorter values are no secrets, and common in texts."""
 
@@ -73,7 +75,7 @@ class Place:
         """Return ``text`` with stars in the place of secrets."""
         for secret in self.secrets:
             text = text.replace(secret, "***") if len(secret) >= _SECRET_LETTERS_MIN else text
-        return _SIGNED.sub(r"\1=***", text)
+        return _USER.sub("***@", _SIGNED.sub(r"\1=***", text))
 
 
 def explained(error: BaseException, path: str, place: Place) -> MdtError:

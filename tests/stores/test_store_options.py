@@ -16,6 +16,7 @@ import mdt
 from mdt.errors import Invalid, Unsupported
 from mdt.stores.options import AZURE, GCS, S3, SERVICES, parse_store_options
 from mdt.stores.storage import LocalStorage, ObjectStorage, open_storage
+from mdt.stores.store_errors import Place
 
 SECRET = "wJalrXUtnFEMIsecret"
 
@@ -157,10 +158,49 @@ def test_what_the_store_refuses_is_invalid_and_shows_no_secret(url: str, given: 
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_password_in_a_url_is_refused_and_not_shown() -> None:
-    with pytest.raises(Invalid, match="password") as caught:
-        open_storage(f"s3://me:{SECRET}@bucket/t")
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"s3://me:{SECRET}@bucket/t", f"s3://{SECRET}@bucket/t", f"s3://bucket/t?X-Amz-Signature={SECRET}", f"s3a://bucket/t#{SECRET}",
+        f"gs://bucket/t?{SECRET}", f"az://box/t?sv=1&sig={SECRET}", f"abfss://me:{SECRET}@account.dfs.core.windows.net/t",
+        f"https://account.blob.core.windows.net/box/t?sig={SECRET}", f"https://me:{SECRET}@host/t",
+    ],
+)  # fmt: skip
+def test_urls_with_users_passwords_and_queries_are_refused_and_not_shown(url: str) -> None:
+    makers: list[Any] = [open_storage, mdt.open, lambda url: mdt.create(url, pa.schema({"id": pa.string()}), ["id"])]
+    for make in [*makers, *([] if url.startswith("https") else [ObjectStorage])]:
+        with pytest.raises(Invalid, match="the URL of the table has") as caught:
+            make(url)
+        assert caught.value.hint
+        assert SECRET not in "".join(traceback.format_exception(caught.value)).replace(repr(url), "")
     assert SECRET not in str(caught.value)
+
+
+def test_the_container_before_an_account_is_no_user() -> None:
+    given = {"account_key": "a2V5"}
+    found = open_storage("abfss://box@account.dfs.core.windows.net/t", storage_options=given)
+    assert found.url == "abfss://box@account.dfs.core.windows.net/t"
+
+
+@pytest.mark.parametrize(
+    "address", [f"https://me:{SECRET}@host", f"https://host?token={SECRET}", f"https://host/#{SECRET}"]
+)
+def test_secrets_in_an_endpoint_are_refused_and_not_shown(address: str) -> None:
+    with pytest.raises(Invalid, match="endpoint has a user, a password or a query") as caught:
+        open_storage("s3://b/t", storage_options={"endpoint": address})
+    assert SECRET not in str(caught.value)
+    ready = ObjectStorage("s3://b/t", S3Store("b", endpoint=address, region="r"))
+    assert SECRET.encode() not in pickle.dumps(ready) and ready.public_options == {"region": "r"}
+
+
+def test_secrets_are_known_by_their_values_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"secret_access_key": SECRET, "access_key_id": "AKIDAKID", "user_agent": SECRET}
+    assert parse_store_options("s3", given).public == {}
+    found = parse_store_options("s3", {}, {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "eu"})
+    assert found.secrets == (SECRET,)
+    place = Place("s3://b/t", found.secrets)
+    text = f"Error performing GET http://me:pw@host/b/t?X-Amz-Signature=abc with {SECRET}"
+    assert place.without_secrets(text) == "Error performing GET http://***@host/b/t?X-Amz-Signature=*** with ***"
 
 
 def test_neither_repr_nor_pickle_shows_a_secret() -> None:
