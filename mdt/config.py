@@ -275,7 +275,8 @@ class Options:
         aliases=("hoodie.clean.policy", "hoodie.cleaner.policy"),
     )  # fmt: skip
     clean_retain_commits: int = _option(
-        "mdt.clean.retain.commits", 100, "commits whose states stay readable, by the first policy", minimum=1, maximum=10**9,
+        "mdt.clean.retain.commits", 100,
+        "commits whose states a cleaning keeps, by the first policy; a table that cleans itself does so when a quarter more can be read, and at least 16 more", minimum=1, maximum=10**9,
         aliases=("hoodie.clean.commits.retained", "hoodie.cleaner.commits.retained"),
     )  # fmt: skip
     clean_retain_hours: int = _option(

@@ -12,7 +12,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
@@ -141,27 +141,14 @@ def version_of(versions: Sequence[SchemaVersion], segment: int) -> SchemaVersion
 
 
 def check_succession(versions: tuple[SchemaVersion, ...], fixed: Sequence[str]) -> None:
-    """Raise ValueError unless the last of ``versions`` can follow the others, which can follow each other.  O(fields).
+    """Raise ValueError unless each of ``versions`` can follow those before it.  O(fields), of the versions that are new since it was asked lately.
 
     ``fixed``: names of columns that must be the same in all of them.
     """
-    *older, new = versions
-    if not older:
-        return
     if len(versions) > SCHEMA_VERSIONS_MAX:
         raise ValueError(f"more than {SCHEMA_VERSIONS_MAX} versions of a schema")
-    if new.since <= older[-1].since:
-        raise ValueError("a version of the schema begins before the one that it follows")
-    known = _fields.of(tuple(older))
-    newest = max(known)
-    for parent, column in _with_parents(new):
-        if column.id in known:
-            _check_follows(column, parent, *known[column.id])
-        elif column.id <= newest:
-            raise ValueError("a new column has an id that was given before")
-    now, before = ({c.field.name: c for c in version.columns} for version in (new, older[-1]))
-    if any(name not in now or now[name] != before[name] for name in fixed):
-        raise ValueError("a column of the key, of the partitions or of the order was altered")
+    _succession.of(versions)
+    _unaltered(tuple(fixed)).of(versions)
 
 
 Told = TypeVar("Told")
@@ -195,7 +182,41 @@ def _more_fields(known: _Fields, version: SchemaVersion) -> _Fields:
     return {**known, **{column.id: (parent, column.field) for parent, column in _with_parents(version)}}
 
 
-_fields: _Lately[_Fields] = _Lately({}, _more_fields)
+@dataclass(frozen=True, slots=True)
+class _Succession:
+    """``fields``: those of all versions so far, as :func:`_more_fields` returns them; ``since``: of the last version."""
+
+    fields: _Fields
+    since: int
+
+
+def _succeeded(before: _Succession, new: SchemaVersion) -> _Succession:
+    """Return the succession with one version more.  Raises ValueError if it cannot follow."""
+    if before.fields and new.since <= before.since:
+        raise ValueError("a version of the schema begins before the one that it follows")
+    newest = max(before.fields, default=-1)
+    for parent, column in _with_parents(new):
+        if column.id in before.fields:
+            _check_follows(column, parent, *before.fields[column.id])
+        elif before.fields and column.id <= newest:
+            raise ValueError("a new column has an id that was given before")
+    return _Succession(_more_fields(before.fields, new), new.since)
+
+
+@lru_cache(maxsize=_TOLD_MAX)
+def _unaltered(names: tuple[str, ...]) -> _Lately[Mapping[str, Column]]:
+    """Return the fold that requires the columns ``names`` to be the same in all versions."""
+
+    def more(before: Mapping[str, Column], version: SchemaVersion) -> Mapping[str, Column]:
+        now = {column.field.name: column for column in version.columns if column.field.name in names}
+        if now.keys() != set(names) or (before and now != before):
+            raise ValueError("a column of the key, of the partitions or of the order was altered")
+        return now
+
+    return _Lately({}, more)
+
+
+_succession: _Lately[_Succession] = _Lately(_Succession({}, -1), _succeeded)
 
 
 def _with_parents(version: SchemaVersion) -> Iterator[tuple[int, Column]]:

@@ -68,7 +68,7 @@ class IndexChange(Operation[WritePlan]):
         wanted = [*self.added, *self.forgotten]
         left = [spec for spec in (*snapshot.definition.indexes, *self.added) if spec not in self.dropped]
         plans = {**open_plans(self.metadata, snapshot), **({claim.instant: wanted} if wanted else {})}
-        told = ended(plans, left, [*uncovered_specs(snapshot), *(wanted if files else ())])
+        told = ended(plans, left, [*uncovered_specs(snapshot, plans), *(wanted if files else ())])
         told |= {"plan": wanted} if wanted else {}
         return Changes(extra={"indexes": indexes, **({"indexing": told} if told else {})})
 
@@ -148,7 +148,7 @@ class IndexBuild(Operation[_Batch]):
             work.append(UncoveredShard(shard, tuple(members.tolist()), specs))
         plans = open_plans(self.metadata, snapshot)
         left = snapshot.definition.indexes
-        short_of = set(uncovered_specs(snapshot))
+        short_of = set(uncovered_specs(snapshot, plans))
         if len(taken) == len(todo):
             short_of -= lacking.keys()
         short_of |= {spec for spec, _ in self.failed}
@@ -240,10 +240,12 @@ def uncovered(
     return found
 
 
-def uncovered_specs(snapshot: Snapshot) -> list[str]:
-    """Return the table's indexes that do not cover every file, and those of which this process cannot tell."""
-    lacking = uncovered(snapshot)
-    return [spec for spec in snapshot.definition.indexes if spec not in lacking or bool(lacking[spec].any())]
+def uncovered_specs(snapshot: Snapshot, plans: Plans) -> list[str]:
+    """Return which indexes in ``plans`` do not cover every file, and those of which this process cannot tell.  O(shards × indexes in plans)."""
+    planned = {spec for specs in plans.values() for spec in specs}
+    asked = [spec for spec in snapshot.definition.indexes if spec in planned]
+    lacking = uncovered(snapshot, asked)
+    return [spec for spec in asked if spec not in lacking or bool(lacking[spec].any())]
 
 
 def build(

@@ -12,6 +12,7 @@ import pytest
 from documents import ROOT
 
 from mdt.limits import SCHEMA_VERSIONS_MAX
+from mdt.schema import versions
 from mdt.schema.forms import form_between, widened
 from mdt.schema.versions import (
     SchemaVersion,
@@ -59,6 +60,23 @@ def test_a_table_may_have_all_the_versions_that_it_keeps() -> None:
     check_succession(chain[:-1], ("id",))
     with pytest.raises(ValueError, match=f"more than {SCHEMA_VERSIONS_MAX} versions"):
         check_succession(chain, ("id",))
+
+
+def test_a_succession_is_checked_once_and_one_version_more_costs_its_own_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[int] = []
+    whole = versions._check_follows
+
+    def counted(new: Any, *before: Any) -> None:
+        checked.append(new.id)
+        whole(new, *before)
+
+    monkeypatch.setattr(versions, "_check_follows", counted)
+    chain = (FIRST, *(version(since, (0, 1, 2, 3, 4), ID, N, S) for since in range(1, 101)))
+    check_succession(chain[:-1], ("id",))
+    assert len(checked) == 5 * 99
+    check_succession(chain[:-1], ("id",))
+    check_succession(chain, ("id",))
+    assert len(checked) == 5 * 100
 
 
 def test_ids_of_dropped_columns_are_never_given_again() -> None:

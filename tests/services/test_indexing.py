@@ -135,6 +135,26 @@ def test_a_batch_of_a_build_lists_the_files_of_its_own_shards_only(monkeypatch: 
     assert batch.total == len(snapshot.live_numbers) > len(batch.work[0].files)
 
 
+def test_what_an_index_costs_does_not_grow_with_the_number_of_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = pa.schema([("id", pa.string()), *((f"c{n}", pa.int64()) for n in range(12))])
+    table = mdt.create(MemoryStorage(), columns, ["id"], options={"mdt.services.auto": False})
+    table.upsert({"id": ["a"], **{f"c{n}": [n] for n in range(12)}})
+    asked: list[str] = []
+    covered = Snapshot.covered_shards
+
+    def counted(self: Snapshot, index: str) -> Any:
+        asked.append(index)
+        return covered(self, index)
+
+    monkeypatch.setattr(Snapshot, "covered_shards", counted)
+    counts = []
+    for n in range(12):
+        asked.clear()
+        table.create_index(f"bitmap(c{n})")
+        counts.append(len(asked))
+    assert counts[1:] == [counts[0]] * 11 and table.indexes()["coverage"].to_pylist() == [100.0] * 12
+
+
 @pytest.mark.parametrize("name", ["bitmap(fare)", "bitmap/1(fare)", "fare"])
 def test_an_index_is_dropped_by_its_text_or_its_column(name: str) -> None:
     storage = planned()
