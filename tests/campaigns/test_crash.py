@@ -184,6 +184,7 @@ FLOWS = [
 ]  # fmt: skip
 FLOWS += [
     flow("alter", MOR, "bloom", lambda s: mdt.open(s).alter(reorder=["fare", "id"]), BASE_STATE),
+    flow("alter of options, with metadata", MOR, "bloom", lambda s: mdt.open(s).alter(options={"mdt.page.bytes": 4096}, metadata={"run": "1"}), BASE_STATE),
     flow("alter and its first files", COW, "record", lambda s: alter_and_upsert(s), MIXED),
 ]  # fmt: skip
 OTHERS = {key: row for key, row in BASE_STATE.items() if city(int(key[1:])) == "y"}
