@@ -225,7 +225,7 @@ class Options:
         minimum=0, maximum=1 << 50, scope="machine",
     )  # fmt: skip
     commit_attempts: int = _option(
-        "mdt.commit.attempts", 10, "how often a transaction that lost to another is tried in all",
+        "mdt.commit.attempts", 100, "how often a transaction that lost to another is tried in all",
         minimum=1, maximum=limits.COMMIT_ATTEMPTS_MAX, scope="session",
     )  # fmt: skip
     writer_threads: int = _option(

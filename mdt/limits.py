@@ -150,6 +150,15 @@ DATA_FILES_MAPPED_MAX = 1_024
 COMMIT_ATTEMPTS_MAX = 1_000
 """A retry repeats the whole operation; one that lost a thousand times will not win, and says so."""
 
+UNPUBLISHED_SECONDS_MAX = 10
+"""A writer that takes longer from its last look at Hudi's timeline to its commit looks again before it publishes: another Hudi writer may have taken
+it for dead."""
+
+LATE_LOOK_SECONDS = (0.05, 0.2, 0.75)
+"""How long a reader waits before each further look for a commit record that must be there: network file systems show what others made with a delay."""
+LATE_SECONDS_MAX = 120
+"""A commit on Hudi's timeline that is older is not late, but its record is gone; NFS keeps attributes for 60 s at most by default."""
+
 METADATA_COMPACT_RECORDS = 16
 """Commit records replayed by a new reader, at some 1 ms each; tables of more than 2,560 files wait for more, see below.  A checkpoint of a small
 table costs 12 to 30 ms, so a commit pays 1 to 2 ms for opens that take 10 to 25 ms, whenever they come."""

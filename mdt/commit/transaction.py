@@ -35,6 +35,7 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 
 _BACKOFF_SECONDS = 0.02
+_BACKOFF_SECONDS_MAX = 0.5
 _CLEANED = "what it began on was cleaned"
 _ARCHIVED = "the log has been archived since this transaction began"
 
@@ -97,7 +98,7 @@ def steps(
         logs.COMMIT.warning(
             "%s: %s met a conflict in attempt %d of %d: %s", name, operation.name, attempt, attempts, why
         )
-        storage.sleep(_BACKOFF_SECONDS * attempt)
+        storage.sleep(min(_BACKOFF_SECONDS * attempt, _BACKOFF_SECONDS_MAX))
     raise Conflict(
         f"{operation.name} met a conflict in each of {attempts} attempts; the last: {why}",
         hint="try again when fewer writers change the same keys or file groups",
@@ -259,6 +260,8 @@ def _commit(
         if commit_log.append(metadata.storage, record):
             return read, ""
         seen = -1
+        if metadata.late_record(seq) is None:
+            return None, f"commit {seq} was first, and the storage does not show its record yet"
 
 
 def _is_astray(metadata: Metadata, record: CommitRecord, archived: int) -> bool:

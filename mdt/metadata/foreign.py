@@ -8,15 +8,16 @@ there when it looked last, less a margin for the clock of the other writer, or a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from mdt.errors import Corrupt, Missing, Unsupported
+from mdt.errors import Corrupt, Missing, Unavailable, Unsupported
 from mdt.hudi import properties, timeline
 from mdt.hudi.layout import Layout, layout_of
 from mdt.hudi.timeline import Instant
-from mdt.limits import FOREIGN_CLOCK_BEHIND_SECONDS
+from mdt.limits import FOREIGN_CLOCK_BEHIND_SECONDS, LATE_SECONDS_MAX
 from mdt.metadata import paths
 from mdt.metadata.paths import HUDI
 from mdt.metadata.snapshot import Snapshot
@@ -33,6 +34,7 @@ _OURS_MIN = 1_024
 _DATA_STAYS = frozenset(("savepoint", "indexing"))
 """Actions of others that change no rows and delete no files."""
 _COMMITS = frozenset(("commit", "deltacommit"))
+_WRITES = _COMMITS | {"replacecommit"}
 _TAKE_ROWS_ALONG = "read the table with a Hudi reader from here on, or load its rows into a new table: mdt.create(new_path, schema, key=...)"
 
 _MEND_PROPERTIES = "if it is so when you try again, mdt.repair(path) writes it as the table is defined"
@@ -43,13 +45,13 @@ class Seen:
     """One look at ``.hoodie``.
 
     ``stamps``: of the directory and of the properties before the look, None if the storage cannot tell.  ``properties``:
-    None if there are none.  ``instants``: those that were listed, with their paths.  ``begun``: those of them that say what they
-    will do.
+    None if there are none.  ``instants``: those that were listed.  ``begun``: those of them that are pending and say
+    what they will do; ours say nothing.
     """
 
     stamps: tuple[Hashable, Hashable] | None
     properties: Mapping[str, str] | None
-    instants: Mapping[Instant, str]
+    instants: Mapping[Instant, ObjectInfo]
     begun: frozenset[Instant]
     print: tuple[str, int, int] | None
 
@@ -82,9 +84,8 @@ class Watch:
         if stamps is not None and stamps == self._stamps:
             return None
         listed = self._listed(layout)
-        found = {instant: info for info in listed if (instant := layout.instant_at(info.path)) is not None}
-        instants = {instant: info.path for instant, info in found.items()}
-        begun = frozenset(i for i, info in found.items() if i.state == timeline.INFLIGHT and info.size)
+        instants = {instant: info for info in listed if (instant := layout.instant_at(info.path)) is not None}
+        begun = frozenset(i for i, info in instants.items() if i.state != timeline.COMPLETED and info.size)
         known = next((info for path in (paths.properties(), BACKUP) for info in listed if info.path == path), None)
         print = None if known is None else (known.path, known.size, known.modified_us)
         if print == self._print and self.storage.is_remote:
@@ -94,7 +95,18 @@ class Watch:
     def is_ahead(self, seen: Seen, snapshot: Snapshot) -> bool:
         """Return whether something has been completed that ``snapshot`` lacks: by another Hudi writer, or since the log was read."""
         unknown = snapshot.unknown_instants({instant.time for instant in seen.instants})
-        return bool(_changes(instant for instant in seen.instants if instant.time in unknown))
+        return bool(_changes((instant for instant in seen.instants if instant.time in unknown), seen.begun))
+
+    def is_late(self, seen: Seen, snapshot: Snapshot) -> bool:
+        """Return whether a commit of ours is on Hudi's timeline, or may be, whose record the storage does not show yet."""
+        unknown = snapshot.unknown_instants({instant.time for instant in seen.instants})
+        first = _first_commit(instant for instant in seen.instants if instant.time in unknown)
+        if first is None:
+            return False
+        with suppress(Corrupt):  # which :meth:`accept` tells, after what else may be wrong
+            seq = _seq_of(self.storage, layout_of(snapshot.definition), seen.instants[first].path)
+            return seq is None or seq > snapshot.seq
+        return False
 
     def has_seen(self, path: str) -> bool:
         """Return whether an instant of ours stood at ``path`` when it was looked; False says nothing."""
@@ -112,15 +124,16 @@ class Watch:
             _refuse_version(seen.properties, layout)
         unknown = snapshot.unknown_instants({instant.time for instant in seen.instants})
         others = [instant for instant in seen.instants if instant.time in unknown]
-        first = min(filter(_is_commit, others), default=None)
+        first = _first_commit(others)
         if first is not None:
             _refuse_lost_records(self.storage, layout, first, seen.instants[first], snapshot)
-        _refuse_instants(others)
-        pending = [instant.time for instant in others if instant.action in _COMMITS]
+        _refuse_instants(others, seen.begun)
+        pending = [instant.time for instant in others if instant.action in _WRITES]
         newest = timeline.instant_us(snapshot.last_instant) - FOREIGN_CLOCK_BEHIND_SECONDS * 1_000_000
         self.since = min([timeline.instant_text(newest), *pending])
-        self.at_work = tuple(sorted(instant.time for instant in others if instant in seen.begun))
-        self._ours.update(path for instant, path in seen.instants.items() if instant.time not in unknown)
+        at_work = [i.time for i in others if i in seen.begun and i.state == timeline.INFLIGHT]
+        self.at_work = tuple(sorted(at_work))
+        self._ours.update(info.path for instant, info in seen.instants.items() if instant.time not in unknown)
         if len(self._ours) >= self._ours_max:
             self._ours = {path for path in self._ours if path.rpartition("/")[2] > self.since}
             self._ours_max = max(_OURS_MIN, 2 * len(self._ours))
@@ -189,39 +202,59 @@ def _refuse_version(found: Mapping[str, str], layout: Layout) -> None:
         )
 
 
-def _is_commit(instant: Instant) -> bool:
-    return instant.state == timeline.COMPLETED and instant.action in _COMMITS
+def _first_commit(others: Iterable[Instant]) -> Instant | None:
+    """Return the first of these instants that is a completed commit, None if none is."""
+    return min((i for i in others if i.state == timeline.COMPLETED and i.action in _WRITES), default=None)
 
 
-def _refuse_lost_records(storage: Storage, layout: Layout, first: Instant, path: str, snapshot: Snapshot) -> None:
-    """Raise Missing if ``first``, the first commit that the log lacks, is one of ours: its instant names its record."""
+def _seq_of(storage: Storage, layout: Layout, path: str) -> int | None:
+    """Return the seq of a completed commit of ours, -1 of one of another writer; None if it cannot be read, though it has been listed."""
     data = storage.read_if_exists(path)
     if data is None:
-        return
+        return None
     try:
         seq = layout.extra(data).get("mdt.seq", "")
     except Corrupt as error:
         raise Corrupt(error.message, path=path, offset=0) from error
-    if seq.isascii() and seq.isdigit() and snapshot.seq < int(seq[:18]):
+    return int(seq[:18]) if seq.isascii() and seq.isdigit() else -1
+
+
+def _refuse_lost_records(
+    storage: Storage, layout: Layout, first: Instant, info: ObjectInfo, snapshot: Snapshot
+) -> None:
+    """Raise Missing if ``first``, the first commit that the log lacks, is one of ours: its instant names its record.
+
+    Raises Unavailable while it is so young that the storage may not show the record yet, or if the instant itself cannot be read.
+    """
+    seq = _seq_of(storage, layout, info.path)
+    is_young = storage.now_us() - info.modified_us < LATE_SECONDS_MAX * 1_000_000
+    if seq is None or (seq > snapshot.seq and is_young):
+        raise Unavailable(
+            f"the commit at {first.time} is on Hudi's timeline, and the storage does not show its record "
+            f"{paths.commit(snapshot.seq + 1)} yet",
+            hint="try again in a few seconds: network file systems show what other machines write with a delay",
+        )
+    if seq > snapshot.seq:
         raise Missing(
             f"a commit record is gone: Hudi's timeline has commit {seq} at {first.time}", path=paths.commit(snapshot.seq + 1),
             hint="restore the missing objects of .hoodie/.mdt/log from a backup; Hudi's readers still see all rows",
         )  # fmt: skip
 
 
-def _changes(others: Iterable[Instant]) -> list[Instant]:
-    """Return which of these instants, none of them ours, change rows or delete files."""
-    return [
-        instant
-        for instant in others
-        if instant.action not in _DATA_STAYS and (instant.state == timeline.COMPLETED or instant.action not in _COMMITS)
-    ]
+def _changes(others: Iterable[Instant], begun: Container[Instant]) -> list[Instant]:
+    """Return which of these instants, none of them in the log, change rows or delete files; a writer of ours may have begun what says nothing."""
+    found = []
+    for instant in others:
+        is_write = instant.action in _COMMITS or (instant.action == "replacecommit" and instant not in begun)
+        if instant.action not in _DATA_STAYS and (instant.state == timeline.COMPLETED or not is_write):
+            found.append(instant)
+    return found
 
 
-def _refuse_instants(others: list[Instant]) -> None:
+def _refuse_instants(others: list[Instant], begun: Container[Instant]) -> None:
     """Raise Unsupported if any of these instants, none of them ours, changes rows or deletes files."""
-    changes = _changes(others)
-    commits = [i for i in changes if i.state == timeline.COMPLETED and i.action in (*_COMMITS, "replacecommit")]
+    changes = _changes(others, begun)
+    commits = [i for i in changes if i.state == timeline.COMPLETED and i.action in _WRITES]
     if commits:
         raise Unsupported(
             f"another Hudi writer has committed here, first at {min(commits).time}; mdt does not know its rows",

@@ -24,6 +24,7 @@ from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.hudi.layout import layout_of
 from mdt.limits import (
     INLINE_SUMMARY_BYTES_MAX,
+    LATE_LOOK_SECONDS,
     METADATA_COMPACT_RECORDS,
     METADATA_COMPACT_RECORDS_MAX,
     OPERATIONS_AT_ONCE_MAX,
@@ -150,9 +151,28 @@ class Metadata:
             snapshot = self._replayed_on(snapshot, self.record(snapshot.seq + 1))
         if self._may_be_rebased(snapshot):
             snapshot = self._rebased(snapshot)
-        self._newest = snapshot
+        snapshot = self._newest = self._with_late_records(seen, snapshot)
         self.watch.accept(seen, snapshot)
         return snapshot
+
+    def _with_late_records(self, seen: Seen | None, snapshot: Snapshot) -> Snapshot:
+        """Return ``snapshot`` after records whose commits are on Hudi's timeline, and which the storage shows late."""
+        if seen is not None and self.watch.is_late(seen, snapshot):
+            following = self.late_record(snapshot.seq + 1)
+            while following is not None:
+                snapshot = self._replayed_on(snapshot, following)
+                is_late = self.watch.is_late(seen, snapshot)
+                following = self.late_record(snapshot.seq + 1) if is_late else None
+        return snapshot
+
+    def late_record(self, seq: int) -> CommitRecord | None:
+        """Return record ``seq``, of which it is known that it has been written; None if the storage does not show it after some more looks."""
+        for seconds in LATE_LOOK_SECONDS:
+            record = self.record(seq)
+            if record is not None:
+                return record
+            self.storage.sleep(seconds)
+        return self.record(seq)
 
     def _asked(self, snapshot: Snapshot, watched: bool) -> tuple[Seen | None, CommitRecord | None]:
         """Return what stands in ``.hoodie``, if it is ``watched``, and the record that follows ``snapshot``."""

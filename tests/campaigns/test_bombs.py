@@ -26,6 +26,7 @@ from test_forged import forge, good, with_column
 import mdt
 from mdt import limits
 from mdt.errors import Corrupt, MdtError
+from mdt.limits import LATE_SECONDS_MAX
 from mdt.metadata import codec, commit_log, paths
 from mdt.services import cleaning
 from mdt.stores.contract import check_size
@@ -221,6 +222,7 @@ def test_a_missing_record_is_named_with_what_to_do() -> None:
             storage = good()
             for gone in range(seq, 4 if later else seq + 1):
                 storage.delete(paths.commit(gone))
+            storage.sleep(LATE_SECONDS_MAX)
             with pytest.raises(Corrupt, match="a commit record is gone") as caught:
                 mdt.open(storage)
             assert paths.commit(seq) in str(caught.value)

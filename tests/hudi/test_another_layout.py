@@ -27,6 +27,7 @@ from mdt.hudi import layout, timeline
 from mdt.hudi.commit_metadata import CommitMetadata
 from mdt.hudi.timeline import COMPLETED, Instant
 from mdt.hudi.v6 import Version6
+from mdt.limits import LATE_SECONDS_MAX
 from mdt.metadata import paths
 from mdt.metadata.file_group import LOG
 from mdt.schema.definition import TableDefinition
@@ -136,6 +137,7 @@ def test_another_writer_is_noticed_on_the_timeline_of_the_layout(action: str) ->
 def test_a_commit_record_that_is_gone_is_told_by_its_instant() -> None:
     storage = filled()
     storage.delete(paths.commit(2))
+    storage.sleep(LATE_SECONDS_MAX)
     with pytest.raises(Missing, match="a commit record is gone: Hudi's timeline has commit 2"):
         mdt.open(storage)
 

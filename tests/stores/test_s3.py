@@ -92,7 +92,7 @@ def test_two_writers_on_s3_both_commit_and_nothing_is_lost(given: dict[str, obje
     create("two", given)
 
     def write(me: int) -> list[int]:
-        t = mdt.open(URL + "two", {"mdt.commit.attempts": 50}, storage_options=given)
+        t = mdt.open(URL + "two", storage_options=given)
         return [t.upsert(trips(range(10), 1, 10.0 * me + n)).seq for n in range(4)]
 
     with ThreadPoolExecutor(2) as pool:

@@ -1,0 +1,142 @@
+"""What another machine has written is shown late, as a network file system with caches does: that is no damage, and no other Hudi writer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from worlds import COW, MOR, make, ours, rows, theirs
+
+import mdt
+from mdt.errors import Missing, Unavailable, Unsupported
+from mdt.limits import LATE_LOOK_SECONDS, LATE_SECONDS_MAX
+from mdt.metadata import paths
+from mdt.stores.storage import MemoryStorage
+from mdt.testing.faulty import FaultyStorage
+
+
+class Lagging(FaultyStorage):
+    """A machine that sees an object which is ``hidden`` only ``seconds`` after it has been asked for first; it can put none over it."""
+
+    def __init__(self, inner: MemoryStorage, seconds: float) -> None:
+        super().__init__(inner)
+        self._us, self._asked = int(seconds * 1_000_000), dict[str, int]()
+        self.hidden = set[str]()
+
+    def _is_hidden(self, path: str) -> bool:
+        now = self.inner.now_us()
+        return path in self.hidden and now - self._asked.setdefault(path, now) < self._us
+
+    def read_whole(self, path: str, bytes_max: int) -> bytes:
+        """See :class:`Storage`."""
+        if self._is_hidden(path):
+            raise Missing("there is no such object", path=path)
+        return super().read_whole(path, bytes_max)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """See :class:`Storage`."""
+        if self._is_hidden(path):
+            raise Missing("there is no such object", path=path)
+        return super().read(path, offset, length)
+
+    def size(self, path: str) -> int | None:
+        """See :class:`Storage`."""
+        return None if self._is_hidden(path) else super().size(path)
+
+
+def beside(seconds: float) -> tuple[mdt.Table, Lagging, mdt.Table]:
+    """Return a table as one machine has it, which sees commit 3 late, and as the one has it that makes that commit."""
+    inner = MemoryStorage()
+    writer = make(inner, MOR, "record")
+    writer.upsert(rows(range(3), 1, 1.0))
+    writer.upsert(rows(range(3), 2, 2.0))
+    storage = Lagging(inner, seconds)
+    reader = mdt.open(storage)
+    storage.hidden.add(paths.commit(writer.snapshot().seq + 1))
+    return reader, storage, writer
+
+
+def instant_of(table: mdt.Table) -> str:
+    """Return the path of the newest completed commit."""
+    return f"{paths.HUDI}/{table.snapshot().last_instant}.deltacommit"
+
+
+def test_a_record_that_is_shown_within_a_second_is_waited_for() -> None:
+    reader, _, writer = beside(LATE_LOOK_SECONDS[-1])
+    writer.upsert(rows([7], 3, 3.0))
+    assert reader.scan().count() == 4
+
+
+@pytest.mark.parametrize("is_instant_hidden", [False, True])
+def test_a_record_that_is_shown_later_is_unavailable_and_the_handle_goes_on(is_instant_hidden: bool) -> None:
+    reader, storage, writer = beside(30)
+    writer.upsert(rows([7], 3, 3.0))
+    if is_instant_hidden:
+        storage.hidden.add(instant_of(writer))
+    for act in (reader.scan, lambda: reader.upsert(rows([8], 3, 3.0)), lambda: mdt.open(storage)):
+        with pytest.raises(Unavailable, match="the storage does not show its record") as caught:
+            act()
+        assert caught.value.retryable
+    storage.inner.sleep(30)
+    reader.upsert(rows([8], 3, 3.0))
+    assert reader.scan().count() == 5 == len(ours(storage.inner))
+    assert ours(storage.inner) == theirs(storage.inner)
+
+
+def test_a_writer_whose_number_is_taken_by_a_record_it_cannot_see_begins_again() -> None:
+    reader, storage, writer = beside(3)
+    commits = []
+    original = storage.put_if_absent
+
+    def beaten(path: str, data: Any) -> bool:
+        if path.startswith(paths.log_dir()) and not commits:
+            commits.append(path)
+            writer.upsert(rows([7], 3, 3.0))
+        return original(path, data)
+
+    storage.put_if_absent = beaten  # type: ignore[method-assign]
+    while True:
+        try:
+            reader.upsert(rows([8], 3, 3.0))
+            break
+        except Unavailable:
+            storage.inner.sleep(1)
+    assert commits and reader.scan().count() == 5
+    assert ours(storage.inner) == theirs(storage.inner)
+
+
+def test_a_record_that_is_not_shown_for_minutes_is_gone() -> None:
+    reader, storage, writer = beside(10**9)
+    writer.upsert(rows([7], 3, 3.0))
+    storage.inner.sleep(LATE_SECONDS_MAX)
+    with pytest.raises(Missing, match="a commit record is gone"):
+        reader.scan()
+
+
+def test_a_commit_of_another_hudi_writer_is_refused_at_once() -> None:
+    reader, storage, writer = beside(30)
+    storage.inner.create(f"{paths.HUDI}/20990101000000000.deltacommit", b"{}")
+    before = storage.inner.now_us()
+    with pytest.raises(Unsupported, match="another Hudi writer has committed here"):
+        reader.scan()
+    assert storage.inner.now_us() - before < 100_000, "it has not waited"
+    assert writer.definition
+
+
+def test_a_writer_whose_new_keys_go_where_others_write_all_the_time_commits_at_last() -> None:
+    inner = MemoryStorage()
+    other = make(inner, COW, "record")
+    other.upsert(rows([0], 1, 1.0))
+    storage = FaultyStorage(inner)
+    commits = []
+    original = storage.put_if_absent
+
+    def beaten(path: str, data: Any) -> bool:
+        if path.startswith(paths.log_dir()) and len(commits) < 30:
+            commits.append(path)
+            other.upsert(rows([10 + len(commits)], 1, 1.0))
+        return original(path, data)
+
+    storage.put_if_absent = beaten  # type: ignore[method-assign]
+    assert mdt.open(storage).upsert(rows([1], 1, 1.0)).inserted == 1
+    assert len(ours(inner)) == 32 == len(theirs(inner) or ())
