@@ -12,6 +12,7 @@ its files go: see :class:`mdt.commit.recovery.Rollback`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from indexes.buffers import mask, numbers
@@ -29,7 +30,7 @@ from mdt.stores.contract import Listing
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What was found.  ``files``: paths of data files and objects of summaries; ``instants``: paths of pending instants.
+    """What was found.  ``files``: paths of data files and objects of summaries; ``instants``: paths of pending instants, markers and heartbeats.
 
     ``waiting``: those of ``files`` that states referred to which were cleaned: the next listing removes them.  ``unknown``: tokens of ``files`` whose transactions neither committed nor were declared dead.  ``foreign``: whether
     another writer has been here, so that files of unknown tokens may be its own.
@@ -64,6 +65,9 @@ def _found(metadata: Metadata) -> Leftovers:
     known = snapshot.instants | snapshot.log.dead_instants | claimed
     instants = _instants(listing, layout_of(snapshot.definition))
     pending = [path for path, i in instants.items() if i.time in dead and i.state != timeline.COMPLETED]
+    pending += _of_ended(
+        listing, (snapshot.instants | snapshot.log.dead_instants) - claimed, snapshot.retention.instant
+    )
     foreign = any(
         instant.time not in known for instant in instants.values() if instant.time > snapshot.retention.instant
     )
@@ -126,6 +130,17 @@ def _instants(listing: Listing, layout: Layout) -> dict[str, Instant]:
         instant = layout.instant_at(info.path)
         if instant is not None:
             found[info.path] = instant
+    return found
+
+
+def _of_ended(listing: Listing, ended: AbstractSet[str], archived: str) -> list[str]:
+    """Return the paths of markers and heartbeats of transactions whose instants are ``ended``, or not after ``archived``."""
+    found = []
+    for info in listing:
+        for folder in (paths.markers_dir(), paths.heartbeats_dir()):
+            instant = info.path[len(folder) + 1 :].partition("/")[0] if info.path.startswith(f"{folder}/") else ""
+            if instant in ended or (timeline.is_time(instant) and instant <= archived):
+                found.append(info.path)
     return found
 
 

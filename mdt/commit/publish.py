@@ -10,6 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from mdt.commit import markers
 from mdt.hudi import bucket_config, properties, timeline
 from mdt.hudi.commit_metadata import Cleaned, CommitMetadata, operation_type
 from mdt.hudi.layout import layout_of
@@ -32,10 +33,24 @@ _OPERATIONS = {
 """What Hudi calls the operation of an action, or an operation, where it has another word for it."""
 
 
-def announce(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:
-    """Tell Hudi that a transaction begins; after a power cut nobody needs to know of one that has not committed, nor of its beginning."""
-    told = layout_of(definition).announced(instant, action)
+def announce(storage: Storage, instant: str, action: str, definition: TableDefinition) -> list[str]:
+    """Tell Hudi that a transaction begins; return the paths of the instants that were made for that.
+
+    After a power cut nobody needs to know of one that has not committed, nor of its beginning.
+    """
+    told = _announced(instant, action, definition)
+    made = storage.together(*(partial(storage.put_passing, path, content) for path, content in told))
+    return [path for (path, _), is_made in zip(told, made, strict=True) if is_made]
+
+
+def prepare(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:
+    """Put what must stand before :func:`announce`; it is the same for all who want the instant."""
+    told = markers.begun(storage, instant) if _announced(instant, action, definition) else ()
     storage.together(*(partial(storage.put_passing, path, content) for path, content in told))
+
+
+def _announced(instant: str, action: str, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:
+    return () if action in NO_INSTANTS else layout_of(definition).announced(instant, action)
 
 
 def retract(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:
@@ -96,8 +111,10 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
     if record.action in NO_INSTANTS:
         return
     storage.delete_many(record.header.get("left_out", ()))
-    for path, content in completed(record, definition):
-        storage.put_if_absent(path, content)
+    (path, content), *after = completed(record, definition)
+    storage.put_if_absent(path, content)
+    for path, content in after:  # a plan stands in the place of what announced it
+        storage.replace(path, content)
     if record.action == "create":
         rules = bucket_rules(definition.key_index)
         if rules is not None:

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mdt import logs
-from mdt.commit import claims, leftovers, publish
+from mdt.commit import claims, leftovers, markers, publish
 from mdt.commit.claims import Claims, Pending
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.reclaim import reclaim
-from mdt.commit.transaction import remove_files, run
+from mdt.commit.transaction import remove_files, require_unharmed, run
 from mdt.errors import Corrupt
 from mdt.metadata import paths, references
 from mdt.metadata.metadata import Metadata
@@ -160,6 +160,7 @@ def sweep(metadata: Metadata) -> int:
     open_ = left.unknown - metadata.newest().log.dead_tokens
     doomed = [path for path in left.files if leftovers.token_of(path) not in open_]
     metadata.storage.delete_many([*doomed, *left.instants])
+    markers.drop_folders(metadata.storage, left.instants)
     # Of transactions that have ended before the log begins; a listing goes through every directory.
     metadata.storage.drop_directories(paths.attachments_dir(), metadata.newest().retention.instant)
     return len(doomed)
@@ -188,6 +189,8 @@ def _publish_committed(metadata: Metadata, snapshot: Snapshot, found: Sequence[P
     claimed = {claim.txn for _, claim in committed}
     for record in metadata.records(committed[0][0], snapshot.seq):
         is_new = not publish.is_published(metadata.storage, record, snapshot.definition)
+        if is_new:
+            require_unharmed(metadata, record)
         if is_new or record.txn in claimed:
             publish.publish(metadata.storage, record, snapshot.definition)
         if record.action == "clean" and record.txn in claimed:
@@ -195,7 +198,7 @@ def _publish_committed(metadata: Metadata, snapshot: Snapshot, found: Sequence[P
         if is_new:
             instants.append(record.instant)
     for _, claim in committed:
-        metadata.storage.delete(paths.pending(claim.instant))
+        markers.end(metadata.storage, claim.instant, markers.standing(metadata.storage, claim.instant))
     return tuple(instants)
 
 
@@ -210,5 +213,5 @@ def remove(metadata: Metadata, claim: Pending) -> int:
     removed = remove_files(metadata, claim.instant, claim.token, claim.partitions, kept)
     if claim.instant not in snapshot.instants:
         publish.retract(storage, claim.instant, claim.action, snapshot.definition)
-    storage.delete(paths.pending(claim.instant))
+    markers.end(storage, claim.instant, markers.standing(storage, claim.instant))
     return removed

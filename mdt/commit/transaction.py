@@ -7,8 +7,8 @@ leaves only garbage that nobody refers to, everything after it can be made again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Collection, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic
@@ -16,14 +16,14 @@ from typing import Generic
 import pyarrow as pa
 
 from mdt import logs
-from mdt.commit import annotation, claims, conflicts, publish
+from mdt.commit import annotation, claims, conflicts, markers, publish
 from mdt.commit.claims import Pending
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
 from mdt.commit.reclaim import reclaim
-from mdt.errors import Conflict, Internal, MdtError, Missing, Unavailable
+from mdt.errors import Conflict, Internal, MdtError, Missing, Unavailable, Unsupported
 from mdt.hudi import timeline
-from mdt.limits import COMMIT_ATTEMPTS_MAX
+from mdt.limits import COMMIT_ATTEMPTS_MAX, UNPUBLISHED_SECONDS_MAX
 from mdt.metadata import archive, commit_log, paths, skipping
 from mdt.metadata import trusted_names as names
 from mdt.metadata.additions import stats_table, summaries_table
@@ -37,6 +37,7 @@ from mdt.schema.definition import TableDefinition
 _BACKOFF_SECONDS = 0.02
 _BACKOFF_SECONDS_MAX = 0.5
 _CLEANED = "what it began on was cleaned"
+_UNPUBLISHED = "Hudi's readers do not see this commit yet, and a Hudi writer would remove its files: open the table with mdt before one writes"
 _ARCHIVED = "the log has been archived since this transaction began"
 
 
@@ -125,12 +126,12 @@ def _attempt(
 ) -> Generator[str, None, tuple[CommitRecord | None, int, str]]:
     """Claim, write and commit; return the record, or None, the newest one in the archive then, and which conflict was met, when nothing is left of it."""
     claim = claim_instant(metadata, snapshot, operation, plan, txn)
-    announced = metadata.storage.begin(partial(_announce, metadata, snapshot, operation, claim))
     yield "claimed"
     try:
-        changes = _written(operation, snapshot, plan, claim, announced)
+        changes = operation.write(snapshot, plan, claim)
         yield "written"
         seen = metadata.newest(to_end=False).seq  # the last look for commits of other Hudi writers
+        looked_us = metadata.storage.now_us()
     except Exception as error:  # also what somebody's progress callback or index raises: nothing is committed
         if not isinstance(error, Unavailable):
             abandon(metadata, snapshot, claim, operation, plan)
@@ -143,6 +144,8 @@ def _attempt(
         yield "committed"
         archived = archive.last_archived(metadata.storage)
         if not _is_astray(metadata, committed, archived):
+            if metadata.storage.now_us() - looked_us > UNPUBLISHED_SECONDS_MAX * 1_000_000:
+                require_unharmed(metadata, committed)
             return committed, archived, ""
         metadata.storage.delete(paths.commit(committed.seq))
         why = _ARCHIVED
@@ -150,27 +153,8 @@ def _attempt(
     return None, -1, why
 
 
-def _announce(metadata: Metadata, snapshot: Snapshot, operation: Operation[P], claim: Claim) -> None:
-    if operation.action not in publish.NO_INSTANTS:
-        publish.announce(metadata.storage, claim.instant, operation.action, snapshot.definition)
-
-
-def _written(
-    operation: Operation[P], snapshot: Snapshot, plan: P, claim: Claim, announced: Callable[[], None]
-) -> Changes:
-    """Return what the operation writes while Hudi is told; neither is under way any more then."""
-    try:
-        changes = operation.write(snapshot, plan, claim)
-    except BaseException:
-        with suppress(MdtError):
-            announced()
-        raise
-    announced()
-    return changes
-
-
 def claim_instant(metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, txn: str) -> Claim:
-    """Take an instant greater than all in the history, which no other transaction has.
+    """Take an instant greater than all in the history, which no other transaction has, and announce it to Hudi: no data file is written before.
 
     A claim ends with its commit, so where clocks differ the instant may have been used since ``snapshot``: the history
     is read again under the claim.
@@ -184,12 +168,17 @@ def claim_instant(metadata: Metadata, snapshot: Snapshot, operation: Operation[P
         pending = Pending(
             instant, txn, operation.action, operation.name, token, snapshot.seq, now, tuple(plan.partitions)
         )
-        if claims.put(storage, pending):
-            last = metadata.newest(watched=False).last_instant
-            if last < instant:
+        told = (storage, instant, operation.action, snapshot.definition)
+        _, is_free = storage.together(partial(publish.prepare, *told), partial(claims.put, storage, pending))
+        if is_free:
+            newest, announced = storage.together(
+                partial(metadata.newest, watched=False),
+                partial(publish.announce, *told),
+            )
+            if newest.last_instant < instant:
                 break
-            storage.delete(paths.pending(instant))
-            at = timeline.instant_us(last)
+            storage.delete_many([*announced, paths.pending(instant)])
+            at = timeline.instant_us(newest.last_instant)
         at += 1000
     return Claim(txn, instant, token)
 
@@ -292,20 +281,48 @@ def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str
     The commit stands whatever happens here: failures of storage become warnings, the next writer repeats the work.
     """
     storage = metadata.storage
+    is_published = False
     try:
+        found = storage.begin(partial(markers.standing, storage, record.instant))
         if archived >= record.seq:  # this process slept: others have published it, and archived it since
-            storage.delete(paths.pending(record.instant))
+            markers.end(storage, record.instant, found())
             return ()
         newest = metadata.after(record)
         _publish(metadata, record, newest)
+        is_published = True
         if record.action == "clean":
             reclaim(metadata, record)
-        storage.delete(paths.pending(record.instant))
+        markers.end(storage, record.instant, found())
         if metadata.compaction_is_due(newest):
             metadata.compact()
     except MdtError as error:
-        return (f"committed, but the work after it is left to the next writer: {error}",)
+        left = f"committed, but the work after it is left to the next writer: {error}"
+        return (left,) if is_published else (left, _UNPUBLISHED)
     return ()
+
+
+def require_unharmed(metadata: Metadata, record: CommitRecord) -> None:
+    """Raise Unsupported if another Hudi writer has rolled back ``record``, which is not on Hudi's timeline: it took its writer for dead."""
+    storage, why = metadata.storage, ""
+    files = [paths.partition_file(file["partition"], file["name"]) for file in _data_files(record)]
+    try:
+        metadata.newest()
+        sizes = storage.each(partial(storage.size, path) for path in files)
+        gone = [path for path, size in zip(files, sizes, strict=True) if size is None]
+        why = f"{gone[0]} is gone" if gone else ""
+    except Unsupported as error:
+        why = error.message
+    if why:
+        raise Unsupported(
+            f"commit {record.seq} at {record.instant} was not on Hudi's timeline when another Hudi writer took over, which takes "
+            f"such a commit for that of a dead writer and removes its files: {why}",
+            hint="read the table with a Hudi reader from here on, and write the rows of this commit again",
+        )
+
+
+def _data_files(record: CommitRecord) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = record.table("files").select(["partition", "name"]).to_pylist()
+    return found
 
 
 def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
@@ -355,9 +372,10 @@ def _log(
 
 def abandon(metadata: Metadata, snapshot: Snapshot, claim: Claim, operation: Operation[P], plan: P) -> None:
     """Remove what a transaction of this process wrote and will not commit."""
+    storage = metadata.storage
     remove_files(metadata, claim.instant, claim.token, plan.partitions)
-    publish.retract(metadata.storage, claim.instant, operation.action, snapshot.definition)
-    metadata.storage.delete(paths.pending(claim.instant))
+    publish.retract(storage, claim.instant, operation.action, snapshot.definition)
+    markers.end(storage, claim.instant, markers.standing(storage, claim.instant))
 
 
 def remove_files(

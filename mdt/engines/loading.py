@@ -97,8 +97,11 @@ def _write(load: Load, given: list[pa.RecordBatch], attempt: int) -> Changes:
     metadata, snapshot = opened(load.source)
     shared = WriteJob.of(metadata, snapshot, load.source.parsed(), load.claim.tried(attempt))
     late: list[int] = []
-    rows = drained(list(_of_buckets(pa.Table.from_batches(given), snapshot.definition)))
+    parts = list(_of_buckets(pa.Table.from_batches(given), snapshot.definition))
     given.clear()
+    shared.marked.mark((number, load.buckets[number]) for number, _ in parts)
+    rows = drained(parts)
+    del parts
     slices = ((number, slice_of_bucket(load, snapshot.definition, number, table, late)) for number, table in rows)
     done = (shared.run(number, one) for number, one in slices)
     changes = collect(shared, done, threads=1, part=f"-{attempt}")

@@ -59,6 +59,7 @@ def _write(work: Work, given: list[pa.RecordBatch], attempt: int) -> Changes:
     tombstones = NO_TOMBSTONES
     if work.leaves_tombstones and snapshot.definition.keeps_deletes:
         tombstones = rows.tombstones(snapshot)
+    shared.marked.mark((n, work.buckets[n]) for n in places)
     slices: Iterator[tuple[int, Slice]] = ((n, rows.slice(of, work.buckets[n])) for n, of in places.items())
     if len(places) == 1:
         slices = drained(list(slices))

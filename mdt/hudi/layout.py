@@ -43,6 +43,10 @@ class Layout(Protocol):
         """Return which instant the name of a log file carries: that of its slice's base file, or its own, ``time``."""
         ...
 
+    def marker(self, path: str) -> str:
+        """Return the name of the marker of the data file at ``path``, below the directory of its transaction's markers."""
+        ...
+
     # bodies
 
     def properties(self, definition: TableDefinition) -> dict[str, str]:
@@ -56,10 +60,7 @@ class Layout(Protocol):
     # order
 
     def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
-        """Return (path, content) of what is written when a transaction begins, in any order.
-
-        Nothing of a compaction, clustering or cleaning: services that are pending are taken for another writer's (:mod:`mdt.metadata.foreign`).
-        """
+        """Return (path, content) of what is written when a transaction begins, in any order: nothing of one that writes no data files."""
         ...
 
     def retracted(self, time: str, action: str) -> Sequence[str]:

@@ -1,8 +1,7 @@
 """Table version 6, which Hudi 0.14 to 1.x, hudi-rs and Trino read: see :class:`mdt.hudi.layout.Layout`.
 
 How rows are merged follows the payload class, whatever else is set, so it is always written.  Readers hide the log files of a
-file group while its compaction is pending, so nothing is announced of a compaction before it is completed; nor of a clustering, which
-nobody needs to know of before.
+file group while a ``compaction`` is pending, so a compaction is announced as the ``commit`` that it becomes.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mdt.errors import Invalid
 from mdt.hudi import commit_metadata, properties, schema
-from mdt.hudi.file_names import HUDI
+from mdt.hudi.file_names import HUDI, LOG
 from mdt.hudi.timeline import ACTIONS, COMPLETED, INFLIGHT, REQUESTED, Instant
 from mdt.schema.time_paths import UNITS, TimePath
 
@@ -27,6 +26,8 @@ DATABASE = "default"
 NAME_BYTES_MAX = 255
 
 _SERVICES = ("compaction", "replacecommit")
+_COMPACTED = "commit"
+"""What a compaction becomes."""
 
 _NAME = re.compile(r"([0-9]{17}|[0-9]{14})\.([a-z]+)(?:\.(requested|inflight))?")
 
@@ -71,13 +72,21 @@ class Version6:
 
     def completed_path(self, time: str, action: str) -> str:
         """Return the path of the completed instant; a compaction ends as a commit."""
-        if action == "compaction":
-            action = "commit"
+        action = _COMPACTED if action == "compaction" else action
         return self.path_of(Instant(time, action, COMPLETED))
 
     def log_instant(self, base_instant: str, time: str) -> str:
         """Return the instant of the slice's base file."""
         return base_instant
+
+    def marker(self, path: str) -> str:
+        """Return the name of a marker: log files, of which other writers end what blocks say, have a kind of their own.
+
+        >>> Version6().marker("city=x/.6f2c-0_20240229120000123.log.2_3-77-0")
+        'city=x/.6f2c-0_20240229120000123.log.2_3-77-0.marker.APPEND'
+        """
+        is_log = LOG.fullmatch(path.rpartition("/")[2]) is not None
+        return f"{path}.marker.{'APPEND' if is_log else 'CREATE'}"
 
     def properties(self, definition: TableDefinition) -> dict[str, str]:
         """Return the content of ``hoodie.properties``."""
@@ -102,13 +111,14 @@ class Version6:
         return commit_metadata.decode_extra(body)
 
     def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
-        """Return two empty instants, none for a service."""
-        if action in _SERVICES or action == "clean":
+        """Return two empty instants, none of a cleaning."""
+        if action == "clean":
             return ()
-        return [(self.path_of(Instant(time, action, state)), b"") for state in (REQUESTED, INFLIGHT)]
+        return [(path, b"") for path in reversed(self.retracted(time, action))]
 
     def retracted(self, time: str, action: str) -> Sequence[str]:
         """Return the paths of both pending instants."""
+        action = _COMPACTED if action == "compaction" else action
         return [self.path_of(Instant(time, action, state)) for state in (INFLIGHT, REQUESTED)]
 
     def completed(

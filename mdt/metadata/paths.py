@@ -133,6 +133,26 @@ def attachments_dir() -> str:
     return f"{PRIVATE}/attachments"
 
 
+def markers_dir() -> str:
+    """Return the directory of Hudi's markers (:mod:`mdt.commit.markers`)."""
+    return f"{HUDI}/.temp"
+
+
+def markers_of(instant: str) -> str:
+    """Return the directory of the markers of the transaction ``instant``."""
+    return f"{markers_dir()}/{instant}"
+
+
+def heartbeats_dir() -> str:
+    """Return the directory of Hudi's heartbeats."""
+    return f"{HUDI}/.heartbeat"
+
+
+def heartbeat(instant: str) -> str:
+    """Return the name of the heartbeat of the transaction ``instant``."""
+    return f"{heartbeats_dir()}/{instant}"
+
+
 def properties() -> str:
     """Return the path of Hudi's table properties."""
     return f"{HUDI}/hoodie.properties"

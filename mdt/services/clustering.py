@@ -143,6 +143,7 @@ def _written(
                 made.append((unit, len(found.ends)))
                 for rows in carried(shared.metadata, shared.snapshot, unit, found, pool):
                     slices = [Slice(unit.partition, _home(shared, unit, of), carried=of) for of in rows]
+                    shared.marked.mark(enumerate(slices, task))
                     yield from pool.map(shared.run, range(task, task + len(slices)), slices)
                     task += len(slices)
             if progress is not None:

@@ -150,7 +150,7 @@ class LocalStorage(Storage):
         """See :class:`Storage`; without bytes it is whole as soon as it has its name, and waits for no disk."""
         if parts(data):
             return self.put_if_absent(path, data)
-        with _translated(path), self._directory_of(path) as (directory, name):
+        with _translated(path), self._directory_of(path, lasts=False) as (directory, name):
             try:
                 os.close(os.open(name, _NEW, 0o666, dir_fd=directory))
             except FileExistsError:
@@ -297,17 +297,20 @@ class LocalStorage(Storage):
             raise
 
     @contextmanager
-    def _directory_of(self, path: str) -> Iterator[tuple[int, str]]:
-        """Yield a descriptor of the directory of ``path``, which is made if need be, and the last part of ``path``."""
+    def _directory_of(self, path: str, *, lasts: bool = True) -> Iterator[tuple[int, str]]:
+        """Yield a descriptor of the directory of ``path``, which is made if need be, and the last part of ``path``.
+
+        ``lasts``: whether the directory must survive a crash.
+        """
         parent, _, name = check_path(path).rpartition("/")
-        self._make_directory(parent)
+        self._make_directory(parent, lasts=lasts)
         try:
             descriptor = open_beneath(self._root, parent, _DIRECTORY)
         except FileNotFoundError:
             # Somebody removed a directory that we had made: make it again, once.
             with self._lock:
                 self._directories.clear()
-            self._make_directory(parent)
+            self._make_directory(parent, lasts=lasts)
             descriptor = open_beneath(self._root, parent, _DIRECTORY)
         try:
             yield descriptor, name
@@ -348,13 +351,13 @@ class LocalStorage(Storage):
             return False
         return True
 
-    def _make_directory(self, directory: str) -> None:
-        """Make ``directory`` and its parents so that they survive a crash; remembered, so usually free."""
+    def _make_directory(self, directory: str, *, lasts: bool = True) -> None:
+        """Make ``directory`` and its parents, if it ``lasts`` so that they survive a crash; those are remembered, so usually free."""
         if directory in self._directories:
             return
         if directory:
             parent, _, name = directory.rpartition("/")
-            self._make_directory(parent)
+            self._make_directory(parent, lasts=lasts)
             descriptor = open_beneath(self._root, parent, _DIRECTORY)
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=descriptor)
@@ -367,11 +370,13 @@ class LocalStorage(Storage):
                 ) from None
             descriptor = os.open(os.path.dirname(self._root), _DIRECTORY)
         try:
-            self._sync(descriptor)
+            if lasts:
+                self._sync(descriptor)
         finally:
             os.close(descriptor)
-        with self._lock:
-            self._directories.add(directory)
+        if lasts:
+            with self._lock:
+                self._directories.add(directory)
 
     def _sync(self, descriptor: int) -> None:
         if self.is_durable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from threading import RLock
 from typing import Any, TypeVar
 
@@ -28,6 +28,12 @@ class FarStorage(FaultyStorage):
     def stamp(self, path: str) -> Hashable | None:
         """See :class:`Storage`: nobody knows, and nothing is asked."""
         return None
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """See :class:`Storage`; one request."""
+        doomed = list(paths)
+        if doomed:
+            self._change("delete", doomed[-1], lambda: self.inner.delete_many(doomed), lambda: None)
 
     def open(self, path: str) -> Any:
         """See :class:`Storage`; a request for the size, and one for each read."""

@@ -125,9 +125,13 @@ def written(
 ) -> Changes:
     """Write the next file of some file groups.  ``part``: as for :func:`mdt.write.operations.collect`."""
     snapshot, threads = shared.snapshot, shared.options.threads("reader")
-    slice_of = partial(_slice, shared.metadata, snapshot, setting)
-    read = [one.assignment.group for one in work]
-    changes = write_slices(shared, work, slice_of, progress, read=read, part=part)
+    parts = {one.assignment.group: one for one in work}
+
+    def slice_of(one: Assignment) -> Slice:
+        return _slice(shared.metadata, snapshot, setting, parts[one.group])
+
+    assignments = [one.assignment for one in work]
+    changes = write_slices(shared, assignments, slice_of, progress, read=list(parts), part=part)
     if setting is not None or not snapshot.definition.keeps_deletes:
         return changes
     places = [one for part in work for one in part.places]

@@ -24,16 +24,22 @@ from indexes.rising import MANY_VALUES, is_rising
 from indexes.threads import begun_on
 from mdt.commit.operation import Claim
 from mdt.config import Options
+<<<<<<< HEAD
 from mdt.errors import Conflict, Invalid
+=======
+>>>>>>> 73d766e (Mark data files, and announce every transaction that writes some)
 from mdt.hudi import base_file, log_file
 from mdt.hudi.arrays import plain
 from mdt.hudi.commit_metadata import NO_PREVIOUS
 from mdt.hudi.keys import rising, sort_keys
+<<<<<<< HEAD
 from mdt.hudi.layout import layout_of
 from mdt.hudi.partitions import is_hidden
+=======
+>>>>>>> 73d766e (Mark data files, and announce every transaction that writes some)
 from mdt.hudi.schema import RECORD_KEY, avro_schema
 from mdt.limits import FAR_OBJECT_WHOLE_BYTES_MAX, OPERATIONS_WAITING_MAX
-from mdt.metadata import buckets, key_indexes, key_map, paths
+from mdt.metadata import key_indexes, key_map, paths
 from mdt.metadata.file_group import BASE, NewFile
 from mdt.metadata.file_group import LOG as LOG_KIND
 from mdt.metadata.live_partitions import live_paths
@@ -47,6 +53,7 @@ from mdt.write.assign import NEW
 from mdt.write.encoded import Encoded
 from mdt.write.footer_bloom import footer_bloom
 from mdt.write.large_files import Base, is_large, rewritten
+from mdt.write.marked_files import MarkedFiles, next_version
 from mdt.write.moved_rows import (
     Moved,
     moved_rows,
@@ -124,6 +131,7 @@ class WriteJob:
     options: Options
     claim: Claim
     avro_meta: str
+    marked: MarkedFiles
     _uploads: deque[Callable[[], object]] = field(default_factory=deque)
     _storing: Executor | None = None
     _gathered: list[Callable[[], None]] = field(default_factory=list)
@@ -131,7 +139,8 @@ class WriteJob:
     @classmethod
     def of(cls, metadata: Metadata, snapshot: Snapshot, options: Options, claim: Claim) -> WriteJob:
         """Return the job of a transaction on ``snapshot``."""
-        return cls(metadata, snapshot, options, claim, avro_schema(snapshot.definition, meta_fields=True))
+        marked = MarkedFiles(metadata.storage, snapshot, claim)
+        return cls(metadata, snapshot, options, claim, avro_schema(snapshot.definition, meta_fields=True), marked)
 
     def storing_on(self, executor: Executor) -> WriteJob:
         """Return the same job, whose small objects are stored by ``executor`` where the storage has no threads of its own."""
@@ -165,11 +174,9 @@ class WriteJob:
             self._uploads.popleft()()
 
     def _create(self, path: str, data: Data) -> None:
-        """Store a new object.  Raises Conflict in a task whose transaction has ended: Hudi's readers would take the file for one that is committed."""
-        storage, claimed = self.metadata.storage, paths.pending(self.claim.instant)
-        if self.claim.is_of_task and storage.size(claimed) is None:
-            raise Conflict(f"the transaction {self.claim.instant} ended before its task stored {path}")
-        storage.create(path, data)
+        """Store a new object.  Raises Conflict in a task whose transaction has ended."""
+        self.marked.wait(path)
+        self.metadata.storage.create(path, data)
 
     def store_attachments(self, path: str, parts: Sequence[bytes | pa.Buffer]) -> None:
         """Begin to store an object of attachments; :meth:`uploaded` waits for it."""
@@ -187,6 +194,7 @@ class WriteJob:
             return self._log(task, work)
         return self._base(task, work)
 
+<<<<<<< HEAD
     def _file_id(self, work: Slice) -> str:
         if work.group <= NEW:
             self._refuse_hidden(work.partition)
@@ -202,6 +210,8 @@ class WriteJob:
                 hint="replace the value, or make a table with mdt.hive.style=true, where directories are called column=value",
             )
 
+=======
+>>>>>>> 73d766e (Mark data files, and announce every transaction that writes some)
     def _members(self, work: Slice) -> list[int]:
         """Return the numbers of the files of the file group, oldest first."""
         if work.group <= NEW:
@@ -235,8 +245,7 @@ class WriteJob:
 
     def _base(self, task: int, work: Slice) -> Written:
         """Write a new base file: the rows that the slice carries over, and the new ones."""
-        file_id, token = self._file_id(work), self.claim.write_token(task)
-        name = base_file.name(file_id, token, self.claim.instant)
+        file_id, name = self.marked.file(task, work)
         members, previous, inserts, gained = self._members(work), NO_PREVIOUS, work.inserts, self._gained(work)
         if members:
             previous = self.snapshot.segment(members[0]).base_instant
@@ -347,10 +356,8 @@ class WriteJob:
         snapshot, claim = self.snapshot, self.claim
         members = snapshot.files.segments(snapshot.file_groups.members(work.group))
         base_instant = members[0].base_instant
-        version = 1 + max(m.log_version for m in members)
-        file_id = self._file_id(work)
-        name_instant = layout_of(snapshot.definition).log_instant(base_instant, claim.instant)
-        name = log_file.name(file_id, name_instant, version, claim.write_token(task))
+        version = next_version(members)
+        file_id, name = self.marked.file(task, work)
         content, positions = self._log_content(task, work, file_id)
         parquet, block, offset, fresh = Encoded(), b"", 0, None
         if content is not None:

@@ -37,13 +37,14 @@ from mdt.stores.contract import awaited
 from mdt.write.assign import NEW, Assignment, Place, assign
 from mdt.write.deletes import of_keys
 from mdt.write.files import WriteJob, Written
+from mdt.write.marked_files import Placed
 from mdt.write.normalize import Batch, as_altered, partition_names
 from mdt.write.slices import Fates, Slice, slice_of
 from mdt.write.staying import in_place
 from mdt.write.summarize import Indexed, sharded, stats_of_small_files
 from mdt.write.text_order import older_than_there
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Placed)
 
 _MANY_FILES = 64
 _SMALL_FILE_ROWS = 1000
@@ -365,6 +366,7 @@ def write_slices(
     ``part``: as for :func:`collect`.
     """
     threads = _threads(shared, read)
+    shared.marked.mark(enumerate(work))
 
     def written(task: int, one: T) -> Written:
         return shared.run(task, slice_of(one))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from counting import count
+from hudis_rollback import data_files, roll_back
 from pooled import ThreadTable
 from worlds import (
     BASE_STATE,
@@ -259,6 +260,28 @@ def test_after_a_crash_readers_see_all_or_nothing_and_rollback_cleans_up(flow: F
         assert_clean(survivor)
         flow.run(survivor)
         assert ours(survivor) == flow.after, f"the repetition failed {where}"
+
+
+@pytest.mark.parametrize("flow", BY_DAY, ids=NAMES)
+def test_after_a_crash_a_writer_of_hudis_finds_every_file_that_is_not_committed_by_its_marker(flow: Flow) -> None:
+    start = flow.start()
+    roll_back(start)
+    before = data_files(start)
+    for where, survivor in crashes(flow):
+        committed = (before | published_files(survivor)) & data_files(survivor)
+        roll_back(survivor)
+        assert data_files(survivor) == committed, where
+
+
+def published_files(storage: MemoryStorage) -> set[str]:
+    """Return the data files of the commits that are on Hudi's timeline."""
+    metadata = mdt.open(storage).metadata
+    found = set[str]()
+    for record in metadata.records(metadata.newest().retention.first, metadata.newest().seq):
+        if publish.is_published(storage, record, metadata.newest().definition):
+            files = record.table("files").select(["partition", "name"]).to_pylist()
+            found.update(paths.partition_file(file["partition"], file["name"]) for file in files)
+    return found
 
 
 @pytest.mark.parametrize("flow", BY_DAY, ids=NAMES)

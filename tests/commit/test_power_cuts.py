@@ -33,7 +33,7 @@ def test_a_power_cut_at_any_change_leaves_all_or_nothing(table_type: str) -> Non
     whole = FaultyStorage(filled(table_type, "record"))
     upsert(whole)
     after = ours(whole.inner)
-    assert after != before and sum(name.startswith("put_passing") for name in whole.operations) == 2
+    assert after != before and sum(name.startswith("put_passing") for name in whole.operations) == 5
     for k in range(1, len(whole.operations) + 1):
         survivor = filled(table_type, "record")
         faulty = FaultyStorage(survivor, k, "after")

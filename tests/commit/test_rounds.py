@@ -55,14 +55,17 @@ def rounds(storage: CountingStorage, act: Callable[[], object]) -> list[set[str]
 
 
 LOOK = [{"list_dir .hoodie", "read log", "list_dir pending"}, {"size log"}]
-CLAIM = [{"put_if_absent pending"}, {"read log"}]
-TOLD, NEW = {"put_passing .hoodie"}, {"create city=x", "create attachments"}
+CLAIM = [{"put_if_absent pending", "put_passing .hoodie"}, {"read log", "put_passing .hoodie"}]
+MARKED, NEW = {"put_passing .hoodie"}, {"create city=x"}
+ATTACHED = {"create attachments"}
 COMMIT = [{"list_dir .hoodie", "read log"}, {"put_if_absent log"}, {"list_dir archive"}]
-PUBLISH = [{"put_if_absent .hoodie"}, {"delete pending"}]
+PUBLISH = [{"put_if_absent .hoodie", "list .hoodie"}, {"delete pending"}]
 
 
 @pytest.mark.parametrize(
-    ("table_type", "written"), [(MOR, [TOLD | NEW]), (COW, [TOLD | {"read city=x"}, NEW])], ids=[MOR, COW]
+    ("table_type", "written"),
+    [(MOR, [MARKED | ATTACHED, NEW]), (COW, [MARKED | {"read city=x"}, NEW | ATTACHED])],
+    ids=[MOR, COW],
 )
 def test_a_small_upsert_waits_as_often_as_what_it_asks_depends_on_answers(table_type: str, written: Any) -> None:
     storage = CountingStorage(make(MemoryStorage(), table_type, "record").storage)
@@ -85,14 +88,14 @@ def test_an_upsert_into_many_file_groups_waits_no_more_often_than_one_into_one()
             at.column_names.index("city"), "city", pa.array(cities)
         )
 
-    assert len(rounds(storage, lambda: table.upsert(wide(1)))) == 10, (
-        "new partitions, whose markers are put beside the files"
+    assert len(rounds(storage, lambda: table.upsert(wide(1)))) == 11, (
+        "new partitions, whose metadata are put beside the files"
     )
-    assert len(rounds(storage, lambda: table.upsert(wide(2)))) == 10
+    assert len(rounds(storage, lambda: table.upsert(wide(2)))) == 11
     other = CountingStorage(storage.inner)
     cold = mdt.open(other)
     cold.upsert(rows(range(1), 1, 1.0))
-    assert len(rounds(other, lambda: cold.upsert(wide(3)))) == 11, (
+    assert len(rounds(other, lambda: cold.upsert(wide(3)))) == 12, (
         "key maps that other processes wrote are read at once"
     )
 

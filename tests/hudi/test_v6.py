@@ -40,13 +40,15 @@ def test_a_commit_is_announced_in_two_steps_and_taken_back_in_the_other_order() 
     assert V6.retracted(T, "deltacommit") == pending[::-1]
 
 
-def test_nothing_is_announced_of_a_clustering_and_it_completes_before_its_plan_is_shown() -> None:
+def test_a_clustering_is_announced_without_its_plan_which_is_shown_after_it_has_completed() -> None:
     written = [path for path, _ in V6.completed(T, "replacecommit", NOTHING, ())]
-    assert not V6.announced(T, "replacecommit")
+    assert V6.announced(T, "replacecommit") == [(path, b"") for path in written[1:]]
     assert written == [f".hoodie/{T}.replacecommit{end}" for end in ("", ".requested", ".inflight")]
 
 
-def test_nothing_is_announced_of_a_compaction_and_it_completes_before_its_plan_is_shown() -> None:
+def test_a_compaction_is_announced_as_the_commit_that_it_becomes_and_its_plan_is_shown_after_that() -> None:
     written = [path for path, _ in V6.completed(T, "compaction", NOTHING, ())]
-    assert not V6.announced(T, "compaction")
+    pending = [f".hoodie/{T}.commit.requested", f".hoodie/{T}.inflight"]
+    assert V6.announced(T, "compaction") == [(path, b"") for path in pending]
+    assert V6.retracted(T, "compaction") == pending[::-1]
     assert written == [f".hoodie/{T}.commit", f".hoodie/{T}.compaction.requested", f".hoodie/{T}.compaction.inflight"]

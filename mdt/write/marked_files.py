@@ -1,0 +1,101 @@
+"""The names of the data files of a transaction, each of which has a marker before it is stored (:mod:`mdt.commit.markers`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from threading import Lock
+from typing import Protocol
+
+from mdt.commit import markers
+from mdt.commit.operation import Claim
+from mdt.errors import Conflict
+from mdt.hudi import base_file, log_file
+from mdt.hudi.layout import layout_of
+from mdt.metadata import buckets, paths
+from mdt.metadata.snapshot import Snapshot
+from mdt.parquet.segment import Segment
+from mdt.stores.storage import Storage
+from mdt.write.assign import NEW
+
+
+class Placed(Protocol):
+    """What of a slice says which file it becomes: see :class:`mdt.write.slices.Slice`."""
+
+    @property
+    def partition(self) -> str:
+        """The path of the partition."""
+
+    @property
+    def group(self) -> int:
+        """The number of the file group, NEW, or that of a bucket."""
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it becomes a log file."""
+
+
+class MarkedFiles:
+    """The files that the slices of one transaction become, or of one task of it; safe to use from many threads.
+
+    Slices are known by their numbers in the transaction or task.
+    """
+
+    def __init__(self, storage: Storage, snapshot: Snapshot, claim: Claim) -> None:
+        self._storage, self._snapshot, self._claim = storage, snapshot, claim
+        self._names: dict[int, tuple[str, str]] = {}
+        self._under_way: list[Callable[[], object]] = []
+        self._lock = Lock()
+
+    def mark(self, work: Iterable[tuple[int, Placed]]) -> None:
+        """Begin to put the markers of slices with their numbers; of many at a time it takes fewer requests."""
+        files = []
+        for number, one in work:
+            self._names[number] = self._named(number, one)
+            files.append(paths.partition_file(one.partition, self._names[number][1]))
+        if files:
+            self._require_running(files[0])
+            storage, instant, layout = self._storage, self._claim.instant, layout_of(self._snapshot.definition)
+            name = self._claim.write_token(number)
+            self._under_way.append(storage.begin(partial(markers.put, storage, layout, instant, name, files)))
+
+    def file(self, number: int, one: Placed) -> tuple[str, str]:
+        """Return the file id and the name of the file of a slice, which is marked now if it has not been."""
+        if number not in self._names:
+            self.mark([(number, one)])
+        return self._names[number]
+
+    def wait(self, path: str) -> None:
+        """Wait until all markers stand that were begun, before the file at ``path`` is stored.  Raises what failed, to each who waits.
+
+        Raises Conflict in a task whose transaction has ended.
+        """
+        with self._lock:
+            while self._under_way:
+                self._under_way[0]()
+                del self._under_way[0]
+        self._require_running(path)
+
+    def _require_running(self, path: str) -> None:
+        """Raise Conflict in a task whose transaction has ended: Hudi's readers would take the file for one that is committed."""
+        if self._claim.is_of_task and self._storage.size(paths.pending(self._claim.instant)) is None:
+            raise Conflict(f"the transaction {self._claim.instant} ended before its task stored {path}")
+
+    def _named(self, number: int, one: Placed) -> tuple[str, str]:
+        snapshot, token, instant = self._snapshot, self._claim.write_token(number), self._claim.instant
+        if one.group <= NEW:
+            file_id = base_file.new_file_id(self._storage.random_hex(16))
+            if one.group < NEW:
+                file_id = base_file.bucket_file_id(file_id, buckets.number(one.group))
+        else:
+            file_id = snapshot.file_groups.name(one.group)
+        if not one.is_log:
+            return file_id, base_file.name(file_id, token, instant)
+        members = snapshot.files.segments(snapshot.file_groups.members(one.group))
+        name_instant = layout_of(snapshot.definition).log_instant(members[0].base_instant, instant)
+        return file_id, log_file.name(file_id, name_instant, next_version(members), token)
+
+
+def next_version(members: Sequence[Segment]) -> int:
+    """Return the version of the next log file of a file group."""
+    return 1 + max(member.log_version for member in members)

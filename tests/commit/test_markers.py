@@ -1,0 +1,240 @@
+"""Markers: by them a writer of Hudi's finds the files of a transaction of ours that died."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hudis_rollback import LATER, data_files, named_by_markers, roll_back
+from worlds import BASE_STATE, COW, MOR, assert_clean, filled, later, ours, rows, spread, theirs
+
+import mdt
+from mdt.commit import publish, transaction
+from mdt.errors import Unavailable, Unsupported
+from mdt.hudi.layout import layout_of
+from mdt.limits import UNPUBLISHED_SECONDS_MAX
+from mdt.metadata import paths
+from mdt.stores.contract import Data
+from mdt.stores.storage import MemoryStorage, Storage
+from mdt.testing.faulty import Crash, FaultyStorage
+from mdt.testing.process_pool import process_engine
+from mdt.testing.slow import FarStorage
+
+WRITES: dict[str, Callable[[mdt.Table], object]] = {
+    "upsert": lambda table: table.upsert(rows(range(2, 9), 3, 3.0)),
+    "delete": lambda table: table.delete(rows((0, 3), 0, 0.0)),
+    "delete_where": lambda table: table.delete_where("fare = 2.0"),
+    "update_where": lambda table: table.update_where(values={"fare": 9.0}, where="fare = 2.0"),
+    "insert_overwrite": lambda table: table.insert_overwrite(rows((0, 22), 1, 9.0)),
+    "compact": lambda table: table.compact(),
+    "cluster": lambda table: table.cluster("fare"),
+    "restore": lambda table: table.restore(1),
+}
+
+
+class Watched(FarStorage):
+    """A storage on which a data file is stored only if its marker and the pending instants of its transaction stand."""
+
+    def __init__(self, inner: Storage, *, is_remote: bool) -> None:
+        super().__init__(inner)
+        self.is_remote = is_remote  # type: ignore[misc]
+        self.data_files = 0
+
+    def create(self, path: str, data: Data) -> None:
+        """See :class:`Storage`."""
+        if not paths.is_hudis(path):
+            marked = [i for i in self._under_way() if path in named_by_markers(self.inner, i)]
+            assert len(marked) == 1, f"{path} has {len(marked)} markers"
+            self.data_files += 1
+        super().create(path, data)
+
+    def _under_way(self) -> list[str]:
+        """Return the instants of transactions that Hudi knows of, with a heartbeat."""
+        beating = [info.path.rpartition("/")[2] for info in self.inner.list(paths.heartbeats_dir())]
+        states = [info.path for info in self.inner.list_dir(paths.HUDI)]
+        return [i for i in beating if sum(path.startswith(f"{paths.HUDI}/{i}.") for path in states) == 2]
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["near", "far"])
+@pytest.mark.parametrize("name", WRITES)
+def test_no_data_file_is_stored_before_its_marker_and_nothing_is_left_after_the_commit(
+    name: str, is_remote: bool
+) -> None:
+    inner = spread(COW, "record") if name == "cluster" else filled(MOR, "record")
+    storage = Watched(inner, is_remote=is_remote)
+    WRITES[name](mdt.open(storage))
+    assert storage.data_files
+    assert not inner.list(paths.markers_dir()) and not inner.list(paths.heartbeats_dir())
+    assert_clean(inner)
+
+
+def test_tasks_in_other_processes_mark_their_files(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
+    table = mdt.create(tmp_path / "t", schema, key=["id"], options={"mdt.durable": False, "mdt.services.auto": False})
+    table.upsert({"id": ["a", "b"], "v": [1, 1]})
+    table.upsert({"id": ["a"], "v": [2]})
+    seen = list[set[str]]()
+    original = publish.publish
+
+    def looked(storage: Storage, record: Any, definition: Any) -> None:
+        seen.append(named_by_markers(storage, record.instant) - data_files(storage))
+        seen.append({file for file in data_files(storage) if record.instant in file})
+        seen.append(named_by_markers(storage, record.instant))
+        original(storage, record, definition)
+
+    from mdt.engines.rewriting import EngineRewrite
+    from mdt.services.compaction import Compaction
+
+    engine = process_engine(2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(publish, "publish", looked)
+        transaction.run(table.metadata, Compaction(table.metadata, table.options, runner=EngineRewrite(engine)))
+    engine.executor.shutdown()
+    missing, made, named = seen
+    assert not missing and made and made <= named
+
+
+def test_a_far_transaction_makes_one_list_of_markers_however_many_files_it_has() -> None:
+    storage = FarStorage(filled(MOR, "record"))
+    table = mdt.open(storage)
+    before = len(storage.operations)
+    table.upsert(rows(range(30), 5, 5.0))
+    made = storage.operations[before:]
+    files = [one for one in made if one.startswith("create") and ".hoodie" not in one]
+    assert len(files) > 1
+    assert sum("/.temp/" in one and "MARKERS.type" not in one for one in made if one.startswith("put_passing")) == 1
+    assert sum(one.startswith("put_passing") for one in made) == 5, "two instants, a heartbeat, the type, the list"
+    assert sum(one.startswith("delete") for one in made) == 1
+
+
+def test_a_local_table_keeps_no_directories_of_markers(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("city", pa.string())])
+    table = mdt.create(tmp_path / "t", schema, key=["id"], partition_by=["city"], options={"mdt.durable": False})
+    for number in range(3):
+        table.upsert({"id": ["a", f"b{number}"], "city": ["x", "y"]})
+    assert os.listdir(tmp_path / "t" / ".hoodie" / ".temp") == []
+
+
+@pytest.fixture(params=[MOR, COW])
+def unpublished(request: pytest.FixtureRequest) -> MemoryStorage:
+    """Return a table whose newest commit stands in the log, and not on Hudi's timeline: its writer died between the two."""
+    whole = FaultyStorage(filled(request.param, "record"))
+    WRITES["upsert"](mdt.open(whole))
+    (at,) = [k for k, one in enumerate(whole.operations) if one.startswith("put_if_absent .hoodie/.mdt/log/")]
+    storage = filled(request.param, "record")
+    with pytest.raises(Crash):
+        WRITES["upsert"](mdt.open(FaultyStorage(storage, at + 1, "after")))
+    assert ours(storage) != BASE_STATE == theirs(storage)
+    return storage
+
+
+def completed(storage: Storage) -> list[str]:
+    """Return the paths of the completed commits of Hudi's timeline."""
+    return [info.path for info in storage.list_dir(paths.HUDI) if info.path.endswith("commit")]
+
+
+def test_a_commit_that_hudi_has_rolled_back_is_never_published(unpublished: MemoryStorage) -> None:
+    before = completed(unpublished)
+    assert roll_back(unpublished)
+    for act in (lambda: mdt.open(unpublished), lambda: mdt.open(unpublished).upsert(rows([1], 9, 9.0))):
+        with pytest.raises(Unsupported, match="another Hudi writer"):
+            act()
+    assert completed(unpublished) == before
+
+
+def test_a_commit_whose_files_are_gone_is_not_published_even_if_no_rollback_is_seen(unpublished: MemoryStorage) -> None:
+    before = completed(unpublished)
+    roll_back(unpublished)
+    unpublished.delete(f"{paths.HUDI}/{LATER}.rollback")
+    with pytest.raises(Unsupported, match=r"was not on Hudi's timeline when another Hudi writer took over.*is gone"):
+        mdt.open(unpublished).abort()
+    assert completed(unpublished) == before
+
+
+def test_a_writer_that_was_paused_before_it_published_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = filled(COW, "record")
+    before = completed(storage)
+    original = transaction.commit_log.append
+
+    def paused(*given: Any) -> bool:
+        done = original(*given)
+        storage.sleep(UNPUBLISHED_SECONDS_MAX + 1)
+        assert roll_back(storage)
+        return done
+
+    monkeypatch.setattr(transaction.commit_log, "append", paused)
+    with pytest.raises(Unsupported, match="takes such a commit for that of a dead writer"):
+        WRITES["upsert"](mdt.open(storage))
+    assert completed(storage) == before
+
+
+def test_a_commit_that_could_not_be_published_says_what_a_writer_of_hudis_would_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(*_: Any) -> None:
+        raise Unavailable("the disk is away")
+
+    monkeypatch.setattr(publish, "publish", failing)
+    result = mdt.open(filled(MOR, "record")).upsert(rows([1], 9, 9.0))
+    assert any("a Hudi writer would remove its files" in warning for warning in result.warnings)
+
+
+def test_markers_that_a_dead_writer_left_go_with_it() -> None:
+    storage = filled(MOR, "record")
+    with pytest.raises(Crash):
+        WRITES["upsert"](mdt.open(FaultyStorage(storage, 8)))
+    assert storage.list(paths.markers_dir()) and storage.list(paths.heartbeats_dir())
+    mdt.open(later(storage)).upsert(rows([1], 9, 9.0))
+    assert not storage.list(paths.markers_dir()) and not storage.list(paths.heartbeats_dir())
+
+
+def test_markers_of_a_transaction_that_ended_are_named_by_check_and_removed() -> None:
+    storage = filled(MOR, "record")
+    instant = mdt.open(storage).snapshot().last_instant
+    left = [f"{paths.markers_of(instant)}/city=x/f.parquet.marker.CREATE", paths.heartbeat(instant)]
+    other = f"{paths.markers_of('20990101000000000')}/MARKERS0"
+    for path in [*left, other]:
+        storage.create(path, b"")
+    named = [problem.path for problem in mdt.open(storage).check().problems]
+    assert sorted(named) == sorted(left)
+    mdt.open(storage).abort()
+    assert storage.size(other) == 0 and all(storage.size(path) is None for path in left)
+
+
+def test_a_pending_overwrite_of_ours_is_not_taken_for_another_writers() -> None:
+    storage = filled(MOR, "record")
+    whole = FaultyStorage(filled(MOR, "record"))
+    WRITES["insert_overwrite"](mdt.open(whole))
+    (at,) = [k for k, one in enumerate(whole.operations) if one.startswith("put_if_absent .hoodie/.mdt/log/")]
+    with pytest.raises(Crash):
+        WRITES["insert_overwrite"](mdt.open(FaultyStorage(storage, at + 1)))
+    assert ours(storage) == BASE_STATE == theirs(storage)
+    mdt.open(storage).upsert(rows([1], 9, 9.0))
+
+
+@pytest.mark.parametrize(("name", "action"), [("insert_overwrite", "replacecommit"), ("compact", "compaction")])
+def test_the_plan_of_a_service_stands_in_the_place_of_what_announced_it(name: str, action: str) -> None:
+    storage = filled(MOR, "record")
+    table = mdt.open(storage)
+    WRITES[name](table)
+    assert storage.size(f"{paths.HUDI}/{table.snapshot().last_instant}.{action}.requested")
+
+
+def test_a_pending_service_of_another_writer_is_refused_as_before() -> None:
+    storage = filled(MOR, "record")
+    path = layout_of(mdt.open(storage).definition).retracted("20990101000000000", "replacecommit")[1]
+    storage.create(path, b"a plan")
+    with pytest.raises(Unsupported, match="another Hudi writer has run a service here"):
+        mdt.open(storage)
+
+
+def test_a_heartbeat_stands_before_the_instant_without_it_hudi_refuses_to_roll_back_what_later_commits_follow() -> None:
+    storage = FarStorage(filled(MOR, "record"))
+    WRITES["upsert"](mdt.open(storage))
+    put = [one.partition(" ")[2] for one in storage.operations if one.startswith("put_")]
+    kinds = [path.removeprefix(f"{paths.HUDI}/").partition("/")[0] for path in put]
+    assert kinds.index(".heartbeat") < kinds.index(".mdt") < min(n for n, kind in enumerate(kinds) if kind[0] == "2")
