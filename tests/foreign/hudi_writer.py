@@ -31,8 +31,10 @@ def session(jar: str) -> SparkSession:
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.default.parallelism": "2",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.default.parallelism": "1",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
@@ -58,8 +60,9 @@ def write_rows(frame: DataFrame, job: dict[str, Any]) -> None:
         "hoodie.datasource.write.partitionpath.field": job["partition"],
         "hoodie.datasource.write.hive_style_partitioning": "true",
         "hoodie.datasource.write.operation": job["op"],
-        "hoodie.upsert.shuffle.parallelism": "2",
-        "hoodie.delete.shuffle.parallelism": "2",
+        "hoodie.upsert.shuffle.parallelism": "1",
+        "hoodie.delete.shuffle.parallelism": "1",
+        "hoodie.embed.timeline.server": "false",
         **({"hoodie.datasource.write.precombine.field": job["ordering"]} if job["ordering"] else {}),
         **job["options"],
     }
@@ -80,13 +83,18 @@ def write_sql(spark: SparkSession, job: dict[str, Any]) -> None:
 
 
 def carry_out(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
-    """Return the rows after one job, or its error."""
+    """Return the rows before one job, after it, and after each of the upserts that follow, or its error."""
     try:
+        found = [read(spark, job["path"])]
         if job["op"] == "sql":
             write_sql(spark, job)
-        elif job["op"] != "read":
+        else:
             write_rows(spark.createDataFrame([tuple(row) for row in job["rows"]], SCHEMA), job)
-        return {"number": job["number"], "rows": read(spark, job["path"])}
+        found.append(read(spark, job["path"]))
+        for rows in job.get("then", ()):
+            write_rows(spark.createDataFrame([tuple(row) for row in rows], SCHEMA), {**job, "op": "upsert"})
+            found.append(read(spark, job["path"]))
+        return {"number": job["number"], "rows": found}
     except Exception as error:  # noqa: BLE001 - whatever Hudi throws is what the caller wants to see
         return {"number": job["number"], "error": str(error)[:4000], "trace": traceback.format_exc()[-2000:]}
 

@@ -1,4 +1,4 @@
-"""Random histories of ours, each handed to Hudi's own Spark writer at random commits; see README.md beside this file."""
+"""Random histories of ours, with writers that die, each handed to Hudi's own Spark writer at random moments; see README.md beside this file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,45 @@ from typing import Any
 import pyarrow as pa
 
 import mdt
+from mdt.commit import publish
+from mdt.commit.transaction import run
 from mdt.errors import Unsupported
+from mdt.services.log_compaction import LogCompaction
+from mdt.stores.local import LocalStorage
 from mdt.table import Table
+from mdt.testing.faulty import Crash, FaultyStorage
+from mdt.testing.slow import FarStorage
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("note", pa.string())]
 )
 KEYS = 120
 CITIES = ("x", "y", "z")
+STEPS = (
+    "upsert",
+    "upsert",
+    "upsert",
+    "delete",
+    "delete",
+    "back",
+    "back",
+    "compact",
+    "compact",
+    "join",
+    "cluster",
+    "overwrite",
+)
 Row = tuple[str, str, int, int, str]
 KEEP_VERSION = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
+ARCHIVING = {
+    "hoodie.archive.automatic": "true", "hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3",
+    "hoodie.clean.automatic": "true", "hoodie.cleaner.commits.retained": "1",
+}  # fmt: skip
+"""After three commits the timeline begins behind everything of ours."""
+FOLLOWING = 3
+"""How often Hudi writes after it has taken over."""
+OPERATIONS_MAX = 30
+"""A writer dies at one of so many changes of storage, if it makes as many."""
 LOCAL = ("BLOOM", "SIMPLE")
 GLOBAL = ("GLOBAL_BLOOM", "GLOBAL_SIMPLE")
 
@@ -83,9 +112,13 @@ class History:
     rows: dict[Any, Row] = field(default_factory=dict)
     dead: dict[tuple[str, str], Row] = field(default_factory=dict)
     clock: int = 0
+    unseen: dict[Any, Row] | None = None
+    """What Hudi's readers see, if the newest commit is not on Hudi's timeline."""
+    died: int = 0
 
     def __post_init__(self) -> None:
         self.table = self.kind.create(self.folder, self.draw.choice((4_000, 8_000, 1 << 20)))
+        self.is_far = self.draw.random() < 0.4
 
     def fresh(self, key: int, city: str | None = None) -> Row:
         """Return a row that is newer than all before."""
@@ -99,21 +132,70 @@ class History:
         )
 
     def step(self) -> str:
-        """Do one thing at random."""
-        name = self.draw.choice(("upsert", "upsert", "upsert", "delete", "delete", "back", "back", "compact"))
+        """Do one thing at random; in one of two the writer dies in the midst of it."""
+        self.unseen = None
+        name = self.draw.choice(STEPS)
+        act, done = self.planned(name)
+        if self.draw.random() < 0.5:
+            act(mdt.open(self.folder))
+            self.rows, self.dead = done.rows, done.dead
+            return name
+        return self.dies(name, act, done)
+
+    def dies(self, name: str, act: Callable[[Table], object], done: History) -> str:
+        """Do it with a writer that dies at some change of storage, if it makes as many."""
+        seq, local = mdt.open(self.folder).snapshot().seq, LocalStorage(self.folder, durable=False)
+        kind = FarStorage if self.is_far else FaultyStorage
+        at, mode = self.draw.randrange(1, OPERATIONS_MAX), self.draw.choice(("before", "after", "torn"))
+        try:
+            act(mdt.open(kind(local, at, mode)))
+        except Crash:
+            self.died += 1
+        table = mdt.open(self.folder)
+        record = table.metadata.record(seq + 1)
+        if record is None:
+            return f"{name}, died at {at}"
+        if not publish.is_published(local, record, table.definition):
+            self.unseen = dict(self.rows)
+        self.rows, self.dead = done.rows, done.dead
+        return f"{name}, died at {at} after its commit"
+
+    def copied(self) -> History:
+        """Return what must be true of the rows, alone."""
+        other = History.__new__(History)
+        other.kind, other.draw, other.clock = self.kind, self.draw, self.clock
+        other.rows, other.dead = dict(self.rows), dict(self.dead)
+        return other
+
+    def planned(self, name: str) -> tuple[Callable[[Table], object], History]:
+        """Return what does one thing, and the rows afterwards."""
+        done, draw = self.copied(), self.draw
         if name == "upsert":
-            self.upsert([self.fresh(key) for key in self.draw.sample(range(KEYS), self.draw.randrange(1, 40))])
-        elif name == "delete" and self.rows:
-            gone = self.draw.sample(sorted(self.rows.values()), min(len(self.rows), self.draw.randrange(1, 30)))
-            self.table.delete(arrow(gone))
-            self.remove(gone)
-        elif name == "back" and self.dead:
-            back = self.draw.sample(sorted(self.dead.values()), min(len(self.dead), self.draw.randrange(1, 20)))
+            new = [self.fresh(key) for key in draw.sample(range(KEYS), draw.randrange(1, 40))]
+            return self.upserting(new, done)
+        if name == "delete" and self.rows:
+            gone = draw.sample(sorted(self.rows.values()), min(len(self.rows), draw.randrange(1, 30)))
+            done.remove(gone)
+            return lambda table: table.delete(arrow(gone)), done
+        if name == "back" and self.dead:
+            back = draw.sample(sorted(self.dead.values()), min(len(self.dead), draw.randrange(1, 20)))
             back = list({self.kind.identity(row): row for row in back}.values())
-            self.upsert([self.fresh(int(row[0][1:]), row[1]) for row in back])
-        elif name == "compact":
-            self.table.compact()
-        return name
+            return self.upserting([self.fresh(int(row[0][1:]), row[1]) for row in back], done)
+        if name == "overwrite":
+            new = [self.fresh(key) for key in draw.sample(range(KEYS), draw.randrange(20, 60))]
+            done.remove(list(self.rows.values()))
+            done.put(new)
+            return lambda table: table.insert_overwrite_table(arrow(new)), done
+        if name == "join":
+            return join_logs, done
+        if name == "cluster":
+            return lambda table: table.cluster(by=["v"]), done
+        return lambda table: table.compact(), done
+
+    def upserting(self, new: list[Row], done: History) -> tuple[Callable[[Table], object], History]:
+        """Return what upserts rows, and the rows afterwards."""
+        done.put(new)
+        return lambda table: table.upsert(arrow(new)), done
 
     def upsert(self, rows: list[Row]) -> None:
         self.table.upsert(arrow(rows))
@@ -135,6 +217,12 @@ class History:
                 self.dead[self.kind.place(found)] = found
 
 
+def join_logs(table: Table) -> object:
+    """Join log files of each file group."""
+    groups = table.snapshot().file_groups
+    return run(table.metadata, LogCompaction(table.metadata, table.options, names=groups.names(range(groups.count))))
+
+
 def arrow(rows: list[Row]) -> pa.Table:
     """Return rows as a table."""
     return pa.table([list(column) for column in zip(*rows, strict=True)] if rows else [[]] * 5, schema=SCHEMA)
@@ -142,55 +230,62 @@ def arrow(rows: list[Row]) -> pa.Table:
 
 @dataclass
 class Job:
-    """One take-over: what Hudi is told, and the rows that must be there afterwards."""
+    """One take-over: what Hudi is told, and the rows that must be there before and after each of its writes."""
 
     said: dict[str, Any]
-    expected: list[Row]
+    expected: list[list[Row]]
     opened: Table
 
 
-def jobs_of(kind: Kind, folder: Path, draw: random.Random, numbers: Iterator[int], commits: int) -> Iterator[Job]:
-    """Yield the take-overs of one history."""
+def jobs_of(kind: Kind, folder: Path, draw: random.Random, number: int, commits: int) -> Iterator[Job]:
+    """Yield the take-over of one history, none if Hudi has no index that means the same."""
+    if not kind.indexes():
+        return
     history = History(kind, folder / "ours", draw)
     history.upsert([history.fresh(key) for key in range(0, KEYS, 2)])
-    for step in range(commits):
+    name = ""
+    for _ in range(draw.randrange(2, commits)):
         name = history.step()
-        if not kind.indexes() or draw.random() > 0.4 and step < commits - 1:
-            continue
-        number = next(numbers)
-        copy = folder / f"copy{number}"
-        shutil.copytree(folder / "ours", copy)
-        yield take_over(history, copy, number, name)
+    copy = folder / f"copy{number}"
+    shutil.copytree(folder / "ours", copy)
+    yield take_over(history, copy, number, name)
 
 
 def take_over(history: History, copy: Path, number: int, after: str) -> Job:
     """Return a random job on a copy of the table."""
     kind, draw = history.kind, history.draw
-    ours = Counter(zip(*(column.to_pylist() for column in history.table.scan().to_arrow().columns), strict=True))
-    assert ours == Counter(history.rows.values()), "the history itself is wrong"
+    table = mdt.open(copy)
+    ours = Counter(zip(*(column.to_pylist() for column in table.scan().to_arrow().columns), strict=True))
+    assert ours == Counter(history.rows.values()), f"the history itself is wrong after {after}"
+    theirs = history.copied()
+    if history.unseen is not None:
+        theirs.rows = history.unseen
     index, op = (
         draw.choice(kind.indexes()),
         draw.choice(("upsert", "upsert", "upsert", "delete", "update", "sql delete")),
     )
     said = {
         "number": number, "path": str(copy), "name": "taken", "op": op, "kind": kind.__dict__, "after": after,
+        "died": history.died, "far": history.is_far, "unseen": history.unseen is not None,
         "partition": "city" if kind.partitioned else "", "ordering": kind.ordering,
-        "options": {"hoodie.index.type": index, **(KEEP_VERSION if draw.random() < 0.6 else {})},
+        "options": {"hoodie.index.type": index, **ARCHIVING, **(KEEP_VERSION if draw.random() < 0.6 else {})},
     }  # fmt: skip
+    options = said["options"]
+    options["hoodie.clean.failed.writes.policy"] = draw.choice(("EAGER", "LAZY"))
     if op in ("update", "sql delete") and kind.table_type == "MERGE_ON_READ":
-        said["options"] |= (
-            KEEP_VERSION  # a statement that upgrades reads rows of base files that logs have replaced, in tables of Hudi's own too
-        )
+        # A statement that upgrades reads rows of base files that logs have replaced, in tables of Hudi's own too.
+        options |= KEEP_VERSION
     if index == "RECORD_INDEX":
-        said["options"] |= {
+        options |= {
             "hoodie.metadata.record.index.enable": "true", "hoodie.metadata.global.record.level.index.enable": "true",
             "hoodie.record.index.update.partition.path": "true",
         }  # fmt: skip
-    theirs = History.__new__(History)
-    theirs.kind, theirs.draw, theirs.clock = kind, random.Random(number), history.clock
-    theirs.rows, theirs.dead = dict(history.rows), dict(history.dead)
+    elif draw.random() < 0.5:
+        options["hoodie.metadata.enable"] = "false"
+    expected = [sorted(theirs.rows.values())]
+    is_global = index not in LOCAL
     if op == "upsert":
-        rows = _upserted(theirs, is_global=index not in LOCAL)
+        rows = _upserted(theirs, is_global=is_global)
         said["rows"] = rows
         theirs.put(rows)
     elif op == "delete":
@@ -205,7 +300,13 @@ def take_over(history: History, copy: Path, number: int, after: str) -> Job:
         else:
             said["sql"] = "delete from {table} where v < 300"
             theirs.rows = {key: row for key, row in theirs.rows.items() if row[3] >= 300}
-    return Job(said, sorted(theirs.rows.values()), mdt.open(copy))
+    expected.append(sorted(theirs.rows.values()))
+    said["then"] = []
+    for _ in range(FOLLOWING):
+        said["then"].append(_upserted(theirs, is_global=is_global)[:8])
+        theirs.put(said["then"][-1])
+        expected.append(sorted(theirs.rows.values()))
+    return Job(said, expected, table)
 
 
 def _not_alive(theirs: History) -> list[Row]:
@@ -221,7 +322,9 @@ def _upserted(theirs: History, *, is_global: bool) -> list[Row]:
         rows = [theirs.fresh(int(row[0][1:])) if draw.random() < 0.3 else row for row in rows]
     gone = _not_alive(theirs)
     rows += [theirs.fresh(int(row[0][1:]), row[1]) for row in draw.sample(gone, min(len(gone), 10))]
-    rows += [theirs.fresh(key) for key in range(KEYS, KEYS + 4)]
+    # An index of Hudi's that looks into one partition keeps keys unique only if they stay there.
+    cities = {row[0]: row[1] for row in theirs.rows.values()} if theirs.kind.scope == "table" else {}
+    rows += [theirs.fresh(key, cities.get(f"k{key:03}")) for key in range(KEYS, KEYS + 4)]
     return list({theirs.kind.identity(row): row for row in rows}.values())
 
 
@@ -229,10 +332,12 @@ def wrong(job: Job, result: dict[str, Any]) -> str:
     """Return what is wrong after a take-over, "" if nothing is."""
     if "error" in result:
         return f"Hudi failed: {result['error'][:1500]}"
-    found, expected = Counter(map(tuple, result["rows"])), Counter(job.expected)
-    if found != expected:
-        twice = [key for key, n in Counter(row[:2] for row in found.elements()).items() if n > 1]
-        return f"twice: {twice[:5]}; too many: {sorted(found - expected)[:5]}; missing: {sorted(expected - found)[:5]}"
+    for write, (rows, told) in enumerate(zip(result["rows"], job.expected, strict=True)):
+        found, expected = Counter(map(tuple, rows)), Counter(told)
+        if found != expected:
+            twice = [key for key, n in Counter(row[:2] for row in found.elements()).items() if n > 1]
+            where = f"after {write} writes of Hudi's: twice: {twice[:5]}; too many: {sorted(found - expected)[:5]}"
+            return f"{where}; missing: {sorted(expected - found)[:5]}"
     for name, act in {
         "the open table": lambda: job.opened.scan(),
         "mdt.open": lambda: mdt.open(job.said["path"]),
@@ -251,6 +356,7 @@ def main() -> int:
     parser.add_argument("--python", required=True, help="Python of the environment with pyspark 3.5")
     parser.add_argument("--jar", required=True, help="Hudi's Spark bundle")
     parser.add_argument("--histories", type=int, default=16)
+    parser.add_argument("--first", type=int, default=0, help="number of the first history, to go on with a seed")
     parser.add_argument("--type", default="", help="only tables of this type, such as MERGE_ON_READ")
     parser.add_argument("--commits", type=int, default=12)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
@@ -261,28 +367,28 @@ def main() -> int:
         if given.type in ("", parts[0])]  # fmt: skip
     draw = random.Random(given.seed)
     draw.shuffle(kinds)
-    numbers = itertools.count()
-    jobs = [
-        job
-        for n in range(given.histories)
-        for job in jobs_of(
-            kinds[n % len(kinds)], folder / str(n), random.Random(f"{given.seed}/{n}"), numbers, given.commits
-        )
-    ]
-    print(f"seed {given.seed}: {len(jobs)} take-overs of {given.histories} histories in {folder}", flush=True)
+    kinds = [kind for kind in kinds if kind.indexes()]
+    jobs = []
+    for n in range(given.first, given.first + given.histories):
+        jobs += jobs_of(kinds[n % len(kinds)], folder / str(n), random.Random(f"{given.seed}/{n}"), n, given.commits)
+    died = sum(job.said["died"] for job in jobs)
+    print(f"seed {given.seed}: {len(jobs)} take-overs after {died} deaths of writers, in {folder}", flush=True)
     (folder / "jobs.json").write_text(json.dumps([job.said for job in jobs]))
     writer = [given.python, str(Path(__file__).with_name("hudi_writer.py")), given.jar]
-    subprocess.run([*writer, str(folder / "jobs.json"), str(folder / "results.jsonl")], check=True)
-    results = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    process = subprocess.Popen([*writer, str(folder / "jobs.json"), "/dev/stdout"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    results = (json.loads(line) for line in process.stdout if line.startswith("{"))
     failures = 0
     counts: Counter[str] = Counter()
     for job, result in zip(jobs, results, strict=True):
         what = f"{job.said['kind']['table_type']} {job.said['kind']['key_index']} {job.said['op']} {job.said['options']['hoodie.index.type']}"
         problem = wrong(job, result)
         counts[f"{'WRONG' if problem else 'right'} {what}"] += 1
+        for name in ("unseen", "far"):
+            counts[f"with {name}"] += job.said[name]
         if problem:
             failures += 1
-            print(f"\n{problem}\n{json.dumps({k: v for k, v in job.said.items() if k != 'rows'})}")
+            print(f"\n{problem}\n{json.dumps({k: v for k, v in job.said.items() if k not in ('rows', 'then')})}")
         else:
             shutil.rmtree(job.said["path"])
     print("\n".join(f"{n:>5} {what}" for what, n in sorted(counts.items())))
