@@ -35,9 +35,9 @@ def begun(storage: Storage, instant: str) -> Sequence[tuple[str, bytes]]:
 
 def put(storage: Storage, layout: Layout, instant: str, name: str, files: Sequence[str]) -> None:
     """Put the markers of data files.  ``name``: unique among the calls of a transaction; ``files``: their paths."""
-    folder, markers = paths.markers_of(instant), [layout.marker(file) for file in files]
+    folder, markers = paths.markers_of(instant), list(map(layout.marker, files))
     if storage.is_remote:
-        storage.put_passing(f"{folder}/MARKERS{name}", "".join(f"{marker}\n" for marker in markers).encode())
+        storage.put_passing(f"{folder}/MARKERS{name}", "\n".join([*markers, ""]).encode())
         return
     storage.together(*(partial(storage.put_passing, f"{folder}/{marker}", b"") for marker in markers))
 
@@ -55,9 +55,12 @@ def end(storage: Storage, instant: str, found: Sequence[str]) -> None:
 
 def drop_folders(storage: Storage, found: Sequence[str]) -> None:
     """Remove the directories in which the objects ``found`` stood, as far as these were markers, and nothing else stands there."""
-    top = f"{paths.markers_dir()}/"
-    markers = [path for path in found if path.startswith(top)]
-    folders = {path[:at] for path in markers for at in range(len(top), len(path)) if path[at] == "/"}
+    top, folders = paths.markers_dir(), set[str]()
+    for path in found:
+        folder = path.rpartition("/")[0]
+        while folder.startswith(f"{top}/"):
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
     for folder in sorted(folders, reverse=True):  # those inside come first
         parent, _, name = folder.rpartition("/")
         storage.drop_directories(parent, name + _AFTER)

@@ -39,14 +39,18 @@ def announce(storage: Storage, instant: str, action: str, definition: TableDefin
     After a power cut nobody needs to know of one that has not committed, nor of its beginning.
     """
     told = _announced(instant, action, definition)
-    made = storage.together(*(partial(storage.put_passing, path, content) for path, content in told))
+    made = _put_passing(storage, told)
     return [path for (path, _), is_made in zip(told, made, strict=True) if is_made]
 
 
 def prepare(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:
     """Put what must stand before :func:`announce`; it is the same for all who want the instant."""
-    told = markers.begun(storage, instant) if _announced(instant, action, definition) else ()
-    storage.together(*(partial(storage.put_passing, path, content) for path, content in told))
+    if _announced(instant, action, definition):
+        _put_passing(storage, markers.begun(storage, instant))
+
+
+def _put_passing(storage: Storage, objects: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
+    return storage.together(*(partial(storage.put_passing, path, content) for path, content in objects))
 
 
 def _announced(instant: str, action: str, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:

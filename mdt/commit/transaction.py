@@ -30,6 +30,7 @@ from mdt.metadata.additions import stats_table, summaries_table
 from mdt.metadata.commit_log import CLEANED, REMOVED, SAVED, SLICES, VECTORS, CommitRecord
 from mdt.metadata.file_group import LOG, files_table, fresh_table, shards_of
 from mdt.metadata.key_parts import key_parts_table
+from mdt.metadata.late_records import late_record
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
@@ -249,7 +250,7 @@ def _commit(
         if commit_log.append(metadata.storage, record):
             return read, ""
         seen = -1
-        if metadata.late_record(seq) is None:
+        if late_record(metadata.storage, metadata.record, seq) is None:
             return None, f"commit {seq} was first, and the storage does not show its record yet"
 
 
@@ -304,12 +305,14 @@ def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str
 def require_unharmed(metadata: Metadata, record: CommitRecord) -> None:
     """Raise Unsupported if another Hudi writer has rolled back ``record``, which is not on Hudi's timeline: it took its writer for dead."""
     storage, why = metadata.storage, ""
-    files = [paths.partition_file(file["partition"], file["name"]) for file in _data_files(record)]
+    files = record.table("files")
+    names = list(map(paths.partition_file, files["partition"].to_pylist(), files["name"].to_pylist()))
     try:
         metadata.newest()
-        sizes = storage.each(partial(storage.size, path) for path in files)
-        gone = [path for path, size in zip(files, sizes, strict=True) if size is None]
-        why = f"{gone[0]} is gone" if gone else ""
+        sizes = storage.each(partial(storage.size, path) for path in names)
+        for path, size in zip(names, sizes, strict=True):
+            if size is None:
+                why = f"{path} is gone"
     except Unsupported as error:
         why = error.message
     if why:
@@ -318,11 +321,6 @@ def require_unharmed(metadata: Metadata, record: CommitRecord) -> None:
             f"such a commit for that of a dead writer and removes its files: {why}",
             hint="read the table with a Hudi reader from here on, and write the rows of this commit again",
         )
-
-
-def _data_files(record: CommitRecord) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = record.table("files").select(["partition", "name"]).to_pylist()
-    return found
 
 
 def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:

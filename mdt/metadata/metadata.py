@@ -24,7 +24,6 @@ from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.hudi.layout import layout_of
 from mdt.limits import (
     INLINE_SUMMARY_BYTES_MAX,
-    LATE_LOOK_SECONDS,
     METADATA_COMPACT_RECORDS,
     METADATA_COMPACT_RECORDS_MAX,
     OPERATIONS_AT_ONCE_MAX,
@@ -47,6 +46,7 @@ from mdt.metadata.index_summaries import SummaryCache
 from mdt.metadata.key_part_merge import can_be_read, mergeable, merged_key_parts
 from mdt.metadata.key_part_reader import KeyPartReader
 from mdt.metadata.key_parts import KeyPart
+from mdt.metadata.late_records import with_late_records
 from mdt.metadata.other_tables import no_table
 from mdt.metadata.recent import SHARED, Recent
 from mdt.metadata.snapshot import Snapshot
@@ -77,9 +77,8 @@ class Metadata:
         self.watch = Watch(storage)
         self.said: set[str] = set()
         self.checkpoint_seq = -1
-        self.cleaned_at = 0
+        self.cleaned_at = self.swept_before = 0
         self.last_archived = -1
-        self.swept_before = 0
         self.damage: Corrupt | None = None
         self._records: Recent[int, CommitRecord] = Recent(RECORDS_CACHE_BYTES_MAX, SHARED)
         self._options: tuple[TableDefinition, Options] | None = None
@@ -151,28 +150,9 @@ class Metadata:
             snapshot = self._replayed_on(snapshot, self.record(snapshot.seq + 1))
         if self._may_be_rebased(snapshot):
             snapshot = self._rebased(snapshot)
-        snapshot = self._newest = self._with_late_records(seen, snapshot)
+        snapshot = self._newest = with_late_records(self.watch, seen, snapshot, self.record)
         self.watch.accept(seen, snapshot)
         return snapshot
-
-    def _with_late_records(self, seen: Seen | None, snapshot: Snapshot) -> Snapshot:
-        """Return ``snapshot`` after records whose commits are on Hudi's timeline, and which the storage shows late."""
-        if seen is not None and self.watch.is_late(seen, snapshot):
-            following = self.late_record(snapshot.seq + 1)
-            while following is not None:
-                snapshot = self._replayed_on(snapshot, following)
-                is_late = self.watch.is_late(seen, snapshot)
-                following = self.late_record(snapshot.seq + 1) if is_late else None
-        return snapshot
-
-    def late_record(self, seq: int) -> CommitRecord | None:
-        """Return record ``seq``, of which it is known that it has been written; None if the storage does not show it after some more looks."""
-        for seconds in LATE_LOOK_SECONDS:
-            record = self.record(seq)
-            if record is not None:
-                return record
-            self.storage.sleep(seconds)
-        return self.record(seq)
 
     def _asked(self, snapshot: Snapshot, watched: bool) -> tuple[Seen | None, CommitRecord | None]:
         """Return what stands in ``.hoodie``, if it is ``watched``, and the record that follows ``snapshot``."""

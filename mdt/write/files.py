@@ -24,25 +24,15 @@ from indexes.rising import MANY_VALUES, is_rising
 from indexes.threads import begun_on
 from mdt.commit.operation import Claim
 from mdt.config import Options
-<<<<<<< HEAD
-from mdt.errors import Conflict, Invalid
-=======
->>>>>>> 73d766e (Mark data files, and announce every transaction that writes some)
 from mdt.hudi import base_file, log_file
 from mdt.hudi.arrays import plain
 from mdt.hudi.commit_metadata import NO_PREVIOUS
 from mdt.hudi.keys import rising, sort_keys
-<<<<<<< HEAD
-from mdt.hudi.layout import layout_of
-from mdt.hudi.partitions import is_hidden
-=======
->>>>>>> 73d766e (Mark data files, and announce every transaction that writes some)
 from mdt.hudi.schema import RECORD_KEY, avro_schema
 from mdt.limits import FAR_OBJECT_WHOLE_BYTES_MAX, OPERATIONS_WAITING_MAX
 from mdt.metadata import key_indexes, key_map, paths
 from mdt.metadata.file_group import BASE, NewFile
 from mdt.metadata.file_group import LOG as LOG_KIND
-from mdt.metadata.live_partitions import live_paths
 from mdt.metadata.locate import base_key_map, positions_in_base
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -194,24 +184,6 @@ class WriteJob:
             return self._log(task, work)
         return self._base(task, work)
 
-<<<<<<< HEAD
-    def _file_id(self, work: Slice) -> str:
-        if work.group <= NEW:
-            self._refuse_hidden(work.partition)
-            made = base_file.new_file_id(self.metadata.storage.random_hex(16))
-            return made if work.group == NEW else base_file.bucket_file_id(made, buckets.number(work.group))
-        return self.snapshot.file_groups.name(work.group)
-
-    def _refuse_hidden(self, partition: str) -> None:
-        """Raise Invalid for a new partition that hudi-rs would not read; what older builds have put there stays."""
-        if is_hidden(partition) and partition not in live_paths(self.snapshot):
-            raise Invalid(
-                f"a partition cannot be in the directory {partition.partition('/')[0]!r}: hudi-rs does not read it",
-                hint="replace the value, or make a table with mdt.hive.style=true, where directories are called column=value",
-            )
-
-=======
->>>>>>> 73d766e (Mark data files, and announce every transaction that writes some)
     def _members(self, work: Slice) -> list[int]:
         """Return the numbers of the files of the file group, oldest first."""
         if work.group <= NEW:

@@ -9,10 +9,12 @@ from typing import Protocol
 
 from mdt.commit import markers
 from mdt.commit.operation import Claim
-from mdt.errors import Conflict
+from mdt.errors import Conflict, Invalid
 from mdt.hudi import base_file, log_file
 from mdt.hudi.layout import layout_of
+from mdt.hudi.partitions import is_hidden
 from mdt.metadata import buckets, paths
+from mdt.metadata.live_partitions import live_paths
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet.segment import Segment
 from mdt.stores.storage import Storage
@@ -84,6 +86,7 @@ class MarkedFiles:
     def _named(self, number: int, one: Placed) -> tuple[str, str]:
         snapshot, token, instant = self._snapshot, self._claim.write_token(number), self._claim.instant
         if one.group <= NEW:
+            _refuse_hidden(snapshot, one.partition)
             file_id = base_file.new_file_id(self._storage.random_hex(16))
             if one.group < NEW:
                 file_id = base_file.bucket_file_id(file_id, buckets.number(one.group))
@@ -99,3 +102,12 @@ class MarkedFiles:
 def next_version(members: Sequence[Segment]) -> int:
     """Return the version of the next log file of a file group."""
     return 1 + max(member.log_version for member in members)
+
+
+def _refuse_hidden(snapshot: Snapshot, partition: str) -> None:
+    """Raise Invalid for a new partition that hudi-rs would not read; what older builds have put there stays."""
+    if is_hidden(partition) and partition not in live_paths(snapshot):
+        raise Invalid(
+            f"a partition cannot be in the directory {partition.partition('/')[0]!r}: hudi-rs does not read it",
+            hint="replace the value, or make a table with mdt.hive.style=true, where directories are called column=value",
+        )

@@ -223,7 +223,7 @@ def recovery(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], 
             break
     dying.sleep(1)
     with suppress(Crash):
-        mdt.open(FaultyStorage(dying, 6), {"mdt.rollback.after.seconds": 0}).upsert(rows(range(50, 60), 3))
+        mdt.open(FaultyStorage(dying, 12), {"mdt.rollback.after.seconds": 0}).upsert(rows(range(50, 60), 3))
     dying.sleep(9999)
     return lambda: mdt.open(dying).upsert(rows(range(1, 2), 4))
 
