@@ -6,6 +6,7 @@ Ends with status 1 if a peer failed or gave a wrong answer.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
@@ -17,10 +18,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import changes, clustering, conditions, keys, life, planning, spark, writers
+from benchmarks import changes, clustering, conditions, keys, life, nested, planning, spark, writers
 from benchmarks.harness import BENCHES, Figure, Job, run, run_by
 from benchmarks.peers import PEERS
 from benchmarks.peers.environments import Missing, interpreter
+from benchmarks.trips import FLAT
 
 PLANNING = "planning"
 LIFE = "life"
@@ -28,9 +30,10 @@ CHANGES = "changes"
 CONDITIONS = "conditions"
 CLUSTERING = "clustering"
 KEYS = "keys"
+NESTED = "nested"
 WRITERS = "writers"
 SPARK = "spark"
-OWN = (PLANNING, LIFE, CHANGES, CONDITIONS, CLUSTERING, KEYS, WRITERS, SPARK)
+OWN = (PLANNING, LIFE, CHANGES, CONDITIONS, CLUSTERING, KEYS, NESTED, WRITERS, SPARK)
 """Benches with a workload or a form of their own."""
 Reference = dict[tuple[str, str], Figure]
 
@@ -134,8 +137,19 @@ def own_forms(benches: Iterable[str], peers: str, like: Job, seconds: float) -> 
         clustering.run(rows, seed, emit)
     if KEYS in benches:
         keys.run(rows, seed, like.repeat, emit)
+    if NESTED in benches:
+        nested.run(rows, seed, like.repeat, emit)
     if WRITERS in benches:
         writers.run([peer for peer in chosen(peers) if peer in writers.PEERS], rows, seed, seconds, emit)
+
+
+def title(like: Job, flat: bool) -> str:
+    """Return what was measured, in words."""
+    kind = f"{'shuffled ' if like.shuffled else ''}{'integer' if like.integers else 'text'} keys"
+    return f"trips{', flat' * flat}, {like.rows:,} rows, {kind}"
+
+
+Flat = Annotated[bool, typer.Option(help="leave the nested, the nullable and the wide column out, as older figures do")]
 
 
 def main(
@@ -149,6 +163,7 @@ def main(
     repeat: Annotated[int, typer.Option(min=1, help="scans and look-ups, of which the median is shown")] = 3,
     shuffled: Annotated[bool, typer.Option(help="load keys in random order")] = False,
     integers: Annotated[bool, typer.Option(help="keys are numbers instead of text")] = False,
+    flat: Flat = False,
     out: Annotated[Path | None, typer.Option(help="append the JSON lines to this file too")] = None,
     files: Annotated[
         list[int] | None,
@@ -175,7 +190,9 @@ def main(
         ),
     ] = Path(".spark-engines"),
 ) -> None:
-    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `writers` upsert side by side; `keys` simulates key indexes of up to so many keys; `spark` compares engines on Spark; `planning` has tables of many files and its own workload."""
+    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `writers` upsert side by side; `keys` simulates key indexes of up to so many keys; `nested` reads few rows beside nested columns; `spark` compares engines on Spark; `planning` has tables of many files and its own workload."""
+    if flat:
+        os.environ[FLAT] = "1"
     if PLANNING in benches:
         planning.run(
             files or planning.FILES_DEFAULT, peers=chosen(peers), times=repeat, emit=partial(print, flush=True)
@@ -193,8 +210,7 @@ def main(
     jobs = jobs_of([name for name in benches if name not in OWN], chosen(peers), like)
     results = measured(jobs, people, out, where)
     if results:
-        kind = f"{'shuffled ' if shuffled else ''}{'integer' if integers else 'text'} keys"
-        people.print(table(results, f"trips, {rows:,} rows, {kind}"))
+        people.print(table(results, title(like, flat)))
     sys.exit(any(figure.error for figure in results))
 
 

@@ -4,11 +4,16 @@ Key `id` is ``id_%012d`` of a number, or the number itself; `ts` grows with ever
 rows, at most 100,000), `status` (8 values, skewed), `fare` and `distance` (double), `age` 0..99, `note` (six words of a
 vocabulary of 5,000, some frequent, most rare).  Only the key is clustered.  Fares are multiples of 1/4, so that their sum is exact in any order
 of addition.
+
+Beside these flat columns there are a nested, a nullable and a wide one: `geo` (a struct of `lat`, `lon` and `zone`), `tip` (a third of them null) and
+`detail` (some 120 characters).  With ``--flat`` (the environment variable ``TRIPS_FLAT``) they are left out, and the other columns have the same values.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +35,19 @@ SCHEMA = pa.schema(
         ("note", pa.string()),
     ]
 )
+MORE = pa.schema(
+    [
+        ("geo", pa.struct([("lat", pa.float64()), ("lon", pa.float64()), ("zone", pa.int64())])),
+        ("tip", pa.float64()),
+        ("detail", pa.string()),
+    ]
+)
+"""The nested, the nullable and the wide column."""
+FLAT = "TRIPS_FLAT"
+"""Environment variable without these; the processes of all peers inherit it."""
+MORE_BYTES = 140
+"""What they take of a row, compressed."""
+ZONES = 1_000_003
 Key = str | int
 FILES = 64
 BATCH_ROWS = 50_000
@@ -49,6 +67,24 @@ def keys_of(numbers: Int64Array) -> pa.Array:
     return pc.binary_join_element_wise(pa.scalar("id_"), digits, pa.scalar(""))
 
 
+def _zones(numbers: Int64Array) -> Int64Array:
+    """Return the zone of each key number."""
+    return numbers * 7919 % ZONES
+
+
+def _check_more(found: pa.Table) -> None:
+    """Raise WrongAnswer unless the nested, the nullable and the wide column are those of the keys."""
+    ids = found["id"].cast(pa.string())
+    numbers = pc.replace_substring(ids, "id_", "").cast(pa.int64()).to_numpy()
+    zone = _zones(numbers)
+    got = pc.struct_field(found["geo"], "zone").to_numpy(), found["tip"].fill_null(-1).to_numpy()
+    begin = pc.list_element(pc.split_pattern(found["detail"].cast(pa.string()), " ", max_splits=1), 0)
+    right = [zone, np.where(zone % 3 == 0, -1, zone / 8), zone]
+    for name, one, other in zip(MORE.names, right, [*got, begin.cast(pa.int64()).to_numpy()], strict=True):
+        if not np.array_equal(one, other):
+            raise WrongAnswer(f"{int((one != other).sum())} rows have another {name} than their keys")
+
+
 @dataclass
 class Trips:
     """A generator of loads and batches that remembers what the table must now hold.
@@ -65,15 +101,18 @@ class Trips:
     ts: Int64Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._random = np.random.default_rng(self.seed)
+        self._random, self._more = np.random.default_rng(self.seed), np.random.default_rng([self.seed, 1])
         self._words = self._vocabulary()
         self.fare, self.ts = np.empty(0), np.empty(0, np.int64)
         self._round = 0
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns: SCHEMA, with the key's type."""
-        return SCHEMA.set(0, pa.field("id", pa.int64(), nullable=False)) if self.integers else SCHEMA
+        """The columns: SCHEMA with the key's type, and MORE unless the workload is flat."""
+        fields = [*SCHEMA, *(() if FLAT in os.environ else MORE)]
+        if self.integers:
+            fields[0] = pa.field("id", pa.int64(), nullable=False)
+        return pa.schema(fields)
 
     def keys_of(self, numbers: Int64Array) -> pa.Array:
         """Return record keys for key numbers -> string[n] or int64[n]."""
@@ -133,8 +172,10 @@ class Trips:
         got = (found.num_rows, pc.sum(found["fare"]).as_py(), pc.sum(found["ts"]).as_py())
         if expected != got or (keys is not None and sorted(found["id"].to_pylist()) != sorted(keys)):
             raise WrongAnswer(f"expected (rows, sum of fare, sum of ts) {expected}, got {got}")
-        if found.num_columns != len(SCHEMA):
-            raise WrongAnswer(f"expected columns {SCHEMA.names}, got {found.column_names}")
+        if found.num_columns != len(self.schema):
+            raise WrongAnswer(f"expected columns {self.schema.names}, got {found.column_names}")
+        if "geo" in self.schema.names:
+            _check_more(found)
 
     def _batch(self, first: int) -> pa.Table:
         live = len(self.fare)
@@ -164,7 +205,23 @@ class Trips:
             draw.integers(0, 100, n),
             pc.binary_join_element_wise(*(self._words.take(self._ranks(n)) for _ in range(6)), pa.scalar(" ")),
         ]
-        return pa.table([pa.array(column) for column in columns], schema=self.schema)
+        more = [] if FLAT in os.environ else self._make_more(numbers)
+        return pa.table([*map(pa.array, columns), *more], schema=self.schema)
+
+    def _make_more(self, numbers: Int64Array) -> list[pa.Array]:
+        """Return the columns MORE; zone, and with it tip and the begin of detail, follow from the key."""
+        draw, zone = self._more, _zones(numbers)
+        lat, lon = draw.uniform(-90, 90, len(zone)), draw.uniform(-180, 180, len(zone))
+        geo = pa.StructArray.from_arrays([lat, lon, zone], fields=list(MORE.field("geo").type))
+        texts = self._texts.take(pa.array(draw.integers(0, len(self._texts), len(zone))))
+        detail = pc.binary_join_element_wise(pa.array(zone).cast(pa.string()), texts, pa.scalar(" "))
+        return [geo, pa.array(zone / 8, mask=zone % 3 == 0), detail]
+
+    @cached_property
+    def _texts(self) -> pa.Array:
+        """A thousand texts of 16 words."""
+        words = self._words.take(pa.array(self._more.integers(0, WORDS, 16_000)))
+        return pc.binary_join(pa.ListArray.from_arrays(np.arange(0, 16_001, 16, dtype=np.int32), words), " ")
 
     def _named(self, prefix: str, values: int, n: int) -> pa.Array:
         names = pa.array([f"{prefix}{value}" for value in range(values)])

@@ -12,7 +12,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from benchmarks.queries import Query
-from benchmarks.trips import FILES, Key
+from benchmarks.trips import FILES, MORE_BYTES, Key
 
 PEERS = {
     "mdt": "benchmarks.peers.mdt_peer:Mdt",
@@ -132,6 +132,11 @@ def open_peer(name: str, path: str, files: int | None = FILES) -> Peer:
 def bytes_below(path: str) -> int:
     """Return the bytes of all files under ``path``."""
     return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
+
+
+def bytes_a_row(rows: pa.Table, flat: int) -> int:
+    """Return about how many bytes a peer stores for a row that takes ``flat`` bytes without the columns MORE."""
+    return flat + (MORE_BYTES if "geo" in rows.schema.names else 0)
 
 
 def sql_list(keys: Sequence[Key]) -> str:

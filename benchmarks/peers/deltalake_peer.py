@@ -8,7 +8,7 @@ from typing import ClassVar
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from benchmarks.peers import Peer, bytes_below, sql_list
+from benchmarks.peers import Peer, bytes_a_row, bytes_below, sql_list
 from benchmarks.trips import FILES, Key
 
 BYTES_A_ROW = 110
@@ -22,7 +22,7 @@ class DeltaLake(Peer):
     """Properties of the table."""
 
     def load(self, rows: pa.Table) -> None:
-        size = None if self.files is None else max(1, rows.num_rows * BYTES_A_ROW // self.files)
+        size = None if self.files is None else max(1, rows.num_rows * bytes_a_row(rows, BYTES_A_ROW) // self.files)
         write_deltalake(self.path, rows, target_file_size=size, configuration=self.configuration)
         self.table = DeltaTable(self.path)
 

@@ -13,6 +13,7 @@ from benchmarks.trips import Key
 
 COLUMNS = """id {} primary key, ts bigint, city varchar, rider varchar, status varchar, fare double,
              distance double, age bigint, note varchar"""
+MORE = ", geo struct(lat double, lon double, zone bigint), tip double, detail varchar"
 
 
 class DuckDB(Peer):
@@ -24,7 +25,8 @@ class DuckDB(Peer):
         self.connection = duckdb.connect(f"{self.path}/trips.duckdb")
         self.connection.execute("set enable_progress_bar = false")
         columns = COLUMNS.format("bigint" if pa.types.is_integer(rows.schema.field("id").type) else "varchar")
-        self.connection.execute(f"create table trips ({columns})")
+        more = MORE if "geo" in rows.schema.names else ""
+        self.connection.execute(f"create table trips ({columns}{more})")
         self._change("insert into trips select * from batch", rows)
 
     def upsert(self, rows: pa.Table) -> None:

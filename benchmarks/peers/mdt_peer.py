@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from obstore.store import LocalStore
 
 import mdt
-from benchmarks.peers import Peer, sql_list
+from benchmarks.peers import Peer, bytes_a_row, sql_list
 from benchmarks.queries import Query
 from benchmarks.trips import FILES, Key
 from mdt.metadata import references
@@ -34,7 +34,7 @@ class Mdt(Peer):
     def load(self, rows: pa.Table) -> None:
         options = {}
         if self.files is not None:
-            options["mdt.max.file.bytes"] = max(1024, rows.num_rows * BYTES_A_ROW // self.files)
+            options["mdt.max.file.bytes"] = max(1024, rows.num_rows * bytes_a_row(rows, BYTES_A_ROW) // self.files)
         self.table = mdt.create(
             self.path,
             rows.schema,

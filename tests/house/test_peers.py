@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 from rich.console import Console
 
 from benchmarks import __main__ as command
+from benchmarks import nested
 from benchmarks.harness import Job, run_by
 from benchmarks.peers import PEERS, environments
 from benchmarks.peers.environments import REQUIREMENTS, Missing, interpreter
+from benchmarks.trips import FLAT, Trips, WrongAnswer
 
 JOB = Job("scan", "arrow", 1_000, 7, False, 1)
 
@@ -30,6 +33,28 @@ def test_a_job_in_another_environment_gives_the_figures_of_one_here() -> None:
     assert failed.error == "KeyError: 'nobody'"
     (ended,) = run_by("false", JOB)
     assert ended.error == "process ended with 1"
+
+
+def test_rows_of_trips_have_a_nested_a_nullable_and_a_wide_column_unless_they_are_flat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trips = Trips(1_000, integers=True)
+    rows = trips.load()
+    trips.check(rows)
+    assert rows.schema.names[-3:] == ["geo", "tip", "detail"] and rows["tip"].null_count > 300
+    wrong = rows.set_column(rows.schema.get_field_index("geo"), "geo", rows["geo"].take(list(range(999, -1, -1))))
+    with pytest.raises(WrongAnswer, match="another geo"):
+        trips.check(wrong)
+    monkeypatch.setenv(FLAT, "1")
+    assert Trips(1_000, integers=True).load().equals(rows.drop_columns(["geo", "tip", "detail"]))
+
+
+def test_reads_of_few_rows_beside_nested_columns_are_measured() -> None:
+    lines: list[str] = []
+    nested.run(1_000, 7, 1, lines.append)
+    found = [json.loads(line) for line in lines]
+    assert [line["kind"] for line in found] == ["flat", "struct", "list", "map"] * 8
+    assert all(line["cpu_ms"] > 0 for line in found)
 
 
 def test_a_peer_whose_environment_cannot_be_had_is_left_out_with_the_reason(

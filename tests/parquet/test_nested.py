@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,6 +26,7 @@ from mdt.parquet.pages import Wanted, read_pages
 from mdt.schema.convert import filled
 from mdt.stores.storage import MemoryStorage
 
+BoolArray = npt.NDArray[np.bool_]
 STORAGE = MemoryStorage()
 LEAVES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "bool": (pa.bool_(), [True, False]),
@@ -56,14 +58,17 @@ def types(depth: int = 3) -> st.SearchStrategy[pa.DataType]:
     )
 
 
-def arrays(type: pa.DataType, n: int, random: np.random.Generator, nulls: float) -> pa.Array:
-    """Return ``n`` random values; nulls where the type allows them, long lists now and then."""
+def arrays(
+    type: pa.DataType, n: int, random: np.random.Generator, nulls: float, absent: BoolArray | None = None
+) -> pa.Array:
+    """Return ``n`` random values; nulls where the type allows them, long lists now and then; ``absent``: where a struct around them is null."""
     mask = random.random(n) < nulls
+    gone = mask if absent is None else mask | absent
     if pa.types.is_struct(type):
-        fields = [arrays(field.type, n, random, nulls if field.nullable else 0) for field in type]
+        fields = [arrays(field.type, n, random, nulls if field.nullable else 0, gone) for field in type]
         return pa.StructArray.from_arrays(fields, fields=list(type), mask=pa.array(mask))
     if pa.types.is_list(type) or pa.types.is_map(type):
-        lengths = np.where(mask, 0, random.choice(LENGTHS, n))
+        lengths = np.where(gone, 0, random.choice(LENGTHS, n))
         ends = np.append(0, np.cumsum(lengths)).astype(np.int32)
         if pa.types.is_list(type):
             field = type.value_field
@@ -112,7 +117,7 @@ def files(draw: st.DrawFn, schema: pa.Schema) -> tuple[pa.Table, Wanted]:
 
 @pytest.mark.parametrize("encoded_values_min", [0, 1 << 40], ids=["text stays encoded", "text is decoded"])
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 def test_pages_of_nested_columns_give_the_rows_that_a_full_read_gives(
     encoded_values_min: int, data: st.DataObject
 ) -> None:
@@ -213,7 +218,7 @@ def test_a_page_map_that_claims_too_many_values_is_corrupt_and_one_below_takes_n
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 def test_damaged_pages_of_nested_columns_are_corrupt(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, _GOOD.length - 1))
     junk = data.draw(st.binary(min_size=1, max_size=12))
@@ -238,7 +243,7 @@ _GOOD = wanted(encoded(_TABLE), [0, 1000, 2499])
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 def test_a_forged_page_map_of_nested_columns_is_refused_or_gives_rows_or_is_corrupt(data: st.DataObject) -> None:
     good = page_map.encode(_GOOD.page_map)
     at = data.draw(st.integers(0, len(good) - 1))

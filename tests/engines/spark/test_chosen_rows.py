@@ -23,19 +23,21 @@ SCHEMA = pa.schema(
     [
         ("id", pa.string()), ("code", pa.int64()), ("name", pa.string()), ("price", pa.decimal128(12, 2)),
         ("day", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("real", pa.float64()),
-        ("place", pa.struct([("zip", pa.string())])),
+        ("place", pa.struct([("zip", pa.string())])), ("stops", pa.list_(pa.struct([("n", pa.int64())]))),
+        ("tags", pa.map_(pa.string(), pa.int64())),
     ]
 )  # fmt: skip
 QUERIES = {
     "one column": "select name from {t} where code = 77",
     "all flat columns": "select id, code, name, price, day, at, real from {t} where code = 78",
+    "nested columns": "select id, place, stops, tags from {t} where code = 80",
     "count": "select count(*) from {t} where code = 79",
     "no row": "select count(*), max(name) from {t} where code = 77 and name = 'n3'",
     "aggregate": "select name, sum(price), min(at) from {t} where code in (5, 77) group by name",
     "two of one filter": "select a.name, b.price from {t} a join {t} b on a.id = b.id where a.code = 77 and b.code = 77",
     "two of other filters": "select a.name, b.real from {t} a join {t} b on a.name = b.name where a.code = 70 and b.code = 71",
     "union": "select name from {t} where code = 77 union all select cast(day as string) from {t} where code = 77",
-    "union of wholes": "select * except (place) from {t} where code = 7 union all select * except (place) from {t} where code = 7",
+    "union of wholes": "select * except (place, stops, tags) from {t} where code = 7 union all select * except (place, stops, tags) from {t} where code = 7",
     "scalar subquery": "select id, (select max(real) from {t} where code = 6) m from {t} where code = 5",
     "correlated": "select a.id, (select max(b.price) from {t} b where b.name = a.name and b.code = 9) m from {t} a where a.code = 8",
     "in subquery": "select id, price from {t} where code = 5 and name in (select name from {t} where code = 6)",
@@ -57,6 +59,8 @@ def rows(numbers: range, step: int = 1) -> pa.Table:
         "at": pa.array(order * 1_000_003).cast(pa.timestamp("us", "UTC")),
         "real": np.where(order % 11 == 0, np.nan, order / 7),
         "place": [{"zip": f"z{i % 3}"} for i in numbers],
+        "stops": [None if i % 5 == 0 else [{"n": i}, None] * (i % 3) for i in numbers],
+        "tags": [[(f"t{i % 4}", i)] * (i % 2) for i in numbers],
     }
     return pa.table([pa.array(columns[f.name], f.type) for f in SCHEMA], schema=SCHEMA)
 
@@ -148,6 +152,7 @@ def test_queries_give_the_rows_of_a_plain_table(spark: SparkSession, name: str, 
         spark.conf.unset("spark.sql.codegen.wholeStage")
 
 
+COLUMNS = ["id", "code", "price", "day", "place", "stops", "tags"]
 WHERES = [
     "true", "code = 77", "code in (5, 70, 71) and name > 'n1'", "id between 'k000480' and 'k000530'", "real > 8000 and code < 50",
     "id >= 'k019990' and id < 'k031010' or code = 3",
@@ -158,10 +163,8 @@ WHERES = [
 def test_live_rows_are_the_same_under_every_setting_of_spark(spark: SparkSession, dirty: Table, settings: None) -> None:
     frame = mdt.read(spark, dirty.path)
     for where in WHERES:
-        expected = dirty.scan(
-            None if where == "true" else where, columns=["id", "code", "price", "day", "place"]
-        ).to_arrow()
-        found = frame.where(where).select("id", "code", "price", "day", "place").toArrow()
+        expected = dirty.scan(None if where == "true" else where, columns=COLUMNS).to_arrow()
+        found = frame.where(where).select(*COLUMNS).toArrow()
         assert bag(found.cast(expected.schema)) == bag(expected), where
         assert frame.where(where).count() == len(expected), where
 
