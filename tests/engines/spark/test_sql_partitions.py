@@ -130,7 +130,8 @@ def test_the_value_of_a_partition_is_what_spark_casts_it_to(spark: SparkSession,
             "show partitions {t} partition (d = '2026-1-5', n = '+1')",
             "alter table {t} drop partition (d = '2026-1-5', f = 'y', n = ' 1', a = 'x')",
         ):
-            shown = spark.sql(text.format(t=name)).collect()
+            rows = spark.sql(text.format(t=name)).collect()
+            shown = rows if text.startswith("show") else []  # an INSERT into a table of ours returns counts
             found[-1] += [shown, sorted(tuple(row) for row in spark.table(name).collect())]
     for name in tables:
         spark.sql(f"drop table {name}")
