@@ -1,0 +1,80 @@
+"""A classic session that serves clients of Spark Connect, and such a client: for test_connect.py.
+
+Arguments: "server" and a folder. The server runs the client as a process of its own; the last line is what the client saw, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import mdt
+import mdt.spark
+
+
+def serve(folder: str) -> None:
+    """Serve one client, which works in ``folder``."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    for name, value in {
+        "spark.driver.memory": "1g",
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.sql.warehouse.dir": f"{folder}/warehouse",
+        "spark.sql.shuffle.partitions": "2",
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    mdt.spark.enable(spark)
+    client = [sys.executable, __file__, "client", folder, f"sc://127.0.0.1:{port}"]
+    done = subprocess.run(client, capture_output=True, text=True, check=False)
+    spark.stop()
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+
+
+def refused(call: Callable[[], Any]) -> list[str]:
+    """Return the kind of the error that a call raises, its condition and its SQLSTATE."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - of PySpark, or of mdt
+        found: Any = error
+        return [type(found).__name__, found.getCondition(), found.getSqlState()]
+    return []
+
+
+def work(folder: str, url: str) -> None:
+    """Write, change and read a table by a server, and print what was seen."""
+    spark = SparkSession.builder.remote(url).getOrCreate()
+    path, told = f"{folder}/t", dict[str, Any]()
+    rows = spark.createDataFrame([("a", 1.5), ("b", 2.5)], "id string, fare double")
+    rows.write.format("mdt").option("key", "id").save(path)
+    spark.sql(f"create table remote using mdt location '{path}'")
+    spark.sql("update remote set fare = fare + 1 where id = 'a'")
+    spark.sql("merge into remote t using (select 'c' id, 9D fare) s on t.id = s.id when not matched then insert *")
+    spark.sql("delete from remote where fare > 8 and length(id) = 1")
+    query = spark.readStream.format("mdt").load(path).writeStream.format("mdt").option("key", "id")
+    query.option("checkpointLocation", f"{folder}/c").trigger(availableNow=True).start(f"{folder}/s").awaitTermination()
+    told["streamed"] = spark.read.format("mdt").load(f"{folder}/s").count()
+    told["rows"] = sorted(list(row) for row in spark.table("remote").collect())
+    told["found"] = spark.read.format("mdt").load(path).where("fare = 2.5 and id = 'b'").count()
+    told["before"] = spark.sql("select count(*) from remote version as of 1").collect()[0][0]
+    told["changes"] = spark.sql("select * from mdt_changes('remote', 'earliest')").count()
+    told["statement"] = refused(lambda: spark.sql("update remote set id = 'z'"))
+    told["frame"] = refused(lambda: mdt.open(path).upsert(rows))
+    told["session"] = refused(lambda: mdt.read(spark, path))  # type: ignore[arg-type]
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    {"server": serve, "client": work}[sys.argv[1]](*sys.argv[2:])

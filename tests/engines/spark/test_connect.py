@@ -1,0 +1,49 @@
+"""A classic session with the plugin of Spark Connect serves clients that have no JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_on_a_cluster import run
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_clients_of_spark_connect_read_and_write_tables_by_a_server(tmp_path: Path) -> None:
+    pytest.importorskip("grpc")
+    told = run("connect_jobs.py", tmp_path, "server", str(tmp_path))
+    assert told == {
+        "streamed": 2,
+        "rows": [["a", 2.5], ["b", 2.5]],
+        "found": 1,
+        "before": 2,
+        "changes": 2,
+        "statement": ["IllegalArgumentException", "MDT_INVALID", "22023"],
+        "frame": ["Unsupported", "MDT_UNSUPPORTED", "0A000"],
+        "session": ["Unsupported", "MDT_UNSUPPORTED", "0A000"],
+    }
+
+
+def test_frames_and_sessions_of_spark_connect_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    import mdt
+    from mdt.engines.spark.session import classic
+    from mdt.errors import Unsupported
+
+    remote = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})
+    table = mdt.create(tmp_path / "t", pa.schema({"id": pa.int64()}), key=["id"])
+    for call in (
+        table.upsert,
+        table.delete,
+        table.merge,
+        table.bulk_insert,
+        lambda rows: table.upsert(rows, evolve=True),
+    ):
+        with pytest.raises(Unsupported, match="a DataFrame of Spark Connect") as caught:
+            call(remote())
+        assert "frame.toArrow()" in caught.value.hint
+    with pytest.raises(Unsupported, match="a classic Spark session") as caught:
+        classic(type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})())
+    assert 'spark.read.format("mdt")' in caught.value.hint
