@@ -113,3 +113,18 @@ def test_tables_of_others_are_sparks(sql: SparkSession) -> None:
     with pytest.raises(PySparkException, match="does not support DROP COLUMN"):
         sql.sql("alter table files drop column n")
     sql.sql("drop table files")
+
+
+def test_the_catalog_knows_the_columns_of_a_state_that_was_restored(spark: SparkSession, tmp_path: Path) -> None:
+    mdt.spark.enable(spark)
+    spark.sql("drop table if exists restored")
+    spark.sql(f"create table restored (id int, v int) using mdt options (key 'id') location '{tmp_path}/t'")
+    spark.sql("insert into restored values (1, 1)")
+    spark.sql("alter table restored add columns (w int comment 'late')")
+    spark.sql("insert into restored values (2, 2, 2)")
+    spark.sql("call mdt.restore('restored', '1')")
+    assert [row["col_name"] for row in spark.sql("describe restored").collect()] == ["id", "v"]
+    assert [tuple(row) for row in spark.sql("select * from restored").collect()] == [(1, 1)]
+    spark.sql("insert into restored values (3, 3)")
+    assert spark.table("restored").count() == 2
+    spark.sql("drop table restored")

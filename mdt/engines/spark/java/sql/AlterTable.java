@@ -114,9 +114,14 @@ final class AlterTable extends SqlAction {
                 fields[i] = fields[i].withComment((String) comments.get(fields[i].name()));
             }
         }
-        TableIdentifier name = table.identifier();
-        session.sharedState().externalCatalog().alterTableDataSchema(table.database(), name.table(), new StructType(fields));
-        session.sessionState().catalog().refreshTable(name);
+        entered(session, table, new StructType(fields));
         return new Object[0][];
+    }
+
+    /** Lets the catalog know the columns that a table has now. */
+    static void entered(org.apache.spark.sql.classic.SparkSession session, CatalogTable table, StructType now) {
+        TableIdentifier name = table.identifier();
+        session.sharedState().externalCatalog().alterTableDataSchema(table.database(), name.table(), now);
+        session.sessionState().catalog().refreshTable(name);
     }
 }

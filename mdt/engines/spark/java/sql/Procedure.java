@@ -2,6 +2,7 @@
 package mdt.spark;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.SparkSession;
@@ -10,10 +11,11 @@ import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.types.StructType;
 
 final class Procedure extends SqlAction {
+    private static final List RESTORING = Arrays.asList(new Object[] {"restore", "rollback"});
     private final org.apache.spark.sql.classic.SparkSession session;
     private final String name;
     private final scala.collection.immutable.Map options; // of the table
-    private final String called; // its name in the catalog, null for a path
+    private final CatalogTable called; // null for a path
     private final List names; // of the other arguments, "" for one that was given by its place
     private final List values; // as text, or null
 
@@ -27,7 +29,7 @@ final class Procedure extends SqlAction {
         this.session = session;
         this.name = name;
         this.options = Tables.options(session, table);
-        this.called = found == null ? null : found.identifier().quotedString();
+        this.called = found;
         this.names = new ArrayList(names);
         this.values = new ArrayList(values);
         this.names.remove(at);
@@ -44,8 +46,10 @@ final class Procedure extends SqlAction {
 
     Object[][] run(SparkSession asked) {
         Object[][] rows = rows(Python.call(session, options, name, names, values));
-        if (called != null) {
-            session.catalog().refreshTable(called); // rows and columns may be others now
+        if (called != null && RESTORING.contains(name)) { // the columns may be those of an earlier state
+            AlterTable.entered(session, called, Python.read(session, options, null).schema());
+        } else if (called != null) {
+            session.catalog().refreshTable(called.identifier().quotedString()); // rows may be others now
         }
         Caches.renew(session, options);
         return rows;
