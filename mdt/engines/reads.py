@@ -21,12 +21,12 @@ in its state; of one batch nothing is known of them."""
 class Reads:
     """How the frames of tables are read.
 
-    ``explains``: who is told of each plan: "log", Spark's, by the logger ``mdt.plan``; "metrics", those of Spark's UI.  ``affinity``: "on", "off",
+    ``explains``: whether plans are told of to whom the session names that runs a query.  ``affinity``: "on", "off",
     or "auto", which is on where the store is far: whether a file is read by the same executor as long as that lives.  ``footer_bytes``: of
     footers of files on far stores that an executor keeps in memory, 0 for none; ``vector_bytes``: of deletion vectors.  ``optimizes``: which of OPTIMIZES Spark's planner does.
     """
 
-    explains: tuple[str, ...] = ()
+    explains: bool = True
     affinity: str = "auto"
     footer_bytes: int = FOOTERS_OF_EXECUTOR_BYTES
     vector_bytes: int = VECTORS_OF_EXECUTOR_BYTES

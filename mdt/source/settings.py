@@ -127,10 +127,9 @@ def _is(value: str, choices: tuple[str, ...], name: str, text: str) -> bool:
     return one_of(name, text.strip().lower(), choices) == value
 
 
-def _explained(name: str, text: str) -> tuple[str, ...]:
-    """Return who is told of plans: one of them, or several by commas."""
-    asked = [one_of(name, part.strip().lower(), ("off", "log", "metrics")) for part in text.split(",")]
-    return tuple(dict.fromkeys(one for one in asked if one != "off"))
+def _explained(name: str, text: str) -> bool:
+    """Check who is told of plans, one of them, or several by commas; the JVM reads the setting when a query is planned."""
+    return all(one_of(name, part.strip().lower(), ("off", "log", "metrics")) for part in text.split(","))
 
 
 def _optimized(name: str, text: str) -> tuple[str, ...]:

@@ -102,6 +102,14 @@ class Choosing(Protocol):
         """Do what ``list`` does; files with ``rows`` rows for which ``predicate`` is true are enough."""
 
 
+@runtime_checkable
+class Explaining(Protocol):
+    """A `Lister` that tells somebody of its plans has this, too."""
+
+    def explain(self, query: str, to: Collection[str]) -> None:
+        """Tell of the plans of ``query`` from here on; ``to``: "log", "metrics", as the session says that runs it."""
+
+
 class PlannerWarning(UserWarning):
     """The planner failed, and a query reads every file."""
 
@@ -113,7 +121,7 @@ def relation(
     """Return a DataFrame over the Parquet files that ``lister`` names.
 
     ``schema``: the columns in the files, all taken as nullable.  ``root_uri`` names the table in plans.  ``forms``: what the JVM is
-    told of older versions of the columns (``java/scan/Forms.java``), if files have some.  ``does``: "told", Spark's UI is told figures; "placed", a
+    told of older versions of the columns (``java/scan/Forms.java``), if files have some.  ``does``: "told", plans are told of to whom the session names; "placed", a
     file has an executor that it is read by, as long as that lives; "far", its store is; and what of OPTIMIZES is done.  ``footer_bytes``: of footers that
     an executor keeps in memory, 0 for none; it then compares them when it reads them.  ``vector_bytes``: likewise of deletion vectors that stand elsewhere.
 
@@ -206,6 +214,8 @@ class _Planner:
         if answers.is_question(asked):
             return _sent(json.dumps(self.told(asked)).encode())
         _release(asked["gone"])
+        if asked.get("explain") and isinstance(self.lister, Explaining):
+            self.lister.explain(asked["query"], asked["explain"])
         listing = self._list(asked["query"], asked["filters"], asked.get("rows"))
         number = self._number(listing.version)
         is_known = number in asked["known"]

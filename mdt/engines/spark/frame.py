@@ -6,7 +6,7 @@ One relation reads everything: base files, the data blocks of log files where th
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -127,7 +127,7 @@ def open_files(spark: SparkSession, metadata: Metadata, snapshot: Snapshot, read
     """
     if (metadata.storage.is_remote and not reads.footer_bytes) or not snapshot.has_rows.any():
         return 0
-    read(spark, metadata, snapshot, reads=replace(reads, explains=(), optimizes=())).count()
+    read(spark, metadata, snapshot, reads=replace(reads, explains=False, optimizes=())).count()
     return int(snapshot.has_rows.sum())
 
 
@@ -170,8 +170,7 @@ def scan(
 
 def _files(spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, reads: Reads | None) -> _Files:
     files = _Files(metadata, pinned, IndexTasks(SparkEngine(classic(spark))), reads)
-    if "log" in files.reads.explains:
-        files.log = private.log(spark, "mdt.plan")
+    files.log = lambda line: private.log(spark, "mdt.plan")(line)
     return files
 
 
@@ -184,7 +183,7 @@ def _frame(spark: SparkSession, files: _Files, definition: TableDefinition, sche
     placed = files.reads.affinity == "on" or (files.reads.affinity == "auto" and files.is_far)
     does = [
         *files.reads.optimizes,
-        *(["told"] if files.tells else []),
+        *(["told"] if files.reads.explains else []),
         *(["placed"] if placed else []),
         *(["far"] if files.is_far else []),
     ]
@@ -215,11 +214,15 @@ def _with_calls(predicate: Predicate | None) -> Predicate | None:
 
 @dataclass
 class _Query:
-    """What one running query is pinned to, and the plans that were made for it; ``figures``: of each, if they are asked for."""
+    """What one running query is pinned to, and the plans that were made for it; ``figures``: of each, if they are asked for.
+
+    ``explains``: who is told of the plans, "log" and "metrics".
+    """
 
     snapshot: Snapshot
     plans: dict[Predicate, ScanPlan] = field(default_factory=dict)
     figures: dict[Predicate, list[Figure]] = field(default_factory=dict)
+    explains: frozenset[str] = frozenset()
     lock: Lock = field(default_factory=Lock)
 
 
@@ -227,7 +230,7 @@ class _Files:
     """The lister of one frame: which snapshot a running query is pinned to, its files and plans.
 
     ``hidden``: what all queries of the frame filter by without Spark's telling.  ``seen``: makes of the newest snapshot what is read.
-    ``definition``: of the table when the frame was made.  ``log``: is told each plan in a line, if anybody is.  ``tells``: whether answers have figures.
+    ``definition``: of the table when the frame was made.  ``log``: is told each plan in a line, if the session of the query wants it.
     ``footer_bytes``: of footers that executors keep: of far stores only, since machines keep what they have read from local ones.
     """
 
@@ -244,7 +247,6 @@ class _Files:
         self.seen: View | None = None
         self.definition: TableDefinition | None = None
         self.log: Callable[[str], object] | None = None
-        self.tells = "metrics" in self.reads.explains
         self._queries: dict[str, _Query] = {}
         self._views: OrderedDict[tuple[int, int, bool], SnapshotFiles] = OrderedDict()
         self._plans: Recent[tuple[int, int, Predicate], ScanPlan] = Recent(_PLANS_KEPT)
@@ -257,6 +259,10 @@ class _Files:
     def list(self, query: str, predicate: Predicate) -> Listing:
         """Return the files that ``predicate`` may match; see :class:`mdt.engines.spark.file_index.Lister`."""
         return self._listing(query, self._with_hidden(predicate), None)
+
+    def explain(self, query: str, to: Collection[str]) -> None:
+        """Tell of the plans of a query; see :class:`mdt.engines.spark.file_index.Explaining`."""
+        self.query(query).explains = frozenset(to)
 
     def few(self, query: str, predicate: Predicate, rows: int) -> Listing:
         """Return files with ``rows`` rows that match, if it is known; see :class:`mdt.engines.spark.file_index.Choosing`."""
@@ -417,7 +423,7 @@ class _Files:
         with query.lock:
             found = query.plans.get(predicate)
             if found is None:
-                before = self._cache_counts()
+                before = self._cache_counts(query)
                 found = self._planned(query.snapshot, predicate)
                 if not query.plans and self.metadata.options(query.snapshot.definition).usage_counts:
                     self.metadata.usage.record(found.used_indexes(), _tests(predicate))
@@ -428,27 +434,27 @@ class _Files:
     def _everything(self, query: _Query) -> Sequence[Figure]:
         """Tell, if anybody is to be told, that a query reads everything, but once, and return the figures."""
         with query.lock:
-            if (self.log is not None or self.tells) and _EVERYTHING not in query.figures:
-                self._tell(query, _EVERYTHING, plan(self.metadata, query.snapshot, None), self._cache_counts())
+            if query.explains and _EVERYTHING not in query.figures:
+                self._tell(query, _EVERYTHING, plan(self.metadata, query.snapshot, None), self._cache_counts(query))
             return query.figures.get(_EVERYTHING, ())
 
     def _tell(self, query: _Query, predicate: Predicate, found: ScanPlan, before: tuple[int, int]) -> None:
         """Tell the log of a plan, and keep its figures; ``before``: what was found in caches, and what was not, before it was made."""
-        if self.log is None and not self.tells:
+        if not query.explains:
             return
         told = explain(found, caches=hit_rates(self.metadata))
-        if self.log is not None:
+        if "log" in query.explains and self.log is not None:
             self.log(f"{self.metadata.storage.url}: {told.line()}")
-        hits, misses = self._cache_counts()
+        hits, misses = self._cache_counts(query)
         known = [
             Figure("found in caches", max(0, hits - before[0])),
             Figure("not found in caches", max(0, misses - before[1])),
         ]
-        query.figures[predicate] = [*told.figures(), *known] if self.tells else []
+        query.figures[predicate] = [*told.figures(), *known] if "metrics" in query.explains else []
 
-    def _cache_counts(self) -> tuple[int, int]:
+    def _cache_counts(self, query: _Query) -> tuple[int, int]:
         """Return how often this process found something of the table in its caches, and how often not."""
-        if not self.tells:
+        if "metrics" not in query.explains:
             return 0, 0
         counts = hit_rates(self.metadata).values()
         return sum(hits for hits, _ in counts), sum(misses for _, misses in counts)

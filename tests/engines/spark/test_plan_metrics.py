@@ -101,10 +101,22 @@ def test_rows_are_the_same_however_spark_runs_the_query(told: SparkSession, tabl
 def test_who_does_not_ask_for_metrics_has_the_plan_of_spark(told: SparkSession, table: mdt.Table) -> None:
     where = "status = 's7'"
     explained = mdt.read(told, table.path).where(where)
+    assert len(figures(told, explained)) == 1
     told.conf.set("spark.mdt.explain", "log")
     plain = mdt.read(told, table.path).where(where)
-    assert figures(told, plain) == [] and len(figures(told, explained)) == 1
+    assert figures(told, plain) == []
     told.conf.set("spark.mdt.explain", "log, metrics")
     assert len(figures(told, mdt.read(told, table.path).where(where))) == 1
     assert figures(told, mdt.read(told, table.path).where("id < 0")) == [], "no file is read"
     assert explained.collect() == plain.collect()
+
+
+def test_a_table_that_was_read_before_goes_by_the_setting_of_now(told: SparkSession, table: mdt.Table) -> None:
+    told.sql("drop table if exists read_before")
+    told.sql(f"create table read_before using mdt location '{table.path}'")
+    view = mdt.read(told, table.path)
+    for setting, count in (("metrics", 1), ("off", 0), ("metrics", 1)):
+        told.conf.set("spark.mdt.explain", setting)
+        for frame in (told.table("read_before"), view):
+            assert len(figures(told, frame.where("status = 's7'"))) == count
+    told.sql("drop table read_before")

@@ -76,7 +76,7 @@ final class FileSource {
         Map known = lists.known(); // held during the call: a version that Python does not send must still be here after it
         long asked = System.nanoTime();
         ByteBuffer reply = Reply.body((byte[]) Calls.call(planner, "{\"query\":\"" + key + "\",\"known\":" + known.keySet()
-                + ",\"gone\":" + CatalystJson.texts(Pin.gone()) + ",\"filters\":" + conditions + "}"));
+                + ",\"gone\":" + CatalystJson.texts(Pin.gone()) + ",\"explain\":" + explains(pin) + ",\"filters\":" + conditions + "}"));
         Integer version = Integer.valueOf(reply.getInt());
         int flags = reply.getInt();
         int[] keep = Reply.ints(reply, reply.getInt());
@@ -92,6 +92,11 @@ final class FileSource {
             pin.remember(this, conditions, answer);
         }
         return answer;
+    }
+
+    /** Returns who is told of the plans of a query, as JSON. */
+    private String explains(Pin pin) {
+        return CatalystJson.texts(pin == null || !does.contains(MdtFileIndex.TOLD) ? Collections.EMPTY_LIST : pin.explains);
     }
 
     /** Returns the files of an answer to be read, in Spark's form. key: of the query that it was given. */

@@ -31,7 +31,7 @@ import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.StructType;
 
 public class MdtFileIndex implements FileIndex {
-    static final String TOLD = "told"; // Spark's UI is told figures of each plan
+    static final String TOLD = "told"; // the log and Spark's UI are told of each plan, if the session of the query wants it
     static final String PLACED = "placed"; // a file has an executor that it is read by
     static final String FAR = "far"; // the store of the files is
     static final String STATISTICS = "statistics"; // Spark's optimizer is told what is left after pruning
@@ -83,6 +83,11 @@ public class MdtFileIndex implements FileIndex {
     /** Returns whether something of the above is done for the relation. */
     boolean does(String what) {
         return source.does.contains(what);
+    }
+
+    /** Returns whether Spark's UI is told figures of the query's plans. */
+    boolean hasMetrics() {
+        return does(TOLD) && pin != null && pin.explains.contains(Pin.METRICS);
     }
 
     /** Spark refuses to write to a relation with more than one root: this is what protects the table. */

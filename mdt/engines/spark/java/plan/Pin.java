@@ -11,22 +11,34 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.spark.sql.internal.SQLConf;
 
 final class Pin {
+    static final String METRICS = "metrics"; // those of Spark's UI
+    private static final String EXPLAIN = "spark.mdt.explain";
+    private static final String[] TOLD = {"log", METRICS};
     private static final AtomicLong NEXT = new AtomicLong();
     // Python keeps something for every pin until it hears that the pin is gone. Java tells by a reference that does not keep
     // its object alive and is put into a queue once the object was collected.
     private static final ReferenceQueue GONE = new ReferenceQueue();
     private static final Map LIVE = Collections.synchronizedMap(new HashMap()); // reference -> key
     final String key = "plan:" + NEXT.incrementAndGet();
+    final List explains = new ArrayList(); // who is told of the query's plans, as its session says when it is planned
     private final Map versions = new HashMap(); // source -> the version that it answered from
     private final Set seen = new HashSet();
     private final Map answers = new HashMap(); // source -> filters as JSON -> Answer; questions of the optimizer -> JsonNode
 
     Pin() {
+        String said = SQLConf.get().getConfString(EXPLAIN, "").toLowerCase(Locale.ROOT);
+        for (int i = 0; i < TOLD.length; i++) {
+            if (said.indexOf(TOLD[i]) >= 0) {
+                explains.add(TOLD[i]);
+            }
+        }
         LIVE.put(new WeakReference(this, GONE), key);
     }
 

@@ -82,7 +82,7 @@ public class TableScan extends SparkPlan {
     /** Returns the plan with its figures; it was made for the optimizer, or is kept until the files are listed. Null without. */
     private Answer answer(boolean running) {
         MdtFileIndex index = index(scan);
-        if (index == null || !index.does(MdtFileIndex.TOLD)) {
+        if (index == null || !index.hasMetrics()) {
             return null;
         }
         try {

@@ -22,13 +22,13 @@ import org.apache.spark.sql.types.BinaryType;
 public class TableScans extends SparkStrategy {
     public scala.collection.immutable.Seq apply(LogicalPlan plan) {
         MdtFileIndex index = MdtFileIndex.of(relation(plan));
-        if (index == null || !(index.does(MdtFileIndex.TOLD) || index.does(MdtFileIndex.JOINS))) {
+        if (index == null || !(index.hasMetrics() || index.does(MdtFileIndex.JOINS))) {
             return Scala.seq(new Object[0]); // the next strategy is asked
         }
         List questions = new ArrayList();
         List ofRows = new ArrayList();
         LogicalPlan without = without(plan, questions, ofRows);
-        if (questions.isEmpty() && !index.does(MdtFileIndex.TOLD)) {
+        if (questions.isEmpty() && !index.hasMetrics()) {
             return Scala.seq(new Object[0]);
         }
         final scala.collection.immutable.Seq asked = Scala.seq(questions);
