@@ -118,10 +118,18 @@ final class AlterTable extends SqlAction {
         return new Object[0][];
     }
 
-    /** Lets the catalog know the columns that a table has now. */
+    /** Lets the catalog know the columns that a table has now; those without a comment keep the one that it has. */
     static void entered(org.apache.spark.sql.classic.SparkSession session, CatalogTable table, StructType now) {
+        StructField[] fields = (StructField[]) now.fields().clone();
+        List known = Arrays.asList((Object[]) table.schema().fieldNames());
+        for (int i = 0; i < fields.length; i++) {
+            int at = known.indexOf(fields[i].name());
+            if (at >= 0 && fields[i].getComment().isEmpty() && table.schema().fields()[at].getComment().isDefined()) {
+                fields[i] = fields[i].withComment((String) table.schema().fields()[at].getComment().get());
+            }
+        }
         TableIdentifier name = table.identifier();
-        session.sharedState().externalCatalog().alterTableDataSchema(table.database(), name.table(), now);
+        session.sharedState().externalCatalog().alterTableDataSchema(table.database(), name.table(), new StructType(fields));
         session.sessionState().catalog().refreshTable(name);
     }
 }
