@@ -93,7 +93,7 @@ def test_columns_are_chosen_and_meta_columns_may_be_named(tmp_path: Path) -> Non
     assert table.get("k00007", columns=["fare"]) == {"fare": 7.1}
     found = table.get(["k00008", "k00007"], columns=["_hoodie_record_key", "fare"])
     assert found.to_pydict() == {"_hoodie_record_key": ["k00008", "k00007"], "fare": [8.1, 7.1]}
-    for wrong, hint in (("fair", "did you mean fare"), ("FARE", "did you mean fare"), ("x", "columns: .*, id, ")):
+    for wrong, hint in (("fair", "did you mean fare"), ("FAIR", "did you mean fare"), ("x", "columns: .*, id, ")):
         with pytest.raises(Invalid, match=f"there is no column '{wrong}'\n  hint: {hint}"):
             table.get("k00007", columns=[wrong])
 

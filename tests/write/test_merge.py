@@ -250,7 +250,7 @@ def test_what_cannot_be_merged_is_said_and_nothing_is_left(tmp_path: Path, say: 
 @pytest.mark.parametrize(
     ("on", "kind", "why"),
     [
-        (["nothing"], Invalid, "names no columns"), ([], Invalid, "names no columns"), (7, Invalid, "takes text"),
+        (["nothing"], Invalid, "there is no column 'nothing'"), ([], Invalid, "names no columns"), (7, Invalid, "takes text"),
         ("source.fare < target.fare", Unsupported, "does not say which columns are equal"),
         ("source.id = target.id or source.fare = target.fare", Unsupported, "does not say which columns are equal"),
         ("source.fare + 1 = target.fare", Unsupported, "does not say which columns are equal"),
