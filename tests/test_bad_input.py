@@ -369,7 +369,12 @@ NEW: dict[str, tuple[pa.Schema, dict[str, Any], tuple[str, ...], str | None]] = 
     ),
     "an unknown ordering": (SCHEMA, {"ordering": "zz"}, ("ordering", "'zz'"), "id, city"),
     "an index without column": (SCHEMA, {"indexes": ["bitmap"]}, ("'bitmap' names no column",), "bitmap(column)"),
-    "an index of an unknown column": (SCHEMA, {"indexes": ["bitmap(cty)"]}, ("bitmap(cty)", "'cty'"), "did you mean city?"),
+    "an index of an unknown column": (
+        SCHEMA,
+        {"indexes": ["bitmap(cty)"]},
+        ("bitmap(cty)", "'cty'"),
+        "did you mean city?",
+    ),
     "an index that nobody has": (SCHEMA, {"indexes": ["nope(city)"]}, ("'nope(city)'", "'nope'"), None),
     "an unknown option": (SCHEMA, {"options": {"mdt.durabel": True}}, ("'mdt.durabel'",), "mdt.durable"),
 }
