@@ -125,8 +125,8 @@ def _finish(h1: UInt64Array, h2: UInt64Array, lengths: UInt64Array) -> tuple[UIn
     h2 ^= lengths
     h1 += h2
     h2 += h1
-    _avalanche(h1)
-    _avalanche(h2)
+    avalanche(h1)
+    avalanche(h2)
     h1 += h2
     h2 += h1
     return h2, h1
@@ -152,7 +152,8 @@ def _rotate(word: UInt64Array, bits: int) -> None:
     word |= high
 
 
-def _avalanche(word: UInt64Array) -> None:
+def avalanche(word: UInt64Array) -> None:
+    """Apply the finalizer of MurmurHash3, a bijection of words, in place."""
     word ^= word >> np.uint64(33)
     word *= _MIX1
     word ^= word >> np.uint64(33)

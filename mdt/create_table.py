@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from indexes import registry
+from indexes.key_hash import SECRET_BYTES, MultilinearHash
 from mdt.arguments import named_column, one_of, own_spelling, texts
 from mdt.commit import annotation, leftovers, publish
 from mdt.config import Options, canonical, of_table, parse_options
@@ -82,10 +83,10 @@ def define(
     if key_indexes.has_buckets(key_index):
         _refuse_buckets(parse_options(options), scope)
     named = tuple(named_spec(text, stored) for text in texts("indexes", indexes, "['bitmap(status)']"))
-    seed = int(storage.random_hex(4), 16)
+    key_hash = MultilinearHash(bytes.fromhex(storage.random_hex(SECRET_BYTES)))
     found = TableDefinition(
         storage.random_hex(16), _name(storage, options), table_type, stored, columns.remove_metadata(), key, partition_by,
-        ordering, key_index, scope, seed, named, _kept(storage, key_index, options),
+        ordering, key_index, scope, key_hash, named, _kept(storage, key_index, options),
         hudi_version=parse_options(options).table_version, packages=packages_of([key_index, *named]),
     )  # fmt: skip
     layout_of(found)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.base import KeyHashes
+from indexes.key_hash import KeyHash
 from mdt.limits import SEGMENT_ROWS_MAX
 from mdt.metadata import paths
 from mdt.metadata.commit_log import CommitRecord
@@ -69,18 +70,21 @@ class Footprint:
     stream: str = ""
 
 
-def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap]) -> str | None:
+def check(
+    mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap], key_hash: KeyHash
+) -> str | None:
     """Return why ``mine`` cannot commit after ``theirs``, or None if it can.
 
     ``load`` gives the key map of a file that ``theirs`` added: the keys of an added file are those that it inserted,
-    updated or carried over, and a key that was carried over or updated cannot have been absent for ``mine``.
+    updated or carried over, and a key that was carried over or updated cannot have been absent for ``mine``.  ``key_hash``: that of the table.
 
+    >>> from indexes.key_hash import MurmurHash
     >>> from mdt.metadata.file_group import FILES
     >>> written = pa.Table.from_pylist([{"file_id": "g1", "name": "new_file"}], schema=FILES)
     >>> theirs = CommitRecord(7, {"txn": "b" * 32}, {"files": written})
-    >>> check(Footprint("a" * 32, frozenset({"g1"})), theirs, load=None)
+    >>> check(Footprint("a" * 32, frozenset({"g1"})), theirs, load=None, key_hash=MurmurHash(0))
     'commit 7 changed file group g1'
-    >>> print(check(Footprint("a" * 32, frozenset({"g2"})), theirs, load=None))
+    >>> print(check(Footprint("a" * 32, frozenset({"g2"})), theirs, load=None, key_hash=MurmurHash(0)))
     None
     """
     if mine.txn in theirs.rolled_back or mine.token in theirs.dead_tokens:
@@ -126,7 +130,7 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
         stored = ObjectRange(file["key_map_path"], file["key_map_offset"], file["key_map_length"], file["key_map_crc"])
         if bool((load(stored).find(absent) >= 0).any()):
             return f"commit {theirs.seq} inserted a key that this transaction found absent"
-    if len(tombstones) and _found_again(mine.absent, tombstones):
+    if len(tombstones) and _found_again(mine.absent, tombstones, key_hash):
         return f"commit {theirs.seq} deleted a key that this transaction found absent"
     return None
 
@@ -159,13 +163,15 @@ def _buckets(files: pa.Table) -> set[tuple[str, int]]:
     return {(partition, int(name[:8])) for partition, name in named if name[:8].isdecimal()}
 
 
-def _found_again(absent: Mapping[str, KeyHashes], tombstones: pa.Table) -> bool:
+def _found_again(absent: Mapping[str, KeyHashes], tombstones: pa.Table, key_hash: KeyHash) -> bool:
     """Return whether keys that were ``absent`` have got tombstones."""
     theirs = of_table(tombstones, 0)
     for path in absent:
         keys = absent.get(path)  # None: of files in which nothing but deletes stands
-        if keys is not None and bool((theirs.find(marks_of(keys, None if path == TABLE else path)) >= 0).any()):
-            return True
+        if keys is not None:
+            marks = marks_of(keys, None if path == TABLE else path, key_hash)
+            if bool((theirs.find(marks) >= 0).any()):
+                return True
     return False
 
 

@@ -39,7 +39,7 @@ class Resting(Around):
             if theirs is None:
                 plan.close()
                 raise self._conflict(f"commit {seq} is in the log no more")
-            why = conflicts.check(plan.footprint, theirs, self.metadata.objects.key_map)
+            why = conflicts.check(plan.footprint, theirs, self.metadata.objects.key_map, snapshot.definition.key_hash)
             if why is not None:
                 plan.close()
                 raise self._conflict(why)

@@ -237,7 +237,8 @@ def _commit(
     while True:
         # That none follows the newest one which was seen, the commit itself finds out.
         while seq != seen + 1 and (theirs := metadata.record(seq)) is not None:
-            why = conflicts.check(_footprint(plan, claim, changes), theirs, metadata.objects.key_map)
+            key_hash = snapshot.definition.key_hash
+            why = conflicts.check(_footprint(plan, claim, changes), theirs, metadata.objects.key_map, key_hash)
             if why is not None:
                 part = None if theirs.alters else operation.narrow(snapshot, plan, changes, theirs)
                 if part is None:

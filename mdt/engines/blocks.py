@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.key_hash import KeyHash
 from mdt.engines import tasks
 from mdt.engines.engine import Deal
 from mdt.engines.local import by_part, part_of
@@ -101,14 +102,14 @@ def rows_of(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
 
 
 def brought_together(
-    part: int, batches: Iterator[pa.RecordBatch], names: Sequence[str], parts: int, seed: int | None = None
+    part: int, batches: Iterator[pa.RecordBatch], names: Sequence[str], parts: int, key_hash: KeyHash | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """Yield rows in blocks, each with the number of the part to which it goes: equal values of the columns ``names`` go to one of ``parts``.
 
-    ``part``: which part of the input these are; ``seed``: as for :meth:`mdt.engines.engine.Engine.grouped`.
+    ``part``: which part of the input these are; ``key_hash``: as for :meth:`mdt.engines.engine.Engine.grouped`.
     """
     for number, table in enumerate(tasks.gathered(batches)):
-        dealt_rows = by_part(table, part_of(table, names, parts, seed))
+        dealt_rows = by_part(table, part_of(table, names, parts, key_hash))
         del table  # its rows are in memory once, in their new order
         for target, rows in dealt_rows:
             yield target, block({"from": [part, number]}, rows)

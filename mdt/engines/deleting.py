@@ -52,7 +52,7 @@ class EngineDelete(EngineWrite[R]):
     def prepare(self, snapshot: Snapshot, txn: str) -> DeletePlan[R]:
         """Find the keys in tasks and return the plan for ``snapshot``."""
         definition = snapshot.definition
-        tagged, counted = self._tagged(snapshot, delete_tasks.tag, definition.key, definition.hash_seed)
+        tagged, counted = self._tagged(snapshot, delete_tasks.tag, definition.key, definition.key_hash)
         with self._or_dropped(tagged):
             plan = self._planned(snapshot, txn, Ready(tagged, counted))
             tombstones = self._tombstones(tagged) if definition.keeps_deletes else NO_TOMBSTONES

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+from indexes.key_hash import KeyHash
 from mdt.engines.plain_files import GivenFiles
 
 R = TypeVar("R")
@@ -70,10 +71,10 @@ class Engine(Protocol[R]):
     def joined(self, rows: R, more: R) -> R:
         """Return the rows of both, which have the same columns; what :meth:`mapped` keeps of either is kept as long as that one."""
 
-    def grouped(self, rows: R, names: Sequence[str], seed: int | None = None) -> R:
+    def grouped(self, rows: R, names: Sequence[str], key_hash: KeyHash | None = None) -> R:
         """Return the rows with equal values of the columns ``names`` in one part; without names, as they are, in no more parts than tasks pay for.
 
-        ``seed``: that of the table's key hashes, if ``names`` are its key columns.  Each part may have a range of these hashes then, so that its task
+        ``key_hash``: that of the table, if ``names`` are its key columns.  Each part may have a range of these hashes then, so that its task
         looks into a part of each key map, and not into all of it.
         """
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from indexes.base import Int64Array
 from indexes.hashing import hash_keys
+from indexes.key_hash import KeyHash
 from indexes.sorting import stable_order
 from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
@@ -55,12 +56,12 @@ class LocalEngine:
         """Return the parts of both."""
         return [*rows, *more]
 
-    def grouped(self, rows: Parts, names: Sequence[str], seed: int | None = None) -> Parts:
+    def grouped(self, rows: Parts, names: Sequence[str], key_hash: KeyHash | None = None) -> Parts:
         """Return the rows with equal values of the columns ``names`` in one part; one part a processor."""
         if not names:
             return rows
         table = pa.concat_tables(rows)
-        return _split(table, part_of(table, names, self.processors, seed), self.processors)
+        return _split(table, part_of(table, names, self.processors, key_hash), self.processors)
 
     def mapped(self, rows: Parts, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()) -> Parts:
         """Return what ``function`` makes of each part."""
@@ -130,15 +131,15 @@ def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.add(wide, 0.0)
 
 
-def part_of(table: pa.Table, names: Sequence[str], parts: int, seed: int | None = None) -> Int64Array:
+def part_of(table: pa.Table, names: Sequence[str], parts: int, key_hash: KeyHash | None = None) -> Int64Array:
     """Return which of ``parts``, at most 2^31, each row belongs to, the same for equal values of the columns ``names`` -> int64[n].
 
-    ``seed``: of the table's key hashes, if ``names`` are its key columns: each part has a range of them then, where rows say keys as the table does.
+    ``key_hash``: that of the table, if ``names`` are its key columns: each part has a range of them then, where rows say keys as the table does.
     Raises Invalid for keys that are null.
     """
-    if seed is None or not all(_is_plain(table.schema.field(name).type) for name in names):
+    if key_hash is None or not all(_is_plain(table.schema.field(name).type) for name in names):
         return (hashed(table, names) % np.uint64(parts)).astype(np.int64)
-    upper = hash_keys(record_keys(table, names, numbered=False), seed).hi >> np.uint64(32)
+    upper = key_hash.hash(record_keys(table, names, numbered=False)).hi >> np.uint64(32)
     return (upper * np.uint64(parts) >> np.uint64(32)).astype(np.int64)
 
 

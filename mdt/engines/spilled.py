@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.base import Int64Array
+from indexes.key_hash import KeyHash
 from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.engines.local import by_part, part_of, thinned
@@ -246,7 +247,7 @@ class SpillingEngine:
             found.parts[first + part] = copies
         return found
 
-    def grouped(self, rows: Spilled, names: Sequence[str], seed: int | None = None) -> Spilled:
+    def grouped(self, rows: Spilled, names: Sequence[str], key_hash: KeyHash | None = None) -> Spilled:
         """Return the rows with equal values of the columns ``names`` in one part."""
         if not names or rows.by == tuple(names):
             return rows

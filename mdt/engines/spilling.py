@@ -224,7 +224,7 @@ def _with_all(piece: pa.Table, declared: pa.Schema) -> pa.Table:
 
 def _part_of(definition: TableDefinition, table: pa.Table) -> Int64Array:
     """Return parts by the hash of the record key, of which each has a range: so has what key maps are asked for."""
-    return part_of(table, definition.key, PARTS, definition.hash_seed)
+    return part_of(table, definition.key, PARTS, definition.key_hash)
 
 
 def write(

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.key_hash import KeyHash
 from mdt.commit.conflicts import MERGE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
@@ -144,7 +145,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         columns = self.columns
         if columns is None or not loading.meets_none(self.metadata, snapshot, self.name, columns):
             definition = snapshot.definition
-            return Ready(*self._tagged(snapshot, tag, definition.key, definition.hash_seed))
+            return Ready(*self._tagged(snapshot, tag, definition.key, definition.key_hash))
         files = self.engine.files(self.data)
         straight = files and straight_from.planned(files, snapshot, self.options, self.engine.processors)
         if straight:
@@ -157,14 +158,14 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         return tasks.tag
 
     def _tagged(
-        self, snapshot: Snapshot, tag: Tag, by: Sequence[str], seed: int | None
+        self, snapshot: Snapshot, tag: Tag, by: Sequence[str], key_hash: KeyHash | None
     ) -> tuple[R, list[dict[str, Any]]]:
         """Return the rows with what becomes of each, and how many there are of each kind, partition and file group.
 
-        ``by``: columns of the data; rows with equal ones meet in one task.  ``seed``: as for :meth:`mdt.engines.engine.Engine.grouped`.
+        ``by``: columns of the data; rows with equal ones meet in one task.  ``key_hash``: as for :meth:`mdt.engines.engine.Engine.grouped`.
         """
         definition = snapshot.definition
-        together = self.engine.grouped(self.data, by, seed)
+        together = self.engine.grouped(self.data, by, key_hash)
         function = partial(tag, self._source(snapshot))
         tagged = self.engine.mapped(together, function, self._schema(definition), definition.key)
         with self._or_dropped(tagged):

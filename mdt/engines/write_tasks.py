@@ -128,7 +128,8 @@ def _tombstones(snapshot: Snapshot, batch: KeyedRows, rows: Int64Array, groups: 
     """Return the tombstones of deleted ``rows`` that stood in file groups ``groups``, schema TOMBSTONES."""
     assert batch.ordering is not None, "tables keep the ordering values of deletes only if there are any"
     partition = np.asarray(snapshot.file_groups.partitions(groups))
-    return new_tombstones(marks_of(batch.hashes.take(rows), scope_of(snapshot, partition)), batch.ordering[rows])
+    marks = marks_of(batch.hashes.take(rows), scope_of(snapshot, partition), snapshot.definition.key_hash)
+    return new_tombstones(marks, batch.ordering[rows])
 
 
 def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, rows: range) -> Fates:

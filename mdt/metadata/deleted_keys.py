@@ -58,7 +58,7 @@ def outlived(
     if ordering is None or not has_tombstones(snapshot):
         return late
     rows: Int64Array = np.flatnonzero(~found)
-    marks = marks_of(hashes.take(rows), scope_of(snapshot, partition[rows]))
+    marks = marks_of(hashes.take(rows), scope_of(snapshot, partition[rows]), snapshot.definition.key_hash)
     stands, deleted = deleted_at(snapshot, marks)
     late[rows] = stands & (ordering[rows] < deleted)
     return late

@@ -16,15 +16,13 @@ import pyarrow as pa
 
 from indexes.base import BoolArray, Int64Array, KeyHashes, UInt64Array
 from indexes.buffers import flags, numbers
-from indexes.hashing import hash_keys
+from indexes.key_hash import KeyHash
 from mdt.hudi.timeline import instant_us
 from mdt.metadata.columns import STORED_TOMBSTONES, Columns, no_rows
 from mdt.metadata.commit_log import TOMBSTONES, CommitRecord
 from mdt.metadata.key_map import KeyMap, upper
 from mdt.schema.definition import TableDefinition
 
-PARTITION_SEED = 0x7D3
-"""Seed of the hash of a partition's path."""
 MERGED = 16
 """So many sets of one size become one: a look-up asks few, and a tombstone is copied once for each power."""
 
@@ -88,15 +86,18 @@ def new_tombstones(marks: KeyHashes, ordering: UInt64Array, stands: BoolArray | 
     return Tombstones(marks.take(rows), ordering[rows], standing, np.zeros(len(rows), np.int64)).table()
 
 
-def marks_of(hashes: KeyHashes, paths: npt.NDArray[np.object_] | str | None) -> KeyHashes:
-    """Return the hashes under which tombstones of keys stand.  ``paths``: of their partitions, one or object[n]; None under table scope."""
+def marks_of(hashes: KeyHashes, paths: npt.NDArray[np.object_] | str | None, key_hash: KeyHash) -> KeyHashes:
+    """Return the hashes under which tombstones of keys stand.  ``paths``: of their partitions, one or object[n]; None under table scope.
+
+    ``key_hash``: that of the table.
+    """
     if paths is None:
         return hashes
     if isinstance(paths, str):
         names, of = np.array([paths], np.object_), np.zeros(len(hashes), np.int64)
     else:
         names, of = np.unique(paths.astype(str), return_inverse=True)
-    mixed = hash_keys(pa.array(names.tolist(), pa.string()), PARTITION_SEED)
+    mixed = key_hash.hash_paths(names.tolist())
     return KeyHashes(hashes.hi ^ mixed.hi[of], hashes.lo ^ mixed.lo[of])
 
 

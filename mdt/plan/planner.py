@@ -19,7 +19,6 @@ from indexes import column_stats
 from indexes import paths as column_paths
 from indexes.base import BoolArray, Int64Array
 from indexes.buffers import numbers
-from indexes.hashing import hash_keys
 from indexes.predicate import And, Leaf, Predicate
 from mdt.display import html_facts, html_table
 from mdt.errors import Corrupt, Invalid
@@ -279,7 +278,7 @@ def _by_key(work: PlanState) -> None:
         return
     try:
         asked = keys_for(definition.key_index, keys, sort_keys(literals, definition.key))
-        found = find(work.metadata, work.snapshot, asked, hash_keys(keys, definition.hash_seed))
+        found = find(work.metadata, work.snapshot, asked, definition.key_hash.hash(keys))
     except Corrupt as error:
         work.unused(name, "damaged", str(error))
         return

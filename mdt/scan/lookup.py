@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from indexes.base import Int64Array
-from indexes.buffers import taken
-from indexes.hashing import hash_keys
+from indexes.base import BoolArray, Int64Array
+from indexes.buffers import flags, taken
 from mdt.errors import Invalid
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.metadata.key_indexes import keys_for
-from mdt.metadata.locate import find
+from mdt.metadata.locate import Hits, find
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.scan.reader import FileRows, read_at
@@ -49,9 +49,11 @@ def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows
         codes, names = partition_paths(table, definition.partition_by, definition.hive_style, definition.time_path)
         partition = np.array(names, np.object_)[codes]
     file, position = np.full(len(keys), -1, np.int64), np.full(len(keys), -1, np.int64)
-    hashes = hash_keys(keys, definition.hash_seed)
+    hashes = definition.key_hash.hash(keys)
     asked = keys_for(definition.key_index, keys, sort_keys(table, definition.key))
     hits = find(metadata, snapshot, asked, hashes, partition)
+    if not definition.key_hash.is_keyed and sum(len(hit.key) for hit in hits) > 1:
+        hits = [right for hit in hits if len((right := _with_texts(metadata, snapshot, keys, hit)).key)]
     for hit in hits:
         file[hit.key], position[hit.key] = hit.file, hit.position
     if sum(len(hit.key) for hit in hits) > int(np.count_nonzero(file >= 0)):
@@ -63,6 +65,46 @@ def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows
             else f"give the partition columns, too ({', '.join(definition.partition_by)}), in a dict or table",
         )
     return KeyRows(file, position)
+
+
+def _with_texts(metadata: Metadata, snapshot: Snapshot, keys: pa.Array, hits: Hits) -> Hits:
+    """Return those of ``hits`` whose rows have the text of the key, and not only its hash."""
+    where = KeyRows(hits.file, hits.position)
+    rows = rows_at(metadata, snapshot, where, snapshot.definition.key, threads=1)
+    right = np.flatnonzero(_are_same(snapshot, rows, keys, hits.key))
+    return Hits(hits.key[right], hits.file[right], hits.position[right], hits.ordering[right])
+
+
+def _are_same(snapshot: Snapshot, rows: pa.Table, keys: pa.Array, at: Int64Array) -> BoolArray:
+    """Return which of ``rows`` have the keys ``at`` -> bool[n]."""
+    return flags(pc.equal(record_keys(rows, snapshot.definition.key), keys.take(pa.array(at))))
+
+
+def rows_of_keys(
+    metadata: Metadata, snapshot: Snapshot, table: pa.Table, names: Sequence[str], *, threads: int
+) -> tuple[KeyRows, pa.Table]:
+    """Return where the keys in the columns of ``table`` live, and the rows of those that do, in their order.
+
+    The rows have the columns ``names``, and those of the key, whose texts are compared: a row of another key with the same hash is none.
+    """
+    definition = snapshot.definition
+    found = key_rows(metadata, snapshot, table)
+    read = tuple(dict.fromkeys((*names, *definition.key)))
+    rows = rows_at(metadata, snapshot, found.those_found(), read, threads=threads)
+    live = np.flatnonzero(found.file >= 0)
+    same = _are_same(snapshot, rows, record_keys(table, definition.key), live)
+    if not same.all():
+        found.file[live[~same]] = -1
+        rows = rows.filter(pa.array(same))
+    return found, rows
+
+
+def with_nulls(rows: pa.Table, found: KeyRows) -> pa.Table:
+    """Return ``rows``, those of the keys that live, with a row of nulls for each other key."""
+    live = found.file >= 0
+    if live.all():
+        return rows
+    return taken(rows, np.where(live, np.cumsum(live) - 1, -1))
 
 
 def require_all(snapshot: Snapshot, table: pa.Table, found: KeyRows) -> None:

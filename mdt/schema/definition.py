@@ -6,6 +6,7 @@ are kept beside it and may be overridden when a table is opened.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from indexes.key_hash import SECRET_BYTES, KeyHash, MultilinearHash, MurmurHash
 from indexes.registry import parse_spec
 from mdt.config import Options, of_table, options_of, parse_options
 from mdt.errors import Corrupt, Unsupported
@@ -20,8 +22,12 @@ from mdt.schema import versions
 from mdt.schema.time_paths import TimePath
 from mdt.schema.versions import SchemaVersion, check_succession, schema_of, schema_text
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Version of everything below ``.hoodie/.mdt/``; a reader refuses newer ones."""
+_MURMUR_FORMAT = 3
+"""That of tables whose keys are hashed with MurmurHash3."""
+
+_SECRET = re.compile(f"[0-9a-f]{{{2 * SECRET_BYTES}}}")
 
 COPY_ON_WRITE = "COPY_ON_WRITE"
 MERGE_ON_READ = "MERGE_ON_READ"
@@ -34,7 +40,7 @@ class TableDefinition:
     ``schema``: data columns as files hold them, without Hudi's meta columns; ``declared``: the same columns as they were
     declared, are written to and come back (:mod:`mdt.schema.declared`).  ``key``, ``partition_by``: column names.  ``ordering``: the
     ordering field or None.  ``key_index``: specification of the key index.  ``scope``: "partition" (non-global) or "table"
-    (global).  ``hash_seed``: uint32 seed of the key hashes.  ``indexes``: specifications of skipping indexes.
+    (global).  ``key_hash``: decides which keys are the same.  ``indexes``: specifications of skipping indexes.
     ``packages``: persisted name of an index of another package -> that package, for people who miss it.
     ``versions``: of the schema, the last one being ``schema``; empty if it was never altered.  ``ignored``: names of options that were read
     and are not the table's to choose.
@@ -50,7 +56,7 @@ class TableDefinition:
     ordering: str | None
     key_index: str
     scope: str
-    hash_seed: int
+    key_hash: KeyHash
     indexes: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     hudi_version: int = 6
@@ -158,7 +164,6 @@ class TableDefinition:
     def to_json(self) -> dict[str, Any]:
         """Return the definition as JSON values; schemas are Arrow IPC schema messages in base64."""
         return {
-            "format": FORMAT_VERSION,
             "table_id": self.table_id,
             "name": self.name,
             "table_type": self.table_type,
@@ -173,7 +178,7 @@ class TableDefinition:
             "ordering": self.ordering,
             "key_index": self.key_index,
             "scope": self.scope,
-            "hash_seed": self.hash_seed,
+            **_key_hash_json(self.key_hash),
             "indexes": list(self.indexes),
             "options": dict(self.options),
             "hudi_version": self.hudi_version,
@@ -188,17 +193,17 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
     Options that a table does not keep are left out: older versions wrote them.  Raises Unsupported for another format, Corrupt for values of
     a wrong form.
     """
-    format = value.get("format", FORMAT_VERSION)
+    format = value.get("format", _MURMUR_FORMAT)
     if type(format) is not int:
         raise Corrupt("the table definition has no format", path=path, expected="a number", got=repr(format)[:40])
     if format > FORMAT_VERSION:
         raise Unsupported(
-            f"the table has format {format}, this version reads format {FORMAT_VERSION}",
+            f"the table has format {format}, this version reads formats {_MURMUR_FORMAT} and {FORMAT_VERSION}",
             hint="upgrade the package pyspark-mdt",
         )
-    if format < FORMAT_VERSION:
+    if format < _MURMUR_FORMAT:
         raise Unsupported(
-            f"the table has format {format}, of a version before the first release; this one reads format {FORMAT_VERSION}",
+            f"the table has format {format}, of a version before the first release; this one reads formats {_MURMUR_FORMAT} and {FORMAT_VERSION}",
             hint="read it with a Hudi reader and write its rows to a new table",
         )
     try:
@@ -216,7 +221,7 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
             ordering=value["ordering"],
             key_index=str(value["key_index"]),
             scope=str(value["scope"]),
-            hash_seed=int(value["hash_seed"]),
+            key_hash=_key_hash(value),
             indexes=tuple(value["indexes"]),
             options=of_table(dict(value["options"])),
             hudi_version=int(value["hudi_version"]),
@@ -254,7 +259,6 @@ def _check(found: TableDefinition, value: Mapping[str, Any]) -> None:
     )
     _require(found.table_type in (COPY_ON_WRITE, MERGE_ON_READ), f"no table type {found.table_type}")
     _require(found.scope in ("partition", "table"), f"no scope {found.scope}")
-    _require(type(value["hash_seed"]) is int and 0 <= found.hash_seed < 2**32, f"no seed {found.hash_seed}")
     _require(type(value["hudi_version"]) is int, "no version of Hudi's tables")
     parse_options(found.options)
     for spec in (found.key_index, *found.indexes):
@@ -269,3 +273,22 @@ def _check(found: TableDefinition, value: Mapping[str, Any]) -> None:
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise ValueError(message)
+
+
+def _key_hash_json(key_hash: KeyHash) -> dict[str, Any]:
+    """Return the format of a table and how it hashes keys, as the definition holds them."""
+    if isinstance(key_hash, MurmurHash):
+        return {"format": _MURMUR_FORMAT, "hash_seed": key_hash.seed}
+    return {"format": FORMAT_VERSION, "key_hash": {"name": key_hash.name, "secret": key_hash.secret.hex()}}
+
+
+def _key_hash(value: Mapping[str, Any]) -> KeyHash:
+    """Return the key hash of a definition.  Raises ValueError, which does not show the secret."""
+    if "key_hash" not in value:
+        _require(type(value["hash_seed"]) is int, "the seed of the key hash is not a number")
+        return MurmurHash(value["hash_seed"])
+    given = value["key_hash"]
+    _require(isinstance(given, dict) and given.get("name") == MultilinearHash.name, "unknown key hash")
+    secret = given.get("secret")
+    _require(isinstance(secret, str) and _SECRET.fullmatch(secret) is not None, "the secret of the key hash is damaged")
+    return MultilinearHash(bytes.fromhex(secret))

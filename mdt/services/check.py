@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.base import KeyHashes
-from indexes.hashing import hash_keys
+from indexes.base import Int64Array, KeyHashes
+from indexes.buffers import flags
 from mdt.config import Options
 from mdt.display import html_facts, html_table
 from mdt.errors import Corrupt, Invalid
@@ -49,6 +49,7 @@ from mdt.write.summarize import summarize_columns
 PARTITION_PATH = "_hoodie_partition_path"
 
 _ATTEMPTS_MAX = 3
+_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,7 @@ class _SegmentChecker:
         keys = table[RECORD_KEY].combine_chunks()
         definition = self._snapshot.definition
         asked = keys_for(definition.key_index, keys, sort_keys(table, definition.key))
-        return _Checked(problems, hash_keys(keys, definition.hash_seed), asked)
+        return _Checked(problems, definition.key_hash.hash(keys), asked)
 
     def _check_bytes(self, file: Segment, path: str, data: bytes) -> list[Problem]:
         """Compare the file as a whole; what is damaged in it is found out afterwards."""
@@ -245,9 +246,7 @@ class _SegmentChecker:
             yield "has no key map"
             return
         ordering = None if definition.ordering is None else ordering_words(table[definition.ordering])
-        if not _same(
-            build(hash_keys(keys, definition.hash_seed), ordering), self._metadata.objects.key_map(stored).whole()
-        ):
+        if not _same(build(definition.key_hash.hash(keys), ordering), self._metadata.objects.key_map(stored).whole()):
             yield f"the key map at {stored.path}:{stored.offset} differs from the rows"
 
     def _check_page_map(self, file: Segment, data: bytes) -> Iterator[str]:
@@ -329,9 +328,9 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
         scope = group
     order = np.lexsort((scope, hashes.lo, hashes.hi))
     hi, lo, part = hashes.hi[order], hashes.lo[order], scope[order]
-    twice = int(np.sum((hi[1:] == hi[:-1]) & (lo[1:] == lo[:-1]) & (part[1:] == part[:-1])))
-    if twice:
-        yield Problem(metadata.storage.url, -1, f"{twice} keys are live more than once in their scope")
+    twice = np.flatnonzero((hi[1:] == hi[:-1]) & (lo[1:] == lo[:-1]) & (part[1:] == part[:-1]))
+    if len(twice):
+        yield from _repeated(metadata, snapshot, [len(c.hashes) for c in done], order[twice], order[twice + 1])
     problem = metadata.key_index_problem(snapshot)
     if problem is not None:
         yield Problem(
@@ -356,6 +355,37 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
     strays = 0 if home is None else int((bucket_names(home) != _prefixes(snapshot)[group]).sum())
     if strays:
         yield Problem(metadata.storage.url, -1, f"{strays} keys stand in a file group of another bucket")
+
+
+def _repeated(
+    metadata: Metadata, snapshot: Snapshot, rows: list[int], some: Int64Array, others: Int64Array
+) -> Iterator[Problem]:
+    """Yield what is wrong with pairs of live rows, ``some`` and ``others``, that have one hash: one key twice, or two keys.
+
+    Rows are counted through the live files, which have ``rows`` of them.  Reads the keys of the files that they are in.
+    """
+    ends = np.cumsum(rows)
+    asked = np.unique(np.append(some, others))
+    of_file = np.searchsorted(ends, asked, "right")
+    parts = []
+    for i in np.unique(of_file).tolist():
+        number = int(snapshot.live_numbers[i])
+        file, schema = snapshot.segment(number), with_meta(snapshot.definition.schema)
+        columns = pa.schema([schema.field(RECORD_KEY)])
+        keys = read_columns(metadata.storage, snapshot.definition, file, columns)[RECORD_KEY].combine_chunks()
+        mask = live_mask(len(keys), snapshot.vector(number))
+        keys = keys if mask is None else keys.filter(pa.array(mask))
+        parts.append(keys.take(pa.array(asked[of_file == i] - (ends[i] - rows[i]))))
+    texts = pa.concat_arrays(parts)
+    here, there = (texts.take(pa.array(np.searchsorted(asked, side))) for side in (some, others))
+    same = flags(pc.equal(here, there))
+    named = [key.as_py() for key in here.filter(pa.array(same))[:_NAMED]]
+    if named:
+        text = f"{int(same.sum())} keys are live more than once in their scope, such as {named!r}"
+        yield Problem(metadata.storage.url, -1, text)
+    for at in np.flatnonzero(~same)[:_NAMED].tolist():
+        text = f"the keys {here[at].as_py()!r} and {there[at].as_py()!r} have one hash; rekey() tells them apart"
+        yield Problem(metadata.storage.url, -1, text)
 
 
 def _prefixes(snapshot: Snapshot) -> npt.NDArray[np.object_]:

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexes.hashing import hash_keys
 from mdt.hudi import log_file
 from mdt.hudi.log_file import DELETE, PARQUET, Block
 from mdt.hudi.schema import RECORD_KEY, avro_schema
@@ -76,5 +75,5 @@ def _positions(metadata: Metadata, snapshot: Snapshot, i: int, keys: pa.Array) -
     if not metadata.options(snapshot.definition).write_record_positions or not len(keys):
         return None
     base = base_key_map(metadata, snapshot, int(snapshot.file_groups.of_files(np.array([i]))[0]))
-    found = positions_in_base(base, hash_keys(keys, snapshot.definition.hash_seed))
+    found = positions_in_base(base, snapshot.definition.key_hash.hash(keys))
     return BitMap(found.astype(np.uint32)) if found is not None and bool(np.all(np.diff(found) > 0)) else None

@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 
 from indexes.base import TABLE, Int64Array
 from indexes.buffers import flags
-from indexes.hashing import hash_keys
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
@@ -109,7 +108,7 @@ def key_map_of(metadata: Metadata, view: Snapshot, segment: Segment) -> bytes:
     schema = with_meta(definition.schema)
     names = [RECORD_KEY] if definition.ordering is None else [RECORD_KEY, definition.ordering]
     table = read_columns(metadata.storage, definition, segment, pa.schema([schema.field(name) for name in names]))
-    hashes = hash_keys(table[RECORD_KEY].combine_chunks(), definition.hash_seed)
+    hashes = definition.key_hash.hash(table[RECORD_KEY].combine_chunks())
     ordering = None if definition.ordering is None else key_map.ordering_words(table[definition.ordering])
     return key_map.encode(key_map.build(hashes, ordering))
 
@@ -208,7 +207,7 @@ class KeyBuild(Operation[WritePlan]):
                 tables.append(read_columns(self.metadata.storage, definition, segment, columns))
         table = pa.concat_tables(tables)
         texts = table[RECORD_KEY].combine_chunks()
-        hashes, asked = hash_keys(texts, definition.hash_seed), sort_keys(table, definition.key)
+        hashes, asked = definition.key_hash.hash(texts), sort_keys(table, definition.key)
         asked = keys_for(definition.key_index, texts, asked)
         of_group: Int64Array = np.zeros(len(table), np.int64)
         return self.metadata.key_index(snapshot).build(asked, hashes, of_group, 1)

@@ -98,15 +98,14 @@ class Reading(Handle):
         snapshot = self.snapshot(as_of)
         asked = read_keys.asked_keys(keys, snapshot.definition)
         names = checked_columns(snapshot, columns)
-        read = tuple(dict.fromkeys(names)) or snapshot.definition.key[:1]  # a column may be named twice
         threads = self.options.threads("reader")
         with self._metadata.reading(snapshot):
-            found = lookup.key_rows(self._metadata, snapshot, asked.table)
-            if missing == "error":
-                lookup.require_all(snapshot, asked.table, found)
-            if missing == "skip" or asked.is_one:
-                found = found.those_found()
-            rows = lookup.rows_at(self._metadata, snapshot, found, read, threads=threads).select(names)
+            found, rows = lookup.rows_of_keys(self._metadata, snapshot, asked.table, names, threads=threads)
+        if missing == "error":
+            lookup.require_all(snapshot, asked.table, found)
+        if missing == "null" and not asked.is_one:
+            rows = lookup.with_nulls(rows, found)
+        rows = rows.select(names)
         schema = declared_columns(snapshot, names)
         if missing == "null":
             schema = pa.schema([field.with_nullable(True) for field in schema])

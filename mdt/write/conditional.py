@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexes.hashing import hash_keys
 from indexes.predicate import Predicate
 from mdt.commit.conflicts import UPDATE_WHERE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
@@ -152,5 +151,5 @@ def _slice(metadata: Metadata, snapshot: Snapshot, setting: Setting | None, part
     if not one.is_log:
         return Slice(one.partition, one.group, False, dead=part.matches)
     keys = plain(read([RECORD_KEY])[RECORD_KEY])
-    gone = Keys(keys, hash_keys(keys, definition.hash_seed))
+    gone = Keys(keys, definition.key_hash.hash(keys))
     return Slice(one.partition, one.group, True, dead=part.matches, deleted=gone)

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.base import BoolArray, Int64Array
-from indexes.hashing import hash_keys
 from mdt.hudi.arrays import plain
 from mdt.hudi.schema import RECORD_KEY
 from mdt.metadata.commit_log import NO_TOMBSTONES
@@ -29,7 +28,7 @@ def of_keys(snapshot: Snapshot, batch: Batch, located: Located, late: BoolArray)
     A key that does not live gets one if it is named with an ordering value that is not below that of its tombstone.
     """
     found, ordering = located.found, located.ordering
-    marks = marks_of(batch.hashes, scope_of(snapshot, partition_names(batch)))
+    marks = marks_of(batch.hashes, scope_of(snapshot, partition_names(batch)), snapshot.definition.key_hash)
     leaves = found & ~late
     if batch.ordering is not None:
         ordering = batch.ordering
@@ -47,8 +46,8 @@ def of_rows(
         return NO_TOMBSTONES
     assert definition.ordering is not None, "tables keep the ordering values of deletes only if there are any"
     rows = rows_at(metadata, snapshot, KeyRows(file, position), [RECORD_KEY, definition.ordering], threads=threads)
-    hashes = hash_keys(plain(rows[RECORD_KEY]), definition.hash_seed)
+    hashes = definition.key_hash.hash(plain(rows[RECORD_KEY]))
     groups = snapshot.file_groups
     partition = np.asarray(groups.partitions(groups.of_files(file)))
-    marks = marks_of(hashes, scope_of(snapshot, partition))
+    marks = marks_of(hashes, scope_of(snapshot, partition), definition.key_hash)
     return new_tombstones(marks, ordering_words(rows[definition.ordering]))

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes.base import Int64Array, KeyHashes, UInt64Array
-from indexes.hashing import hash_keys
 from indexes.rising import MANY_VALUES, is_rising
 from indexes.threads import begun_on
 from mdt.commit.operation import Claim
@@ -306,7 +305,7 @@ class WriteJob:
         ordering = None
         if definition.ordering is not None:
             ordering = key_map.ordering_words(table[definition.ordering])
-        hashes = hash_keys(plain(table[RECORD_KEY]), definition.hash_seed)
+        hashes = definition.key_hash.hash(plain(table[RECORD_KEY]))
         return _Content(table, hashes, ordering, BitMap(fresh.astype(np.uint32)))
 
     def _ordered(self, table: pa.Table, at: Int64Array, settled: int) -> Int64Array:

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes.base import Int64Array
-from indexes.hashing import hash_keys
 from indexes.rising import is_rising
 from mdt.config import Options
 from mdt.hudi import base_file
@@ -241,7 +240,7 @@ class _Description:
         if self._definition.ordering is not None:
             ordering = key_map.ordering_words(group[self._definition.ordering])
         self.fresh.update(BitMap((sum(self.row_groups) + np.flatnonzero(is_new)).astype(np.uint32)))
-        self.key_map.add(hash_keys(keys, self._definition.hash_seed), ordering)
+        self.key_map.add(self._definition.key_hash.hash(keys), ordering)
         self._bounds.append(pc.min_max(keys).as_py())
         if self._bloom is not None:
             self._bloom.add(keys)

@@ -21,7 +21,6 @@ from pyroaring import BitMap
 
 from indexes.base import Int64Array, KeyHashes
 from indexes.buffers import taken
-from indexes.hashing import hash_keys
 from mdt.commit.conflicts import MERGE, TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
@@ -156,7 +155,7 @@ class Merge(Operation[MergePlan]):
 
     def _keys(self, snapshot: Snapshot, gone: Acted) -> Keys:
         keys = plain(self.target(snapshot, gone.pairs, [RECORD_KEY], threads=1)[RECORD_KEY])
-        return Keys(keys, hash_keys(keys, snapshot.definition.hash_seed))
+        return Keys(keys, snapshot.definition.key_hash.hash(keys))
 
     def updates(self, acted: Acted) -> npt.NDArray[np.bool_]:
         """Return which of the rows are updated -> bool[n]."""

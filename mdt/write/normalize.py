@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from indexes.base import Int64Array
-from indexes.hashing import hash_keys
+from indexes.buffers import flags
 from indexes.rising import is_rising
 from indexes.sorting import repeats
 from mdt.errors import Conflict, Invalid
@@ -62,7 +63,7 @@ def keyed_rows(table: pa.Table, definition: TableDefinition, *, numbered: bool =
     ordering = None
     if definition.ordering is not None and definition.ordering in table.column_names:
         ordering = ordering_words(table[definition.ordering], numbered=numbered)
-    hashes = hash_keys(keys, definition.hash_seed)
+    hashes = definition.key_hash.hash(keys)
     return KeyedRows(table, keys, sort_keys(table, definition.key), hashes, ordering)
 
 
@@ -180,4 +181,16 @@ def key_order(batch: Batch, definition: TableDefinition) -> tuple[Int64Array, np
     hi, lo, part = batch.hashes.hi[order], batch.hashes.lo[order], scope[order]
     last = np.ones(n, dtype=np.bool_)
     last[:-1] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1]) | (part[1:] != part[:-1])
+    if not definition.key_hash.is_keyed:
+        _refuse_one_hash(batch.keys, order, np.flatnonzero(~last))
     return order.astype(np.int64), last
+
+
+def _refuse_one_hash(keys: pa.Array, order: Int64Array, repeats: Int64Array) -> None:
+    """Raise Invalid for two different keys with one hash.  ``repeats``: places in ``order`` of rows that the next one has the hash of."""
+    here, there = (keys.take(pa.array(order[at])) for at in (repeats, repeats + 1))
+    for at in np.flatnonzero(flags(pc.not_equal(here, there)))[:1].tolist():
+        raise Invalid(
+            f"two different keys have the same hash: {here[at].as_py()!r} and {there[at].as_py()!r}",
+            hint="rekey() gives the table a hash with a secret, which tells all keys apart",
+        )

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 
+from indexes.key_hash import MurmurHash
 from mdt.commit.conflicts import Footprint, check
 from mdt.errors import Corrupt
 from mdt.metadata.commit_log import VECTORS, CommitRecord
@@ -21,7 +22,7 @@ def record(positions: bytes) -> CommitRecord:
 
 def why(positions: bytes) -> str | None:
     mine = Footprint("a" * 32, frozenset({"g"}), rows={7: BitMap([1, 2])})
-    return check(mine, record(positions), lambda stored: pytest.fail("no file has a key map"))
+    return check(mine, record(positions), lambda stored: pytest.fail("no file has a key map"), MurmurHash(0))
 
 
 def test_rows_that_both_touch_are_a_conflict_and_others_are_not() -> None:

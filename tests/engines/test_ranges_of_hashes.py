@@ -9,46 +9,47 @@ import pyarrow as pa
 import pytest
 
 import mdt
-from indexes.hashing import hash_keys
+from indexes.key_hash import KeyHash, MultilinearHash, MurmurHash
 from mdt.engines import tasks
 from mdt.engines.local import by_part, part_of
 from mdt.errors import Invalid
 from mdt.hudi.keys import record_keys
 from mdt.metadata import key_map
 
-SEED = 11
+HASHES = [MurmurHash(11), MultilinearHash(bytes(32))]
 KEYS = pa.table({"id": [f"k{n}" for n in range(3000)], "n": pa.array(np.arange(3000) % 1000)})
 
 
+@pytest.mark.parametrize("key_hash", HASHES)
 @pytest.mark.parametrize("names", [["id"], ["n"], ["id", "n"]])
-def test_parts_of_key_columns_are_ranges_of_their_hashes(names: list[str]) -> None:
-    part = part_of(KEYS, names, 7, SEED)
-    hashes = hash_keys(record_keys(KEYS, names), SEED).hi
+def test_parts_of_key_columns_are_ranges_of_their_hashes(names: list[str], key_hash: KeyHash) -> None:
+    part = part_of(KEYS, names, 7, key_hash)
+    hashes = key_hash.hash(record_keys(KEYS, names)).hi
     order = np.argsort(hashes)
     assert (np.diff(part[order]) >= 0).all() and set(part.tolist()) == set(range(7))
     assert np.bincount(part).min() > 3000 / 7 / 2
 
 
-@pytest.mark.parametrize("seed", [None, SEED])
-def test_rows_of_one_part_are_those_with_equal_values(seed: int | None) -> None:
+@pytest.mark.parametrize("key_hash", [None, *HASHES])
+def test_rows_of_one_part_are_those_with_equal_values(key_hash: KeyHash | None) -> None:
     given = pa.table({"n": KEYS["n"], "f": KEYS["n"].cast(pa.float64())})
     for name in ("n", "f"):
-        parts = part_of(given, [name], 5, seed)
+        parts = part_of(given, [name], 5, key_hash)
         assert len({(value, part) for value, part in zip(given[name].to_pylist(), parts.tolist(), strict=True)}) == 1000
     zeros = pa.table({"f": [0.0, -0.0]})
-    assert len(set(part_of(zeros, ["f"], 97, seed).tolist())) == 1
+    assert len(set(part_of(zeros, ["f"], 97, key_hash).tolist())) == 1
 
 
 def test_a_null_key_is_refused_where_rows_are_dealt() -> None:
     with pytest.raises(Invalid, match="null"):
-        part_of(pa.table({"id": ["a", None]}), ["id"], 3, SEED)
+        part_of(pa.table({"id": ["a", None]}), ["id"], 3, HASHES[1])
 
 
 def test_a_task_verifies_its_range_of_each_key_map_and_no_more(tmp_path: Path) -> None:
     table = mdt.create(tmp_path, KEYS.schema, ["id"], key_index="record")
     table.upsert(pa.table({"id": [f"k{n}" for n in range(30_000)], "n": np.arange(30_000)}))
     keys = pa.table({"id": [f"k{n}" for n in range(0, 30_000, 3)], "n": np.arange(10_000)})
-    rows = dict(by_part(keys, part_of(keys, ["id"], 8, table.definition.hash_seed)))
+    rows = dict(by_part(keys, part_of(keys, ["id"], 8, table.definition.key_hash)))
     opened = mdt.open(tmp_path)
     source = tasks.source_of(opened.metadata, opened.snapshot(), opened.options, is_here=True)
     tagged = pa.Table.from_batches(tasks.tag(source, iter(rows[2].to_batches())))

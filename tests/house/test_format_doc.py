@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import trees
+from key_hash_reference import multilinear
 from pyroaring import BitMap
 
 import mdt
@@ -174,9 +175,8 @@ def key_map(root: Path, file: dict[str, Any]) -> list[tuple[int, int, int, int]]
     return list(zip(hi, lo, ordering, position, strict=True))
 
 
-def hashed(key: str, seed: int) -> tuple[int, int]:
-    value = mmh3.hash128(key, seed, signed=False)
-    return value >> 64, value & 2**64 - 1
+def murmur(text: str, seed: int) -> int:
+    return mmh3.hash128(text, seed, signed=False) >> 64
 
 
 def flipped(number: int) -> int:
@@ -188,8 +188,10 @@ def double_key(value: float) -> bytes:
     return (bits ^ (2**64 - 1) if bits >> 63 else bits | 1 << 63).to_bytes(8, "big")
 
 
-def seed_of(root: Path) -> int:
-    return int(record(root, 0)[0]["definition"]["hash_seed"])
+def secret_of(root: Path) -> bytes:
+    found = record(root, 0)[0]["definition"]["key_hash"]
+    assert found["name"] == "multilinear/1"
+    return bytes.fromhex(found["secret"])
 
 
 def test_the_fold_of_the_log_gives_the_rows(root: Path) -> None:
@@ -242,18 +244,18 @@ def test_headers_and_definition_have_the_fields_of_the_page(root: Path) -> None:
         for table in sections.values():
             assert all(f"`{column}`" in PAGE for column in table[0])
     definition = record(root, 0)[0]["definition"]
-    assert all(f"`{name}`" in PAGE for name in definition) and definition["format"] == 3
+    assert all(f"`{name}`" in PAGE for name in definition) and definition["format"] == 4
     assert pa.ipc.read_schema(pa.py_buffer(base64.b64decode(definition["schema"]))) == SCHEMA
 
 
 def test_key_maps_hold_hashes_ordering_values_and_positions(root: Path) -> None:
-    seed = seed_of(root)
+    secret = secret_of(root)
     for file in folded(root)["files"].values():
         if not file["rows"]:
             assert file["key_map_path"] is None
             continue
         expected = [
-            (*hashed(row["_hoodie_record_key"], seed), flipped(row["ts"]), position)
+            (*multilinear(secret, row["_hoodie_record_key"].encode()), flipped(row["ts"]), position)
             for position, row in enumerate(parquet_rows(root, file))
         ]
         assert key_map(root, file) == [(hi, lo >> 48, *more) for hi, lo, *more in sorted(expected)]
@@ -340,7 +342,7 @@ def bloom_groups(key_part: bytes, key: bytes, lo: int) -> set[int]:
 
 
 def test_key_parts_find_the_file_group_of_every_key(root: Path) -> None:
-    state, seed = folded(root), seed_of(root)
+    state, secret = folded(root), secret_of(root)
     index = record(root, 0)[0]["definition"]["key_index"]
     false = 0
     for number, file in state["files"].items():
@@ -348,7 +350,7 @@ def test_key_parts_find_the_file_group_of_every_key(root: Path) -> None:
             if position in state["vectors"].get(number, BitMap()):
                 continue
             found, key = set(), row["_hoodie_record_key"]
-            hi, lo = hashed(key, seed)
+            hi, lo = multilinear(secret, key.encode())
             for key_part in state["key_parts"]:
                 assert key_part["index"] == f"{index}/1" and key_part["path"] is None
                 data = key_part["payload"]
@@ -449,8 +451,8 @@ def check_groups(found: dict[str, Any], files: list[dict[str, Any]]) -> None:
     names = list(dict.fromkeys(file["file_id"] for file in files))
     assert one["group_name"] == names and one["group"] == [names.index(file["file_id"]) for file in files]
     assert sorted(one["group_by_hash"]) == list(range(len(names)))
-    assert one["group_hash"] == sorted(hashed(name, 0)[0] for name in names)
-    assert [hashed(names[g], 0)[0] for g in one["group_by_hash"]] == one["group_hash"]
+    assert one["group_hash"] == sorted(murmur(name, 0) for name in names)
+    assert [murmur(names[g], 0) for g in one["group_by_hash"]] == one["group_hash"]
     partitions = one["partition_name"]
     for g, name in enumerate(names):
         mine = [n for n, file in enumerate(files) if file["file_id"] == name]

@@ -14,7 +14,6 @@ from counting import count
 from hudi import HudiTable
 
 import mdt
-from indexes.hashing import hash_keys
 from mdt.errors import Conflict, Expired, Unavailable
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
@@ -66,8 +65,7 @@ def holding(storage: MemoryStorage, wanted: Iterable[bytes]) -> dict[bytes, str]
 
 def hashes_left(table: mdt.Table, ids: Iterable[int]) -> list[str]:
     """Return the objects in which the hash of a key stands."""
-    seed = table.definition.hash_seed
-    hashed = hash_keys(pa.array([f"key<{i:04d}>" for i in ids]), seed).hi
+    hashed = table.definition.key_hash.hash(pa.array([f"key<{i:04d}>" for i in ids])).hi
     wanted = [int(one).to_bytes(8, "little") for one in np.asarray(hashed).tolist()]
     assert isinstance(table.storage, MemoryStorage)
     return sorted(set(holding(table.storage, wanted).values()))

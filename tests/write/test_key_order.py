@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mdt
-from indexes.hashing import hash_keys
 from mdt.hudi.keys import record_keys, rising, sort_keys
 from mdt.metadata.locate import propose
 from mdt.stores.storage import MemoryStorage
@@ -132,7 +131,7 @@ def test_ranges_of_the_key_index_are_those_of_the_numbers() -> None:
     snapshot = table.snapshot()
     keys = record_keys(asked, ["id"])
     typed = sort_keys(asked, ["id"])
-    hashes = hash_keys(keys, snapshot.definition.hash_seed)
+    hashes = snapshot.definition.key_hash.hash(keys)
     index = table.metadata.key_index(snapshot)
     assert index.name == "bloom/1"
     proposed = propose(table.metadata, snapshot, typed, hashes)

@@ -20,6 +20,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 from pyspark.storagelevel import StorageLevel
 
+from indexes.key_hash import KeyHash
 from mdt.config import Options
 from mdt.engines import deleting, merging, spilled, spilling
 from mdt.engines import write as writes
@@ -243,12 +244,12 @@ def merge(
 class Grouped:
     """Rows of a frame, those with equal values of the columns ``names`` in one part; how, is known when it is known what is made of them.
 
-    ``seed``: as for :meth:`mdt.engines.engine.Engine.grouped`.
+    ``key_hash``: as for :meth:`mdt.engines.engine.Engine.grouped`.
     """
 
     frame: DataFrame
     names: tuple[str, ...]
-    seed: int | None
+    key_hash: KeyHash | None
 
 
 Rows = DataFrame | Grouped | RDD[bytes]
@@ -288,10 +289,10 @@ class SparkEngine:
         """Return the rows of both."""
         return _blocks(rows).union(_blocks(more))
 
-    def grouped(self, rows: Rows, names: Sequence[str], seed: int | None = None) -> Rows:
+    def grouped(self, rows: Rows, names: Sequence[str], key_hash: KeyHash | None = None) -> Rows:
         """Return the rows with equal values of the columns ``names`` in one partition."""
         assert isinstance(rows, DataFrame), "rows come together before a task has seen them"
-        return Grouped(rows, tuple(names), seed)
+        return Grouped(rows, tuple(names), key_hash)
 
     def mapped(self, rows: Rows, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()) -> Rows:
         """Return what ``function`` makes of each partition."""
@@ -310,7 +311,7 @@ class SparkEngine:
             batches, columns = arrow_batches(rows.frame if rows.names else rows.frame.coalesce(parts))
         if not rows.names:
             return mapped_bytes(batches, partial(_mapped_batches, columns, function, key))
-        blocks = dealt_bytes(batches, partial(_brought_batches, columns, rows.names, rows.seed, parts), parts)
+        blocks = dealt_bytes(batches, partial(_brought_batches, columns, rows.names, rows.key_hash, parts), parts)
         return mapped_bytes(blocks, partial(_mapped_blocks, function, key))
 
     def _of_files(self, files: PlainFiles, rows: Grouped, function: BatchFunction, key: Sequence[str]) -> RDD[bytes]:
@@ -322,7 +323,7 @@ class SparkEngine:
         read = replace(files, pieces=())
         if not names or parts == 1:
             return mapped_bytes(pieces, partial(_mapped_files, read, function, key, not names))
-        blocks = dealt_bytes(pieces, partial(_brought, read, names, rows.seed, parts), parts)
+        blocks = dealt_bytes(pieces, partial(_brought, read, names, rows.key_hash, parts), parts)
         return mapped_bytes(blocks, partial(_mapped_blocks, function, key))
 
     def dropped(self, rows: Rows) -> None:
@@ -417,11 +418,11 @@ def _mapped_batches(
 
 
 def _brought_batches(
-    columns: pa.Schema, names: Sequence[str], seed: int | None, parts: int, batches: Iterable[bytes]
+    columns: pa.Schema, names: Sequence[str], key_hash: KeyHash | None, parts: int, batches: Iterable[bytes]
 ) -> Iterator[tuple[int, bytes]]:  # fmt: skip
     """Yield the rows of a frame that a task is given as blocks, each with the number of the part to which it goes."""
     with in_task():
-        yield from brought_together(_context().partitionId(), _read(columns, batches), names, parts, seed)
+        yield from brought_together(_context().partitionId(), _read(columns, batches), names, parts, key_hash)
 
 
 def _read(columns: pa.Schema, batches: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
@@ -448,11 +449,11 @@ def _part(is_apart: bool) -> int | None:
 
 
 def _brought(
-    files: PlainFiles, names: Sequence[str], seed: int | None, parts: int, told: Iterable[str]
+    files: PlainFiles, names: Sequence[str], key_hash: KeyHash | None, parts: int, told: Iterable[str]
 ) -> Iterator[tuple[int, bytes]]:
     """Read the rows of the pieces of files that a task is given, and yield them as blocks, each with the number of the part to which it goes."""
     with in_task():
-        yield from brought_together(_context().partitionId(), files.read(_pieces(told)), names, parts, seed)
+        yield from brought_together(_context().partitionId(), files.read(_pieces(told)), names, parts, key_hash)
 
 
 def _pieces(told: Iterable[str]) -> list[Piece]:

@@ -1,0 +1,194 @@
+"""The hashes that decide which record keys are the same: by a function that belongs to the table.
+
+``MultilinearHash`` has a secret.  It is the multilinear hash of Carter and Wegman ("Universal classes of hash functions", 1979) over
+words of 32 bits, as in Lemire and Kaser, "Strongly universal string hashing is fast" (2014), theorem 1::
+
+    h(w) = ((c + m_0 w_0 + m_1 w_1 + ... ) mod 2^64) >> 32      c, m_i: random words of 64 bits
+
+Let two different vectors v and w differ at place j, by d = 2^t odd, t < 32, and take everything but c and m_j as given.  m_j d mod 2^64 is
+uniform over the multiples of 2^t, so the bits t to 63 of the difference of both sums are uniform, and c makes the sum of v uniform and independent of it.
+The upper 32 bits are therefore independent and uniform: all four combinations of a bit are equally likely, and any b bits
+agree with probability 2^-b.  A vector here is the length of a key in bytes, then its bytes as little-endian words, then zeros without end: keys of
+different lengths differ in w_0, others in a word, so zeros at the end are harmless.
+
+Four lanes with coefficients of their own are the 128 bits of a hash.  A bijection of each word (the finalizer of MurmurHash3) follows, which changes no
+probability: it spreads running numbers for Bloom filters and shards.  So of any two keys that somebody chose without knowing the secret, the 80
+bits that key maps keep agree with probability 2^-80, as far as SHAKE-256, which makes the coefficients of the secret, cannot be told from chance.
+A key longer than KEY_BYTES_MAX counts as its length and its BLAKE2b with a key, 32 bytes.
+
+``MurmurHash`` is what older tables have.  Everybody can make keys that it does not tell apart, whatever the seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.base import BoolArray, KeyHashes, UInt64Array
+from indexes.buffers import one_array
+from indexes.hashing import SEED_MAX, avalanche, hash_keys
+from indexes.threads import side_by_side, spans
+
+SECRET_BYTES = 32
+KEY_BYTES_MAX = 128
+"""Longer keys are digested first, so that the number of coefficients is bounded."""
+
+_DOMAIN = b"mdt multilinear/1"
+_PATHS = b"partition path"
+_PATH_SEED = 0x7D3
+_LANES = 4
+_WORD_BYTES = 4
+_ROWS = 2 + KEY_BYTES_MAX // _WORD_BYTES
+"""Of coefficients: the constants, those of the length, and those of each word."""
+_DIGEST_BYTES = 32
+_PIECE_ROWS = 1 << 14
+"""Rows that are hashed at a time: the arrays of a piece are in the second-level cache."""
+_MULTIPLIED_ROWS_MAX = 2048
+"""Up to so many rows one product of matrices costs less than a call for each word and lane."""
+_UPPER = np.uint64(0xFFFFFFFF00000000)
+_HALF = np.uint64(32)
+_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+
+UInt32Array = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class MurmurHash:
+    """MurmurHash3_x64_128 with a seed, 0 to 2^32 - 1."""
+
+    seed: int
+    name: ClassVar[str] = "murmur3/1"
+    is_keyed: ClassVar[bool] = False
+    """Whether people who do not know the secret can make no two keys with one hash."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed <= SEED_MAX:
+            raise ValueError(f"seed must be in [0, {SEED_MAX}], got {self.seed}")
+
+    def hash(self, keys: pa.Array | pa.ChunkedArray) -> KeyHashes:
+        """Return the hashes of ``keys``: string[n].  O(bytes).  Raises ValueError for nulls."""
+        return hash_keys(keys, self.seed)
+
+    def hash_paths(self, paths: Sequence[str]) -> KeyHashes:
+        """Return the hashes of partition paths, which are combined with those of keys."""
+        return hash_keys(pa.array(paths, pa.string()), _PATH_SEED)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MultilinearHash:
+    """The multilinear hash with a secret of SECRET_BYTES bytes, which is never shown.
+
+    >>> found = MultilinearHash(bytes(32)).hash(pa.array(["id_1"]))
+    >>> [hex(word) for word in found.hi.tolist()]
+    ['0x3b812a734895ea59']
+    """
+
+    secret: bytes
+    _coefficients: UInt64Array = field(init=False, compare=False)
+    _digest_key: bytes = field(init=False, compare=False)
+    name: ClassVar[str] = "multilinear/1"
+    is_keyed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if len(self.secret) != SECRET_BYTES:
+            raise ValueError(f"the secret of a key hash has {SECRET_BYTES} bytes, not {len(self.secret)}")
+        size = 8 * _ROWS * _LANES
+        derived = hashlib.shake_256(_DOMAIN + self.secret).digest(size + _DIGEST_BYTES)
+        coefficients = np.frombuffer(derived[:size], "<u8").astype(np.uint64).reshape(_ROWS, _LANES)
+        object.__setattr__(self, "_coefficients", coefficients)
+        object.__setattr__(self, "_digest_key", derived[size:])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(<secret>)"
+
+    def hash(self, keys: pa.Array | pa.ChunkedArray) -> KeyHashes:
+        """Return the hashes of ``keys``: string[n].  O(bytes).  Raises ValueError for nulls and other types."""
+        if keys.null_count:
+            raise ValueError(f"{keys.null_count} of {len(keys)} record keys are null; a record key must have a value")
+        if not any(is_text(keys.type) for is_text in _TEXT):
+            raise ValueError(f"expected strings, got {keys.type}; cast the column to string first")
+        together, words = one_array(keys), np.empty((2, len(keys)), np.uint64)
+
+        def hashed(piece: slice) -> None:
+            words[:, piece] = self._piece(together.slice(piece.start, piece.stop - piece.start))
+
+        side_by_side(hashed, spans(len(keys), _PIECE_ROWS), len(keys))
+        return KeyHashes(words[0], words[1])
+
+    def hash_paths(self, paths: Sequence[str]) -> KeyHashes:
+        """Return the hashes of partition paths, which are combined with those of keys: the BLAKE2b of each, with a key.  A loop over paths."""
+        size = 2 * 8
+        digests = [
+            hashlib.blake2b(path.encode(), digest_size=size, key=self._digest_key, person=_PATHS).digest()
+            for path in paths
+        ]
+        words = np.frombuffer(b"".join(digests), "<u8").astype(np.uint64).reshape(-1, 2)
+        return KeyHashes(words[:, 0], words[:, 1])
+
+    def _piece(self, keys: pa.Array) -> UInt64Array:
+        """Return both words of each of ``keys``, at least one -> uint64[2, n]."""
+        if not pa.types.is_string(keys.type):
+            keys = keys.cast(pa.string())
+        lengths = pc.binary_length(keys).to_numpy()
+        longest = int(lengths.max())
+        if longest <= KEY_BYTES_MAX:
+            words = _words(keys, longest)
+        else:
+            words = self._words_of_long(keys, lengths > KEY_BYTES_MAX)
+        found = _joined(self._lanes(lengths, words))
+        avalanche(found)
+        return found
+
+    def _words_of_long(self, keys: pa.Array, is_long: BoolArray) -> UInt32Array:
+        """Return the words of keys of which some are long, as :func:`_words` does.  A loop over long keys."""
+        short = pc.if_else(pa.array(is_long), "", keys)
+        words = _words(short, max(_DIGEST_BYTES, int(pc.max(pc.binary_length(short)).as_py()))).copy()
+        texts = keys.filter(pa.array(is_long)).cast(pa.large_binary()).to_pylist()
+        digests = [hashlib.blake2b(text, digest_size=_DIGEST_BYTES, key=self._digest_key).digest() for text in texts]
+        words[is_long, : _DIGEST_BYTES // _WORD_BYTES] = np.frombuffer(b"".join(digests), "<u4").reshape(len(texts), -1)
+        return words
+
+    def _lanes(self, lengths: npt.NDArray[np.int32], words: UInt32Array) -> UInt64Array:
+        """Return the sums of which the upper halves are the hash -> uint64[_LANES, n]."""
+        coefficients, (n, count) = self._coefficients, words.shape
+        if n <= _MULTIPLIED_ROWS_MAX:
+            vectors = np.empty((n, 1 + count), np.uint64)
+            vectors[:, 0] = lengths
+            vectors[:, 1:] = words
+            sums: UInt64Array = vectors @ coefficients[1 : 2 + count]
+            sums += coefficients[0]
+            return sums.T
+        lanes = lengths.astype(np.uint64) * coefficients[1][:, None]
+        lanes += coefficients[0][:, None]
+        product = np.empty(n, np.uint64)
+        for i in range(count):
+            column = words[:, i].astype(np.uint64)
+            for lane, coefficient in zip(lanes, coefficients[2 + i], strict=True):
+                np.multiply(column, coefficient, out=product)
+                lane += product
+        return lanes
+
+
+KeyHash = MurmurHash | MultilinearHash
+"""How a table hashes its record keys."""
+
+
+def _words(keys: pa.Array, longest: int) -> UInt32Array:
+    """Return the bytes of keys with at most ``longest`` bytes as words, zeros behind them -> uint32[n, words]."""
+    count = max(1, -(-longest // _WORD_BYTES))
+    padded = pc.ascii_rpad(keys, _WORD_BYTES * count, padding="\0")  # which counts bytes, not characters
+    return np.frombuffer(padded.buffers()[2], "<u4", count * len(keys)).reshape(len(keys), count)
+
+
+def _joined(lanes: UInt64Array) -> UInt64Array:
+    """Return the upper halves of lanes 0 and 1, and of 2 and 3, as one word each -> uint64[2, n]."""
+    words: UInt64Array = lanes[0::2] & _UPPER
+    words |= lanes[1::2] >> _HALF
+    return words

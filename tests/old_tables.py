@@ -1,0 +1,25 @@
+"""Tables as versions before ``multilinear/1`` made them: keys are hashed with MurmurHash3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import mdt
+from indexes.key_hash import MurmurHash
+from mdt import create_table
+
+
+@contextmanager
+def hashed_by_murmur(seed: int = 7) -> Iterator[None]:
+    """Let tables be created with MurmurHash3."""
+    with patch.object(create_table, "MultilinearHash", lambda secret: MurmurHash(seed)):
+        yield
+
+
+def old_table(*arguments: Any, **settings: Any) -> mdt.Table:
+    """Create a table that hashes keys with MurmurHash3."""
+    with hashed_by_murmur():
+        return mdt.create(*arguments, **settings)

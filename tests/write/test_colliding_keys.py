@@ -1,0 +1,120 @@
+"""Two keys of which everybody can find out that MurmurHash3 does not tell them apart are two rows."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import mmh3
+import pyarrow as pa
+import pytest
+from pooled import PooledTable
+
+import mdt
+from mdt.stores.storage import LocalStorage
+
+A = "a\x16`B\x10\x146\x078NyujZ\x08rjMX \x01.I\x7ftailtail"
+B = "\x01vb r\x05D9wA\x02H-sf)jMX ~{\x17\x02tailtail"
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
+KEY_INDEXES = ["record", "bloom", "simple", "bucket(buckets='2')", "memory", "lmdb"]
+SHAPES = [
+    pytest.param(index, scope, table_type, id=f"{index.partition('(')[0]}-{scope}-{table_type[:1]}")
+    for index, scope, table_type in product(KEY_INDEXES, ["partition", "table"], ["COPY_ON_WRITE", "MERGE_ON_READ"])
+    if not (index.startswith("bucket") and scope == "table")
+]
+
+
+def row(key: str, value: str, ts: int = 1) -> dict[str, Any]:
+    return {"id": key, "v": value, "ts": ts}
+
+
+def values(table: mdt.Table) -> dict[str, str]:
+    rows = table.scan("id like '%tailtail'").to_arrow().to_pylist()
+    assert len({one["id"] for one in rows}) == len(rows)
+    return {one["id"]: one["v"] for one in rows}
+
+
+def created(path: Path, **settings: Any) -> mdt.Table:
+    options = {"mdt.key.store.dir": str(path / "keys")} if settings.get("key_index") == "lmdb" else {}
+    table = mdt.create(path / "t", SCHEMA, key=["id"], options={**options, **settings.pop("options", {})}, **settings)
+    table.upsert([row(f"k{n}", "x") for n in range(100)])
+    return table
+
+
+def test_the_keys_collide_for_every_seed() -> None:
+    assert all(mmh3.hash128(A, seed) == mmh3.hash128(B, seed) for seed in (0, 1, 77, 2**32 - 1))
+
+
+@pytest.mark.parametrize("key_index,scope,table_type", SHAPES)
+def test_rows_of_both_keys_live_side_by_side(tmp_path: Path, key_index: str, scope: str, table_type: str) -> None:
+    table = created(tmp_path, key_index=key_index, scope=scope, table_type=table_type)
+    assert table.upsert([row(A, "a1")]).inserted == 1
+    assert table.get(B) is None
+    assert table.delete([B]).deleted == 0
+    assert table.upsert([row(B, "b1")]).inserted == 1
+    assert table.upsert([row(A, "a2")]).updated == 1
+    assert values(table) == {A: "a2", B: "b1"}
+    assert [table.get(key)["v"] for key in (A, B)] == ["a2", "b1"]
+    assert table.get([B, A]).column("v").to_pylist() == ["b1", "a2"]
+    assert table.scan(f"id = '{A}'").to_arrow()["v"].to_pylist() == ["a2"]
+    assert table.delete([A]).deleted == 1
+    assert values(table) == {B: "b1"} and table.get(A) is None
+    assert table.check().ok
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
+def test_one_batch_has_rows_of_both_keys(tmp_path: Path, operation: str, table_type: str) -> None:
+    table = mdt.create(tmp_path, SCHEMA, key=["id"], ordering="ts", table_type=table_type)
+    done = getattr(table, operation)([row(A, "a1", 2), row(B, "b1", 1)])
+    assert (done.inserted, done.late) == (2, 0)
+    assert values(table) == {A: "a1", B: "b1"} and table.check().ok
+
+
+def test_insert_refuses_the_key_that_exists_and_takes_the_other(tmp_path: Path) -> None:
+    table = created(tmp_path)
+    table.insert([row(A, "a1")])
+    with pytest.raises(mdt.Invalid, match="exist"):
+        table.insert([row(A, "a2")])
+    table.insert([row(B, "b1")])
+    assert values(table) == {A: "a1", B: "b1"}
+
+
+def test_merge_updates_the_key_that_matches_and_inserts_the_other(tmp_path: Path) -> None:
+    table = created(tmp_path)
+    table.upsert([row(A, "a1")])
+    merge = table.merge([row(A, "a2"), row(B, "b2")]).when_matched().update("*").when_not_matched().insert("*")
+    done = merge.execute()
+    assert (done.inserted, done.updated) == (1, 1)
+    assert values(table) == {A: "a2", B: "b2"}
+
+
+def test_the_delete_of_one_key_leaves_no_mark_on_the_other(tmp_path: Path) -> None:
+    options = {"mdt.delete.keeps.ordering": True}
+    table = created(tmp_path, ordering="ts", options=options)
+    table.upsert([row(A, "a1", 5)])
+    table.delete([{"id": A, "ts": 9}])
+    assert table.upsert([row(B, "b1", 3)]).late == 0
+    assert values(table) == {B: "b1"}
+    assert table.upsert([row(A, "a2", 3)]).late == 1
+
+
+def test_a_compaction_keeps_both_rows(tmp_path: Path) -> None:
+    table = created(tmp_path, ordering="ts")
+    table.upsert([row(A, "a1"), row(B, "b1")])
+    table.upsert([row(B, "b2", 2)])
+    table.compact()
+    assert values(table) == {A: "a1", B: "b2"} and table.check().ok
+
+
+def test_tasks_of_an_engine_tell_both_keys_apart(tmp_path: Path) -> None:
+    created(tmp_path, ordering="ts")
+    table = PooledTable(LocalStorage(tmp_path / "t", durable=False))
+    assert table.upsert([row(A, "a1"), row(B, "b1")]).inserted == 2
+    assert table.upsert([row(B, "b2", 2)]).updated == 1
+    merge = table.merge([row(A, "a3", 3)]).when_matched().update("*").when_not_matched().insert("*")
+    assert merge.execute().updated == 1
+    assert values(table) == {A: "a3", B: "b2"}
+    assert table.delete(pa.table({"id": [A]})).deleted == 1
+    assert values(table) == {B: "b2"} and table.check().ok

@@ -1,0 +1,71 @@
+"""In tables of format 3, whose hash anybody can make collide, the texts of keys are compared where rows are returned or checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from old_tables import old_table
+from test_colliding_keys import SCHEMA, A, B, row
+
+import mdt
+from mdt.metadata import locate
+
+
+def test_get_returns_no_row_of_another_key(tmp_path: Path) -> None:
+    table = old_table(tmp_path, SCHEMA, key=["id"])
+    table.upsert([row("k", "x"), row(A, "a1")])
+    assert table.get(B) is None and table.get(B, columns=["v"]) is None
+    assert table.get([B, "k", A]).column("v").to_pylist() == [None, "x", "a1"]
+    assert table.get([B, "k"], missing="skip").column("v").to_pylist() == ["x"]
+    with pytest.raises(mdt.Invalid, match="1 keys are not in the table"):
+        table.get([B, "k"], missing="error")
+    assert table.scan(f"id = '{B}'").count() == 0
+
+
+def both(path: Path) -> mdt.Table:
+    """A table with both keys, which the ranges of the Bloom index keep from meeting."""
+    table = old_table(path, SCHEMA, key=["id"], key_index="bloom", options={"mdt.small.file.bytes": 0})
+    table.upsert([row(A, "a1")])
+    table.upsert([row(B, "b1")])
+    assert table.scan().count() == 2
+    return table
+
+
+def test_check_names_two_keys_with_one_hash(tmp_path: Path) -> None:
+    [problem] = both(tmp_path).check().problems
+    assert repr(A) in str(problem) and repr(B) in str(problem) and "have one hash; rekey()" in str(problem)
+
+
+@pytest.mark.parametrize("create", [mdt.create, old_table])
+def test_check_names_a_key_that_lives_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, create: Callable[..., mdt.Table]
+) -> None:
+    table = create(tmp_path, SCHEMA, key=["id"], options={"mdt.small.file.bytes": 0})
+    table.upsert([row("j", "x"), row("k", "a1")])
+    with monkeypatch.context() as patched:
+        patched.setattr(locate, "_found", lambda *_: [])
+        table.upsert([row("k", "a2")])
+    problems = [str(problem) for problem in table.check().problems]
+    assert any("1 keys are live more than once in their scope, such as ['k']" in text for text in problems)
+
+
+def test_get_tells_two_keys_with_one_hash_apart(tmp_path: Path) -> None:
+    table = both(tmp_path)
+    assert [table.get(key)["v"] for key in (A, B)] == ["a1", "b1"]
+    assert table.get([B, A]).column("v").to_pylist() == ["b1", "a1"]
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])
+def test_a_batch_with_two_keys_of_one_hash_is_refused(tmp_path: Path, operation: str) -> None:
+    table = old_table(tmp_path, SCHEMA, key=["id"], ordering="ts")
+    with pytest.raises(mdt.Invalid, match="two different keys have the same hash"):
+        getattr(table, operation)([row(A, "a1"), row(B, "b1")])
+    assert table.upsert([row("k", "1"), row("k", "2")]).inserted == 1
+
+
+def test_old_tables_keep_their_hash_and_format(tmp_path: Path) -> None:
+    old_table(tmp_path, SCHEMA, key=["id"]).upsert([row(A, "a1")])
+    definition = mdt.open(tmp_path).definition.to_json()
+    assert definition["format"] == 3 and definition["hash_seed"] == 7 and "key_hash" not in definition
