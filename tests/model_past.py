@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from counting import count
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from reader import AS_OF, END, INCREMENTAL, READ_OPTIMIZED, START, bag, bag_of, hudi_table
@@ -49,6 +50,16 @@ class PastRules(RuleBasedStateMachine):
             assert bag(hudi_table(self.path, schema, {AS_OF: instant})) == bag(table), "hudi-rs, as of"
         names = list(dict.fromkeys((*self.shape.key, *self.shape.partition_by)))
         assert bag(self.table.get(table.select(names), as_of=seq)) == bag(table)
+
+    @precondition(lambda self: not self.table.definition.keeps_deletes)
+    @rule(data=st.data())
+    def rekey(self, data: st.DataObject) -> None:
+        """Another key hash changes no row."""
+        writer: mdt.Table = self._writer(data)
+        before = writer.definition.key_hash
+        writer.rekey()
+        assert writer.definition.key_hash != before
+        count("rekeys in the model")
 
     @precondition(lambda self: len(self.past) > 1)
     @rule(data=st.data(), mode=st.sampled_from(("net", "all")))

@@ -11,6 +11,10 @@ import mdt
 from indexes.key_hash import MurmurHash
 from mdt import create_table
 
+A = "a\x16`B\x10\x146\x078NyujZ\x08rjMX \x01.I\x7ftailtail"
+B = "\x01vb r\x05D9wA\x02H-sf)jMX ~{\x17\x02tailtail"
+"""Two keys with one MurmurHash3_x64_128, whatever the seed."""
+
 
 @contextmanager
 def hashed_by_murmur(seed: int = 7) -> Iterator[None]:

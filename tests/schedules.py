@@ -31,6 +31,7 @@ from mdt.services.clustering import Clustering, NothingGained
 from mdt.services.compaction import Compaction
 from mdt.services.indexing import IndexBuild, IndexChange
 from mdt.services.log_compaction import LogCompaction
+from mdt.services.rekeying import Rekey
 from mdt.services.restoring import Restore
 from mdt.services.small_files import Joining
 from mdt.stores.storage import MemoryStorage, Storage
@@ -274,6 +275,15 @@ def index_change(name: str, **change: tuple[str, ...]) -> Actor:
         return IndexChange(metadata, name, **change)
 
     return Actor(name, lambda s: driven(s, make, PAUSES), lambda state: state)
+
+
+def rekey() -> Actor:
+    """Somebody who gives the table another key hash."""
+
+    def make(metadata: Metadata) -> Rekey:
+        return Rekey(metadata, _options(metadata.newest().definition))
+
+    return Actor("rekey", lambda s: driven(s, make, PAUSES), lambda state: state)
 
 
 def alter() -> Actor:

@@ -62,6 +62,9 @@ def _main(version: Version = False) -> None:
     """Apache Hudi tables without a JAR, with indexes that pay."""
 
 
+ForgetDeletes = Annotated[
+    bool, typer.Option("--forget-deletes", help="Forget the ordering values at which keys were deleted.")
+]
 AsOf = Annotated[
     str | None, typer.Option(help="A past state: a seq, a tag, an instant, or a time such as 2026-02-28T12:00.")
 ]
@@ -301,6 +304,13 @@ def purge(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as ab
     with bar("purging") as told:
         report = opened(path, option).purge(told)
     tell(asdict(report), str(report))
+
+
+@command(app)
+def rekey(path: TablePath, forget_deletes: ForgetDeletes = False, option: Settings = []) -> None:  # noqa: B006 - as above
+    """Hash the table's keys anew, with another secret, so that nobody who cannot read the table can make two keys collide."""
+    with bar("rekeying") as told:
+        tell_written(opened(path, option).rekey(told, forget_deletes=forget_deletes))
 
 
 @command(app)

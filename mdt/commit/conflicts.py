@@ -93,6 +93,8 @@ def check(
         return f"the transaction to roll back has committed as {theirs.seq}"
     if theirs.alters:
         return f"commit {theirs.seq} altered the schema"
+    if theirs.rekeys:
+        return f"commit {theirs.seq} gave the table another key hash"
     if mine.alters and "indexes" in theirs.header:
         return f"commit {theirs.seq} changed the table's indexes"
     if mine.alters and "options" in theirs.header:
@@ -121,18 +123,24 @@ def check(
         return f"commit {theirs.seq} wrote into partition {min(into)!r}"
     if mine.opens and (twice := mine.opens & _buckets(files)):
         return f"commit {theirs.seq} made a file group for bucket {min(twice)[1]} of partition {min(twice)[0]!r}"
-    for file in files.select(
-        ["partition", "key_map_path", "key_map_offset", "key_map_length", "key_map_crc"]
-    ).to_pylist():
-        absent = mine.absent.get(TABLE, mine.absent.get(file["partition"]))
-        if absent is None or file["key_map_path"] is None or len(absent) == 0:
-            continue
-        stored = ObjectRange(file["key_map_path"], file["key_map_offset"], file["key_map_length"], file["key_map_crc"])
-        if bool((load(stored).find(absent) >= 0).any()):
-            return f"commit {theirs.seq} inserted a key that this transaction found absent"
+    if _inserted(mine.absent, files, load):
+        return f"commit {theirs.seq} inserted a key that this transaction found absent"
     if len(tombstones) and _found_again(mine.absent, tombstones, key_hash):
         return f"commit {theirs.seq} deleted a key that this transaction found absent"
     return None
+
+
+def _inserted(absent: Mapping[str, KeyHashes], files: pa.Table, load: Callable[[ObjectRange], KeyMap]) -> bool:
+    """Return whether ``files`` have keys that were ``absent``."""
+    columns = ["partition", "key_map_path", "key_map_offset", "key_map_length", "key_map_crc"]
+    for file in files.select(columns).to_pylist():
+        keys = absent.get(TABLE, absent.get(file["partition"]))
+        if keys is None or file["key_map_path"] is None or len(keys) == 0:
+            continue
+        stored = ObjectRange(file["key_map_path"], file["key_map_offset"], file["key_map_length"], file["key_map_crc"])
+        if bool((load(stored).find(keys) >= 0).any()):
+            return True
+    return False
 
 
 def _is_beside(mine: Footprint, theirs: CommitRecord) -> bool:

@@ -16,7 +16,7 @@ from pyroaring import BitMap
 
 from indexes.base import KeyHashes
 from mdt.commit.conflicts import Footprint
-from mdt.metadata.commit_log import NO_TOMBSTONES, CommitRecord
+from mdt.metadata.commit_log import NO_MAPS, NO_TOMBSTONES, CommitRecord
 from mdt.metadata.file_group import NewFile, SummaryRef
 from mdt.metadata.key_parts import KeyPart
 from mdt.metadata.snapshot import Snapshot
@@ -54,6 +54,7 @@ class Changes:
     ``extra``: further header fields.  ``absent``: what the plan's footprint could not say, because only the tasks that wrote
     know it; see :attr:`Footprint.absent`.  ``cleaned``: paths of the data files that a cleaning lets go.  ``saved``: those of a savepoint.
     ``tombstones``: of deleted keys, schema TOMBSTONES.  ``counts``: what is to be added to those of the plan, which could not know it.
+    ``maps``: where maps of older segments stand, schema MAPS.
     """
 
     files: Sequence[NewFile] = ()
@@ -67,6 +68,7 @@ class Changes:
     saved: Sequence[str] = ()
     tombstones: pa.Table = field(default_factory=lambda: NO_TOMBSTONES)
     counts: Mapping[str, int] = field(default_factory=dict)
+    maps: pa.Table = field(default_factory=lambda: NO_MAPS)
 
 
 @dataclass(frozen=True, slots=True)

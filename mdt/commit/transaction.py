@@ -220,6 +220,7 @@ def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
         "cleaned": pa.table([list(changes.cleaned)], schema=CLEANED),
         "saved": pa.table([list(changes.saved)], schema=SAVED),
         "tombstones": changes.tombstones,
+        "maps": changes.maps,
     }
 
 
@@ -240,7 +241,7 @@ def _commit(
             key_hash = snapshot.definition.key_hash
             why = conflicts.check(_footprint(plan, claim, changes), theirs, metadata.objects.key_map, key_hash)
             if why is not None:
-                part = None if theirs.alters else operation.narrow(snapshot, plan, changes, theirs)
+                part = None if theirs.alters or theirs.rekeys else operation.narrow(snapshot, plan, changes, theirs)
                 if part is None:
                     return None, why
                 plan, changes = part

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexes.buffers import numbers
+from indexes.buffers import numbers, taken
 from indexes.registry import parse_spec
 from mdt.errors import Corrupt, Invalid
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
@@ -28,7 +28,7 @@ from mdt.metadata.key_parts import KeyPart, key_parts_of
 from mdt.metadata.layered import Layered
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema import versions
-from mdt.schema.definition import TableDefinition, from_json
+from mdt.schema.definition import TableDefinition, from_json, key_hash_of
 
 Int64s = npt.NDArray[np.int64]
 
@@ -73,6 +73,8 @@ def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefiniti
             "a record has files of a schema that was altered before it", path=path, expected=f"begun at {newest}"
         )
     definition = _with_options(definition, record)
+    if record.rekeys:
+        return replace(definition, key_hash=key_hash_of(record.header["key_hash"]))
     if not record.alters:
         return definition
     try:
@@ -90,6 +92,21 @@ def _with_options(definition: TableDefinition, record: CommitRecord) -> TableDef
         return definition.with_options(changes)
     except Invalid as error:
         raise Corrupt(f"a record changes options: {error.message}", path=paths.commit(record.seq)) from error
+
+
+def _maps(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> pa.Table | None:
+    """Return where maps stand after ``record``, as :attr:`Snapshot.maps` has it.  Raises Corrupt where a live file got none."""
+    if not record.rekeys:
+        return snapshot.maps
+    told, path = record.table("maps"), paths.commit(record.seq)
+    number = _file_numbers(snapshot, told["segment"], path)
+    wanted = snapshot.live & snapshot.has_key_map
+    wanted[gone] = False
+    found = np.full(snapshot.numbered, -1, np.int64)
+    found[number[number >= 0]] = np.flatnonzero(number >= 0)
+    if bool((wanted & (found < 0)).any()):
+        raise Corrupt("a commit record gives the table another key hash, and not all files key maps of it", path=path)
+    return taken(told.drop_columns(["segment"]), found).combine_chunks()
 
 
 def first(record: CommitRecord, *, path: str) -> Snapshot:
@@ -191,6 +208,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         seq=record.seq,
         definition=_altered(change.defined(snapshot.definition), record),
         last_instant=max(snapshot.last_instant, record.instant),
+        maps=_maps(snapshot, record, gone),
         additions=additions.adding(snapshot.additions, addition),
         gone=np.union1d(snapshot.gone, gone) if len(gone) else snapshot.gone,
         vectors_since=vectors,

@@ -18,13 +18,12 @@ from mdt.errors import Corrupt
 from mdt.limits import FRAME_BYTES_MAX
 from mdt.metadata import codec, paths
 from mdt.metadata.columns import PAGES, Columns
-from mdt.metadata.recent import Recent
 from mdt.metadata.retention import retention_of
+from mdt.metadata.segments import KnownSegments
 from mdt.metadata.snapshot import Snapshot
 from mdt.metadata.stored_columns import StoredColumns, parse_layout
 from mdt.metadata.streams import streams_of
 from mdt.metadata.tags import tags_of
-from mdt.parquet.segment import Segment
 from mdt.schema.definition import from_json
 from mdt.stores import storage as stores
 from mdt.stores.mappings import Mappings
@@ -69,7 +68,7 @@ class Checkpoints:
     storage: Storage
     mappings: Mappings
     overrides: Mapping[str, object]
-    known: Recent[int, Segment]
+    known: KnownSegments
     damaged: Callable[[Corrupt], None]
     rebuild: Callable[[int], Columns]
 

@@ -20,10 +20,12 @@ from mdt.limits import COMMIT_RECORD_BYTES_MAX, UNFOLDED_BYTES_MAX
 from mdt.metadata import codec, paths
 from mdt.metadata import trusted_records as records
 from mdt.metadata.file_group import FILES, FRESH
+from mdt.metadata.trusted_sections import check_tables
 from mdt.stores.storage import Storage
 
 KIND = b"CMIT"
-VERSION = 1
+VERSION = 2
+"""Of records that older versions cannot apply; all others have version 1."""
 
 _OBJECT_RANGE = [("path", pa.string()), ("offset", pa.int64()), ("length", pa.int64()), ("crc", pa.int64())]
 
@@ -54,6 +56,11 @@ CLEANED = pa.schema([("path", pa.string())])
 TOMBSTONES = pa.schema([("hi", pa.uint64()), ("lo", pa.uint64()), ("ordering", pa.uint64())])
 """Deleted keys and at which ordering value, null where a tombstone is taken back: see :mod:`mdt.metadata.tombstones`."""
 
+MAPS = pa.schema(
+    [("segment", pa.int64()), *(field for field in FILES if field.name.startswith(("key_map", "page_map")))],
+)
+"""Where key maps and page maps of older segments stand from this record on, which gives the table another key hash."""
+
 SECTIONS: Mapping[str, pa.Schema] = {
     "files": FILES,
     "slices": SLICES,
@@ -67,6 +74,7 @@ SECTIONS: Mapping[str, pa.Schema] = {
     "cleaned": CLEANED,
     "saved": SAVED,
     "tombstones": TOMBSTONES,
+    "maps": MAPS,
 }
 
 _TXN_WITHIN = 128
@@ -77,7 +85,7 @@ _COLUMN_BYTES = 1_024
 """About what a column takes in memory beside its values: objects of Arrow, of which a record of one file has 45."""
 _EMPTY = {name: pa.Table.from_batches([], schema) for name, schema in SECTIONS.items()}
 """Made once; ``schema.empty_table()`` would import pandas where it is installed."""
-NO_TOMBSTONES = _EMPTY["tombstones"]
+NO_MAPS, NO_TOMBSTONES = _EMPTY["maps"], _EMPTY["tombstones"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,11 @@ class CommitRecord:
     def alters(self) -> bool:
         """Whether a version of the table's schema begins with it."""
         return "schema" in self.header
+
+    @property
+    def rekeys(self) -> bool:
+        """Whether the table has another key hash from it on."""
+        return "key_hash" in self.header
 
     @property
     def rolled_back(self) -> tuple[str, ...]:
@@ -167,7 +180,8 @@ def encode(record: CommitRecord) -> bytes:
     """Return the bytes of ``record``.  Raises Unsupported if they are more than a record may have."""
     header = {**record.header, "seq": record.seq}
     sections = {name: codec.encode_ipc(table) for name, table in record.tables.items() if len(table)}
-    data = codec.frame(KIND, VERSION, codec.pack(header, sections))
+    version = VERSION if record.rekeys else 1
+    data = codec.frame(KIND, version, codec.pack(header, sections))
     if len(data) > COMMIT_RECORD_BYTES_MAX:
         raise Unsupported(
             f"the commit record has {len(data)} bytes, at most {COMMIT_RECORD_BYTES_MAX} are allowed",
@@ -185,7 +199,7 @@ def as_read(record: CommitRecord) -> CommitRecord:
         assert table.schema.equals(SECTIONS[name]), f"the section {name} has another schema"
     try:
         records.check_header(header, record.seq, path)
-        records.check_tables(header, record.seq, tables, path)
+        check_tables(header, record.seq, tables, path)
     except Corrupt as error:
         raise Internal(f"a commit record would not be readable: {error}") from error
     return CommitRecord(record.seq, header, tables)
@@ -202,7 +216,7 @@ def decode(data: bytes, *, seq: int, path: str) -> CommitRecord:
             "a commit record unfolds to too much", path=path, expected=f"{UNFOLDED_BYTES_MAX}", got=f"{unfolded}"
         )
     tables = {name: codec.decode_ipc(section, SECTIONS[name], path=path) for name, section in known.items()}
-    records.check_tables(header, seq, tables, path)
+    check_tables(header, seq, tables, path)
     return CommitRecord(seq, header, tables)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from indexes.base import BoolArray, Int64Array, KeyHashes, UInt64Array
 from mdt.metadata.commit_log import NO_TOMBSTONES
 from mdt.metadata.snapshot import Snapshot
-from mdt.metadata.tombstones import Tombstones, marks_of, new_tombstones, remembered_since
+from mdt.metadata.tombstones import Tombstones, marks_of, new_tombstones, of_table, remembered_since
 
 
 def has_tombstones(snapshot: Snapshot) -> bool:
@@ -68,7 +68,8 @@ def undone(old: Snapshot, snapshot: Snapshot) -> pa.Table:
     """Return what a record says of tombstones, schema TOMBSTONES, so that after ``snapshot`` those of ``old`` stand again.  O(tombstones)."""
     if not has_tombstones(old) and not has_tombstones(snapshot):
         return NO_TOMBSTONES
-    then, now = standing(old), standing(snapshot)
+    now = standing(snapshot)
+    then = standing(old) if old.definition.key_hash == snapshot.definition.key_hash else of_table(NO_TOMBSTONES, 0)
     stands, ordering = deleted_at(snapshot, then.marks)
     back = then.take(~stands | (ordering != then.ordering))
     gone = now.take(then.find(now.marks) < 0)

@@ -17,11 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.buffers import column, numbers
+from indexes.key_hash import KeyHash
 from mdt.metadata.additions import Addition
 from mdt.metadata.columns import Columns, no_rows
 from mdt.metadata.file_group import FILES
-from mdt.metadata.recent import Recent
-from mdt.metadata.segments import COLUMNS, segment_of
+from mdt.metadata.segments import COLUMNS, KnownSegments, segment_of
 from mdt.parquet.segment import Segment
 
 _FEW = 8
@@ -33,12 +33,24 @@ Int64s = npt.NDArray[np.int64]
 class Files:
     """The files of a checkpoint and those of the additions after it.  Nothing is read before it is used."""
 
-    def __init__(self, checkpoint: Columns, additions: Sequence[Addition], known: Recent[int, Segment]) -> None:
-        """``known``: segments by their ids, kept for every snapshot of the process."""
+    def __init__(
+        self,
+        checkpoint: Columns,
+        additions: Sequence[Addition],
+        known: KnownSegments,
+        key_hash: KeyHash,
+        maps: pa.Table | None = None,
+    ) -> None:
+        """``known``: segments by key hash and id, kept for every snapshot of the process.
+
+        ``maps``: columns of FILES which the first files have in place of those in the checkpoint and the additions.
+        """
         self._checkpoint = checkpoint
         self._additions = [addition for addition in additions if len(addition)]
         self._firsts = [addition.first for addition in self._additions]
         self._known = known
+        self._key_hash = key_hash
+        self._maps = maps
         self._columns: dict[str, pa.ChunkedArray] = {}
 
     def __len__(self) -> int:
@@ -46,11 +58,11 @@ class Files:
 
     def segment(self, number: int) -> Segment:
         """Return a file, from memory if this process has read it before."""
-        id = self._id(number)
-        known = self._known.get(id)
+        key = self._key_hash, self._id(number)
+        known = self._known.get(key)
         if known is not None:
             return known
-        return self._known.put(id, segment_of({name: self.value(name, number).as_py() for name in COLUMNS}))
+        return self._known.put(key, segment_of({name: self.value(name, number).as_py() for name in COLUMNS}))
 
     def _id(self, number: int) -> int:
         if number < self._checkpoint.rows:
@@ -66,15 +78,17 @@ class Files:
         if self._are_few(numbers):
             return [self.segment(number) for number in numbers.tolist()]
         ids = self.numpy("segment")[numbers].tolist()
-        found = {id: self._known.get(id) for id in ids}
+        found = {id: self._known.get((self._key_hash, id)) for id in ids}
         missing = [at for at, id in enumerate(ids) if found[id] is None]
         if missing:
             fresh = map(segment_of, self.take(COLUMNS, numbers[missing]).to_pylist())
-            found |= {segment.id: self._known.put(segment.id, segment) for segment in fresh}
+            found |= {segment.id: self._known.put((self._key_hash, segment.id), segment) for segment in fresh}
         return [segment for id in ids if (segment := found[id]) is not None]
 
     def value(self, name: str, number: int) -> pa.Scalar:
         """Return one value of FILES; reads one page."""
+        if self._maps is not None and name in self._maps.column_names and number < len(self._maps):
+            return self._maps[name][number]
         if number < self._checkpoint.rows:
             stored = f"files/{name}"
             return (
@@ -102,6 +116,8 @@ class Files:
         if found is None:
             parts = [_stored(self._checkpoint, name)] if self._checkpoint.rows else []
             parts += [addition.files.select([name]) for addition in self._additions]
+            if self._maps is not None and name in self._maps.column_names:
+                parts = [self._maps.select([name]), *_after(parts, len(self._maps))]
             table = pa.concat_tables(parts) if parts else no_rows(pa.schema([FILES.field(name)]))
             found = self._columns[name] = one_chunk(table).column(0)
         return found
@@ -121,6 +137,15 @@ class Files:
 
     def _are_few(self, of: Int64s) -> bool:
         return _FEW * len(of) < len(self)
+
+
+def _after(parts: Sequence[pa.Table], rows: int) -> list[pa.Table]:
+    """Return what follows the first ``rows`` rows of ``parts`` together."""
+    left = []
+    for part in parts:
+        left.append(part.slice(min(rows, len(part))))
+        rows -= min(rows, len(part))
+    return left
 
 
 def _stored(checkpoint: Columns, name: str) -> pa.Table:

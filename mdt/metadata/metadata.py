@@ -49,10 +49,10 @@ from mdt.metadata.key_parts import KeyPart
 from mdt.metadata.late_records import with_late_records
 from mdt.metadata.other_tables import no_table
 from mdt.metadata.recent import SHARED, Recent
+from mdt.metadata.segments import KnownSegments
 from mdt.metadata.snapshot import Snapshot
 from mdt.metadata.stored_columns import write_pages
 from mdt.metadata.usage import Usage
-from mdt.parquet.segment import Segment
 from mdt.schema.definition import TableDefinition
 from mdt.stores.mappings import Mappings
 from mdt.stores.object_range import ObjectRange
@@ -91,7 +91,7 @@ class Metadata:
         self._mappings = Mappings(storage)
         self.objects = ObjectReader(storage, self._mappings)
         self.summaries = SummaryCache(self.objects, is_local=storage.local_path("") is not None)
-        self.segments: Recent[int, Segment] = Recent(SEGMENTS_CACHED_MAX)
+        self.segments: KnownSegments = Recent(SEGMENTS_CACHED_MAX)
         self._checkpoints = Checkpoints(
             storage, self._mappings, self._overrides, self.segments, self._distrust,
             lambda seq: checkpoint_of(self.made_again(seq)),

@@ -92,7 +92,8 @@ def of_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     listed = metadata.checkpoints.listed() if tagged else []
     tables = [_files_of(metadata.state(seq, listed)) for seq in tagged]
     files = pa.concat_tables([_files(metadata, horizon, snapshot.seq), *tables])
-    return _each_once([file_paths(files), files["key_map_path"]])
+    maps = [record.table("maps")["key_map_path"] for record in metadata.records(horizon + 1, snapshot.seq)]
+    return _each_once([file_paths(files), files["key_map_path"], *maps])
 
 
 def left_by(metadata: Metadata, snapshot: Snapshot, horizon: int) -> pa.Array:
@@ -119,6 +120,7 @@ def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     for record in metadata.records(snapshot.retention.first, snapshot.seq):
         sections = ("key_parts",) if record.seq <= horizon else ("key_parts", "summaries", "covers")
         found += [record.table(section)["path"] for section in sections]
+        found.append(record.table("maps")["key_map_path"])
     manifests = [
         info for info in metadata.storage.list_dir(paths.checkpoints_dir()) if paths.seq_of(info.path) is not None
     ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from indexes.key_hash import KeyHash
 from mdt.metadata import paths
+from mdt.metadata.recent import Recent
 from mdt.parquet.segment import Segment
 from mdt.stores.object_range import ObjectRange
 
@@ -20,6 +22,9 @@ COLUMNS = (
     "page_map_offset", "page_map_length", "page_map_crc",
 )  # fmt: skip
 """Columns of FILES that a segment is made of."""
+
+KnownSegments = Recent[tuple[KeyHash, int], Segment]
+"""Segments that a process has read, by key hash and id."""
 
 
 def segment_of(row: Mapping[str, Any]) -> Segment:

@@ -34,6 +34,7 @@ from mdt.metadata.key_parts import KeyPart, stored_key_parts
 from mdt.metadata.layered import Layered
 from mdt.metadata.recent import Recent
 from mdt.metadata.retention import Retention
+from mdt.metadata.segments import KnownSegments
 from mdt.metadata.shards import Shards
 from mdt.metadata.streams import Streams
 from mdt.metadata.tags import Tags
@@ -53,7 +54,8 @@ class Snapshot:
     left, rising.  ``vectors_since``: file number -> positions that are no longer live, and were in the checkpoint; ``died_since``: how many, those of
     files that have left included.  ``starts``: seq -> number of its first file.  ``forgotten``: index -> record since which its summaries count.  ``known_again``: file
     groups of which the checkpoint's key parts say nothing any more, because a later key part has all keys.  ``pending``: what happened
-    to file groups since ``groups_known``; most readers never ask.  ``retention``: what is kept of the past.  ``tags``: names of states.  ``streams``: their newest batches.  ``known``: segments that this process has read, by id.
+    to file groups since ``groups_known``; most readers never ask.  ``retention``: what is kept of the past.  ``tags``: names of states.  ``streams``: their newest batches.  ``maps``: where the
+    maps of the files that a rekey has met stand since then, columns of FILES by file number.  ``known``: segments that this process has read, by key hash and id.
     """
 
     finds_keys: ClassVar[bool] = True
@@ -79,7 +81,8 @@ class Snapshot:
     tags: Tags = field(default_factory=Tags)
     streams: Streams = field(default_factory=Streams)
     tombstones_since: TombstonesSince = field(default_factory=TombstonesSince)
-    known: Recent[int, Segment] = field(default_factory=lambda: Recent(SEGMENTS_CACHED_MAX), repr=False, compare=False)
+    maps: pa.Table | None = None
+    known: KnownSegments = field(default_factory=lambda: Recent(SEGMENTS_CACHED_MAX), repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<mdt snapshot {self.seq} of {self.definition.name!r}: {len(self):,} files>"
@@ -112,7 +115,7 @@ class Snapshot:
     @cached_property
     def files(self) -> Files:
         """All files: segments and columns of FILES by number, read when they are used."""
-        return Files(self.checkpoint, self.additions, self.known)
+        return Files(self.checkpoint, self.additions, self.known, self.definition.key_hash, self.maps)
 
     def listing(self) -> pa.Table:
         """Return the live files as a table, schema FILES."""

@@ -85,12 +85,16 @@ def rows_of_keys(
 ) -> tuple[KeyRows, pa.Table]:
     """Return where the keys in the columns of ``table`` live, and the rows of those that do, in their order.
 
-    The rows have the columns ``names``, and those of the key, whose texts are compared: a row of another key with the same hash is none.
+    The rows have the columns ``names``.  Where these have all key columns, and in a table whose hash has no secret, the texts of keys are compared:
+    a row of another key with the same hash is none.
     """
     definition = snapshot.definition
+    compares = set(definition.key) <= set(names) or not definition.key_hash.is_keyed
     found = key_rows(metadata, snapshot, table)
-    read = tuple(dict.fromkeys((*names, *definition.key)))
+    read = tuple(dict.fromkeys((*names, *definition.key) if compares else names)) or definition.key[:1]
     rows = rows_at(metadata, snapshot, found.those_found(), read, threads=threads)
+    if not compares:
+        return found, rows
     live = np.flatnonzero(found.file >= 0)
     same = _are_same(snapshot, rows, record_keys(table, definition.key), live)
     if not same.all():

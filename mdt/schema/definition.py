@@ -279,7 +279,7 @@ def _key_hash_json(key_hash: KeyHash) -> dict[str, Any]:
     """Return the format of a table and how it hashes keys, as the definition holds them."""
     if isinstance(key_hash, MurmurHash):
         return {"format": _MURMUR_FORMAT, "hash_seed": key_hash.seed}
-    return {"format": FORMAT_VERSION, "key_hash": {"name": key_hash.name, "secret": key_hash.secret.hex()}}
+    return {"format": FORMAT_VERSION, "key_hash": key_hash_json(key_hash)}
 
 
 def _key_hash(value: Mapping[str, Any]) -> KeyHash:
@@ -287,8 +287,23 @@ def _key_hash(value: Mapping[str, Any]) -> KeyHash:
     if "key_hash" not in value:
         _require(type(value["hash_seed"]) is int, "the seed of the key hash is not a number")
         return MurmurHash(value["hash_seed"])
-    given = value["key_hash"]
-    _require(isinstance(given, dict) and given.get("name") == MultilinearHash.name, "unknown key hash")
-    secret = given.get("secret")
-    _require(isinstance(secret, str) and _SECRET.fullmatch(secret) is not None, "the secret of the key hash is damaged")
-    return MultilinearHash(bytes.fromhex(secret))
+    _require(is_key_hash(value["key_hash"]), "the key hash is none that is known, or its secret is damaged")
+    return key_hash_of(value["key_hash"])
+
+
+def key_hash_json(key_hash: MultilinearHash) -> dict[str, str]:
+    """Return a key hash with a secret as the definition of a table holds it, and a record that changes it."""
+    return {"name": key_hash.name, "secret": key_hash.secret.hex()}
+
+
+def is_key_hash(value: Any) -> bool:
+    """Return whether ``value`` is what :func:`key_hash_json` returns."""
+    if not isinstance(value, dict) or value.get("name") != MultilinearHash.name:
+        return False
+    secret = value.get("secret")
+    return isinstance(secret, str) and _SECRET.fullmatch(secret) is not None
+
+
+def key_hash_of(value: Mapping[str, str]) -> MultilinearHash:
+    """Return the key hash that :func:`is_key_hash` has tested."""
+    return MultilinearHash(bytes.fromhex(value["secret"]))

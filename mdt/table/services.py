@@ -150,6 +150,20 @@ class Services(Handle):
             facts.update(groups=report.groups, objects=report.objects, records=report.records)
         return report
 
+    def rekey(self, progress: ProgressOption = None, *, forget_deletes: bool = False) -> WriteResult:
+        """Give the table a key hash with a new secret; rows stay as they are.
+
+        For tables of format 3, whose keys anybody can make collide, and for tables whose secret somebody may know.  Reads the key columns of all
+        live files, and writes key maps and the key index anew, in one commit; other writers may go on.  Older versions of this package cannot
+        read the table then.  Deletes that the table remembers (``mdt.delete.keeps.ordering``) have to be forgotten: Invalid
+        is raised if there are any, unless ``forget_deletes``.
+        """
+        from mdt.services.rekeying import Rekey
+
+        with shown(progress, "rekey") as told, logs.service(self._storage, self.definition.name, "rekey"):
+            self._before_write()
+            return WriteResult.of(self._commit(Rekey(self._metadata, self.options, forget_deletes, told)))
+
     @contextmanager
     def leased(self, seconds: float = 3600, as_of: Point | None = None) -> Iterator[Self]:
         """Keep a state (the newest one, or ``as_of``) from being cleaned for ``seconds``; a context, whose target is the table as of it.

@@ -28,7 +28,7 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.scan.lookup import KeyRows, rows_at
 from mdt.schema.conform import conform
 from mdt.schema.definition import TableDefinition
-from mdt.write.normalize import Batch, key_order, stored_batch, unique
+from mdt.write.normalize import Batch, key_order, rehashed, stored_batch, unique
 from mdt.write.operations import Upsert, decide
 from mdt.write.setting import fitted
 
@@ -120,9 +120,10 @@ class BlendingUpsert(Upsert):
         if not definition.schema.equals(blend.definition.schema):
             raise Conflict("the columns of the table were altered meanwhile", hint="write the rows again")
         lacking = [name for name in definition.partition_by if name in blend.missing]
+        batch = rehashed(self.batch, definition)
         if not lacking:
-            return self.batch
-        batch, table = self.batch, self.batch.table
+            return batch
+        table = batch.table
         file, position = np.full(len(batch), -1, np.int64), np.full(len(batch), -1, np.int64)
         keys = keys_for(definition.key_index, batch.keys, batch.sort_keys)
         for hit in find(self.metadata, snapshot, keys, batch.hashes):

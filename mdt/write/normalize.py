@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from indexes.base import Int64Array
 from indexes.buffers import flags
+from indexes.key_hash import KeyHash
 from indexes.rising import is_rising
 from indexes.sorting import repeats
 from mdt.errors import Conflict, Invalid
@@ -32,12 +33,13 @@ class Batch(KeyedRows):
     """n normalized rows with unique keys (in the table's scope).
 
     ``table``: columns of the table's schema in its order (for deletes only those that were given).  ``partition``: int64[n], positions in
-    ``partitions``, or -1 if unknown (delete under table scope).  ``duplicates``: rows dropped because a newer row of the
+    ``partitions``, or -1 if unknown (delete under table scope).  ``key_hash``: by which keys were hashed.  ``duplicates``: rows dropped because a newer row of the
     batch has their key; ``repeated``: the first of their keys.
     """
 
     partition: Int64Array
     partitions: tuple[str, ...]
+    key_hash: KeyHash
     duplicates: int = 0
     repeated: tuple[str, ...] = ()
 
@@ -46,7 +48,7 @@ class Batch(KeyedRows):
         found = self.rows(rows)
         return Batch(
             found.table, found.keys, found.sort_keys, found.hashes, found.ordering, self.partition[rows],
-            self.partitions, self.duplicates, self.repeated,
+            self.partitions, self.key_hash, self.duplicates, self.repeated,
         )  # fmt: skip
 
 
@@ -81,11 +83,19 @@ def stored_batch(table: pa.Table, definition: TableDefinition, *, numbered: bool
     return _batch(table, definition, definition.partition_by, numbered)
 
 
+def rehashed(batch: Batch, definition: TableDefinition) -> Batch:
+    """Return the batch with hashes of its keys as the table has them now: it may have been rekeyed since."""
+    if batch.key_hash == definition.key_hash:
+        return batch
+    return replace(batch, hashes=definition.key_hash.hash(batch.keys), key_hash=definition.key_hash)
+
+
 def as_altered(batch: Batch, definition: TableDefinition) -> Batch:
-    """Return a batch that was normalized by this or an older version of the schema, as the table keeps its rows now.
+    """Return a batch that was normalized by this or an older version of the schema, or of the key hash, as the table keeps its rows now.
 
     Raises Conflict for columns of no version: a column came and went.
     """
+    batch = rehashed(batch, definition)
     table = batch.table
     if not definition.versions or table.schema.equals(definition.schema):
         return batch
@@ -139,9 +149,9 @@ def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[
     rows = keyed_rows(table, definition, numbered=numbered)
     known = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
     if definition.partition_by and not partition_by:
-        return Batch(*known, np.full(len(rows), -1, dtype=np.int64), ())
+        return Batch(*known, np.full(len(rows), -1, dtype=np.int64), (), definition.key_hash)
     codes, paths = partition_paths(table, tuple(partition_by), definition.hive_style, definition.time_path)
-    return Batch(*known, codes, tuple(paths))
+    return Batch(*known, codes, tuple(paths), definition.key_hash)
 
 
 def unique(batch: Batch, definition: TableDefinition) -> Batch:
@@ -161,13 +171,14 @@ def unique(batch: Batch, definition: TableDefinition) -> Batch:
 
 def joined(batches: Sequence[Batch], definition: TableDefinition) -> Batch:
     """Return batches of one version of the schema, at least one, as one; of rows with one key the later is the newer one, as in :func:`unique`."""
+    batches = [rehashed(batch, definition) for batch in batches]
     if len(batches) == 1:
         return batches[0]
     numbers = {path: n for n, path in enumerate(dict.fromkeys(path for batch in batches for path in batch.partitions))}
     partition = [np.array([*(numbers[path] for path in b.partitions), -1], np.int64)[b.partition] for b in batches]
     rows = stacked(batches)
     known = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
-    found = unique(Batch(*known, np.concatenate(partition), tuple(numbers)), definition)
+    found = unique(Batch(*known, np.concatenate(partition), tuple(numbers), definition.key_hash), definition)
     return replace(found, duplicates=found.duplicates + sum(batch.duplicates for batch in batches))
 
 

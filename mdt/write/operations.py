@@ -38,7 +38,7 @@ from mdt.write.assign import NEW, Assignment, Place, assign
 from mdt.write.deletes import of_keys
 from mdt.write.files import WriteJob, Written
 from mdt.write.marked_files import Placed
-from mdt.write.normalize import Batch, as_altered, partition_names
+from mdt.write.normalize import Batch, as_altered, partition_names, rehashed
 from mdt.write.slices import Fates, Slice, slice_of
 from mdt.write.staying import in_place
 from mdt.write.summarize import Indexed, sharded, stats_of_small_files
@@ -228,19 +228,20 @@ class Delete(RowOperation):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
         """Return the plan for ``snapshot``."""
-        located = locate_batch(self.metadata, snapshot, self.batch)
-        late, places, gone = ended(self.batch, located)
+        batch = rehashed(self.batch, snapshot.definition)
+        located = locate_batch(self.metadata, snapshot, batch)
+        late, places, gone = ended(batch, located)
         deletes = by_value(gone, places.group[gone])
         work = assign(snapshot, self.options, can_index_log_files=True, touched=deletes, returns=(), inserts={})
         missing = int((~located.found).sum())
         counts = {"inserted": 0, "updated": 0, "deleted": len(gone), "late": int(late.sum()), "missing": missing}
         tombstones = NO_TOMBSTONES
         if snapshot.definition.keeps_deletes:
-            tombstones = of_keys(snapshot, self.batch, located, late)
-        absent = absent_keys(self.batch, np.flatnonzero(~located.found), snapshot.definition.is_global)
+            tombstones = of_keys(snapshot, batch, located, late)
+        absent = absent_keys(batch, np.flatnonzero(~located.found), snapshot.definition.is_global)
         return RowPlan(
             footprint_of(snapshot, txn, places, work, absent), partitions_of(work), counts,
-            bool(work) or bool(len(tombstones)), work, places, deletes=deletes, tombstones=tombstones,
+            bool(work) or bool(len(tombstones)), work, places, deletes=deletes, batch=batch, tombstones=tombstones,
             left=rows_left(snapshot, located, late),
         )  # fmt: skip
 

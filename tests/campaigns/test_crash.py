@@ -108,6 +108,12 @@ def alter_and_upsert(storage: Storage) -> None:
     table.upsert(rows(range(2, 9), 3, 3.0))
 
 
+def rekey_and_upsert(storage: Storage) -> None:
+    """Two commits; the second one finds keys by the new hash."""
+    mdt.open(storage).rekey()
+    mdt.open(storage).upsert(rows(range(2, 9), 3, 3.0))
+
+
 def empty(table_type: str, key_index: str) -> MemoryStorage:
     storage = MemoryStorage()
     make(storage, table_type, key_index)
@@ -186,6 +192,8 @@ FLOWS = [
 FLOWS += [
     flow("alter", MOR, "bloom", lambda s: mdt.open(s).alter(reorder=["fare", "id"]), BASE_STATE),
     flow("alter of options, with metadata", MOR, "bloom", lambda s: mdt.open(s).alter(options={"mdt.page.bytes": 4096}, metadata={"run": "1"}), BASE_STATE),
+    flow("rekey, bloom", MOR, "bloom", lambda s: mdt.open(s).rekey(), BASE_STATE),
+    flow("rekey and an upsert, record", COW, "record", lambda s: rekey_and_upsert(s), MIXED),
     flow("alter and its first files", COW, "record", lambda s: alter_and_upsert(s), MIXED),
 ]  # fmt: skip
 OTHERS = {key: row for key, row in BASE_STATE.items() if city(int(key[1:])) == "y"}

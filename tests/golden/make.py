@@ -33,7 +33,8 @@ from mdt.services import cleaning
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
-FOLDER = HERE / "v1"
+FOLDER, OLDER = HERE / "v2", HERE / "v1"
+"""Of tables of format 4, and of those of format 3, which are not made again."""
 MADE_BY = "made_by.json"
 COMMAND = "python tests/golden/make.py"
 OPTIONS = {
@@ -341,11 +342,27 @@ def types(golden: Golden) -> None:
     golden.upsert({**typed_row(i + 1), "id": i - 5} for i in range(20, 30))
 
 
+def keyed(golden: Golden) -> None:
+    golden.create(table_type="MERGE_ON_READ", key_index="record", partition_by=["city"], ordering="ts")
+    history(golden)
+
+
+def rekeyed(golden: Golden) -> None:
+    """Files of the checkpoint and later ones get another key hash, and files follow."""
+    golden.create(
+        table_type="MERGE_ON_READ", key_index="bloom", ordering="ts", options={"mdt.metadata.compact.records": 4}
+    )
+    history(golden)
+    golden.open().rekey()
+    golden.upsert(row(i, 6) for i in range(60, 80))
+
+
+NEW = ("keyed", "rekeyed")
 TABLES: dict[str, Callable[[Golden], None]] = {
     make.__name__: make
     for make in (
         copy_on_write, copy_on_write_record, merge_on_read, merge_on_read_record, compacted, indexed, half_indexed, moved, rolled_back,
-        emptied, new, types, altered, altered_beyond_hudi, aged,
+        emptied, new, types, altered, altered_beyond_hudi, aged, keyed, rekeyed,
     )
 }  # fmt: skip
 """Name -> what happens to the table."""
@@ -356,6 +373,11 @@ def made(name: str) -> Golden:
     golden = Golden(name)
     TABLES[name](golden)
     return golden
+
+
+def folder_of(name: str) -> Path:
+    """Return where a table is stored."""
+    return FOLDER if name in NEW else OLDER
 
 
 def write(golden: Golden, folder: Path) -> None:
@@ -378,11 +400,11 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for old in FOLDER.iterdir():
         old.unlink()
-    for name in TABLES:
+    for name in NEW:
         write(made(name), FOLDER)
     by = {"version": mdt.__version__, "format": FORMAT_VERSION, "pyarrow": pa.__version__}
     (FOLDER / MADE_BY).write_text(json.dumps(by, indent=1) + "\n")
-    print(f"{len(TABLES)} tables, {sum(file.stat().st_size for file in FOLDER.iterdir()):,} bytes in {FOLDER}")
+    print(f"{len(NEW)} tables, {sum(file.stat().st_size for file in FOLDER.iterdir()):,} bytes in {FOLDER}")
 
 
 if __name__ == "__main__":

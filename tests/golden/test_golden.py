@@ -69,9 +69,9 @@ def regenerated_by() -> Iterator[None]:
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Path, pa.Table]]:
     """Name, folder with a copy, and rows of each table."""
     name = request.param
-    with zipfile.ZipFile(make.FOLDER / f"{name}.zip") as packed:
+    with zipfile.ZipFile(make.folder_of(name) / f"{name}.zip") as packed:
         packed.extractall(tmp_path)
-    with pa.OSFile(str(make.FOLDER / f"{name}.arrow")) as source:
+    with pa.OSFile(str(make.folder_of(name) / f"{name}.arrow")) as source:
         yield name, tmp_path, pa.ipc.open_file(source).read_all()
 
 
@@ -95,6 +95,18 @@ def test_every_row_is_found_by_its_key(golden: tuple[str, Path, pa.Table]) -> No
     table = mdt.open(folder)
     names = [*table.definition.key, *(table.definition.partition_by if not table.definition.is_global else ())]
     assert bag(table.get(rows.select(names))) == bag(rows)
+
+
+@regenerated_by()
+def test_every_table_can_be_rekeyed(golden: tuple[str, Path, pa.Table]) -> None:
+    _, folder, rows = golden
+    table = mdt.open(folder, {"mdt.rollback.after.seconds": 0})
+    before = table.definition.key_hash
+    table.rekey()
+    table = mdt.open(folder)
+    names = [*table.definition.key, *(table.definition.partition_by if not table.definition.is_global else ())]
+    assert table.definition.key_hash != before and bag(table.get(rows.select(names))) == bag(rows)
+    assert table.check().ok and table.upsert(rows).updated == rows.num_rows
 
 
 @regenerated_by()
@@ -125,7 +137,7 @@ def test_every_table_can_be_written_to_and_served(golden: tuple[str, Path, pa.Ta
 
 @regenerated_by()
 def test_a_tagged_state_before_the_horizon_and_the_history_of_an_archived_log_are_there(tmp_path: Path) -> None:
-    with zipfile.ZipFile(make.FOLDER / "aged.zip") as packed:
+    with zipfile.ZipFile(make.OLDER / "aged.zip") as packed:
         packed.extractall(tmp_path)
     table = mdt.open(tmp_path)
     retention, seqs = table.snapshot().retention, dict(table.snapshot().tags.seqs)
@@ -156,16 +168,18 @@ def test_histories_have_what_makes_tables_different() -> None:
         "drop_index",
         "rebuild_index",
     }
-    with zipfile.ZipFile(make.FOLDER / "compacted.zip") as packed:
+    with zipfile.ZipFile(make.OLDER / "compacted.zip") as packed:
         assert any(".manifest" in entry for entry in packed.namelist())
-    with zipfile.ZipFile(make.FOLDER / "rolled_back.zip") as packed:
+    with zipfile.ZipFile(make.OLDER / "rolled_back.zip") as packed:
         assert any("/pending/" in entry for entry in packed.namelist())
 
 
 def test_there_is_a_stored_table_of_every_kind_and_all_are_small() -> None:
-    files = list(make.FOLDER.iterdir())
+    files = [*make.FOLDER.iterdir(), *make.OLDER.iterdir()]
     assert {file.name for file in files} == {make.MADE_BY, *(f"{n}{end}" for n in NAMES for end in (".zip", ".arrow"))}
-    assert sum(file.stat().st_size for file in files) < BYTES_MAX
+    assert all((make.folder_of(name) / f"{name}.zip").exists() for name in NAMES)
+    for folder in (make.FOLDER, make.OLDER):
+        assert sum(file.stat().st_size for file in folder.iterdir()) < BYTES_MAX
 
 
 def test_an_error_names_the_command_only_while_the_version_is_not_released(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,12 @@ from typing import Any
 import mmh3
 import pyarrow as pa
 import pytest
+from old_tables import A, B
 from pooled import PooledTable
 
 import mdt
 from mdt.stores.storage import LocalStorage
 
-A = "a\x16`B\x10\x146\x078NyujZ\x08rjMX \x01.I\x7ftailtail"
-B = "\x01vb r\x05D9wA\x02H-sf)jMX ~{\x17\x02tailtail"
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
 KEY_INDEXES = ["record", "bloom", "simple", "bucket(buckets='2')", "memory", "lmdb"]
 SHAPES = [

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from old_tables import old_table
-from test_colliding_keys import SCHEMA, A, B, row
+from old_tables import A, B, old_table
+from test_colliding_keys import SCHEMA, row
 
 import mdt
 from mdt.metadata import locate

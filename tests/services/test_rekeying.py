@@ -1,0 +1,143 @@
+"""``rekey`` gives a table another key hash, beside other writers, and leaves older states as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from old_tables import A, B, old_table
+
+import mdt
+from indexes.key_hash import MultilinearHash
+from mdt.stores.storage import LocalStorage, MemoryStorage
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
+KEY_INDEXES = ["record", "bloom", "simple", "bucket(buckets='2')", "memory", "lmdb"]
+
+
+def row(key: str, value: str, ts: int = 1) -> dict[str, Any]:
+    return {"id": key, "city": "Oslo" if ord(key[-1]) % 2 else "Rome", "v": value, "ts": ts}
+
+
+def rows(numbers: range, value: str, ts: int = 1) -> list[dict[str, Any]]:
+    return [row(f"k{n:03}", value, ts) for n in numbers]
+
+
+def state(table: mdt.Table, **how: Any) -> dict[str, str]:
+    return {one["id"]: one["v"] for one in table.scan(**how).to_arrow().to_pylist()}
+
+
+def lived(create: Callable[..., mdt.Table], place: Any, **settings: Any) -> mdt.Table:
+    """A table with base and log files, dead rows and a checkpoint before the last writes."""
+    table = create(place, SCHEMA, key=["id"], **settings)
+    table.upsert(rows(range(100), "one"))
+    table.upsert(rows(range(50, 120), "two", 2))
+    table.metadata.compact()
+    table.delete([{"id": f"k{n:03}", "city": row(f"k{n:03}", "")["city"]} for n in range(10)])
+    table.upsert(rows(range(20, 30), "three", 3))
+    return table
+
+
+@pytest.mark.parametrize("key_index", KEY_INDEXES)
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("create", [mdt.create, old_table])
+def test_every_key_is_found_after_a_rekey(
+    tmp_path: Path, key_index: str, table_type: str, create: Callable[..., mdt.Table]
+) -> None:
+    options = {"mdt.key.store.dir": str(tmp_path / "keys")} if key_index == "lmdb" else {}
+    table = lived(
+        create,
+        tmp_path / "t",
+        key_index=key_index,
+        table_type=table_type,
+        partition_by=["city"],
+        ordering="ts",
+        options=options,
+    )
+    before, files = state(table), table.files().num_rows
+    old = table.definition.key_hash
+    assert table.rekey().seq == table.snapshot().seq
+    for opened in (table, mdt.open(tmp_path / "t", options)):
+        definition = opened.definition
+        assert isinstance(definition.key_hash, MultilinearHash) and definition.key_hash != old
+        assert state(opened) == before and opened.files().num_rows == files
+        assert [opened.get(key)["v"] for key in ("k015", "k025", "k119")] == ["one", "three", "two"]
+        assert opened.get("k005") is None
+        assert opened.check().ok, opened.check()
+    done = table.upsert([*rows(range(110, 130), "four", 4), *rows(range(15, 16), "late", 0)])
+    assert (done.inserted, done.updated, done.late) == (10, 10, 1)
+    assert table.delete([{"id": "k129", "city": row("k129", "")["city"]}]).deleted == 1
+    table.metadata.compact()
+    table.compact()
+    assert mdt.open(tmp_path / "t", options).check().ok
+    assert table.history()["operation"].to_pylist().count("rekey") == 1
+
+
+def test_an_old_table_tells_keys_apart_after_a_rekey() -> None:
+    table = lived(old_table, MemoryStorage(), key_index="simple")
+    table.upsert([row(A, "a1")])
+    assert table.upsert([row(B, "b0")]).updated == 1, "which is why old tables are rekeyed"
+    table.upsert([row(A, "a1")])
+    table.rekey()
+    assert table.upsert([row(B, "b1")]).inserted == 1
+    assert [table.get(key)["v"] for key in (A, B)] == ["a1", "b1"] and table.check().ok
+
+
+@pytest.mark.parametrize("create", [mdt.create, old_table])
+def test_states_before_a_rekey_are_what_they_were(create: Callable[..., mdt.Table]) -> None:
+    storage = MemoryStorage()
+    table = lived(create, storage, ordering="ts")
+    seq, before = table.snapshot().seq, state(table)
+    table.rekey()
+    after = table.upsert(rows(range(20, 40), "four", 4)).seq
+    table.rekey()
+    for opened in (table, mdt.open(storage)):
+        assert state(opened, as_of=seq) == before
+        assert opened.get(["k025", "k005", "k119"], as_of=seq)["v"].to_pylist() == ["three", None, "two"]
+        assert opened.get(["k025", "k119"], as_of=seq + 1)["v"].to_pylist() == ["three", "two"]
+        assert opened.get("k025")["v"] == "four"
+        assert sorted(opened.changes(since=seq, until=after).to_arrow()["id"].to_pylist())[:2] == ["k020", "k020"]
+        assert opened.check().ok
+    table.metadata.compact()
+    assert mdt.open(storage).get("k025", as_of=seq)["v"] == "three"
+
+
+@pytest.mark.parametrize("create", [mdt.create, old_table])
+def test_a_state_before_a_rekey_can_be_restored(create: Callable[..., mdt.Table]) -> None:
+    table = lived(create, MemoryStorage())
+    seq, before = table.snapshot().seq, state(table)
+    table.rekey()
+    key_hash = table.definition.key_hash
+    table.upsert(rows(range(200), "four"))
+    table.restore(seq)
+    assert state(table) == before and table.definition.key_hash == key_hash
+    assert table.check().ok and table.upsert(rows(range(200), "five")).inserted == 200 - len(before)
+
+
+def test_old_key_maps_go_with_the_states_that_have_them(tmp_path: Path) -> None:
+    table = lived(old_table, LocalStorage(tmp_path, durable=False))
+    table.rekey()
+    table.upsert(rows(range(20, 30), "four", 4))
+    table.clean(retain_commits=1)
+    table.metadata.compact()
+    left = {path.parent.name for path in tmp_path.glob(".hoodie/.mdt/attachments/*/*")}
+    assert left == {table.history()["instant"][seq].as_py() for seq in (5, 6)}, (
+        "those of the rekey, and of what came later"
+    )
+    assert mdt.open(tmp_path).check().ok and state(table)["k020"] == "four"
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_remembered_deletes_must_be_forgotten(forget: bool) -> None:
+    table = old_table(MemoryStorage(), SCHEMA, key=["id"], ordering="ts", options={"mdt.delete.keeps.ordering": True})
+    table.upsert(rows(range(10), "one", 5))
+    table.delete([{"id": "k001", "ts": 9}])
+    if not forget:
+        with pytest.raises(mdt.Invalid, match="remembers 1 deletes"):
+            table.rekey()
+        return
+    table.rekey(forget_deletes=True)
+    assert table.upsert(rows(range(1, 2), "again", 5)).inserted == 1 and table.check().ok
