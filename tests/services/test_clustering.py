@@ -237,7 +237,7 @@ def test_auto_takes_the_columns_that_queries_filter_on() -> None:
 @pytest.mark.parametrize(
     ("by", "more", "message"),
     [
-        (["nothing"], {}, "cannot be put in order"),
+        (["nothing"], {}, "there is no column 'nothing'"),
         (["at"], {}, "cannot be put in order"),
         ([], {}, "0 columns"),
         (["a"], {"curve": "peano"}, "curve='peano'"),
