@@ -56,6 +56,12 @@ bytes in each of six columns or more, so our files have fewer than five."""
 STREAMS_MAX = 1024
 """Streams of which a table knows the newest batch: of more, those that wrote last."""
 
+STREAM_IDS_MAX = 4096
+"""Text ids of batches that a table remembers, of all streams: eleven years of days or half a year of hours; each checkpoint has all of them."""
+
+STREAM_ID_BYTES_MAX = 256
+"""A text id of a batch: all that are remembered then take at most 1 MiB."""
+
 LIST_ITEMS_MAX = 1 << 20
 """Items of a list in a header; there are never more than files in a commit."""
 

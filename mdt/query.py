@@ -262,7 +262,11 @@ class Scan(ArrowStream):
         return pa.concat_tables(tables) if tables else without_rows(self.schema)
 
     def count(self, *, progress: ProgressOption = None) -> int:
-        """Return how many rows match, ``limit`` at most; without a filter no data is read."""
+        """Return how many rows match, ``limit`` at most.
+
+        Without a filter no data file is read: the count is that of the commit records, also where a data file is damaged or gone, which
+        :meth:`mdt.Table.check` finds.
+        """
         with shown(progress, "count") as told:
             if self.predicate is not None:
                 return sum(map(len, self._tables([self._cheapest()], ordered=False, progress=told)))

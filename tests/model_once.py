@@ -12,6 +12,7 @@ class OnceRules(OverwritingRules):
     """Batches of a stream, for machines that have a model; which batch is the newest outlives whatever the table goes through."""
 
     newest_batch = -1
+    texts = frozenset[str]()
 
     @rule(data=st.data())
     def upsert_once(self, data: st.DataObject) -> None:
@@ -27,4 +28,17 @@ class OnceRules(OverwritingRules):
         assert not done.instant and done.inserted + done.updated + done.deleted == 0
         assert again.snapshot().streams.batches["model"][0] == self.newest_batch
         count("batches of the model that are written twice")
+        self._compare_pruned(data)
+
+    @rule(data=st.data(), text=st.sampled_from("abcdef"))
+    def upsert_once_by_text(self, data: st.DataObject, text: str) -> None:
+        """A batch with a text id is upserted if the table has none with it, whatever the numbers of its stream are."""
+        batch = data.draw(self._rows(min_size=1, max_size=4))
+        done = self._writer(data).once("model", text).upsert(self._arrow(batch))
+        if text in self.texts:
+            assert not done.instant and done.inserted + done.updated + done.deleted == 0
+        else:
+            self._expect(done, self._put(batch))
+            self.texts = self.texts | {text}
+        count("batches of the model with text ids")
         self._compare_pruned(data)

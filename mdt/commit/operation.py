@@ -78,6 +78,7 @@ class WritePlan:
     ``footprint``: what it read and will write.  ``partitions``: paths in which it will write files.  ``counts``: rows inserted,
     updated, deleted, late, missing.  ``is_needed``: whether there is anything to commit.
     ``left``: segment -> positions of the rows that it has looked at and leaves, if beside those that it ends it has read no other row; else None.
+    ``warnings``: for the caller, about what the operation does.
     """
 
     footprint: Footprint
@@ -85,6 +86,7 @@ class WritePlan:
     counts: Mapping[str, int] = field(default_factory=dict)
     is_needed: bool = True
     left: Mapping[int, BitMap] | None = field(default=None, kw_only=True)
+    warnings: tuple[str, ...] = field(default=(), kw_only=True)
 
     def close(self) -> None:
         """Give back what the plan holds outside this process, as rows that an engine keeps; called once."""

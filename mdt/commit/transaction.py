@@ -44,7 +44,7 @@ _ARCHIVED = "the log has been archived since this transaction began"
 
 @dataclass(frozen=True, slots=True)
 class CommitResult(Generic[P]):
-    """How an operation ended.  ``record`` is None if there was nothing to commit; ``warnings``: what did not matter."""
+    """How an operation ended.  ``record`` is None if there was nothing to commit; ``warnings``: what the caller should know."""
 
     snapshot: Snapshot
     record: CommitRecord | None
@@ -88,10 +88,10 @@ def steps(
             with closing(plan):
                 yield "prepared"
                 if not plan.is_needed:
-                    return CommitResult(snapshot, None, plan, attempt)
+                    return CommitResult(snapshot, None, plan, attempt, plan.warnings)
                 committed, archived, why = yield from _attempt(metadata, snapshot, operation, plan, txn)
         if plan is not None and committed is not None:
-            warnings = finish(metadata, committed, archived)
+            warnings = plan.warnings + finish(metadata, committed, archived)
             newest = metadata.after(committed)
             warnings += _left_uncovered(newest)
             _log(metadata, newest.definition.name, committed, attempt, warnings, since)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -98,6 +99,16 @@ def partition_values(paths: Sequence[str], schema: pa.Schema, hive_style: bool =
         values = [None if text == NULL_PARTITION else unescape(text) for text in texts]
         columns.append(pc.cast(pa.array(values, pa.string()), field.type))
     return pa.table(columns, schema=schema)
+
+
+@lru_cache(maxsize=4096)
+def null_levels(path: str) -> frozenset[int]:
+    """Return the levels of a partition path, from 0, that stand for null.
+
+    >>> null_levels("city=__HIVE_DEFAULT_PARTITION__/year=2024")
+    frozenset({0})
+    """
+    return frozenset(n for n, name in enumerate(path.split("/")) if name.rpartition("=")[2] == NULL_PARTITION)
 
 
 def _compressed(codes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

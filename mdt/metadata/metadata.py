@@ -378,7 +378,7 @@ class Metadata:
             "retention": snapshot.retention.to_json(),
             "watched_since": self.watch.since,
             "tags": snapshot.tags.to_json(),
-            "streams": snapshot.streams.to_json(),
+            **snapshot.streams.to_json(),
             "rows": len(snapshot),
             "groups": len(columns["members_start"].table) - 1,
             "shards": len(snapshot.live_shards),

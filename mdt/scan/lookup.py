@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,13 +12,16 @@ import pyarrow.compute as pc
 
 from indexes.base import BoolArray, Int64Array
 from indexes.buffers import flags, taken
-from mdt.errors import Invalid
+from mdt.arguments import shown
+from mdt.errors import Invalid, MdtError
+from mdt.filters.where import parse_where
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.locate import Hits, find
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
+from mdt.scan.keys import asked_keys
 from mdt.scan.reader import FileRows, read_at
 
 _NAMED = 10
@@ -109,6 +113,37 @@ def with_nulls(rows: pa.Table, found: KeyRows) -> pa.Table:
     if live.all():
         return rows
     return taken(rows, np.where(live, np.cumsum(live) - 1, -1))
+
+
+def refuse_condition(metadata: Metadata, snapshot: Snapshot, keys: Any) -> None:
+    """Raise Invalid if ``keys`` is one text that reads as a condition, such as ``"fare > 4"``, and no row has it as its key."""
+    if isinstance(keys, list | tuple) and len(keys) == 1:
+        (keys,) = keys
+    if not isinstance(keys, str) or keys.isidentifier():
+        return
+    try:
+        parse_where(keys, snapshot.definition.schema)
+    except MdtError:  # as most keys
+        return
+    if not _is_key(metadata, snapshot, keys):
+        raise Invalid(
+            f"{shown(keys)} reads as a condition, and no row has it as its key; nothing was deleted",
+            hint=f"t.delete_where({shown(keys)}) deletes the rows that match",
+        )
+
+
+def _is_key(metadata: Metadata, snapshot: Snapshot, text: str) -> bool:
+    """Return whether a row has this text as its key."""
+    if len(snapshot.definition.key) > 1:
+        return False
+    try:
+        table = asked_keys([text], snapshot.definition).table
+    except Invalid:  # keys of the table are not text
+        return False
+    try:
+        return bool((key_rows(metadata, snapshot, table).file >= 0).any())
+    except Invalid:  # it lives in several partitions
+        return True
 
 
 def require_all(snapshot: Snapshot, table: pa.Table, found: KeyRows) -> None:

@@ -14,10 +14,10 @@ from mdt.arguments import shown, whole_number
 from mdt.config import Options
 from mdt.display import visible
 from mdt.errors import Invalid
-from mdt.limits import COUNT_MAX, LOOKED_ONCE_ROWS_MAX
+from mdt.limits import COUNT_MAX, LOOKED_ONCE_ROWS_MAX, STREAM_ID_BYTES_MAX
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
-from mdt.metadata.streams import is_stream
+from mdt.metadata.streams import is_stream, is_text_id
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 from mdt.write.result import WriteResult
@@ -32,7 +32,14 @@ if TYPE_CHECKING:
 W = TypeVar("W", bound=WriteResult)
 
 
-def _batch_number(batch: object) -> int:
+def _batch_id(batch: object) -> int | str:
+    if isinstance(batch, str):
+        if not is_text_id(batch):
+            raise Invalid(
+                f"the id of a batch is printable text of at most {STREAM_ID_BYTES_MAX} bytes, not {shown(batch)}",
+                hint="t.once('orders', '2024-01-31')",
+            )
+        return batch
     found = whole_number("batch", batch)
     if not 0 <= found <= COUNT_MAX:
         raise Invalid(f"batches are numbered from 0 on, not {found}")
@@ -56,7 +63,7 @@ class Handle:
             logs.METADATA.warning(text, storage.url, ", ".join(definition.ignored))
         self._pinned: Snapshot | None = None
         self._rests_on: int | None = None
-        self._batch: tuple[str, int] | None = None
+        self._batch: tuple[str, int | str] | None = None
         if as_of is not None:
             self._pinned = self.snapshot(as_of)
 
@@ -113,13 +120,14 @@ class Handle:
         found._rests_on = seq
         return found
 
-    def once(self, stream: str, batch: int) -> Self:
+    def once(self, stream: str, batch: int | str) -> Self:
         """Return the same table for one write that happens once, however often it is tried: batch ``batch`` of ``stream``.
 
-        The number stands in the commit.  If the table has it, or a larger one of the stream, a write changes nothing: its result counts no
-        row and has the instant "".  So whoever writes numbered batches in their order, and does not know whether the last one was committed,
-        writes it again.  ``stream``: printable text.  ``batch``: from 0 on.  A table knows the 1,024 streams that wrote last.
-        Services, and what alters columns, are as ever.
+        Which batch it is stands in the commit.  If the table has it, a write changes nothing: its result counts no row and has the instant "".
+
+        ``batch``: a number from 0 on, or a text id.  Numbers rise: a smaller one than the newest of the stream is not written, and the result
+        warns of it.  Text ids have no order, so a backfill writes an older day with one; the table remembers the 4,096 that were written last,
+        and the newest numbers of 1,024 streams.  ``stream``: printable text.  Services, and what alters columns, are as ever.
 
         >>> import pyarrow as pa
         >>> from mdt import create
@@ -131,7 +139,7 @@ class Handle:
         if not is_stream(stream):
             raise Invalid(f"a stream has printable text as its name, not {shown(stream)}", hint="t.once('orders', 7)")
         found = self._twin()
-        found._batch = (stream, _batch_number(batch))
+        found._batch = (stream, _batch_id(batch))
         return found
 
     def anew(self) -> Self:

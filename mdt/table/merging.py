@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from mdt.commit.annotation import CommitMetadata, takes_metadata
+from mdt.arguments import flag, shown, texts
 from mdt.errors import Conflict, Invalid, Unsupported
-from mdt.progress import Progress, ProgressOption, shown
+from mdt.hudi.schema import META_FIELDS
+from mdt.progress import Progress, ProgressOption
+from mdt.progress import shown as progress_of
 from mdt.schema.input import is_spark, pieces, to_table
 from mdt.write.clauses import ALL, Action, Clause, Clauses, When
-from mdt.write.matching import On, matched_on
+from mdt.write.marked import IS_DELETED, require_boolean
+from mdt.write.matching import On
 from mdt.write.merge import Merge
 from mdt.write.result import Looked, MergeResult
 from mdt.write.said import SaidClause, SaidMerge, require_parts
@@ -82,19 +86,28 @@ class Merging:
     _clauses: tuple[Clause, ...] = ()
     _runner: Runner | None = None
     _whole: Whole | None = None
+    _ignored: frozenset[str] = frozenset()
 
     @classmethod
     def of(
-        cls, table: Handle, source: pa.Table, on: Any, runner: Runner | None = None, whole: Whole | None = None
-    ) -> Merging:
+        cls, table: Handle, source: pa.Table, on: Any, runner: Runner | None = None, whole: Whole | None = None, *,
+        dedupe: bool = False, ignore: Sequence[str] = (),
+    ) -> Merging:  # fmt: skip
         """Return a merge without clauses; with a ``runner``, which has the rows, ``source`` has the columns only.
 
         ``whole``: what gives the rows where the merge cannot be carried out part by part; None: it is refused then.
 
         Raises Invalid and Unsupported for an ``on`` that does not say how rows are matched.
         """
-        rows = Source(source, table.definition)
-        return cls(table, rows, matched_on(on, rows, table.definition), SaidMerge(on), (), runner, whole)._in_parts()
+        said = SaidMerge(on, dedupe=flag("dedupe", dedupe))
+        ignored = frozenset(texts("ignore", ignore, "['op']"))
+        unknown = sorted(ignored.difference(source.column_names))
+        if unknown:
+            raise Invalid(f"ignore names columns that the source lacks: {', '.join(unknown)}")
+        if IS_DELETED in source.column_names:
+            require_boolean(source.schema.field(IS_DELETED).type)
+        rows, by, _ = said.read(source, table.definition)
+        return cls(table, rows, by, said, (), runner, whole, ignored)._in_parts()
 
     def when_matched(self, condition: str | None = None, *, params: Params = None) -> Matched:
         """Say what becomes of a row of the table that a row of the source matches."""
@@ -117,7 +130,8 @@ class Merging:
         """
         if not self._clauses:
             raise Invalid("the merge has no clause", hint="t.merge(rows).when_matched().update('*').execute()")
-        with shown(progress, "merge") as told:
+        self._refuse_unused()
+        with progress_of(progress, "merge") as told:
             storage = self._table.storage
             since = storage.now_us()
             self._table._before_rows()
@@ -151,9 +165,28 @@ class Merging:
         return Clauses(self._source, definition, self._on.equal)
 
     def _and(self, said: SaidClause) -> Merging:
-        clauses = (*self._clauses, said.read(self._reader))
-        made = replace(self, _clauses=clauses, _said=SaidMerge(self._said.on, (*self._said.clauses, said)))
+        more = said.without_marked() if IS_DELETED in self._source.table.column_names else (said,)
+        clauses = (*self._clauses, *(one.read(self._reader) for one in more))
+        made = replace(self, _clauses=clauses, _said=replace(self._said, clauses=(*self._said.clauses, *more)))
         return made._in_parts()
+
+    def _refuse_unused(self) -> None:
+        """Raise Invalid for columns of the source that the table lacks, if "*" leaves them out and nothing else reads them."""
+        if all(clause.given != ALL for clause in self._said.clauses):
+            return
+        reads = [self._on.rest.names, *(clause.condition.names for clause in self._clauses)]
+        reads += [clause.reads() for clause in self._clauses]
+        read = frozenset(name.partition(".")[2] for name in frozenset[str]().union(*reads)).union(
+            self._on.equal.values()
+        )
+        known = {*self._table.definition.schema.names, *META_FIELDS, IS_DELETED, *self._ignored}
+        unused = [name for name in self._source.table.column_names if name not in known]
+        unused = [name for name in unused if not any(one == name or one.startswith(f"{name}.") for one in read)]
+        if unused:
+            raise Invalid(
+                f'"*" would leave out columns of the source that the table lacks: {", ".join(map(shown, unused))}',
+                hint=f"t.alter adds columns; t.merge(…, ignore={unused[:3]}) leaves these out",
+            )
 
     def _in_parts(self) -> Merging:
         """Return this merge, or one of rows in memory if it cannot be carried out part by part.  Raises Unsupported if they cannot be brought there."""
@@ -164,7 +197,8 @@ class Merging:
         except Unsupported:
             if self._whole is None:
                 raise
-            return replace(self, _source=Source(self._whole(), self._table.definition), _runner=None)
+            rows, _, _ = replace(self._said, clauses=()).read(self._whole(), self._table.definition)
+            return replace(self, _source=rows, _runner=None)
         return self
 
 

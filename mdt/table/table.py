@@ -37,7 +37,11 @@ class Table(Reading, Writing, Services, Indexes):
 
 
 def _reopened(
-    storage: Storage, options: Mapping[str, Any], as_of: int | None, rests_on: int | None, batch: tuple[str, int] | None
+    storage: Storage,
+    options: Mapping[str, Any],
+    as_of: int | None,
+    rests_on: int | None,
+    batch: tuple[str, int | str] | None,
 ) -> Table:
     """Return a table as it was pickled."""
     found = open(storage, options, as_of=as_of)
@@ -65,7 +69,7 @@ def create(
     """Create a table and return it.
 
     ``path``, ``storage_options``: as for :func:`open`; no table is there yet.  ``schema``: data columns, of pyarrow,
-    polars, Spark (``df.schema``) or anything with ``__arrow_c_schema__``; types that cannot come back are refused.  ``key``: record key columns.  ``partition_by``: partition columns (hive style directories).
+    polars, Spark (``df.schema``) or anything with ``__arrow_c_schema__``; types that cannot come back are refused; metadata of fields is kept, that of the schema is not.  ``key``: record key columns.  ``partition_by``: partition columns (hive style directories).
     ``ordering``: column whose larger value wins when a key is written twice.  ``table_type``: MERGE_ON_READ or
     COPY_ON_WRITE.  ``key_index``: how keys are found, "bloom" (default), "record", "simple",
     "bucket(buckets='8')", "memory", "lmdb" or one of a package.

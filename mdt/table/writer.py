@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mdt.arguments import shown, whole_number
 from mdt.errors import Invalid, MdtError
 from mdt.scan.keys import deleted_keys
+from mdt.scan.lookup import refuse_condition
 from mdt.schema.input import is_spark, to_table
 from mdt.stores.forking import this_process
 from mdt.write.normalize import Batch, as_altered, joined, normalize, normalize_keys
@@ -92,6 +93,7 @@ class Writer:
 
     def delete(self, keys: Any) -> Future[WriteResult]:
         """Have rows deleted as ``t.delete(keys)`` does.  Raises Invalid for data that keys cannot be made of."""
+        refuse_condition(self._table.metadata, self._table.snapshot(), keys)
         rows = to_table(deleted_keys(_in_process(keys), self._definition), self._definition.declared)
         return self._give("delete", normalize_keys(rows, self._definition))
 

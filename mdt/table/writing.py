@@ -71,7 +71,10 @@ class Writing(Handle):
                 "evolve makes columns null that the data lack, partial keeps them", hint="add columns by t.alter first"
             )
         if evolve and self._batch is not None and self.snapshot().streams.has(*self._batch):
-            return WriteResult(self.snapshot().seq, "")  # nothing of it is done again
+            from mdt.commit.once import left_out
+
+            seen = self.snapshot()  # nothing of the batch is done again
+            return WriteResult(seen.seq, "", warnings=left_out(seen.streams, *self._batch))
         rows = self._evolved(data) if evolve else data
         if not partial and not mergers:
             return self._write(rows, "upsert", progress)
@@ -109,7 +112,8 @@ class Writing(Handle):
 
         ``keys``: data as for :meth:`upsert` that has the key columns and, under partition scope, the partition columns; further columns
         are ignored.  Where the key columns are enough, also a value (with several key columns a tuple of values), or a list, set, array
-        (of numpy or Arrow) or Series of these, as for :meth:`get`.  Keys that do not exist are counted in ``missing``.
+        (of numpy or Arrow) or Series of these, as for :meth:`get`.  Keys that do not exist are counted in ``missing``.  One text that
+        reads as a condition and is no row's key raises Invalid: conditions are for :meth:`delete_where`.
 
         In tables with the option ``mdt.delete.keeps.ordering`` a row that comes later with a smaller ordering value than the delete had is left out,
         and counted in ``late``.  A delete has the ordering value of the row that it ends, or that of ``keys`` where these have the column: then rows
@@ -177,12 +181,16 @@ class Writing(Handle):
         given = setting(self.definition, mapping("values", values), mapping("set", set))
         return self._where("update_where", where, params, given, progress, spark)
 
-    def merge(self, source: Any, on: Any = None) -> Merging:
+    def merge(self, source: Any, on: Any = None, *, dedupe: bool = False, ignore: Sequence[str] = ()) -> Merging:
         """Return a merge of ``source``, to which clauses are added; ``execute()`` carries it out in one commit.
 
         ``source``: rows as for :meth:`upsert`, with any columns.  A Spark DataFrame above ``mdt.spark.local.bytes.max`` is merged in tasks, by key
         only, and new rows have the key by which they are matched.  ``on``: columns that are equal in both, or SQL such as ``"source.trip = target.id and target.city = 'Oslo'"``; None: the record key, under partition scope with the
         partition columns.  Keys are found by the key index, other columns by a join with the rows that indexes leave.
+
+        ``dedupe``: of rows of the source with the same key merge the one with the largest ordering value, of equal ones the last; else two rows for one of
+        the table are refused.  ``ignore``: columns of the source that ``"*"`` leaves out because the table lacks them; others are refused unless a clause
+        or ``on`` reads them.  A row whose column ``_hoodie_is_deleted`` is true deletes the row that it would update, and is not inserted.
 
         >>> rows = {"id": ["b", "x"], "city": ["Rome", "Oslo"], "fare": [2.5, 4.0], "ts": [2, 2]}
         >>> m = t.merge(rows).when_matched().update({"fare": "target.fare + source.fare"}).when_not_matched().insert()
@@ -190,14 +198,16 @@ class Writing(Handle):
         >>> done.updated, done.inserted, t.get("b")["fare"]
         (1, 1, 6.5)
         """
-        return self._merging(source, on)
+        return self._merging(source, on, dedupe=dedupe, ignore=ignore)
 
-    def _merging(self, source: Any, on: Any, *, looks: bool = False) -> Merging:
+    def _merging(
+        self, source: Any, on: Any, *, looks: bool = False, dedupe: bool = False, ignore: Sequence[str] = ()
+    ) -> Merging:
         from mdt.table.merging import Merging
 
         self._refuse_the_past()
         rows, runner, whole = self._to_merge(source, looks=looks)
-        return Merging.of(self, rows, on, runner, whole)
+        return Merging.of(self, rows, on, runner, whole, dedupe=dedupe, ignore=ignore)
 
     def _to_merge(self, source: Any, *, looks: bool = False) -> tuple[pa.Table, Runner | None, Whole | None]:
         from mdt.table.merging import source_of
@@ -450,6 +460,7 @@ class Writing(Handle):
 
     def _delete_rows(self, keys: Any, progress: Progress | None) -> WriteResult:
         from mdt.scan.keys import deleted_keys
+        from mdt.scan.lookup import refuse_condition
         from mdt.write.normalize import columns_of_deletes, normalize_keys
 
         begun = self._before_rows()
@@ -464,6 +475,7 @@ class Writing(Handle):
                 done = self._commit_rows(engine.delete(self._metadata, self.options, keys, progress))
                 return self._tidied(WriteResult.of(done, engine="spark"))
             keys = small
+        refuse_condition(self._metadata, begun, keys)
         keys = deleted_keys(keys, definition)
         found = pieces(keys, definition.declared)
         if found is not None:

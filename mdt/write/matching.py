@@ -358,5 +358,5 @@ def refuse_two_rows_for_one(
     named = rows.to_pylist() if len(key_of) > 1 else rows[key_of[0]].to_pylist()
     raise Invalid(
         f"{len(twice)} rows of the table match several rows of the source: {named}",
-        hint="leave one row of the source for each of them",
+        hint="t.merge(…, dedupe=True) takes the row with the largest ordering value for each key; or leave one row for each of them",
     )

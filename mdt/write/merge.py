@@ -380,7 +380,10 @@ class Decision:
         batch = stored_batch(pa.concat_tables(parts), definition)
         repeated = unique(batch, definition)
         if repeated.duplicates:
-            raise Invalid(f"{repeated.duplicates} new rows repeat a key: {list(repeated.repeated)}")
+            raise Invalid(
+                f"{repeated.duplicates} new rows repeat a key: {list(repeated.repeated)}",
+                hint="t.merge(…, dedupe=True) takes the row with the largest ordering value for each key",
+            )
         return batch, inserted
 
     def _refuse_known(self, batch: Batch | None, located: Located, inserted: int) -> None:

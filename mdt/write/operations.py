@@ -22,7 +22,7 @@ from mdt.config import Options
 from mdt.errors import Invalid, MdtError
 from mdt.hudi import properties
 from mdt.hudi.keys import rising
-from mdt.hudi.partitions import partition_depth
+from mdt.hudi.partitions import null_levels, partition_depth
 from mdt.limits import FAR_FILES_READ_AT_ONCE, FAR_OBJECT_WHOLE_BYTES_MAX, INLINE_SUMMARY_BYTES_MAX
 from mdt.metadata import buckets, footer_filters, key_indexes, paths
 from mdt.metadata.attachments import AttachmentWriter
@@ -33,6 +33,7 @@ from mdt.metadata.locate import Located, locate
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress, counted
+from mdt.schema.definition import TableDefinition
 from mdt.stores.contract import awaited
 from mdt.write.assign import NEW, Assignment, Place, assign
 from mdt.write.deletes import of_keys
@@ -54,6 +55,7 @@ _GATHERED_BYTES_MAX = 64 << 20
 """The rows of so many slices are gathered together if they are no more than this: they are in memory twice then."""
 _NAMED_ROWS = 10
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
+ObjectArray = npt.NDArray[np.object_]
 
 
 def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
@@ -280,8 +282,25 @@ def decide(
     late = older_than_there(metadata, snapshot, batch, located)
     if not snapshot.definition.is_global or not len(snapshot):
         return late, np.zeros(len(batch), np.bool_)
-    there = snapshot.file_groups.partitions(located.group)
-    return late, located.found & ~late & np.asarray(there != partition_names(batch))
+    there, names = snapshot.file_groups.partitions(located.group), partition_names(batch)
+    moved = located.found & ~late & np.asarray(there != names)
+    _refuse_null_partition(snapshot.definition, batch, names, there, np.flatnonzero(moved))
+    return late, moved
+
+
+def _refuse_null_partition(
+    definition: TableDefinition, batch: Batch, names: ObjectArray, there: ObjectArray, moves: Int64Array
+) -> None:
+    """Raise Invalid if one of the rows ``moves`` would leave a partition that is known for one that is not."""
+    unknown = [row for row in moves.tolist() if not null_levels(names[row]) <= null_levels(there[row])]
+    if unknown:
+        columns = ", ".join(definition.partition_by)
+        raise Invalid(
+            f"{len(unknown)} rows have no value in a partition column ({columns}), and their keys exist in other partitions: "
+            f"{batch.keys[unknown[0]].as_py()!r} is in {there[unknown[0]]}",
+            hint="give the partition, or leave the column out with upsert(…, partial=True) and the rows stay where they are; "
+            f"t.merge(…).when_matched().update({{{definition.partition_by[0]!r}: None}}) moves them",
+        )
 
 
 def new_here(

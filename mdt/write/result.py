@@ -16,7 +16,7 @@ class WriteResult:
     ``seq``: number of its commit, or of the newest one if nothing had to change.  ``instant``: its Hudi instant, or "".
     ``inserted``, ``updated``, ``deleted``: rows.  ``late``: rows dropped because the table had a larger ordering value,
     or the batch a newer row of the same key.  ``missing``: keys to delete that did not exist.  ``attempts``: how often
-    it was tried.  ``engine``: "arrow" or "spark".  ``warnings``: what did not matter.
+    it was tried.  ``engine``: "arrow" or "spark".  ``warnings``: what else the caller should know.
     """
 
     seq: int

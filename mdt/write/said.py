@@ -11,8 +11,10 @@ import pyarrow as pa
 from mdt.errors import Unsupported
 from mdt.schema.definition import TableDefinition
 from mdt.write.clauses import Action, Clause, Clauses, When
+from mdt.write.marked import IS_DELETED
 from mdt.write.matching import On, matched_on
-from mdt.write.source import GIVEN, Source
+from mdt.write.newest import newest_rows
+from mdt.write.source import GIVEN, SOURCE, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,17 @@ class SaidClause:
     params: Mapping[str, object] | None
     given: Any
 
+    def without_marked(self) -> tuple[SaidClause, ...]:
+        """Return the clause as it is for a source that marks deletes: marked rows delete what they would update, and insert nothing."""
+        mine = "" if self.condition is None else f"({self.condition}\n) and "
+        if self.action is Action.UPDATE and self.when is When.MATCHED:
+            marked = f"{mine}{SOURCE}{IS_DELETED} = true"
+            return replace(self, action=Action.DELETE, condition=marked, given=None), self
+        if self.action is Action.INSERT:
+            unmarked = f"{mine}({SOURCE}{IS_DELETED} is null or {SOURCE}{IS_DELETED} = false)"
+            return (replace(self, condition=unmarked),)
+        return (self,)
+
     def read(self, clauses: Clauses) -> Clause:
         """Return it for rows of the source that ``clauses`` know.  Raises Invalid for what cannot be."""
         condition = clauses.condition(self.when, self.condition, self.params)
@@ -33,15 +46,18 @@ class SaidClause:
 
 @dataclass(frozen=True, slots=True)
 class SaidMerge:
-    """``on``: as the caller gave it."""
+    """``on``: as the caller gave it.  ``dedupe``: whether of rows with the same key the newest one is merged."""
 
     on: Any
     clauses: tuple[SaidClause, ...] = ()
+    dedupe: bool = False
 
     def read(self, rows: pa.Table, definition: TableDefinition) -> tuple[Source, On, list[Clause]]:
         """Return the merge of ``rows``.  Raises Invalid for what cannot be."""
         source = Source(rows, definition)
         on = matched_on(self.on, source, definition)
+        if self.dedupe:
+            source = newest_rows(source, on, definition)
         clauses = Clauses(source, definition, on.equal)
         return source, on, [clause.read(clauses) for clause in self.clauses]
 

@@ -46,6 +46,12 @@ class Source:
             self._columns[name] = self._converted(name)
         return self._columns[name]
 
+    def stored_as(self, name: str, target: str) -> pa.ChunkedArray:
+        """Return a column as the column ``target`` of the table would have it -> [n].  Raises Invalid if a value does not fit."""
+        declared, kept = (schema.field(target).with_nullable(True) for schema in self._schemas())
+        given = self.table.select([name]).rename_columns([target])
+        return conform(given, pa.schema([declared]), pa.schema([kept]))[target]
+
     def _type(self, field: pa.Field) -> pa.DataType:
         """Return the type in which a column is read: that of the table's column, but for numbers and text, which keep their own."""
         known = self._definition.schema
@@ -61,8 +67,7 @@ class Source:
         if column.type == type:
             return column
         if name in self._definition.schema.names and not _is_simple(column.type):
-            declared, kept = (schema.field(name).with_nullable(True) for schema in self._schemas())
-            return conform(self.table.select([name]), pa.schema([declared]), pa.schema([kept]))[name]
+            return self.stored_as(name, name)
         try:
             return pa.chunked_array([convert(chunk, type) for chunk in column.chunks], type)
         except (pa.ArrowException, ValueError, TypeError) as error:

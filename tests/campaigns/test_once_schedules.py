@@ -41,7 +41,7 @@ def found(storage: Storage) -> Counter[float]:
     return Counter(mdt.open(storage).scan().to_arrow()["fare"].to_pylist())
 
 
-def once(stream: str, batch: int, fare: float) -> Actor:
+def once(stream: str, batch: int | str, fare: float) -> Actor:
     def make(metadata: Metadata) -> Once:
         definition = metadata.newest().definition
         given = normalize(rows([0, 20], 1, fare), definition)
@@ -186,6 +186,65 @@ def test_a_table_knows_the_streams_that_wrote_last(monkeypatch: pytest.MonkeyPat
     assert mdt.open(storage).snapshot().streams == table.snapshot().streams
 
 
+def test_an_older_number_is_left_out_with_a_warning_and_a_text_id_is_written() -> None:
+    table = mdt.open(_world(MOR).copy())
+    table.once("s", 20240102).insert(rows([0], 1, 2.0), check=False)
+    again = table.once("s", 20240102).insert(rows([0], 1, 2.0), check=False)
+    older = table.once("s", 20240101).insert(rows([1], 1, 1.0), check=False)
+    assert not again.warnings and not older.instant
+    [warning] = older.warnings
+    assert "batch 20240101 of the stream 's' was not written" in warning and "t.once('s', '20240101')" in warning
+    evolved = table.once("s", 20240101).upsert(rows([1], 1, 1.0), evolve=True)
+    assert evolved.warnings == older.warnings
+    for _ in range(2):
+        done = table.once("s", "20240101").insert(rows([1], 1, 1.0), check=False)
+        assert not done.warnings
+    assert not done.instant and found(table.storage) == Counter({2.0: 1, 1.0: 1})
+
+
+def test_text_ids_come_in_any_order_and_each_is_written_once_after_a_checkpoint_and_a_repair_too() -> None:
+    storage = _world(MOR).copy()
+    table = mdt.open(storage)
+    for text in ("b", "a", "c", "a", "b"):
+        table.once("s", text).insert(rows([0], 1, float(ord(text))), check=False)
+    table.once("other", "a").insert(rows([0], 1, 0.0), check=False)
+    assert found(storage) == Counter({97.0: 1, 98.0: 1, 99.0: 1, 0.0: 1})
+    table.repair()
+    for opened in (table, mdt.open(storage)):
+        assert {name: set(known) for name, known in opened.snapshot().streams.ids.items()} == {
+            "s": {*"abc"},
+            "other": {"a"},
+        }
+        assert not opened.once("s", "c").insert(rows([0], 1, 1.0), check=False).instant
+
+
+def test_of_too_many_text_ids_the_oldest_of_the_largest_stream_is_forgotten_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mdt.metadata.streams.STREAM_IDS_MAX", 3)
+    storage = _world(MOR).copy()
+    table = mdt.open(storage)
+    for stream, text in (("s", "z"), ("day", "1"), ("s", "y")):
+        assert not table.once(stream, text).insert(rows([0], 1, 1.0), check=False).warnings
+    [warning] = table.once("day", "2").insert(rows([0], 1, 1.0), check=False).warnings
+    assert "forgets 'z' of the stream 's'" in warning
+    for opened in (table, mdt.open(storage)):
+        assert {name: set(known) for name, known in opened.snapshot().streams.ids.items()} == {
+            "s": {"y"},
+            "day": {"1", "2"},
+        }
+    assert table.check().ok
+
+
+@pytest.mark.parametrize("depth", DEPTH)
+def test_a_text_id_that_two_write_stands_in_the_table_once_in_every_order(depth: int | None) -> None:
+    seen = set()
+    for run in explore(lambda: _world(MOR).copy(), [once("s", "a", 1.0), once("s", "a", 2.0)], preemptions=depth):
+        count("schedules")
+        seen.add(tuple(sorted(found(run.storage).items())))
+    assert seen == {((1.0, 2),), ((2.0, 2),)}
+
+
 @pytest.mark.parametrize(
     ("stream", "batch", "reason"),
     [
@@ -195,7 +254,10 @@ def test_a_table_knows_the_streams_that_wrote_last(monkeypatch: pytest.MonkeyPat
         (7, 1, "a stream has printable text"),
         ("s", -1, "numbered from 0 on"),
         ("s", 2**63, "numbered from 0 on"),
-        ("s", "1", "whole number"),
+        ("s", 1.5, "whole number"),
+        ("s", "", "the id of a batch is printable text"),
+        ("s", "a\nb", "the id of a batch is printable text"),
+        ("s", "x" * 257, "at most 256 bytes"),
     ],
 )
 def test_other_names_and_numbers_are_refused(stream: Any, batch: Any, reason: str) -> None:

@@ -200,7 +200,7 @@ def test_values_are_cast_as_an_upsert_casts_them(tmp_path: Path) -> None:
         "tag": ["b", "c"], "s": [{"a": 5}, {"a": 6}], "more": [1, 1],
     })  # fmt: skip
     merge = (
-        table.merge(source)
+        table.merge(source, ignore=["more"])
         .when_matched("source.at > target.at and source.s.a > target.s.a")
         .update(
             {"n": "source.n + target.n", "at": mdt.col("source.at"), "tag": "target.tag || source.tag", "s": "source.s"}
