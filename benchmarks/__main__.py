@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import changes, clustering, conditions, keys, life, nested, planning, spark, writers
+from benchmarks import changes, clustering, conditions, keys, life, nested, planning, spark, writers, written
 from benchmarks.harness import BENCHES, Figure, Job, run, run_by
 from benchmarks.peers import PEERS
 from benchmarks.peers.environments import Missing, interpreter
@@ -32,8 +32,9 @@ CLUSTERING = "clustering"
 KEYS = "keys"
 NESTED = "nested"
 WRITERS = "writers"
+WRITTEN = "written"
 SPARK = "spark"
-OWN = (PLANNING, LIFE, CHANGES, CONDITIONS, CLUSTERING, KEYS, NESTED, WRITERS, SPARK)
+OWN = (PLANNING, LIFE, CHANGES, CONDITIONS, CLUSTERING, KEYS, NESTED, WRITERS, WRITTEN, SPARK)
 """Benches with a workload or a form of their own."""
 Reference = dict[tuple[str, str], Figure]
 
@@ -139,6 +140,8 @@ def own_forms(benches: Iterable[str], peers: str, like: Job, seconds: float) -> 
         keys.run(rows, seed, like.repeat, emit)
     if NESTED in benches:
         nested.run(rows, seed, like.repeat, emit)
+    if WRITTEN in benches:
+        written.run(rows, seed, emit)
     if WRITERS in benches:
         writers.run([peer for peer in chosen(peers) if peer in writers.PEERS], rows, seed, seconds, emit)
 
@@ -190,7 +193,7 @@ def main(
         ),
     ] = Path(".spark-engines"),
 ) -> None:
-    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `writers` upsert side by side; `keys` simulates key indexes of up to so many keys; `nested` reads few rows beside nested columns; `spark` compares engines on Spark; `planning` has tables of many files and its own workload."""
+    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `writers` upsert side by side; `written` counts bytes that operations write; `keys` simulates key indexes of up to so many keys; `nested` reads few rows beside nested columns; `spark` compares engines on Spark; `planning` has tables of many files and its own workload."""
     if flat:
         os.environ[FLAT] = "1"
     if PLANNING in benches:

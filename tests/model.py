@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from losing import lose
 from model_gathering import upserted
+from model_marked import MarkedRules
 from model_merge import MergeRules
-from model_once import OnceRules
 from model_past import PastRules
 from reader import BY_POSITION, bag, bag_of, hudi_table
 from spilled import SpilledTable
@@ -57,7 +57,7 @@ def _rank(row: Row) -> Any:
     return (row["ts"], math.copysign(1.0, row["ts"])) if isinstance(row["ts"], float) else row["ts"]
 
 
-class TableAgainstDictionary(MergeRules, PastRules, OnceRules):
+class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
     """The model: identity -> row.  A larger ordering value wins, at equal ones the later write; a delete is absolute."""
 
     kind_of_table: type[mdt.Table] = mdt.Table

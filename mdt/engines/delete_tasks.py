@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from indexes.base import KeyHashes
 from mdt.engines.tasks import (
     ABSENT,
-    BURIED,
     DROPPED,
     FURTHER,
     Source,
+    buried,
+    hashed,
     opened,
     tagged,
     tagged_schema,
@@ -50,20 +49,11 @@ def _tag(source: Source, keys: Sequence[pa.RecordBatch]) -> Iterator[pa.Table]:
     there = np.asarray(snapshot.file_groups.partitions(places.group))
     yield tagged(replace(batch, table=batch.table.select(columns.names)), places, gone, FURTHER, there)
     absent = np.flatnonzero(~located.found)
-    yield _hashed(columns, ABSENT, batch.hashes.take(absent), __mdt_partition=partition_names(batch)[absent])
+    yield hashed(columns, ABSENT, batch.hashes.take(absent), __mdt_partition=partition_names(batch)[absent])
     if definition.keeps_deletes:
-        stones = of_keys(snapshot, batch, located, late)
-        marks = KeyHashes(*(stones[name].to_numpy() for name in ("hi", "lo")))
-        yield _hashed(columns, BURIED, marks, __mdt_key=stones["ordering"].cast(pa.string()).combine_chunks())
+        yield buried(columns, of_keys(snapshot, batch, located, late))
     group, n = np.unique(located.group[late], return_counts=True)
     yield without_data(columns, DROPPED, __mdt_group=group, __mdt_n=n)
-
-
-def _hashed(columns: pa.Schema, kind: int, hashes: KeyHashes, **control: Any) -> pa.Table:
-    """Return one row without data for each of ``hashes``, whose words it says."""
-    words = {"__mdt_segment": hashes.hi.view(np.int64), "__mdt_position": hashes.lo.view(np.int64)}
-    nothing = np.zeros(len(hashes), np.int64)
-    return without_data(columns, kind, **words, **control, __mdt_group=nothing - 1, __mdt_n=nothing)
 
 
 def schema_of(definition: TableDefinition) -> pa.Schema:

@@ -23,6 +23,7 @@ from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
+from mdt.schema.marked import IS_DELETED
 from mdt.write.assign import Assignment
 from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, normalize
@@ -40,13 +41,13 @@ _UPSERTS = (*_CHECKED, "upsert")
 def meets_none(metadata: Metadata, snapshot: Snapshot, name: str, columns: pa.Schema) -> bool:
     """Return whether rows of the operation ``name`` meet none of the table, wherever their keys are; ``columns``: theirs.
 
-    Not so where a key may move between partitions, a bucket takes a key, or deletes are remembered; nor where keys and partitions
+    Not so where a key may move between partitions, a bucket takes a key, deletes are remembered, or rows may be deletes; nor where keys and partitions
     are of other types than the table's, so that only tasks can tell them.
     """
     definition = snapshot.definition
     if name not in (*WITH_ROWS, INSERT_UNCHECKED) and (name not in _UPSERTS or len(snapshot)):
         return False
-    if (definition.is_global and definition.partition_by) or definition.keeps_deletes:
+    if (definition.is_global and definition.partition_by) or definition.keeps_deletes or IS_DELETED in columns.names:
         return False
     known = [*definition.key, *definition.partition_by]
     if any(columns.field(one).type != definition.schema.field(one).type for one in known):

@@ -87,7 +87,7 @@ class EngineMerge(EngineWrite[R]):
         return MergedPlan(
             replace(plan.footprint, conditional=bool(others.clauses)), plan.partitions, plan.counts, plan.is_needed,
             plan.work, tagged=tagged, engine=self.engine, looked=looked, kept=kept,
-            finds_everywhere=snapshot.definition.is_global or TABLE in absent,
+            finds_everywhere=snapshot.definition.is_global or TABLE in absent, warnings=plan.warnings,
         )  # fmt: skip
 
     @contextmanager

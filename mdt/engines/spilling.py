@@ -31,6 +31,7 @@ from mdt.schema.convert import convert, without_rows
 from mdt.schema.declared import movable
 from mdt.schema.definition import TableDefinition
 from mdt.schema.input import joined
+from mdt.schema.marked import IS_DELETED
 from mdt.write.blending import Kept
 from mdt.write.normalize import columns_of_deletes, normalize_keys
 from mdt.write.said import SaidMerge
@@ -65,7 +66,10 @@ def read(
     held, is_all = _held(pieces, engine)
     if is_all:
         return joined(held)
-    return _put_aside(chain(held, pieces), engine, definition, definition.declared.names, may_lack=partial_rows)
+    marks = any(IS_DELETED in piece.column_names for piece in held)
+    return _put_aside(
+        chain(held, pieces), engine, definition, definition.declared.names, may_lack=partial_rows, marks=marks
+    )
 
 
 def read_keys(pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition) -> pa.Table | Spilled:
@@ -179,10 +183,16 @@ def _held(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[list[pa.T
 
 def _put_aside(
     pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition, names: Sequence[str], *,
-    may_lack: bool,
+    may_lack: bool, marks: bool = False,
 ) -> Spilled:  # fmt: skip
-    """Return rows with the columns ``names`` of the table; ``may_lack``: whether all pieces may be without some of them."""
+    """Return rows with the columns ``names`` of the table; ``may_lack``: whether all pieces may be without some of them.
+
+    ``marks``: whether a column says which rows are deletes, which need not have what every row has; tasks look once more.
+    """
     declared, stored = (pa.schema(map(of.field, names)) for of in (definition.declared, definition.schema))
+    if marks:
+        declared = declared.append(pa.field(IS_DELETED, pa.bool_()))
+        stored = _nullable(stored, ()).append(pa.field(IS_DELETED, pa.bool_()))
     kept = pa.schema([pa.field(field.name, movable(field.type)) for field in declared])
     rows = engine.empty(kept, definition.key)
     spiller = engine.spiller(rows, partial(_part_of, definition))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.base import Int64Array
+from indexes.base import Int64Array, KeyHashes
 from indexes.buffers import numbers, one_array
 from mdt.commit.operation import Claim
 from mdt.config import Options, parse_options
@@ -39,6 +39,7 @@ from mdt.services.rewriting import Rewrite
 from mdt.stores.storage import open_storage
 from mdt.write.assign import NEW
 from mdt.write.blending import BlendingUpsert, Kept, batch_of, blend_of
+from mdt.write.deletes import of_keys
 from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, normalize, partition_names, paths_of
 from mdt.write.operations import (
@@ -279,7 +280,7 @@ def _tag_blended(kept: Kept, source: Source, additions: Sequence[pa.RecordBatch]
 
 def _tag_anew(looks_up: bool, source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
     metadata, snapshot = opened(source)
-    batch = normalize(pa.Table.from_batches(additions), snapshot.definition, numbered=False)
+    batch = normalize(pa.Table.from_batches(additions), snapshot.definition, numbered=False).without_deletes()
     located, names = Located.absent(len(batch)), partition_names(batch)
     if looks_up:
         located = replace(locate_batch(metadata, snapshot, batch), dead_in=located.dead_in)
@@ -306,14 +307,23 @@ def _tag(source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
 def _all_kinds(
     snapshot: Snapshot, located: Located, batch: Batch, late: npt.NDArray[np.bool_], moved: npt.NDArray[np.bool_]
 ) -> list[pa.Table]:
-    names = partition_names(batch)
+    names, ends = partition_names(batch), batch.deletes
     late = late | outlived(snapshot, batch.hashes, names, batch.ordering, located.found)
-    fresh, returning = new_here(located, late, moved)
-    changed = np.flatnonzero(located.found & ~late & ~moved)
+    missing = np.flatnonzero(ends & ~located.found)
+    late[missing] = False
+    fresh, returning = new_here(located, late | ends, moved)
+    changed = np.flatnonzero(located.found & ~late & ~moved & ~ends)
     moves = np.flatnonzero(moved)
     places, further = ended_besides(located, late)
+    further = np.append(np.flatnonzero(located.found & ends & ~late), further)
     there = snapshot.file_groups.partitions(places.group)
+    told = []
+    if batch.ends is not None:
+        schema = batch.table.schema
+        told.append(hashed(schema, ABSENT, batch.hashes.take(missing), __mdt_partition=names[missing]))
+        told.append(buried(schema, of_keys(snapshot, batch, located, late, ends)))
     return [
+        *told,
         tagged(batch, located, fresh, INSERT, names),
         tagged(batch, located, returning, RETURN, names),
         tagged(batch, located, changed, UPDATE, names),
@@ -366,6 +376,19 @@ def without_data(schema: pa.Schema, kind: int, **control: Any) -> pa.Table:
         pa.array(known[f.name], f.type) if f.name in known else null for f, null in zip(found, nulls, strict=True)
     ]
     return pa.table(columns, schema=found)
+
+
+def hashed(columns: pa.Schema, kind: int, hashes: KeyHashes, **control: Any) -> pa.Table:
+    """Return one row without data for each of ``hashes``, whose words it says."""
+    words = {"__mdt_segment": hashes.hi.view(np.int64), "__mdt_position": hashes.lo.view(np.int64)}
+    nothing = np.zeros(len(hashes), np.int64)
+    return without_data(columns, kind, **words, **control, __mdt_group=nothing - 1, __mdt_n=nothing)
+
+
+def buried(columns: pa.Schema, stones: pa.Table) -> pa.Table:
+    """Return one row without data for each tombstone of ``stones``, schema TOMBSTONES."""
+    marks = KeyHashes(*(stones[name].to_numpy() for name in ("hi", "lo")))
+    return hashed(columns, BURIED, marks, __mdt_key=stones["ordering"].cast(pa.string()).combine_chunks())
 
 
 def chosen(rows: B, wanted: Mapping[str, Collection[Any]], names: Sequence[str]) -> B:

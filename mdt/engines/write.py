@@ -16,27 +16,44 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.base import KeyHashes
 from indexes.key_hash import KeyHash
 from mdt.commit.conflicts import MERGE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
 from mdt.engines import loading, tasks, write_tasks
 from mdt.engines import straight as straight_from
-from mdt.engines.absent import WrittenKeys
+from mdt.engines.absent import AbsentKeys, WrittenKeys, hashes_of
 from mdt.engines.engine import Deal, Engine, R
 from mdt.engines.loading import Load
 from mdt.engines.results import TASKS_PER_PROCESSOR, drop_lost_attempts, merged
 from mdt.engines.straight import Straight, StraightLoad
-from mdt.engines.tasks import DELETE, DROPPED, FALLING, FURTHER, INSERT, RETURN, UPDATE, Source, source_of
+from mdt.engines.tasks import (
+    ABSENT,
+    BURIED,
+    DELETE,
+    DROPPED,
+    FALLING,
+    FURTHER,
+    INSERT,
+    RETURN,
+    UPDATE,
+    Source,
+    source_of,
+)
 from mdt.engines.write_tasks import Work
+from mdt.metadata.commit_log import NO_TOMBSTONES
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.tombstones import new_tombstones
 from mdt.progress import Progress
 from mdt.schema.conform import conform
 from mdt.schema.definition import TableDefinition
+from mdt.schema.marked import without_marks
 from mdt.write import overwriting
 from mdt.write.assign import NEW, Assignment, Place, assign
 from mdt.write.blending import Kept, batch_of, blend_of
+from mdt.write.bytes import rewriting_warnings
 from mdt.write.operations import new_partitions, not_new, opened_by
 from mdt.write.overwriting import Ending
 from mdt.write.transfer import decode
@@ -62,13 +79,13 @@ def write(
     if kept is not None:
         batch_of(schema.empty_table(), blend_of(definition, schema.names, kept))
         return EngineBlend(engine, metadata, options, data, name, definition.commit_action, progress, kept)
-    conform(schema.empty_table(), definition.declared, definition.schema)
+    conform(without_marks(schema.empty_table())[0], definition.declared, definition.schema)
     if name in overwriting.WITH_ROWS:
         action = overwriting.ACTION
         return EngineOverwrite(engine, metadata, options, data, name, action, progress, ends, columns=schema)
     kind: type[EngineWrite[R]] = EngineWrite
     if name == INSERT_UNCHECKED:
-        require_repeats(definition)
+        require_repeats(definition, schema.names)
         kind = EngineInsert
     return kind(engine, metadata, options, data, name, definition.commit_action, progress, columns=schema)
 
@@ -78,7 +95,7 @@ class TaggedPlan(WritePlan, Generic[R]):
     """``tagged``: the rows with what becomes of each, which ``engine`` keeps until the plan is closed.
 
     ``is_load``: whether they are as they were given, and meet no row of the table (:mod:`mdt.engines.loading`).  ``straight``: how files are written
-    of rows that nobody has brought together; ``tagged`` is None then.
+    of rows that nobody has brought together; ``tagged`` is None then.  ``tombstones``: of deleted keys, schema TOMBSTONES.
     """
 
     work: Sequence[Assignment] = ()
@@ -86,6 +103,7 @@ class TaggedPlan(WritePlan, Generic[R]):
     engine: Engine[R] = field(kw_only=True)
     is_load: bool = field(default=False, kw_only=True)
     straight: Straight | None = field(default=None, kw_only=True)
+    tombstones: pa.Table = field(default_factory=lambda: NO_TOMBSTONES, kw_only=True)
 
     def close(self) -> None:
         """Let the engine drop the tagged rows."""
@@ -131,14 +149,28 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         """Return the plan for rows of which it is known what becomes of them."""
         counted = ready.counted
         counts, work = _counts(counted), self._assign(snapshot, counted)
+        if self.name != MERGE:
+            counts["missing"] = sum(row["rows"] for row in counted if row["__mdt_kind"] == ABSENT)
         groups = {row["__mdt_group"] for row in counted if row["__mdt_group"] >= 0}
         groups |= {w.group for w in work if w.group > NEW}
         footprint = Footprint(txn, frozenset(snapshot.file_groups.names(sorted(groups))), opens=opened_by(work))
         partitions = sorted({w.partition for w in work})
+        falls, returns = (
+            {row["__mdt_group"] for row in counted if row["__mdt_kind"] == kind} for kind in (FALLING, RETURN)
+        )
+        tombstones = self._tombstones(ready)
         return TaggedPlan(
-            footprint, partitions, counts, bool(work), work, tagged=ready.tagged, engine=self.engine, is_load=ready.is_load,
-            straight=ready.straight,
+            footprint, partitions, counts, bool(work) or bool(len(tombstones)), work, tagged=ready.tagged, engine=self.engine,
+            is_load=ready.is_load, straight=ready.straight, tombstones=tombstones, warnings=rewriting_warnings(snapshot, work, falls=falls, returns=returns),
         )  # fmt: skip
+
+    def _tombstones(self, ready: Ready[R]) -> pa.Table:
+        """Return the tombstones that tagged rows tell, schema TOMBSTONES."""
+        if ready.tagged is None or all(row["__mdt_kind"] != BURIED for row in ready.counted):
+            return NO_TOMBSTONES
+        names = ["__mdt_segment", "__mdt_position", "__mdt_key"]
+        rows = self.engine.selected(ready.tagged, {"__mdt_kind": (BURIED,)}, names)
+        return new_tombstones(hashes_of(rows), rows["__mdt_key"].cast(pa.uint64()).to_numpy())
 
     def _ready(self, snapshot: Snapshot, tag: Tag) -> Ready[R]:
         """Return what becomes of the rows; those of a load come as they were given."""
@@ -191,7 +223,8 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
     def write(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> Changes:
         """Bring the rows of each bucket to one task, which writes its files."""
         if not plan.work:
-            return Changes(absent=WrittenKeys(self.metadata.objects, (), snapshot.definition.is_global))
+            absent = WrittenKeys(self.metadata.objects, (), snapshot.definition.is_global)
+            return Changes(absent=self._absent(snapshot, plan, absent), tombstones=plan.tombstones)
         new_partitions(self.metadata, snapshot, claim, plan.partitions)
         changes = merged([decode(data) for data in self._written(snapshot, plan, claim)])
         if self.progress is not None:
@@ -199,8 +232,16 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         drop_lost_attempts(self.metadata.storage, claim, plan.partitions, changes)
         if plan.is_load:
             changes = loading.counted(plan.counts["inserted"], changes)
+        if len(plan.tombstones):
+            changes = replace(changes, tombstones=plan.tombstones)
         absent = WrittenKeys(self.metadata.objects, changes.files, snapshot.definition.is_global)
-        return replace(changes, absent=absent)
+        return replace(changes, absent=self._absent(snapshot, plan, absent))
+
+    def _absent(self, snapshot: Snapshot, plan: TaggedPlan[R], written: WrittenKeys) -> Mapping[str, KeyHashes]:
+        """Return the keys that were found absent: those that are ``written``, and those of deletes."""
+        if plan.tagged is None or not plan.counts.get("missing"):
+            return written
+        return AbsentKeys(self.engine, plan.tagged, snapshot.definition.is_global, written)
 
     def _written(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> list[bytes]:
         """Return what each task has written."""

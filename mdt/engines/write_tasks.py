@@ -110,7 +110,9 @@ class _Dealt:
         group = table["__mdt_group"].to_numpy()
         stored = pa.schema([field for field in snapshot.definition.schema if field.name in table.column_names])
         data = table.select(stored.names)  # of deletes only what makes their keys
-        batch = keyed_rows(conform(data, stored, stored, first=None), snapshot.definition)
+        nullable = pa.schema([field.with_nullable(True) for field in stored])  # as deletes are in what every row has
+        rows = pa.table(conform(data, nullable, nullable, first=None).columns, schema=stored)
+        batch = keyed_rows(rows, snapshot.definition)
         located = Located(control["__mdt_segment"], control["__mdt_position"], group, np.empty(0, np.uint64))
         return cls(control, batch, located)
 

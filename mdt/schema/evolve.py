@@ -18,6 +18,7 @@ from mdt.schema.convert import is_encoded, is_list, lengths
 from mdt.schema.declared import plain, with_element
 from mdt.schema.definition import TableDefinition
 from mdt.schema.input import to_table
+from mdt.schema.marked import IS_DELETED
 
 _ARRAYS = ("__arrow_c_stream__", "__arrow_c_array__", "__array__")
 """What is not made of values of Python."""
@@ -61,7 +62,7 @@ def evolution(data: pa.Schema, definition: TableDefinition) -> Alteration:
     known = {field.name: field for field in definition.declared}
     for given in data:
         if given.name not in known:
-            if not pa.types.is_null(given.type):
+            if not pa.types.is_null(given.type) and given.name != IS_DELETED:
                 add[given.name] = _nullable(given)
         elif given.name not in definition.fixed:
             for path, field in _differences(given, known[given.name], given.name):

@@ -16,6 +16,7 @@ from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi.schema import META_FIELDS
 from mdt.metadata import key_indexes, paths
 from mdt.metadata.skipping import named_spec
+from mdt.schema.marked import IS_DELETED
 from mdt.source.words import Words
 from mdt.stores.storage import open_storage
 
@@ -147,7 +148,7 @@ def _created(asked: Words, rows: DataFrame) -> tables.Table:
         raise Invalid(
             "a new table needs a record key", hint='.option("key", "id"), or hoodie.datasource.write.recordkey.field'
         )
-    columns = of_new_columns(rows.schema)
+    columns = of_new_columns(rows.drop(IS_DELETED).schema)
     if is_case_sensitive(rows.sparkSession):
         _require_columns(asked.made_as, columns.names)
     required = [named_column(name, columns.names) for name in asked.required]

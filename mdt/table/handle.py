@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import pyarrow as pa
 
 from mdt import logs
-from mdt.arguments import shown, whole_number
+from mdt.arguments import flag, shown, whole_number
 from mdt.config import Options
 from mdt.display import visible
 from mdt.errors import Invalid
@@ -64,6 +64,7 @@ class Handle:
         self._pinned: Snapshot | None = None
         self._rests_on: int | None = None
         self._batch: tuple[str, int | str] | None = None
+        self._is_dry = False
         if as_of is not None:
             self._pinned = self.snapshot(as_of)
 
@@ -178,7 +179,25 @@ class Handle:
             from mdt.commit.once import Once
 
             operation = Once(operation, *self._batch)
+        if self._is_dry:
+            return self._planned(operation, begun or self._metadata.newest())
         return self._commit(operation, begun)
+
+    def _planned(self, operation: Operation[Any], snapshot: Snapshot) -> CommitResult[Any]:
+        """Return how an operation would end on ``snapshot``, of which nothing is written."""
+        from mdt.commit.transaction import CommitResult
+
+        plan = operation.prepare(snapshot, self._storage.random_hex(16))
+        plan.close()
+        return CommitResult(snapshot, None, plan, 0, plan.warnings)
+
+    def _dry(self, dry_run: object) -> Self:
+        """Return the same table for a write that is only planned, or this one."""
+        if not flag("dry_run", dry_run):
+            return self
+        found = self._twin()
+        found._is_dry = True
+        return found
 
     def _upserted(self, batch: Batch, name: str, begun: Snapshot, progress: Progress | None = None) -> WriteResult:
         from mdt.write.operations import Upsert
@@ -198,6 +217,8 @@ class Handle:
         """Let services that are due do a step each after a write; return its result with what went wrong with them."""
         from mdt.services import inline
 
+        if self._is_dry:
+            return result
         return replace(result, warnings=result.warnings + inline.tidy(self._metadata, self.options))
 
     def _before_rows(self) -> Snapshot:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.arguments import flag, shown, texts
+from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.hudi.schema import META_FIELDS
 from mdt.progress import Progress, ProgressOption
 from mdt.progress import shown as progress_of
 from mdt.schema.input import is_spark, pieces, to_table
+from mdt.schema.marked import IS_DELETED, require_boolean
 from mdt.write.clauses import ALL, Action, Clause, Clauses, When
-from mdt.write.marked import IS_DELETED, require_boolean
 from mdt.write.matching import On
 from mdt.write.merge import Merge
 from mdt.write.result import Looked, MergeResult
@@ -122,8 +122,10 @@ class Merging:
         return Matched(*self._when(When.NOT_MATCHED_BY_SOURCE, condition, params))
 
     @takes_metadata
-    def execute(self, *, progress: ProgressOption = None, metadata: CommitMetadata = None) -> MergeResult:
-        """Carry it out in one commit.
+    def execute(
+        self, *, dry_run: bool = False, progress: ProgressOption = None, metadata: CommitMetadata = None
+    ) -> MergeResult:
+        """Carry it out in one commit; with ``dry_run`` find out what would change, which files and bytes, and write nothing.
 
         Raises Invalid if a row of the table has two rows of the source, for new rows whose keys exist, and for values that do not fit: nothing is
         written then.  Raises Conflict if other writers were faster too often, or if the columns were altered since the merge was begun.
@@ -131,6 +133,8 @@ class Merging:
         if not self._clauses:
             raise Invalid("the merge has no clause", hint="t.merge(rows).when_matched().update('*').execute()")
         self._refuse_unused()
+        if dry_run:
+            return replace(self, _table=self._table._dry(dry_run)).execute(progress=progress)
         with progress_of(progress, "merge") as told:
             storage = self._table.storage
             since = storage.now_us()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mdt import logs
 from mdt.arguments import flag, mapping
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Invalid
@@ -41,6 +43,7 @@ class Writing(Handle):
         evolve: bool = False,
         partial: bool = False,
         mergers: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
         progress: ProgressOption = None,
         metadata: CommitMetadata = None,
     ) -> WriteResult:
@@ -60,6 +63,9 @@ class Writing(Handle):
         or the data repeat a key.  The older row is that with the smaller ordering value, so one that comes late is merged, too.  Both read these columns
         of the rows that they change; on Spark tasks do.
 
+        ``dry_run``, also of :meth:`delete`, :meth:`delete_where`, :meth:`update_where` and a merge: find out what would change and write nothing.  The
+        result has the counts, the files that would be written and rewritten, and about how many bytes; its instant is "".
+
         ``progress``, here and in every other call that may take long: a function that takes the number of files that are
         done and of all (what it raises ends the call, and a write is rolled back), or True for a bar on the terminal.
 
@@ -70,6 +76,10 @@ class Writing(Handle):
             raise Invalid(
                 "evolve makes columns null that the data lack, partial keeps them", hint="add columns by t.alter first"
             )
+        if dry_run and evolve:
+            raise Invalid("evolve alters the table, which a dry run does not", hint="leave evolve out")
+        if dry_run:
+            return self._dry(dry_run).upsert(data, partial=partial, mergers=mergers, progress=progress)
         if evolve and self._batch is not None and self.snapshot().streams.has(*self._batch):
             from mdt.commit.once import left_out
 
@@ -107,7 +117,9 @@ class Writing(Handle):
         return self._write(data, "bulk_insert", progress)
 
     @takes_metadata
-    def delete(self, keys: Any, *, progress: ProgressOption = None, metadata: CommitMetadata = None) -> WriteResult:
+    def delete(
+        self, keys: Any, *, dry_run: bool = False, progress: ProgressOption = None, metadata: CommitMetadata = None
+    ) -> WriteResult:
         """Delete the rows with the given keys.
 
         ``keys``: data as for :meth:`upsert` that has the key columns and, under partition scope, the partition columns; further columns
@@ -120,7 +132,7 @@ class Writing(Handle):
         that are newer stay, and are counted in ``late``, and keys that do not exist yet are deleted all the same.
         """
         with shown(progress, "delete") as told:
-            return self._delete_rows(keys, told)
+            return self._dry(dry_run)._delete_rows(keys, told)
 
     @takes_metadata
     def writer(self, *, max_rows: int = 10_000, max_seconds: float = 0.1, metadata: CommitMetadata = None) -> Writer:
@@ -142,8 +154,8 @@ class Writing(Handle):
 
     @takes_metadata
     def delete_where(
-        self, where: Where, *, params: Mapping[str, object] | None = None, progress: ProgressOption = None,
-        spark: SparkSession | None = None, metadata: CommitMetadata = None,
+        self, where: Where, *, params: Mapping[str, object] | None = None, dry_run: bool = False,
+        progress: ProgressOption = None, spark: SparkSession | None = None, metadata: CommitMetadata = None,
     ) -> WriteResult:  # fmt: skip
         """Delete the rows that match a filter, in one commit.
 
@@ -153,7 +165,7 @@ class Writing(Handle):
         >>> t.delete_where("city = 'Oslo' and fare > 9").deleted
         1
         """
-        return self._where("delete_where", where, params, None, progress, spark)
+        return self._dry(dry_run)._where("delete_where", where, params, None, progress, spark)
 
     @takes_metadata
     def update_where(
@@ -163,6 +175,7 @@ class Writing(Handle):
         *,
         values: Mapping[str, Any] | None = None,
         params: Mapping[str, object] | None = None,
+        dry_run: bool = False,
         progress: ProgressOption = None,
         spark: SparkSession | None = None,
         metadata: CommitMetadata = None,
@@ -179,7 +192,7 @@ class Writing(Handle):
         from mdt.write.setting import setting
 
         given = setting(self.definition, mapping("values", values), mapping("set", set))
-        return self._where("update_where", where, params, given, progress, spark)
+        return self._dry(dry_run)._where("update_where", where, params, given, progress, spark)
 
     def merge(self, source: Any, on: Any = None, *, dedupe: bool = False, ignore: Sequence[str] = ()) -> Merging:
         """Return a merge of ``source``, to which clauses are added; ``execute()`` carries it out in one commit.
@@ -224,6 +237,7 @@ class Writing(Handle):
         spark: SparkSession | None,
     ) -> WriteResult:
         from mdt.filters.where import parse_where
+        from mdt.write.bytes import falling, rewriting_warning
 
         with shown(progress, name) as told:
             begun = self._before_rows()
@@ -231,8 +245,15 @@ class Writing(Handle):
             asked = parse_where(where, schema, params)
             action = begun.definition.commit_action
             operation = self._choosing_on(spark)(self._metadata, self.options, asked, schema, action, given, told)
-            done = self._commit_rows(operation, begun)
-            return self._tidied(WriteResult.of(done, engine="arrow" if spark is None else "spark"))
+            done = WriteResult.of(self._commit_rows(operation, begun), engine="arrow" if spark is None else "spark")
+            if given is not None and begun.definition.is_mor and begun.definition.ordering in given.names:
+                warnings = rewriting_warning(
+                    done.files_rewritten, done.bytes_written, falling(begun.definition.ordering)
+                )
+                for warning in warnings:
+                    logs.COMMIT.warning("%s: %s", begun.definition.name, warning)
+                done = replace(done, warnings=done.warnings + warnings)
+            return self._tidied(done)
 
     def _choosing_on(self, spark: SparkSession | None) -> Callable[..., Conditional]:
         """Return what makes the operation of a condition: for this process, or for Spark."""
@@ -403,7 +424,7 @@ class Writing(Handle):
     ) -> WriteResult:
         from mdt.write.normalize import normalize
         from mdt.write.overwriting import WITH_ROWS, Overwrite
-        from mdt.write.unchecked import INSERT_UNCHECKED, InsertUnchecked
+        from mdt.write.unchecked import INSERT_UNCHECKED, InsertUnchecked, require_repeats
 
         begun = self._before_rows()
         definition = begun.definition
@@ -422,11 +443,14 @@ class Writing(Handle):
             return data
         if kept is not None:
             return self._blended(to_table(data, definition.declared), kept, progress)
-        batch = normalize(to_table(data, definition.declared), definition)
+        data = to_table(data, definition.declared)
+        batch = normalize(data, definition)
         if name in WITH_ROWS:
-            overwritten = self._commit_rows(Overwrite(self._metadata, self.options, batch, name, progress, ends))
+            rows = batch.without_deletes()
+            overwritten = self._commit_rows(Overwrite(self._metadata, self.options, rows, name, progress, ends))
             return self._tidied(WriteResult.of(overwritten))
         if name == INSERT_UNCHECKED:
+            require_repeats(definition, data.column_names)
             action = definition.commit_action
             inserted = self._commit_rows(InsertUnchecked(self._metadata, self.options, batch, action, progress))
             return self._tidied(WriteResult.of(inserted))

@@ -28,7 +28,8 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.scan.lookup import KeyRows, rows_at
 from mdt.schema.conform import conform
 from mdt.schema.definition import TableDefinition
-from mdt.write.normalize import Batch, key_order, rehashed, stored_batch, unique
+from mdt.schema.marked import IS_DELETED, without_marks
+from mdt.write.normalize import Batch, conformed, key_order, rehashed, stored_batch, unique
 from mdt.write.operations import Upsert, decide
 from mdt.write.setting import fitted
 
@@ -147,7 +148,7 @@ class BlendingUpsert(Upsert):
             table = blend.rows(older, batch, located.found, np.zeros(len(batch), np.bool_))
         else:
             table, late = blend.rows(older, batch, located.found, late), np.zeros(len(batch), np.bool_)
-        self._require_whole(table)
+        self._require_whole(table if batch.ends is None else table.filter(pa.array(~batch.ends)))
         ordering = batch.ordering
         if definition.ordering is not None:
             ordering = ordering_words(table[definition.ordering])
@@ -179,6 +180,11 @@ def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> B
         raise Unsupported(
             "a key may live more than once in this table, so no row of it is the older one",
             hint="t.merge changes each of them",
+        )
+    if kept.mergers and IS_DELETED in given:
+        raise Unsupported(
+            f"the data mark deletes ({IS_DELETED}), of which mergers make nothing",
+            hint="upsert and delete in two calls",
         )
     needed = definition.key if definition.is_global else (*definition.key, *definition.partition_by)
     missing = frozenset(definition.schema.names).difference(given) if kept.partial else frozenset[str]()
@@ -214,12 +220,12 @@ def batch_of(data: pa.Table, blend: Blend, *, numbered: bool = True) -> Batch:
         pa.schema([field for field in schema if field.name not in blend.missing], schema.metadata)
         for schema in (definition.declared, definition.schema)
     )
-    first = 0 if numbered else None
-    table = _filled(conform(data, declared, stored, definition.key, first=first), definition)
+    data, ends = without_marks(data)
+    table = _filled(conformed(data, ends, declared, stored, definition, numbered=numbered), definition)
     lacking = blend.missing.difference(definition.partition_by)
     known = table.select([name for name in table.column_names if name not in lacking])
     batch = stored_batch(known, definition, numbered=numbered)
-    batch = replace(batch, table=table)
+    batch = replace(batch, table=table, ends=ends)
     return _folded(batch, blend) if blend.mergers else unique(batch, definition)
 
 

@@ -36,6 +36,7 @@ from mdt.write.normalize import keyed_rows
 from mdt.write.operations import write_slices
 from mdt.write.setting import Setting
 from mdt.write.slices import Keys, Slice
+from mdt.write.text_order import fall
 
 Matches = Mapping[int, BitMap]
 """Number of a file -> positions in it."""
@@ -107,7 +108,7 @@ class Conditional(Operation[ConditionalPlan]):
         return {file: BitMap(rows.astype(np.uint32)) for file, rows in places}
 
     def _may_fall(self, snapshot: Snapshot) -> bool:
-        """Return whether rows may get a smaller ordering value: of a log file Hudi's readers would take them for late."""
+        """Return whether rows may get a smaller ordering value, which is known when they are made: of a log file Hudi's readers would take them for late."""
         return self.setting is not None and snapshot.definition.ordering in self.setting.names
 
     def write(self, snapshot: Snapshot, plan: ConditionalPlan, claim: Claim) -> Changes:
@@ -146,8 +147,10 @@ def _slice(metadata: Metadata, snapshot: Snapshot, setting: Setting | None, part
         return read_at(metadata, snapshot, part.places, names, threads=1)[0].select(names)
 
     if setting is not None:
-        new = keyed_rows(setting.of(read(definition.schema.names)), definition)
-        return Slice(one.partition, one.group, one.is_log, new=new, updates=len(new), dead=part.matches)
+        old = read(definition.schema.names)
+        new = keyed_rows(setting.of(old), definition)
+        is_log = one.is_log or (definition.is_mor and not fall(old, new, definition))
+        return Slice(one.partition, one.group, is_log, new=new, updates=len(new), dead=part.matches)
     if not one.is_log:
         return Slice(one.partition, one.group, False, dead=part.matches)
     keys = plain(read([RECORD_KEY])[RECORD_KEY])

@@ -22,11 +22,16 @@ from mdt.scan.lookup import KeyRows, rows_at
 from mdt.write.normalize import Batch, partition_names
 
 
-def of_keys(snapshot: Snapshot, batch: Batch, located: Located, late: BoolArray) -> pa.Table:
-    """Return the tombstones of a delete of the keys in ``batch``, schema TOMBSTONES.  ``late``: which keys live on, in newer rows.
+def of_keys(
+    snapshot: Snapshot, batch: Batch, located: Located, late: BoolArray, ends: BoolArray | bool = True
+) -> pa.Table:
+    """Return the tombstones of a delete of the keys in ``batch``, schema TOMBSTONES; none where the table keeps none.
 
+    ``late``: which keys live on, in newer rows.  ``ends``: which of them are deleted at all.
     A key that does not live gets one if it is named with an ordering value that is not below that of its tombstone.
     """
+    if not snapshot.definition.keeps_deletes:
+        return NO_TOMBSTONES
     found, ordering = located.found, located.ordering
     marks = marks_of(batch.hashes, scope_of(snapshot, partition_names(batch)), snapshot.definition.key_hash)
     leaves = found & ~late
@@ -34,6 +39,7 @@ def of_keys(snapshot: Snapshot, batch: Batch, located: Located, late: BoolArray)
         ordering = batch.ordering
         stands, known = deleted_at(snapshot, marks)
         leaves |= ~found & ~(stands & (ordering < known))
+    leaves &= ends
     return new_tombstones(marks.take(leaves), ordering[leaves])
 
 

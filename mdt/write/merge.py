@@ -38,6 +38,7 @@ from mdt.progress import Progress
 from mdt.scan.lookup import KeyRows, rows_at
 from mdt.scan.matches import matching_rows, places_of
 from mdt.write.assign import Assignment, Place, assign
+from mdt.write.bytes import rewriting_warnings
 from mdt.write.clauses import Action, Clause, When
 from mdt.write.deletes import of_rows
 from mdt.write.files import WriteJob
@@ -241,6 +242,7 @@ class Decision:
             self._footprint(txn, done, work), partitions_of(work), counts, bool(work), acted=done.acted,
             looked=Looked(len(merge.source), len(done.scanned), len(snapshot), microseconds),
             rows=rows, batch=done.batch, inserts=inserts, returns=returns, work=work, left=self._left(done),
+            warnings=rewriting_warnings(snapshot, work, falls=self._falling(done), returns=returns),
         )  # fmt: skip
 
     def decided(self) -> Decided:
@@ -419,9 +421,13 @@ class Decision:
         work = assign(
             snapshot, merge.options, can_index_log_files=merge.metadata.key_index(snapshot).can_index_log_files,
             touched=rows, returns=returns, inserts={place: len(some) for place, some in inserts.items()},
-            row_bytes=row_bytes, rewritten=set(groups[done.falls].tolist()),
+            row_bytes=row_bytes, rewritten=self._falling(done),
         )  # fmt: skip
         return work, rows, inserts, returns
+
+    def _falling(self, done: Decided) -> set[int]:
+        """Return the file groups in which rows get a smaller ordering value."""
+        return set(self._snapshot.file_groups.of_files(done.acted.pairs.file[done.falls]).tolist())
 
     def _falls(self, acted: Acted, updates: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return which rows get a smaller ordering value where they stand -> bool[n]."""

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.base import Int64Array
-from indexes.buffers import flags
+from indexes.base import BoolArray, Int64Array
+from indexes.buffers import flags, taken
 from indexes.key_hash import KeyHash
 from indexes.rising import is_rising
 from indexes.sorting import repeats
@@ -22,6 +22,7 @@ from mdt.metadata.key_map import ordering_words
 from mdt.schema.conform import conform, refuse_repeated
 from mdt.schema.definition import TableDefinition
 from mdt.schema.forms import form_between
+from mdt.schema.marked import without_marks
 from mdt.write.slices import KeyedRows, stacked
 from mdt.write.text_order import ordering_ranks
 
@@ -34,7 +35,8 @@ class Batch(KeyedRows):
 
     ``table``: columns of the table's schema in its order (for deletes only those that were given).  ``partition``: int64[n], positions in
     ``partitions``, or -1 if unknown (delete under table scope).  ``key_hash``: by which keys were hashed.  ``duplicates``: rows dropped because a newer row of the
-    batch has their key; ``repeated``: the first of their keys.
+    batch has their key; ``repeated``: the first of their keys.  ``ends``: bool[n], which rows only say that their key is deleted, with nulls in
+    columns that do not matter then; None: none.
     """
 
     partition: Int64Array
@@ -42,14 +44,24 @@ class Batch(KeyedRows):
     key_hash: KeyHash
     duplicates: int = 0
     repeated: tuple[str, ...] = ()
+    ends: BoolArray | None = None
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         """Return the rows at positions ``rows``."""
         found = self.rows(rows)
         return Batch(
             found.table, found.keys, found.sort_keys, found.hashes, found.ordering, self.partition[rows],
-            self.partitions, self.key_hash, self.duplicates, self.repeated,
+            self.partitions, self.key_hash, self.duplicates, self.repeated, None if self.ends is None else self.ends[rows],
         )  # fmt: skip
+
+    @property
+    def deletes(self) -> BoolArray:
+        """Which rows only say that their key is deleted -> bool[n], which can only be read."""
+        return np.broadcast_to(np.False_, len(self)) if self.ends is None else self.ends
+
+    def without_deletes(self) -> Batch:
+        """Return the rows that are written."""
+        return self if self.ends is None else replace(self.take(np.flatnonzero(~self.ends)), ends=None)
 
 
 def partition_names(batch: Batch) -> npt.NDArray[np.object_]:
@@ -74,8 +86,30 @@ def normalize(data: pa.Table, definition: TableDefinition, *, numbered: bool = T
 
     ``numbered``: whether these are all rows, in the caller's order, so that the number of a row says which it is; in a task it does not.
     """
-    table = conform(data, definition.declared, definition.schema, definition.key, first=0 if numbered else None)
-    return unique(_batch(table, definition, definition.partition_by, numbered), definition)
+    data, ends = without_marks(data)
+    table = conformed(data, ends, definition.declared, definition.schema, definition, numbered=numbered)
+    return unique(replace(_batch(table, definition, definition.partition_by, numbered), ends=ends), definition)
+
+
+def conformed(
+    data: pa.Table, ends: BoolArray | None, declared: pa.Schema, stored: pa.Schema, definition: TableDefinition, *, numbered: bool
+) -> pa.Table:  # fmt: skip
+    """Return the columns of ``data`` as ``stored``, some columns of the table; of rows that ``ends`` marks only those matter that a delete has.
+
+    Raises as :func:`mdt.schema.conform.conform` does.
+    """
+    if ends is None:
+        return conform(data, declared, stored, definition.key, first=0 if numbered else None)
+    told = dict.fromkeys([*columns_of_deletes(definition)[0], definition.ordering])
+    names, key = [name for name in stored.names if name in told], definition.key
+    marked = data.filter(pa.array(ends)).select([name for name in names if name in data.column_names])
+    own, kept = (pa.schema(map(schema.field, names)) for schema in (declared, stored))
+    gone = conform(marked, own, kept, key, first=None)
+    nothing = [gone[field.name] if field.name in names else pa.nulls(len(gone), field.type) for field in stored]
+    live = conform(data.filter(pa.array(~ends)), declared, stored, key, first=None)
+    at = np.empty(len(data), np.int64)
+    at[~ends], at[ends] = np.arange(len(live)), len(live) + np.arange(len(gone))
+    return taken(pa.concat_tables([live, pa.table(nothing, schema=live.schema)]), at)
 
 
 def stored_batch(table: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
@@ -178,7 +212,9 @@ def joined(batches: Sequence[Batch], definition: TableDefinition) -> Batch:
     partition = [np.array([*(numbers[path] for path in b.partitions), -1], np.int64)[b.partition] for b in batches]
     rows = stacked(batches)
     known = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
-    found = unique(Batch(*known, np.concatenate(partition), tuple(numbers), definition.key_hash), definition)
+    ends = None if all(b.ends is None for b in batches) else np.concatenate([b.deletes for b in batches])
+    whole = Batch(*known, np.concatenate(partition), tuple(numbers), definition.key_hash, ends=ends)
+    found = unique(whole, definition)
     return replace(found, duplicates=found.duplicates + sum(batch.duplicates for batch in batches))
 
 

@@ -22,7 +22,7 @@ from mdt.config import Options
 from mdt.errors import Invalid, MdtError
 from mdt.hudi import properties
 from mdt.hudi.keys import rising
-from mdt.hudi.partitions import null_levels, partition_depth
+from mdt.hudi.partitions import partition_depth
 from mdt.limits import FAR_FILES_READ_AT_ONCE, FAR_OBJECT_WHOLE_BYTES_MAX, INLINE_SUMMARY_BYTES_MAX
 from mdt.metadata import buckets, footer_filters, key_indexes, paths
 from mdt.metadata.attachments import AttachmentWriter
@@ -33,15 +33,15 @@ from mdt.metadata.locate import Located, locate
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress, counted
-from mdt.schema.definition import TableDefinition
 from mdt.stores.contract import awaited
 from mdt.write.assign import NEW, Assignment, Place, assign
+from mdt.write.bytes import rewriting_warnings
 from mdt.write.deletes import of_keys
 from mdt.write.files import WriteJob, Written
 from mdt.write.marked_files import Placed
 from mdt.write.normalize import Batch, as_altered, partition_names, rehashed
 from mdt.write.slices import Fates, Slice, slice_of
-from mdt.write.staying import in_place
+from mdt.write.staying import in_place, refuse_null_partition
 from mdt.write.summarize import Indexed, sharded, stats_of_small_files
 from mdt.write.text_order import older_than_there
 
@@ -55,7 +55,6 @@ _GATHERED_BYTES_MAX = 64 << 20
 """The rows of so many slices are gathered together if they are no more than this: they are in memory twice then."""
 _NAMED_ROWS = 10
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
-ObjectArray = npt.NDArray[np.object_]
 
 
 def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
@@ -179,14 +178,17 @@ class Upsert(RowOperation):
         batch = self.placed(snapshot)
         located = locate_batch(self.metadata, snapshot, batch)
         if self.name != "upsert":
-            _refuse(batch, np.flatnonzero(located.found), self.name)
+            _refuse(batch, np.flatnonzero(located.found & ~batch.deletes), self.name)
         batch = in_place(snapshot, batch, located)
         batch, late, moved = self.decided(snapshot, batch, located)
         late |= outlived(snapshot, batch.hashes, partition_names(batch), batch.ordering, located.found)
-        rows, moves = np.flatnonzero(located.found & ~late & ~moved), np.flatnonzero(moved)
-        fresh, returning = new_here(located, late, moved)
+        ends, missing = batch.deletes, batch.deletes & ~located.found
+        late &= ~missing
+        rows, moves = np.flatnonzero(located.found & ~late & ~moved & ~ends), np.flatnonzero(moved)
+        fresh, returning = new_here(located, late | ends, moved)
         places, further = ended_besides(located, late)
-        gone = np.append(moves, further)
+        ended = np.append(np.flatnonzero(located.found & ends & ~late), further)
+        gone = np.append(moves, ended)
         updates, deletes = by_value(rows, located.group[rows]), by_value(gone, places.group[gone])
         returns, inserts = by_value(returning, located.dead_in[returning]), inserts_of(batch, fresh, located.home)
         work = assign(
@@ -200,15 +202,19 @@ class Upsert(RowOperation):
             use_small_files=self.name != "bulk_insert",
         )
         counts = {
-            "inserted": int((~located.found & ~late).sum()),
+            "inserted": int((~located.found & ~late & ~ends).sum()),
             "updated": len(rows) + len(moves),
-            "deleted": len(further),
+            "deleted": len(ended),
             "late": int(late.sum()) + batch.duplicates,
+            "missing": int(missing.sum()),
         }
+        tombstones = of_keys(snapshot, batch, located, late, ends) if batch.ends is not None else NO_TOMBSTONES
         absent = absent_keys(batch, np.flatnonzero(~located.found), definition.is_global)
         return RowPlan(
-            footprint_of(snapshot, txn, places, work, absent), partitions_of(work), counts, bool(work), work, places,
-            updates, deletes, returns, inserts, batch, left=rows_left(snapshot, located, late),
+            footprint_of(snapshot, txn, places, work, absent), partitions_of(work), counts,
+            bool(work) or bool(len(tombstones)), work, places, updates, deletes, returns, inserts, batch, tombstones,
+            left=rows_left(snapshot, located, late),
+            warnings=rewriting_warnings(snapshot, work, returns=returns),
         )  # fmt: skip
 
     def placed(self, snapshot: Snapshot) -> Batch:
@@ -237,9 +243,7 @@ class Delete(RowOperation):
         work = assign(snapshot, self.options, can_index_log_files=True, touched=deletes, returns=(), inserts={})
         missing = int((~located.found).sum())
         counts = {"inserted": 0, "updated": 0, "deleted": len(gone), "late": int(late.sum()), "missing": missing}
-        tombstones = NO_TOMBSTONES
-        if snapshot.definition.keeps_deletes:
-            tombstones = of_keys(snapshot, batch, located, late)
+        tombstones = of_keys(snapshot, batch, located, late)
         absent = absent_keys(batch, np.flatnonzero(~located.found), snapshot.definition.is_global)
         return RowPlan(
             footprint_of(snapshot, txn, places, work, absent), partitions_of(work), counts,
@@ -283,24 +287,9 @@ def decide(
     if not snapshot.definition.is_global or not len(snapshot):
         return late, np.zeros(len(batch), np.bool_)
     there, names = snapshot.file_groups.partitions(located.group), partition_names(batch)
-    moved = located.found & ~late & np.asarray(there != names)
-    _refuse_null_partition(snapshot.definition, batch, names, there, np.flatnonzero(moved))
+    moved = located.found & ~late & ~batch.deletes & np.asarray(there != names)
+    refuse_null_partition(snapshot.definition, batch, names, there, np.flatnonzero(moved))
     return late, moved
-
-
-def _refuse_null_partition(
-    definition: TableDefinition, batch: Batch, names: ObjectArray, there: ObjectArray, moves: Int64Array
-) -> None:
-    """Raise Invalid if one of the rows ``moves`` would leave a partition that is known for one that is not."""
-    unknown = [row for row in moves.tolist() if not null_levels(names[row]) <= null_levels(there[row])]
-    if unknown:
-        columns = ", ".join(definition.partition_by)
-        raise Invalid(
-            f"{len(unknown)} rows have no value in a partition column ({columns}), and their keys exist in other partitions: "
-            f"{batch.keys[unknown[0]].as_py()!r} is in {there[unknown[0]]}",
-            hint="give the partition, or leave the column out with upsert(…, partial=True) and the rows stay where they are; "
-            f"t.merge(…).when_matched().update({{{definition.partition_by[0]!r}: None}}) moves them",
-        )
 
 
 def new_here(

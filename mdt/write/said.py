@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from mdt.errors import Unsupported
 from mdt.schema.definition import TableDefinition
+from mdt.schema.marked import IS_DELETED
 from mdt.write.clauses import Action, Clause, Clauses, When
-from mdt.write.marked import IS_DELETED
 from mdt.write.matching import On, matched_on
 from mdt.write.newest import newest_rows
 from mdt.write.source import GIVEN, SOURCE, Source

@@ -8,13 +8,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mdt.hudi.partitions import partition_values
+from indexes.base import Int64Array
+from mdt.errors import Invalid
+from mdt.hudi.partitions import null_levels, partition_values
 from mdt.metadata.locate import Located
 from mdt.metadata.snapshot import Snapshot
+from mdt.schema.definition import TableDefinition
 from mdt.write.normalize import Batch
+
+ObjectArray = npt.NDArray[np.object_]
 
 
 def in_place(snapshot: Snapshot, batch: Batch, located: Located) -> Batch:
@@ -40,3 +46,18 @@ def in_place(snapshot: Snapshot, batch: Batch, located: Located) -> Batch:
     partition = batch.partition.copy()
     partition[stays] = len(batch.partitions) + code
     return replace(batch, table=table, partition=partition, partitions=(*batch.partitions, *paths.tolist()))
+
+
+def refuse_null_partition(
+    definition: TableDefinition, batch: Batch, names: ObjectArray, there: ObjectArray, moves: Int64Array
+) -> None:
+    """Raise Invalid if one of the rows ``moves`` would leave a partition that is known for one that is not."""
+    unknown = [row for row in moves.tolist() if not null_levels(names[row]) <= null_levels(there[row])]
+    if unknown:
+        columns = ", ".join(definition.partition_by)
+        raise Invalid(
+            f"{len(unknown)} rows have no value in a partition column ({columns}), and their keys exist in other partitions: "
+            f"{batch.keys[unknown[0]].as_py()!r} is in {there[unknown[0]]}",
+            hint="give the partition, or leave the column out with upsert(…, partial=True) and the rows stay where they are; "
+            f"t.merge(…).when_matched().update({{{definition.partition_by[0]!r}: None}}) moves them",
+        )

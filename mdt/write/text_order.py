@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from indexes.base import BoolArray, Int64Array, UInt64Array
 from indexes.buffers import flags
-from mdt.metadata.key_map import has_whole_words
+from mdt.metadata.key_map import has_whole_words, ordering_words
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -52,3 +52,13 @@ def older_than_there(metadata: Metadata, snapshot: Snapshot, batch: KeyedRows, l
         old = rows_at(metadata, snapshot, where, [definition.ordering], threads=threads)[definition.ordering]
         late[same] = is_below(batch.table[definition.ordering].take(pa.array(same)), old)
     return late
+
+
+def fall(old: pa.Table, new: KeyedRows, definition: TableDefinition) -> bool:
+    """Return whether any of the new rows has a smaller ordering value than the old one beside it."""
+    name = definition.ordering
+    if name is None or new.ordering is None:
+        return False
+    if has_whole_words(definition.schema.field(name).type):
+        return bool((new.ordering < ordering_words(old[name])).any())
+    return bool(is_below(new.table[name], old[name]).any())

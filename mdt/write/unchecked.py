@@ -7,6 +7,7 @@ later replaces or deletes all of its rows (:class:`mdt.metadata.locate.Further`)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +15,12 @@ import numpy as np
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation
 from mdt.config import Options
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
+from mdt.schema.marked import IS_DELETED
 from mdt.write.normalize import Batch, as_altered
 from mdt.write.operations import RowPlan, inserts_of, partitions_of, write_rows
 from mdt.write.overwriting import assigned
@@ -26,8 +28,13 @@ from mdt.write.overwriting import assigned
 INSERT_UNCHECKED = "insert_unchecked"
 
 
-def require_repeats(definition: TableDefinition) -> None:
-    """Raise Invalid unless keys may live more than once in the table."""
+def require_repeats(definition: TableDefinition, given: Sequence[str] = ()) -> None:
+    """Raise Invalid unless keys may live more than once in the table, Unsupported where the columns ``given`` mark rows that are deletes."""
+    if IS_DELETED in given:
+        raise Unsupported(
+            f"insert(check=False) looks for no key, and so deletes none ({IS_DELETED})",
+            hint="upsert the rows, or delete them",
+        )
     if not definition.keys_repeat:
         raise Invalid(
             "insert(check=False) may let a key live twice, which this table does not allow",
