@@ -75,8 +75,8 @@ def _steps(table: mdt.Table, trips: Trips, changed: int) -> Iterator[Step]:
         yield "update_where, larger ordering value", lambda: table.update_where({"ts": "ts + 1"}, listed(some()))
     gone = some()
     yield "delete", lambda: table.delete(trips.of(gone).select(["id"]))
-    yield 'merge, update("*"), smaller ordering value', lambda: merged(older(trips.of(some())), "*")
     yield "upsert of deleted keys", lambda: table.upsert(trips.of(gone))
+    yield 'merge, update("*"), smaller ordering value', lambda: merged(older(trips.of(some())), "*")
 
 
 def _size(folder: Path) -> int:

@@ -191,7 +191,7 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
                 ]
             )
 
-        return rows(self.shape, **sizes).flatmap(filled)
+        return rows(self.shape, **sizes).map(self._in_known_partitions).flatmap(filled)
 
     def _is_as_made(self, name: str) -> bool:
         return name in self.made

@@ -386,7 +386,7 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         return known if all(known[name] == row[name] for name in self.shape.key) else None
 
     def _upsert(self, data: st.DataObject, batch: list[Row]) -> None:
-        writer = self._writer(data)
+        writer, batch = self._writer(data), self._in_known_partitions(batch)
         self._expect(upserted(data, writer, self._arrow(batch)), self._put(batch))
         self._compare_pruned(data)
         self._compare_look_ups(data)
@@ -412,7 +412,7 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
 
     def _rows(self, **sizes: int) -> st.SearchStrategy[list[Row]]:
         """Return a strategy for rows of the table as it is."""
-        return rows(self.shape, **sizes)
+        return rows(self.shape, **sizes).map(self._in_known_partitions)
 
     def _is_as_made(self, name: str) -> bool:
         """Return whether a column is what it was when the table was made."""

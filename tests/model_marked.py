@@ -30,6 +30,16 @@ class MarkedRules(OnceRules):
         self._compare_pruned(data)
         self._compare_look_ups(data)
 
+    def _in_known_partitions(self, batch: list[Row]) -> list[Row]:
+        """Return rows with the partition where their key lives in place of none: under table scope they are refused without one."""
+        if self.shape.scope == "partition" or not self.shape.moves:
+            return batch
+        return [row | self._known_partition(row) for row in batch]
+
+    def _known_partition(self, row: Row) -> Row:
+        old = self.model.get(self.shape.identity(row), row)
+        return {name: old[name] for name in self.shape.partition_by if row[name] is None}
+
     def _put_marked(self, batch: list[Row], marks: list[bool | None]) -> dict[str, int]:
         """Upsert and delete in the model; return the counts that the table must give."""
         newest: dict[Any, tuple[Row, bool | None]] = {}

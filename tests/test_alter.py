@@ -15,9 +15,12 @@ from reader import bag, hudi_table
 from trees import TABLE_TYPES, create, tree
 
 import mdt
+from mdt.commit import transaction
 from mdt.errors import Invalid
 from mdt.schema import alter, versions
+from mdt.schema.evolve import evolution
 from mdt.schema.versions import stored_bytes
+from mdt.services.altering import Alter
 
 SCHEMA = pa.schema(
     [
@@ -263,7 +266,8 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     "twice": ({"reorder": ["n", "n"]}, "reorder names"),
     "all of a struct": ({"drop": ["s.a", "s.b"]}, "is the last field of 's'"),
     "no text": ({"rename": {"n": 3}}, "is no name of a column"),
-    "inside, where logs are merged": ({"add": {"s.c": "int32"}}, "they fail where a log file has another type of 's'"),
+    "inside, where log files are": ({"add": {"s.c": "int32"}}, "there are log files in which 's' is struct<a: int32"),
+    "wider inside": ({"widen": {"s.a": "int64"}}, "they fail where a log file has another type of 's'"),
     "dates": ({"widen": {"day": "timestamp[us]"}}, "cannot read the dates"),
 }
 
@@ -377,3 +381,57 @@ def test_a_table_of_many_columns_is_altered_as_long_as_a_checkpoint_holds_its_ve
     with pytest.raises(Invalid, match="the versions of the schema"):
         table.upsert([{"id": "q", "v": 1}], evolve=True)
     table.upsert(table.scan("id = 'a'").to_arrow())
+
+
+INSIDE = pa.schema(
+    [
+        ("id", pa.string()), ("ts", pa.int64()), ("s", pa.struct([("a", pa.int32())])),
+        ("l", pa.list_(pa.struct([("a", pa.int32())]))), ("m", pa.map_(pa.string(), pa.struct([("a", pa.int32())]))),
+    ]
+)  # fmt: skip
+MORE_INSIDE: dict[str, dict[str, Any]] = {
+    "struct": {"s": {"a": 5, "b": 6}},
+    "list": {"l": [{"a": 5, "b": 6}]},
+    "map": {"m": [("k", {"a": 5, "b": 6})]},
+}
+
+
+@pytest.mark.parametrize("logs", [False, True])
+@pytest.mark.parametrize("name", MORE_INSIDE)
+def test_a_new_field_inside_evolves_a_merge_on_read_table_and_others_read_it(
+    tmp_path: Path, name: str, logs: bool
+) -> None:
+    table = create(tmp_path / "t", INSIDE, ordering="ts")
+    plain = {"s": {"a": 1}, "l": [{"a": 1}], "m": [("k", {"a": 1})]}
+    table.upsert([{"id": one, "ts": 1, **plain} for one in "abcd"])
+    if logs:
+        table.upsert([{"id": "b", "ts": 2, **plain}])
+    more = pa.Table.from_pylist([{"id": "a", "ts": 3, **MORE_INSIDE[name]}], schema=evolved_inside(name))
+    assert table.upsert(more, evolve=True).updated == 1
+    assert table.history()["operation"].to_pylist().count("compact") == logs
+    assert table.files()["kind"].to_pylist().count(1) == 1, "the row stands in a log file"
+    assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", table.schema))
+    assert table.get("a")[name[0]] == MORE_INSIDE[name][name[0]] and table.check().ok
+    table.upsert(more.set_column(1, "ts", pa.array([4])), evolve=True)
+    assert table.history()["operation"].to_pylist().count("alter_schema") == 1
+    assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", table.schema))
+
+
+def evolved_inside(name: str) -> pa.Schema:
+    wide = pa.struct([("a", pa.int32()), ("b", pa.int64())])
+    types = {"struct": wide, "list": pa.list_(wide), "map": pa.map_(pa.string(), wide)}
+    return pa.schema([("id", pa.string()), ("ts", pa.int64()), (name[0], types[name])])
+
+
+def test_an_alter_inside_begins_again_after_somebody_wrote_a_log_file(tmp_path: Path) -> None:
+    table = create(tmp_path / "t", INSIDE, ordering="ts")
+    row = {"id": "a", "ts": 1, "s": {"a": 1}, "l": [], "m": []}
+    table.upsert([row])
+    operation = Alter(lambda definition: evolution(evolved_inside("struct"), definition), "deltacommit")
+    steps = transaction.steps(table.metadata, operation)
+    assert next(steps) == "begun" and next(steps) == "prepared"
+    mdt.open(tmp_path / "t").upsert([row])
+    with pytest.raises(Invalid, match="there are log files in which 's' is struct<a: int32"):
+        for _ in steps:
+            pass
+    assert table.schema == INSIDE

@@ -18,6 +18,7 @@ from mdt.cli import json_text
 from mdt.cli.files import STANDARD
 from mdt.cli.terminal import show_table
 from mdt.errors import Invalid
+from mdt.schema.python_values import rows_of
 
 
 class Format(StrEnum):
@@ -101,7 +102,7 @@ def _write_csv(schema: pa.Schema, batches: Iterator[pa.RecordBatch], sink: Binar
 
 def _write_json(schema: pa.Schema, batches: Iterator[pa.RecordBatch], sink: BinaryIO) -> None:
     for batch in batches:
-        lines = [json_text.line(row) for row in batch.to_pylist()]
+        lines = [json_text.line(row) for row in rows_of(batch)]
         sink.write("".join(f"{line}\n" for line in lines).encode())
 
 

@@ -17,6 +17,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from mdt.errors import Invalid, MdtError
+from mdt.schema.python_values import rows_of
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _WIDE = 10_000
@@ -42,7 +43,7 @@ def errors() -> Console:
 
 def show_table(found: pa.Table) -> None:
     """Show a table of results, all rows."""
-    show(found.column_names, (row.values() for row in found.to_pylist()))
+    show(found.column_names, (row.values() for row in rows_of(found)))
 
 
 def show(names: Sequence[str], rows: Iterable[Iterable[object]], *, header: bool = True) -> None:

@@ -266,7 +266,7 @@ def may_widen(old: pa.DataType, new: pa.DataType) -> bool:
         grows = new.bit_width > old.bit_width
         fits = grows and (kinds.is_signed_integer(new) or kinds.is_unsigned_integer(old))
     else:
-        grows = not kinds.is_floating(old) or new.bit_width > old.bit_width
+        grows = not kinds.is_floating(old) or (kinds.is_floating(new) and new.bit_width > old.bit_width)
         fits = grows and any(of(old) and to(new) for of, to in families)
     try:
         return bool(fits and widens(*declared_types.stored(pa.schema({"a": old, "b": new})).types))

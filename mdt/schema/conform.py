@@ -100,7 +100,7 @@ def _stored(data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str],
     what = f"column {field.name!r} is {column.type}, the table has {field.type}"
     target = plain(field.type)
     if not is_same(column.type, field.type) and not _fits(column.type, target):
-        raise Invalid(f"{what}: the types do not fit")
+        raise Invalid(f"{what}: the types do not fit; cast the column, or write it under another name")
 
     def store(chunk: pa.Array) -> pa.Array:
         if not _is_number(column.type):
@@ -113,7 +113,7 @@ def _stored(data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str],
             chunks.append(store(chunk))
         except (ValueError, TypeError, pa.ArrowException):
             if unfit := _refused(chunk.slice(0, 0), store):
-                raise Invalid(f"{what}: {unfit}") from None
+                raise Invalid(f"{what}: {unfit}; cast the column, or write it under another name") from None
             at, reason = _first_misfit(chunk, store)
             row = first + at
             number = "" if before is None else f" {before + row}"

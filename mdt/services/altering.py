@@ -54,10 +54,12 @@ class Alter(Operation[AlterPlan]):
         version = altered(definition, wanted, snapshot.seq + 1)
         if not self.beyond_hudi:
             _refuse("answer differently", list(beyond_hudi(definition, version)), "")
-            _refuse("fail", list(_taken_for_parts(snapshot, version)), "compact() first; or ")
+            _refuse("fail", list(_in_log_files(snapshot, version)), "compact() first; or ")
+        rests_on_logs = definition.is_mor and _grows_inside(definition, version)
+        footprint = Footprint(txn, alters=True, everything=rests_on_logs)
         if is_unaltered(definition, version):
-            return AlterPlan(Footprint(txn, alters=True), is_needed=bool(options), options=options)
-        return AlterPlan(Footprint(txn, alters=True), version=version, options=options)
+            return AlterPlan(footprint, is_needed=bool(options), options=options)
+        return AlterPlan(footprint, version=version, options=options)
 
     def write(self, snapshot: Snapshot, plan: AlterPlan, claim: Claim) -> Changes:
         """Return the fields of the record; nothing is written."""
@@ -82,7 +84,7 @@ def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str
     """Yield what readers who match columns of older files by name, and give null where there is none, get wrong."""
     older = {column.id: column for column in definition.version.walk()}
     for column in new.columns if definition.is_mor else ():
-        if column.children and column.id in older and not _same_inside(column, older[column.id]):
+        if column.children and column.id in older and not _only_added_inside(column, older[column.id]):
             yield f"they fail where a log file has another type of {column.field.name!r} than its base file"
     paths = {column.id: path for path, column in version_paths(definition.version)}
     taken = {
@@ -100,12 +102,32 @@ def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str
             yield f"older rows have null in {path!r}, which was {paths[column.id]!r}"
 
 
-def _taken_for_parts(snapshot: Snapshot, new: SchemaVersion) -> Iterator[str]:
-    """Yield why readers fail who take rows of a log file that lacks columns for parts of rows, and do not widen these.  O(files)."""
+def in_the_way(snapshot: Snapshot, wanted: Alteration) -> bool:
+    """Return whether log files of a merge-on-read table stand in the way of what is wanted, so that a compaction must come first."""
+    if not snapshot.definition.is_mor or not wanted:
+        return False
+    return any(_in_log_files(snapshot, altered(snapshot.definition, wanted, snapshot.seq + 1)))
+
+
+def _grows_inside(definition: TableDefinition, new: SchemaVersion) -> bool:
+    """Return whether a column gets another type inside."""
+    older = {column.id: column for column in definition.version.columns}
+    return any(c.children and c.id in older and not _same_inside(c, older[c.id]) for c in new.columns)
+
+
+def _in_log_files(snapshot: Snapshot, new: SchemaVersion) -> Iterator[str]:
+    """Yield why readers fail on log files that are there.  O(files).
+
+    They take rows that lack columns for parts of rows, and do not widen these; and structs of a log file keep their fields.
+    """
     now = {column.field.name: column.type for column in new.columns}
     versions = snapshot.definition.versions or (snapshot.definition.version,)
     logs = snapshot.segment_ids[(snapshot.kind == LOG) & (snapshot.rows > 0)].tolist()
     for version in dict.fromkeys(version_of(versions, segment) for segment in logs):
+        older = {column.id: column for column in version.columns}
+        for column in new.columns:
+            if column.children and column.id in older and not _same_inside(column, older[column.id]):
+                yield f"there are log files in which {column.field.name!r} is {older[column.id].type}"
         then = {column.field.name: column.type for column in version.columns}
         added = [name for name in now if name not in then]
         widened = [name for name, type in now.items() if then.get(name, type) != type]
@@ -122,10 +144,18 @@ def _refuse(would: str, reasons: Sequence[str], otherwise: str) -> None:
         )
 
 
+def _inside(column: Column) -> list[tuple[int, str, pa.DataType | None]]:
+    return [(c.id, c.field.name, None if c.children else c.type) for c in column.walk()]
+
+
 def _same_inside(new: Column, old: Column) -> bool:
-    return [(c.id, c.field.name, None if c.children else c.type) for c in new.walk()] == [
-        (c.id, c.field.name, None if c.children else c.type) for c in old.walk()
-    ]
+    return _inside(new) == _inside(old)
+
+
+def _only_added_inside(new: Column, old: Column) -> bool:
+    """Return whether fields were added inside, and nothing else is another."""
+    known = {c.id for c in old.walk()}
+    return [told for told in _inside(new) if told[0] in known] == _inside(old)
 
 
 def index_changes(definition: TableDefinition, new: SchemaVersion) -> dict[str, list[str]]:

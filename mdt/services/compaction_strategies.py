@@ -56,6 +56,11 @@ def _log_files(dirty: Dirty) -> Float64Array:
     return dirty.log_files.astype(np.float64)
 
 
+def with_logs(dirty: Dirty) -> Float64Array:
+    """Return priorities that leave out file groups without log files."""
+    return np.where(dirty.log_files > 0, dirty.log_bytes, np.nan).astype(np.float64)
+
+
 def _dead_share(dirty: Dirty) -> Float64Array:
     return np.asarray(dirty.dead / dirty.rows.clip(1), np.float64)
 

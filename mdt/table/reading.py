@@ -12,6 +12,7 @@ from mdt.errors import Invalid
 from mdt.progress import ProgressOption, shown
 from mdt.query import Scan, Where, checked_columns, declared_columns
 from mdt.schema.declared import Restoration
+from mdt.schema.python_values import rows_of
 from mdt.table.handle import Handle
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class Reading(Handle):
         the key columns.  Dicts and tables may name the partition columns, too: under partition scope a key may live in several
         partitions, and Invalid is raised if it does and none was named.  ``columns``, ``as_of``: as for :meth:`scan`.
 
+        In a dict, dates and timestamps outside the years 1 to 9999 are ``numpy.datetime64``, and durations beyond ``timedelta`` ``numpy.timedelta64``.
+
         A key that is not in the table: None for one key; for several ``missing`` says whether there is a row of nulls in its place
         ("null"; its key column is null, too, which no row of the table has), none ("skip"), or Invalid is raised and names the first keys ("error").
 
@@ -112,7 +115,7 @@ class Reading(Handle):
         rows = Restoration.of(schema, rows.schema).restored(rows)
         if not asked.is_one:
             return rows
-        return rows.to_pylist()[0] if len(rows) else None
+        return rows_of(rows)[0] if len(rows) else None
 
     def warm(self, columns: Sequence[str] | None = None, *, progress: ProgressOption = None) -> WarmResult:
         """Load what plans and scans need into this process, so that the first queries are as fast as later ones.

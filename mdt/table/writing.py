@@ -403,11 +403,25 @@ class Writing(Handle):
         """Alter the table so that it takes rows with these columns, as far as that can be; return what it is then."""
         from mdt.schema.conform import refuse_repeated
         from mdt.schema.evolve import evolution
-        from mdt.services.altering import Alter
+        from mdt.services.altering import Alter, in_the_way
+        from mdt.services.compaction import Compaction
+        from mdt.services.compaction_strategies import with_logs
 
         refuse_repeated(given.names)
-        if evolution(given, self.definition):
-            self._commit(Alter(lambda definition: evolution(given, definition), self.definition.commit_action))
+        alter = Alter(lambda definition: evolution(given, definition), self.definition.commit_action)
+        for attempt in range(1, self.options.commit_attempts + 1):
+            seen = self._metadata.newest()
+            if in_the_way(seen, evolution(given, seen.definition)):
+                self._commit(Compaction(self._metadata, self.options, strategy=with_logs))
+            try:
+                if evolution(given, self.definition):
+                    self._commit(alter)
+            except Invalid:  # somebody may have written a log file meanwhile
+                seen = self._metadata.newest()
+                if attempt == self.options.commit_attempts or not in_the_way(seen, evolution(given, seen.definition)):
+                    raise
+                continue
+            break
         return self.definition
 
     def _write(self, data: Any, name: str, progress: ProgressOption) -> WriteResult:

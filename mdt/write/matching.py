@@ -28,6 +28,7 @@ from mdt.scan.lookup import KeyRows, rows_at
 from mdt.scan.matches import matching_rows, places_of
 from mdt.schema.conform import conform
 from mdt.schema.definition import TableDefinition
+from mdt.schema.python_values import rows_of
 from mdt.write.clauses import Condition
 from mdt.write.normalize import keyed_rows
 from mdt.write.operations import by_value
@@ -355,7 +356,7 @@ def refuse_two_rows_for_one(
         return
     some = twice[:named_max]
     rows = rows_at(metadata, snapshot, KeyRows(some >> 32, some & 0xFFFFFFFF), list(key_of), threads=1)
-    named = rows.to_pylist() if len(key_of) > 1 else rows[key_of[0]].to_pylist()
+    named = rows_of(rows) if len(key_of) > 1 else [row[key_of[0]] for row in rows_of(rows)]
     raise Invalid(
         f"{len(twice)} rows of the table match several rows of the source: {named}",
         hint="t.merge(…, dedupe=True) takes the row with the largest ordering value for each key; or leave one row for each of them",

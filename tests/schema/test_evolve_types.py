@@ -1,0 +1,70 @@
+"""Every type of data beside every type of a column, where an upsert evolves: the rows fit, or an error of ours says why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from declared_types import FLAT
+
+import mdt
+from mdt.create_table import define
+from mdt.errors import Invalid, MdtError
+from mdt.schema.alter import altered
+from mdt.schema.definition import TableDefinition
+from mdt.schema.evolve import completed, evolution
+from mdt.stores.storage import MemoryStorage
+from mdt.write.normalize import normalize
+
+NESTED: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "list": (pa.list_(pa.int32()), [[1], None]),
+    "struct": (pa.struct([("a", pa.int32())]), [{"a": 1}, None]),
+    "map": (pa.map_(pa.string(), pa.int32()), [[("k", 1)], None]),
+}
+TYPES = {**FLAT, **NESTED, "null": (pa.null(), [None, None])}
+
+
+def of_table(type: pa.DataType) -> TableDefinition:
+    schema = pa.schema({"id": pa.int64(), "v": type})
+    return define(
+        MemoryStorage(), schema, key=["id"], partition_by=[], ordering=None, table_type="MERGE_ON_READ", key_index=None,
+        scope=None, indexes=[], options=None,
+    )  # fmt: skip
+
+
+def evolved(data: pa.Table, definition: TableDefinition) -> TableDefinition:
+    wanted = evolution(data.schema, definition)
+    if not wanted:
+        return definition
+    version = altered(definition, wanted, 1)
+    return definition.altered(version)
+
+
+@pytest.mark.parametrize("old", [name for name in TYPES if name != "null"])
+def test_values_of_any_type_fit_a_column_or_the_error_names_column_types_and_what_to_do(old: str) -> None:
+    definition, fit = of_table(TYPES[old][0]), set()
+    for new, (type, values) in TYPES.items():
+        data = pa.table({"id": [1, 2], "v": pa.array(values, type)})
+        try:
+            after = evolved(data, definition)
+            assert len(normalize(completed(data, after), after)) == 2
+            fit.add(new)
+        except MdtError as error:
+            assert isinstance(error, Invalid)
+            assert f"column 'v' is {type}, the table has {TYPES[old][0]}" in error.message.replace(
+                "halffloat", "halffloat"
+            ), new
+            assert "cast the column" in error.message or "row " in error.message, error.message
+            assert error.hint
+    assert {old, "null"} <= fit
+
+
+@pytest.mark.parametrize("value", ["seven", b"x", True, [1], {"a": 1}])
+def test_values_of_python_that_do_not_fit_are_refused_and_nothing_is_altered(value: Any) -> None:
+    for type in (pa.float64(), pa.int64()):
+        table = mdt.create(MemoryStorage(), pa.schema({"id": pa.int64(), "n": type}), ["id"])
+        for data in ([{"id": 6, "n": value}], pa.table({"id": [6], "n": [value]})):
+            with pytest.raises(Invalid, match="column 'n'"):
+                table.upsert(data, evolve=True)
+        assert table.snapshot().seq == 0
