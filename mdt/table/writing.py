@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ from mdt.arguments import flag, mapping
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Invalid
 from mdt.progress import Progress, ProgressOption, shown
-from mdt.schema.input import is_spark, pieces, tells_columns, to_table
+from mdt.schema.input import is_spark, pieces, to_table
 from mdt.table.handle import Handle
 from mdt.write.result import WriteResult
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mdt.query import Where
-    from mdt.schema.definition import TableDefinition
     from mdt.table.merging import Merging, Runner, Whole
     from mdt.table.writer import Writer
     from mdt.write.blending import Kept
@@ -85,7 +83,11 @@ class Writing(Handle):
 
             seen = self.snapshot()  # nothing of the batch is done again
             return WriteResult(seen.seq, "", warnings=left_out(seen.streams, *self._batch))
-        rows = self._evolved(data) if evolve else data
+        rows = data
+        if evolve:
+            from mdt.table.evolving import evolved
+
+            rows = evolved(self, data)
         if not partial and not mergers:
             return self._write(rows, "upsert", progress)
         from mdt.write.blending import Kept
@@ -376,53 +378,6 @@ class Writing(Handle):
         if "mdt.durable" in changes:
             self._storage.is_durable = self.options.durable
         return result
-
-    def _evolved(self, data: Any) -> Any:
-        """Alter the table so that it takes ``data``, as far as that can be; return them with all of its columns."""
-        from mdt.schema.evolve import completed, completed_pieces, typed
-
-        self._before_rows()
-        if is_spark(data):
-            from mdt.engines.spark import engine  # as below
-
-            data = engine.in_own_names(data, self.schema.names)
-            return engine.completed(data, self._altered_for(engine.evolved_schema_of(data, self.schema)))
-        found = pieces(data, self.schema, typed)
-        if found is None:
-            data = typed(data, self.schema)
-            return completed(data, self._altered_for(data.schema))
-        if tells_columns(data):
-            first = next(found)
-            return completed_pieces(chain([first], found), self._altered_for(first.schema))
-        from mdt.engines import spilling
-
-        given, found = spilling.looked_through(found, spilling.engine_of(self.options))
-        return completed_pieces(found, self._altered_for(given))
-
-    def _altered_for(self, given: pa.Schema) -> TableDefinition:
-        """Alter the table so that it takes rows with these columns, as far as that can be; return what it is then."""
-        from mdt.schema.conform import refuse_repeated
-        from mdt.schema.evolve import evolution
-        from mdt.services.altering import Alter, in_the_way
-        from mdt.services.compaction import Compaction
-        from mdt.services.compaction_strategies import with_logs
-
-        refuse_repeated(given.names)
-        alter = Alter(lambda definition: evolution(given, definition), self.definition.commit_action)
-        for attempt in range(1, self.options.commit_attempts + 1):
-            seen = self._metadata.newest()
-            if in_the_way(seen, evolution(given, seen.definition)):
-                self._commit(Compaction(self._metadata, self.options, strategy=with_logs))
-            try:
-                if evolution(given, self.definition):
-                    self._commit(alter)
-            except Invalid:  # somebody may have written a log file meanwhile
-                seen = self._metadata.newest()
-                if attempt == self.options.commit_attempts or not in_the_way(seen, evolution(given, seen.definition)):
-                    raise
-                continue
-            break
-        return self.definition
 
     def _write(self, data: Any, name: str, progress: ProgressOption) -> WriteResult:
         with shown(progress, name) as told:

@@ -50,7 +50,9 @@ def estimated(snapshot: Snapshot, plan: WritePlan) -> Written:
     rewritten = [one.group for one in work if one.group >= 0 and not one.is_log]
     size, rows = snapshot.file_groups.weight(None)
     batch = getattr(plan, "batch", None)
-    row_bytes = size / rows if rows else (0.0 if batch is None else batch.row_bytes)
+    row_bytes = 0.0 if batch is None else batch.row_bytes
+    if rows:
+        row_bytes = size / rows
     new = plan.counts.get("inserted", 0) + plan.counts.get("updated", 0)
     groups = snapshot.file_groups
     old = sum(int(snapshot.rows[groups.members(group)].sum()) for group in rewritten)

@@ -1,0 +1,67 @@
+"""What ``evolve=True`` does before an upsert: the table is altered so that it takes the data."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mdt.errors import Invalid
+from mdt.schema.conform import refuse_repeated
+from mdt.schema.evolve import completed, completed_pieces, evolution, typed
+from mdt.schema.input import is_spark, pieces, tells_columns
+from mdt.services.altering import Alter, in_the_way
+from mdt.services.compaction import Compaction
+from mdt.services.compaction_strategies import with_logs
+
+if TYPE_CHECKING:
+    from mdt.schema.definition import TableDefinition
+    from mdt.table.handle import Handle
+
+
+def evolved(table: Handle, data: Any) -> Any:
+    """Alter the table so that it takes ``data``, as far as that can be; return them with all of its columns."""
+    table._before_rows()
+    if is_spark(data):
+        from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
+
+        data = engine.in_own_names(data, table.schema.names)
+        return engine.completed(data, _altered_for(table, engine.evolved_schema_of(data, table.schema)))
+    found = pieces(data, table.schema, typed)
+    if found is None:
+        data = typed(data, table.schema)
+        return completed(data, _altered_for(table, data.schema))
+    if tells_columns(data):
+        first = next(found)
+        return completed_pieces(chain([first], found), _altered_for(table, first.schema))
+    from mdt.engines import spilling
+
+    given, found = spilling.looked_through(found, spilling.engine_of(table.options))
+    return completed_pieces(found, _altered_for(table, given))
+
+
+def _altered_for(table: Handle, given: pa.Schema) -> TableDefinition:
+    """Alter the table so that it takes rows with these columns, as far as that can be; return what it is then.
+
+    Log files that stand in the way of a new field inside a column are compacted before.
+    """
+    refuse_repeated(given.names)
+    metadata, attempts = table.metadata, table.options.commit_attempts
+    alter = Alter(lambda definition: evolution(given, definition), table.definition.commit_action)
+    for attempt in range(1, attempts + 1):
+        if _is_in_the_way(table, given):
+            table._commit(Compaction(metadata, table.options, strategy=with_logs))
+        try:
+            if evolution(given, table.definition):
+                table._commit(alter)
+            break
+        except Invalid:  # somebody may have written a log file meanwhile
+            if attempt == attempts or not _is_in_the_way(table, given):
+                raise
+    return table.definition
+
+
+def _is_in_the_way(table: Handle, given: pa.Schema) -> bool:
+    seen = table.metadata.newest()
+    return in_the_way(seen, evolution(given, seen.definition))
