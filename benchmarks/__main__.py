@@ -18,7 +18,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import changes, clustering, conditions, keys, life, nested, planning, spark, writers, written
+from benchmarks import (
+    advice,
+    changes,
+    clustering,
+    conditions,
+    keys,
+    latency,
+    life,
+    nested,
+    planning,
+    spark,
+    writers,
+    written,
+)
 from benchmarks.harness import BENCHES, Figure, Job, run, run_by
 from benchmarks.peers import PEERS
 from benchmarks.peers.environments import Missing, interpreter
@@ -33,8 +46,10 @@ KEYS = "keys"
 NESTED = "nested"
 WRITERS = "writers"
 WRITTEN = "written"
+LATENCY = "latency"
+ADVICE = "advice"
 SPARK = "spark"
-OWN = (PLANNING, LIFE, CHANGES, CONDITIONS, CLUSTERING, KEYS, NESTED, WRITERS, WRITTEN, SPARK)
+OWN = (PLANNING, LIFE, CHANGES, CONDITIONS, CLUSTERING, KEYS, NESTED, WRITERS, WRITTEN, LATENCY, ADVICE, SPARK)
 """Benches with a workload or a form of their own."""
 Reference = dict[tuple[str, str], Figure]
 
@@ -142,6 +157,10 @@ def own_forms(benches: Iterable[str], peers: str, like: Job, seconds: float) -> 
         nested.run(rows, seed, like.repeat, emit)
     if WRITTEN in benches:
         written.run(rows, seed, emit)
+    if ADVICE in benches:
+        advice.run(rows, seed, emit)
+    if LATENCY in benches:
+        latency.run(rows, seed, latency.WRITES, latency.KINDS, {}, emit)
     if WRITERS in benches:
         writers.run([peer for peer in chosen(peers) if peer in writers.PEERS], rows, seed, seconds, emit)
 
@@ -193,7 +212,7 @@ def main(
         ),
     ] = Path(".spark-engines"),
 ) -> None:
-    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `writers` upsert side by side; `written` counts bytes that operations write; `keys` simulates key indexes of up to so many keys; `nested` reads few rows beside nested columns; `spark` compares engines on Spark; `planning` has tables of many files and its own workload."""
+    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `latency` has what single writes wait for; `advice` tries indexes on queries that did not choose them; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `writers` upsert side by side; `written` counts bytes that operations write; `keys` simulates key indexes of up to so many keys; `nested` reads few rows beside nested columns; `spark` compares engines on Spark; `planning` has tables of many files and its own workload."""
     if flat:
         os.environ[FLAT] = "1"
     if PLANNING in benches:

@@ -260,8 +260,17 @@ class Options:
         minimum=0, maximum=365 * 86400,
     )  # fmt: skip
     services_auto: bool = _option(
-        "mdt.services.auto", True, "after a write, services that are due do one step each, in the writer's process",
+        "mdt.services.auto", True, "services that are due run after writes, in the writer's process",
         aliases=("hoodie.clean.automatic",),
+    )  # fmt: skip
+    services_seconds_max: float = _option(
+        "mdt.services.seconds.max", 1.0,
+        "seconds that services may take within a write, and no more than the write itself; only what is overdue takes longer; 0: never",
+        minimum=0, maximum=3600, scope="session",
+    )  # fmt: skip
+    services_thread: bool = _option(
+        "mdt.services.thread", False,
+        "services run in a thread of the table, until it is closed; writes wait for what is overdue only", scope="machine",
     )  # fmt: skip
     compact_log_files: int = _option(
         "mdt.compact.log.files", 10,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexes.paths import top_levels
-from indexes.predicate import And, Predicate, leaves
+from indexes.predicate import And, Predicate
 from indexes.predicate import columns as columns_of
 from mdt.arguments import named_column, one_of, texts
 from mdt.config import Options
@@ -308,9 +308,10 @@ class Scan(ArrowStream):
     def _read(self, names: Sequence[str], ordered: bool, progress: Progress | None) -> Iterator[pa.Table]:
         from mdt.scan import top
         from mdt.scan.reader import read
+        from mdt.scan.use import counts_of
 
         if self.predicate is not None and self._options.usage_counts:
-            self._metadata.usage.record(self.plan.used_indexes(), leaves(self.predicate))
+            self._metadata.usage.record(counts_of(self._metadata, self.plan))
         if self.limit == 0:
             return iter(())
         least = FAR_FILES_READ_AT_ONCE if self._metadata.storage.is_remote else 1

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from reader import BY_POSITION, bag, bag_of, hudi_table
 from strategies import Row, Shape, rows, shapes
+from worlds import join_small_files
 
 import mdt
 from mdt.errors import Invalid, Unsupported
@@ -140,7 +141,7 @@ class RepeatedAgainstList(RuleBasedStateMachine):
     @rule(joins=st.booleans())
     def compact_and_join(self, joins: bool) -> None:
         self.table.compact()
-        if joins and small_files.join(self.table.metadata, self.table.snapshot(), self.table.options, everywhere=True):
+        if joins and join_small_files(self.table):
             count("joins of tables whose keys repeat")
 
     @rule(kept=st.integers(1, 3))

@@ -215,11 +215,13 @@ def merge(
     return Actor(f"merge {ids}", lambda s: driven(s, make, PAUSES), model)
 
 
-def compaction() -> Actor:
-    """A table service."""
+def compaction(groups: Sequence[int] | None = None) -> Actor:
+    """A table service.  ``groups``: the file groups of one step, by their numbers at the beginning; None: all."""
 
     def make(metadata: Metadata) -> Compaction:
-        return Compaction(metadata, _options(metadata.newest().definition))
+        snapshot = metadata.newest()
+        names = None if groups is None else snapshot.file_groups.names(groups)
+        return Compaction(metadata, _options(snapshot.definition), names=names)
 
     return Actor("compaction", lambda s: driven(s, make, PAUSES), lambda state: state)
 

@@ -24,6 +24,8 @@ from mdt.config import Options
 from mdt.hudi.layout import layout_of
 from mdt.metadata import paths, references
 from mdt.metadata.metadata import Metadata
+from mdt.services import small_files
+from mdt.services.budget import everywhere
 from mdt.services.clustering import Clustering
 from mdt.services.compaction import Compaction
 from mdt.services.curves import SORT
@@ -274,6 +276,11 @@ def compact_logs(table: Table) -> CommitResult[Any]:
     groups = table.snapshot().file_groups
     operation = LogCompaction(table.metadata, table.options, names=groups.names(range(groups.count)))
     return run(table.metadata, operation)
+
+
+def join_small_files(table: Table) -> bool:
+    """Join small file groups wherever there are many of a size; return whether any were."""
+    return small_files.join(table.metadata, table.snapshot(), table.options, everywhere(table.options)).is_done
 
 
 def later(storage: MemoryStorage) -> MemoryStorage:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
@@ -85,19 +86,18 @@ def build(
 @command(app)
 def advise(path: TablePath) -> None:
     """Propose indexes to drop or to create, from how queries used the table."""
-    found = [
-        {"action": advice.action, "index": advice.index, "reason": advice.reason} for advice in opened(path).advise()
-    ]
+    found = [asdict(advice) for advice in opened(path).advise()]
     tell_rows(found, lambda: _show_advice(found))
 
 
-def _show_advice(found: Sequence[Mapping[str, str]]) -> None:
+def _show_advice(found: Sequence[Mapping[str, Any]]) -> None:
     if not found:
         print("no advice: either all is well, or too few queries have been reported")
     elif found[0]["action"] == "count":
         print(f"no advice: {found[0]['reason']}")
     else:
-        show(("action", "index", "reason"), (advice.values() for advice in found))
+        names = ("action", "index", "reason")
+        show(names, ([advice[name] for name in names] for advice in found))
 
 
 def _tell(result: BuildResult) -> None:

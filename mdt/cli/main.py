@@ -45,7 +45,7 @@ app = typer.Typer(
 app.add_typer(cli_index.app, name="index")
 cli_tags.register(app)
 cli_show.register(app)
-app.add_typer(cli_services.app, name="services")
+cli_services.register(app)
 
 
 def _show_version(is_asked: bool) -> None:

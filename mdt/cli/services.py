@@ -1,8 +1,13 @@
-"""The command ``mdt services run``: one process that looks after many tables, whoever writes to them."""
+"""The command ``mdt services``: one process that looks after many tables, whoever writes to them."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -14,48 +19,82 @@ from mdt.errors import MdtError
 
 WATCH_SECONDS = 60.0
 
-app = typer.Typer(help="What tables do for themselves after writes, done for them from outside.", no_args_is_help=True)
-
 Paths = Annotated[list[str], typer.Argument(help="Directories or URLs of tables.", metavar="PATH...")]
 
 
-@app.callback()
-def _services() -> None:
-    """What tables do for themselves after writes, done for them from outside."""
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    command(app)(services)
 
 
-@command(app)
-def run(
+def services(
     path: Paths,
-    watch: Annotated[bool, typer.Option(help="Go on: look again and again, until interrupted.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch/--once", help="Look again and again until interrupted, or once.")
+    ] = False,
     seconds: Annotated[float, typer.Option(help="Pause between two looks, with --watch.", min=0.1)] = WATCH_SECONDS,
     option: Settings = [],  # noqa: B006 - typer copies it
 ) -> None:
-    """Let every service that is due do its work: compaction, joining of small files, cleaning."""
+    """Run the services that are due: compaction, joining of small files, cleaning.
+
+    Each step commits by itself.  SIGINT or SIGTERM ends the command after the step that is running; a second one ends it at once.
+    """
     tables = [opened(one, option) for one in path]
-    with suppress(KeyboardInterrupt):  # the way in which a watch ends
-        while True:
+    with _stopped_by_signals() as stop:
+        while not stop.is_set():
             for one in tables:
-                _look_after(one, watch)
+                if not stop.is_set():
+                    _look_after(one, watch, stop)
             if not watch:
                 return
-            tables[0].storage.sleep(seconds)
+            _pause(stop, seconds)
 
 
-def _look_after(one: table.Table, watch: bool) -> None:
-    """Tidy one table until nothing is due; with ``watch`` an error of one table does not keep the others waiting."""
-    done, warnings = list[str](), list[str]()
+def _pause(stop: threading.Event, seconds: float) -> None:
+    stop.wait(seconds)
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """Yield an event that the first SIGINT or SIGTERM sets; a second SIGINT interrupts."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # elsewhere nobody may handle signals
+        yield stop
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in before:
+        signal.signal(number, handle)
     try:
-        while True:
-            found, wrong = one.tidy()
-            done += found
-            warnings += wrong
-            if not found:
+        yield stop
+    finally:
+        restore()
+
+
+def _look_after(one: table.Table, watch: bool, stop: threading.Event) -> None:
+    """Run services of one table until nothing is due, and print what each round did; with ``watch`` an error does not keep other tables waiting."""
+    is_idle = True
+    try:
+        while not stop.is_set():
+            done, warnings = one.tidy()
+            if done or warnings:
+                is_idle = False
+                tell({"path": one.path, "done": done}, f"{one.path}: {', '.join(done) or 'nothing'}", warnings)
+                sys.stdout.flush()
+            if not done:
                 break
     except MdtError as error:
         if not watch:
             raise
         warn([f"{one.path}: {error}"])
         return
-    if done or warnings or not watch:
-        tell({"path": one.path, "done": done}, f"{one.path}: {', '.join(done) or 'nothing is due'}", warnings)
+    if is_idle and not watch:
+        tell({"path": one.path, "done": []}, f"{one.path}: nothing is due")

@@ -9,14 +9,15 @@ leaves none.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from typing import Any
 
-from indexes.predicate import Call, Leaf
+import pyarrow as pa
+
 from mdt.errors import MdtError
 from mdt.metadata import paths
+from mdt.metadata.recent import Recent
 from mdt.stores.forking import OwnLock
 from mdt.stores.storage import Storage
 
@@ -27,39 +28,61 @@ REPORTS_MAX = 64
 FOLDED_AFTER_SECONDS = 7 * 86_400
 """A process that has not reported for so long has ended."""
 _REPORT_BYTES_MAX = 1 << 20
-_EQUALITY = frozenset(("=", "<=>", "in", "is null"))
-_TEXT = frozenset(("like", "starts with", "match"))
+_SAMPLES_MAX = 64
 _MICROSECONDS = 1_000_000
 
 
 @dataclass(slots=True)
 class IndexUse:
-    """``asked``: queries in which the index was asked; ``pruned``: segments it proved empty; ``last_us``: when, UTC."""
+    """``queries``: that ran while the index was there; ``asked``: of these, in which it was asked; ``pruned``: segments it proved empty;
+    ``last_us``: when it was last asked, UTC; ``saved``: bytes that were not read because of it.
+    """
 
+    queries: int = 0
     asked: int = 0
     pruned: int = 0
     last_us: int = 0
+    saved: int = 0
 
     def add(self, other: IndexUse) -> None:
-        """Add the counts of another process."""
+        """Add the counts of another query or process."""
+        self.queries += other.queries
         self.asked += other.asked
         self.pruned += other.pruned
         self.last_us = max(self.last_us, other.last_us)
+        self.saved += other.saved
+
+
+@dataclass(slots=True)
+class TestUse:
+    """Queries that test a column in one way: how many, rows that match the test, bytes that are read without an index of the column, and with an exact one."""
+
+    queries: int = 0
+    rows: int = 0
+    read: int = 0
+    exact: int = 0
+
+    def add(self, other: TestUse) -> None:
+        """Add the counts of another query or process."""
+        self.queries += other.queries
+        self.rows += other.rows
+        self.read += other.read
+        self.exact += other.exact
 
 
 @dataclass(slots=True)
 class ColumnUse:
-    """Queries that filtered on a column by equality, by range or another comparison, and by text."""
+    """Tests of a column by equality, by range or another comparison, and by text."""
 
-    equality: int = 0
-    range: int = 0
-    text: int = 0
+    equality: TestUse = field(default_factory=TestUse)
+    range: TestUse = field(default_factory=TestUse)
+    text: TestUse = field(default_factory=TestUse)
 
     def add(self, other: ColumnUse) -> None:
-        """Add the counts of another process."""
-        self.equality += other.equality
-        self.range += other.range
-        self.text += other.text
+        """Add the counts of another query or process."""
+        self.equality.add(other.equality)
+        self.range.add(other.range)
+        self.text.add(other.text)
 
 
 @dataclass(slots=True)
@@ -86,8 +109,8 @@ class Counts:
         document = {
             "since_us": self.since_us,
             "queries": self.queries,
-            "indexes": {spec: [u.asked, u.pruned, u.last_us] for spec, u in self.indexes.items()},
-            "columns": {name: [u.equality, u.range, u.text] for name, u in self.columns.items()},
+            "indexes": {spec: list(astuple(use)) for spec, use in self.indexes.items()},
+            "tests": {name: list(map(list, astuple(use))) for name, use in self.columns.items()},
         }
         return json.dumps(document, sort_keys=True).encode()
 
@@ -100,34 +123,37 @@ def decode(data: bytes) -> Counts:
             int(document["since_us"]),
             int(document["queries"]),
             {str(spec): IndexUse(*map(int, numbers)) for spec, numbers in document["indexes"].items()},
-            {str(name): ColumnUse(*map(int, numbers)) for name, numbers in document["columns"].items()},
+            {str(name): _column_use(numbers) for name, numbers in document["tests"].items()},
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a report of use: {error!r}") from error
 
 
+def _column_use(numbers: Any) -> ColumnUse:
+    return ColumnUse(*(TestUse(*map(int, one)) for one in numbers))
+
+
 class Usage:
-    """The counts of this process for one table; safe to use from threads."""
+    """The counts of this process for one table; safe to use from threads.
+
+    ``samples``: (checkpoint, column) -> values of a sample of its rows, and for "" where these stand (:mod:`mdt.scan.use`).
+    """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        self.samples: Recent[tuple[int, str], pa.Array] = Recent(_SAMPLES_MAX)
         self._own = Counts()
         self._name = ""
         self._reported_us = 0
         self._lock = OwnLock()
 
-    def record(self, pruned: Mapping[str, int], tests: Iterable[Leaf]) -> None:
-        """Count one query: segments pruned by each index that was asked, and the query's tests.  Never raises."""
+    def record(self, query: Counts) -> None:
+        """Count one query.  Never raises."""
         now = self._storage.now_us()
         with self._lock:
-            own = self._own
-            own.since_us = own.since_us or now
-            own.queries += 1
-            for spec, count in pruned.items():
-                own.indexes.setdefault(spec, IndexUse()).add(IndexUse(1, count, now))
-            for column, use in _column_uses(tests).items():
-                own.columns.setdefault(column, ColumnUse()).add(use)
-            due = now - (self._reported_us or own.since_us) >= REPORT_SECONDS * _MICROSECONDS
+            self._own.add(query)
+            self._own.since_us = self._own.since_us or now
+            due = now - (self._reported_us or self._own.since_us) >= REPORT_SECONDS * _MICROSECONDS
         if due:
             self.report()
 
@@ -190,19 +216,3 @@ class Usage:
             total.add(counts)
         self._storage.replace(paths.usage(self._storage.random_hex(16)), total.encode())
         self._storage.delete_many(list(old))
-
-
-def _column_uses(tests: Iterable[Leaf]) -> dict[str, ColumnUse]:
-    """Return which kinds of test a query has on each column, each kind counted once."""
-    uses: dict[str, ColumnUse] = {}
-    for leaf in tests:
-        if isinstance(leaf, Call):
-            continue  # no index of ours would help it
-        use = uses.setdefault(leaf.column, ColumnUse())
-        if leaf.op in _EQUALITY:
-            use.equality = 1
-        elif leaf.op in _TEXT:
-            use.text = 1
-        else:
-            use.range = 1
-    return uses

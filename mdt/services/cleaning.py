@@ -30,6 +30,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.retention import Retention
 from mdt.metadata.snapshot import Snapshot
 from mdt.services import archiving
+from mdt.services.budget import NOTHING, Outcome, Scope
 
 _NO_STATE = (*publish.NO_INSTANTS, "clean")
 """Actions that are no state of the data by themselves."""
@@ -193,20 +194,22 @@ class CleanReport:
         )
 
 
-def step(metadata: Metadata, snapshot: Snapshot, options: Options) -> bool:
-    """Clean if it is due; return whether anything was.  The table is listed only when records leave the log.
+def step(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope) -> Outcome:
+    """Clean if it is due and the scope has bytes left.  The table is listed only when records leave the log.
 
     By commits it is due when a quarter more states than are kept can be read; by hours or versions it is looked at as often.
     When records leave the log, what is left of the cleaning is done by the next steps, so that no single write pays for all of it.
     """
+    if not scope.bytes_max:
+        return NOTHING
     if _archived_a_part(metadata, snapshot.retention.first):
-        return True
+        return Outcome(is_done=True)
     kept = options.clean_retain_commits if options.clean_policy == "KEEP_LATEST_COMMITS" else 0
     looked_at = max(snapshot.retention.horizon + kept, metadata.cleaned_at)
     if snapshot.seq - looked_at < max(CLEAN_COMMITS_MIN, kept // 4):
-        return False
+        return NOTHING
     metadata.cleaned_at = snapshot.seq
-    return run(metadata, Clean(metadata, options), attempts=options.commit_attempts).record is not None
+    return Outcome(run(metadata, Clean(metadata, options), attempts=options.commit_attempts).record is not None)
 
 
 def _archived_a_part(metadata: Metadata, first: int) -> bool:

@@ -78,7 +78,7 @@ def cluster(
     columns = auto_columns(start, counts, chosen) if by == AUTO else _columns(start, by)
     if curve is None:
         curve = HILBERT if by == AUTO and len(columns) > 1 else SORT
-    counted = {name: seen.equality + seen.range for name, seen in counts.columns.items()}
+    counted = _counted(counts)
     watched = dict.fromkeys([*columns, *_known(start, [name for name, n in counted.items() if n])])
     before = overlaps(start, list(watched), chosen)
     with logs.service(metadata.storage, start.definition.name, "cluster") as facts:
@@ -101,6 +101,11 @@ def cluster(
             {name: (before[name], after[name]) for name in columns}, _read(counted, before, after),
             done.attempts, done.warnings,
         )  # fmt: skip
+
+
+def _counted(counts: Counts) -> dict[str, int]:
+    """Return how many queries test each column by its order."""
+    return {name: use.equality.queries + use.range.queries for name, use in counts.columns.items()}
 
 
 def _columns(snapshot: Snapshot, by: str | Sequence[str]) -> tuple[str, ...]:
@@ -128,7 +133,7 @@ def auto_columns(snapshot: Snapshot, counts: Counts, partitions: Sequence[str] |
 
     Columns by which the table is partitioned tell no files of a partition apart.  Raises Invalid if no query was counted.
     """
-    uses = {name: seen.equality + seen.range for name, seen in counts.columns.items() if seen.equality + seen.range}
+    uses = {name: queries for name, queries in _counted(counts).items() if queries}
     known = [name for name in _known(snapshot, list(uses)) if name not in snapshot.definition.partition_by]
     if not known:
         raise Invalid(f"which columns to cluster by is not known: {NOT_COUNTED}", hint="name them: by=['city', 'ts']")

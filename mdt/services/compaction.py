@@ -17,7 +17,7 @@ from mdt.metadata.file_group import BASE
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
-from mdt.services.compaction_strategies import Strategy, chosen
+from mdt.services.compaction_strategies import Strategy, chosen, dirty
 from mdt.services.rewriting import RewriteRunner, in_process, left_out
 from mdt.write.files import WriteJob
 from mdt.write.operations import write_slices
@@ -35,7 +35,7 @@ class CompactionPlan(WritePlan):
 class Compaction(Operation[CompactionPlan]):
     """The operation.  ``strategy``, ``partitions``, ``budget_bytes``: see :func:`mdt.services.compaction_strategies.chosen`.
 
-    ``progress`` is called with the number of finished file groups and of all.  ``runner``: where rows are written.
+    ``names``: ids of the file groups to compact, in the place of these.  ``progress`` is called with the number of finished file groups and of all.  ``runner``: where rows are written.
     """
 
     metadata: Metadata
@@ -45,15 +45,23 @@ class Compaction(Operation[CompactionPlan]):
     partitions: Sequence[str] | None = None
     budget_bytes: int | None = None
     runner: RewriteRunner = in_process
+    names: Sequence[str] | None = None
     name: str = "compact"
     action: str = "compaction"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> CompactionPlan:
         """Return the file groups that the strategy chooses among those that hold log files or dead rows."""
-        groups = sorted(chosen(snapshot, self.strategy, partitions=self.partitions, budget_bytes=self.budget_bytes))
+        groups = sorted(self._chosen(snapshot))
         names = snapshot.file_groups.names(groups)
         partitions = sorted({snapshot.file_groups.partition(g) for g in groups})
         return CompactionPlan(Footprint(txn, frozenset(names)), partitions, is_needed=bool(groups), groups=groups)
+
+    def _chosen(self, snapshot: Snapshot) -> Sequence[int]:
+        if self.names is None:
+            return chosen(snapshot, self.strategy, partitions=self.partitions, budget_bytes=self.budget_bytes)
+        numbers = snapshot.file_groups.number(self.names)
+        there = [group for group in numbers[numbers >= 0].tolist() if len(snapshot.file_groups.members(group))]
+        return dirty(snapshot, there).group.tolist() if there else []
 
     def write(self, snapshot: Snapshot, plan: CompactionPlan, claim: Claim) -> Changes:
         """Write one base file for each file group."""

@@ -13,13 +13,16 @@ from indexes import registry, values
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping import explained, index_of
 from mdt.metadata.snapshot import Snapshot
-from mdt.metadata.usage import ColumnUse, Counts, IndexUse
+from mdt.metadata.usage import ColumnUse, Counts, IndexUse, TestUse
+from mdt.scan.use import sample
 from mdt.services.indexing import coverage, short
 
 ADVICE_QUERIES_MIN = 10
 """Advice from fewer queries than this would be advice from chance."""
-ADVICE_SHARE_MIN = 0.05
-"""Share of the queries that must filter on a column before an index on it is proposed."""
+ADVICE_SHARE_MIN = 0.1
+"""Of the bytes that queries read, an index must save this part."""
+ADVICE_QUERIES = 1_000
+"""Queries, like those that were counted, in which an index must save more bytes than it has."""
 
 INDEXES = pa.schema(
     [
@@ -46,8 +49,10 @@ NOT_COUNTED = "no query was counted; create or open the table with the option md
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One proposal: ``action`` "create" or "drop", the ``index`` as text, the ``reason``, and ``bytes`` that it would free.
+    """One proposal: ``action`` "create" or "drop", the ``index`` as text, and the ``reason``, which has the numbers in words.
 
+    ``bytes``: of the index; ``seconds``: to build it.  ``queries``: of ADVICE_QUERIES that use it; ``saved``: bytes that they do not read because of
+    it.  ``read``: bytes that these queries read without it; ``rows``: that match their test, in the mean.
     ``action`` "count", of no index: nobody counts queries here, and the reason says how to begin.
     """
 
@@ -55,6 +60,11 @@ class Advice:
     index: str
     reason: str
     bytes: int = 0
+    seconds: float = 0.0
+    queries: int = 0
+    saved: int = 0
+    read: int = 0
+    rows: int = 0
 
     def __str__(self) -> str:
         return f"{self.action} {self.index or 'queries'}: {self.reason}"
@@ -109,37 +119,72 @@ def advise(metadata: Metadata, snapshot: Snapshot) -> list[Advice]:
         return [Advice("count", "", NOT_COUNTED)]
     if counts.queries < ADVICE_QUERIES_MIN:
         return []
-    return [*_unused(snapshot, counts), *_wanted(snapshot, counts)]
+    return [*_unwanted(snapshot, counts), *_wanted(metadata, snapshot, counts)]
 
 
-def _unused(snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
-    since = f"none of {counts.queries} queries since {_moment(counts.since_us):%Y-%m-%d} asked it"
+def _unwanted(snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
+    """Yield the indexes that save less than half of their own bytes in ADVICE_QUERIES queries, counted since they were created."""
     for spec in snapshot.definition.indexes:
-        if spec not in counts.indexes:
-            size = snapshot.index_bytes(spec)
-            yield Advice("drop", short(spec), f"{since}; it has {size:,} bytes and costs time at every write", size)
+        use, size = counts.indexes.get(spec, IndexUse()), snapshot.index_bytes(spec)
+        if use.queries < ADVICE_QUERIES_MIN or registry.parse_spec(spec).kind.startswith("table_stats"):
+            continue  # statistics are for optimizers, and no query asks them
+        asked, saved = (number * ADVICE_QUERIES // use.queries for number in (use.asked, use.saved))
+        if use.asked and saved >= size // 2:
+            continue
+        reason = (
+            f"of {use.queries} queries since it was created {use.asked} asked it; in {ADVICE_QUERIES:,} queries it saves {saved:,} bytes, "
+            f"and it has {size:,} and costs time at every write"
+        )
+        yield Advice("drop", short(spec), reason, size, queries=asked, saved=saved)
 
 
-def _wanted(snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
+def _wanted(metadata: Metadata, snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
+    """Yield the indexes that would save more than their own bytes, and a part of what is read, in ADVICE_QUERIES queries."""
     parsed = [registry.parse_spec(spec) for spec in snapshot.definition.indexes]
     indexed = {(column, spec.kind.partition("/")[0] == "text") for spec in parsed for column in spec.columns}
     for column, use in sorted(counts.columns.items()):
         field = column_paths.field_at(snapshot.definition.schema, column)
         if field is None or not values.supports(field.type) or snapshot.definition.key == (column,):
             continue
-        for asked, is_text, index, what in _proposals(column, use):
-            if asked >= ADVICE_SHARE_MIN * counts.queries and (column, is_text) not in indexed:
-                yield Advice("create", index, f"{asked} of {counts.queries} queries test {column} {what}")
+        for test, text in _proposals(column, use):
+            spec = registry.parse_spec(text)
+            if (column, spec.kind.partition("/")[0] == "text") in indexed or not test.queries:
+                continue
+            saved = (test.read - test.exact) * ADVICE_QUERIES // counts.queries
+            if test.read - test.exact < ADVICE_SHARE_MIN * test.read:
+                continue
+            size, seconds = estimated_cost(metadata, snapshot, text)
+            if saved > size:
+                yield _create(text, test, counts.queries, saved, size, seconds)
 
 
-def _proposals(column: str, use: ColumnUse) -> Iterator[tuple[int, bool, str, str]]:
-    """Yield (queries, whether it is a text index, the index, what the queries do)."""
-    if use.equality or use.range:
-        how = "by equality and range"
-        if not use.range:
-            how = "by equality"
-        elif not use.equality:
-            how = "by range"
-        yield max(use.equality, use.range), False, str(registry.IndexSpec("bitmap", (column,))), how
-    if use.text:
-        yield use.text, True, str(registry.IndexSpec("text", (column,), {"tokenizer": "ngram(3)"})), "for text in it"
+def _create(index: str, test: TestUse, queries: int, saved: int, size: int, seconds: float) -> Advice:
+    tested, read = (number * ADVICE_QUERIES // queries for number in (test.queries, test.read))
+    rows = test.rows // test.queries
+    reason = (
+        f"{test.queries} of {queries} queries test it and match {rows:,} rows in the mean; in {ADVICE_QUERIES:,} queries it saves "
+        f"{saved:,} of {read:,} bytes, and it takes about {size:,} bytes and {seconds:.1f} s to build"
+    )
+    return Advice("create", index, reason, size, seconds, tested, saved, read, rows)
+
+
+def _proposals(column: str, use: ColumnUse) -> Iterator[tuple[TestUse, str]]:
+    """Yield what queries test, and the index for it."""
+    ordered = TestUse()
+    ordered.add(use.equality)
+    ordered.add(use.range)
+    yield ordered, str(registry.IndexSpec("bitmap", (column,)))
+    yield use.text, str(registry.IndexSpec("text", (column,), {"tokenizer": "ngram(3)"}))
+
+
+def estimated_cost(metadata: Metadata, snapshot: Snapshot, text: str) -> tuple[int, float]:
+    """Return about how many bytes an index will have and how many seconds it takes to build, from one of a sample of the rows."""
+    spec, index = index_of(text)
+    values_of = sample(metadata, snapshot, spec.columns[0])
+    if isinstance(index, str) or not len(values_of):
+        return 0, 0.0
+    since = metadata.storage.now_us()
+    size = len(index.summarize(values_of))
+    seconds = (metadata.storage.now_us() - since) / 1e6
+    times = int((snapshot.rows - snapshot.dead_rows).sum()) / len(values_of)
+    return round(size * times), seconds * times

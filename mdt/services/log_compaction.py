@@ -78,14 +78,13 @@ class LogCompactionPlan(CompactionPlan):
 class LogCompaction(Compaction):
     """The operation, for the file groups called ``names``.  ``least``: log files of a size that are joined."""
 
-    names: Sequence[str] = ()
     least: int = 2
     name: str = "log_compact"
     action: str = "deltacommit"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> LogCompactionPlan:
         """Return which log files become one."""
-        numbers = snapshot.file_groups.number(self.names)
+        numbers = snapshot.file_groups.number(self.names or ())
         found = {group: joined(snapshot, group, self.least) for group in numbers[numbers >= 0].tolist()}
         files = {group: logs for group, logs in found.items() if logs}
         footprint = Footprint(txn, frozenset(snapshot.file_groups.names(list(files))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -19,6 +20,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.metadata.streams import is_stream, is_text_id
 from mdt.schema.definition import TableDefinition
+from mdt.stores.forking import cached_property
 from mdt.stores.storage import Storage
 from mdt.write.result import WriteResult
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from mdt.commit.transaction import CommitResult
     from mdt.metadata.points import Point
     from mdt.progress import Progress
+    from mdt.services.upkeep import Upkeep
     from mdt.write.normalize import Batch
 
 W = TypeVar("W", bound=WriteResult)
@@ -150,6 +153,7 @@ class Handle:
     def _twin(self) -> Self:
         """Return the same open table once more: what is known of it is known to both, and nothing is opened, as a copy would be."""
         found = object.__new__(type(self))
+        _ = self._upkeep  # one for both
         found.__dict__.update(self.__dict__)
         return found
 
@@ -214,12 +218,23 @@ class Handle:
         return self._tidied(WriteResult.of(self._commit_rows(operation, _fresh(begun, len(batch)))))
 
     def _tidied(self, result: W) -> W:
-        """Let services that are due do a step each after a write; return its result with what went wrong with them."""
-        from mdt.services import inline
-
+        """Let services that are due do some steps after a write; return its result with what went wrong with them."""
         if self._is_dry:
             return result
-        return replace(result, warnings=result.warnings + inline.tidy(self._metadata, self.options))
+        warnings = self._upkeep.after_write(self._metadata, self.options, result.seq)
+        return replace(result, warnings=result.warnings + warnings)
+
+    @cached_property
+    def _upkeep(self) -> Upkeep:
+        from mdt.services.upkeep import Upkeep
+
+        upkeep = Upkeep()
+        weakref.finalize(self, upkeep.close)  # at the end of the process, too
+        return upkeep
+
+    def close(self) -> None:
+        """End the thread in which services run (``mdt.services.thread``) after the step that it is doing; the next write begins another one."""
+        self._upkeep.close()
 
     def _before_rows(self) -> Snapshot:
         """As :meth:`_before_write`; rows are found by the key index, so it must be there."""
@@ -235,6 +250,7 @@ class Handle:
 
         self._refuse_the_past()
         self._storage.require_conditional_put()
+        self._upkeep.begin_write(self._storage.now_us())
         if roll_back:
             snapshot, found = self._storage.together(self._metadata.newest, partial(claims.read_all, self._storage))
         else:

@@ -116,7 +116,7 @@ class Indexes(Handle):
         return index_report.index_table(self._metadata, self.snapshot())
 
     def advise(self) -> list[Advice]:
-        """Return indexes that no query uses, with what they cost, and columns that queries filter on without one.
+        """Return indexes to create and to drop, with the bytes that they save queries and those that they take.
 
         From the counts of all processes that have reported (each about once a minute); [] until there are enough queries.
         They are counted where the table was created or opened with the option ``mdt.usage.counts``; if none was, this is told.

@@ -186,10 +186,10 @@ class Services(Handle):
         Writers do this for what they have changed (``mdt.services.auto``).  Call it, until nothing is done any more, for tables that others
         write: compaction of file groups with many log files, joining of small ones, cleaning.
         """
-        from mdt.services import inline
+        from mdt.services import upkeep
 
         self._before_write()
-        return inline.run_due(self._metadata, self.options)
+        return upkeep.run_due(self._metadata, self.options)
 
     @takes_metadata
     def restore(self, to: Point, progress: ProgressOption = None, *, metadata: CommitMetadata = None) -> WriteResult:

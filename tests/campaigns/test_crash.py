@@ -44,6 +44,7 @@ from mdt.commit import publish
 from mdt.commit.recovery import pending
 from mdt.errors import Invalid, Unavailable
 from mdt.metadata import attachments, commit_log, paths
+from mdt.services import upkeep
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -61,6 +62,15 @@ def upsert_with_many_attachments(storage: Storage) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attachments, "ATTACHED_BYTES_MIN", 1)
         upsert_mixed(storage)
+
+
+def upsert_with_services(storage: Storage) -> None:
+    """An upsert after which one file group is compacted, and the other is left to the next one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(upkeep, "FREE_BYTES", 0)
+        patch.setattr(upkeep, "SPEED_BYTES", 0)
+        table = mdt.open(storage, {"mdt.compact.log.files": 1})
+        assert table.upsert(rows(range(2, 9), 3, 3.0)).warnings == ()
 
 
 MERGED = {"k1": (2, 9.0), "k2": (2, 7.0), "k3": (0, 3.5), "k4": (1, 1.0), "k5": (1, 1.0), "k10": (5, 9.0)}
@@ -159,6 +169,7 @@ FLOWS = [
     Flow("first upsert", lambda: empty(MOR, "bloom"), upsert_mixed, {}, upserted({}, range(2, 9), 3, 3.0)),
     flow("upsert into logs, bloom", MOR, "bloom", upsert_mixed, MIXED),
     flow("upsert with many attachments", MOR, "record", upsert_with_many_attachments, MIXED),
+    Flow("upsert with a service step", lambda: logged(MOR, "record"), upsert_with_services, BASE_STATE, MIXED),
     flow("upsert into logs, lmdb", MOR, "lmdb", upsert_mixed, MIXED),
     flow("upsert by rewrite, bloom", COW, "bloom", upsert_mixed, MIXED),
     flow("upsert by rewrite, buckets", COW, "bucket(buckets='2')", upsert_mixed, MIXED),

@@ -222,7 +222,9 @@ def _plain() -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
     hashes = hash_keys(pa.array([f"k{n}" for n in range(50)]), 3)
     assert isinstance(hashes, KeyHashes)
     claim = claims.Pending("20240101000000000", "a" * 32, "commit", "upsert", 5, 1, 2, ("p=x", "p=y"))
-    counts = usage.Counts(1, 2, {"bitmap/1(v)": usage.IndexUse(1, 2, 3)}, {"v": usage.ColumnUse(1, 0, 2)})
+    counts = usage.Counts(
+        1, 2, {"bitmap/1(v)": usage.IndexUse(1, 2, 3)}, {"v": usage.ColumnUse(usage.TestUse(1, 2, 3, 4))}
+    )
     path = paths.pending(claim.instant)
     table = pa.table({"a": [1, None, 3], "b": ["x", "y", None]})
     keys = pa.array(["k1", "k2"])

@@ -209,6 +209,12 @@ def test_two_compactions_leave_one_base_file_for_each_file_group() -> None:
         assert sorted(e.seq >= 0 for e in run.ended.values()) == [False, True], "the second finds nothing to do"
 
 
+def test_two_handles_that_take_steps_at_once_end_with_a_base_file_for_each_file_group() -> None:
+    for run in explored((MOR, "record"), compaction([0]), compaction([0, 1])):
+        assert sorted(mdt.open(run.storage).files()["kind"].to_pylist()) == [0, 0], run.schedule
+        assert run.ended[1].seq >= 0, "one of its file groups is left to it"
+
+
 def test_a_log_compaction_leaves_out_the_file_group_that_changed_and_commits_the_rest() -> None:
     left_out = 0
     for run in explored((MOR, "lmdb"), upsert([0], 3, 3.0), log_compaction(), start=logged):

@@ -409,7 +409,9 @@ def test_reports_of_use_have_the_fields_of_the_page(root: Path) -> None:
     table.metadata.usage.report()
     (path,) = (root / ".hoodie" / ".mdt" / "usage").iterdir()
     report = json.loads(path.read_text())
-    assert report.keys() == {"since_us", "queries", "indexes", "columns"} and report["queries"] == 1
-    assert report["columns"] == {"city": [1, 0, 0], "id": [0, 1, 0], "note": [0, 0, 1]}
-    assert report["indexes"][SPECS[0]][:2] == [1, 1]
+    assert report.keys() == {"since_us", "queries", "indexes", "tests"} and report["queries"] == 1
+    queries = {name: [kind[0] for kind in kinds] for name, kinds in report["tests"].items()}
+    assert queries == {"city": [1, 0, 0], "id": [0, 1, 0], "note": [0, 0, 1]}
+    assert all(exact <= read for kinds in report["tests"].values() for _, _, read, exact in kinds)
+    assert report["indexes"][SPECS[0]][:3] == [1, 1, 1]
     assert all(f"`{field}`" in PAGE for field in report)

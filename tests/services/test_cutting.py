@@ -15,7 +15,7 @@ from worlds import MOR, cut_while_another_commits, filled
 
 import mdt
 from mdt.metadata.file_group import BASE
-from mdt.services import cutting, small_files
+from mdt.services import cutting, small_files, upkeep
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("x", pa.float64()), ("note", pa.string())])
@@ -25,8 +25,6 @@ LOADED = 20_000
 @pytest.fixture(autouse=True)
 def a_part_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_files, "REWRITTEN_BYTES_MAX", 0)
-    monkeypatch.setattr(small_files, "STEP_BYTES", 0)
-    monkeypatch.setattr(small_files, "STEP_TIMES", 0)
     monkeypatch.setattr(cutting, "PART_BYTES", 100_000)
     monkeypatch.setattr(cutting, "PART_ROWS", 100)
 
@@ -73,7 +71,9 @@ def test_a_file_group_that_large_commits_would_rewrite_again_and_again_is_cut(tm
     assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(table.scan().to_arrow())
 
 
-def test_each_write_then_compacts_a_part_of_the_table(tmp_path: Path) -> None:
+def test_each_write_then_compacts_a_part_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "FREE_BYTES", 0)
+    monkeypatch.setattr(upkeep, "SPEED_BYTES", 0)
     table = written(tmp_path / "t", 1_000, 24)
     seqs = [row["seq"] for row in table.history().to_pylist() if row["operation"] == "compact"]
     records = [record for seq in seqs if (record := table.metadata.record(seq)) is not None]

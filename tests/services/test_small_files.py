@@ -14,7 +14,7 @@ from reader import bag, hudi_table
 
 import mdt
 from mdt.metadata.file_group import BASE
-from mdt.services import inline, small_files
+from mdt.services import small_files, upkeep
 from mdt.stores.storage import MemoryStorage
 from mdt.write import assign
 
@@ -101,9 +101,9 @@ def test_services_that_look_everywhere_find_what_writers_left() -> None:
     for number in range(10):
         table.bulk_insert(rows(range(100 + 10 * number, 110 + 10 * number)))
     assert len(table.files()) == 31
-    assert inline.run_due(table.metadata, table.options) == (("compact", "join"), ())
+    assert upkeep.run_due(table.metadata, table.options) == (("compact", "join"), ())
     assert len(table.files()) <= 3
-    assert inline.run_due(table.metadata, table.options) == ((), ())
+    assert upkeep.run_due(table.metadata, table.options) == ((), ())
     assert table.check().ok
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pooled import PooledTable
 from reader import BY_POSITION, bag, hudi_table
-from worlds import COW, MOR, OPTIONS, SCHEMA, rows
+from worlds import COW, MOR, OPTIONS, SCHEMA, join_small_files, rows
 
 import mdt
 from mdt.errors import Invalid, Unsupported
@@ -99,7 +99,7 @@ def test_services_keep_rows_of_one_key_in_file_groups_of_their_own(
     right(table, expected)
     table.compact()
     monkeypatch.setattr(small_files, "JOINED_MIN", 2)
-    while small_files.join(table.metadata, table.snapshot(), table.options, everywhere=True):
+    while join_small_files(table):
         pass
     right(table, expected)
     assert len(table.files()) >= 6, "each row of k0 and k1 has a file group"

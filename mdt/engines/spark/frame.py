@@ -18,7 +18,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from indexes import paths
-from indexes.predicate import And, Call, Leaf, Predicate, leaves
+from indexes.predicate import And, Call, Predicate, leaves
 from mdt.engines.reads import Reads
 from mdt.engines.spark import private
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
@@ -43,6 +43,7 @@ from mdt.plan.planner import Figure, ScanPlan, SegmentScan, explain, hit_rates, 
 from mdt.plan.position_search import RemotePruner, conjuncts_of
 from mdt.plan.proofs import Bounds, Kept, Totals
 from mdt.scan.sample import Samples, unknown_to_statistics
+from mdt.scan.use import counts_of
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
 from mdt.services import statistics
@@ -426,7 +427,7 @@ class _Files:
                 before = self._cache_counts(query)
                 found = self._planned(query.snapshot, predicate)
                 if not query.plans and self.metadata.options(query.snapshot.definition).usage_counts:
-                    self.metadata.usage.record(found.used_indexes(), _tests(predicate))
+                    self.metadata.usage.record(counts_of(self.metadata, found))
                 query.plans[predicate] = found
                 self._tell(query, predicate, found, before)
             return found
@@ -458,10 +459,3 @@ class _Files:
             return 0, 0
         counts = hit_rates(self.metadata).values()
         return sum(hits for hits, _ in counts), sum(misses for _, misses in counts)
-
-
-def _tests(predicate: Predicate) -> list[Leaf]:
-    """Return the tests of a query's own; Spark adds "is not null" to each column that is compared."""
-    tests = list(leaves(predicate))
-    compared = {leaf.column for leaf in tests if leaf.op != "is not null"}
-    return [leaf for leaf in tests if leaf.op != "is not null" or leaf.column not in compared]

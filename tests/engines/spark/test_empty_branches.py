@@ -235,8 +235,8 @@ def test_a_query_is_planned_and_counted_once(
     assert [plans.of(query) for query, _ in queries] == [expected for _, expected in queries]
     total = table.metadata.usage.total()
     assert total.queries == sum(expected > 0 for _, expected in queries), "each query counts once"
-    assert total.columns["x"].range == 1
-    assert total.columns["id"].range == 2
+    assert total.columns["x"].range.queries == 1
+    assert total.columns["id"].range.queries == 2
 
 
 def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(spark: SparkSession, tmp_path: Path) -> None:

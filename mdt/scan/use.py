@@ -1,0 +1,171 @@
+"""What one query says of indexes: how selective its tests are, what it reads, and what it would read with an exact index of each column.
+
+Selectivity comes from a sample of rows: some blocks of neighbours, evenly spread over the table.  An exact index reads the blocks that hold a
+match, and never more than is read without it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from indexes.base import BoolArray, Int64Array
+from indexes.predicate import Call, Predicate, bind, leaves
+from mdt.errors import MdtError
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.skipping import index_of
+from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.usage import ColumnUse, Counts, IndexUse, TestUse
+from mdt.parquet.segment_rows import live_mask
+from mdt.plan.planner import ScanPlan, explain
+from mdt.plan.position_search import conjuncts_of
+from mdt.scan.reader import read_at
+
+BLOCK_ROWS = 1_024
+"""As many as a page of narrow columns has."""
+BLOCKS = 64
+_EQUALITY = frozenset(("=", "<=>", "in", "is null"))
+_TEXT = frozenset(("like", "starts with", "match"))
+_NOT_NULL = frozenset(("is not null",))
+
+
+def counts_of(metadata: Metadata, plan: ScanPlan) -> Counts:
+    """Return the counts of one query.  Reads the sampled rows of each column that it tests, once for each checkpoint."""
+    snapshot, now = plan.snapshot, metadata.storage.now_us()
+    told, spared = explain(plan), _bytes_not_in_blocks(plan)
+    mean = told.bytes_total // max(1, told.files_total)
+    found = Counts(queries=1, indexes={spec: IndexUse(queries=1) for spec in snapshot.definition.indexes})
+    now_read = without = told.bytes_read - spared
+    for spec, count in plan.used_indexes().items():
+        index = index_of(spec)[1]
+        by_rows = not isinstance(index, str) and index.finds_rows
+        saved = count * mean + spared * by_rows
+        found.indexes[spec].add(IndexUse(0, 1, count, now, saved))
+        without = max(without, now_read + saved)
+    for column, kind, use in _uses(
+        metadata, snapshot, list(_tests(plan.predicate)), now_read, without, told.bytes_total
+    ):
+        getattr(found.columns.setdefault(column, ColumnUse()), kind).add(use)
+    return found
+
+
+def bytes_read(plan: ScanPlan) -> int:
+    """Return about how many bytes of data files a plan reads."""
+    return explain(plan).bytes_read - _bytes_not_in_blocks(plan)
+
+
+def _bytes_not_in_blocks(plan: ScanPlan) -> int:
+    """Return about how many bytes of the row groups that are read need not be, because no row of their blocks may match.  O(files that are read)."""
+    length, known = plan.snapshot.files.numpy("block_length"), [s for s in plan.segments if s.positions is not None]
+    files = np.array([scan.file for scan in known], np.int64)
+    saved = 0
+    for scan, mine in zip(known, plan.snapshot.files.values("row_group_rows", files), strict=True):
+        assert scan.positions is not None
+        positions = np.asarray(scan.positions.to_array())
+        read = sum(mine) if scan.row_groups is None else sum(mine[row_group] for row_group in scan.row_groups)
+        spared = read - BLOCK_ROWS * len(np.unique(positions // BLOCK_ROWS))
+        saved += int(length[scan.file]) * max(0, spared) // max(1, sum(mine))
+    return saved
+
+
+def _tests(predicate: Predicate | None) -> Iterator[tuple[str, str, Predicate]]:
+    """Yield the conditions of one column each, all of which must hold: column, kind of test, condition.
+
+    Spark adds "is not null" to each column that is compared, which is no test of its own.
+    """
+    found = []
+    for condition in () if predicate is None else conjuncts_of(predicate):
+        tests = list(leaves(condition))
+        columns = {test.column for test in tests if not isinstance(test, Call)}
+        if len(columns) == 1 and not any(isinstance(test, Call) for test in tests):
+            found.append((columns.pop(), frozenset(test.op for test in tests), condition))
+    compared = {column for column, operators, _ in found if operators != _NOT_NULL}
+    for column, operators, condition in found:
+        if operators == _NOT_NULL and column in compared:
+            continue
+        kind = "range"
+        if operators <= _EQUALITY:
+            kind = "equality"
+        elif operators <= _TEXT:
+            kind = "text"
+        yield column, kind, condition
+
+
+def _uses(
+    metadata: Metadata,
+    snapshot: Snapshot,
+    tests: Sequence[tuple[str, str, Predicate]],
+    now_read: int,
+    without: int,
+    total: int,
+) -> Iterator[tuple[str, str, TestUse]]:
+    """Yield the use of each test: what indexes of all tested columns save together, shared out by how selective the tests are.
+
+    ``now_read``: bytes that the query reads, ``without``: it would without any index, ``total``: of the table.
+    """
+    hits = {}
+    for test in tests:
+        hit = _hit(metadata, snapshot, test[0], test[2])
+        if hit is not None and len(hit):
+            hits[test] = hit
+    if not hits:
+        return
+    blocks = _places(metadata, snapshot) // BLOCK_ROWS
+    joint = len(np.unique(blocks[np.logical_and.reduce(list(hits.values()))])) / len(np.unique(blocks))
+    exact = min(now_read, round(total * joint))
+    weight = {test: -math.log(max(float(hit.mean()), 0.5 / len(hit))) for test, hit in hits.items()}
+    rows = int((snapshot.rows - snapshot.dead_rows).sum())
+    for test, hit in hits.items():
+        share = weight[test] / (sum(weight.values()) or 1.0)
+        saved = min(now_read - exact, round((without - exact) * share))
+        yield test[0], test[1], TestUse(1, round(rows * float(hit.mean())), without, without - saved)
+
+
+def _hit(metadata: Metadata, snapshot: Snapshot, column: str, test: Predicate) -> BoolArray | None:
+    """Return which rows of the sample pass a test -> bool[n], None if that cannot be found out."""
+    try:
+        values = sample(metadata, snapshot, column)
+        table = pa.table({column: values})
+        return np.asarray(bind(test, table.schema)(table).to_numpy(zero_copy_only=False)).astype(bool)
+    except (MdtError, pa.ArrowException, KeyError):
+        return None
+
+
+def sample(metadata: Metadata, snapshot: Snapshot, column: str) -> pa.Array:
+    """Return values of ``column`` in some blocks of live rows, the same rows for all columns until the next checkpoint."""
+    key = snapshot.checkpoint.seq, column
+    known = metadata.usage.samples.get(key)
+    if known is not None:
+        return known
+    places = _places(metadata, snapshot)
+    files, starts = np.unique(places >> 32, return_index=True)
+    rows = [(int(file), part & 0xFFFFFFFF) for file, part in zip(files, np.split(places, starts[1:]), strict=True)]
+    table, found = read_at(metadata, snapshot, rows, (column,), threads=1)
+    if not np.array_equal(found, places):
+        table = table.take(np.argsort(found, kind="stable"))
+    return metadata.usage.samples.put(key, table.column(0).combine_chunks())
+
+
+def _places(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
+    """Return where the rows of the sample stand: file number << 32 | position, rising -> int64[n]."""
+    key = snapshot.checkpoint.seq, ""
+    known = metadata.usage.samples.get(key)
+    if known is not None:
+        return np.asarray(known)
+    files = snapshot.live_numbers[snapshot.has_rows[snapshot.live_numbers]]
+    ends = np.cumsum(snapshot.rows[files])
+    at = np.linspace(0, max(0, int(ends[-1]) - 1), BLOCKS).astype(np.int64) if len(files) else np.empty(0, np.int64)
+    of = np.searchsorted(ends, at, side="right")
+    first = (at - ends[of] + snapshot.rows[files[of]]) // BLOCK_ROWS * BLOCK_ROWS
+    places = [np.empty(0, np.int64)]
+    for file in np.unique(of).tolist():
+        number = int(files[file])
+        positions = (np.unique(first[of == file])[:, None] + np.arange(BLOCK_ROWS)).ravel()
+        live = live_mask(int(snapshot.rows[number]), snapshot.vector(number), 0)
+        positions = positions[positions < int(snapshot.rows[number])]
+        places.append((number << 32) | (positions if live is None else positions[live[positions]]))
+    metadata.usage.samples.put(key, pa.array(np.sort(np.concatenate(places))))
+    return np.sort(np.concatenate(places))

@@ -1,0 +1,91 @@
+"""Advice on indexes: by the bytes that an index saves, against those that it takes, counted since it is there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import mdt
+from mdt.scan.use import BLOCK_ROWS, BLOCKS, sample
+from mdt.services.index_report import ADVICE_QUERIES_MIN, Advice
+from mdt.stores.storage import MemoryStorage
+
+ROWS = 20_000
+TABLE = pa.table(
+    {
+        "id": range(ROWS),
+        "fare": np.random.default_rng(0).random(ROWS),
+        "same": ["same"] * ROWS,
+        "name": [f"n{i * 2654435761 % 2**32:010d}" for i in range(ROWS)],
+        "day": np.arange(ROWS) // 1_000,
+    }
+)
+
+
+@pytest.fixture
+def table() -> mdt.Table:
+    options = {"mdt.usage.counts": True, "mdt.row.group.rows": 2_000}
+    found = mdt.create(MemoryStorage(), TABLE.schema, key=["id"], options=options)
+    found.bulk_insert(TABLE)
+    return found
+
+
+def ask(table: mdt.Table, *filters: str) -> None:
+    for _ in range(ADVICE_QUERIES_MIN):
+        for where in filters:
+            table.scan(where).to_arrow()
+
+
+def advice(table: mdt.Table) -> dict[tuple[str, str], Advice]:
+    return {(one.action, one.index): one for one in table.advise()}
+
+
+def name_of(row: int) -> str:
+    return f"name = '{TABLE['name'][row].as_py()}'"
+
+
+def test_an_index_is_proposed_where_it_saves_bytes_and_nowhere_else(table: mdt.Table) -> None:
+    ask(table, name_of(7), "same = 'same'", "fare > 0.0001", "day = 3")
+    found = advice(table)
+    assert found.keys() == {("create", "bitmap(name)")}, (
+        "statistics answer for days, and no index for what most rows match"
+    )
+    one = found["create", "bitmap(name)"]
+    assert 0 < one.bytes < one.saved <= one.read and one.queries == 250 and one.rows <= 1 and one.seconds >= 0
+    assert f"{one.saved:,} of {one.read:,} bytes" in one.reason and f"{one.bytes:,} bytes" in one.reason
+
+
+def test_what_an_index_saves_is_counted_from_its_creation(table: mdt.Table) -> None:
+    ask(table, name_of(7), "same = 'same'")
+    table.create_index("bitmap(name)")
+    assert advice(table) == {}, "nothing has asked it yet"
+    ask(table, name_of(8))
+    assert advice(table) == {}, "it saves more than it takes"
+
+
+def test_an_index_that_saves_nothing_is_to_be_dropped_though_queries_ask_it(table: mdt.Table) -> None:
+    table.create_index(["bitmap(fare)", "bloom(id)"])
+    ask(table, "fare > 0.0001")
+    found = advice(table)
+    assert found.keys() == {("drop", "bitmap(fare)"), ("drop", "bloom(id)")}
+    assert found["drop", "bitmap(fare)"].saved < found["drop", "bitmap(fare)"].bytes
+    assert "10 asked it" in found["drop", "bitmap(fare)"].reason and "0 asked it" in found["drop", "bloom(id)"].reason
+
+
+def test_a_sample_is_of_live_rows_of_the_whole_table(table: mdt.Table) -> None:
+    table.delete_where("day = 3")
+    days, ids = (sample(table.metadata, table.snapshot(), name).to_pylist() for name in ("day", "id"))
+    assert set(days) == set(range(20)) - {3} and days == [id // 1_000 for id in ids] and len(ids) <= BLOCKS * BLOCK_ROWS
+
+
+def test_two_tests_that_are_selective_together_share_what_they_save(table: mdt.Table) -> None:
+    """Of each thousand rows one has a given pair of remainders, and of each block some have either."""
+    columns = {"tens": np.arange(ROWS) % 97, "more": np.arange(ROWS) // 97 % 89}
+    wide = TABLE.select(["id"])
+    for name, values in columns.items():
+        wide = wide.append_column(name, pa.array(values))
+    found = mdt.create(MemoryStorage(), wide.schema, key=["id"], options={"mdt.usage.counts": True})
+    found.bulk_insert(wide)
+    ask(found, "tens = 5 and more = 7")
+    assert {index for _, index in advice(found)} == {"bitmap(tens)", "bitmap(more)"}

@@ -1,0 +1,166 @@
+"""Services after writes: they stay within a budget, what does not fit waits, what is overdue is done, and a thread ends cleanly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import mdt
+from mdt.errors import Unavailable
+from mdt.metadata import paths
+from mdt.services import upkeep
+from mdt.services.budget import OVERDUE, OVERDUE_SHARE, Scope, affordable
+from mdt.stores.storage import MemoryStorage
+
+SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64())])
+LIMIT = 4
+ROWS = 40_000
+"""So many that a few log files are a small part of the file group, and it is small enough to be compacted whenever it has LIMIT of them."""
+
+
+def rows(ids: Any, x: float = 0.0) -> pa.Table:
+    return pa.table([pa.array(ids, pa.int64()), [x] * len(ids)], schema=SCHEMA)
+
+
+def made(place: Any, **options: Any) -> mdt.Table:
+    given = {"mdt.durable": False, "mdt.compact.log.files": LIMIT, **options}
+    table = mdt.create(place, SCHEMA, ["id"], key_index="record", options=given)
+    table.insert(pa.table([pa.array(range(ROWS)), np.random.default_rng(1).random(ROWS)], schema=SCHEMA))
+    return table
+
+
+def log_files(table: mdt.Table) -> int:
+    return sum(table.files()["kind"].to_pylist())
+
+
+def services(table: mdt.Table) -> Counter[str]:
+    found = Counter(table.history()["operation"].to_pylist())
+    return Counter({name: n for name, n in found.items() if name in ("compact", "log_compact", "cluster", "clean")})
+
+
+def most_log_files(table: mdt.Table, writes: int) -> int:
+    """Upsert the same rows again and again; return the largest number of log files after a write."""
+    most = 0
+    for number in range(writes):
+        assert table.upsert(rows(range(3), number)).warnings == ()
+        most = max(most, log_files(table))
+    return most
+
+
+def test_work_that_fits_is_done_as_soon_as_it_is_due() -> None:
+    assert most_log_files(made(MemoryStorage()), 3 * LIMIT) == LIMIT - 1
+
+
+def test_work_that_does_not_fit_waits_until_it_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "FREE_BYTES", 0)
+    monkeypatch.setattr(upkeep, "SPEED_BYTES", 0)
+    table = made(MemoryStorage())
+    assert most_log_files(table, 3 * LIMIT) == int(OVERDUE * LIMIT) - 1
+    assert services(table)["compact"] == 2 and table.check().ok
+
+
+def test_work_that_did_not_fit_is_done_after_a_write_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "FREE_BYTES", 0)
+    monkeypatch.setattr(upkeep, "SPEED_BYTES", 0)
+    schema = SCHEMA.append(pa.field("city", pa.string()))
+    options = {"mdt.durable": False, "mdt.compact.log.files": LIMIT}
+    table = mdt.create(MemoryStorage(), schema, ["id"], partition_by=["city"], key_index="record", options=options)
+    one, other = (rows([n]).append_column("city", pa.array([city])) for n, city in enumerate(("x", "y")))
+    many = pa.table([pa.array(range(ROWS)), np.random.default_rng(1).random(ROWS), ["x"] * ROWS], schema=schema)
+    table.insert(pa.concat_tables([many.slice(2), one, other]))
+    for _ in range(LIMIT):
+        table.upsert(one)
+    assert log_files(table) == LIMIT
+    table._upkeep._speed = 1e12
+    table.upsert(other)
+    assert log_files(table) == 1, "of the partition that was written last"
+
+
+def test_a_budget_of_nothing_leaves_everything_to_others() -> None:
+    table = made(MemoryStorage(), **{"mdt.services.seconds.max": 0})
+    assert most_log_files(table, 10 * LIMIT) == 10 * LIMIT and not services(table)
+    assert table.tidy()[0] == ("compact",) and log_files(table) == 0
+
+
+def test_overdue_work_converges_whatever_the_budget() -> None:
+    """Two thousand writes into 300 file groups, each of which makes some of them need more; no step has a budget."""
+    random = np.random.default_rng(4)
+    cost, need, added = random.integers(1, 1_000, 300), np.zeros(300), 0
+    longest = 0
+    for _ in range(2_000):
+        touched = random.random(300) < random.choice([0.01, 0.3])
+        before = need >= OVERDUE
+        need = need + touched * random.random(300) * 0.2
+        added = max(added, int(cost[(need >= OVERDUE) & ~before].sum()))
+        taken = affordable(need, cost, Scope(None, None, 0))
+        need[taken] = 0
+        longest = max(longest, int(cost[need >= OVERDUE].sum()))
+    assert 0 < longest <= OVERDUE_SHARE * (added + int(cost.max()))
+
+
+def wait_for(table: mdt.Table, name: str) -> None:
+    """Wait until a service has run."""
+    deadline = time.monotonic() + 60
+    while not services(table)[name]:
+        assert time.monotonic() < deadline, f"{name} does not run"
+        time.sleep(0.02)
+
+
+def test_a_thread_does_what_is_due_and_ends_with_the_table(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", **{"mdt.services.thread": True})
+    for number in range(LIMIT):
+        assert table.upsert(rows(range(3), number)).warnings == ()
+    wait_for(table, "compact")
+    table.close()
+    table.close()
+    assert not table._upkeep._thread._thread.is_alive()  # type: ignore[union-attr]
+    assert table.upsert(rows(range(3), 9.0)).updated == 3, "it may be used after that"
+    table.close()
+    assert table.check().ok and not table.storage.list_dir(paths.pending_dir())
+
+
+def test_what_goes_wrong_in_the_thread_stands_in_the_next_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> upkeep.Outcome:
+        raise Unavailable("no answer (a fault made by a test)")
+
+    table = made(MemoryStorage(), **{"mdt.services.thread": True})
+    table.close()
+    monkeypatch.setattr(upkeep, "STEPS", (("compact", broken),))
+    thread = upkeep.ServiceThread(upkeep.Upkeep(), table.metadata)
+    thread.wake()
+    deadline, warnings = time.monotonic() + 60, tuple[str, ...]()
+    while not warnings:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+        warnings = thread.wake()
+    thread.close()
+    assert "compact did not run: no answer" in warnings[0]
+
+
+SCRIPT = """
+import sys
+import mdt, pyarrow as pa
+table = mdt.open(sys.argv[1], {"mdt.services.thread": True, "mdt.compact.log.files": 2})
+for number in range(6):
+    table.upsert(pa.table({"id": [0, 1, 2], "x": [float(number)] * 3}))
+if len(sys.argv) > 2:
+    del table
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["del"]], ids=["at the end of the process", "when nobody has the table any more"])
+def test_a_process_that_does_not_close_its_table_ends_cleanly(tmp_path: Path, more: list[str]) -> None:
+    table = made(tmp_path / "t")
+    call = [sys.executable, "-W", "error", "-c", SCRIPT, str(tmp_path / "t"), *more]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not table.storage.list_dir(paths.pending_dir()), "no transaction is left under way"
+    assert table.scan("x = 5").count() == 3 and table.check().ok
