@@ -45,7 +45,7 @@ class MarkedFiles:
 
     def __init__(self, storage: Storage, snapshot: Snapshot, claim: Claim) -> None:
         self._storage, self._snapshot, self._claim = storage, snapshot, claim
-        self._names: dict[int, tuple[str, str]] = {}
+        self._names: dict[tuple[int, bool], tuple[str, str]] = {}
         self._under_way: list[Callable[[], object]] = []
         self._lock = Lock()
 
@@ -53,8 +53,9 @@ class MarkedFiles:
         """Begin to put the markers of slices with their numbers; of many at a time it takes fewer requests."""
         files = []
         for number, one in work:
-            self._names[number] = self._named(number, one)
-            files.append(paths.partition_file(one.partition, self._names[number][1]))
+            file_id, name = self._named(number, one)
+            self._names[number, one.is_log] = file_id, name
+            files.append(paths.partition_file(one.partition, name))
         if files:
             self._require_running(files[0])
             storage, instant, layout = self._storage, self._claim.instant, layout_of(self._snapshot.definition)
@@ -62,10 +63,13 @@ class MarkedFiles:
             self._under_way.append(storage.begin(partial(markers.put, storage, layout, instant, name, files)))
 
     def file(self, number: int, one: Placed) -> tuple[str, str]:
-        """Return the file id and the name of the file of a slice, which is marked now if it has not been."""
-        if number not in self._names:
+        """Return the file id and the name of the file of a slice.
+
+        The file is marked now if it has not been: an update may turn out to fit a log file where a base file was marked.
+        """
+        if (number, one.is_log) not in self._names:
             self.mark([(number, one)])
-        return self._names[number]
+        return self._names[number, one.is_log]
 
     def wait(self, path: str) -> None:
         """Wait until all markers stand that were begun, before the file at ``path`` is stored.  Raises what failed, to each who waits.
