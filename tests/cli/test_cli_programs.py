@@ -91,7 +91,8 @@ def test_results_of_changes_are_one_document(path: Path, tmp_path: Path) -> None
     done = document("upsert", path, rows)
     assert (done["seq"], done["updated"], done["inserted"], done["warnings"]) == (2, 3, 0, [])
     assert set(done) == {
-        "seq", "instant", "inserted", "updated", "deleted", "late", "missing", "attempts", "engine", "warnings"
+        "seq", "instant", "inserted", "updated", "deleted", "late", "missing", "attempts", "engine", "warnings",
+        "files_written", "files_rewritten", "bytes_written",
     }  # fmt: skip
     assert document("delete", path, rows)["deleted"] == 3
     assert document("compact", path)["seq"] == 4

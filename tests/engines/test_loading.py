@@ -39,9 +39,9 @@ TAGGED = [
 def drawn(draw: random.Random, count: int, keys: int) -> pa.Table:
     """Return ``count`` rows of at most ``keys`` keys."""
     made = [
-        {"id": f"k{draw.randrange(keys)}", "sub": draw.randrange(2), "city": draw.choice(["ä/b", "y z", None]), "ts": draw.randrange(5),
+        {"id": f"k{n}", "sub": draw.randrange(2), "city": draw.choice(["ä/b", "y z"]) if n % 3 else None, "ts": draw.randrange(5),
          "day": draw.choice([0, 400, None]), "x": draw.choice([None, draw.random()])}
-        for _ in range(count)
+        for n in (draw.randrange(keys) for _ in range(count))
     ]  # fmt: skip
     return pa.Table.from_pylist(made, schema=SCHEMA)
 
