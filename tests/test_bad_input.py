@@ -263,11 +263,11 @@ FILTERS: dict[str, tuple[Any, type[MdtError], tuple[str, ...], str | None]] = {
     "that is a number": (5, Invalid, ("where is a int",), "SQL text"),
     "that is bytes": (b"n = 1", Invalid, ("where is a bytes",), "SQL text"),
     "that is a dict": ({"n": 1}, Invalid, ("where is a dict",), "list of tests"),
-    "with a pattern of 400,000 characters": (f"city like '{'a_' * 200_000}'", Invalid, ("a pattern of 400000",), None),
+    "with a pattern of 400,000 characters": (f"city like '{'a_' * 200_000}'", Invalid, ("a pattern of 400,000",), None),
     "with a part of 400,000 characters": (
         f"contains(city, '{'a' * 400_000}')",
         Invalid,
-        ("a pattern of 400002",),
+        ("a pattern of 400,002",),
         None,
     ),
     "with a literal of 6,000 digits": ("n = " + "1" * 6_000, Invalid, ("a number of 6000 characters",), None),
@@ -338,7 +338,7 @@ OPTIONS: dict[str, tuple[dict[str, object], tuple[str, ...], str]] = {
         ("mdt.max.file.bytes and hoodie.parquet.max.file.size are one option",),
         "one of them",
     ),
-    "contradicting the table": ({"mdt.hive.style": "false"}, ("fixed at creation",), "'mdt.hive.style': 'true'"),
+    "contradicting the table": ({"mdt.hive.style": "false"}, ("fixed at creation", "this table has 'true'"), "leave the option out"),
 }
 
 
