@@ -48,6 +48,7 @@ quick: check  ## check, then the tests that take less than a minute together: no
 	HYPOTHESIS_PROFILE=inner $(RUN) -m pytest -n $(WORKERS) -m "not nightly and not slow"
 
 nightly: check java  ## check, then every test; some again on the oldest releases of what is used
+	$(RUN) -m pip install --quiet -e ".[$(EXTRAS),connect]"
 	HYPOTHESIS_PROFILE=nightly $(RUN) -m pytest -n $(WORKERS) -m "nightly or not nightly" --timeout 3600
 	$(MAKE) oldest oldest-spark
 

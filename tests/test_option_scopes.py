@@ -60,7 +60,7 @@ def test_options_of_the_machine_and_session_hold_for_the_object_that_create_retu
     made = mdt.create(tmp_path / "t", SCHEMA, ["id"], options=given)
     assert (made.options.commit_attempts, made.options.reader_threads, made.options.page_bytes) == (3, 1, 512)
     again = mdt.open(tmp_path / "t")
-    assert (again.options.commit_attempts, again.options.reader_threads, again.options.page_bytes) == (10, 0, 512)
+    assert (again.options.commit_attempts, again.options.reader_threads, again.options.page_bytes) == (100, 0, 512)
     assert again.options.cache_dir == "" and set(again.definition.options) == {
         "mdt.write.footer.bloom",
         "mdt.page.bytes",
