@@ -338,7 +338,11 @@ OPTIONS: dict[str, tuple[dict[str, object], tuple[str, ...], str]] = {
         ("mdt.max.file.bytes and hoodie.parquet.max.file.size are one option",),
         "one of them",
     ),
-    "contradicting the table": ({"mdt.hive.style": "false"}, ("fixed at creation", "this table has 'true'"), "leave the option out"),
+    "contradicting the table": (
+        {"mdt.hive.style": "false"},
+        ("fixed at creation", "this table has 'true'"),
+        "leave the option out",
+    ),
 }
 
 

@@ -199,7 +199,9 @@ def test_two_writers_that_open_the_same_bucket_do_so_one_after_the_other() -> No
     plan = operation.prepare(seen, "a" * 32)
     record = table.metadata.record(1)
     assert record is not None and plan.footprint.opens == {("city=c0", 0)}
-    assert "made a file group for bucket 0" in str(check(plan.footprint, record, table.metadata.objects.key_map, table.definition.key_hash))
+    assert "made a file group for bucket 0" in str(
+        check(plan.footprint, record, table.metadata.objects.key_map, table.definition.key_hash)
+    )
 
 
 def test_file_groups_of_buckets_are_neither_cut_nor_joined(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,12 @@ NESTED: dict[str, tuple[pa.DataType, list[Any]]] = {
 TYPES = {**FLAT, **NESTED, "null": (pa.null(), [None, None])}
 
 
+def array_of(values: list[Any], type: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(type):  # which older releases of pyarrow do not make of every type of values
+        return pa.array(values, type.value_type).dictionary_encode().cast(type)
+    return pa.array(values, type)
+
+
 def of_table(type: pa.DataType) -> TableDefinition:
     schema = pa.schema({"id": pa.int64(), "v": type})
     return define(
@@ -45,16 +51,14 @@ def evolved(data: pa.Table, definition: TableDefinition) -> TableDefinition:
 def test_values_of_any_type_fit_a_column_or_the_error_names_column_types_and_what_to_do(old: str) -> None:
     definition, fit = of_table(TYPES[old][0]), set()
     for new, (type, values) in TYPES.items():
-        data = pa.table({"id": [1, 2], "v": pa.array(values, type)})
+        data = pa.table({"id": [1, 2], "v": array_of(values, type)})
         try:
             after = evolved(data, definition)
             assert len(normalize(completed(data, after), after)) == 2
             fit.add(new)
         except MdtError as error:
             assert isinstance(error, Invalid)
-            assert f"column 'v' is {type}, the table has {TYPES[old][0]}" in error.message.replace(
-                "halffloat", "halffloat"
-            ), new
+            assert f"column 'v' is {type}, the table has {TYPES[old][0]}" in error.message, new
             assert "cast the column" in error.message or "row " in error.message, error.message
             assert error.hint
     assert {old, "null"} <= fit
