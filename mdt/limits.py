@@ -204,8 +204,8 @@ LIKE_CHARACTERS_MAX = 16_384
 LIKE_WILDCARDS_MAX = 64
 """``%`` and ``_`` of one LIKE pattern: the time for each character of a text grows with them, to 1.5 s a megabyte at worst."""
 
-LITERAL_BYTES_MAX = 1 << 20
-"""One text or byte string of a filter, as in SQL text (WHERE_BYTES_MAX): plans, logs and statistics of use hold and compare it again and again."""
+LITERAL_BYTES_MAX = 4 << 20
+"""One text or byte string of a filter: plans, logs and statistics of use hold and compare it again and again.  Record keys of a megabyte are looked for."""
 
 CACHES_BYTES_MAX = 2 << 30
 """What one process keeps in memory of all its tables, unless it says another number; each kind of thing has a smaller limit of its own a table.  What is
