@@ -83,7 +83,7 @@ class RepeatedAgainstList(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def upsert(self, data: st.DataObject) -> None:
-        batch = data.draw(rows(self.shape, max_size=8))
+        batch = self._in_known_partitions(data.draw(rows(self.shape, max_size=8)))
         if self.model:
             batch += data.draw(st.lists(st.sampled_from(self.model), max_size=3))
         newest = self._newest(batch)
@@ -199,6 +199,17 @@ class RepeatedAgainstList(RuleBasedStateMachine):
             assert bag(hudi_table(self.folder / "table", self.shape.schema, BY_POSITION)) == expected, "by position"
         self.past[self.table.snapshot().seq] = list(self.model)
         count("steps of tables whose keys repeat")
+
+    def _in_known_partitions(self, batch: list[Row]) -> list[Row]:
+        """Return the rows with a partition of their key in place of none: under table scope an upsert without one is refused."""
+        if self.shape.scope == "partition":
+            return batch
+        return [row | self._known_partition(row) for row in batch]
+
+    def _known_partition(self, row: Row) -> Row:
+        absent = [name for name in self.shape.partition_by if row[name] is None]
+        known = self._of(self.shape.identity(row))
+        return {name: old[name] for name in absent for old in known if old[name] is not None}
 
     def _of(self, identity: Any) -> list[Row]:
         return [row for row in self.model if self.shape.identity(row) == identity]

@@ -145,7 +145,9 @@ def _attempt(
         yield "committed"
         archived = archive.last_archived(metadata.storage)
         if not _is_astray(metadata, committed, archived):
-            if metadata.storage.now_us() - looked_us > UNPUBLISHED_SECONDS_MAX * 1_000_000:
+            is_late = metadata.storage.now_us() - looked_us > UNPUBLISHED_SECONDS_MAX * 1_000_000
+            is_archived = archived >= committed.seq  # then others have published it
+            if is_late and not is_archived and not publish.is_published(metadata.storage, committed, snapshot.definition):
                 require_unharmed(metadata, committed)
             return committed, archived, ""
         metadata.storage.delete(paths.commit(committed.seq))

@@ -196,9 +196,9 @@ FLOWS = [
     flow("tag", MOR, "record", again("t", lambda t: t.tag("t")), BASE_STATE),
     flow("savepoint", MOR, "record", again("s", lambda t: t.savepoint("s")), BASE_STATE),
     Flow("untag of a savepoint", saved, lambda s: mdt.open(s).untag("s") if "s" in mdt.open(s).snapshot().tags.seqs else None, BASE_STATE, BASE_STATE),
-    Flow("rollback", lambda: died(filled(MOR, "record"), 6), lambda s: mdt.open(s).abort(), BASE_STATE, BASE_STATE),
-    Flow("rollback that publishes", lambda: died(filled(MOR, "bloom"), 9, "after"), lambda s: mdt.open(s).abort(), BASE_STATE, MIXED),
-    Flow("upsert that rolls back another", lambda: died(filled(COW, "bloom"), 6, "after"), upsert_mixed, BASE_STATE, MIXED),
+    Flow("rollback", lambda: died(filled(MOR, "record"), 9), lambda s: mdt.open(s).abort(), BASE_STATE, BASE_STATE),
+    Flow("rollback that publishes", lambda: died(filled(MOR, "bloom"), 14, "after"), lambda s: mdt.open(s).abort(), BASE_STATE, MIXED),
+    Flow("upsert that rolls back another", lambda: died(filled(COW, "bloom"), 9, "after"), upsert_mixed, BASE_STATE, MIXED),
 ]  # fmt: skip
 FLOWS += [
     flow("alter", MOR, "bloom", lambda s: mdt.open(s).alter(reorder=["fare", "id"]), BASE_STATE),

@@ -444,32 +444,32 @@ def test_two_writers_with_a_pause_after_each_phase_end_as_one_after_the_other(ki
     explored(kind, upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE), upsert([0, 1, 20], 4, 4.0, pauses=EVERY_PAUSE))
 
 
-Check = Callable[[Footprint, CommitRecord, Any], str | None]
+Check = Callable[[Footprint, CommitRecord, Any, Any], str | None]
 ORIGINAL: Check = conflicts.check
 MUTANTS: dict[str, tuple[Check, tuple[Actor, ...]]] = {
-    "finds no conflict": (lambda mine, theirs, load: None, (upsert([0], 3, 3.0), upsert([0], 4, 4.0))),
+    "finds no conflict": (lambda mine, theirs, load, key_hash: None, (upsert([0], 3, 3.0), upsert([0], 4, 4.0))),
     "ignores absent keys": (
-        lambda mine, theirs, load: ORIGINAL(replace(mine, absent={}), theirs, load),
+        lambda mine, theirs, load, key_hash: ORIGINAL(replace(mine, absent={}), theirs, load, key_hash),
         (upsert([20], 3, 3.0), upsert([20], 4, 4.0)),
     ),
     "ignores file groups": (
-        lambda mine, theirs, load: ORIGINAL(replace(mine, groups=frozenset()), theirs, load),
+        lambda mine, theirs, load, key_hash: ORIGINAL(replace(mine, groups=frozenset()), theirs, load, key_hash),
         (upsert([0], 3, 3.0), delete([0])),
     ),
     "ignores that both end a row": (
-        lambda mine, theirs, load: ORIGINAL(replace(mine, rows=None if mine.rows is None else {}), theirs, load),
+        lambda mine, theirs, load, key_hash: ORIGINAL(replace(mine, rows=None if mine.rows is None else {}), theirs, load, key_hash),
         (upsert([0], 3, 3.0), delete([0])),
     ),
     "ignores file groups that were replaced": (
-        lambda mine, theirs, load: ORIGINAL(mine, replace(theirs, header={**theirs.header, "replaced": {}}), load),
+        lambda mine, theirs, load, key_hash: ORIGINAL(mine, replace(theirs, header={**theirs.header, "replaced": {}}), load, key_hash),
         (upsert([0], 3, 3.0), clustering()),
     ),
     "ignores that the schema was altered": (
-        lambda mine, theirs, load: None if theirs.alters else ORIGINAL(mine, theirs, load),
+        lambda mine, theirs, load, key_hash: None if theirs.alters else ORIGINAL(mine, theirs, load, key_hash),
         (upsert([0], 3, 3.0), alter()),
     ),
     "ignores that it was rolled back": (
-        lambda mine, theirs, load: ORIGINAL(replace(mine, txn="", token=None), theirs, load),
+        lambda mine, theirs, load, key_hash: ORIGINAL(replace(mine, txn="", token=None), theirs, load, key_hash),
         (upsert([0], 3, 3.0), rollback_of_all()),
     ),
 }
