@@ -19,8 +19,8 @@ from mdt.services.indexing import coverage, short
 
 ADVICE_QUERIES_MIN = 10
 """Advice from fewer queries than this would be advice from chance."""
-ADVICE_SHARE_MIN = 0.1
-"""Of the bytes that queries read, an index must save this part."""
+ADVICE_SHARE_MIN = 0.02
+"""Of the bytes that the queries which test a column read, an index of it must save this part: less is within the error of the sample."""
 ADVICE_QUERIES = 1_000
 """Queries, like those that were counted, in which an index must save more bytes than it has."""
 

@@ -20,6 +20,7 @@ from trees import create
 
 import mdt
 from mdt.hudi import base_file
+from mdt.parquet.nested import leaf_columns
 
 STRUCT = pa.struct([("d", pa.float64()), ("f", pa.float32()), ("n", pa.struct([("d", pa.float64())]))])
 SCHEMA = pa.schema(
@@ -159,7 +160,7 @@ def test_files_that_have_dictionaries_of_floats_are_read_right_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wheres: Any
 ) -> None:
     monkeypatch.setattr(base_file, "_repetitive", lambda table: {
-        path: 0.0 for path, _, leaf in base_file._leaves(table.schema) if not pa.types.is_boolean(leaf)
+        leaf.path: 0.0 for leaf in leaf_columns(table.schema) if not pa.types.is_boolean(leaf.type)
     })  # fmt: skip
     table = create(tmp_path / "t", SCHEMA, partition_by=["p"])
     held = rows(3)

@@ -50,6 +50,7 @@ def test_a_load_of_a_data_frame_leaves_marked_rows_out_also_by_name(spark: Spark
     table = mdt.create(tmp_path / "a", SCHEMA, ["id"], partition_by=["city"], ordering="ts")
     opened = mdt.open(tmp_path / "a", {"mdt.spark.local.bytes.max": 0})
     assert opened.bulk_insert(spark.sql(MIXED)).inserted == 2 and table.scan().count() == 2
+    mdt.spark.enable(spark)
     written = spark.sql(MIXED).write.format("mdt").option("key", "id").option("ordering", "ts").partitionBy("city")
     written.mode("append").save(str(tmp_path / "b"))
     made = mdt.open(tmp_path / "b")
