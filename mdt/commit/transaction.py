@@ -145,10 +145,9 @@ def _attempt(
         yield "committed"
         archived = archive.last_archived(metadata.storage)
         if not _is_astray(metadata, committed, archived):
-            is_late = metadata.storage.now_us() - looked_us > UNPUBLISHED_SECONDS_MAX * 1_000_000
-            is_archived = archived >= committed.seq  # then others have published it
-            if is_late and not is_archived and not publish.is_published(metadata.storage, committed, snapshot.definition):
-                require_unharmed(metadata, committed)
+            if metadata.storage.now_us() - looked_us > UNPUBLISHED_SECONDS_MAX * 1_000_000:
+                if archived < committed.seq:  # what is archived has been published, too
+                    _require_unharmed_or_published(metadata, snapshot, committed)
             return committed, archived, ""
         metadata.storage.delete(paths.commit(committed.seq))
         why = _ARCHIVED
@@ -304,6 +303,11 @@ def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str
         left = f"committed, but the work after it is left to the next writer: {error}"
         return (left,) if is_published else (left, _UNPUBLISHED)
     return ()
+
+
+def _require_unharmed_or_published(metadata: Metadata, snapshot: Snapshot, record: CommitRecord) -> None:
+    if not publish.is_published(metadata.storage, record, snapshot.definition):
+        require_unharmed(metadata, record)
 
 
 def require_unharmed(metadata: Metadata, record: CommitRecord) -> None:

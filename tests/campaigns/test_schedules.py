@@ -457,11 +457,15 @@ MUTANTS: dict[str, tuple[Check, tuple[Actor, ...]]] = {
         (upsert([0], 3, 3.0), delete([0])),
     ),
     "ignores that both end a row": (
-        lambda mine, theirs, load, key_hash: ORIGINAL(replace(mine, rows=None if mine.rows is None else {}), theirs, load, key_hash),
+        lambda mine, theirs, load, key_hash: ORIGINAL(
+            replace(mine, rows=None if mine.rows is None else {}), theirs, load, key_hash
+        ),
         (upsert([0], 3, 3.0), delete([0])),
     ),
     "ignores file groups that were replaced": (
-        lambda mine, theirs, load, key_hash: ORIGINAL(mine, replace(theirs, header={**theirs.header, "replaced": {}}), load, key_hash),
+        lambda mine, theirs, load, key_hash: ORIGINAL(
+            mine, replace(theirs, header={**theirs.header, "replaced": {}}), load, key_hash
+        ),
         (upsert([0], 3, 3.0), clustering()),
     ),
     "ignores that the schema was altered": (
