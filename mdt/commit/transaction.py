@@ -145,9 +145,9 @@ def _attempt(
         yield "committed"
         archived = archive.last_archived(metadata.storage)
         if not _is_astray(metadata, committed, archived):
-            if metadata.storage.now_us() - looked_us > UNPUBLISHED_SECONDS_MAX * 1_000_000:
-                if archived < committed.seq:  # what is archived has been published, too
-                    _require_unharmed_or_published(metadata, snapshot, committed)
+            is_late = metadata.storage.now_us() - looked_us > UNPUBLISHED_SECONDS_MAX * 1_000_000
+            if is_late and archived < committed.seq:  # what is archived has been published, too
+                _require_unharmed_or_published(metadata, snapshot, committed)
             return committed, archived, ""
         metadata.storage.delete(paths.commit(committed.seq))
         why = _ARCHIVED
