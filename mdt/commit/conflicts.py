@@ -97,6 +97,8 @@ def check(
         return f"commit {theirs.seq} gave the table another key hash"
     if mine.alters and "indexes" in theirs.header:
         return f"commit {theirs.seq} changed the table's indexes"
+    if mine.alters and theirs.ended_versions:
+        return f"commit {theirs.seq} let versions of the schema go"
     if mine.alters and "options" in theirs.header:
         return f"commit {theirs.seq} changed the table's options"
     if mine.stream and theirs.header.get("stream", {}).get("name") == mine.stream:

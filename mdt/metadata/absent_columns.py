@@ -10,9 +10,8 @@ import pyarrow as pa
 from indexes import column_stats, values
 from indexes.base import BoolArray
 from indexes.predicate import Call, Predicate, leaves
-from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.snapshot import Snapshot
-from mdt.schema.versions import Column, SchemaVersion
+from mdt.schema.versions import Column, SchemaVersion, numbers_of
 
 
 def may_match(snapshot: Snapshot, predicate: Predicate) -> BoolArray | None:
@@ -28,8 +27,7 @@ def may_match(snapshot: Snapshot, predicate: Predicate) -> BoolArray | None:
     maybe = [_may_match(version, versions[-1], ways, predicate) for version in versions]
     if all(maybe):
         return None
-    since = np.array([version.since for version in versions], np.int64) * SEGMENTS_PER_COMMIT_MAX
-    found: BoolArray = np.array(maybe)[np.searchsorted(since, snapshot.segment_ids, side="right") - 1]
+    found: BoolArray = np.array(maybe)[numbers_of(versions, snapshot.segment_ids)]
     return found
 
 

@@ -83,6 +83,22 @@ def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefiniti
         raise Corrupt(f"a version of the schema cannot be read: {error!r}"[:300], path=path) from error
 
 
+def _without_ended(snapshot: Snapshot, definition: TableDefinition, record: CommitRecord) -> TableDefinition:
+    """Return the definition without the versions of the schema that leave with ``record``.  Raises Corrupt if a live file has one of them."""
+    ended = record.ended_versions
+    if not ended:
+        return definition
+    try:
+        left = definition.without_versions(ended)
+    except ValueError as error:
+        raise Corrupt(str(error), path=paths.commit(record.seq), got=str(sorted(ended))[:80]) from error
+    since = np.array([version.since for version in definition.versions], np.int64)
+    of_files = since[versions.numbers_of(definition.versions, snapshot.segment_ids[snapshot.live])]
+    if bool(np.isin(of_files, list(ended)).any()):
+        raise Corrupt("a version of the schema leaves that a live file has", path=paths.commit(record.seq))
+    return left
+
+
 def _with_options(definition: TableDefinition, record: CommitRecord) -> TableDefinition:
     """Return the definition with the options that ``record`` changes.  Raises Corrupt for such as no writer gives."""
     changes = record.header.get("options")
@@ -206,7 +222,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     return replace(
         snapshot,
         seq=record.seq,
-        definition=_altered(change.defined(snapshot.definition), record),
+        definition=_without_ended(snapshot, _altered(change.defined(snapshot.definition), record), record),
         last_instant=max(snapshot.last_instant, record.instant),
         maps=_maps(snapshot, record, gone),
         additions=additions.adding(snapshot.additions, addition),

@@ -123,6 +123,11 @@ class CommitRecord:
         return "schema" in self.header
 
     @property
+    def ended_versions(self) -> frozenset[int]:
+        """The commits with which the versions of the schema began that leave the table with it."""
+        return frozenset(self.header.get("ended_versions", ()))
+
+    @property
     def rekeys(self) -> bool:
         """Whether the table has another key hash from it on."""
         return "key_hash" in self.header

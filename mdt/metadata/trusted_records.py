@@ -109,6 +109,7 @@ _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
     "metadata": names.is_metadata,
     "options": _are_options,
     "forgets_deletes": lambda value: value is True,
+    "ended_versions": _is_list_of(lambda seq: names.is_number(seq, 0, COUNT_MAX)),
     "clean": _is_object_of({"policy": is_text, "earliest": names.is_instant, "action": is_text}),
     "compaction_plan": _is_list_of(
         _is_object_of(
@@ -150,6 +151,10 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
         corrupt("a commit record cleans, or it does not", path, "what is kept, in cleanings only", header["action"])
     if "retention" in header and not is_retention(header["retention"], seq - 1):
         corrupt("what a commit record keeps of the past makes no sense", path, "its grammar", repr(header["retention"]))
+    if "ended_versions" in header and header["action"] != "clean":
+        corrupt(
+            "a commit record ends versions of the schema, or it does not", path, "in cleanings only", header["action"]
+        )
     _check_tags(header, seq, path)
     told = header.get("indexing", {})
     if told and header["action"] != "index":

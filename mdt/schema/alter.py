@@ -20,7 +20,7 @@ from mdt.schema.convert import convert, is_list
 from mdt.schema.cuts import whole_array
 from mdt.schema.definition import TableDefinition
 from mdt.schema.forms import converted
-from mdt.schema.versions import Column, SchemaVersion, stored_bytes, widens
+from mdt.schema.versions import Column, SchemaVersion, free_id, stored_bytes, widens
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,7 @@ def alteration(
     return found
 
 
+_LEAVE = "a cleaning lets versions go that no past state and no file has: clean(), and before it compact() or cluster() where files are old"
 _DECIMAL = re.compile(r"decimal\((\d{1,2}) *, *(\d{1,2})\)")
 
 
@@ -292,9 +293,9 @@ def _version(definition: TableDefinition, tree: _Node, since: int, before: Schem
     if len(known) >= SCHEMA_VERSIONS_MAX:
         raise Invalid(
             f"the columns were altered {len(known) - 1} times, and a table keeps {SCHEMA_VERSIONS_MAX} versions of its schema",
-            hint="write the rows to a new table",
+            hint=_LEAVE,
         )
-    free = 1 + max(id for version in known for id in version.ids)
+    free = free_id(known)
     nodes = [node for root in tree.children for node in root.walk()]
     for node in nodes:
         if node.id is None:
@@ -307,7 +308,7 @@ def _version(definition: TableDefinition, tree: _Node, since: int, before: Schem
     if taken > SCHEMA_VERSIONS_BYTES_MAX:
         raise Invalid(
             f"the versions of the schema, {len(known)} until now, would take {taken:,} bytes; a table keeps {SCHEMA_VERSIONS_BYTES_MAX:,} of them",
-            hint="write the rows to a new table; many columns that are altered together are one version",
+            hint=f"{_LEAVE}; many columns that are altered together are one version",
         )
     return made
 

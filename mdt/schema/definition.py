@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -135,6 +136,10 @@ class TableDefinition:
         check_succession(found, self.fixed)
         return replace(self, schema=version.schema, declared=version.declared, versions=found)
 
+    def without_versions(self, ended: AbstractSet[int]) -> TableDefinition:
+        """Return the definition without the versions of the schema that began with the commits ``ended``.  Raises ValueError if it needs one."""
+        return replace(self, versions=versions.without(self.versions, ended))
+
     def with_options(self, changes: Mapping[str, str | None]) -> TableDefinition:
         """Return the definition with other values of options, None for the default.  Raises Invalid for values that do not go together."""
         options = {name: text for name, text in {**self.options, **of_table(changes)}.items() if text is not None}
@@ -143,7 +148,7 @@ class TableDefinition:
 
     def at(self, seq: int) -> TableDefinition:
         """Return the definition with the schema of the files that commit ``seq`` has added."""
-        left = tuple(version for version in self.versions if version.since <= seq)
+        left = tuple(version for version in self.versions if version.since <= seq) or self.versions[:1]
         if len(left) == len(self.versions):
             return self
         return replace(self, schema=left[-1].schema, declared=left[-1].declared, versions=left)
@@ -266,7 +271,8 @@ def _check(found: TableDefinition, value: Mapping[str, Any]) -> None:
     if found.versions:
         newest = found.versions[-1]
         same = (newest.schema, newest.declared) == (found.schema, found.declared)
-        _require(same and found.versions[0].since == 0, "the last version of the schema is not the schema")
+        is_first = found.versions[0].since == 0 or found.versions[0].given > 0
+        _require(same and is_first, "the last version of the schema is not the schema")
         check_succession(found.versions, found.fixed)
 
 

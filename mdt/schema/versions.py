@@ -3,6 +3,9 @@
 A version begins with the commit record that altered the table; a segment's number holds the seq of its commit, so nothing has to say
 which version a file has (:func:`version_of`).  Every field, also one in a struct, list or map, has an id; ids are never given
 twice, so a name that comes back is another column.  :mod:`mdt.schema.forms` reads files of older versions.
+
+A version leaves when no file and no state that can be read needs it (:func:`without`).  The others then say what it alone knew: which ids
+were given, and under which names statistics stand.
 """
 
 from __future__ import annotations
@@ -11,11 +14,14 @@ import base64
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from mdt.limits import SCHEMA_VERSIONS_MAX, SEGMENTS_PER_COMMIT_MAX
@@ -55,6 +61,8 @@ class SchemaVersion:
 
     ``schema``, ``declared``: as in the definition of a table.  ``ids``: of all fields of ``schema``, parents before what is
     in them.  ``defaults``: id -> what rows of files that are older than the column have in it, where that is not null.
+    ``given``: ids below it were given when other versions left the table, 0 if none has since this one began.  ``names``: path -> name of the
+    statistics of columns that no version before this one has, as far as these are still there; empty without ``given``.
     ``columns``: the fields with their ids.
     """
 
@@ -63,6 +71,8 @@ class SchemaVersion:
     declared: pa.Schema
     ids: tuple[int, ...]
     defaults: Mapping[int, pa.Scalar] = field(default_factory=dict)
+    given: int = 0
+    names: Mapping[str, str] = field(default_factory=dict)
     columns: tuple[Column, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -90,13 +100,14 @@ class SchemaVersion:
             ),
             "ids": list(self.ids),
             **({"defaults": _defaults_text(self.defaults)} if self.defaults else {}),
+            **({"given": self.given, "names": dict(self.names)} if self.given else {}),
         }
 
 
 def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersion:
     """Return the version that :meth:`SchemaVersion.to_json` wrote.  Raises ValueError, TypeError, KeyError or an error of Arrow.
 
-    ``since``: the seq of the record that holds it, where it does not say so itself.  Equal values are one version as long as somebody has it:
+    ``since``: the seq of the record that holds it, where it does not say so itself; no other has left then.  Equal values are one version as long as somebody has it:
     every checkpoint holds all versions of its table.
     """
     ids, begun = value["ids"], value["since"] if since is None else since
@@ -107,25 +118,36 @@ def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersi
     if type(begun) is not int or begun < 0:
         raise ValueError("a version of the schema begins nowhere")
     defaults = (value["defaults"],) if "defaults" in value else ()
-    same = (begun, value["schema"], value.get("declared", value["schema"]), tuple(ids), defaults)
+    given, names = (value.get("given", 0), value.get("names", {})) if since is None else (0, {})
+    if type(given) is not int or not (given == 0 or max(ids, default=0) < given <= ID_MAX + 1):
+        raise ValueError("ids of columns that were given before make no sense")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise ValueError("names of statistics are no texts")
+    told = tuple(names.items()) if given else ()
+    same = (begun, value["schema"], value.get("declared", value["schema"]), tuple(ids), defaults, given, told)
     found = _in_use.get(same)
     return _in_use.setdefault(same, _parsed(*same)) if found is None else found
 
 
-_Parts = tuple[int, str, str, tuple[int, ...], tuple[str, ...]]
+_Parts = tuple[int, str, str, tuple[int, ...], tuple[str, ...], int, tuple[tuple[str, str], ...]]
 _in_use: WeakValueDictionary[_Parts, SchemaVersion] = WeakValueDictionary()
 
 
-def _parsed(begun: int, stored: str, text: str, ids: tuple[int, ...], values: tuple[str, ...]) -> SchemaVersion:
+def _parsed(
+    begun: int, stored: str, text: str, ids: tuple[int, ...], values: tuple[str, ...], given: int,
+    names: tuple[tuple[str, str], ...],
+) -> SchemaVersion:  # fmt: skip
     schema = schema_of(stored)
     declared = schema if text == stored else schema_of(text)
     if schema.names != declared.names or len(set(schema.names)) != len(schema.names) or not schema.names:
         raise ValueError("the stored columns are not the declared ones")
     defaults = _defaults_of(values[0]) if values else {}
-    found = SchemaVersion(begun, schema, declared, ids, defaults)
+    found = SchemaVersion(begun, schema, declared, ids, defaults, given, dict(names))
     types = {column.id: column.type for column in found.walk()}
     if any(id not in types or not is_same(types[id], default.type) for id, default in defaults.items()):
         raise ValueError("a default is of no column, or of another type")
+    if names and not {path for path, _ in names} <= {path for path, _ in found.paths()}:
+        raise ValueError("a name of statistics is of no column")
     return found
 
 
@@ -138,6 +160,12 @@ def version_of(versions: Sequence[SchemaVersion], segment: int) -> SchemaVersion
     """Return the version of the file with the segment number ``segment``.  O(log versions)."""
     seq = segment // SEGMENTS_PER_COMMIT_MAX
     return versions[bisect_right(versions, seq, key=lambda version: version.since) - 1]
+
+
+def numbers_of(versions: Sequence[SchemaVersion], segments: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the numbers of the versions of the files with these segment numbers, -1 for what is older than all -> int64[n]."""
+    since = np.array([version.since for version in versions], np.int64) * SEGMENTS_PER_COMMIT_MAX
+    return np.searchsorted(since, segments, side="right") - 1
 
 
 def check_succession(versions: tuple[SchemaVersion, ...], fixed: Sequence[str]) -> None:
@@ -184,23 +212,25 @@ def _more_fields(known: _Fields, version: SchemaVersion) -> _Fields:
 
 @dataclass(frozen=True, slots=True)
 class _Succession:
-    """``fields``: those of all versions so far, as :func:`_more_fields` returns them; ``since``: of the last version."""
+    """``fields``: those of all versions so far, as :func:`_more_fields` returns them; ``since``: of the last version.
+    ``free``: above all ids that were given.
+    """
 
     fields: _Fields
     since: int
+    free: int
 
 
 def _succeeded(before: _Succession, new: SchemaVersion) -> _Succession:
     """Return the succession with one version more.  Raises ValueError if it cannot follow."""
     if before.fields and new.since <= before.since:
         raise ValueError("a version of the schema begins before the one that it follows")
-    newest = max(before.fields, default=-1)
     for parent, column in _with_parents(new):
         if column.id in before.fields:
             _check_follows(column, parent, *before.fields[column.id])
-        elif before.fields and column.id <= newest:
+        elif column.id < before.free and not new.given:  # else a version that has left may have had it
             raise ValueError("a new column has an id that was given before")
-    return _Succession(_more_fields(before.fields, new), new.since)
+    return _Succession(_more_fields(before.fields, new), new.since, max(before.free, free_id((new,))))
 
 
 @lru_cache(maxsize=_TOLD_MAX)
@@ -216,7 +246,30 @@ def _unaltered(names: tuple[str, ...]) -> _Lately[Mapping[str, Column]]:
     return _Lately({}, more)
 
 
-_succession: _Lately[_Succession] = _Lately(_Succession({}, -1), _succeeded)
+_succession: _Lately[_Succession] = _Lately(_Succession({}, -1, 0), _succeeded)
+
+
+def free_id(versions: Sequence[SchemaVersion]) -> int:
+    """Return an id above all that were given to columns of a table, also those of versions that have left."""
+    return max(max(version.given, 1 + max(version.ids)) for version in versions)
+
+
+def without(versions: Sequence[SchemaVersion], ended: AbstractSet[int]) -> tuple[SchemaVersion, ...]:
+    """Return ``versions`` without those that began with the commits ``ended``; the others keep the names of their statistics.
+
+    Raises ValueError if one of them is not there, or is the last.
+    """
+    if not ended <= {version.since for version in versions[:-1]}:
+        raise ValueError("a version of the schema leaves that is not there, or is the last")
+    given, seen, found = free_id(versions), set[tuple[int, str]](), list[SchemaVersion]()
+    for version, named in zip(versions, statistics_names(tuple(versions)), strict=True):
+        if version.since in ended:
+            continue
+        columns = {path: (column.id, _keys_of(column.type)) for path, column in version.paths()}
+        names = {path: named[path] for path, same in columns.items() if same not in seen}
+        seen.update(columns.values())
+        found.append(replace(version, given=given, names=names))
+    return tuple(found)
 
 
 def _with_parents(version: SchemaVersion) -> Iterator[tuple[int, Column]]:
@@ -265,32 +318,36 @@ _WIDER = frozenset(
 def statistics_names(versions: tuple[SchemaVersion, ...]) -> tuple[Mapping[str, str], ...]:
     """Return for each of ``versions`` path -> the name under which statistics of that column stand.
 
-    A name is the path that the column had when its statistics began, with ``@<id>.<since>`` behind it if that was taken before.  They
-    begin anew where a wider type has other keys: statistics of older files then say nothing.
+    A name is the path that the column had when its statistics began, with ``@<id>.<since>`` behind it if that was taken before, or may have
+    been by a version that has left.  They begin anew where a wider type has other keys: statistics of older files then say nothing.
     """
     return _names.of(versions).found
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """``of``: id and kind of keys -> name of the statistics; ``taken``: paths that are such names; ``found``: see :func:`statistics_names`."""
+    """``of``: id and kind of keys -> name of the statistics; ``taken``: paths that are such names, None if any may be;
+    ``found``: see :func:`statistics_names`.
+    """
 
     of: Mapping[tuple[int, str], str]
-    taken: frozenset[str]
+    taken: frozenset[str] | None
     found: tuple[Mapping[str, str], ...]
 
 
 def _more_names(told: _Names, version: SchemaVersion) -> _Names:
-    names, taken = dict(told.of), set(told.taken)
+    names, taken = dict(told.of), None if told.taken is None or version.given else set(told.taken)
     found: dict[str, str] = {}
     for path, column in version.paths():
         same = (column.id, _keys_of(column.type))
         if same not in names:
-            names[same] = f"{path}@{column.id}.{version.since}" if path in taken else path
-            taken.add(path)
+            is_taken = taken is None or path in taken
+            names[same] = version.names.get(path, f"{path}@{column.id}.{version.since}" if is_taken else path)
+            if taken is not None:
+                taken.add(path)
         name = names[same]
         found[name if name == path else path] = name  # one text for all versions
-    return _Names(names, frozenset(taken), (*told.found, found))
+    return _Names(names, None if taken is None else frozenset(taken), (*told.found, found))
 
 
 _names = _Lately(_Names({}, frozenset(), ()), _more_names)

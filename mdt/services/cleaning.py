@@ -22,13 +22,14 @@ from mdt.commit.transaction import run
 from mdt.config import Options, parse_options
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi import timeline
-from mdt.limits import ARCHIVE_RECORDS_MIN, CLEAN_COMMITS_MIN
+from mdt.limits import ARCHIVE_RECORDS_MIN, CLEAN_COMMITS_MIN, SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata import archive, paths, references
 from mdt.metadata.file_group import BASE
 from mdt.metadata.leases import leased
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.retention import Retention
 from mdt.metadata.snapshot import Snapshot
+from mdt.schema.versions import numbers_of
 from mdt.services import archiving
 from mdt.services.budget import NOTHING, Outcome, Scope
 
@@ -39,10 +40,13 @@ _HOUR_US = 3600 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan(WritePlan):
-    """``retention``: what is kept from now on.  ``files``: paths of data files that only older states refer to."""
+    """``retention``: what is kept from now on.  ``files``: paths of data files that only older states refer to.  ``versions``: the commits
+    with which the versions of the schema began that nobody needs any more.
+    """
 
     retention: Retention = field(default_factory=Retention)
     files: Sequence[str] = ()
+    versions: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,9 @@ class Clean(Operation[CleanPlan]):
         if checkpoint is not None:
             first, instant = checkpoint.seq + 1, checkpoint.last_instant
         kept = Retention(horizon, first, instant)
-        return CleanPlan(Footprint(txn, horizon=horizon), is_needed=kept != old, retention=kept, files=files)
+        ended = _ended_versions(self.metadata, snapshot, kept) if kept != old else ()
+        footprint = Footprint(txn, horizon=horizon)
+        return CleanPlan(footprint, is_needed=kept != old, retention=kept, files=files, versions=ended)
 
     def _needed(self, snapshot: Snapshot) -> int:
         """Return the oldest state that a running transaction or a reader with a lease may need."""
@@ -87,7 +93,25 @@ class Clean(Operation[CleanPlan]):
         _keep_by_themselves(self.metadata, snapshot, plan.retention.horizon)
         state = _row_of(snapshot, plan.retention.horizon)
         told = {"policy": self.options.clean_policy, **({} if state is None else state)}
-        return Changes(cleaned=plan.files, extra={"retention": plan.retention.to_json(), "clean": told})
+        ended = {"ended_versions": list(plan.versions)} if plan.versions else {}
+        return Changes(cleaned=plan.files, extra={"retention": plan.retention.to_json(), "clean": told, **ended})
+
+
+def _ended_versions(metadata: Metadata, snapshot: Snapshot, kept: Retention) -> Sequence[int]:
+    """Return the commits with which the versions of the schema began that are not those of a state that can be read, nor of a record in the log,
+    nor of a file of one of these.  A tagged state reads its files by its own definition, so its newest version is enough.
+    """
+    versions = snapshot.definition.versions
+    if not versions:
+        return ()
+    oldest = min(kept.first, kept.horizon)
+    state = metadata.state(kept.horizon)
+    of_states = np.array([oldest, *snapshot.tags.states], np.int64) * SEGMENTS_PER_COMMIT_MAX
+    needed = np.concatenate([of_states, state.segment_ids[state.live]])
+    is_needed = np.array([version.since > oldest for version in versions])
+    is_needed[numbers_of(versions, needed)] = True
+    is_needed[-1] = True
+    return [version.since for version, is_kept in zip(versions, is_needed.tolist(), strict=True) if not is_kept]
 
 
 def _keep_by_themselves(metadata: Metadata, snapshot: Snapshot, horizon: int) -> None:

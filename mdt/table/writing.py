@@ -374,7 +374,7 @@ class Writing(Handle):
         self._before_write()
         name = "alter_schema" if wanted else "alter_options"
         operation = Alter(lambda _: wanted, self.definition.commit_action, beyond_hudi, name, changes)
-        result = WriteResult.of(self._commit(operation))
+        result = self._tidied(WriteResult.of(self._commit(operation)))
         if "mdt.durable" in changes:
             self._storage.is_durable = self.options.durable
         return result

@@ -16,7 +16,7 @@ from pyroaring import BitMap
 from mdt.engines.spark.listing import Changes, DeadRows, Files, NativeFiles
 from mdt.engines.spark.private import from_arrow_schema
 from mdt.errors import Unsupported
-from mdt.limits import INLINE_VECTOR_BYTES_MAX, INLINE_VECTORS_PAGE_BYTES_MAX, SEGMENTS_PER_COMMIT_MAX
+from mdt.limits import INLINE_VECTOR_BYTES_MAX, INLINE_VECTORS_PAGE_BYTES_MAX
 from mdt.metadata import paths
 from mdt.metadata.file_group import BASE
 from mdt.metadata.snapshot import Snapshot
@@ -24,7 +24,7 @@ from mdt.plan.planner import SegmentScan
 from mdt.scan.tasks import rows_in
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
-from mdt.schema.versions import SchemaVersion
+from mdt.schema.versions import SchemaVersion, numbers_of
 from mdt.stores.storage import Storage
 
 WANTED_RATIO_MIN = 4
@@ -186,8 +186,7 @@ def _versions(snapshot: Snapshot) -> npt.NDArray[np.int32]:
     versions = snapshot.definition.versions
     if not versions:
         return np.full(snapshot.numbered, -1, np.int32)
-    since = np.array([version.since for version in versions], np.int64) * SEGMENTS_PER_COMMIT_MAX
-    found = np.searchsorted(since, snapshot.segment_ids, side="right") - 1
+    found = numbers_of(versions, snapshot.segment_ids)
     return np.where(found == len(versions) - 1, -1, found).astype(np.int32)
 
 

@@ -1,0 +1,154 @@
+"""Versions of the schema leave with the states and files that need them; what they alone knew stays known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from reader import bag, hudi_table
+
+import mdt
+from mdt.commit.conflicts import Footprint, check
+from mdt.errors import Corrupt
+from mdt.limits import ARCHIVE_RECORDS_MIN, CLEAN_COMMITS_MIN
+from mdt.metadata.apply import apply
+from mdt.metadata.commit_log import CommitRecord
+from mdt.schema.versions import SchemaVersion, check_succession, first_version, free_id, statistics_names, without
+from mdt.stores.storage import MemoryStorage
+
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64()), ("note", pa.string())])
+RETAINED = 5
+OPTIONS = {"mdt.durable": False, "mdt.clean.retain.commits": RETAINED, "mdt.metadata.compact.records": 8}
+
+
+def made(place: Any, **options: Any) -> mdt.Table:
+    table = mdt.create(
+        place, SCHEMA, ["id"], partition_by=["p"], table_type="MERGE_ON_READ", options={**OPTIONS, **options}
+    )
+    table.bulk_insert([{"id": f"old {n}", "p": "a", "v": n, "note": f"old note {n}"} for n in range(20)])
+    return table
+
+
+def since(table: mdt.Table) -> list[int]:
+    return [version.since for version in table.definition.versions]
+
+
+def one(number: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"id": f"new {number}", "p": "b", "v": number, "note": "x", **more}]
+
+
+def test_a_table_that_is_altered_six_hundred_times_keeps_the_versions_of_its_states(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", **{"mdt.services.auto": False})
+    for n in range(1, 601):
+        if n % 2:
+            type = "string" if n % 4 == 1 else "int64"
+            table.alter(add={"again": type}, beyond_hudi=True)
+        else:
+            table.alter(drop=["again"])
+        if n % 50 == 49:
+            table.upsert(one(n, again=f"{n}" if n % 4 == 1 else n))
+        if n % 40 == 0:
+            table.clean()
+    states = table.snapshot().seq - table.snapshot().retention.first
+    assert states <= RETAINED + 40 + ARCHIVE_RECORDS_MIN + CLEAN_COMMITS_MIN
+    table = mdt.open(tmp_path / "t")
+    assert since(table)[0] == 0 and len(since(table)) <= 1 + states, "of states, and of the loaded file"
+    assert free_id(table.definition.versions) == len(SCHEMA) + 300, "no id is given twice"
+    assert table.check().ok
+    before = table.scan().to_arrow()
+    assert before.schema.names == SCHEMA.names and len(before) == 20 + 12
+    assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(before)
+
+    seq = table.snapshot().seq
+    table.alter(add={"again": "int64"}, beyond_hudi=True)
+    assert table.scan("again is null").count() == 32 and table.scan("again = 599").count() == 0
+    table.upsert(one(7, again=7) + [{"id": "old 7", "p": "a", "v": 70, "note": "y", "again": 8}])
+    assert sorted(table.scan("again > 6").to_arrow()["again"].to_pylist()) == [7, 8]
+    assert table.scan("v < 20 and note = 'old note 8'").to_arrow()["id"].to_pylist() == ["old 8"]
+    assert mdt.open(tmp_path / "t", as_of=seq).scan().to_arrow().equals(before)
+    changed = table.changes(seq).to_arrow().sort_by("id")
+    assert changed["id"].to_pylist() == ["new 7", "old 7", "old 7"]
+    table.restore(seq)
+    assert bag(table.scan().to_arrow()) == bag(before) == bag(hudi_table(tmp_path / "t", SCHEMA))
+    assert table.check().ok
+
+
+def test_a_table_that_is_only_altered_lets_versions_go_by_itself() -> None:
+    table = made(MemoryStorage())
+    for n in range(130):
+        table.alter(**({"drop": ["x"]} if n % 2 else {"add": {"x": "int64"}}), beyond_hudi=True)
+    assert len(since(table)) < 100
+    assert table.check().ok
+
+
+def test_versions_of_tagged_states_stay_and_such_a_state_is_restored_with_its_columns(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", **{"mdt.services.auto": False})
+    table.alter(add={"x": "int32", "y": "string"})
+    table.upsert(one(1, x=5, y="of y"))
+    table.tag("then")
+    for _ in range(2):
+        table.alter(drop=["x"])
+        table.upsert(one(1, y=None))
+        table.alter(add={"x": "string"}, beyond_hudi=True)
+        table.upsert(one(1, y=None, x="text"))
+    table.alter(drop=["y"])
+    table.compact()
+    for n in range(80):
+        table.upsert(one(2 + n % 2, x="z"))
+        table.clean(retain_commits=1)
+    count = len(since(table))
+    assert count == 3, "of the loaded file, of the tag and of the newest state"
+    table.restore("then")
+    assert table.scan("p = 'b'").to_arrow().select(["id", "x", "y"]).to_pylist() == [
+        {"id": "new 1", "x": 5, "y": "of y"}
+    ]
+    assert table.check().ok and mdt.open(tmp_path / "t").check().ok
+
+
+ID, FLAG = pa.field("id", pa.string()), pa.field("flag", pa.bool_())
+
+
+def version(began: int, ids: tuple[int, ...], *columns: pa.Field) -> SchemaVersion:
+    return SchemaVersion(began, pa.schema(columns), pa.schema(columns), ids)
+
+
+def test_what_versions_leave_behind_keeps_ids_and_names_apart() -> None:
+    first = first_version(pa.schema([ID, FLAG]), pa.schema([ID, FLAG]))
+    chain = (first, version(3, (0,), ID), version(5, (0, 2), ID, FLAG), version(7, (0,), ID))
+    assert statistics_names(chain)[2]["flag"] == "flag@2.5"
+    left = without(chain, {0, 3})
+    check_succession(left, ("id",))
+    assert [one.since for one in left] == [5, 7] and statistics_names(left) == statistics_names(chain)[2:]
+    fresh = (*without(left, {5}), version(9, (0, 3), ID, FLAG))
+    check_succession(fresh, ("id",))
+    assert statistics_names(fresh)[-1]["flag"] == "flag@3.9", "flag and flag@2.5 were names of others"
+    assert free_id(fresh[:1]) == 3
+    with pytest.raises(ValueError, match="given before"):
+        check_succession((*fresh[:1], version(9, (0, 2), ID, FLAG)), ("id",))
+    for wrong in ({7}, {4}):
+        with pytest.raises(ValueError, match="is not there, or is the last"):
+            without(chain, wrong)
+
+
+def record_of(table: mdt.Table, **header: Any) -> CommitRecord:
+    """Return a record that follows the newest state."""
+    snapshot = table.metadata.newest()
+    told = {"action": "clean", "operation": "clean", "txn": "a" * 32, "instant": "20990101000000000", "begun_at": 1}
+    return CommitRecord(snapshot.seq + 1, {**told, "seq": snapshot.seq + 1, **header}, {})
+
+
+def test_a_version_of_a_live_file_and_the_newest_do_not_leave() -> None:
+    table = made(MemoryStorage())
+    table.alter(add={"x": "int64"})
+    snapshot = table.metadata.newest()
+    for ended, why in ((0, "that a live file has"), (snapshot.seq, "or is the last"), (99, "is not there")):
+        with pytest.raises(Corrupt, match=why):
+            apply(snapshot, record_of(table, ended_versions=[ended]))
+
+
+def test_who_alters_begins_again_after_versions_have_left() -> None:
+    theirs = record_of(made(MemoryStorage()), ended_versions=[1])
+    reasons = [check(Footprint("b" * 32, alters=alters), theirs, None, None) for alters in (True, False)]  # type: ignore[arg-type]
+    assert reasons == [f"commit {theirs.seq} let versions of the schema go", None]
