@@ -112,6 +112,9 @@ METADATA_BYTES_MAX = 64 << 10
 OPTION_BYTES_MAX = 64 << 10
 """Of the text of one option: the names of a thousand columns, of 60 bytes each.  Every checkpoint has all options of its table."""
 
+COLUMN_NAME_CHARACTERS_MAX = 255
+"""Of a name of a column that Avro does not allow: people read names in lines, and each character takes up to nine bytes in Hudi's files."""
+
 SCHEMA_VERSIONS_MAX = 512
 """Every checkpoint has all versions of the schema in its header, some 10 KB each for a hundred columns."""
 

@@ -254,7 +254,7 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     "no struct": ({"add": {"n.x": "int32"}}, "is no column of the table or field of a struct"),
     "a name that is there": ({"add": {"note": "int32"}}, "differ at most in case"),
     "a name but for its case": ({"rename": {"n": "NOTE"}}, "differ at most in case"),
-    "no name": ({"rename": {"n": "a b"}}, "no legal column name"),
+    "no name": ({"rename": {"n": ""}}, "is empty"),
     "a reserved name": ({"add": {"_hoodie_x": "int32"}}, "belong to Hudi"),
     "a name of ours": ({"add": {"__mdt_kind": "int32"}}, "belong to mdt"),
     "required": ({"add": {"x": pa.field("x", pa.int32(), nullable=False)}}, "older rows have no value"),

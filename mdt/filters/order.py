@@ -24,7 +24,7 @@ OrderBy = str | Sequence[str | tuple[str, ...]] | None
 """SQL text such as ``"ts desc, id"``, or a list of such texts and of tuples (column, "asc" or "desc"[, "nulls first" or
 "nulls last"]), or None for no order."""
 
-_NAME = r"(?:`[^`]+`|[^\s,`.]+)"
+_NAME = r"(?:`(?:[^`]|``)+`|[^\s,`.]+)"
 _ITEM = re.compile(
     rf"\s*(?P<name>{_NAME}(?:\.{_NAME})*)(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*(?:,|$)",
     re.IGNORECASE,
@@ -112,9 +112,13 @@ def _parsed(text: str) -> Iterator[tuple[str, str, str]]:
         found = _ITEM.match(text, at)
         if found is None:
             raise Invalid(f"order_by cannot be read from here on: {_excerpt(text[at:])!r}", hint=_HINT)
-        name = ".".join(part.strip("`") for part in _PART.findall(found["name"]))
+        name = ".".join(_unquoted(part) for part in _PART.findall(found["name"]))
         yield name, (found["way"] or "").lower(), (found["nulls"] or "").lower()
         at, is_more = found.end(), found[0].endswith(",")
+
+
+def _unquoted(part: str) -> str:
+    return part[1:-1].replace("``", "`") if part.startswith("`") else part
 
 
 def _sort_key(name: str, way: str, nulls: str, schema: pa.Schema) -> SortKey:

@@ -25,6 +25,7 @@ from mdt.hudi.schema import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_FIELDS, P
 from mdt.limits import PAGE_BYTES, PAGE_ROWS_MAX, SINGLE_PAGE_ROWS_MAX
 from mdt.parquet import digests
 from mdt.parquet.nested import LeafColumn, leaf_columns, leaf_values
+from mdt.schema.names import as_in_files, in_files
 
 COMPRESSION = "lz4"
 """Default codec (LZ4_RAW): with small pages a full read takes three quarters of the time of zstd or snappy."""
@@ -166,12 +167,15 @@ def encode(
 ) -> tuple[pa.Buffer, pq.FileMetaData]:
     """Return ``table`` as Parquet bytes, in the row groups of :func:`row_groups_of`, and what pyarrow says of them.
 
+    Columns have the names that Hudi's files have for them (:mod:`mdt.schema.names`).
+
     ``avro_schema``: with meta columns.  ``min_key``, ``max_key``: bounds of the record keys, or None.  ``bloom``: gives
     Hudi's filter of the record keys, already in base64, of the kind ``bloom_type``; asked when the rows are encoded.  An empty table has one
     empty row group.
     ``page_bytes``: size at which pages are cut, larger ones with zstd.  A small table has one page in each chunk, and no page index.
     The footer has digests of all column chunks (:mod:`mdt.parquet.digests`).
     """
+    table = as_in_files(table)
     sink = pa.BufferOutputStream()
     told: list[pq.FileMetaData] = []
     writer = _writer(table, sink, without_bounds(table), compression, page_bytes, told, rows=len(table))
@@ -195,7 +199,7 @@ def encode_groups(
     digests are left to the caller (:func:`mdt.parquet.digests.fill`).  The first row group says how columns are encoded.
     """
     told: list[pq.FileMetaData] = []
-    left = iter(groups)
+    left = map(as_in_files, groups)
     first = next(left)
     count = 0
     with _writer(first, sink, unbounded, compression, page_bytes, told, rows=rows) as writer:
@@ -249,8 +253,8 @@ def floats(schema: pa.Schema) -> list[str]:
 
 
 def without_bounds(table: pa.Table) -> frozenset[str]:
-    """Return the paths of the leaves whose min and max by parquet-cpp do not bound every value, in everyone's order."""
-    leaves = leaf_columns(table.schema)
+    """Return the paths, in files, of the leaves whose min and max by parquet-cpp do not bound every value, in everyone's order."""
+    leaves = leaf_columns(in_files(table.schema))
     return frozenset(leaf.path for leaf in leaves if not _bounded(table.column(leaf.column), leaf.type))
 
 

@@ -1,6 +1,6 @@
 """Record keys: the text that identifies a row to Hudi, made from the key columns, and bytes that put rows in order.
 
-One key field: the value.  Several: ``f1:v1,f2:v2``.  The text is injective: what would make two keys equal is refused.
+One key field: the value.  Several: ``f1:v1,f2:v2``, by the names that Hudi's files have.  The text is injective: what would make two keys equal is refused.
 As text, 10 comes before 9; :func:`sort_keys` has the order of the columns' own types.
 """
 
@@ -18,6 +18,7 @@ from indexes.rising import is_rising
 from indexes.sorting import stable_order
 from mdt.errors import Invalid
 from mdt.hudi.arrays import plain
+from mdt.schema.names import avro_name
 
 _SHOWN = 10
 _WORD_BYTES = 8
@@ -48,11 +49,11 @@ def record_keys(table: pa.Table, fields: Sequence[str], *, numbered: bool = True
             _refuse(
                 text,
                 field,
-                pc.match_substring(text, f",{fields[i + 1]}:"),
+                pc.match_substring(text, f",{avro_name(fields[i + 1])}:"),
                 "holds the name of the next key field",
                 numbered,
             )
-        parts += [f"{separator}{field}:", text]
+        parts += [f"{separator}{avro_name(field)}:", text]
         separator = ","
     return pc.binary_join_element_wise(*parts, "")
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from mdt.errors import Invalid
 from mdt.hudi.arrays import plain
+from mdt.schema.names import avro_name
 from mdt.schema.time_paths import TimePath
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -51,7 +52,7 @@ def partition_paths(
 ) -> tuple[npt.NDArray[np.int64], list[str]]:
     """Return the partition path of each row as ``(codes: int64[n], paths)``; row i is in ``paths[codes[i]]``; the codes can only be read.
 
-    ``hive_style``: ``column=value`` instead of ``value``.  Levels are joined by ``/``; a null is NULL_PARTITION; without
+    ``hive_style``: ``column=value`` instead of ``value``, the column by its name in Hudi's files.  Levels are joined by ``/``; a null is NULL_PARTITION; without
     ``fields`` the only path is "".  Every path occurs.  Columns may be strings, integers, booleans or dates; with ``time_path`` the only one is a time.
     Raises Invalid, naming the values, for an empty string, a value that reads as null, a reserved or overlong name, or
     another type.
@@ -141,7 +142,7 @@ def _times(
 ) -> tuple[npt.NDArray[np.int64], list[str]]:
     """Return what :func:`_components` does, for times; a name may have several levels."""
     texts = pc.dictionary_encode(time_path.texts(plain(table[field])).cast(pa.string()), null_encoding="encode")
-    prefix = f"{escape(field)}=" if hive_style else ""
+    prefix = f"{avro_name(field)}=" if hive_style else ""
     names = [f"{prefix}{NULL_PARTITION if text is None else text}" for text in texts.dictionary.to_pylist()]
     return texts.indices.to_numpy(zero_copy_only=False).astype(np.int64), names
 
@@ -149,7 +150,7 @@ def _times(
 def _names(field: str, values: list[str | None], hive_style: bool) -> list[str]:
     prefix = ""
     if hive_style:
-        prefix = f"{escape(field)}="
+        prefix = f"{avro_name(field)}="
     refused: dict[str, list[str]] = {}
     names = []
     for value in values:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from mdt.errors import Corrupt, Unsupported
 from mdt.schema.declared import DEPTH_MAX, stored
 from mdt.schema.definition import TableDefinition
+from mdt.schema.names import in_files
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"
@@ -37,7 +38,8 @@ def with_meta(schema: pa.Schema) -> pa.Schema:
 def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
     """Return the Avro record of ``stored(schema)`` as JSON text: ``["null", T]`` with default null, of a required field ``T``.
 
-    ``name``: the table's name.  ``meta_fields``: put Hudi's five in front.  Raises Invalid as :func:`mdt.schema.declared.stored`.
+    ``name``: the table's name.  ``meta_fields``: put Hudi's five in front.  Names that Avro does not allow are those of
+    :func:`mdt.schema.names.avro_name`.  Raises Invalid as :func:`mdt.schema.declared.stored`.
 
     >>> json.loads(to_avro(pa.schema({"fare": pa.float64()}), "trips"))["fields"]
     [{'name': 'fare', 'type': ['null', 'double'], 'default': None}]
@@ -48,7 +50,7 @@ def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
     fields: list[dict[str, Any]] = []
     if meta_fields:
         fields = [{"name": meta, "type": ["null", "string"], "doc": "", "default": None} for meta in META_FIELDS]
-    fields += _avro_fields(list(stored(schema)), f"{namespace}.{record}")
+    fields += _avro_fields(list(in_files(stored(schema))), f"{namespace}.{record}")
     return json.dumps(
         {"type": "record", "name": record, "namespace": namespace, "fields": fields}, separators=(",", ":")
     )

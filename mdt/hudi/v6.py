@@ -14,6 +14,7 @@ from mdt.errors import Invalid
 from mdt.hudi import commit_metadata, properties, schema
 from mdt.hudi.file_names import HUDI, LOG
 from mdt.hudi.timeline import ACTIONS, COMPLETED, INFLIGHT, REQUESTED, Instant
+from mdt.schema.names import avro_name
 from mdt.schema.time_paths import UNITS, TimePath
 
 if TYPE_CHECKING:
@@ -93,9 +94,9 @@ class Version6:
         return table_properties(
             name=definition.name,
             table_type=definition.table_type,
-            key_fields=definition.key,
-            partition_fields=definition.partition_by,
-            ordering=definition.ordering,
+            key_fields=list(map(avro_name, definition.key)),
+            partition_fields=list(map(avro_name, definition.partition_by)),
+            ordering=None if definition.ordering is None else avro_name(definition.ordering),
             schema_json=schema.to_avro(definition.schema, definition.name),
             hive_style=definition.hive_style,
             time_path=definition.time_path,

@@ -13,6 +13,7 @@ from indexes.base import TABLE, KeyIndex
 from mdt.config import INDEX_TYPES, Options
 from mdt.errors import Invalid, Unsupported
 from mdt.limits import THREADS_MAX
+from mdt.schema.names import avro_name
 
 if TYPE_CHECKING:
     from indexes.keys.bucket import BucketKeyIndex
@@ -94,14 +95,15 @@ def with_buckets(key_index: str, options: Options, key: Sequence[str]) -> str:
         if spec.options.get(name, value) != value:
             raise Invalid(f"the key index {key_index!r} and the options say different {name}", hint="give one of them")
     found = {**spec.options, **given}
-    fields = [name.strip() for name in found.pop("fields", ",".join(key)).split(",")]
-    if not set(fields) <= set(key):
+    in_keys = {name: avro_name(name) for name in (*map(avro_name, key), *key)}
+    fields = [name.strip() for name in found.pop("fields", ",".join(map(avro_name, key))).split(",")]
+    if not set(fields) <= in_keys.keys():
         raise Invalid(
             f"a bucket is chosen by columns of the key ({', '.join(key)}), not {', '.join(fields)}",
             hint="leave the fields out",
         )
     if len(key) > 1:
-        found["fields"] = ",".join(fields)
+        found["fields"] = ",".join(in_keys[name] for name in fields)
     return named(str(replace(spec, options=found)))
 
 

@@ -13,10 +13,11 @@ import pyarrow as pa
 from indexes.base import Int64Array
 from mdt.arguments import require_unicode, shown, texts
 from mdt.errors import Invalid
-from mdt.hudi.partitions import escape, partition_paths
+from mdt.hudi.partitions import partition_paths
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema.cuts import whole_array
 from mdt.schema.definition import TableDefinition
+from mdt.schema.names import avro_name
 
 ANY = "*"
 """Stands for anything in a pattern of partition paths."""
@@ -118,7 +119,7 @@ def named(definition: TableDefinition, paths: Sequence[str]) -> list[str]:
     """Return what partitions are called whose ``paths`` are given, with the names of their columns, as Hive calls them."""
     if definition.hive_style or definition.time_path is not None:
         return list(paths)
-    names = [escape(name) for name in definition.partition_by]
+    names = list(map(avro_name, definition.partition_by))
     return ["/".join(map("=".join, zip(names, path.split("/"), strict=True))) for path in paths]
 
 
@@ -128,8 +129,14 @@ def _of_text(definition: TableDefinition, text: object) -> str:
         raise Invalid(f"partitions takes text or a dict, not a {type(text).__name__}", hint="write 'city=Oslo'")
     require_unicode("partitions", text)
     levels = text.split("/")
-    prefixes = [f"{escape(name)}=" if definition.hive_style else "" for name in columns]
+    prefixes = [f"{avro_name(name)}=" if definition.hive_style else "" for name in columns]
     depth = len(columns) if definition.time_path is None else definition.time_path.pattern.count("/") + 1
+    if definition.hive_style and len(levels) == len(columns):  # as people write them
+        levels = [
+            own + level.removeprefix(f"{name}=") if level.startswith(f"{name}=") else level
+            for level, name, own in zip(levels, columns, prefixes, strict=True)
+        ]
+        text = "/".join(levels)
     fits = len(levels) == depth and all(map(str.startswith, levels, prefixes))
     if not fits and ANY not in text:
         example = "/".join(f"{prefix}…" for prefix in prefixes)

@@ -1,6 +1,7 @@
 """From what a user wants altered to the next version of a schema; what cannot be is refused, with the reason.
 
-Paths lead through structs by names, into lists by ``element`` and into maps by ``value``: ``address.zip``, ``items.element.price``.
+Paths lead through structs by names, into lists by ``element`` and into maps by ``value``: ``address.zip``, ``items.element.price``.  A column whose
+whole name is the path is meant first; a name in backquotes may hold dots: ``address.`zip.code```.
 """
 
 from __future__ import annotations
@@ -113,8 +114,8 @@ def altered(definition: TableDefinition, wanted: Alteration, since: int) -> Sche
     """Return the version that follows those of ``definition`` and begins with commit ``since``.  Raises Invalid, naming path and reason."""
     before = definition.version
     roots = _roots(before)
-    _refuse_fixed(definition, wanted)
     tree = _Node(None, pa.field("", pa.null()), roots)
+    _refuse_fixed(definition, wanted, tree)
     for parent, node in [_found(tree, path) for path in wanted.drop]:
         _drop(parent, node)
     renamed = [(_found(tree, path)[1], name) for path, name in wanted.rename.items()]
@@ -181,10 +182,46 @@ def _type(type: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
     return declared_types.with_element(type, fields[0]) if is_list(type) else type
 
 
+_QUOTED = r"`(?:[^`]|``)+`"
+_PART = re.compile(rf"{_QUOTED}|[^.]+")
+_PATH = re.compile(rf"(?:{_QUOTED}|[^.`]+)(?:\.(?:{_QUOTED}|[^.`]+))*")
+
+
+def quoted(name: str) -> str:
+    """Return a name as it may stand in a path.
+
+    >>> quoted("zip"), quoted("zip.code")
+    ('zip', '`zip.code`')
+    """
+    return "`" + name.replace("`", "``") + "`" if "." in name or "`" in name else name
+
+
+def _names(path: str) -> list[str]:
+    """Return the names on a path."""
+    if "`" not in path or not _PATH.fullmatch(path):
+        return path.split(".")
+    parts = _PART.findall(path)
+    return [part[1:-1].replace("``", "`") if part[0] == "`" else part for part in parts]
+
+
+def _way(node: _Node, path: str) -> list[_Node] | None:
+    """Return the nodes on the way from ``node`` to ``path``, names in it not quoted; None if there is no such field."""
+    for child in node.children:
+        if child.name == path:
+            return [child]
+        below = _way(child, path[len(child.name) + 1 :]) if path.startswith(f"{child.name}.") else None
+        if below is not None:
+            return [child, *below]
+    return None
+
+
 def _found(tree: _Node, path: str) -> tuple[_Node, _Node]:
     """Return the node at ``path`` and the one that it is in.  Raises Invalid if there is none."""
+    way = _way(tree, path)
+    if way is not None:
+        return [tree, *way][-2], way[-1]
     parent, node = tree, tree
-    for name in path.split("."):
+    for name in _names(path):
         inside = [child for child in node.children if child.name == name]
         if not inside:
             known = ", ".join(child.name for child in node.children) or "nothing inside"
@@ -193,7 +230,7 @@ def _found(tree: _Node, path: str) -> tuple[_Node, _Node]:
     return parent, node
 
 
-def _refuse_fixed(definition: TableDefinition, wanted: Alteration) -> None:
+def _refuse_fixed(definition: TableDefinition, wanted: Alteration, tree: _Node) -> None:
     reasons = {
         **{name: "orders writes: values that were compared would have to be compared anew"
            for name in (definition.ordering,) if name is not None},
@@ -202,7 +239,8 @@ def _refuse_fixed(definition: TableDefinition, wanted: Alteration) -> None:
            for name in definition.partition_by},
     }  # fmt: skip
     for path in (*wanted.drop, *wanted.rename, *wanted.widen, *wanted.nullable):
-        name = path.partition(".")[0]
+        way = _way(tree, path)
+        name = _names(path)[0] if way is None else way[0].name
         if name in reasons:
             raise Invalid(
                 f"column {name!r} cannot be altered: it {reasons[name]}", hint="write the rows to a new table"
@@ -223,8 +261,8 @@ def _drop(parent: _Node, node: _Node) -> None:
 
 
 def _add(tree: _Node, path: str, given: pa.Field, default: Any) -> None:
-    above, _, name = path.rpartition(".")
-    parent = _found(tree, above)[1] if above else tree
+    *above, name = _names(path)
+    parent = _found(tree, ".".join(map(quoted, above)))[1] if above else tree
     _inside(parent, path)
     node = _new(given.with_name(name))
     if not given.nullable and default is None:

@@ -1,4 +1,4 @@
-"""The columns of a table as they were declared, and as Hudi's files hold them: the one place that knows both.
+"""The columns of a table as they were declared, and in the types of Hudi's files: the one place that knows both.
 
 What is *stored* is what Spark, hudi-rs and we read back alike (:func:`stored`); filters, statistics, indexes, keys and
 services know nothing else.  What was *declared* is what a table takes (:mod:`mdt.write.normalize`) and what a scan returns
@@ -7,7 +7,6 @@ services know nothing else.  What was *declared* is what a table takes (:mod:`md
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,16 +14,16 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from mdt.errors import Corrupt, Invalid
+from mdt.schema import names
 from mdt.schema.convert import convert, is_encoded, is_list, is_same
 
 _RESERVED = {"_hoodie_": "Hudi", "__mdt_": "mdt"}
 """Beginnings of names, and to whom columns with such names belong."""
 _OF_CHANGES = frozenset(("_change", "_seq", "_instant"))
 """Columns that come with changes (:mod:`mdt.changes`), in any letters."""
+_SHOWN_CHARACTERS_MAX = 80
 DEPTH_MAX = 50
 """Deepest nesting of types; keeps recursive readers, ours and others', far from their stack limits."""
-
-_LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _STORED: dict[pa.DataType, pa.DataType] = {
     pa.bool_(): pa.bool_(),
@@ -87,8 +86,9 @@ def stored(schema: pa.Schema) -> pa.Schema:
     | time32; time64, duration | int32; int64, the count of the declared unit |
 
     Raises Invalid, naming column and type and what to do, for other types: null, union, interval, extension types, ordered
-    dictionaries, maps with keys that are not strings, empty structs, nesting beyond DEPTH_MAX; and for names that Avro
-    does not allow, that are reserved, repeated, or differ only in case.
+    dictionaries, maps with keys that are not strings, empty structs, nesting beyond DEPTH_MAX; and for names that are empty, too long, with
+    control characters, reserved, repeated, or differ only in case or in how Unicode writes them, or by which two columns would have one path,
+    or one name in Hudi's files (:func:`mdt.schema.names.avro_name`).
 
     >>> stored(pa.schema({"n": pa.uint8(), "at": pa.timestamp("s"), "city": pa.dictionary(pa.int32(), pa.string())}))
     n: int32
@@ -103,33 +103,50 @@ def stored(schema: pa.Schema) -> pa.Schema:
     _check_names([field.name for field in schema], "")
     for field in schema:
         for prefix, owner in _RESERVED.items():
-            if field.name.lower().startswith(prefix):
+            if field.name.lower().startswith(prefix) or names.avro_name(field.name).lower().startswith(prefix):
                 raise Invalid(
                     f"column {field.name!r}: names beginning with {prefix} belong to {owner}", hint="rename it"
                 )
         if field.name.lower() in _OF_CHANGES:
             raise Invalid(f"column {field.name!r} has the name of a column that changes of rows have", hint="rename it")
-    return pa.schema([_field(field, field.name, field.name, 1) for field in schema])
+    found = pa.schema([_field(field, field.name, field.name, 1) for field in schema])
+    if not names.are_avro(found):
+        _refuse_same_paths(found)
+    return found
 
 
 def _field(field: pa.Field, name: str, path: str, depth: int) -> pa.Field:
     return pa.field(name, _type(field.type, path, depth), field.nullable)
 
 
-def _check_names(names: Sequence[str], where: str) -> None:
+def _check_names(given: Sequence[str], where: str) -> None:
     seen: dict[str, str] = {}
-    for name in names:
-        if not _LEGAL_NAME.fullmatch(name):
-            raise Invalid(
-                f"{where}{name!r} is no legal column name",
-                hint="use letters, digits and underscores, not beginning with a digit",
-            )
-        other = seen.get(name.lower())
+    in_files: dict[str, str] = {}
+    for name in given:
+        if why := names.refusal(name):
+            raise Invalid(f"the column name {where}{name[:_SHOWN_CHARACTERS_MAX]!r} {why}", hint="rename it")
+        folded, avro = names.folded(name), names.avro_name(name)
+        other = seen.get(folded)
         if other is not None:
             raise Invalid(
                 f"columns {where}{other!r} and {where}{name!r} differ at most in case", hint="rename one of them"
             )
-        seen[name.lower()] = name
+        other = in_files.get(avro.lower())
+        if other is not None:
+            raise Invalid(
+                f"columns {where}{other!r} and {where}{name!r} would both be {avro!r} in Hudi's files",
+                hint="rename one of them",
+            )
+        seen[folded] = in_files[avro.lower()] = name
+
+
+def _refuse_same_paths(schema: pa.Schema) -> None:
+    """Raise Invalid if two fields have one path: a column ``a.b`` beside a struct ``a`` with a field ``b``."""
+    seen: set[str] = set()
+    for path in names.paths(schema):
+        if names.folded(path) in seen:
+            raise Invalid(f"two columns or fields of structs have the path {path!r}", hint="rename one of them")
+        seen.add(names.folded(path))
 
 
 def _type(type: pa.DataType, path: str, depth: int) -> pa.DataType:

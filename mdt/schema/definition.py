@@ -19,12 +19,14 @@ from indexes.key_hash import SECRET_BYTES, KeyHash, MultilinearHash, MurmurHash
 from indexes.registry import parse_spec
 from mdt.config import Options, of_table, options_of, parse_options
 from mdt.errors import Corrupt, Unsupported
-from mdt.schema import versions
+from mdt.schema import names, versions
 from mdt.schema.time_paths import TimePath
-from mdt.schema.versions import SchemaVersion, check_succession, schema_of, schema_text
+from mdt.schema.versions import SchemaVersion, check_succession, schemas_json, schemas_of
 
-FORMAT_VERSION = 4
-"""Version of everything below ``.hoodie/.mdt/``; a reader refuses newer ones."""
+FORMAT_VERSION = 5
+"""Version of everything below ``.hoodie/.mdt/``; a reader refuses newer ones.  This is that of tables with names that Avro does not allow."""
+_KEYED_FORMAT = 4
+"""That of tables whose names Avro allows, and whose keys are hashed with a secret."""
 _MURMUR_FORMAT = 3
 """That of tables whose keys are hashed with MurmurHash3."""
 
@@ -38,8 +40,9 @@ MERGE_ON_READ = "MERGE_ON_READ"
 class TableDefinition:
     """The identity and semantics of one table.
 
-    ``schema``: data columns as files hold them, without Hudi's meta columns; ``declared``: the same columns as they were
-    declared, are written to and come back (:mod:`mdt.schema.declared`).  ``key``, ``partition_by``: column names.  ``ordering``: the
+    ``schema``: data columns in the types that files have, without Hudi's meta columns; ``declared``: the same columns as they were
+    declared, are written to and come back (:mod:`mdt.schema.declared`); both by the names that the table has for them, which Hudi's files may
+    not have (:mod:`mdt.schema.names`).  ``has_other_names``: whether that is so.  ``key``, ``partition_by``: column names.  ``ordering``: the
     ordering field or None.  ``key_index``: specification of the key index.  ``scope``: "partition" (non-global) or "table"
     (global).  ``key_hash``: decides which keys are the same.  ``indexes``: specifications of skipping indexes.
     ``packages``: persisted name of an index of another package -> that package, for people who miss it.
@@ -64,6 +67,14 @@ class TableDefinition:
     packages: Mapping[str, str] = field(default_factory=dict)
     versions: tuple[SchemaVersion, ...] = ()
     ignored: tuple[str, ...] = field(default=(), compare=False)
+    has_other_names: bool = field(init=False, repr=False, compare=False)
+    _unaltered: SchemaVersion | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "has_other_names", not names.are_avro(self.schema))
+        is_read = self.has_other_names and not self.versions  # by every file
+        first = versions.first_version(self.schema, self.declared) if is_read else None
+        object.__setattr__(self, "_unaltered", first)
 
     @property
     def is_mor(self) -> bool:
@@ -128,7 +139,9 @@ class TableDefinition:
     @property
     def version(self) -> SchemaVersion:
         """The newest version of the schema."""
-        return self.versions[-1] if self.versions else versions.first_version(self.schema, self.declared)
+        if self.versions:
+            return self.versions[-1]
+        return self._unaltered or versions.first_version(self.schema, self.declared)
 
     def altered(self, version: SchemaVersion) -> TableDefinition:
         """Return the definition with a newer version of the schema.  Raises ValueError if it cannot follow those before."""
@@ -172,18 +185,13 @@ class TableDefinition:
             "table_id": self.table_id,
             "name": self.name,
             "table_type": self.table_type,
-            "schema": schema_text(self.schema),
-            **(
-                {}
-                if self.declared.equals(self.schema, check_metadata=True)
-                else {"declared": schema_text(self.declared)}
-            ),
+            **schemas_json(self.schema, self.declared),
             "key": list(self.key),
             "partition_by": list(self.partition_by),
             "ordering": self.ordering,
             "key_index": self.key_index,
             "scope": self.scope,
-            **_key_hash_json(self.key_hash),
+            **_key_hash_json(self.key_hash, has_other_names=self.has_other_names),
             "indexes": list(self.indexes),
             "options": dict(self.options),
             "hudi_version": self.hudi_version,
@@ -203,18 +211,16 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
         raise Corrupt("the table definition has no format", path=path, expected="a number", got=repr(format)[:40])
     if format > FORMAT_VERSION:
         raise Unsupported(
-            f"the table has format {format}, this version reads formats {_MURMUR_FORMAT} and {FORMAT_VERSION}",
+            f"the table has format {format}, this version reads formats {_MURMUR_FORMAT} to {FORMAT_VERSION}",
             hint="upgrade the package pyspark-mdt",
         )
     if format < _MURMUR_FORMAT:
         raise Unsupported(
-            f"the table has format {format}, of a version before the first release; this one reads formats {_MURMUR_FORMAT} and {FORMAT_VERSION}",
+            f"the table has format {format}, of a version before the first release; this one reads formats {_MURMUR_FORMAT} to {FORMAT_VERSION}",
             hint="read it with a Hudi reader and write its rows to a new table",
         )
     try:
-        schema, declared = schema_of(value["schema"]), schema_of(value.get("declared", value["schema"]))
-        if schema.names != declared.names:
-            raise ValueError("the stored columns are not the declared ones")
+        schema, declared = schemas_of(value["schema"], value.get("declared", value["schema"]))
         found = TableDefinition(
             table_id=str(value["table_id"]),
             name=str(value["name"]),
@@ -281,11 +287,13 @@ def _require(holds: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def _key_hash_json(key_hash: KeyHash) -> dict[str, Any]:
+def _key_hash_json(key_hash: KeyHash, *, has_other_names: bool) -> dict[str, Any]:
     """Return the format of a table and how it hashes keys, as the definition holds them."""
     if isinstance(key_hash, MurmurHash):
-        return {"format": _MURMUR_FORMAT, "hash_seed": key_hash.seed}
-    return {"format": FORMAT_VERSION, "key_hash": key_hash_json(key_hash)}
+        told: dict[str, Any] = {"format": _MURMUR_FORMAT, "hash_seed": key_hash.seed}
+    else:
+        told = {"format": _KEYED_FORMAT, "key_hash": key_hash_json(key_hash)}
+    return {**told, "format": FORMAT_VERSION} if has_other_names else told
 
 
 def _key_hash(value: Mapping[str, Any]) -> KeyHash:

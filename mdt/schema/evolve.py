@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from mdt.errors import Invalid
-from mdt.schema.alter import Alteration, may_widen
+from mdt.schema.alter import Alteration, may_widen, quoted
 from mdt.schema.convert import is_encoded, is_list, lengths
 from mdt.schema.declared import plain, with_element
 from mdt.schema.definition import TableDefinition
@@ -63,9 +63,9 @@ def evolution(data: pa.Schema, definition: TableDefinition) -> Alteration:
     for given in data:
         if given.name not in known:
             if not pa.types.is_null(given.type) and given.name != IS_DELETED:
-                add[given.name] = _nullable(given)
+                add[quoted(given.name)] = _nullable(given)
         elif given.name not in definition.fixed:
-            for path, field in _differences(given, known[given.name], given.name):
+            for path, field in _differences(given, known[given.name], quoted(given.name)):
                 if field.name:
                     add[path] = _nullable(field)
                 else:
@@ -83,7 +83,7 @@ def _differences(given: pa.Field, known: pa.Field, path: str) -> Iterator[tuple[
     if pa.types.is_struct(type) and pa.types.is_struct(own):
         inside = {field.name: field for field in own}
         for field in type:
-            below = f"{path}.{field.name}"
+            below = f"{path}.{quoted(field.name)}"
             if field.name in inside:
                 yield from _differences(field, inside[field.name], below)
             elif not pa.types.is_null(field.type):

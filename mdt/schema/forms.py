@@ -1,7 +1,7 @@
 """Files of older versions of the schema, read as the newest one: the one function that every reader goes through.
 
-A :class:`Form` says what to read of a file that was written with another version, and makes the wanted columns of it: by ids, so
-renamed columns are found and dropped ones are not; what the file is too old to have is null or its default; narrow values
+A :class:`Form` says what to read of a file that was written with another version, or whose columns Hudi's readers know by other names, and makes
+the wanted columns of it: by ids, so renamed columns are found and dropped ones are not; what the file is too old to have is null or its default; narrow values
 become wide ones.  Nested fields alike.
 """
 
@@ -58,21 +58,25 @@ class Form:
 def form_of(definition: TableDefinition, segment: int, schema: pa.Schema) -> Form | None:
     """Return how the columns ``schema`` (Hudi's may be among them) come out of the file with the segment number ``segment``.
 
-    None if they stand there as they are: always, in a table that was never altered.
+    None if they stand there as they are: always, in a table that was never altered and whose names Avro allows.
     """
-    if not definition.versions:
+    if not definition.versions and not definition.has_other_names:
         return None
-    return form_between(version_of(definition.versions, segment), definition.versions[-1], schema)
+    newest = definition.version
+    source = version_of(definition.versions, segment) if definition.versions else newest
+    if source is newest and source.file_columns is source.columns:
+        return None
+    return _form(source, newest, tuple(schema.names), of_file=True)
 
 
 def form_between(source: SchemaVersion, target: SchemaVersion, schema: pa.Schema) -> Form | None:
     """Return how the columns ``schema`` of the version ``target`` come out of rows of ``source``; None if they stand there as they are."""
-    return None if source is target else _form(source, target, tuple(schema.names))
+    return None if source is target else _form(source, target, tuple(schema.names), of_file=False)
 
 
 @lru_cache(maxsize=1024)
-def _form(source: SchemaVersion, target: SchemaVersion, names: tuple[str, ...]) -> Form | None:
-    of_id = {column.id: column for column in source.columns}
+def _form(source: SchemaVersion, target: SchemaVersion, names: tuple[str, ...], *, of_file: bool) -> Form | None:
+    of_id = {column.id: column for column in (source.file_columns if of_file else source.columns)}
     now = {column.field.name: column for column in target.columns}
     pairs = [(of_id.get(now[name].id), now[name]) if name in now else None for name in names]
     if all(pair is None or (pair[0] is not None and _is_same(pair[0], pair[1])) for pair in pairs):

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mdt.limits import SCHEMA_VERSIONS_MAX, SEGMENTS_PER_COMMIT_MAX
+from mdt.schema import names as column_names
 from mdt.schema.convert import is_same
 
 ID_MAX = 2**31 - 1
@@ -63,7 +64,8 @@ class SchemaVersion:
     in them.  ``defaults``: id -> what rows of files that are older than the column have in it, where that is not null.
     ``given``: ids below it were given when other versions left the table, 0 if none has since this one began.  ``names``: path -> name of the
     statistics of columns that no version before this one has, as far as these are still there; empty without ``given``.
-    ``columns``: the fields with their ids.
+    ``columns``: the fields with their ids; ``file_columns``: the same by their names in Hudi's files (:mod:`mdt.schema.names`), the same
+    object if these are their own.
     """
 
     since: int
@@ -74,9 +76,12 @@ class SchemaVersion:
     given: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
     columns: tuple[Column, ...] = field(init=False, repr=False)
+    file_columns: tuple[Column, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tree(self.schema, self.ids))
+        files = column_names.in_files(self.schema)
+        object.__setattr__(self, "file_columns", self.columns if files is self.schema else tree(files, self.ids))
 
     def walk(self) -> Iterator[Column]:
         """Yield every field, parents first."""
@@ -92,12 +97,7 @@ class SchemaVersion:
         """Return the version as JSON values."""
         return {
             "since": self.since,
-            "schema": schema_text(self.schema),
-            **(
-                {}
-                if self.declared.equals(self.schema, check_metadata=True)
-                else {"declared": schema_text(self.declared)}
-            ),
+            **schemas_json(self.schema, self.declared),
             "ids": list(self.ids),
             **({"defaults": _defaults_text(self.defaults)} if self.defaults else {}),
             **({"given": self.given, "names": dict(self.names)} if self.given else {}),
@@ -137,10 +137,9 @@ def _parsed(
     begun: int, stored: str, text: str, ids: tuple[int, ...], values: tuple[str, ...], given: int,
     names: tuple[tuple[str, str], ...],
 ) -> SchemaVersion:  # fmt: skip
-    schema = schema_of(stored)
-    declared = schema if text == stored else schema_of(text)
-    if schema.names != declared.names or len(set(schema.names)) != len(schema.names) or not schema.names:
-        raise ValueError("the stored columns are not the declared ones")
+    schema, declared = schemas_of(stored, text)
+    if len(set(schema.names)) != len(schema.names) or not schema.names:
+        raise ValueError("the columns have no names of their own")
     defaults = _defaults_of(values[0]) if values else {}
     found = SchemaVersion(begun, schema, declared, ids, defaults, given, dict(names))
     types = {column.id: column.type for column in found.walk()}
@@ -326,7 +325,7 @@ def statistics_names(versions: tuple[SchemaVersion, ...]) -> tuple[Mapping[str, 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """``of``: id and kind of keys -> name of the statistics; ``taken``: paths that are such names, None if any may be;
+    """``of``: id and kind of keys -> name of the statistics; ``taken``: paths that are or were such names, and these, None if any may be;
     ``found``: see :func:`statistics_names`.
     """
 
@@ -342,9 +341,12 @@ def _more_names(told: _Names, version: SchemaVersion) -> _Names:
         same = (column.id, _keys_of(column.type))
         if same not in names:
             is_taken = taken is None or path in taken
-            names[same] = version.names.get(path, f"{path}@{column.id}.{version.since}" if is_taken else path)
+            own = f"{path}@{column.id}.{version.since}" if is_taken else path
+            while is_taken and own in names.values():  # a column may be called so
+                own += "@"
+            names[same] = version.names.get(path, own)
             if taken is not None:
-                taken.add(path)
+                taken |= {path, names[same]}
         name = names[same]
         found[name if name == path else path] = name  # one text for all versions
     return _Names(names, None if taken is None else frozenset(taken), (*told.found, found))
@@ -419,6 +421,22 @@ def _all_paths(column: Column, prefix: str) -> Iterator[tuple[str, Column]]:
     yield path, column
     for child in column.children:
         yield from _all_paths(child, f"{path}.")
+
+
+def schemas_json(schema: pa.Schema, declared: pa.Schema) -> dict[str, str]:
+    """Return the stored columns, by their names in Hudi's files, and the declared ones where they are others, as JSON values."""
+    files = column_names.in_files(schema)
+    more = {} if declared.equals(files, check_metadata=True) else {"declared": schema_text(declared)}
+    return {"schema": schema_text(files), **more}
+
+
+def schemas_of(stored: str, declared: str) -> tuple[pa.Schema, pa.Schema]:
+    """Return the schemas that :func:`schemas_json` wrote, both by the columns' own names.  Raises ValueError or an error of Arrow."""
+    files = schema_of(stored)
+    found = files if declared == stored else schema_of(declared)
+    if files.names == found.names and column_names.are_avro(found):
+        return files, found
+    return column_names.by_own_names(files, found), found
 
 
 def schema_text(schema: pa.Schema) -> str:

@@ -35,7 +35,7 @@ from mdt.metadata.segment_columns import read_columns
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.segment import Segment
-from mdt.parquet.segment_rows import live_mask, read_rows
+from mdt.parquet.segment_rows import live_mask
 from mdt.progress import Progress, counted
 from mdt.services.check_blocks import check_blocks
 from mdt.services.check_fresh import fresh_of, has_right_fresh
@@ -300,7 +300,7 @@ class _SegmentChecker:
         definition = self._snapshot.definition
         then = definition.at(file.seq)
         if then is not definition:
-            table = read_rows(self._metadata.storage, file, then.schema)
+            table = read_columns(self._metadata.storage, then, file, then.schema)
         return summarize_columns(then, Options(), table, file.row_groups)
 
 

@@ -302,7 +302,8 @@ def known_specs(snapshot: Snapshot, given: str | Sequence[str] | None) -> tuple[
         return have
     found: list[str] = []
     for text in texts("specs", given, "'bitmap(status)', or a list of such"):
-        mine = [spec for spec in have if text in _names(spec)]
+        said = {text, _as_kept(text)}
+        mine = [spec for spec in have if said & _names(spec)]
         if not mine:
             raise Invalid(f"the table has no index {text!r}", hint=f"it has {', '.join(map(short, have)) or 'none'}")
         found += mine
@@ -311,6 +312,14 @@ def known_specs(snapshot: Snapshot, given: str | Sequence[str] | None) -> tuple[
 
 def _names(spec: str) -> set[str]:
     return {spec, short(spec), ", ".join(registry.parse_spec(spec).columns)}
+
+
+def _as_kept(text: str) -> str:
+    """Return a specification with the quotes that those of tables have; any other text as it is."""
+    try:
+        return str(registry.parse_spec(text))
+    except ValueError:
+        return text
 
 
 def short(spec: str) -> str:

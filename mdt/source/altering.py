@@ -8,6 +8,7 @@ from typing import Any
 from mdt import table as tables
 from mdt.config import changed_options, options_list
 from mdt.errors import Invalid
+from mdt.schema.alter import quoted
 from mdt.source import statements, writing
 from mdt.source.words import Words
 
@@ -31,8 +32,6 @@ def alter(asked: Words, changes: Sequence[tuple[str, Sequence[str], Any]]) -> ta
     wanted: dict[str, Any] = {"add": {}, "drop": [], "rename": {}, "widen": {}, "nullable": []}
     names = list(table.schema.names)
     for change, path, new in changes:
-        if any("." in part for part in path):
-            raise Invalid(f"the name {'.'.join(path)!r} has a dot in it", hint="leave the dot out, or use t.alter")
         _collect(wanted, names, change, path, new)
     if any(wanted.values()):
         table.alter(**wanted)
@@ -53,7 +52,7 @@ def alter_options(asked: Words, changes: Mapping[str, str | None]) -> list[str]:
 
 def _collect(wanted: dict[str, Any], names: list[str], change: str, path: Sequence[str], new: Any) -> None:
     """Add one change to the arguments of ``Table.alter``, and carry it out on the ``names`` of the columns."""
-    name, is_column = ".".join(path), len(path) == 1
+    name, is_column = ".".join(map(quoted, path)), len(path) == 1
     if change == "add":
         wanted["add"][name] = new.type if new.nullable else new
         names.extend(path if is_column else ())

@@ -105,7 +105,7 @@ def test_what_cannot_be_kept_is_refused_by_name_and_with_advice(type: pa.DataTyp
 
 
 @pytest.mark.parametrize(
-    "names", [["a", "A"], ["a", "a"], ["_hoodie_x"], ["_HOODIE_x"], ["1a"], ["a b"], [""], ["ä"], ["a-b"]]
+    "names", [["a", "A"], ["a", "a"], ["_hoodie_x"], ["_HOODIE_x"], [""], ["a\n"], ["ä", "Ä"], ["a b", "a_x20_b"]]
 )
 def test_names_that_others_cannot_tell_apart_or_spell_are_refused(names: list[str]) -> None:
     with pytest.raises(Invalid):

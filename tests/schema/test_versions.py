@@ -170,7 +170,7 @@ def test_floats_rise_as_their_texts_do() -> None:
 
 
 def test_nobody_reads_rows_of_files_past_their_version() -> None:
-    knowing = {"mdt/metadata/segment_columns.py", "mdt/services/check.py", "mdt/parquet/segment_rows.py"}
+    knowing = {"mdt/metadata/segment_columns.py", "mdt/parquet/segment_rows.py"}
     knowing.add("mdt/scan/reader.py")  # it reads stored columns of a file, and converts them with those read by pages
     callers = {p.relative_to(ROOT).as_posix() for p in Path(ROOT, "mdt").rglob("*.py") if "read_rows(" in p.read_text()}
     assert callers == knowing, "call mdt.metadata.segment_columns.read_columns"

@@ -24,6 +24,7 @@ from mdt.plan.planner import SegmentScan
 from mdt.scan.tasks import rows_in
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
+from mdt.schema.names import in_files
 from mdt.schema.versions import SchemaVersion, numbers_of
 from mdt.stores.storage import Storage
 
@@ -183,28 +184,34 @@ def _serialized(vector: BitMap | None) -> bytes | None:
 
 def _versions(snapshot: Snapshot) -> npt.NDArray[np.int32]:
     """Return the number of each file's version of the schema, -1 for the newest -> int32[numbered]."""
-    versions = snapshot.definition.versions
-    if not versions:
+    definition = snapshot.definition
+    if not definition.versions and not definition.has_other_names:
         return np.full(snapshot.numbered, -1, np.int32)
+    versions = definition.versions or (definition.version,)
     found = numbers_of(versions, snapshot.segment_ids)
-    return np.where(found == len(versions) - 1, -1, found).astype(np.int32)
+    is_newest = found == (len(versions) if definition.has_other_names else len(versions) - 1)
+    return np.where(is_newest, -1, found).astype(np.int32)
 
 
 def forms_text(definition: TableDefinition) -> str:
-    """Return what the JVM is told of the versions of a schema (``java/scan/Forms.java``), empty for a table that was never altered."""
-    if not definition.versions:
+    """Return what the JVM is told of the versions of a schema (``java/scan/Forms.java``), empty where all files have the newest.
+
+    Where files have other names for columns than the table, no file has the newest version as it is.
+    """
+    if not definition.versions and not definition.has_other_names:
         return ""
-    *older, newest = definition.versions
+    versions, newest = definition.versions or (definition.version,), definition.version
+    older = versions if definition.has_other_names else versions[:-1]
     told = {
-        "newest": _version(newest),
-        "older": [_version(version) for version in older],
+        "newest": _version(newest, local(newest.declared, newest.schema)),
+        "older": [_version(version, in_files(local(version.declared, version.schema))) for version in older],
         "defaults": {str(id): _text(value) for id, value in newest.defaults.items()},
     }
     return json.dumps(told)
 
 
-def _version(version: SchemaVersion) -> dict[str, Any]:
-    schema = from_arrow_schema(local(version.declared, version.schema), prefer_timestamp_ntz=True)
+def _version(version: SchemaVersion, columns: pa.Schema) -> dict[str, Any]:
+    schema = from_arrow_schema(columns, prefer_timestamp_ntz=True)
     return {"schema": schema.json(), "ids": list(version.ids)}
 
 

@@ -1,0 +1,149 @@
+"""Names of columns that Avro does not allow, and what stands for them in Hudi's files: the one place that knows both.
+
+A table has its columns by the names that they were declared with, whatever characters these hold.  Hudi's files have Avro names: letters, digits
+and underscores, no digit first.  :func:`avro_name` is what a name is there.  It is a pure function of the name, so nobody has to keep
+it, and a part of the format (FORMAT.md 3): it never changes.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from mdt.limits import COLUMN_NAME_CHARACTERS_MAX
+from mdt.schema.convert import is_list
+
+_LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ESCAPED = re.compile(r"^[0-9]|_(?=[xX])|[^A-Za-z0-9_]")
+"""A digit at the beginning, an underscore that would look like the beginning of an escape, and all else that Avro does not allow."""
+_REFUSED_KINDS = {"Cc": "a control character", "Cs": "half a character"}
+
+
+def avro_name(name: str) -> str:
+    """Return what a column called ``name`` is called in Hudi's files: the name itself if Avro allows it.
+
+    Else each character that it does not allow is ``_x<its number in hexadecimal>_``.  Two names of which both or neither are allowed never become the same.
+
+    >>> avro_name("fare"), avro_name("fare amount"), avro_name("1st"), avro_name("größe")
+    ('fare', 'fare_x20_amount', '_x31_st', 'gr_xF6__xDF_e')
+    """
+    if _LEGAL.fullmatch(name):
+        return name
+    return _ESCAPED.sub(lambda found: f"_x{ord(found[0]):X}_", name)
+
+
+def refusal(name: str) -> str:
+    """Return why no column can be called ``name``, as the end of a sentence, or "".
+
+    >>> refusal("fare amount"), refusal("")
+    ('', 'is empty')
+    """
+    if _LEGAL.fullmatch(name):
+        return ""
+    if not name:
+        return "is empty"
+    if len(name) > COLUMN_NAME_CHARACTERS_MAX:
+        return f"has {len(name):,} characters, more than {COLUMN_NAME_CHARACTERS_MAX}"
+    wrong = next((kind for kind in map(unicodedata.category, name) if kind in _REFUSED_KINDS), None)
+    return "" if wrong is None else f"holds {_REFUSED_KINDS[wrong]}"
+
+
+def folded(name: str) -> str:
+    """Return what two names share that people or Spark take for the same: they differ in case, or in how Unicode writes a character.
+
+    >>> folded("Größe") == folded("GRÖSSE")
+    True
+    """
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def are_avro(fields: Iterable[pa.Field]) -> bool:
+    """Return whether Avro allows the names of all ``fields`` and of those in them."""
+    return all(_LEGAL.fullmatch(field.name) and are_avro(_inside(field.type)) for field in fields)
+
+
+def paths(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:
+    """Yield the path of every field, also of those in structs, lists and maps."""
+    for field in fields:
+        yield prefix + field.name
+        yield from paths(_inside(field.type), f"{prefix}{field.name}.")
+
+
+def in_files(schema: pa.Schema) -> pa.Schema:
+    """Return the stored columns ``schema`` as Hudi's files name them; itself if Avro allows all names.
+
+    >>> in_files(pa.schema({"fare amount": pa.int64(), "at": pa.struct({"x-y": pa.string()})}))
+    fare_x20_amount: int64
+    at: struct<x_x2D_y: string>
+      child 0, x_x2D_y: string
+    """
+    return schema if are_avro(schema) else pa.schema(list(map(_in_files, schema)))
+
+
+def as_in_files(table: pa.Table) -> pa.Table:
+    """Return the rows of ``table``, stored columns, as Hudi's files name them.  O(columns): the values are shared."""
+    schema = table.schema
+    files = in_files(schema)
+    if files is schema:
+        return table
+    pairs = zip(table.columns, files, strict=True)
+    return pa.table([_viewed(column, field.type) for column, field in pairs], schema=files)
+
+
+def by_own_names(files: pa.Schema, declared: pa.Schema) -> pa.Schema:
+    """Return the columns ``files``, named as in Hudi's files, by the names that they were ``declared`` with.
+
+    Raises ValueError if the names, or how many there are, do not belong together, or a name is none that a column can have.
+    """
+    found = pa.schema([_own(kept, given) for kept, given in zip(files, declared, strict=True)])
+    if list(paths(in_files(found))) != list(paths(files)):
+        raise ValueError("the stored columns are not the declared ones")
+    return found
+
+
+def _viewed(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+    if not type.num_fields:
+        return column
+    return pa.chunked_array([chunk.view(type) for chunk in column.chunks], type)
+
+
+def _inside(type: pa.DataType) -> list[pa.Field]:
+    """Return the fields in a type; those of a list and a map by the names that Hudi's files have for them."""
+    if pa.types.is_map(type):
+        return [type.key_field.with_name("key"), type.item_field.with_name("value")]
+    if is_list(type):
+        return [type.value_field.with_name("element")]
+    return list(type) if pa.types.is_struct(type) else []
+
+
+def _in_files(field: pa.Field) -> pa.Field:
+    return pa.field(avro_name(field.name), _type_in_files(field.type), field.nullable)
+
+
+def _type_in_files(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(type):
+        return pa.struct(list(map(_in_files, type)))
+    if pa.types.is_map(type):
+        return pa.map_(type.key_type, type.item_field.with_type(_type_in_files(type.item_type)))
+    if is_list(type):
+        return pa.list_(type.value_field.with_type(_type_in_files(type.value_type)))
+    return type
+
+
+def _own(kept: pa.Field, given: pa.Field) -> pa.Field:
+    if why := refusal(given.name):
+        raise ValueError(f"the name of a column {why}")
+    return pa.field(given.name, _own_type(kept.type, given.type), kept.nullable)
+
+
+def _own_type(kept: pa.DataType, given: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kept) and pa.types.is_struct(given):
+        return pa.struct([_own(*pair) for pair in zip(kept, given, strict=True)])
+    if pa.types.is_map(kept) and pa.types.is_map(given):
+        return pa.map_(kept.key_type, kept.item_field.with_type(_own_type(kept.item_type, given.item_type)))
+    if is_list(kept) and is_list(given):
+        return pa.list_(kept.value_field.with_type(_own_type(kept.value_type, given.value_type)))
+    return kept

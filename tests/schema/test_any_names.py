@@ -1,0 +1,451 @@
+"""Names of columns that Avro does not allow: the table has them as they were declared, Hudi's files have them escaped."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import mdt
+from mdt.cli.main import app
+from mdt.errors import Corrupt, Invalid, Unsupported
+from mdt.schema import names
+from mdt.schema.declared import stored
+from mdt.schema.definition import FORMAT_VERSION, from_json
+from mdt.write import files, large_files
+from tests.reader import bag, hudi_table
+
+PLACE = pa.struct([("zip code", pa.int64()), ("seen-by", pa.list_(pa.struct([("who?", pa.string())])))])
+SCHEMA = pa.schema(
+    [
+        ("trip id", pa.string()),
+        ("pick-up city", pa.string()),
+        ("ts (ms)", pa.int64()),
+        ("fare amount", pa.float64()),
+        ("1st", pa.uint8()),
+        ("größe", pa.dictionary(pa.int32(), pa.string())),
+        ("a.b", pa.string()),
+        ("x-y", PLACE),
+        ("per/day", pa.map_(pa.string(), pa.struct([("µ m", pa.int64())]))),
+        ("plain", pa.int64()),
+    ]
+)
+IN_FILES = {
+    "trip id": "trip_x20_id", "pick-up city": "pick_x2D_up_x20_city", "ts (ms)": "ts_x20__x28_ms_x29_", "fare amount": "fare_x20_amount",
+    "1st": "_x31_st", "größe": "gr_xF6__xDF_e", "a.b": "a_x2E_b", "x-y": "x_x2D_y", "per/day": "per_x2F_day", "plain": "plain",
+}  # fmt: skip
+INDEXES = ["bitmap('fare amount')", "text('a.b')", "bloom('1st')", "bitmap('x-y.zip code')", "table_stats('größe')"]
+
+
+def row(number: int, **more: Any) -> dict[str, Any]:
+    """Return one row of SCHEMA."""
+    found = {
+        "trip id": f"t{number:04d}", "pick-up city": ("Oslo", "Bern")[number % 2], "ts (ms)": number, "fare amount": number * 0.5,
+        "1st": number % 200, "größe": f"g{number % 3}", "a.b": f"note {number % 7}",
+        "x-y": {"zip code": number, "seen-by": [{"who?": f"w{number % 5}"}]},
+        "per/day": [("k", {"µ m": number})], "plain": number,
+    }  # fmt: skip
+    return {**found, **more}
+
+
+def rows(*numbers: int, **more: Any) -> pa.Table:
+    """Return rows of SCHEMA."""
+    return pa.Table.from_pylist([row(number, **more) for number in numbers], SCHEMA)
+
+
+def made(path: Path, **more: Any) -> mdt.Table:
+    """Return a table of SCHEMA."""
+    settings = {"key": ["trip id"], "partition_by": ["pick-up city"], "ordering": "ts (ms)", "indexes": INDEXES}
+    return mdt.create(path, SCHEMA, **{**settings, **more})
+
+
+def as_hudi_reads(table: mdt.Table) -> pa.Table:
+    """Return the rows as hudi-rs reads them, by the names that the table has for the columns."""
+    definition = table.definition
+    found = hudi_table(table.path, names.in_files(definition.schema))
+    pairs = zip(found.columns, definition.schema, strict=True)
+    columns = [
+        pa.chunked_array([chunk.view(field.type) for chunk in column.chunks], field.type) for column, field in pairs
+    ]
+    return pa.table(columns, schema=definition.schema)
+
+
+def require_whole(table: mdt.Table, expected: pa.Table | None = None) -> None:
+    """Compare what mdt reads with what hudi-rs reads, and with what is expected; and check the table."""
+    ours = table.scan().to_arrow()
+    assert ours.schema.names == table.schema.names
+    if expected is not None:
+        assert bag(ours) == bag(expected)
+    assert bag(as_hudi_reads(table)) == bag(ours)
+    assert not table.check().problems
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> mdt.Table:
+    found = made(tmp_path / "t", options={"mdt.row.group.rows": 64})
+    found.upsert(rows(*range(300)))
+    return found
+
+
+# -- names
+
+
+@pytest.mark.parametrize(("name", "escaped"), sorted(IN_FILES.items()))
+def test_a_name_is_escaped_in_files(name: str, escaped: str) -> None:
+    assert names.avro_name(name) == escaped
+
+
+NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=40)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=8, unique=True))
+def test_escaped_names_are_avro_names_and_distinct(given_names: list[str]) -> None:
+    escaped = [names.avro_name(name) for name in given_names]
+    assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in escaped)
+    strange = [name for name in given_names if names.avro_name(name) != name]
+    assert len({names.avro_name(name).lower() for name in strange}) == len({*map(_in_one_case, strange)})
+
+
+def _in_one_case(name: str) -> str:
+    """Return the name with its ASCII letters in one case: all that Avro names can differ in, besides the characters that are escaped."""
+    return re.sub("[A-Z]", lambda letter: letter[0].lower(), name)
+
+
+SIMILAR = st.text(st.sampled_from("aXx_ 20.FZ"), min_size=1, max_size=8)
+
+
+@given(SIMILAR, SIMILAR)
+def test_names_like_escaped_ones_do_not_become_the_same(one: str, other: str) -> None:
+    both = [names.avro_name(name) != name for name in (one, other)]
+    if _in_one_case(one) != _in_one_case(other) and both[0] == both[1]:
+        assert names.avro_name(one).lower() != names.avro_name(other).lower()
+
+
+@given(st.lists(NAMES, min_size=1, max_size=5), NAMES)
+def test_columns_of_any_names_come_back(given_names: list[str], field: str) -> None:
+    columns = {"id": pa.int64(), **dict.fromkeys(given_names, pa.struct([(field, pa.int32())]))}
+    schema = pa.schema(columns)
+    try:
+        kept = stored(schema)
+    except Invalid as error:
+        assert "rename" in error.hint
+        return
+    escaped = names.in_files(kept)
+    assert names.by_own_names(escaped, schema) == kept
+    assert names.are_avro(escaped)
+    table = pa.table(
+        [pa.array([1]), *(pa.array([{field: 7}], kept.field(1).type) for _ in kept.names[1:])], schema=kept
+    )
+    assert names.as_in_files(table).schema == escaped
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["id", ""], "is empty"),
+        (["id", "a\0b"], "holds a control character"),
+        (["id", "a\nb"], "holds a control character"),
+        (["id", "ä" * 256], "has 256 characters, more than 255"),
+        (["id", "fare amount", "fare_x20_amount"], "would both be 'fare_x20_amount' in Hudi's files"),
+        (["id", "Größe", "größe"], "differ at most in case"),
+        (["id", "gr\u00f6sse", "gro\u0308sse"], "differ at most in case"),
+        (["id", "_hoodie_file name"], "belong to Hudi"),
+        (["id", "_hoodie x"], "belong to Hudi"),
+        (["id", "__mdt_ x"], "belong to mdt"),
+    ],
+)  # fmt: skip
+def test_what_no_column_can_be_called_is_refused(tmp_path: Path, columns: list[str], message: str) -> None:
+    with pytest.raises(Invalid, match=re.escape(message)):
+        mdt.create(tmp_path / "t", pa.schema({name: pa.int64() for name in columns}), key=["id"])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"id": pa.int64(), "a.b": pa.int64(), "a": pa.struct([("b", pa.int64())])},
+        {"id": pa.int64(), "a": pa.struct([("b.c", pa.int64()), ("b", pa.struct([("c", pa.int64())]))])},
+        {"id": pa.int64(), "a.element.c": pa.int64(), "a": pa.list_(pa.struct([("c", pa.int64())]))},
+    ],
+)
+def test_two_fields_with_one_path_are_refused(tmp_path: Path, schema: dict[str, pa.DataType]) -> None:
+    with pytest.raises(Invalid, match="have the path"):
+        mdt.create(tmp_path / "t", pa.schema(schema), key=["id"])
+
+
+def test_a_definition_holds_both_names_and_its_own_format(table: mdt.Table) -> None:
+    told = table.definition.to_json()
+    assert told["format"] == FORMAT_VERSION == 5
+    assert from_json(told, path="x") == table.definition
+    swapped = {**told, "schema": told["declared"]}
+    with pytest.raises(Corrupt, match="the stored columns are not the declared ones"):
+        from_json(swapped, path="x")
+    with pytest.raises(Unsupported, match="format 6"):
+        from_json({**told, "format": 6}, path="x")
+
+
+# -- rows
+
+
+def test_hudi_reads_the_rows_by_the_escaped_names(table: mdt.Table) -> None:
+    table.upsert(rows(3, 4, 5, **{"ts (ms)": 9_000, "plain": -1}))
+    expected = pa.concat_tables(
+        [rows(*(n for n in range(300) if n not in (3, 4, 5))), rows(3, 4, 5, **{"ts (ms)": 9_000, "plain": -1})]
+    )
+    require_whole(table, expected)
+    properties = Path(table.path, ".hoodie/hoodie.properties").read_text()
+    for line in (
+        "hoodie.table.recordkey.fields=trip_x20_id",
+        "hoodie.table.partition.fields=pick_x2D_up_x20_city",
+        "hoodie.table.precombine.field=ts_x20__x28_ms_x29_",
+    ):
+        assert line in properties.splitlines()
+    assert Path(table.path, "pick_x2D_up_x20_city=Oslo").is_dir()
+
+
+@pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_keys_of_several_columns_and_both_kinds_of_table(tmp_path: Path, table_type: str) -> None:
+    table = made(
+        tmp_path / "t", key=["trip id", "größe"], partition_by=["pick-up city", "a.b"], table_type=table_type,
+        key_index="bucket", options={"mdt.bucket.count": 4, "mdt.bucket.fields": "größe"},
+    )  # fmt: skip
+    table.upsert(rows(*range(50)))
+    table.upsert(rows(*range(25), **{"ts (ms)": 900}))
+    keys = table.scan(columns=["_hoodie_record_key"], order_by="`trip id`", limit=1).to_arrow().to_pylist()
+    assert keys == [{"_hoodie_record_key": "trip_x20_id:t0000,gr_xF6__xDF_e:g0"}]
+    require_whole(table, pa.concat_tables([rows(*range(25), **{"ts (ms)": 900}), rows(*range(25, 50))]))
+    assert table.get(("t0007", "g1"), columns=["1st"]) == {"1st": 7}
+
+
+FILTERS = [
+    "`fare amount` > 140",
+    "`fare amount` = 7.5 and `1st` < 100",
+    "`FARE AMOUNT` between 3 and 4",
+    "größe = 'g1' and plain < 20",
+    "`a.b` = 'note 3' or `a.b` is null",
+    "match(`a.b`, 'note')",
+    "`x-y`.`zip code` in (3, 4, 5)",
+    "`pick-up city` = 'Oslo' and `trip id` = 't0004'",
+    "`ts (ms)` >= 295",
+]
+
+
+@pytest.mark.parametrize("where", FILTERS)
+def test_pruned_scans_give_the_rows_of_a_whole_scan(table: mdt.Table, where: str) -> None:
+    table.upsert(rows(*range(10), **{"ts (ms)": 5_000, "fare amount": 3.5}))
+    everything = table.scan().to_arrow()
+    plain = mdt.create(f"{table.path}_plain", pa.schema({f"c{i}": f.type for i, f in enumerate(SCHEMA)}), key=["c0"])
+    plain.upsert(everything.rename_columns([f"c{i}" for i in range(len(SCHEMA))]))
+    translated = where.replace("FARE AMOUNT", "fare amount").replace("größe", "`größe`").replace("plain", "`plain`")
+    for number, name in enumerate(SCHEMA.names):
+        translated = translated.replace(f"`{name}`", f"c{number}")
+    assert bag(table.scan(where).to_arrow()) == bag(plain.scan(translated).to_arrow())
+
+
+def test_an_index_prunes_by_such_a_name(table: mdt.Table) -> None:
+    told = str(table.scan("`fare amount` = 7.5").explain())
+    assert "bitmap/1('fare amount')" in told
+    assert "1 of 2" in told
+    assert table.scan(order_by=[("fare amount", "desc")], limit=1).to_arrow()["1st"].to_pylist() == [99]
+    assert table.scan(order_by="`x-y`.`zip code` desc", limit=1, columns="plain").to_arrow()["plain"].to_pylist() == [
+        299
+    ]
+
+
+def test_text_in_double_quotes_is_no_column(table: mdt.Table) -> None:
+    with pytest.raises(Unsupported, match="literal"):
+        table.scan('"fare amount" > 3')
+
+
+def test_unknown_names_are_refused_with_the_nearest(table: mdt.Table) -> None:
+    with pytest.raises(Invalid, match="there is no column 'fare amont'") as caught:
+        table.scan(columns=["fare amont"])
+    assert caught.value.hint == "did you mean fare amount?"
+    with pytest.raises(Invalid, match="column 'fare amount' is missing"):
+        table.upsert(rows(1).drop_columns(["fare amount"]))
+
+
+def test_every_way_to_change_rows(table: mdt.Table) -> None:
+    table.update_where({"fare amount": "`fare amount` + `1st`", "a.b": "'set'"}, "`1st` = 10 and plain = 10")
+    assert table.get("t0010", columns=["fare amount", "a.b"]) == {"fare amount": 15.0, "a.b": "set"}
+    table.update_where(values={"größe": "other"}, where="`trip id` = 't0011'")
+    assert table.get("t0011", columns=["größe"]) == {"größe": "other"}
+    table.upsert([{"trip id": "t0012", "pick-up city": "Oslo", "ts (ms)": 9_000, "fare amount": -1.0}], partial=True)
+    assert table.get("t0012")["plain"] == 12
+    assert table.get("t0012")["fare amount"] == -1.0
+    source = rows(13, 900, **{"ts (ms)": 9_000, "fare amount": 0.25})
+    merge = table.merge(
+        source, on="source.`trip id` = target.`trip id` and source.`pick-up city` = target.`pick-up city`"
+    )
+    merge.when_matched("target.`1st` = 13").update(
+        {"fare amount": "source.`fare amount`"}
+    ).when_not_matched().insert().execute()
+    merged = table.scan("`fare amount` = 0.25", columns="trip id", order_by="`trip id`").to_arrow()
+    assert merged["trip id"].to_pylist() == ["t0013", "t0900"]
+    table.delete(pa.table({"trip id": ["t0014"], "pick-up city": ["Oslo"]}))
+    table.delete_where("`x-y`.`zip code` = 15")
+    assert table.scan("plain in (14, 15)").count() == 0
+    table.insert_overwrite(rows(16))
+    assert table.scan("`pick-up city` = 'Oslo'").count() == 1
+    require_whole(table)
+    table.delete_partition({"pick-up city": "Oslo"})
+    table.delete_partition("pick-up city=Bern")
+    assert table.scan().count() == 0
+
+
+def test_states_and_changes(table: mdt.Table) -> None:
+    before = table.scan().to_arrow()
+    table.upsert(rows(1, **{"ts (ms)": 9_000, "fare amount": -5.0}))
+    changed = table.changes(since=1, where="`fare amount` < 0").to_arrow()
+    assert changed.select(["_change", "trip id", "fare amount"]).to_pylist() == [
+        {"_change": "update_after", "trip id": "t0001", "fare amount": -5.0}
+    ]
+    assert bag(mdt.open(table.path, as_of=1).scan().to_arrow()) == bag(before)
+    table.restore(1)
+    assert bag(table.scan().to_arrow()) == bag(before)
+    require_whole(table)
+
+
+def test_services(table: mdt.Table) -> None:
+    for round in range(3):
+        table.upsert(rows(*range(round, 40), **{"ts (ms)": 1_000 + round}))
+    expected = table.scan().to_arrow()
+    table.compact()
+    table.cluster(["fare amount", "größe"])
+    table.create_index("bloom('trip id')")
+    table.drop_index("text('a.b')")
+    table.rekey()
+    table.clean()
+    assert not table.repair().lost
+    require_whole(table, expected)
+
+
+def test_large_base_files_are_rewritten(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+
+    def counted(*of: Any, **more: Any) -> Any:
+        done.append(1)
+        return large_files.rewritten(*of, **more)
+
+    monkeypatch.setattr(large_files, "_FILE_SHARE", 1 << 60)
+    monkeypatch.setattr(files, "rewritten", counted)
+    table.upsert(rows(*range(100, 300), **{"ts (ms)": 9_000, "fare amount": float("nan")}))
+    table.upsert(rows(*range(300, 400), **{"ts (ms)": 9_000}))
+    table.compact()
+    assert done
+    nan = rows(*range(100, 300), **{"ts (ms)": 9_000, "fare amount": float("nan")})
+    require_whole(table, pa.concat_tables([rows(*range(100)), nan, rows(*range(300, 400), **{"ts (ms)": 9_000})]))
+
+
+# -- columns
+
+
+def test_columns_are_altered(table: mdt.Table) -> None:
+    table.alter(
+        rename={"fare amount": "fare (€)", "x-y.zip code": "zip.code", "plain": "not plain"}, add={"new col": "int64", "`d.e`": "int32", "x-y.`f.g`": "int32"},
+        drop=["1st"], defaults={"new col": 7}, reorder=["new col", "trip id"], beyond_hudi=True,
+    )  # fmt: skip
+    assert table.schema.names == [
+        "new col",
+        "trip id",
+        "pick-up city",
+        "ts (ms)",
+        "fare (€)",
+        "größe",
+        "a.b",
+        "x-y",
+        "per/day",
+        "not plain",
+        "d.e",
+    ]
+    assert [field.name for field in table.schema.field("x-y").type] == ["zip.code", "seen-by", "f.g"]
+    found = (
+        table.scan(
+            "`fare (€)` = 5 and `x-y`.`zip.code` = 10", columns=["new col", "fare (€)", "x-y", "not plain", "d.e"]
+        )
+        .to_arrow()
+        .to_pylist()
+    )
+    assert found == [
+        {"new col": 7, "fare (€)": 5.0, "x-y": {"zip.code": 10, "seen-by": [{"who?": "w0"}], "f.g": None}, "not plain": 10, "d.e": None}
+    ]  # fmt: skip
+    assert any("fare (€)" in text for text in table.definition.indexes)
+    table.upsert([{"trip id": "new", "pick-up city": "Oslo", "ts (ms)": 1, "d.e": 3}], partial=True)
+    assert table.scan("`d.e` = 3", columns="trip id").to_arrow()["trip id"].to_pylist() == ["new"]
+    assert mdt.open(table.path).schema == table.schema
+    assert not table.check().problems
+    table.update_where({"not plain": "`not plain` + 1"}, "`ts (ms)` >= 0")
+    table.compact()  # from here on all files have the newest columns
+    require_whole(table)
+
+
+def test_a_table_of_ordinary_names_gets_others_and_loses_them(tmp_path: Path) -> None:
+    table = mdt.create(tmp_path / "t", pa.schema({"id": pa.int64(), "v": pa.int64()}), key=["id"])
+    table.upsert([{"id": 1, "v": 1}])
+    assert table.definition.to_json()["format"] == 4
+    table.alter(rename={"v": "the v"}, beyond_hudi=True)
+    table.upsert([{"id": 2, "the v": 2}])
+    assert table.definition.to_json()["format"] == 5
+    table.alter(rename={"the v": "w"}, beyond_hudi=True)
+    table.upsert([{"id": 3, "w": 3}])
+    assert table.definition.to_json()["format"] == 4
+    assert bag(mdt.open(table.path).scan().to_arrow()) == bag(pa.table({"id": [1, 2, 3], "w": [1, 2, 3]}))
+    assert not table.check().problems
+
+
+def test_data_bring_columns_with_them(table: mdt.Table) -> None:
+    more = (
+        rows(1, **{"ts (ms)": 9_000}).append_column("e.f", pa.array([1])).append_column("g h", pa.array([{"i j": 1}]))
+    )
+    table.upsert(more, evolve=True)
+    inside = (
+        rows(2, **{"ts (ms)": 9_000})
+        .append_column("e.f", pa.array([2]))
+        .append_column("g h", pa.array([{"i j": 1, "k.l": 2}]))
+    )
+    table.upsert(inside, evolve=True)
+    assert table.get("t0002", columns=["e.f", "g h"]) == {"e.f": 2, "g h": {"i j": 1, "k.l": 2}}
+    assert table.get("t0001", columns=["e.f", "g h"]) == {"e.f": 1, "g h": {"i j": 1, "k.l": None}}
+    assert not table.check().problems
+
+
+def test_statistics_of_a_column_are_never_those_of_one_that_is_called_like_them(tmp_path: Path) -> None:
+    table = mdt.create(tmp_path / "t", pa.schema({"id": pa.int64(), "v": pa.int64()}), key=["id"])
+    table.upsert([{"id": 1, "v": 1}])
+    table.alter(drop=["v"], beyond_hudi=True)  # since 2
+    table.alter(add={"v": "int64", "`v@2.3`": "int64"}, beyond_hudi=True)
+    table.upsert([{"id": 2, "v": 20, "v@2.3": 900}])
+    told = [table.definition.statistics_name(path) for path in ("v", "v@2.3")]
+    assert len(set(told)) == 2
+    assert table.scan("`v@2.3` = 900").count() == 1
+    assert table.scan("v = 20").count() == 1
+
+
+# -- what is shown
+
+
+def test_what_a_table_says_of_itself(table: mdt.Table) -> None:
+    table.scan("`fare amount` = 7.5").count()
+    shown = "\n".join(
+        map(str, [table, table.definition.key, table.stats(), table.history().to_pylist(), table.advise()])
+    )
+    assert "trip id" in shown
+    assert "_x20_" not in shown
+    assert "fare amount" in table._repr_html_()
+
+
+def test_the_command_line(table: mdt.Table) -> None:
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(app, [*arguments])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert "fare amount" in run("info", table.path)
+    found = run("scan", table.path, "--where", "`fare amount` = 7.5", "--columns", "trip id", "--json")
+    assert [json.loads(line) for line in found.splitlines()] == [{"trip id": "t0015"}]
