@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import operator
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -89,6 +90,33 @@ def named_column(name: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name.casefold()[:_COMPARED_CHARACTERS], by_fold, n=3)
     hint = f"did you mean {' or '.join(by_fold[one] for one in near)}?" if near else f"columns: {', '.join(known[:20])}"
     raise Invalid(f"there is no column {shown(name)}", hint=hint)
+
+
+_LISTED = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^,]*?))\s*(?:,|$)")
+
+
+def listed(text: str) -> list[str]:
+    """Return the names in a list that is written with commas; those in backquotes may hold commas, and backquotes twice.
+
+    >>> listed("id, city"), listed("trip id,`last, first`,")
+    (['id', 'city'], ['trip id', 'last, first'])
+    """
+    found = [quoted.replace("``", "`") or plain for quoted, plain in _LISTED.findall(text)]
+    return [name for name in found if name]
+
+
+def listing(names: Iterable[str]) -> str:
+    """Return names as the list that :func:`listed` reads.
+
+    >>> listing(["id", "last, first"])
+    'id,`last, first`'
+    """
+    return ",".join(_in_list(name) for name in names)
+
+
+def _in_list(name: str) -> str:
+    is_plain = "`" not in name and listed(name) == [name]
+    return name if is_plain else "`" + name.replace("`", "``") + "`"
 
 
 def by_column(argument: str, given: Mapping[Any, T], known: Sequence[str]) -> dict[str, T]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mdt.arguments import shown
+from mdt.arguments import listed, listing, shown
 from mdt.errors import Invalid
 from mdt.limits import OPTION_BYTES_MAX
 
@@ -47,7 +47,7 @@ def _parse_text(value: object) -> object:
 def _parse_columns(value: object) -> object:
     if value is None or value == ALL_COLUMNS:
         return None
-    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    names = listed(value) if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         return _REFUSED
     return tuple(dict.fromkeys(name for name in names if name))
@@ -78,7 +78,7 @@ class Option:
     def allowed(self) -> str:
         """Return in words what may be given."""
         if self.kind is tuple:
-            return f"column names separated by commas, or {ALL_COLUMNS} for all scalar columns"
+            return f"column names separated by commas, those with commas in backquotes, or {ALL_COLUMNS} for all scalar columns"
         if self.choices:
             return "one of " + ", ".join(self.choices)
         if self.kind is bool:
@@ -116,4 +116,4 @@ def to_text(value: object) -> str:
         return ALL_COLUMNS
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+    return listing(value) if isinstance(value, tuple) else str(value)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from mdt.arguments import listed
 from mdt.cli.commands import command, opened, point, tell
 from mdt.cli.terminal import TablePath, output
 from mdt.services.pictures import Picture
@@ -30,7 +31,7 @@ def show(
 ) -> None:
     """Show commits, sizes, what can be read, indexes, and services that are due; draw them with --svg."""
     seen = None if before is None else point(before)
-    found = opened(path).show(columns.split(",") if columns else None, before=seen, commits=commits)
+    found = opened(path).show(listed(columns) or None, before=seen, commits=commits)
     if svg is not None:
         svg.write_text(found.svg(), encoding="utf-8")
     tell(_document(found), lambda: output().print(str(found), markup=False, highlight=False, soft_wrap=True))

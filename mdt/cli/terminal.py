@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from mdt.arguments import listed
 from mdt.errors import Invalid, MdtError
 from mdt.schema.python_values import rows_of
 
@@ -94,12 +95,12 @@ def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
 
 
 def names(given: Sequence[str]) -> list[str]:
-    """Return names that are separated by commas or repeated.
+    """Return names that are separated by commas or repeated; see :func:`mdt.arguments.listed`.
 
     >>> names(["id, city", "fare"])
     ['id', 'city', 'fare']
     """
-    return [name.strip() for text in given for name in text.split(",") if name.strip()]
+    return [name for text in given for name in listed(text)]
 
 
 def value_of(text: str, type: pa.DataType, option: str) -> object:

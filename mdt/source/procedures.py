@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
-from mdt.arguments import one_of
+from mdt.arguments import listed, one_of
 from mdt.errors import Invalid
 from mdt.services.check import CheckReport
 from mdt.services.cleaning import CleanReport
@@ -30,10 +30,6 @@ from mdt.write.result import WriteResult
 _Parser = Callable[[str], Any]
 
 
-def _list(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def _flag(text: str) -> bool:
     return one_of("flag", text.lower(), ("true", "false")) == "true"
 
@@ -41,8 +37,8 @@ def _flag(text: str) -> bool:
 _SPECS: _Parser = partial(value_of, "indexes", "specs")
 _RETAINED: Mapping[str, _Parser] = {"retain_commits": int, "retain_hours": int, "retain_versions": int}
 PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
-    "compact": {"strategy": str, "partitions": _list, "budget_bytes": int, "spark": _flag},
-    "cluster": {"by": _list, "curve": str, "partitions": _list, "spark": _flag},
+    "compact": {"strategy": str, "partitions": listed, "budget_bytes": int, "spark": _flag},
+    "cluster": {"by": listed, "curve": str, "partitions": listed, "spark": _flag},
     "clean": _RETAINED,
     "restore": {"to": point_of},
     "rollback": {"commit": point_of},
@@ -56,7 +52,7 @@ PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
     "drop_index": {"specs": _SPECS},
     "rebuild_index": {"specs": _SPECS, "mode": str, "spark": _flag},
     "build_indexes": {"specs": _SPECS, "spark": _flag},
-    "analyze": {"columns": _list, "spark": _flag},
+    "analyze": {"columns": listed, "spark": _flag},
 }
 """Methods of a table, and their parameters after the table, in order; what is given as text becomes a value by a function."""
 

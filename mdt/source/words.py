@@ -7,11 +7,12 @@ vocabulary for both.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mdt.arguments import nearest, one_of
+from mdt.arguments import listed, nearest, one_of
 from mdt.config import options_list
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.points import Point
@@ -183,10 +184,8 @@ def _query_type(name: str, text: str) -> str:
 
 
 def columns_of(name: str, text: str) -> tuple[str, ...]:
-    """Return names separated by commas, or as Spark lists those of ``partitionBy``."""
-    if name.startswith("__"):
-        return tuple(json.loads(text))
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    """Return names separated by commas, those with commas in backquotes; or as Spark lists those of ``partitionBy``."""
+    return tuple(json.loads(text) if name.startswith("__") else listed(text))
 
 
 def _column(name: str, text: str) -> str | None:
@@ -198,9 +197,12 @@ def _table_type(name: str, text: str) -> str:
     return _TABLE_TYPES.get(kind.lower(), kind.upper())
 
 
+_SPEC = re.compile(r"""(?:'[^']*'|"[^"]*"|[^;])+""")
+
+
 def _specs(name: str, text: str) -> tuple[str, ...]:
-    """Return indexes separated by semicolons: commas stand between their options."""
-    return tuple(part.strip() for part in text.split(";") if part.strip())
+    """Return indexes separated by semicolons: commas stand between their options.  Those in quotes are of names."""
+    return tuple(part.strip() for part in _SPEC.findall(text) if part.strip())
 
 
 def _partitions(name: str, text: str) -> Any:
