@@ -83,17 +83,18 @@ class MergeRules(BlendingRules):
     @rule(data=st.data(), on=st.sampled_from(ONS))
     def merge(self, data: st.DataObject, on: str) -> None:
         batch = data.draw(self._rows(max_size=6), label="source")
-        if data.draw(st.integers(0, 4), label="repeats"):
+        dedupe = on != "note" and data.draw(st.booleans(), label="dedupe")
+        if not dedupe and data.draw(st.integers(0, 4), label="repeats"):
             batch = list({self._matched_by(on, row): row for row in batch}.values())
         known = data.draw(st.lists(st.sampled_from(list(self.model.values())), max_size=3)) if self.model else []
         whole = on != "note" and (self.shape.scope == "table" or on == "identity" or not self.shape.levels)
         clauses = self._clauses(data, whole)
-        pairs = [(s, t) for s in batch for t in self.model.values() if self._pairs(on, s, t)]
-        if known and on == "identity" and not pairs:
+        if known and (dedupe or (on == "identity" and not self._all_pairs(on, batch))):
             batch = batch + [row | {"x": 2.5} for row in {self.shape.identity(one): one for one in known}.values()]
-            pairs = [(s, t) for s in batch for t in self.model.values() if self._pairs(on, s, t)]
-        after = self._after(batch, pairs, clauses)
-        merge = self._said(self._writer(data), batch, on, clauses)
+        merged = self._newest(on, batch) if dedupe else batch
+        count("rows of the model's merges that a newer one replaces", len(batch) - len(merged))
+        after = self._after(merged, self._all_pairs(on, merged), clauses)
+        merge = self._said(self._writer(data), batch, on, clauses, dedupe)
         if after is None:
             count("merges in the model that are refused")
             with pytest.raises(Invalid, match="match several rows|repeat a key|exist already"):
@@ -102,7 +103,7 @@ class MergeRules(BlendingRules):
             done = merge.execute()
             model, counts = after
             assert {name: getattr(done, name) for name in counts} == counts and done.attempts == 1
-            assert done.source_rows == len(batch) and bool(done.instant) == (sum(counts.values()) > counts["late"])
+            assert done.source_rows == len(merged) and bool(done.instant) == (sum(counts.values()) > counts["late"])
             self.model = model
             count("rows that the model merges", sum(counts.values()))
         self._compare_pruned(data)
@@ -133,6 +134,18 @@ class MergeRules(BlendingRules):
             said = {name: f"'{value}'" if isinstance(value, str) else value for name, value in values.items()}
             choices += [(said, lambda s, t: t | values), ({"x": "target.x"}, lambda s, t: t)]
         return data.draw(st.sampled_from(choices))
+
+    def _newest(self, on: str, batch: list[Row]) -> list[Row]:
+        """Return of the rows that are matched by the same the one with the largest ordering value, of equal ones the last."""
+        found: dict[Any, Row] = {}
+        for row in batch:
+            by = self._matched_by(on, row)
+            if self.shape.ordering is None or by not in found or self._rank(row) >= self._rank(found[by]):
+                found[by] = row
+        return list(found.values())
+
+    def _all_pairs(self, on: str, batch: list[Row]) -> list[tuple[Row, Row]]:
+        return [(s, t) for s in batch for t in self.model.values() if self._pairs(on, s, t)]
 
     def _matched_by(self, on: str, row: Row) -> Any:
         by = {"identity": self.shape.identity, "key": lambda row: tuple(row[name] for name in self.shape.key)}
@@ -179,13 +192,13 @@ class MergeRules(BlendingRules):
             self._bury(identity(row))
         return model | {identity(row): row for row in fresh if row not in late}, counts
 
-    def _said(self, writer: mdt.Table, batch: list[Row], on: str, clauses: list[Said]) -> Any:
+    def _said(self, writer: mdt.Table, batch: list[Row], on: str, clauses: list[Said], dedupe: bool) -> Any:
         ons: dict[str, Any] = {
             "identity": None,
             "key": list(self.shape.key),
             "note": "target.note = source.note",
         }
-        merge = writer.merge(self._arrow(batch), ons[on])
+        merge = writer.merge(self._arrow(batch), ons[on], dedupe=dedupe)
         for said in clauses:
             when = getattr(merge, f"when_{said.kind}")(said.condition)
             if said.kind == "not_matched":

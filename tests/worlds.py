@@ -85,10 +85,10 @@ def as_state(table: pa.Table | None) -> State:
     return state
 
 
-def make(storage: Storage, table_type: str, key_index: str, **options: Any) -> Table:
+def make(storage: Storage, table_type: str, key_index: str, schema: pa.Schema = SCHEMA, **options: Any) -> Table:
     """Create an empty table."""
     return mdt.create(
-        storage, SCHEMA, key=["id"], partition_by=["city"], ordering="ts", table_type=table_type, key_index=key_index,
+        storage, schema, key=["id"], partition_by=["city"], ordering="ts", table_type=table_type, key_index=key_index,
         options={**OPTIONS, **options},
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from counting import count
 from hudis_rollback import data_files, roll_back
@@ -17,6 +18,7 @@ from worlds import (
     LATER_SECONDS,
     MODES,
     MOR,
+    SCHEMA,
     Flow,
     State,
     assert_clean,
@@ -83,6 +85,31 @@ def merge_all_kinds(storage: Storage, kind_of_table: type[mdt.Table] = mdt.Table
     merge = merge.when_not_matched("source.id = 'k10'").insert()
     merge = merge.when_not_matched_by_source("target.ts = 2").update({"fare": 9.0})
     merge.when_not_matched_by_source("target.id = 'k3'").update({"fare": 3.5, "ts": 0}).execute()
+
+
+def upsert_with_deletes(storage: Storage) -> None:
+    """An upsert of which two rows are marked as deletes, one of them too old; twice it does the same."""
+    marked = pa.concat_tables([rows((0, 3, 22), 3, 3.0), rows((1,), 1, 3.0)])
+    mdt.open(storage).upsert(marked.append_column("_hoodie_is_deleted", pa.array([True, None, False, True])))
+
+
+NARROW = SCHEMA.set(3, pa.field("fare", pa.float32()))
+
+
+def narrow() -> MemoryStorage:
+    """Return a table with log files that holds BASE_STATE in a type that an upsert widens."""
+    storage = MemoryStorage()
+    table = make(storage, MOR, "record", schema=NARROW)
+    table.upsert(rows(range(6), 1, 1.0))
+    table.upsert(rows(range(3), 2, 2.0))
+    return storage
+
+
+def upsert_that_evolves(storage: Storage) -> None:
+    """Up to three commits: log files stand in the way of a new column beside a wider one, so they are compacted first."""
+    table = mdt.open(storage)
+    table.upsert(rows(range(2, 9), 3, 3.0).append_column("tip", pa.array([0.5] * 7)), evolve=True)
+    assert {"compact", "alter_schema"} <= set(table.history()["operation"].to_pylist())
 
 
 def upsert_a_column(storage: Storage) -> None:
@@ -220,6 +247,10 @@ FLOWS += [
     flow("partial upsert into logs", MOR, "record", upsert_a_column, {**BASE_STATE, "k0": (2, 9.0), "k3": (1, 9.0)}),
     flow("upsert that merges a column", COW, "bloom", upsert_the_larger, {**BASE_STATE, "k0": (3, 2.0), "k22": (3, 1.5)}),
 ]  # fmt: skip
+FLOWS += [
+    flow("upsert with marked deletes", MOR, "record", upsert_with_deletes, {**deleted(BASE_STATE, (0,)), "k3": (3, 3.0), "k22": (3, 3.0)}),
+    Flow("upsert that evolves and compacts", narrow, upsert_that_evolves, BASE_STATE, MIXED),
+]  # fmt: skip
 NAMES = [f.name for f in FLOWS]
 AT_NIGHT = {
     "insert overwrite of the table, bloom", "truncate", "delete that leaves tombstones", "upsert that merges a column",
@@ -308,7 +339,7 @@ def test_after_a_crash_the_next_writer_recovers_without_being_told(flow: Flow) -
     for where, survivor in crashes(flow):
         later(survivor)
         flow.run(survivor)
-        upserting = mdt.open(survivor).upsert(rows([20], 9, 9.0))
+        upserting = mdt.open(survivor).upsert(rows([20], 9, 9.0), evolve=True)
         assert (upserting.inserted, upserting.warnings) == (1, ())
         expected = upserted(flow.after, [20], 9, 9.0)
         assert ours(survivor) == expected == theirs(survivor), where
