@@ -1,8 +1,9 @@
 """``python -m benchmarks latency``: what single writes wait for, and for how much of it services are the reason.
 
 Upserts and merges of 50,000 rows (a twentieth of a small table), nine in ten of which replace one, spread over all files of a table of natural
-file sizes.  Of each kind of write: median, mean, 99th percentile and longest, of time and of CPU, and the seconds that table services took
-within writes and beside them (in a thread of the table, where the mode is one).  Every row is checked at the end.
+file sizes.  Of each kind of write: median, mean, 99th percentile and longest, of time and of CPU, and what they are by the median; the seconds that
+table services took within writes and beside them (in a thread of the table, where the mode is one); and of the slowest writes, by CPU, which
+commits and checkpoints of the metadata they made.  Every row is checked at the end.
 """
 
 from __future__ import annotations
@@ -30,18 +31,32 @@ SERVICES = frozenset(("compact", "log_compact", "cluster", "clean"))
 """Operations, as commits name them, that are services."""
 
 
+SLOWEST_SHARE = 50
+"""Of so many writes one is shown with what it did, the slowest first."""
+
+
 class ServiceSeconds(logging.Handler):
-    """Adds up what the commits of services took, by what the logger ``mdt.commit`` says: in this thread, and in others."""
+    """Adds up what the commits of services took, by what the loggers ``mdt.commit`` and ``mdt.metadata`` say: in this thread, and in others.
+
+    ``done``: operation, milliseconds and CPU milliseconds of each commit and checkpoint since somebody emptied it; of the CPU what went by since
+    the one before.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.inline = self.deferred = 0.0
         self.steps = 0
+        self.done = list[tuple[str, int, int]]()
         self._caller = threading.get_ident()
+        self.busy = time.process_time()
 
     def emit(self, record: logging.LogRecord) -> None:
         facts = getattr(record, "mdt", {})
-        if facts.get("operation") not in SERVICES or "ms" not in facts:
+        if "ms" not in facts:
+            return
+        before, self.busy = self.busy, time.process_time()
+        self.done.append((facts["operation"], facts["ms"], round(1e3 * (self.busy - before))))
+        if facts["operation"] not in SERVICES:
             return
         self.steps += 1
         if record.thread == self._caller:
@@ -64,16 +79,25 @@ def _measured(kind: str, rows: int, seed: int, writes: int, options: dict[str, s
     with tempfile.TemporaryDirectory() as folder, _services() as services:
         mdt.create(folder, trips.schema, key=["id"], ordering="ts", table_type=table_type).bulk_insert(trips.load())
         table = mdt.open(folder, options)
-        laps = [_lap(table, verb, trips.uniform()) for _ in range(writes)]
+        laps, told = [], []
+        for _ in range(writes):
+            rows_of_write = trips.uniform()
+            services.done, services.busy = [], time.process_time()
+            laps.append(_lap(table, verb, rows_of_write))
+            told.append(services.done)
         table.close()
         trips.check(table.scan().to_arrow())
         left = {"files": len(table.files()), "log_files": sum(table.files()["kind"].to_pylist())}
     wall, busy = zip(*laps, strict=True)
+    slowest = sorted(range(writes), key=lambda at: -busy[at])[: max(1, writes // SLOWEST_SHARE)]
     return {
         "kind": kind, "rows": rows, "writes": writes, "batch": trips.batch_rows, **options,
         **_figures("", wall), **_figures("cpu_", busy), "service_seconds_inline": round(services.inline, 2),
         "service_seconds_deferred": round(services.deferred, 2), "service_steps": services.steps, **left,
         "load_average": os.getloadavg()[0],
+        "slowest": [
+            {"write": at, "ms": round(1e3 * wall[at]), "cpu_ms": round(1e3 * busy[at]), "did (ms, CPU ms)": told[at]} for at in slowest
+        ],
     }  # fmt: skip
 
 
@@ -87,6 +111,7 @@ def _figures(prefix: str, laps: Sequence[float]) -> dict[str, float]:
         "max_ms": 1e3 * max(laps),
         "mean_of_median": statistics.mean(laps) / middle,
         "p99_of_median": sorted(laps)[int(0.99 * (len(laps) - 1))] / middle,
+        "max_of_median": max(laps) / middle,
     }
     return {prefix + name: round(value, 2) for name, value in found.items()}
 
@@ -103,7 +128,7 @@ def _lap(table: mdt.Table, verb: str, rows: pa.Table) -> tuple[float, float]:
 
 @contextmanager
 def _services() -> Iterator[ServiceSeconds]:
-    logger, counted = logging.getLogger("mdt.commit"), ServiceSeconds()
+    logger, counted = logging.getLogger("mdt"), ServiceSeconds()
     before = logger.level
     logger.setLevel(logging.INFO)
     logger.addHandler(counted)

@@ -5,7 +5,7 @@
 ``mdt.service``           INFO: each run of compaction, of an index build, of check
 ``mdt.recovery``          INFO: what dead writers left and was published or removed; WARNING: claims that make no sense
 ``mdt.plan``              DEBUG: what each plan reads and what each index did; WARNING, once: indexes that are damaged or not installed
-``mdt.metadata``          WARNING: compacted metadata that are damaged, and were made again from the log
+``mdt.metadata``          INFO: each checkpoint; WARNING: compacted metadata that are damaged, and were made again from the log
 ========================  =========================================================================================
 
 A line is ``table: operation name=value …``; the values are also in the attribute ``mdt`` of the record, a dict.  No handler

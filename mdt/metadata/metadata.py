@@ -65,9 +65,7 @@ class Metadata:
     def __init__(self, storage: Storage, overrides: Mapping[str, object] | None = None) -> None:
         """``overrides``: options that take precedence over those kept with the table.  ``cleaned_at``: when this process last looked
         whether to clean.  ``last_archived``: the newest record in the archive, as far as it knows.  ``swept_before``: what the log began with
-        when it last looked for leftovers.
-
-        ``said``: what was logged and shall not be again.
+        when it last looked for leftovers.  ``said``: what was logged and shall not be again.
         """
         self.storage = storage
         self._overrides = canonical(overrides)
@@ -354,9 +352,11 @@ class Metadata:
 
         ``whole``: nothing is kept of file groups that have gone, at the cost of merging large key parts.
         """
+        since = logs.started(logs.METADATA, self.storage)
         snapshot = self.newest(watched=False)
         self.write_checkpoint(snapshot, whole=whole)
         self.storage.replace(paths.hint(), hint_to(snapshot.seq))
+        logs.ended(logs.METADATA, self.storage, snapshot.definition.name, "checkpoint", {"seq": snapshot.seq}, since)
         self._newest = None
         return self.newest(watched=False)
 

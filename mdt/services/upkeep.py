@@ -23,12 +23,12 @@ Step = Callable[[Metadata, Snapshot, Options, Scope], Outcome]
 """Looks in the newest snapshot whether its service is due, which costs next to nothing, and if so does the part of the work that its scope allows."""
 
 STEPS: Sequence[tuple[str, Step]] = (
+    ("clean", cleaning.step),
     ("compact", small_files.compact),
     ("compact_logs", small_files.compact_logs),
     ("join", small_files.join),
-    ("clean", cleaning.step),
 )
-"""Name and step of each service, in the order in which they run."""
+"""Name and step of each service, in the order in which they run.  A cleaning cannot be divided, so the others take what it leaves of the time."""
 SPEED_BYTES = 32 << 20
 """Bytes a second that a step is taken to read until one was measured."""
 MEASURED_BYTES_MIN = 1 << 20
@@ -107,7 +107,7 @@ class Upkeep:
         self._forget_what_is_not_due(metadata, options)
         for number, (name, _) in enumerate(STEPS):
             bytes_max = max(0, int(self._speed * (seconds - (now_us() - begun) / 1e6)))
-            if seconds and (is_first or name == "clean"):
+            if seconds and is_first:
                 bytes_max = max(bytes_max, FREE_BYTES)
             try:
                 is_first &= not self.step(metadata, options, number, bytes_max).is_done

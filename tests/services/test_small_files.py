@@ -15,6 +15,7 @@ from reader import bag, hudi_table
 import mdt
 from mdt.metadata.file_group import BASE
 from mdt.services import small_files, upkeep
+from mdt.services.budget import OVERDUE
 from mdt.stores.storage import MemoryStorage
 from mdt.write import assign
 
@@ -130,6 +131,17 @@ def many_commits(table: mdt.Table, commits: int) -> int:
 def test_the_number_of_live_files_has_a_bound_that_commits_do_not_raise(table_type: str, key_index: str) -> None:
     table = made(table_type, key_index, **{"mdt.max.file.bytes": 40_000})
     assert many_commits(table, 150) <= bound(table)
+
+
+@pytest.mark.parametrize(("table_type", "key_index"), KINDS[1:])
+def test_the_bound_holds_where_writes_leave_no_time_for_services(
+    monkeypatch: pytest.MonkeyPatch, table_type: str, key_index: str
+) -> None:
+    monkeypatch.setattr(upkeep, "FREE_BYTES", 0)
+    monkeypatch.setattr(upkeep, "SPEED_BYTES", 0)
+    table = made(table_type, key_index, **{"mdt.max.file.bytes": 40_000})
+    assert many_commits(table, 300) <= OVERDUE * bound(table)
+    assert table.check().ok
 
 
 @pytest.mark.nightly

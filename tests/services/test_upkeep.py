@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def test_work_that_did_not_fit_is_done_after_a_write_elsewhere(monkeypatch: pyte
     for _ in range(LIMIT):
         table.upsert(one)
     assert log_files(table) == LIMIT
-    table._upkeep._speed = 1e12
+    monkeypatch.setattr(upkeep, "FREE_BYTES", 1 << 40)
     table.upsert(other)
     assert log_files(table) == 1, "of the partition that was written last"
 
@@ -88,6 +89,89 @@ def test_a_budget_of_nothing_leaves_everything_to_others() -> None:
     table = made(MemoryStorage(), **{"mdt.services.seconds.max": 0})
     assert most_log_files(table, 10 * LIMIT) == 10 * LIMIT and not services(table)
     assert table.tidy()[0] == ("compact",) and log_files(table) == 0
+
+
+class Work:
+    """A service of a test: pieces of work, each with its need and its bytes, of which a step reads ``speed`` a second by the clock of a storage."""
+
+    def __init__(
+        self, storage: MemoryStorage, need: float, mebibytes: Sequence[int], speed: float = upkeep.SPEED_BYTES
+    ) -> None:
+        self.need = np.full(len(mebibytes), need)
+        self.bytes = np.array(mebibytes, np.int64) << 20
+        self._storage, self._speed = storage, speed
+
+    def step(self, _: object, __: object, ___: object, scope: Scope) -> upkeep.Outcome:
+        taken = affordable(self.need, self.bytes, scope)
+        done = int(self.bytes[taken].sum())
+        self._storage.sleep(done / self._speed)
+        self.need = np.delete(self.need, taken)
+        self.bytes = np.delete(self.bytes, taken)
+        return upkeep.Outcome(bool(taken), bool(len(self.need)), done)
+
+
+@pytest.fixture
+def clocked() -> tuple[mdt.Table, MemoryStorage]:
+    """A table, and its storage, whose clock moves when the test says so."""
+    storage = MemoryStorage()
+    table = mdt.create(storage, SCHEMA, ["id"])
+    table.insert(rows(range(3)))
+    return table, storage
+
+
+def services_after(clocked: tuple[mdt.Table, MemoryStorage], upkept: upkeep.Upkeep, seconds: float) -> float:
+    """Return how many seconds services take after a write of so many seconds."""
+    table, storage = clocked
+    upkept.begin_write(storage.now_us())
+    storage.sleep(seconds)
+    since = storage.now_us()
+    assert upkept.after_write(table.metadata, table.options, table.snapshot().seq) == ()
+    return (storage.now_us() - since) / 1e6
+
+
+def test_steps_end_with_the_budget_and_go_on_after_the_next_write(
+    monkeypatch: pytest.MonkeyPatch, clocked: tuple[mdt.Table, MemoryStorage]
+) -> None:
+    work, upkept = Work(clocked[1], 1.1, [10] * 9), upkeep.Upkeep()
+    monkeypatch.setattr(upkeep, "STEPS", (("compact", work.step),))
+    left = []
+    for seconds in (1.05, 0.5, 0.2, 9.0, 1.05):
+        assert services_after(clocked, upkept, seconds) <= min(seconds, 1.0)
+        left.append(len(work.need))
+    assert left == [6, 5, 5, 2, 0], (
+        "32 MiB a second: three pieces, one, none, and no more than a second's after a long write"
+    )
+
+
+def test_what_a_cleaning_takes_of_the_budget_the_others_do_not(
+    monkeypatch: pytest.MonkeyPatch, clocked: tuple[mdt.Table, MemoryStorage]
+) -> None:
+    first, second = Work(clocked[1], 1.0, [20]), Work(clocked[1], 1.0, [10, 5, 3])
+    of = {"clean": first.step, "compact": second.step}
+    monkeypatch.setattr(upkeep, "STEPS", tuple((name, of[name]) for name, _ in upkeep.STEPS if name in of))
+    assert services_after(clocked, upkeep.Upkeep(), 1.0) < 1.0
+    assert not len(first.need) and second.bytes.tolist() == [5 << 20, 3 << 20]
+
+
+def test_the_budget_follows_the_speed_of_the_steps_before(
+    monkeypatch: pytest.MonkeyPatch, clocked: tuple[mdt.Table, MemoryStorage]
+) -> None:
+    work, upkept = Work(clocked[1], 1.1, [1] * 200, speed=8 << 20), upkeep.Upkeep()
+    monkeypatch.setattr(upkeep, "STEPS", (("compact", work.step),))
+    took = [services_after(clocked, upkept, 1.0) for _ in range(8)]
+    assert took[0] > 3 and took == sorted(took, reverse=True) and 0.9 < took[-1] < 1.1
+
+
+def test_what_is_overdue_is_done_beyond_the_budget_a_part_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, clocked: tuple[mdt.Table, MemoryStorage]
+) -> None:
+    work, upkept = Work(clocked[1], OVERDUE, [40] * 16), upkeep.Upkeep()
+    monkeypatch.setattr(upkeep, "STEPS", (("compact", work.step),))
+    left = []
+    for _ in range(12):
+        services_after(clocked, upkept, 0.1)
+        left.append(len(work.need))
+    assert left == [14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3], "an eighth of what is overdue, and at least one piece"
 
 
 def test_overdue_work_converges_whatever_the_budget() -> None:
