@@ -18,7 +18,7 @@ def column_name(name: str, schema: pa.Schema) -> str:
     >>> column_name("FARE", pa.schema({"fare": pa.float64()}))
     'fare'
     """
-    if schema.get_field_index(name) >= 0 or name in schema.names or paths.steps(schema, name) is not None:
+    if paths.steps(schema, name) is not None or name in schema.names:
         return name
     return named_column(name, [known for known, _ in paths.addressable(schema)])
 
