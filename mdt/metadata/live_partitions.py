@@ -59,7 +59,7 @@ def matching(snapshot: Snapshot, partitions: str | Sequence[str] | None) -> list
     paths = live_paths(snapshot)
     found: dict[str, None] = {}
     for text in texts("partitions", partitions, "['city=Oslo'], or 'city=*'"):
-        mine = within(paths, text)
+        mine = within(paths, _as_path(snapshot.definition, text))
         if not mine:
             raise Invalid(f"there is no partition {text!r}", hint=f"there are {', '.join(paths[:3]) or 'none'} …")
         found |= dict.fromkeys(mine)
@@ -123,20 +123,27 @@ def named(definition: TableDefinition, paths: Sequence[str]) -> list[str]:
     return ["/".join(map("=".join, zip(names, path.split("/"), strict=True))) for path in paths]
 
 
+def _as_path(definition: TableDefinition, text: str) -> str:
+    """Return the path of a partition, or a pattern of such, in which columns may have their own names: those that directories have."""
+    levels, columns = text.split("/"), definition.partition_by
+    if not definition.hive_style or len(levels) != len(columns):
+        return text
+    pairs = zip(levels, columns, strict=True)
+    return "/".join(
+        f"{avro_name(name)}={level.removeprefix(f'{name}=')}" if level.startswith(f"{name}=") else level
+        for level, name in pairs
+    )
+
+
 def _of_text(definition: TableDefinition, text: object) -> str:
     columns = definition.partition_by
     if not isinstance(text, str):
         raise Invalid(f"partitions takes text or a dict, not a {type(text).__name__}", hint="write 'city=Oslo'")
     require_unicode("partitions", text)
+    text = _as_path(definition, text)
     levels = text.split("/")
     prefixes = [f"{avro_name(name)}=" if definition.hive_style else "" for name in columns]
     depth = len(columns) if definition.time_path is None else definition.time_path.pattern.count("/") + 1
-    if definition.hive_style and len(levels) == len(columns):  # as people write them
-        levels = [
-            own + level.removeprefix(f"{name}=") if level.startswith(f"{name}=") else level
-            for level, name, own in zip(levels, columns, prefixes, strict=True)
-        ]
-        text = "/".join(levels)
     fits = len(levels) == depth and all(map(str.startswith, levels, prefixes))
     if not fits and ANY not in text:
         example = "/".join(f"{prefix}…" for prefix in prefixes)

@@ -25,7 +25,7 @@ def create_statement(table: Table, location: str, name: str, columns: Sequence[s
         for column, type, comment in zip(columns[::3], columns[1::3], columns[2::3], strict=True)
     ]
     said = {
-        "key": listing(definition.key), "ordering": definition.ordering, "type": definition.table_type, "scope": definition.scope,
+        "key": listing(definition.key), "ordering": listing(filter(None, [definition.ordering])), "type": definition.table_type, "scope": definition.scope,
         "key_index": definition.key_index, "indexes": "; ".join(definition.indexes), **definition.options,
     }  # fmt: skip
     options = ",\n".join(f"  {_text(key)} = {_text(value)}" for key, value in said.items() if value)

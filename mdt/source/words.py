@@ -189,7 +189,8 @@ def columns_of(name: str, text: str) -> tuple[str, ...]:
 
 
 def _column(name: str, text: str) -> str | None:
-    return text.strip() or None
+    found = listed(text)  # the name may stand in backquotes, and need not
+    return found[0] if len(found) == 1 else text.strip() or None
 
 
 def _table_type(name: str, text: str) -> str:

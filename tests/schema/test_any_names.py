@@ -316,6 +316,7 @@ def test_services(table: mdt.Table) -> None:
     for round in range(3):
         table.upsert(rows(*range(round, 40), **{"ts (ms)": 1_000 + round}))
     expected = table.scan().to_arrow()
+    table.compact(partitions="pick-up city=Oslo")
     table.compact()
     table.cluster(["fare amount", "größe"])
     table.create_index("bloom('trip id')")
