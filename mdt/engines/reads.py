@@ -7,9 +7,9 @@ from typing import Self
 
 from mdt.limits import FOOTERS_OF_EXECUTOR_BYTES, VECTORS_OF_EXECUTOR_BYTES
 
-OPTIMIZES = ("joins", "statistics", "sums", "top", "totals")
+OPTIMIZES = ("joins", "statistics", "top", "totals")
 """What Spark's planner does with a table beside pruning by filters: "joins", the values of one side of a join prune the other;
-"statistics", its optimizer is told what is left after pruning; "sums", decimals are added up as whole numbers where bounds prove that they fit; "top", first rows are looked for where they may be; "totals", count,
+"statistics", its optimizer is told what is left after pruning; "top", first rows are looked for where they may be; "totals", count,
 min and max are answered from the metadata table where they are exact."""
 
 OF_STREAMS = ("joins", "statistics")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -78,10 +78,6 @@ class TableEstimate:
     files: int
     columns: dict[str, ColumnEstimate]
     spread: tuple[str, ...] = ()
-
-    def scaled(self, share: float) -> TableEstimate:
-        """Return what is told of the scan if only that share of its rows counts."""
-        return replace(self, rows=math.ceil(self.rows * share), bytes=math.ceil(self.bytes * share))
 
 
 def estimate(

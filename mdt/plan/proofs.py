@@ -72,36 +72,6 @@ def totals(found: Kept, columns: Sequence[str]) -> Totals | None:
     return told
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What holds for all rows of a state.  ``rows``: how many there are.  ``least``, ``most``: keys (:mod:`indexes.values`) that no value of a
-    column is beyond, as far as they are known.  ``unique``: columns of which no two rows have the same values, None if there are none.
-    """
-
-    rows: int
-    least: dict[str, bytes]
-    most: dict[str, bytes]
-    unique: tuple[str, ...] | None
-
-
-def bounds(snapshot: Snapshot, columns: Sequence[str]) -> Bounds:
-    """Return what holds for all rows of a state, and for those of each of its files.  O(files × columns)."""
-    everything, definition = Kept.everything(snapshot), snapshot.definition
-    unique = tuple(definition.key) if snapshot.finds_keys and not definition.keys_repeat else None
-    if unique is not None and not definition.is_global:
-        unique += tuple(definition.partition_by)
-    told = Bounds(int(everything.live.sum()), {}, {}, unique)
-    for column in columns:
-        stats = stats_of(snapshot, column, everything.files)
-        if stats is None:
-            continue
-        stats = stats.filter(pc.less(stats["nulls"], stats["values"]))
-        if len(stats) and not stats["min"].null_count and not stats["max"].null_count:
-            told.least[column] = pc.min(stats["min"]).as_py()
-            told.most[column] = pc.max(stats["max"]).as_py()
-    return told
-
-
 def _sum(told: Totals, column: str, stats: pa.Table, is_dirty: BoolArray, live: Int64Array) -> None:
     """Add what is known of a column.  Bounds of files with dead rows are no values, but no value is beyond them."""
     nulls = stats["nulls"].to_numpy()

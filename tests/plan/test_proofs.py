@@ -65,16 +65,6 @@ def check(table: mdt.Table, rows: pa.Table, predicate: Predicate, numbers: list[
             assert sum(map(len, tables)) >= number
 
 
-def check_bounds(table: mdt.Table, rows: pa.Table) -> None:
-    """Compare what holds for all rows with these rows."""
-    told = proofs.bounds(table.scan().snapshot, rows.schema.names)
-    assert told.rows == len(rows)
-    assert told.unique == ("id",)
-    for name, least in told.least.items():
-        count("bounds of all rows that were proved")
-        assert all(least <= key <= told.most[name] for key in keys_of(rows, name)), name
-
-
 def check_first(found: Kept, expected: pa.Table, name: str, number: int) -> None:
     for descending, nulls_first in ((False, False), (False, True), (True, False), (True, True)):
         key = SortKey(name, descending, nulls_first, found.snapshot.definition.schema.field(name).type)
@@ -89,7 +79,6 @@ def check_first(found: Kept, expected: pa.Table, name: str, number: int) -> None
 @settings(max_examples=60, **QUIET)
 def test_what_is_proved_is_true_of_the_rows(data: st.DataObject) -> None:
     table, rows = data.draw(tables())
-    check_bounds(table, rows)
     for _ in range(6):
         check(table, rows, data.draw(predicates(table.schema, rows)), [1, 2, 5, 12])
 
@@ -99,7 +88,6 @@ def test_what_is_proved_is_true_of_the_rows(data: st.DataObject) -> None:
 @settings(max_examples=1500, **QUIET)
 def test_what_is_proved_is_true_of_the_rows_often(data: st.DataObject) -> None:
     table, rows = data.draw(tables())
-    check_bounds(table, rows)
     for _ in range(6):
         check(table, rows, data.draw(predicates(table.schema, rows)), [1, 2, 5, 12])
 
@@ -165,43 +153,6 @@ def test_a_clean_file_may_prove_what_a_dirty_one_cannot(table: mdt.Table) -> Non
     assert found is not None
     assert (value(found, "least", "id"), value(found, "most", "id")) == (0, 309) and value(found, "most", "day") == 3
     assert "fare" not in found.most, "its greatest value has died"
-
-
-def test_bounds_of_all_rows_are_those_of_their_files(table: mdt.Table) -> None:
-    table.upsert(pa.table([[1], [7], ["z"], [-5.0]], schema=SCHEMA))
-    table.delete([0, 309])
-    told = proofs.bounds(table.scan().snapshot, ["id", "day", "fare", "city", "absent"])
-    assert told.rows == 38
-    assert {name: values.decode(key, SCHEMA.field(name).type) for name, key in told.least.items()} == {
-        "id": 0, "day": 0, "fare": -5.0, "city": "c0"
-    }  # fmt: skip
-    assert [values.decode(told.most[name], SCHEMA.field(name).type) for name in ("id", "day", "city")] == [309, 7, "z"]
-
-
-@pytest.mark.parametrize(
-    ("options", "unique"),
-    [
-        ({}, ("id",)),
-        ({"partition_by": ["city"], "scope": "table"}, ("id",)),
-        ({"partition_by": ["city"], "scope": "partition"}, ("id", "city")),
-        ({"options": {"mdt.keys.repeat": True}}, None),
-    ],
-)
-def test_which_columns_are_unique(tmp_path: Path, options: dict[str, Any], unique: tuple[str, ...] | None) -> None:
-    table = mdt.create(tmp_path / "t", SCHEMA, key=["id"], **options)
-    assert proofs.bounds(table.scan().snapshot, ["id"]) == proofs.Bounds(0, {}, {}, unique)
-
-
-def test_keys_of_base_files_alone_may_repeat(tmp_path: Path) -> None:
-    """A row that moved to another partition stands in both as long as its end stands in a log file."""
-    moves: dict[str, Any] = {"partition_by": ["city"], "scope": "table", "table_type": "MERGE_ON_READ"}
-    table = mdt.create(tmp_path / "t", SCHEMA, key=["id"], **moves)
-    for city in "ab":
-        table.upsert(pa.table([[1], [1], [city], [1.0]], schema=SCHEMA))
-    scan = table.scan(query_type="read_optimized")
-    assert scan.to_arrow()["id"].to_pylist() == [1, 1]
-    assert proofs.bounds(scan.snapshot, ["id"]).unique is None
-    assert proofs.bounds(table.scan().snapshot, ["id"]).unique == ("id",)
 
 
 def test_the_first_rows_end_where_enough_are_before(table: mdt.Table) -> None:

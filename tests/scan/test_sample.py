@@ -1,4 +1,4 @@
-"""Samples guess at numbers of values and at shares of rows, from a few row groups."""
+"""Samples estimate numbers of distinct values from a few row groups."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import pyarrow as pa
 import pytest
 
 import mdt
-from indexes.predicate import And, Leaf, Or, Unknown
 from mdt.metadata.metadata import Metadata
 from mdt.scan import sample
-from mdt.scan.sample import SHARE_MIN, Samples, unknown_to_statistics
+from mdt.scan.sample import Samples
 
 ROWS = 40_000
 SCHEMA = pa.schema(
@@ -59,22 +58,15 @@ def test_columns_with_many_values_are_guessed_within_the_bound_of_the_estimator(
     assert true / 4 <= found <= true
 
 
-def test_shares_follow_conditions(metadata: Metadata) -> None:
-    samples, newest = Samples(metadata), metadata.newest()
-    assert samples.share(newest, Leaf("few", "like", "%d 1%")) == pytest.approx(3 / 12, abs=0.01)
-    assert samples.share(newest, Leaf("few", "like", "%none%")) == SHARE_MIN
-    assert samples.share(newest, Leaf("few", "starts with", "kind")) == 1.0
-
-
 def test_files_are_read_once(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
     samples, newest = Samples(metadata), metadata.newest()
-    first = samples.distinct(newest, "few"), samples.share(newest, Leaf("few", "like", "%3"))
+    first = samples.distinct(newest, "few")
 
     def fail(*_: object, **__: object) -> object:
         raise AssertionError("read again")
 
     monkeypatch.setattr(sample, "read", fail)
-    assert (samples.distinct(newest, "few"), samples.share(newest, Leaf("few", "like", "%3"))) == first
+    assert samples.distinct(newest, "few") == first
     with pytest.raises(AssertionError, match="read again"):
         samples.distinct(newest, "many")
 
@@ -83,17 +75,3 @@ def test_a_table_without_rows_has_no_values(tmp_path: Path) -> None:
     made = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
     metadata = made.metadata
     assert Samples(metadata).distinct(metadata.newest(), "few") == 0
-    assert Samples(metadata).share(metadata.newest(), Leaf("few", "like", "%3")) == 1.0
-
-
-def test_only_conditions_on_parts_of_texts_are_sampled() -> None:
-    like, equal = Leaf("few", "like", "%3"), Leaf("few", "=", "kind 3")
-    assert unknown_to_statistics(And((like, equal, Leaf("few", "is not null")))) == And((like,))
-    assert unknown_to_statistics(Or((like, equal))) is None
-    assert unknown_to_statistics(Or((like, Leaf("few", "not match", "x")))) == And(
-        (Or((like, Leaf("few", "not match", "x"))),)
-    )
-    assert unknown_to_statistics(And(())) is None
-    assert unknown_to_statistics(Unknown("length(few) = 1")) is None
-    assert unknown_to_statistics(And((Unknown("length(few) = 1"), like))) == And((like,))
-    assert unknown_to_statistics(Or((Unknown("length(few) = 1"), like))) is None

@@ -4,8 +4,6 @@
   ``nulls``, ``bytes`` and, if ``histograms``, ``bins`` (bounds, distinct values) and the ``height`` of each in rows; and which of ``keys``, names of columns,
   are ``spread``: their values leave out no file.
 * ``totals``, names of columns: ``rows`` that match, and ``nulls``, ``least``, ``most`` by column; null if a file must be read to know.
-* ``bounds``, names of columns: ``rows``, ``least`` and ``most`` by column of all that a scan may read, whatever it filters by, and the columns
-  that are ``unique`` together, null without.
 * ``top``, a number of rows, in the order of the column ``by``, ``descending``, ``nulls_first``: the value that so many rows which match are not behind.
 
 Values: whole numbers, days and microseconds as numbers, decimal and floating-point numbers as text, texts and bytes in hexadecimal.
@@ -23,7 +21,7 @@ from indexes.predicate import Predicate
 from mdt.engines.spark.catalyst import column_of, predicate_of
 from mdt.filters.order import SortKey
 from mdt.plan.estimates import ColumnEstimate, TableEstimate
-from mdt.plan.proofs import Bounds, Totals
+from mdt.plan.proofs import Totals
 
 
 class Optimizing(Protocol):
@@ -42,9 +40,6 @@ class Optimizing(Protocol):
 
     def totals(self, query: str, predicate: Predicate, columns: Sequence[str]) -> Totals | None:
         """Return sums over the rows for which ``predicate`` is true, None if a file must be read to know."""
-
-    def bounds(self, query: str, columns: Sequence[str]) -> Bounds:
-        """Return what holds for all rows of the table."""
 
     def threshold(self, query: str, predicate: Predicate, key: SortKey, count: int) -> bytes | None:
         """Return a key that ``count`` rows for which ``predicate`` is true are not behind, None if none is known."""
@@ -82,13 +77,7 @@ def _totals(lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate, 
     return {"rows": found.rows, "nulls": found.nulls, **_sides(lister, found)}
 
 
-def _bounds(lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate, columns: Collection[str]) -> Any:
-    found = lister.bounds(asked["query"], [name for name in asked["bounds"] if name in columns])
-    unique = found.unique if found.unique is not None and set(found.unique) <= set(columns) else None
-    return {"rows": found.rows, "unique": unique, **_sides(lister, found)}
-
-
-def _sides(lister: Optimizing, found: Totals | Bounds) -> dict[str, dict[str, Any]]:
+def _sides(lister: Optimizing, found: Totals) -> dict[str, dict[str, Any]]:
     sides = {"least": found.least, "most": found.most}
     return {
         side: {name: _value(key, lister.type_of(name)) for name, key in keys.items()} for side, keys in sides.items()
@@ -111,7 +100,6 @@ _ENDLESS = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 _ANSWERS: Mapping[str, Callable[[Any, Mapping[str, Any], Predicate, Collection[str]], Any]] = {
     "estimate": _estimate,
     "totals": _totals,
-    "bounds": _bounds,
     "top": _top,
 }
 

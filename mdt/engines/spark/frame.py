@@ -41,8 +41,8 @@ from mdt.plan import proofs
 from mdt.plan.estimates import TableEstimate, estimate, estimate_whole
 from mdt.plan.planner import Figure, ScanPlan, SegmentScan, explain, hit_rates, plan
 from mdt.plan.position_search import RemotePruner, conjuncts_of
-from mdt.plan.proofs import Bounds, Kept, Totals
-from mdt.scan.sample import Samples, unknown_to_statistics
+from mdt.plan.proofs import Kept, Totals
+from mdt.scan.sample import Samples
 from mdt.scan.use import counts_of
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
@@ -53,7 +53,6 @@ View = Callable[[Snapshot], Snapshot]
 _VIEWS_KEPT = 8
 _VIEWS_KEPT_MIN = 2
 _PLANS_KEPT = 4
-_BOUNDS_KEPT = 64
 _DISTINCT_KEPT = 256
 _BEHIND_MIN = 0.1
 """Share of files that a bound of the first rows must leave out: to test it on every row costs up to half of a scan."""
@@ -252,7 +251,6 @@ class _Files:
         self._views: OrderedDict[tuple[int, int, bool], SnapshotFiles] = OrderedDict()
         self._plans: Recent[tuple[int, int, Predicate], ScanPlan] = Recent(_PLANS_KEPT)
         self._estimates: Recent[tuple[object, ...], TableEstimate] = Recent(_PLANS_KEPT)
-        self._bounds: Recent[tuple[int, int, tuple[str, ...]], Bounds] = Recent(_BOUNDS_KEPT)
         self._distinct_values: Recent[tuple[int, str], int] = Recent(_DISTINCT_KEPT)
         self._samples = Samples(metadata)
         self._lock = Lock()
@@ -300,22 +298,11 @@ class _Files:
         wanted, distinct = self._with_hidden(predicate), partial(self._distinct, snapshot)
         if wanted == _EVERYTHING:
             return estimate_whole(snapshot, columns, distinct, histograms=histograms, keys=keys)
-        told = estimate(self._planned(snapshot, wanted), columns, distinct, histograms=histograms, keys=keys)
-        unknown = unknown_to_statistics(predicate) if columns and told.rows else None
-        return told if unknown is None else told.scaled(self._samples.share(snapshot, unknown))
+        return estimate(self._planned(snapshot, wanted), columns, distinct, histograms=histograms, keys=keys)
 
     def totals(self, query: str, predicate: Predicate, columns: Sequence[str]) -> Totals | None:
         """Return sums over the rows that match; see :class:`mdt.engines.spark.answers.Optimizing`."""
         return proofs.totals(self._kept(self.query(query).snapshot, self._with_hidden(predicate)), columns)
-
-    def bounds(self, query: str, columns: Sequence[str]) -> Bounds:
-        """Return what holds for all rows; see :class:`mdt.engines.spark.answers.Optimizing`."""
-        snapshot = self.query(query).snapshot
-        key = snapshot.seq, snapshot.checkpoint.seq, tuple(columns)
-        known = self._bounds.get(key)
-        if known is None:
-            known = self._bounds.put(key, proofs.bounds(snapshot, columns))
-        return known
 
     def threshold(self, query: str, predicate: Predicate, key: SortKey, count: int) -> bytes | None:
         """Return where the first rows end at the latest; see :class:`mdt.engines.spark.answers.Optimizing`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -34,25 +34,6 @@ def plain(spark: SparkSession, query: str) -> list[str]:
     """Return the rows of a query of which no side of a join asks another."""
     with settings(spark, {PRUNING: "false"}):
         return sorted(map(repr, spark.sql(query).collect()))
-
-
-def passed(frame: DataFrame) -> list[int]:
-    """Return how many rows each test of an executed frame has let pass."""
-    found = [
-        node for node in nodes(frame) if node.nodeName() == "Filter" and "values of a join" in node.simpleString(100)
-    ]
-    return [int(node.metrics().apply("numOutputRows").value()) for node in found]
-
-
-def jobs_of_jobs(frame: DataFrame) -> list[int]:
-    """Return of each question of an executed frame that is a job how many of its own are jobs again."""
-    return [len(_jobs(_nodes(job.child()))) for job in _jobs(nodes(frame))]
-
-
-def _jobs(among: Iterable[Any]) -> list[Any]:
-    found = [node.subqueries() for node in among]
-    all_of = [each.apply(at) for each in found for at in range(each.size())]
-    return [one for one in all_of if one.getClass().getSimpleName() == "SubqueryExec"]
 
 
 def _nodes(node: Any) -> Iterator[Any]:

@@ -185,7 +185,6 @@ public class Factory {
         extend(session.extensions());
         rules.add(new CatalogRule(session));
         rules.add(new TotalsRule());
-        rules.add(new SumsRule());
         rules.add(new TopPruning());
         rules.add(new JoinPruning(session));
         own.extraOptimizations_$eq(Scala.seq(rules)); // how Java spells the assignment of a Scala variable

@@ -47,7 +47,7 @@ final class Internals {
         rowRanges();
         field(ParquetFileReader.class, "options");
         field(CodecFactory.class, "decompressors");
-        dynamicPruning(null, null, Scala.seq(new Object[0]), 0, true);
+        dynamicPruning(null, null, Scala.seq(new Object[0]), 0);
         field(PythonProxyHandler.class, "gateway");
     }
 
@@ -141,7 +141,7 @@ final class Internals {
      * holds for all values unless a join broadcasts the plan, which is run by itself otherwise. Its constructor has one argument more since
      * Spark 4.3, and some that are not told.
      */
-    static Expression dynamicPruning(Expression key, LogicalPlan plan, scala.collection.immutable.Seq keys, int number, boolean broadcast) {
+    static Expression dynamicPruning(Expression key, LogicalPlan plan, scala.collection.immutable.Seq keys, int number) {
         try {
             Constructor made = DynamicPruningSubquery.class.getConstructors()[0];
             Object[] arguments = new Object[made.getParameterCount()];
@@ -150,7 +150,7 @@ final class Internals {
             arguments[1] = plan;
             arguments[2] = keys;
             arguments[3] = Scala.seq(new Object[] {Integer.valueOf(number)});
-            arguments[4] = Boolean.valueOf(broadcast);
+            arguments[4] = Boolean.TRUE;
             arguments[5] = NamedExpression$.MODULE$.newExprId();
             return (Expression) made.newInstance(arguments);
         } catch (ReflectiveOperationException moved) {

@@ -13,15 +13,12 @@ import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.util.TypeUtils;
 import org.apache.spark.sql.execution.InSubqueryExec;
-import org.apache.spark.sql.execution.ReusedSubqueryExec;
 import org.apache.spark.sql.execution.ScalarSubquery;
-import org.apache.spark.sql.execution.SubqueryExec;
 import org.apache.spark.sql.types.AtomicType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.unsafe.types.UTF8String;
-import scala.Option;
 import scala.math.Ordering;
 
 final class Answered {
@@ -48,7 +45,7 @@ final class Answered {
         while (values.remove(null)) {
             continue; // null equals nothing
         }
-        if (areFew(values)) {
+        if (values.size() <= VALUES_MAX && bytes(values) <= BYTES_MAX) {
             List literals = new ArrayList(values.size());
             for (int i = 0; i < values.size(); i++) {
                 literals.add(new Literal(values.get(i), type));
@@ -58,21 +55,13 @@ final class Answered {
         return type instanceof AtomicType ? between(key, values, type) : null;
     }
 
-    /** Returns whether values are few enough to be told one by one. */
-    static boolean areFew(List values) {
-        return values.size() <= VALUES_MAX && bytes(values) <= BYTES_MAX;
-    }
-
-    /** Returns the values that Spark has filled a question in with, null if it has not, if there is no broadcast to ask, or if a job has found too many. */
-    static Object[] values(Expression question) {
-        if (!(question instanceof DynamicPruningExpression) || !(((DynamicPruningExpression) question).child() instanceof InSubqueryExec)) {
+    /** Returns the values that Spark has filled a question in with, null if it has not, or if there is no broadcast to ask. */
+    private static Object[] values(Expression question) {
+        if (!(((DynamicPruningExpression) question).child() instanceof InSubqueryExec)) {
             return null;
         }
         InSubqueryExec asked = (InSubqueryExec) ((DynamicPruningExpression) question).child();
-        Object[] found = asked.values().isEmpty() ? null : (Object[]) asked.values().get();
-        Object plan = asked.plan() instanceof ReusedSubqueryExec ? ((ReusedSubqueryExec) asked.plan()).child() : asked.plan();
-        boolean cut = found != null && plan instanceof SubqueryExec && found.length > KnownNumbers.VALUES_MAX; // AskedJob has a limit
-        return cut ? null : found;
+        return asked.values().isEmpty() ? null : (Object[]) asked.values().get();
     }
 
     private static long bytes(List values) {

@@ -3,14 +3,9 @@
 // The nearest one is the other side of the join itself. Where that is large, it may have got the key from a join with a small one
 // further down: in "parts join (sales join parts of one kind) join (average of sales by part)" the averages can ask the parts of that
 // kind, since every part of the larger side is one of them.
-//
-// Some sides cannot be broadcast, however small they are: the left one of "orders where exists (lines of the order)". Such a one is run by
-// itself (AskedJob), if it is a table of which few rows are left and the other side has so many that it pays to lose them early.
 package mdt.spark;
 
-import java.util.Collections;
 import java.util.List;
-import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys;
 import org.apache.spark.sql.catalyst.plans.Inner$;
@@ -35,37 +30,17 @@ final class AskedSide {
     final LogicalPlan plan;
     final List keys; // of the join that broadcasts it
     final int number; // of the one with the values
-    final boolean runs; // by itself: it is not broadcast
-    private final long askingRows; // of a table that may ask, at least
 
     AskedSide(LogicalPlan plan, List keys, int number) {
-        this(plan, keys, number, false, 0L);
-    }
-
-    private AskedSide(LogicalPlan plan, List keys, int number, boolean runs, long askingRows) {
         this.plan = plan;
         this.keys = keys;
         this.number = number;
-        this.runs = runs;
-        this.askingRows = askingRows;
-    }
-
-    /** Returns a side that is run by itself for the values of one of its keys, null where that would cost too much. */
-    static AskedSide running(LogicalPlan plan, List keys, int number) {
-        Expression key = (Expression) keys.get(number);
-        if (!(key instanceof Attribute) || !RowTest.isWhole(key.dataType())) {
-            return null;
-        }
-        AskedJob job = AskedJob.of(plan, key);
-        long asking = job == null ? -1 : job.askingRows();
-        return asking < 0 ? null : new AskedSide(job.values(key), Collections.singletonList(key), 0, true, asking);
     }
 
     /** Returns whether a relation has so many rows that it may ask. One file of few rows is read before the answer has come. */
-    boolean paysFor(LogicalPlan relation) {
+    static boolean paysFor(LogicalPlan relation) {
         MeasuredRelation known = relation instanceof MeasuredRelation ? (MeasuredRelation) relation : null;
-        boolean small = known != null && known.files < 2 && known.rows < SMALL_ROWS;
-        return !small && (!runs || AskedJob.rows(relation) >= askingRows);
+        return known == null || known.files >= 2 || known.rows >= SMALL_ROWS;
     }
 
     /** Returns whether a plan, with what it asks, is so large that it takes longer to plan it again than can be gained. */

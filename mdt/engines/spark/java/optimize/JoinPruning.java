@@ -2,11 +2,10 @@
 // where days.holiday" only the days that are left can match, but nobody knows them before the query runs. Spark has an expression
 // for that, DynamicPruningSubquery, which stands in a filter of the larger side and becomes the values of the smaller one as soon as
 // these were broadcast for the join. Spark uses it for columns of partitions only; here it is put above any relation of ours, and
-// TableScan hands the values to the planner in Python: statistics and indexes then leave out files, row groups and rows. Where rows have
-// a long way to the join, through others or an aggregate, each is tested by the values, too (RowTest).
+// TableScan hands the values to the planner in Python: statistics and indexes then leave out files, row groups and rows.
 //
 // It is put only where a broadcast for the join can be used, so that it costs no job, where the smaller side is likely to have
-// lost rows, and where its values may leave out files, or rows before more is done with them than to look up what was broadcast. Spark's way: Apache Spark, "dynamic partition pruning", SPARK-11150.
+// lost rows, and where its values may leave out files. Spark's way: Apache Spark, "dynamic partition pruning", SPARK-11150.
 package mdt.spark;
 
 import java.util.List;
@@ -60,27 +59,9 @@ public class JoinPruning extends Rule {
         Join found = near ? asking(join, small, true) : null;
         found = found == null && !outer ? asking(join, small, false) : found;
         found = found == null ? asking(join, outer || !small, false) : found;
-        found = found == null && !inner ? ofJob(join, false) : found;
-        found = found == null && !outer && !near ? ofJob(join, true) : found; // what is broadcast anyhow needs no job
         LogicalPlan side = small ? join.left() : join.right();
         boolean hopes = found == null && !outer && !near && Selective.is(side) && !AskedSide.isLarge(side); // that it is broadcast
         return hopes ? asking(join, small, true) : found;
-    }
-
-    /** Returns a join of which one side asks the other, which is run by itself, null if that is not worth a job. left: whether the left one asks. */
-    private static Join ofJob(Join join, boolean left) {
-        LogicalPlan from = left ? join.right() : join.left();
-        LogicalPlan asking = left ? join.left() : join.right();
-        List keys = AskedSide.keys(join, !left);
-        List others = AskedSide.keys(join, left);
-        for (int i = 0; i < keys.size() && !Stateful.is(from); i++) {
-            AskedSide asked = AskedSide.running(from, keys, i);
-            LogicalPlan next = asked == null ? null : new Lineage(asked, true).asking(asking, (Expression) others.get(i));
-            if (next != null) {
-                return join.copy(left ? next : from, left ? from : next, join.joinType(), join.condition(), join.hint());
-            }
-        }
-        return null;
     }
 
     /**
@@ -98,7 +79,7 @@ public class JoinPruning extends Rule {
         LogicalPlan asking = to;
         for (int i = 0; i < keys.size(); i++) {
             AskedSide asked = near ? new AskedSide(from, keys, i) : AskedSide.below(from, (Expression) keys.get(i));
-            LogicalPlan next = asked == null ? null : new Lineage(asked, !near).asking(asking, (Expression) others.get(i));
+            LogicalPlan next = asked == null ? null : new Lineage(asked).asking(asking, (Expression) others.get(i));
             asking = next == null ? asking : next;
         }
         return asking == to ? null : join.copy(left ? from : asking, left ? asking : from, join.joinType(), join.condition(), join.hint());

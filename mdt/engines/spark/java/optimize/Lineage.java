@@ -7,7 +7,6 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
-import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
@@ -24,14 +23,10 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 
 final class Lineage {
     private final AskedSide side;
-    private boolean far; // something between the join and the relation has work with each row
-    private boolean costly; // and not only looks up what was broadcast
 
-    /** side: what is asked for values. far: whether rows are worked on before they come to the join. */
-    Lineage(AskedSide side, boolean far) {
+    /** side: what is asked for values. */
+    Lineage(AskedSide side) {
         this.side = side;
-        this.far = far;
-        costly = far;
     }
 
     /**
@@ -62,15 +57,14 @@ final class Lineage {
         }
         MdtFileIndex index = MdtFileIndex.of(plan);
         boolean ours = index != null && index.pin != null && index.does(MdtFileIndex.JOINS);
-        return ours && side.paysFor(plan) && (costly || MeasuredRelation.mayPrune(plan, key)) ? asked(null, plan, key) : null;
+        return ours && AskedSide.paysFor(plan) && MeasuredRelation.mayPrune(plan, key) ? asked(null, plan, key) : null;
     }
 
-    /** Returns a relation, below a filter or null, with the question: of its files, and once more, above, if of its rows, too. */
+    /** Returns a relation, below a filter or null, with the question. */
     private LogicalPlan asked(Filter filter, LogicalPlan relation, Expression key) {
-        Expression question = Internals.dynamicPruning(key, side.plan, Scala.seq(side.keys), side.number, !side.runs);
-        Filter ofFiles = filter == null ? new Filter(question, relation)
+        Expression question = Internals.dynamicPruning(key, side.plan, Scala.seq(side.keys), side.number);
+        return filter == null ? new Filter(question, relation)
                 : filter.copy(new And(filter.condition(), question), relation);
-        return far ? new Filter(question, ofFiles) : ofFiles;
     }
 
     private LogicalPlan belowFilter(Filter filter, Expression key) {
@@ -101,8 +95,6 @@ final class Lineage {
                 return null;
             }
         }
-        far = true;
-        costly = true;
         LogicalPlan child = allDeterministic(aggregate.aggregateExpressions()) ? asking(aggregate.child(), below) : null;
         return child == null ? null : (LogicalPlan) aggregate.withNewChildren(Scala.seq(new Object[] {child}));
     }
@@ -115,11 +107,7 @@ final class Lineage {
         if (join.condition().isDefined() && !((Expression) join.condition().get()).deterministic()) {
             return null;
         }
-        far = true;
-        boolean before = costly;
-        costly = before || !AskedSide.isBroadcast(join, false);
         LogicalPlan left = leftStays ? asking(join.left(), key) : null;
-        costly = before || !AskedSide.isBroadcast(join, true);
         LogicalPlan right = inner && left == null ? asking(join.right(), key) : null;
         if (left == null && right == null) {
             return null;

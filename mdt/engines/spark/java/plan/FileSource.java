@@ -138,11 +138,6 @@ final class FileSource {
                 + ",\"nulls_first\":" + nullsFirst, filters);
     }
 
-    /** Asks Python how many rows there are, between which bounds the numbers of columns lie, and which columns are unique. columns: names. */
-    JsonNode bounds(Pin pin, List columns) {
-        return told(pin, "\"bounds\":" + CatalystJson.texts(columns), null);
-    }
-
     /** Returns what Python tells of itself, null if it cannot: the query, which can do without, will say so if there is more to it. */
     private JsonNode told(Pin pin, String question, scala.collection.immutable.Seq filters) {
         String asked = question + ",\"filters\":" + json(filters);

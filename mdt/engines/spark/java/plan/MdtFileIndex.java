@@ -13,7 +13,6 @@
 //                                         JoinPruning        lets sides of joins ask each other which values they have
 //                                         TopPruning         finds where the first rows may be
 //                                         TotalsRule         answers count, min and max without files
-//                                         SumsRule           adds decimals up as whole numbers
 //                                         TableScan          brings the answers, and shows the figures of plans in Spark's UI
 //                                         MdtParquet         how the files are read: its head has the second half of the way
 //
@@ -37,7 +36,6 @@ public class MdtFileIndex implements FileIndex {
     static final String STATISTICS = "statistics"; // Spark's optimizer is told what is left after pruning
     static final String TOP = "top"; // first rows are looked for where they may be
     static final String TOTALS = "totals"; // count, min and max are answered without files
-    static final String SUMS = "sums"; // decimals are added up as whole numbers where they fit
     static final String JOINS = "joins"; // other sides of joins are asked for values
     static final int ALL = -1; // rows
     final FileSource source;

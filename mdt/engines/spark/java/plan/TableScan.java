@@ -1,7 +1,7 @@
 // Stands above Spark's scan of a table where more is to be done than that node does; rows and batches pass through as they are.
 //
 // 1. Before the files are listed it adds what the other sides of joins have (JoinPruning) to the conditions: Spark fills the questions
-//    of a node in before it runs. The same values are put into the tests of rows (RowTest) above this node.
+//    of a node in before it runs.
 // 2. It shows the figures of the plan as its metrics: Spark's UI shows those of every node, and which ones the node of a scan has is
 //    Spark's to say.
 package mdt.spark;
@@ -29,19 +29,12 @@ public class TableScan extends SparkPlan {
     private static final ThreadLocal RUNNING = new ThreadLocal(); // the one whose scan is being made in this thread
     private final SparkPlan scan;
     private final scala.collection.immutable.Seq questions; // to other sides of joins
-    private final KnownValues[] tests; // of rows, that the answer to each question is put into; null for those without
     private final Object[] asking = new Object[0]; // Spark holds the monitor of a node while it waits for subqueries, which ask for all metrics
     private scala.collection.immutable.Map metrics; // null: not asked for yet; guarded by asking
 
-    public TableScan(SparkPlan scan, scala.collection.immutable.Seq questions, KnownValues[] tests) {
+    public TableScan(SparkPlan scan, scala.collection.immutable.Seq questions) {
         this.scan = scan;
         this.questions = questions;
-        this.tests = tests;
-    }
-
-    /** What the constructor takes beside the elements below: Spark makes a copy when it fills questions in. */
-    public scala.collection.immutable.Seq otherCopyArgs() {
-        return Scala.seq(new Object[] {tests});
     }
 
     /** Returns whether a node is Spark's scan of a table. */
@@ -60,10 +53,6 @@ public class TableScan extends SparkPlan {
         List asked = Scala.list(questions);
         for (int i = 0; i < asked.size(); i++) {
             Expression known = Answered.condition((Expression) asked.get(i));
-            Object[] values = tests[i] == null ? null : Answered.values((Expression) asked.get(i));
-            if (values != null) {
-                tests[i].know(values);
-            }
             if (known != null) {
                 all.add(known);
             }
@@ -186,7 +175,7 @@ public class TableScan extends SparkPlan {
     /** Spark reuses results of equal plans: one that asks nobody is equal to its scan. */
     public QueryPlan doCanonicalize() {
         return questions.isEmpty() ? scan.canonicalized()
-                : new TableScan((SparkPlan) scan.canonicalized(), QueryPlan.normalizePredicates(questions, new package$AttributeSeq(output())), tests);
+                : new TableScan((SparkPlan) scan.canonicalized(), QueryPlan.normalizePredicates(questions, new package$AttributeSeq(output())));
     }
 
     public scala.collection.immutable.Seq children() {
@@ -194,7 +183,7 @@ public class TableScan extends SparkPlan {
     }
 
     public TreeNode withNewChildrenInternal(scala.collection.immutable.IndexedSeq children) {
-        return new TableScan((SparkPlan) children.apply(0), questions, tests);
+        return new TableScan((SparkPlan) children.apply(0), questions);
     }
 
     public int productArity() {

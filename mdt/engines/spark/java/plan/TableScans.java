@@ -13,7 +13,6 @@ import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
-import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.datasources.FileSourceStrategy$;
@@ -26,22 +25,17 @@ public class TableScans extends SparkStrategy {
             return Scala.seq(new Object[0]); // the next strategy is asked
         }
         List questions = new ArrayList();
-        List ofRows = new ArrayList();
-        LogicalPlan without = without(plan, questions, ofRows);
+        LogicalPlan without = without(plan, questions);
         if (questions.isEmpty() && !index.hasMetrics()) {
             return Scala.seq(new Object[0]);
         }
         final scala.collection.immutable.Seq asked = Scala.seq(questions);
-        final KnownValues[] tests = new KnownValues[questions.size()];
-        for (int i = 0; i < tests.length; i++) {
-            tests[i] = ofRows.contains(questions.get(i)) ? RowTest.values((Expression) questions.get(i)) : null;
-        }
         List found = Scala.list(FileSourceStrategy$.MODULE$.apply(without));
         List scans = new ArrayList();
         for (int i = 0; i < found.size(); i++) {
             scans.add(((SparkPlan) found.get(i)).transformUp(new Replacement() {
                 Object of(Object node) {
-                    return TableScan.isOurs(node) ? tested(new TableScan((SparkPlan) node, asked, tests), asked, tests) : null;
+                    return TableScan.isOurs(node) ? new TableScan((SparkPlan) node, asked) : null;
                 }
             }));
         }
@@ -57,39 +51,27 @@ public class TableScans extends SparkStrategy {
         return node;
     }
 
-    /** Returns a scan below the tests of its rows. */
-    private static SparkPlan tested(TableScan scan, scala.collection.immutable.Seq asked, KnownValues[] tests) {
-        Expression all = null;
-        for (int i = 0; i < tests.length; i++) {
-            if (tests[i] != null && ((Expression) asked.apply(i)).references().subsetOf(scan.outputSet())) {
-                Expression one = RowTest.condition((Expression) asked.apply(i), tests[i]);
-                all = all == null ? one : new And(all, one);
-            }
-        }
-        return all == null ? scan : new FilterExec(all, scan);
-    }
-
-    /** Returns a plan without questions: those of its relation's files are added to a list, those of rows, which are above, to another. */
-    private static LogicalPlan without(LogicalPlan plan, List ofFiles, List ofRows) {
+    /** Returns a plan without questions, which are added to a list. */
+    private static LogicalPlan without(LogicalPlan plan, List questions) {
         if (plan instanceof Project) {
-            return (LogicalPlan) plan.withNewChildren(Scala.seq(new Object[] {without(((Project) plan).child(), ofFiles, ofRows)}));
+            return (LogicalPlan) plan.withNewChildren(Scala.seq(new Object[] {without(((Project) plan).child(), questions)}));
         }
         if (!(plan instanceof Filter)) {
             return plan;
         }
         Filter filter = (Filter) plan;
         boolean lowest = MdtFileIndex.of(filter.child()) != null;
-        LogicalPlan child = without(filter.child(), ofFiles, ofRows);
+        LogicalPlan child = without(filter.child(), questions);
         List all = Scala.list(filter.splitConjunctivePredicates(filter.condition()));
         Expression left = null;
         for (int i = 0; i < all.size(); i++) {
             Expression one = (Expression) all.get(i);
             if (one instanceof DynamicPruningSubquery) { // which the join tests again
-                (lowest ? ofFiles : ofRows).add(one);
+                questions.add(one);
                 continue;
             }
             if (lowest && hasValue(one)) {
-                ofFiles.add(one);
+                questions.add(one);
             }
             left = left == null ? one : new And(left, one);
         }
