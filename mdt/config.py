@@ -300,15 +300,6 @@ class Options:
         "mdt.spark.local.bytes.max", 64 * _MEBI, "Spark inputs up to this size are written in the driver; 0: never",
         minimum=0, maximum=1 << 40, scope="machine",
     )  # fmt: skip
-    spark_plain_files: bool = _option(
-        "mdt.spark.plain.files", True,
-        "DataFrames that are nothing but columns of Parquet files on a disk are read from these, without rows in the JVM", scope="session",
-    )  # fmt: skip
-    spark_local_files: bool = _option(
-        "mdt.spark.local.files", True,
-        "with a local master of up to eight processors such DataFrames are written in the driver's process, whatever their size, within mdt.write.memory.max; "
-        "not where mdt.spark.local.bytes.max is 0", scope="session",
-    )  # fmt: skip
     spark_driver_summaries_max: int = _option(
         "mdt.spark.driver.summaries.max", 8192,
         "large index summaries that the driver of Spark reads for one query; more are read in tasks; 0: always in tasks",

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 
-from mdt.engines import straight, write_tasks
+from mdt.engines import write_tasks
 from mdt.engines.spark import index_tasks
-from mdt.errors import Corrupt, CorruptInput
+from mdt.errors import Corrupt
 from mdt.plan.position_search import Answer
 
 _write = write_tasks.write
-_write_straight = straight.write
 _answer = index_tasks.answer
 
 
@@ -40,22 +39,6 @@ def loses_its_executor(work: write_tasks.Work, batches: Iterator[pa.RecordBatch]
     if _write(work, batches, attempt):
         raise RuntimeError("this executor was lost")
     return None
-
-
-def dies_first(work: straight.StraightLoad, share: straight.Share, attempt: int) -> bytes:
-    """Write the file of a share; the first attempt of each task takes its Python process along then."""
-    done = _write_straight(work, share, attempt)
-    context = TaskContext.get()
-    assert context is not None
-    if context.attemptNumber() == 0:
-        os._exit(1)
-    return done
-
-
-def finds_damage_straight(work: straight.StraightLoad, share: straight.Share, attempt: int) -> bytes:
-    """Write the file of a share, then find that its files are not what they say."""
-    _write_straight(work, share, attempt)
-    raise CorruptInput("a Parquet file cannot be read", path="p")
 
 
 def kills_its_worker(question: index_tasks.Question, share: index_tasks.Share, attempt: int) -> Answer:

@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from indexes.key_hash import KeyHash
-from mdt.engines.plain_files import GivenFiles
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -61,9 +60,6 @@ class Engine(Protocol[R]):
     @property
     def processors(self) -> int:
         """How many tasks can run at a time."""
-
-    def files(self, rows: R) -> GivenFiles | None:
-        """Return the Parquet files of which ``rows`` are nothing but columns, if tasks may write new ones straight from them; None of any other."""
 
     def spread(self, table: pa.Table) -> R:
         """Return the rows of a small table of the driver, in as many parts as there shall be tasks."""

@@ -45,9 +45,6 @@ class LocalEngine:
         """Return an engine on threads of this process."""
         return cls(ThreadPoolExecutor(threads), threads)
 
-    def files(self, rows: Parts) -> None:
-        """Return None: the rows are here."""
-
     def spread(self, table: pa.Table) -> Parts:
         """Return the rows of ``table``, one part a processor."""
         return _split(table, np.arange(len(table)) % self.processors, self.processors)

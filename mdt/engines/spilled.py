@@ -23,7 +23,6 @@ from indexes.key_hash import KeyHash
 from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.engines.local import by_part, part_of, thinned
-from mdt.engines.plain_files import GivenFiles, Piece, PlainFiles
 from mdt.progress import Progress
 from mdt.stores.scratch import Scratch
 from mdt.stores.unused import give_back
@@ -36,8 +35,6 @@ THREADS_MAX = SHARE
 """Threads that take parts at a time: each has an equal share of that memory."""
 ROW_BYTES = 64
 """What is made of a row besides its values, whatever its width (key, hashes, meta columns, positions), as a share of the rows' memory."""
-_STRAIGHT_SHARE = 8
-"""Part of a thread's memory that a new file may have whose rows are read and written, and go nowhere else."""
 _ARROW_TIMES = 3
 """How many times its bytes in a file rows take as Arrow."""
 _CODEC = "lz4_raw"
@@ -110,19 +107,6 @@ class Spilled:
             else:
                 found.append(([part], size))
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class Unread(Spilled):
-    """Rows of ``files`` that were not read yet: each of ``pieces``, a row group, is a part."""
-
-    files: PlainFiles = field(kw_only=True)
-    pieces: Sequence[Piece] = field(kw_only=True)
-    file_bytes_max: int = field(kw_only=True)
-
-    def batches(self, parts: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of parts.  Raises as :meth:`PlainFiles.read` does."""
-        return self.files.read([self.pieces[part] for part in parts])
 
 
 def weight(memory: int, rows: int) -> int:
@@ -198,28 +182,6 @@ class SpillingEngine:
     @property
     def _rows_memory(self) -> int:
         return max(1, self.memory_max // SHARE)
-
-    def files(self, rows: Spilled) -> GivenFiles | None:
-        """Return the files of rows that are still in these."""
-        if not isinstance(rows, Unread):
-            return None
-        return GivenFiles(
-            rows.files, min(rows.file_bytes_max, max(1, self.memory_max // (_STRAIGHT_SHARE * self.processors)))
-        )
-
-    def unread(self, files: PlainFiles, file_bytes_max: int) -> Unread:
-        """Return the rows of ``files``, which lie there; ``file_bytes_max``: at which new ones are full if there is memory enough.  Raises as :meth:`PlainFiles.spans` does."""
-        spans, row_bytes = files.spans(files.schema.names[0]), files.row_bytes()
-        parts = {at: [Block(0, 0, int(row_bytes * span.rows), span.rows)] for at, span in enumerate(spans)}
-        pieces = [span.piece for span in spans]
-        return Unread(
-            Scratch(self.directory),
-            files.schema,
-            parts=parts,
-            files=files,
-            pieces=pieces,
-            file_bytes_max=file_bytes_max,
-        )
 
     def empty(self, schema: pa.Schema, by: Sequence[str] = ()) -> Spilled:
         """Return rows of which there are none yet."""

@@ -21,7 +21,6 @@ from mdt.engines import write as writes
 from mdt.engines.deleting import EngineDelete
 from mdt.engines.local import part_of
 from mdt.engines.merging import EngineMerge, merge
-from mdt.engines.plain_files import PlainFiles
 from mdt.engines.spilled import PARTS, SHARE, THREADS_MAX, Spilled, SpillingEngine, weight
 from mdt.engines.write import EngineWrite
 from mdt.metadata.metadata import Metadata
@@ -47,12 +46,6 @@ def engine_of(options: Options, progress: Progress | None = None) -> SpillingEng
     return SpillingEngine(
         options.write_memory_max, options.write_spill_dir, min(options.threads("writer"), THREADS_MAX), progress
     )
-
-
-def of_files(files: PlainFiles, options: Options, progress: Progress | None) -> tuple[SpillingEngine, Spilled, Options]:
-    """Return the engine for a write of the rows of ``files``, these rows, and the options of the write.  Raises as :meth:`PlainFiles.spans` does."""
-    engine = engine_of(options, progress)
-    return engine, engine.unread(files, options.max_file_bytes), _bounded(options)
 
 
 def read(

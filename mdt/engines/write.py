@@ -22,12 +22,10 @@ from mdt.commit.conflicts import MERGE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
 from mdt.engines import loading, tasks, write_tasks
-from mdt.engines import straight as straight_from
 from mdt.engines.absent import AbsentKeys, WrittenKeys, hashes_of
 from mdt.engines.engine import Deal, Engine, R
 from mdt.engines.loading import Load
 from mdt.engines.results import TASKS_PER_PROCESSOR, drop_lost_attempts, merged
-from mdt.engines.straight import Straight, StraightLoad
 from mdt.engines.tasks import (
     ABSENT,
     BURIED,
@@ -94,31 +92,27 @@ def write(
 class TaggedPlan(WritePlan, Generic[R]):
     """``tagged``: the rows with what becomes of each, which ``engine`` keeps until the plan is closed.
 
-    ``is_load``: whether they are as they were given, and meet no row of the table (:mod:`mdt.engines.loading`).  ``straight``: how files are written
-    of rows that nobody has brought together; ``tagged`` is None then.  ``tombstones``: of deleted keys, schema TOMBSTONES.
+    ``is_load``: whether they are as they were given, and meet no row of the table (:mod:`mdt.engines.loading`).  ``tombstones``: of deleted keys, schema TOMBSTONES.
     """
 
     work: Sequence[Assignment] = ()
-    tagged: R | None = field(kw_only=True)
+    tagged: R = field(kw_only=True)
     engine: Engine[R] = field(kw_only=True)
     is_load: bool = field(default=False, kw_only=True)
-    straight: Straight | None = field(default=None, kw_only=True)
     tombstones: pa.Table = field(default_factory=lambda: NO_TOMBSTONES, kw_only=True)
 
     def close(self) -> None:
         """Let the engine drop the tagged rows."""
-        if self.tagged is not None:
-            self.engine.dropped(self.tagged)
+        self.engine.dropped(self.tagged)
 
 
 @dataclass(frozen=True, slots=True)
 class Ready(Generic[R]):
     """What is known before rows are assigned: ``counted`` rows of each kind, partition and file group; the others as in :class:`TaggedPlan`."""
 
-    tagged: R | None
+    tagged: R
     counted: Sequence[Mapping[str, Any]]
     is_load: bool = False
-    straight: Straight | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +134,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
     def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
         """Tag every row in tasks and return the plan for ``snapshot``.  Raises Invalid if keys exist that must not."""
         ready = self._ready(snapshot, self._tag())
-        if self.name != "upsert" and ready.tagged is not None:
+        if self.name != "upsert":
             with self._or_dropped(ready.tagged):
                 self._refuse(ready.tagged, ready.counted)
         return self._planned(snapshot, txn, ready)
@@ -161,12 +155,12 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         tombstones = self._tombstones(ready)
         return TaggedPlan(
             footprint, partitions, counts, bool(work) or bool(len(tombstones)), work, tagged=ready.tagged, engine=self.engine,
-            is_load=ready.is_load, straight=ready.straight, tombstones=tombstones, warnings=rewriting_warnings(snapshot, work, falls=falls, returns=returns),
+            is_load=ready.is_load, tombstones=tombstones, warnings=rewriting_warnings(snapshot, work, falls=falls, returns=returns),
         )  # fmt: skip
 
     def _tombstones(self, ready: Ready[R]) -> pa.Table:
         """Return the tombstones that tagged rows tell, schema TOMBSTONES."""
-        if ready.tagged is None or all(row["__mdt_kind"] != BURIED for row in ready.counted):
+        if all(row["__mdt_kind"] != BURIED for row in ready.counted):
             return NO_TOMBSTONES
         names = ["__mdt_segment", "__mdt_position", "__mdt_key"]
         rows = self.engine.selected(ready.tagged, {"__mdt_kind": (BURIED,)}, names)
@@ -178,10 +172,6 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         if columns is None or not loading.meets_none(self.metadata, snapshot, self.name, columns):
             definition = snapshot.definition
             return Ready(*self._tagged(snapshot, tag, definition.key, definition.key_hash))
-        files = self.engine.files(self.data)
-        straight = files and straight_from.planned(files, snapshot, self.options, self.engine.processors)
-        if straight:
-            return Ready(None, [straight.counted()], True, straight)
         found = loading.labelled(self.engine, snapshot.definition, self.data, columns)
         with self._or_dropped(found):
             return Ready(found, self._counted(found), True)
@@ -211,13 +201,12 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         return self.engine.counted(tagged, tasks.COUNTED.names, "__mdt_n").to_pylist()
 
     @contextmanager
-    def _or_dropped(self, tagged: R | None) -> Iterator[None]:
-        """Let the engine drop the tagged rows, where there are any, if what is done with them fails."""
+    def _or_dropped(self, tagged: R) -> Iterator[None]:
+        """Let the engine drop the tagged rows if what is done with them fails."""
         try:
             yield
         except BaseException:
-            if tagged is not None:
-                self.engine.dropped(tagged)
+            self.engine.dropped(tagged)
             raise
 
     def write(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> Changes:
@@ -239,17 +228,13 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
 
     def _absent(self, snapshot: Snapshot, plan: TaggedPlan[R], written: WrittenKeys) -> Mapping[str, KeyHashes]:
         """Return the keys that were found absent: those that are ``written``, and those of deletes."""
-        if plan.tagged is None or not plan.counts.get("missing"):
+        if not plan.counts.get("missing"):
             return written
         return AbsentKeys(self.engine, plan.tagged, snapshot.definition.is_global, written)
 
     def _written(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> list[bytes]:
         """Return what each task has written."""
-        source, straight = self._source(snapshot), plan.straight
-        if straight is not None:
-            load = StraightLoad(Load(source, claim, straight.work, self.name), straight.files)
-            return self.engine.each(partial(straight_from.write, load), straight.shares)
-        assert plan.tagged is not None, "rows come from files or from tasks"
+        source = self._source(snapshot)
         rows = self.engine.dealt(plan.tagged, self._deal(snapshot, plan))
         if plan.is_load:
             return self.engine.results(rows, partial(loading.write, Load(source, claim, plan.work, self.name)))
@@ -330,7 +315,6 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         """Return the sort keys of a sample of the inserts of each of ``partitions``, in order."""
         total = max(1, plan.counts["inserted"] + plan.counts.get("updated", 0))
         share = min(1.0, _SAMPLE_ROWS / total)
-        assert plan.tagged is not None, "rows of files are not dealt"
         rows = self.engine.sampled(plan.tagged, sorted(partitions), key, share)
         rows = rows.sort_by([(name, "ascending") for name in rows.column_names])
         keys = rows["key"].combine_chunks()
@@ -374,7 +358,6 @@ class EngineInsert(EngineWrite[R]):
             tagged=ready.tagged,
             engine=self.engine,
             is_load=ready.is_load,
-            straight=ready.straight,
         )
 
 
@@ -409,7 +392,6 @@ class EngineOverwrite(EngineWrite[R]):
         paths = sorted({w.partition for w in work})
         return TaggedPlan(
             footprint, paths, counts, is_needed, work, tagged=ready.tagged, engine=self.engine, is_load=ready.is_load,
-            straight=ready.straight,
         )  # fmt: skip
 
     def write(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> Changes:

@@ -5,10 +5,8 @@ Small inputs are collected and written in process: the result is the same, an or
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -22,17 +20,15 @@ from pyspark.storagelevel import StorageLevel
 
 from indexes.key_hash import KeyHash
 from mdt.config import Options
-from mdt.engines import deleting, merging, spilled, spilling
+from mdt.engines import deleting, merging
 from mdt.engines import write as writes
 from mdt.engines.blocks import MARK_ROWS, added, block, blocks_of, brought_together, counts, marks_in, rows_of
 from mdt.engines.blocks import chosen as chosen_of
 from mdt.engines.blocks import dealt as dealt_of
 from mdt.engines.engine import BatchFunction, Deal, Engine, ResultFunction, S, T
-from mdt.engines.plain_files import GivenFiles, Piece, PlainFiles, decoded, encoded
 from mdt.engines.results import TASKS_PER_PROCESSOR
 from mdt.engines.spark.columns import quoted, with_fields
 from mdt.engines.spark.failures import in_driver, in_task
-from mdt.engines.spark.given import given_arrow
 from mdt.engines.spark.java_half import factory_of
 from mdt.engines.spark.private import (
     arrow_batches,
@@ -46,7 +42,7 @@ from mdt.engines.spark.private import (
 from mdt.engines.spark.schema import of_new_columns, to_arrow
 from mdt.engines.spark.session import classic_frame, is_case_sensitive
 from mdt.engines.tasks import CONTROL, COUNTED, DROPPED, INSERT, SAMPLED
-from mdt.errors import CorruptInput, Invalid
+from mdt.errors import Invalid
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.convert import convert
@@ -60,8 +56,6 @@ W = TypeVar("W")
 _UNKNOWN_BYTES = 1 << 60
 _PROBE_ROWS = 50_000
 _TASK_BYTES = 64 << 20
-_ALONE_BYTES = 8 << 20
-"""Files so small are tagged in one task: to bring their rows together in several takes longer."""
 _COUNTED_HERE_PARTS = 64
 """Of more parts the counts are summed in tasks, before the driver sees them."""
 
@@ -121,22 +115,13 @@ def _estimated_bytes(frame: DataFrame) -> int:
     return int(java_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes())
 
 
-def _given_bytes(frame: DataFrame) -> int:
-    """Return the bytes of Arrow of which ``createDataFrame`` made ``frame``, or what it is a part of; -1 of any other; see ``java/source/GivenBytes.java``."""
-    return int(factory_of(frame.sparkSession.sparkContext).givenBytes(java_frame(frame)))
-
-
 def _tasks(frame: DataFrame) -> int:
-    """Return how many tasks should tag the rows of ``frame``."""
-    return _tasks_of(frame.sparkSession, _estimated_bytes(frame))
-
-
-def _tasks_of(session: SparkSession, size: int) -> int:
-    """Return how many tasks should tag rows of ``size`` bytes.
+    """Return how many tasks should tag the rows of ``frame``.
 
     One Python task costs some 60 ms however few its rows, so their number follows the size, within the number of cores and
     ``spark.sql.shuffle.partitions``.
     """
+    session, size = frame.sparkSession, _estimated_bytes(frame)
     most = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200)
     return max(1, min(most, max(-(-size // _TASK_BYTES), session.sparkContext.defaultParallelism)))
 
@@ -151,33 +136,11 @@ def collect_if_small(frame: DataFrame, options: Options, *, looks: bool = False)
         return None
     size = _estimated_bytes(frame)
     if size <= bytes_max:
-        return _collected(frame, plain_files(frame) if options.spark_plain_files else None)
-    if size >= _UNKNOWN_BYTES and 0 <= _given_bytes(frame) <= bytes_max:
-        given = given_arrow(frame)
-        return _arrow(frame) if given is None else given
+        return _arrow(frame)
     if size < _UNKNOWN_BYTES and not looks:
         return None
     first = _arrow(frame.limit(_PROBE_ROWS + 1))
     return first if len(first) <= _PROBE_ROWS and first.nbytes <= bytes_max else None
-
-
-def plain_files(frame: DataFrame) -> PlainFiles | None:
-    """Return the Parquet files that ``frame`` is nothing but columns of, None if Spark has to read it.
-
-    That is one that filters or computes, was cached, or reads files in a way of its own; see ``java/source/PlainFiles.java``.
-    """
-    found = factory_of(frame.sparkSession.sparkContext).plainFiles(java_frame(frame))
-    if found is None:
-        return None
-    told = json.loads(found)
-    return PlainFiles.of(told["files"], told["columns"], to_arrow(frame.schema))
-
-
-def _collected(frame: DataFrame, files: PlainFiles | None) -> pa.Table:
-    if files is not None:
-        with suppress(OSError, pa.ArrowException):  # Spark says what is wrong with them
-            return files.table()
-    return _arrow(frame)
 
 
 def _arrow(frame: DataFrame) -> pa.Table:
@@ -195,32 +158,10 @@ def written(
     commit: Callable[[writes.EngineWrite[Any]], W], metadata: Metadata, options: Options, frame: DataFrame, name: str,
     progress: Progress | None = None, kept: Kept | None = None, ends: Sequence[str] | None = None,
 ) -> tuple[W, str]:  # fmt: skip
-    """Return what ``commit`` makes of the operation that writes ``frame``, as :func:`mdt.engines.write.write` does, and the engine's name.
-
-    Where this machine is all that Spark runs on, rows of plain files are written in this process.  What cannot be read of them, or is not as their footers tell, is left
-    to Spark, which reads them once more.
-    """
-    files = plain_files(frame) if options.spark_plain_files else None
+    """Return what ``commit`` makes of the operation that writes ``frame``, as :func:`mdt.engines.write.write` does, and the engine's name."""
     columns = to_arrow(frame.schema)
-    if files is not None and files.columns:
-        with suppress(CorruptInput):
-            if options.spark_local_bytes_max and options.spark_local_files and _is_alone(frame.sparkSession):
-                here, given, bounded = spilling.of_files(files, options, progress)
-                return commit(writes.write(here, metadata, bounded, given, columns, name, None, kept, ends)), here.name
-            given_files = GivenFiles(files, options.max_file_bytes)
-            engine = SparkEngine(frame.sparkSession, given=given_files)
-            return commit(
-                writes.write(engine, metadata, options, frame, columns, name, progress, kept, ends)
-            ), engine.name
     engine = SparkEngine(frame.sparkSession)
     return commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept, ends)), engine.name
-
-
-def _is_alone(session: SparkSession) -> bool:
-    """Return whether all tasks run in the driver's JVM, and no more at a time than threads of this process can stand in for."""
-    context = session.sparkContext
-    is_local = (context.master or "").partition("[")[0] == "local"
-    return is_local and context.defaultParallelism <= spilled.THREADS_MAX
 
 
 def delete(
@@ -258,24 +199,16 @@ Rows = DataFrame | Grouped | RDD[bytes]
 
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
-    """An :class:`mdt.engines.engine.Engine` whose rows are frames, and blocks once a task has seen them: no optimizer sees these.
-
-    ``given``: the Parquet files of the rows that are written, if they are nothing but columns of these: tasks read them.
-    """
+    """An :class:`mdt.engines.engine.Engine` whose rows are frames, and blocks once a task has seen them: no optimizer sees these."""
 
     session: SparkSession
     name: str = "spark"
     is_here: bool = False
-    given: GivenFiles | None = None
 
     @property
     def processors(self) -> int:
         """How many tasks Spark runs at a time."""
         return int(self.session.sparkContext.defaultParallelism)
-
-    def files(self, rows: Rows) -> GivenFiles | None:
-        """Return the files of the rows that are written, if new files may be written straight from them."""
-        return self.given
 
     def spread(self, table: pa.Table) -> Rows:
         """Return the rows of ``table``, each in a partition with others, a few partitions a processor."""
@@ -298,8 +231,6 @@ class SparkEngine:
         """Return what ``function`` makes of each partition."""
         if not isinstance(rows, Grouped):
             found = mapped_bytes(_blocks(rows), partial(_mapped_blocks, function, tuple(key)))
-        elif self.given is not None:
-            found = self._of_files(self.given.files, rows, function, tuple(key))
         else:
             found = self._of_frame(rows, function, tuple(key))
         return found.persist(StorageLevel.MEMORY_AND_DISK)
@@ -312,18 +243,6 @@ class SparkEngine:
         if not rows.names:
             return mapped_bytes(batches, partial(_mapped_batches, columns, function, key))
         blocks = dealt_bytes(batches, partial(_brought_batches, columns, rows.names, rows.key_hash, parts), parts)
-        return mapped_bytes(blocks, partial(_mapped_blocks, function, key))
-
-    def _of_files(self, files: PlainFiles, rows: Grouped, function: BatchFunction, key: Sequence[str]) -> RDD[bytes]:
-        """Return what ``function`` makes of the rows of files, which tasks read.  Small files, and rows that need not meet, are read where they are mapped."""
-        names = rows.names
-        parts = 1 if names and files.size <= _ALONE_BYTES else _tasks_of(self.session, files.size)
-        told = [encoded(part) for part in files.dealt(parts)]
-        pieces: RDD[str] = self.session.sparkContext.parallelize(told, max(1, len(told)))
-        read = replace(files, pieces=())
-        if not names or parts == 1:
-            return mapped_bytes(pieces, partial(_mapped_files, read, function, key, not names))
-        blocks = dealt_bytes(pieces, partial(_brought, read, names, rows.key_hash, parts), parts)
         return mapped_bytes(blocks, partial(_mapped_blocks, function, key))
 
     def dropped(self, rows: Rows) -> None:
@@ -433,31 +352,6 @@ def _mapped_blocks(function: BatchFunction, key: Sequence[str], blocks: Iterable
     """Call ``function`` in a task with the rows of blocks, in the order of the input, and yield its rows as blocks."""
     with in_task():
         yield from blocks_of(function(rows_of(blocks), _attempt()), key)
-
-
-def _mapped_files(
-    files: PlainFiles, function: BatchFunction, key: Sequence[str], is_apart: bool, told: Iterable[str]
-) -> Iterator[bytes]:
-    """Call ``function`` in a task with the rows of the pieces of files that it is given, and yield its rows as blocks; ``is_apart`` as above."""
-    with in_task():
-        yield from blocks_of(function(files.read(_pieces(told)), _attempt()), key, _part(is_apart))
-
-
-def _part(is_apart: bool) -> int | None:
-    """Return which part of the input a task has, if other parts may have equal keys."""
-    return _context().partitionId() if is_apart else None
-
-
-def _brought(
-    files: PlainFiles, names: Sequence[str], key_hash: KeyHash | None, parts: int, told: Iterable[str]
-) -> Iterator[tuple[int, bytes]]:
-    """Read the rows of the pieces of files that a task is given, and yield them as blocks, each with the number of the part to which it goes."""
-    with in_task():
-        yield from brought_together(_context().partitionId(), files.read(_pieces(told)), names, parts, key_hash)
-
-
-def _pieces(told: Iterable[str]) -> list[Piece]:
-    return [piece for one in told for piece in decoded(one)]
 
 
 def _entries(heads: Iterable[bytes]) -> Iterable[tuple[tuple[Any, ...], tuple[int, int]]]:

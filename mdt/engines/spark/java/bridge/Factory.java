@@ -104,21 +104,6 @@ public class Factory {
         return session.baseRelationToDataFrame(new AskedRelation(session, rows, (StructType) DataType.fromJson(columns), bytes));
     }
 
-    /** Returns the Parquet files that a frame is nothing but columns of, null without: see PlainFiles. */
-    public String plainFiles(Dataset rows) throws Exception {
-        return PlainFiles.of(rows);
-    }
-
-    /** Returns the bytes of Arrow that Python made a frame of, -1 of any other: see GivenBytes. */
-    public long givenBytes(Dataset rows) {
-        return GivenBytes.of(rows);
-    }
-
-    /** Writes the Arrow that a frame is nothing but columns of into a file, and tells of it, null if it is anything else: see GivenBytes. */
-    public String givenArrow(Dataset rows, String file) throws Exception {
-        return GivenBytes.write(rows, file);
-    }
-
     /** Returns the heads of blocks of rows: see RowBlocks. */
     public JavaRDD heads(JavaRDD blocks) {
         shipment.to(blocks.context());
