@@ -35,13 +35,13 @@ def rows(ids: range, plus: int = 0) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def frame(spark: SparkSession, folder: Path, name: str, table: pa.Table) -> DataFrame:
+def frame(spark: SparkSession, folder: Path, table: pa.Table) -> DataFrame:
     """Return the rows as Spark reads them from some files."""
-    place = folder / name
+    place = folder / "more"
     place.mkdir(exist_ok=True)
     for part in range(3):
         pq.write_table(table.slice(part * len(table) // 3, len(table) // 3 + 3), place / f"{part}.parquet")
-    return spark.read.parquet(str(place)).dropDuplicates(["id"]) if name == "more" else spark.read.parquet(str(place))
+    return spark.read.parquet(str(place)).dropDuplicates(["id"])
 
 
 def made(path: Path, *, is_full: bool) -> mdt.Table:
@@ -55,15 +55,12 @@ def main(folder: Path, operation: str) -> None:
     """Run the operation without a kill, then once for each phase with one."""
     spark = cluster().config("spark.sql.shuffle.partitions", "3").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    more = frame(spark, folder, "more", rows(range(6_000, 18_000), 1))
-    files = frame(spark, folder, "files", rows(range(6_000, 18_000), 1))
+    more = frame(spark, folder, rows(range(6_000, 18_000), 1))
     work: dict[str, Callable[[mdt.Table], object]] = {
         "load": lambda table: table.bulk_insert(more),
         "upsert": lambda table: table.upsert(more),
-        "files": lambda table: table.upsert(files),
         "delete": lambda table: table.delete(more.select("id", "city")),
     }
-    engine._ALONE_BYTES = 0
     phases = Phases(folder)
     for name in ("mapped_bytes", "dealt_bytes"):
         setattr(engine, name, phases.counted(getattr(engine, name)))

@@ -101,9 +101,7 @@ def test_a_file_is_read_by_the_same_executor_in_every_query(tmp_path: Path) -> N
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize(
-    ("operation", "rows"), [("load", 12_000), ("upsert", 18_000), ("files", 18_000), ("delete", 6_000)]
-)
+@pytest.mark.parametrize(("operation", "rows"), [("load", 12_000), ("upsert", 18_000), ("delete", 6_000)])
 def test_an_executor_may_die_in_each_phase_of_a_write(tmp_path: Path, operation: str, rows: int) -> None:
     folder = tmp_path / "work"
     folder.mkdir()

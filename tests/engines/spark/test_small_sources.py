@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from reader import bag
@@ -120,30 +118,3 @@ def test_edits_of_a_size_that_nobody_knows_are_looked_at_once(
     )
     assert counts(sql, said) == (rows, 0, 0, rows)
     assert len(looked) == 1 and looked[0] >= engine._UNKNOWN_BYTES
-
-
-def test_frames_of_arrow_that_spark_takes_for_unknown_are_written_in_process_if_they_fit(
-    sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "_PROBE_ROWS", 100)
-    rows = pa.table({"id": list(range(5_000)), "n": [7] * 5_000})
-    sql.conf.set("spark.sql.execution.arrow.localRelationThreshold", "1b")
-    try:
-        frame = sql.createDataFrame(rows)
-    finally:
-        sql.conf.unset("spark.sql.execution.arrow.localRelationThreshold")
-    assert engine._estimated_bytes(frame) >= engine._UNKNOWN_BYTES
-    known = engine._given_bytes(frame)
-    assert rows.nbytes <= known < rows.nbytes + 20_000
-    small = frame.where("id % 2 = 0").select("id", "n").alias("some")
-    assert engine._given_bytes(small) == known
-    for other in (frame.union(frame), frame.join(frame, "id"), frame.repartition(3), sql.range(9), frame.limit(3)):
-        assert engine._given_bytes(other) == -1
-    others = sql.sparkContext.parallelize([(n, n) for n in range(10)])
-    assert engine._given_bytes(sql.createDataFrame(others, "id long, n long")) == -1
-    for fits, expected in ((known, "arrow"), (known - 1, "spark")):
-        options = {"mdt.spark.local.bytes.max": fits}
-        table = mdt.create(tmp_path / expected, rows.schema, ["id"], options=options)
-        done = table.upsert(small)
-        assert (done.engine, done.inserted) == (expected, 2_500)
-        assert table.scan().to_arrow().sort_by("id")["id"].to_pylist() == list(range(0, 5_000, 2))
