@@ -36,9 +36,10 @@ java:
 demo: $(VENV)/.installed java  ## 336,776 flights through Spark: upsert, delete, skip, compact, read with hudi-rs
 	$(RUN) -m benchmarks.demo
 
-check: $(VENV)/.installed  ## ruff and mypy --strict
+check: $(VENV)/.installed  ## ruff, import-linter and mypy --strict
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check --quiet .
+	$(VENV)/bin/lint-imports --no-cache
 	$(RUN) -m mypy
 
 test: check java  ## check, then every test but the nightly ones, of the slow ones today's third (PART=1/1: all)

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import tempfile
+import tempfile  # noqa: TID251  how py4j is given large bytes
 import threading
 import warnings
 import weakref

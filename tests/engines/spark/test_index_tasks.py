@@ -157,7 +157,7 @@ def test_summaries_that_a_task_cannot_read_cost_no_rows_and_are_named(
         file.unlink()
         if harm == "damaged":
             file.write_bytes(bytes(len(data)))
-    fresh = mdt.open(table.path)
+    fresh = mdt.open(table.path, {ALWAYS: 0})
     told = in_tasks(spark, fresh, "n = 33")
     assert told == replace(mdt.open(table.path).scan("n = 33").explain(), caches={})
     assert "damaged" in [note.reason for note in told.indexes]
