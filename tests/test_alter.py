@@ -19,8 +19,9 @@ from mdt.commit import transaction
 from mdt.errors import Invalid
 from mdt.schema import alter, versions
 from mdt.schema.evolve import evolution
-from mdt.schema.versions import stored_bytes
+from mdt.schema.versions import SchemaVersion, stored_bytes
 from mdt.services.altering import Alter
+from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema(
     [
@@ -381,6 +382,16 @@ def test_a_table_of_many_columns_is_altered_as_long_as_a_checkpoint_holds_its_ve
     with pytest.raises(Invalid, match="the versions of the schema"):
         table.upsert([{"id": "q", "v": 1}], evolve=True)
     table.upsert(table.scan("id = 'a'").to_arrow())
+
+
+def test_an_alter_measures_the_version_that_it_adds_and_not_all_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = mdt.create(MemoryStorage(), pa.schema([("id", pa.string())]), ["id"])
+    asked, whole = list[int](), SchemaVersion.to_json
+    monkeypatch.setattr(SchemaVersion, "to_json", lambda self: asked.append(self.since) or whole(self))
+    for n in range(12):
+        asked.clear()
+        table.alter(add={f"x{n}": "int64"})
+    assert set(asked) <= {table.snapshot().seq - 1, table.snapshot().seq}
 
 
 INSIDE = pa.schema(

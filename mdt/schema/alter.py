@@ -342,7 +342,7 @@ def _version(definition: TableDefinition, tree: _Node, since: int, before: Schem
     found = SchemaVersion(since, stored, declared, ids)
     defaults = _defaults(before, found, {node.id: node for node in nodes if node.default is not None})
     made = SchemaVersion(since, stored, declared, ids, defaults)
-    taken = stored_bytes((*known, made))
+    taken = stored_bytes(known) + stored_bytes((made,))
     if taken > SCHEMA_VERSIONS_BYTES_MAX:
         raise Invalid(
             f"the versions of the schema, {len(known)} until now, would take {taken:,} bytes; a table keeps {SCHEMA_VERSIONS_BYTES_MAX:,} of them",
