@@ -173,8 +173,16 @@ class Conditions(Cursor):
         if isinstance(right, Column):
             self.unsupported("a comparison of two columns", right.offset)
         if isinstance(left, Literal):
+            self._refuse_quotes(left, right)
             self.unsupported("a comparison of two literals", left.offset)
         return self._leaf(left, op, right)
+
+    def _refuse_quotes(self, *literals: Literal) -> None:
+        """Refuse texts that are names of columns: other SQL has these in double quotes."""
+        for each in literals:
+            if isinstance(each.value, str) and each.value in self._schema.names:
+                column = "`" + each.value.replace("`", "``") + "`"
+                self.invalid(f"{each.value!r} is a text here, no column", each.offset, f"write {column}")
 
     def _worded(self, left: Operand, negated: bool) -> Predicate | None:
         """Return the test [NOT] BETWEEN, IN, LIKE or IS that follows, None if none does."""

@@ -19,6 +19,7 @@ from mdt.errors import Corrupt, Invalid, Unsupported
 from mdt.schema import names
 from mdt.schema.declared import stored
 from mdt.schema.definition import FORMAT_VERSION, from_json
+from mdt.schema.versions import schema_text
 from mdt.write import files, large_files
 from tests.reader import bag, hudi_table
 
@@ -186,6 +187,14 @@ def test_a_definition_holds_both_names_and_its_own_format(table: mdt.Table) -> N
     swapped = {**told, "schema": told["declared"]}
     with pytest.raises(Corrupt, match="the stored columns are not the declared ones"):
         from_json(swapped, path="x")
+    odd = [name.replace("plain", "pl\nain") for name in SCHEMA.names]
+    hostile, kept = (
+        pa.schema([field.with_name(name) for field, name in zip(schema, odd, strict=True)])
+        for schema in (table.definition.declared, table.definition.schema)
+    )
+    forged = {**told, "declared": schema_text(hostile), "schema": schema_text(names.in_files(kept))}
+    with pytest.raises(Corrupt, match="holds a control character"):
+        from_json(forged, path="x")
     with pytest.raises(Unsupported, match="format 6"):
         from_json({**told, "format": 6}, path="x")
 
@@ -259,8 +268,12 @@ def test_an_index_prunes_by_such_a_name(table: mdt.Table) -> None:
 
 
 def test_text_in_double_quotes_is_no_column(table: mdt.Table) -> None:
-    with pytest.raises(Unsupported, match="literal"):
-        table.scan('"fare amount" > 3')
+    for text in ('"fare amount" > 3', "3 < 'fare amount'"):
+        with pytest.raises(Invalid, match="'fare amount' is a text here, no column") as caught:
+            table.scan(text)
+        assert caught.value.hint == "write `fare amount`"
+    with pytest.raises(Unsupported, match="two literals"):
+        table.scan('"fare" > 3')
 
 
 def test_unknown_names_are_refused_with_the_nearest(table: mdt.Table) -> None:
