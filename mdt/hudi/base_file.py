@@ -254,8 +254,14 @@ def floats(schema: pa.Schema) -> list[str]:
 
 def without_bounds(table: pa.Table) -> frozenset[str]:
     """Return the paths, in files, of the leaves whose min and max by parquet-cpp do not bound every value, in everyone's order."""
-    leaves = leaf_columns(in_files(table.schema))
+    leaves = _leaves_in_files(table.schema)
     return frozenset(leaf.path for leaf in leaves if not _bounded(table.column(leaf.column), leaf.type))
+
+
+@lru_cache(maxsize=64)
+def _leaves_in_files(schema: pa.Schema) -> tuple[LeafColumn, ...]:
+    """Return what :func:`mdt.parquet.nested.leaf_columns` does, with the paths in files."""
+    return leaf_columns(in_files(schema))
 
 
 def row_groups_of(rows: int, row_group_rows: int) -> tuple[int, ...]:

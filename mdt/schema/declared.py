@@ -100,15 +100,14 @@ def stored(schema: pa.Schema) -> pa.Schema:
     mdt.errors.Invalid: column 'n' has the type null, which a Hudi table cannot hold
       hint: cast it to the type that its values will have
     """
-    _check_names([field.name for field in schema], "")
-    for field in schema:
+    _check_names(schema.names, "")
+    for name in schema.names:
+        own, avro = name.lower(), names.avro_name(name).lower()
         for prefix, owner in _RESERVED.items():
-            if field.name.lower().startswith(prefix) or names.avro_name(field.name).lower().startswith(prefix):
-                raise Invalid(
-                    f"column {field.name!r}: names beginning with {prefix} belong to {owner}", hint="rename it"
-                )
-        if field.name.lower() in _OF_CHANGES:
-            raise Invalid(f"column {field.name!r} has the name of a column that changes of rows have", hint="rename it")
+            if own.startswith(prefix) or avro.startswith(prefix):
+                raise Invalid(f"column {name!r}: names beginning with {prefix} belong to {owner}", hint="rename it")
+        if own in _OF_CHANGES:
+            raise Invalid(f"column {name!r} has the name of a column that changes of rows have", hint="rename it")
     found = pa.schema([_field(field, field.name, field.name, 1) for field in schema])
     if not names.are_avro(found):
         _refuse_same_paths(found)

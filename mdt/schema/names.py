@@ -57,12 +57,18 @@ def folded(name: str) -> str:
     >>> folded("Größe") == folded("GRÖSSE")
     True
     """
+    if name.isascii():
+        return name.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
-def are_avro(fields: Iterable[pa.Field]) -> bool:
-    """Return whether Avro allows the names of all ``fields`` and of those in them."""
-    return all(_LEGAL.fullmatch(field.name) and are_avro(_inside(field.type)) for field in fields)
+def are_avro(schema: pa.Schema) -> bool:
+    """Return whether Avro allows the names of all columns of ``schema`` and of all fields in them.  O(fields)."""
+    return all(map(_LEGAL.fullmatch, schema.names)) and all(_is_avro(type) for type in schema.types if type.num_fields)
+
+
+def _is_avro(type: pa.DataType) -> bool:
+    return all(_LEGAL.fullmatch(field.name) and _is_avro(field.type) for field in _inside(type))
 
 
 def paths(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:
