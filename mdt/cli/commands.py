@@ -35,6 +35,7 @@ _StorageOption = Annotated[
     typer.Option("--storage-option", help="For a URL, as name=value, such as region=eu-west-1; may be repeated."),
 ]
 _as_json: ContextVar[bool] = ContextVar("as_json", default=False)
+_is_dry: ContextVar[bool] = ContextVar("is_dry", default=False)
 _storage_options: ContextVar[Mapping[str, str] | None] = ContextVar("storage_options", default=None)
 
 
@@ -76,6 +77,7 @@ class Commands(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
         finally:
             _as_json.set(False)
+            _is_dry.set(False)
             _storage_options.set(None)
 
 
@@ -100,6 +102,7 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[...
         @wraps(function)
         def run(*given: Any, json: bool, storage_option: list[str], **named: Any) -> None:
             _as_json.set(json)
+            _is_dry.set(named.get("dry_run", False))
             _storage_options.set(pairs("--storage-option", storage_option) or None)
             function(*given, **named)
 
@@ -144,10 +147,14 @@ def tell(document: Mapping[str, object], text: str | Callable[[], None], warning
     """Write a result: ``document`` for programs; for people ``text``, or what a call of it shows.
 
     ``warnings``: of the operation, None for one that has none; people find them on stderr, programs in the document.
+    Of a command that has ``--dry-run`` both say that it was one.
     """
     if is_json():
-        print(json_text.line(document if warnings is None else {**document, "warnings": list(warnings)}))
+        more = {} if warnings is None else {"warnings": list(warnings)}
+        print(json_text.line({**document, **more, **({"dry_run": True} if _is_dry.get() else {})}))
         return
+    if _is_dry.get():
+        print("dry run, nothing was changed: ", end="")
     if isinstance(text, str):
         print(text)
     else:
@@ -170,6 +177,14 @@ def tell_written(result: WriteResult) -> None:
     """Write how a write ended."""
     names = ("inserted", "updated", "deleted", "late", "missing")
     done = ", ".join(f"{getattr(result, name):,} {name}" for name in names if getattr(result, name)) or "nothing to do"
+    tell_commit(result, done)
+
+
+def tell_commit(result: WriteResult, done: str) -> None:
+    """Write how a write ended: what it has ``done``, and its commit; of a dry run what it would write."""
     text = f"{done}; commit {result.seq}" + (f" at {result.instant}" if result.instant else " stays the newest")
+    if _is_dry.get():
+        files = f"{result.files_written:,} files, {result.files_rewritten:,} of them in the place of file groups"
+        text = f"{done}; {files}, about {result.bytes_written:,} bytes"
     document = asdict(result)
     tell({name: value for name, value in document.items() if name != "warnings"}, text, result.warnings)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import typer
 
 from mdt.cli.commands import command, opened, tell, tell_rows
-from mdt.cli.terminal import Settings, TablePath, note, show, show_table
+from mdt.cli.terminal import DryRun, Settings, TablePath, note, show, show_table
 from mdt.metadata.usage import REPORT_SECONDS
 from mdt.progress import bar
 from mdt.services.index_report import NOT_COUNTED
@@ -38,26 +38,38 @@ def _show_indexes(found: pa.Table) -> None:
 
 
 @command(app)
-def create(path: TablePath, index: Specs, is_async: IsAsync = False, option: Settings = []) -> None:  # noqa: B006
+def create(
+    path: TablePath,
+    index: Specs,
+    is_async: IsAsync = False,
+    dry_run: DryRun = False,
+    option: Settings = [],  # noqa: B006 - typer copies it
+) -> None:
     """Add indexes and cover the files that exist."""
     t = opened(path, option)
     with bar("indexing") as told:
-        _tell(t.create_index(index, mode="async" if is_async else "sync", progress=told))
+        _tell(t.create_index(index, mode="async" if is_async else "sync", progress=told, dry_run=dry_run))
 
 
 @command(app)
-def drop(path: TablePath, index: Specs) -> None:
+def drop(path: TablePath, index: Specs, dry_run: DryRun = False) -> None:
     """Remove indexes."""
-    opened(path).drop_index(index)
-    tell({"dropped": index}, lambda: None)
+    opened(path).drop_index(index, dry_run=dry_run)
+    tell({"dropped": index}, f"dropped {', '.join(index)}")
 
 
 @command(app)
-def rebuild(path: TablePath, index: SomeSpecs = [], is_async: IsAsync = False, option: Settings = []) -> None:  # noqa: B006
+def rebuild(
+    path: TablePath,
+    index: SomeSpecs = [],  # noqa: B006 - typer copies it
+    is_async: IsAsync = False,
+    dry_run: DryRun = False,
+    option: Settings = [],  # noqa: B006 - typer copies it
+) -> None:
     """Forget what indexes cover, and build them again."""
     t = opened(path, option)
     with bar("indexing") as told:
-        _tell(t.rebuild_index(index or None, mode="async" if is_async else "sync", progress=told))
+        _tell(t.rebuild_index(index or None, mode="async" if is_async else "sync", progress=told, dry_run=dry_run))
 
 
 @command(app)
@@ -68,6 +80,7 @@ def build(
         bool, typer.Option(help="Go on: look for files to cover again and again, until interrupted.")
     ] = False,
     seconds: Annotated[float, typer.Option(help="Pause between two looks, with --watch.", min=0.1)] = REPORT_SECONDS,
+    dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - typer copies it
 ) -> None:
     """Cover files that indexes do not cover yet; safe beside writers and other builders, and after a crash."""
@@ -75,10 +88,10 @@ def build(
     with suppress(KeyboardInterrupt):  # the way in which a watch ends
         while True:
             with bar("indexing") as told:
-                result = t.build_indexes(index or None, progress=told)
+                result = t.build_indexes(index or None, progress=told, dry_run=dry_run)
             if result.summaries or not watch:
                 _tell(result)
-            if not watch:
+            if not watch or dry_run:
                 return
             t.storage.sleep(seconds)
 

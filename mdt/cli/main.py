@@ -20,10 +20,21 @@ from mdt.cli import rows as cli_rows
 from mdt.cli import services as cli_services
 from mdt.cli import show as cli_show
 from mdt.cli import tags as cli_tags
-from mdt.cli.commands import Commands, command, is_json, opened, point, storage_options, tell, tell_rows, tell_written
+from mdt.cli.commands import (
+    Commands,
+    command,
+    is_json,
+    opened,
+    point,
+    storage_options,
+    tell,
+    tell_commit,
+    tell_rows,
+    tell_written,
+)
 from mdt.cli.files import STANDARD, Files, read_all, schema_of
 from mdt.cli.output import Format, FormatOption, Output, chosen_format, write_rows
-from mdt.cli.terminal import Columns, Param, Settings, TablePath, Where, names, pairs, settings, show, value_of
+from mdt.cli.terminal import Columns, DryRun, Param, Settings, TablePath, Where, names, pairs, settings, show, value_of
 from mdt.cli.terminal import output as terminal
 from mdt.progress import bar
 from mdt.schema.alter import type_of
@@ -192,11 +203,12 @@ def upsert(
     evolve: Annotated[
         bool, typer.Option("--evolve", help="Add columns that only the files have, and widen numbers.")
     ] = False,
+    dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Insert the rows of files, and replace rows whose key exists; one commit."""
     t = opened(path, option)
-    tell_written(t.upsert(read_all(file, t.schema), evolve=evolve))
+    tell_written(t.upsert(read_all(file, t.schema), evolve=evolve, dry_run=dry_run))
 
 
 @command(app)
@@ -216,6 +228,7 @@ def alter(
     ] = False,
     set: Annotated[list[str], typer.Option(help="An option that the table keeps from now on, as name=value.")] = [],  # noqa: B006
     unset: Annotated[list[str], typer.Option(help="An option that goes back to its default.")] = [],  # noqa: B006
+    dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Alter the columns of the table, or its options, in one commit; no file is rewritten."""
@@ -223,10 +236,12 @@ def alter(
     options = {**pairs("--set", set), **dict.fromkeys(unset)}
     result = opened(path, option).alter(
         add=types, drop=names(drop), rename=pairs("--rename", rename), widen=pairs("--widen", widen), reorder=names(reorder),
-        nullable=names(nullable), beyond_hudi=beyond_hudi, options=options,
+        nullable=names(nullable), beyond_hudi=beyond_hudi, options=options, dry_run=dry_run,
         defaults={name: value_of(text, type_of(types.get(name, "string")), "--default") for name, text in pairs("--default", default).items()},
     )  # fmt: skip
     text = f"commit {result.seq} at {result.instant}" if result.instant else "nothing to alter"
+    if dry_run:
+        text = "the table can be altered so; no file is written"
     tell({"seq": result.seq, "instant": result.instant}, text, result.warnings)
 
 
@@ -245,15 +260,16 @@ def compact(
     ] = "log_bytes",
     partition: Annotated[list[str], typer.Option(help="Path of a partition, such as city=Oslo; * for anything.")] = [],  # noqa: B006
     budget_bytes: Annotated[int | None, typer.Option(min=0, help="Bytes to read at most.")] = None,
+    dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Merge log files and deleted rows into new base files."""
     with bar("compacting") as told:
         result = opened(path, option).compact(
-            told, strategy=strategy, partitions=partition or None, budget_bytes=budget_bytes
+            told, strategy=strategy, partitions=partition or None, budget_bytes=budget_bytes, dry_run=dry_run
         )
-    text = f"commit {result.seq} at {result.instant}" if result.instant else "nothing to compact"
-    tell({"seq": result.seq, "instant": result.instant}, text, result.warnings)
+    text = f"{result.files_written:,} file groups compacted" if result.files_written else "nothing to compact"
+    tell_commit(result, text)
 
 
 @command(app)
@@ -262,14 +278,16 @@ def cluster(
     by: Annotated[list[str], typer.Option(help="Columns to order rows by, separated by commas or repeated; or auto.")],
     curve: Annotated[str | None, typer.Option(help="sort, zorder or hilbert.")] = None,
     partition: Annotated[list[str], typer.Option(help="Path of a partition, such as city=Oslo; * for anything.")] = [],  # noqa: B006
+    dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Put rows in order by columns, so that queries on these read few files."""
     columns = names(by)
     with bar("clustering") as told:
         result = opened(path, option).cluster(
-            "auto" if columns == ["auto"] else columns, curve=curve, partitions=partition or None, progress=told
-        )
+            "auto" if columns == ["auto"] else columns, curve=curve, partitions=partition or None, progress=told,
+            dry_run=dry_run,
+        )  # fmt: skip
     changes = [(name, f"{before:.1f}", f"{after:.1f}") for name, (before, after) in result.overlap.items()]
     if result.files_read is not None:
         before, after = result.files_read
@@ -277,7 +295,9 @@ def cluster(
 
     def text() -> None:
         made = f"{result.groups_replaced:,} file groups became {result.groups_made:,}; commit {result.seq} at {result.instant}"
-        print(made if result.instant else "nothing to gain")
+        if dry_run and result.groups_replaced:
+            made = f"at most {result.groups_replaced:,} file groups become about {result.groups_made:,}, {result.rows:,} rows of about {result.bytes_written:,} bytes"
+        print(made if result.groups_replaced else "nothing to gain")
         show(["column", "files a value lies in", "afterwards"], changes)
 
     tell(asdict(result), text, result.warnings)
@@ -289,28 +309,35 @@ def clean(
     retain_commits: Annotated[int | None, typer.Option(help="keep the states of so many newest commits")] = None,
     retain_hours: Annotated[int | None, typer.Option(help="keep the states of the last hours")] = None,
     retain_versions: Annotated[int | None, typer.Option(help="keep so many base files of each file group")] = None,
+    dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Let old states go, delete what only they referred to, and archive old commits."""
     report = opened(path, option).clean(
-        retain_commits=retain_commits, retain_hours=retain_hours, retain_versions=retain_versions
+        retain_commits=retain_commits, retain_hours=retain_hours, retain_versions=retain_versions, dry_run=dry_run
     )
     tell(asdict(report), str(report))
 
 
 @command(app)
-def purge(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as above
+def purge(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> None:  # noqa: B006 - as above
     """Leave no byte of rows that were deleted or replaced; every past state ends."""
     with bar("purging") as told:
-        report = opened(path, option).purge(told)
+        report = opened(path, option).purge(told, dry_run=dry_run)
     tell(asdict(report), str(report))
 
 
 @command(app)
-def rekey(path: TablePath, forget_deletes: ForgetDeletes = False, option: Settings = []) -> None:  # noqa: B006 - as above
+def rekey(
+    path: TablePath,
+    forget_deletes: ForgetDeletes = False,
+    dry_run: DryRun = False,
+    option: Settings = [],  # noqa: B006 - as above
+) -> None:
     """Hash the table's keys anew, with another secret, so that nobody who cannot read the table can make two keys collide."""
     with bar("rekeying") as told:
-        tell_written(opened(path, option).rekey(told, forget_deletes=forget_deletes))
+        result = opened(path, option).rekey(told, forget_deletes=forget_deletes, dry_run=dry_run)
+    tell_commit(result, "all keys hashed anew")
 
 
 @command(app)
@@ -327,10 +354,13 @@ def check(path: TablePath) -> None:
 
 
 @command(app)
-def repair(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as above
+def repair(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> None:  # noqa: B006 - as above
     """Make again what a check finds damaged; the exit code is 1 if something is lost."""
     with bar("repairing") as told:
-        report = table.repair(path, settings(option), storage_options=storage_options(), progress=told)
+        if dry_run:
+            report = opened(path, option).repair(told, dry_run=True)
+        else:
+            report = table.repair(path, settings(option), storage_options=storage_options(), progress=told)
     tell(
         {"ok": report.ok, **asdict(report)},
         lambda: terminal().print(str(report), markup=False, highlight=False, soft_wrap=True),
@@ -340,21 +370,27 @@ def repair(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as a
 
 
 @command(app)
-def restore(path: TablePath, to: Annotated[str, typer.Argument(help="A seq, a tag, an instant, or a time.")]) -> None:
+def restore(
+    path: TablePath,
+    to: Annotated[str, typer.Argument(help="A seq, a tag, an instant, or a time.")],
+    dry_run: DryRun = False,
+) -> None:
     """Make the rows of an earlier state the table's rows again, in one commit."""
-    tell_written(opened(path).restore(point(to)))
+    tell_written(opened(path).restore(point(to), dry_run=dry_run))
 
 
 @command(app)
-def rollback(path: TablePath, commit: Annotated[str, typer.Argument(help="A seq or an instant.")]) -> None:
+def rollback(
+    path: TablePath, commit: Annotated[str, typer.Argument(help="A seq or an instant.")], dry_run: DryRun = False
+) -> None:
     """Take back a commit and all that came after it, in one commit."""
-    tell_written(opened(path).rollback(point(commit)))
+    tell_written(opened(path).rollback(point(commit), dry_run=dry_run))
 
 
 @command(app)
-def abort(path: TablePath) -> None:
+def abort(path: TablePath, dry_run: DryRun = False) -> None:
     """Declare every unfinished transaction dead now, running ones included (their writers will try again)."""
-    found = opened(path).abort()
+    found = opened(path).abort(dry_run=dry_run)
     tell(
         asdict(found),
         f"{len(found.published)} instants published, {len(found.rolled_back)} rolled back, {found.files_removed} files removed",

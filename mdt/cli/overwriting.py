@@ -8,7 +8,7 @@ import typer
 
 from mdt.cli.commands import command, opened, tell_written
 from mdt.cli.files import Files, read_all
-from mdt.cli.terminal import Settings, TablePath
+from mdt.cli.terminal import DryRun, Settings, TablePath
 from mdt.errors import Invalid
 
 Partitions = Annotated[
@@ -33,6 +33,7 @@ def overwrite(
     partition: Annotated[
         list[str], typer.Option(help="Replace this one, and no other; may be repeated, * stands for anything.")
     ] = [],  # noqa: B006 - as below
+    dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - typer reads it and passes a new list
 ) -> None:
     """Let the rows of files stand in the place of the partitions that occur in them, or of those that are named; one commit."""
@@ -40,14 +41,22 @@ def overwrite(
         raise Invalid("--table replaces all partitions, and --partition some", hint="leave one of them out")
     t = opened(path, option)
     rows = read_all(file, t.schema)
-    tell_written(t.insert_overwrite_table(rows) if whole else t.insert_overwrite(rows, partitions=partition or None))
+    if whole:
+        tell_written(t.insert_overwrite_table(rows, dry_run=dry_run))
+    else:
+        tell_written(t.insert_overwrite(rows, partitions=partition or None, dry_run=dry_run))
 
 
-def delete_partition(path: TablePath, partitions: Partitions, option: Settings = []) -> None:  # noqa: B006 - as above
+def delete_partition(
+    path: TablePath,
+    partitions: Partitions,
+    dry_run: DryRun = False,
+    option: Settings = [],  # noqa: B006 - as above
+) -> None:
     """Delete all rows of partitions; one commit."""
-    tell_written(opened(path, option).delete_partition(partitions))
+    tell_written(opened(path, option).delete_partition(partitions, dry_run=dry_run))
 
 
-def truncate(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as above
+def truncate(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> None:  # noqa: B006 - as above
     """Delete all rows; one commit."""
-    tell_written(opened(path, option).truncate())
+    tell_written(opened(path, option).truncate(dry_run=dry_run))

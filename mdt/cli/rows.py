@@ -12,7 +12,7 @@ from mdt import table
 from mdt.cli.commands import command, is_json, opened, tell_written
 from mdt.cli.files import STANDARD, Files, read_all
 from mdt.cli.output import FormatOption, Output, chosen_format, write_rows
-from mdt.cli.terminal import Columns, Param, Settings, TablePath, Where, names, note, pairs, value_of
+from mdt.cli.terminal import Columns, DryRun, Param, Settings, TablePath, Where, names, note, pairs, value_of
 from mdt.errors import Invalid
 from mdt.schema.declared import plain
 
@@ -79,10 +79,12 @@ def update(
     ],
     where: Annotated[str, typer.Option(help="SQL filter of the rows to update; true for all rows.")],
     param: Param = [],  # noqa: B006 - as above
+    dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Give columns of the rows that match a filter new values; one commit."""
-    tell_written(opened(path, option).update_where(pairs("--set", set), where, params=pairs("--param", param)))
+    given = pairs("--param", param)
+    tell_written(opened(path, option).update_where(pairs("--set", set), where, params=given, dry_run=dry_run))
 
 
 def delete(
@@ -90,6 +92,7 @@ def delete(
     file: Files = [],  # noqa: B006 - as above
     where: Where = None,
     param: Param = [],  # noqa: B006 - as above
+    dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Delete the rows whose keys are in files, or those that match a filter; one commit."""
@@ -99,6 +102,6 @@ def delete(
         )
     t = opened(path, option)
     if where is not None:
-        tell_written(t.delete_where(where, params=pairs("--param", param)))
+        tell_written(t.delete_where(where, params=pairs("--param", param), dry_run=dry_run))
     else:
-        tell_written(t.delete(read_all(file, t.schema)))
+        tell_written(t.delete(read_all(file, t.schema), dry_run=dry_run))

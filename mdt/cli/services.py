@@ -14,8 +14,8 @@ import typer
 
 from mdt import table
 from mdt.cli.commands import command, opened, tell
-from mdt.cli.terminal import Settings, warn
-from mdt.errors import MdtError
+from mdt.cli.terminal import DryRun, Settings, warn
+from mdt.errors import Invalid, MdtError
 
 WATCH_SECONDS = 60.0
 
@@ -33,18 +33,23 @@ def services(
         bool, typer.Option("--watch/--once", help="Look again and again until interrupted, or once.")
     ] = False,
     seconds: Annotated[float, typer.Option(help="Pause between two looks, with --watch.", min=0.1)] = WATCH_SECONDS,
+    dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - typer copies it
 ) -> None:
     """Run the services that are due: compaction, joining of small files, cleaning.
 
     Each step commits by itself.  SIGINT or SIGTERM ends the command after the step that is running; a second one ends it at once.
     """
+    if dry_run and watch:
+        raise Invalid(
+            "--watch goes on while there is something to do, and a dry run does nothing", hint="leave one of them out"
+        )
     tables = [opened(one, option) for one in path]
     with _stopped_by_signals() as stop:
         while not stop.is_set():
             for one in tables:
                 if not stop.is_set():
-                    _look_after(one, watch, stop)
+                    _look_after(one, watch, stop, dry_run)
             if not watch:
                 return
             _pause(stop, seconds)
@@ -79,17 +84,17 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
         restore()
 
 
-def _look_after(one: table.Table, watch: bool, stop: threading.Event) -> None:
+def _look_after(one: table.Table, watch: bool, stop: threading.Event, dry_run: bool) -> None:
     """Run services of one table until nothing is due, and print what each round did; with ``watch`` an error does not keep other tables waiting."""
     is_idle = True
     try:
         while not stop.is_set():
-            done, warnings = one.tidy()
+            done, warnings = one.tidy(dry_run=dry_run)
             if done or warnings:
                 is_idle = False
                 tell({"path": one.path, "done": done}, f"{one.path}: {', '.join(done) or 'nothing'}", warnings)
                 sys.stdout.flush()
-            if not done:
+            if not done or dry_run:
                 break
     except MdtError as error:
         if not watch:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mdt.cli.commands import command, opened, point, tell, tell_rows
-from mdt.cli.terminal import TablePath
+from mdt.cli.terminal import DryRun, TablePath
 
 Name = Annotated[str, typer.Argument(help="Name of the tag.")]
 
@@ -30,15 +30,16 @@ def tag(
     at: Annotated[str | None, typer.Option(help="A seq, an instant, or a time; the newest state if left out.")] = None,
     savepoint: Annotated[bool, typer.Option("--savepoint", help="Keep Hudi's services from the state, too.")] = False,
     comment: Annotated[str, typer.Option(help="What a savepoint is for.")] = "",
+    dry_run: DryRun = False,
 ) -> None:
     """Name a state, which cleaning then keeps."""
     t = opened(path)
     seen = None if at is None else point(at)
-    seq = t.savepoint(name, seen, comment) if savepoint else t.tag(name, seen)
+    seq = t.savepoint(name, seen, comment, dry_run=dry_run) if savepoint else t.tag(name, seen, dry_run=dry_run)
     tell({"name": name, "seq": seq}, f"{name} is commit {seq}")
 
 
-def untag(path: TablePath, name: Name) -> None:
+def untag(path: TablePath, name: Name, dry_run: DryRun = False) -> None:
     """Forget a tag or savepoint."""
-    opened(path).untag(name)
+    opened(path).untag(name, dry_run=dry_run)
     tell({"name": name}, f"forgot {name}")

@@ -29,6 +29,7 @@ Settings = Annotated[list[str], typer.Option("--option", help="An option as name
 """Options of the table."""
 Where = Annotated[str | None, typer.Option(help="SQL filter, such as \"status = 'done' and fare > 10\".")]
 Param = Annotated[list[str], typer.Option(help="A value for :name in the filter, as name=value; may be repeated.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
 Columns = Annotated[list[str], typer.Option(help="Column names, separated by commas or repeated.")]
 
 

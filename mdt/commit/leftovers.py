@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from indexes.buffers import mask, numbers
 from mdt.commit import claims
@@ -24,6 +24,7 @@ from mdt.metadata import paths, references
 from mdt.metadata import trusted_names as names
 from mdt.metadata.beside_cleaners import begun_again
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.retention import Retention
 from mdt.metadata.snapshot import Snapshot
 from mdt.stores.contract import Listing
 
@@ -43,19 +44,23 @@ class Leftovers:
     waiting: frozenset[str] = frozenset()
 
 
-def find(metadata: Metadata) -> Leftovers:
+def find(metadata: Metadata, retention: Retention | None = None, ended: AbstractSet[str] = frozenset()) -> Leftovers:
     """Find what is left over.  O(table).
 
+    ``retention``: what would be kept, in the place of what is.  ``ended``: instants of claims that would have ended.
     Raises Missing if a record of the log is gone: then nobody knows what it referred to.
     """
-    return begun_again(lambda: _found(metadata))
+    return begun_again(lambda: _found(metadata, retention, ended))
 
 
-def _found(metadata: Metadata) -> Leftovers:
+def _found(metadata: Metadata, retention: Retention | None, ended: AbstractSet[str]) -> Leftovers:
     storage = metadata.storage
     listing = storage.list("")
     found, aside = claims.read_all(storage)
+    found = [claim for claim in found if claim.instant not in ended]
     snapshot = metadata.newest()
+    if retention is not None:
+        snapshot = replace(snapshot, retention=retention)
     claimed = {claim.instant for claim in found}
     claimed.update(error.path.rpartition("/")[2] for error in aside)
     used = set(references.everything(metadata, snapshot).to_pylist()) | _being_cleaned(metadata, snapshot, found)

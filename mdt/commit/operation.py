@@ -88,6 +88,14 @@ class WritePlan:
     left: Mapping[int, BitMap] | None = field(default=None, kw_only=True)
     warnings: tuple[str, ...] = field(default=(), kw_only=True)
 
+    def moved(self) -> Sequence[int]:
+        """Return the numbers of the file groups whose rows are written anew, and stay what they are."""
+        return ()
+
+    def mapped(self) -> int:
+        """Return how many rows get new key maps, and stay where they are."""
+        return 0
+
     def close(self) -> None:
         """Give back what the plan holds outside this process, as rows that an engine keeps; called once."""
         return

@@ -23,6 +23,7 @@ from mdt.commit.transaction import remove_files, require_unharmed, run
 from mdt.errors import Corrupt
 from mdt.metadata import paths, references
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.retention import Retention
 from mdt.metadata.snapshot import Snapshot
 
 _MICROSECONDS = 1_000_000
@@ -145,6 +146,25 @@ def _rolled_back(metadata: Metadata, found: Sequence[Pending], after_seconds: fl
         run(metadata, Rollback(doomed))
     dead = metadata.newest().rolled_back if doomed else frozenset()
     return [p for p in doomed if p.txn in dead]
+
+
+def recoverable(metadata: Metadata) -> Recovery:
+    """Return what :func:`recover` of every claim would do now; nothing is done."""
+    found, aside = sensible(metadata)
+    transactions = metadata.newest().transactions
+    published = tuple(claim.instant for claim in found if claim.txn in transactions)
+    dead = tuple(claim.instant for claim in found if claim.txn not in transactions)
+    files = leftover_files(metadata, ended=frozenset(dead))
+    return Recovery(published, dead, len(files), tuple(error.path for error in aside))
+
+
+def leftover_files(
+    metadata: Metadata, retention: Retention | None = None, ended: frozenset[str] = frozenset()
+) -> list[str]:
+    """Return the paths of what :func:`sweep` would remove; ``retention`` and ``ended`` as for :func:`mdt.commit.leftovers.find`."""
+    left = leftovers.find(metadata, retention, ended)
+    spared = left.unknown if left.foreign else frozenset()
+    return [path for path in left.files if leftovers.token_of(path) not in spared]
 
 
 def sweep(metadata: Metadata) -> int:

@@ -36,8 +36,8 @@ def give_back(storage: Storage, path: str) -> None:
     storage.delete(path)
 
 
-def leased(storage: Storage) -> list[int]:
-    """Return the states that leases name which have not ended; those that have are removed.  What makes no sense keeps nothing."""
+def leased(storage: Storage) -> tuple[list[int], list[str]]:
+    """Return the states that leases name which have not ended, and the paths of those that have.  What makes no sense keeps nothing."""
     now = storage.now_us()
     found, ended = list[int](), list[str]()
     listed = [info.path for info in storage.list_dir(paths.leases_dir())]
@@ -49,8 +49,7 @@ def leased(storage: Storage) -> list[int]:
             ended.append(path)
         elif until <= now + LEASE_SECONDS_MAX * _MICROSECONDS:
             found.append(seq)
-    storage.delete_many(ended)
-    return found
+    return found, ended
 
 
 def _read(storage: Storage, path: str) -> tuple[int, int] | None:

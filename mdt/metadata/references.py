@@ -18,13 +18,13 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.stores.contract import ObjectInfo
 
-_NAMES = ["partition", "name", "key_map_path"]
+_NAMES = ["partition", "name", "key_map_path", "size"]
 _ENTRY_BYTES = 1 << 9
 """What paths in memory take besides."""
 
 
 def _files(metadata: Metadata, horizon: int, last: int) -> pa.Table:
-    """Return partition, name and key_map_path of all files of the state at ``horizon``, and of those up to ``last``.
+    """Return partition, name, key_map_path and size of all files of the state at ``horizon``, and of those up to ``last``.
 
     States after the horizon have no file that is not there or in the records between.  O(files).
     """
@@ -96,15 +96,17 @@ def of_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     return _each_once([file_paths(files), files["key_map_path"], *maps])
 
 
-def left_by(metadata: Metadata, snapshot: Snapshot, horizon: int) -> pa.Array:
-    """Return the paths of the data files that nobody needs any more when ``horizon`` is the oldest state -> string[n].
+def left_by(metadata: Metadata, snapshot: Snapshot, horizon: int) -> pa.Table:
+    """Return ``path`` and ``size`` of the data files that nobody needs any more when ``horizon`` is the oldest state.
 
     States from the present horizon up to that one refer to them, and it does not, nor does one with a tag.  A file that has left never
     comes back.
     """
-    older = file_paths(_files(metadata, snapshot.retention.horizon, horizon)).unique()
+    files = _files(metadata, snapshot.retention.horizon, horizon)
+    older = pa.table({"path": file_paths(files), "size": files["size"]}).group_by("path").aggregate([("size", "max")])
+    older = older.rename_columns(["path", "size"])
     kept = _each_once([file_paths(_files(metadata, horizon, horizon)), *_of_tags(metadata, snapshot, horizon)])
-    return older.filter(pc.invert(pc.is_in(older, kept)))
+    return older.filter(pc.invert(pc.is_in(older["path"], kept)))
 
 
 def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:

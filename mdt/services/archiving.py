@@ -67,7 +67,7 @@ def _archived(metadata: Metadata) -> int:
         return 0
     storage = metadata.storage
     last = archived.last_archived(storage)
-    gone = sorted(info.path for info in storage.list_dir(paths.log_dir()) if _is_before(info.path, oldest))
+    gone = before(metadata, oldest)
     if gone or last < oldest - 1:
         _require_checkpoint(metadata, snapshot)
     if last < oldest - 1:
@@ -90,9 +90,10 @@ def _require_checkpoint(metadata: Metadata, snapshot: Snapshot) -> None:
         )  # fmt: skip
 
 
-def _is_before(path: str, seq: int) -> bool:
-    found = paths.seq_of(path)
-    return found is not None and found < seq
+def before(metadata: Metadata, seq: int) -> list[str]:
+    """Return the paths of the records in the log before ``seq``, oldest first."""
+    listed = [info.path for info in metadata.storage.list_dir(paths.log_dir())]
+    return sorted(path for path in listed if (found := paths.seq_of(path)) is not None and found < seq)
 
 
 def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:

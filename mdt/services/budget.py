@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from mdt.commit.operation import Operation
+from mdt.commit.transaction import run
 from mdt.config import Options
+from mdt.metadata.metadata import Metadata
 
 OVERDUE = 1.5
 """Need of work at its hard bound.  A file group that is due waits for a budget until it has half as many log files or dead rows again."""
@@ -39,18 +42,27 @@ class Scope:
     """Where a step looks for work, and how much of it it does.
 
     ``names``: ids of file groups, ``partitions``: paths of partitions that have new file groups; None: everywhere.  ``bytes_max``: bytes to read, but
-    for what is overdue.  ``takes_any``: whether the most needed piece is taken whatever its size.
+    for what is overdue.  ``takes_any``: whether the most needed piece is taken whatever its size.  ``is_dry``: whether a step only tells what
+    it would do.
     """
 
     names: AbstractSet[str] | None
     partitions: AbstractSet[str] | None
     bytes_max: int
     takes_any: bool = False
+    is_dry: bool = False
 
 
-def everywhere(options: Options) -> Scope:
+def everywhere(options: Options, *, is_dry: bool = False) -> Scope:
     """Return the scope of whoever looks after a whole table."""
-    return Scope(None, None, step_bytes(options), takes_any=True)
+    return Scope(None, None, step_bytes(options), takes_any=True, is_dry=is_dry)
+
+
+def carried_out(metadata: Metadata, operation: Operation[Any], options: Options, scope: Scope) -> bool:
+    """Carry out the operation of a step, or plan it; return whether it changes something."""
+    if scope.is_dry:
+        return operation.prepare(metadata.known(), "").is_needed
+    return run(metadata, operation, attempts=options.commit_attempts).record is not None
 
 
 class Outcome(NamedTuple):

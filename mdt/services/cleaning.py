@@ -17,7 +17,7 @@ from indexes.buffers import numbers
 from mdt.commit import claims, publish
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
-from mdt.commit.recovery import sweep
+from mdt.commit.recovery import leftover_files, sweep
 from mdt.commit.transaction import run
 from mdt.config import Options, parse_options
 from mdt.errors import Corrupt, Invalid
@@ -31,7 +31,7 @@ from mdt.metadata.retention import Retention
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema.versions import numbers_of
 from mdt.services import archiving
-from mdt.services.budget import NOTHING, Outcome, Scope
+from mdt.services.budget import NOTHING, Outcome, Scope, carried_out
 
 _NO_STATE = (*publish.NO_INSTANTS, "clean")
 """Actions that are no state of the data by themselves."""
@@ -40,13 +40,15 @@ _HOUR_US = 3600 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan(WritePlan):
-    """``retention``: what is kept from now on.  ``files``: paths of data files that only older states refer to.  ``versions``: the commits
-    with which the versions of the schema began that nobody needs any more.
+    """``retention``: what is kept from now on.  ``files``: paths of data files that only older states refer to, ``bytes``: of them.  ``versions``: the
+    commits with which the versions of the schema began that nobody needs any more.  ``leases``: paths of those that have ended.
     """
 
     retention: Retention = field(default_factory=Retention)
     files: Sequence[str] = ()
     versions: Sequence[int] = ()
+    bytes: int = 0
+    leases: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,12 @@ class Clean(Operation[CleanPlan]):
         """Return which states can no longer be read, and which data files nothing else refers to."""
         old = snapshot.retention
         wanted = horizon_of(self.metadata, snapshot, self.options) if self.horizon is None else self.horizon
-        horizon = max(old.horizon, min(wanted, self._needed(snapshot)))
-        files = references.left_by(self.metadata, snapshot, horizon).to_pylist() if horizon > old.horizon else ()
+        needed, ended_leases = self._needed(snapshot)
+        horizon = max(old.horizon, min(wanted, needed))
+        files, size = list[str](), 0
+        if horizon > old.horizon:
+            left = references.left_by(self.metadata, snapshot, horizon)
+            files, size = left["path"].to_pylist(), sum(left["size"].to_pylist())
         first, instant = old.first, old.instant
         checkpoint = archiving.verified_before(self.metadata, snapshot, horizon, self._records())
         if checkpoint is not None:
@@ -76,20 +82,23 @@ class Clean(Operation[CleanPlan]):
         kept = Retention(horizon, first, instant)
         ended = _ended_versions(self.metadata, snapshot, kept) if kept != old else ()
         footprint = Footprint(txn, horizon=horizon)
-        return CleanPlan(footprint, is_needed=kept != old, retention=kept, files=files, versions=ended)
+        return CleanPlan(
+            footprint, is_needed=kept != old, retention=kept, files=files, versions=ended, bytes=size, leases=ended_leases
+        )  # fmt: skip
 
-    def _needed(self, snapshot: Snapshot) -> int:
-        """Return the oldest state that a running transaction or a reader with a lease may need."""
+    def _needed(self, snapshot: Snapshot) -> tuple[int, Sequence[str]]:
+        """Return the oldest state that a running transaction or a reader with a lease may need, and which leases have ended."""
         storage = self.metadata.storage
         begun = [claim.begun_at for claim in claims.read_all(storage)[0]]
-        read = leased(storage) if self.heeds_leases else []
-        return min([snapshot.seq, *begun, *read])
+        read, ended = leased(storage) if self.heeds_leases else ([], [])
+        return min([snapshot.seq, *begun, *read]), ended
 
     def _records(self) -> int:
         return ARCHIVE_RECORDS_MIN if self.records_min is None else self.records_min
 
     def write(self, snapshot: Snapshot, plan: CleanPlan, claim: Claim) -> Changes:
         """Write a checkpoint of each tagged state that loses the records behind it; the record says the rest."""
+        self.metadata.storage.delete_many(plan.leases)
         _keep_by_themselves(self.metadata, snapshot, plan.retention.horizon)
         state = _row_of(snapshot, plan.retention.horizon)
         told = {"policy": self.options.clean_policy, **({} if state is None else state)}
@@ -202,19 +211,22 @@ def chosen(options: Options, commits: int | None, hours: int | None, versions: i
 
 @dataclass(frozen=True, slots=True)
 class CleanReport:
-    """What a cleaning did.  ``horizon``: seq of the oldest state that can be read.  ``files``: data files that a commit let go.
-    ``records``: commit records that left the log.  ``leftovers``: objects that no state referred to any more.
+    """What a cleaning did.  ``horizon``: seq of the oldest state that can be read.  ``files``: data files that a commit let go, ``bytes``: of them.
+    ``records``: commit records that left the log.  ``leftovers``: objects that no state referred to any more.  ``ended``: (first, last) seq of
+    the states that could be read before and cannot any more, None if there were none.
     """
 
     horizon: int
     files: int
     records: int
     leftovers: int
+    bytes: int = 0
+    ended: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         return (
-            f"states from commit {self.horizon} on can be read; {self.files} data files, {self.leftovers} other objects "
-            f"and {self.records} commit records removed"
+            f"states from commit {self.horizon} on can be read; {self.files} data files of {self.bytes:,} bytes, "
+            f"{self.leftovers} other objects and {self.records} commit records removed"
         )
 
 
@@ -226,14 +238,15 @@ def step(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope)
     """
     if not scope.bytes_max:
         return NOTHING
-    if _archived_a_part(metadata, snapshot.retention.first):
+    if not scope.is_dry and _archived_a_part(metadata, snapshot.retention.first):
         return Outcome(is_done=True)
     kept = options.clean_retain_commits if options.clean_policy == "KEEP_LATEST_COMMITS" else 0
     looked_at = max(snapshot.retention.horizon + kept, metadata.cleaned_at)
     if snapshot.seq - looked_at < max(CLEAN_COMMITS_MIN, kept // 4):
         return NOTHING
-    metadata.cleaned_at = snapshot.seq
-    return Outcome(run(metadata, Clean(metadata, options), attempts=options.commit_attempts).record is not None)
+    if not scope.is_dry:
+        metadata.cleaned_at = snapshot.seq
+    return Outcome(carried_out(metadata, Clean(metadata, options), options, scope))
 
 
 def _archived_a_part(metadata: Metadata, first: int) -> bool:
@@ -261,8 +274,23 @@ def clean(metadata: Metadata, options: Options, horizon: int | None = None) -> C
 
     Raises Conflict or Unavailable as any transaction does.
     """
-    done = run(metadata, Clean(metadata, options, horizon=horizon), attempts=options.commit_attempts)
+    before = metadata.newest().retention.horizon
+    plan = run(metadata, Clean(metadata, options, horizon=horizon), attempts=options.commit_attempts).plan
     # Hudi takes what is older than its timeline for committed: so what nobody committed goes before instants do.
     swept = sweep(metadata)
     records = archiving.archive(metadata)
-    return CleanReport(metadata.newest().retention.horizon, len(done.plan.files), records, swept)
+    return _report(plan, before, metadata.newest().retention.horizon, records, swept)
+
+
+def plan(metadata: Metadata, options: Options) -> CleanReport:
+    """Return what :func:`clean` would do; nothing is done."""
+    snapshot = metadata.newest()
+    found = Clean(metadata, options).prepare(snapshot, "")
+    left = set(leftover_files(metadata, found.retention)).difference(found.files)
+    records = archiving.before(metadata, found.retention.first)
+    return _report(found, snapshot.retention.horizon, found.retention.horizon, len(records), len(left))
+
+
+def _report(done: CleanPlan, before: int, horizon: int, records: int, leftovers: int) -> CleanReport:
+    ended = (before, horizon - 1) if horizon > before else None
+    return CleanReport(horizon, len(done.files), records, leftovers, done.bytes, ended)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from indexes import paths as column_paths
 from indexes import values
 from mdt import logs
 from mdt.arguments import one_of, texts
-from mdt.commit.transaction import run
+from mdt.commit.transaction import CommitResult
 from mdt.config import Options
 from mdt.errors import Invalid, Unsupported
 from mdt.filters.leaves import column_name
@@ -19,11 +19,12 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.metadata.usage import Counts
 from mdt.progress import Progress
-from mdt.services.clustering import Clustering, NothingGained
+from mdt.services.clustering import Clustering, ClusteringPlan, NothingGained
 from mdt.services.curves import COLUMNS_MAX, CURVES, HILBERT, SORT
 from mdt.services.index_report import NOT_COUNTED
 from mdt.services.ranges import overlaps
 from mdt.services.rewriting import RewriteRunner, in_process
+from mdt.write.bytes import estimated, written_by
 
 AUTO = "auto"
 _AUTO_COLUMNS_MAX = 3
@@ -36,7 +37,8 @@ class ClusterResult:
     """How a clustering ended.
 
     ``seq``: number of its commit, or of the newest one if nothing was to be gained; ``instant``: its Hudi instant, or "".  ``by``,
-    ``curve``: what rows were put in order by.  ``groups_replaced``, ``groups_made``: file groups; ``rows``: that were written.
+    ``curve``: what rows were put in order by.  ``groups_replaced``, ``groups_made``: file groups; ``rows``: that were written, ``bytes_written``: of their files.
+    A dry run has here what would be written at most: which file groups gain is known when their rows are read.
     ``overlap``: column -> in how many files of its partition a value lies in the mean, before and after; 1.0 if no two files overlap.
     ``files_read``: files of a partition that a query of one value would read in the mean, before and after, by the columns of the
     queries that were counted (``mdt.usage.counts``); None if none was.
@@ -53,6 +55,7 @@ class ClusterResult:
     files_read: tuple[float, float] | None = None
     attempts: int = 1
     warnings: tuple[str, ...] = ()
+    bytes_written: int = 0
 
 
 def cluster(
@@ -64,8 +67,9 @@ def cluster(
     partitions: str | Sequence[str] | None = None,
     progress: Progress | None = None,
     runner: RewriteRunner = in_process,
+    commit: Callable[[Clustering], CommitResult[ClusteringPlan]],
 ) -> ClusterResult:
-    """Put rows in order by columns; see :meth:`mdt.table.Table.cluster`."""
+    """Put rows in order by columns; see :meth:`mdt.table.Table.cluster`.  ``commit``: carries the operation out, or plans it."""
     start, counts = metadata.newest(), metadata.usage.total()
     if has_buckets(start.definition.key_index):
         raise Unsupported(
@@ -84,13 +88,16 @@ def cluster(
     with logs.service(metadata.storage, start.definition.name, "cluster") as facts:
         operation = Clustering(metadata, options, columns, curve, chosen, progress, runner)
         try:
-            done = run(metadata, operation, attempts=options.commit_attempts)
+            done = commit(operation)
         except NothingGained:
             done = None
         record = None if done is None else done.record
         if done is None or record is None:
             same = {name: (before[name], before[name]) for name in columns}
-            return ClusterResult(start.seq, "", columns, curve, overlap=same, files_read=_read(counted, before, before))
+            found = ClusterResult(
+                start.seq, "", columns, curve, overlap=same, files_read=_read(counted, before, before)
+            )
+            return found if done is None else _planned(found, done, options)
         after = overlaps(done.snapshot, list(watched), chosen)
         files = record.table("files")
         replaced = sum(map(len, record.replaced.values()))
@@ -99,8 +106,19 @@ def cluster(
         return ClusterResult(
             record.seq, record.instant, columns, curve, replaced, len(files), rows,
             {name: (before[name], after[name]) for name in columns}, _read(counted, before, after),
-            done.attempts, done.warnings,
+            done.attempts, done.warnings, written_by(record).bytes,
         )  # fmt: skip
+
+
+def _planned(found: ClusterResult, done: CommitResult[ClusteringPlan], options: Options) -> ClusterResult:
+    """Return a result with what the plan would write."""
+    groups, snapshot = done.plan.moved(), done.snapshot
+    files = [number for group in groups for number in snapshot.file_groups.members(group).tolist()]
+    rows = int((snapshot.rows - snapshot.dead_rows)[files].sum())
+    sizes = [sum(snapshot.file_groups.group(group).bytes for group in unit.groups) for unit in done.plan.units]
+    made = sum(max(1, -(-size // options.max_file_bytes)) for size in sizes)
+    size = estimated(snapshot, done.plan).bytes
+    return replace(found, groups_replaced=len(groups), groups_made=made, rows=rows, bytes_written=size)
 
 
 def _counted(counts: Counts) -> dict[str, int]:

@@ -49,6 +49,10 @@ class ClusteringPlan(WritePlan):
 
     units: Sequence[Unit] = ()
 
+    def moved(self) -> Sequence[int]:
+        """Return the file groups of all units."""
+        return [group for unit in self.units for group in unit.groups]
+
 
 @dataclass(frozen=True, slots=True)
 class Clustering(Operation[ClusteringPlan]):

@@ -30,6 +30,10 @@ class CompactionPlan(WritePlan):
 
     groups: Sequence[int] = ()
 
+    def moved(self) -> Sequence[int]:
+        """Return these."""
+        return self.groups
+
 
 @dataclass(frozen=True, slots=True)
 class Compaction(Operation[CompactionPlan]):

@@ -286,6 +286,22 @@ def build(
     return BuildResult(summaries, commits, operation.bytes)
 
 
+def plan(snapshot: Snapshot, specs: Sequence[str], *, anew: bool = False) -> BuildResult:
+    """Return what :func:`build` would make of ``specs``, which the table may not have yet; its bytes are known when it is made.
+
+    ``anew``: as if they covered nothing.
+    """
+    known = {} if anew else uncovered(snapshot, specs)
+    shards = snapshot.shards
+    has_rows = np.zeros(len(shards), np.bool_)
+    has_rows[shards.of_file[snapshot.has_rows]] = True
+    lacking = [known.get(spec, has_rows) for spec in specs]
+    if not has_rows.any() or not lacking:
+        return BuildResult()
+    rows = np.add.reduceat(snapshot.rows, shards.start[:-1])[np.any(lacking, axis=0)]
+    return BuildResult(int(np.sum(lacking)), -(-int(rows.sum()) // INDEX_COMMIT_ROWS))
+
+
 def wanted_specs(snapshot: Snapshot, given: str | Sequence[str]) -> tuple[str, ...]:
     """Return new specifications as the table keeps them.  Raises Invalid as :func:`named_spec` does."""
     wanted = texts("specs", given, "'bitmap(status)', or a list of such")

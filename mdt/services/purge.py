@@ -8,7 +8,7 @@ every one that shares an object with such a group; then all states before that a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -20,7 +20,7 @@ from indexes.buffers import numbers
 from mdt.commit import claims
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
-from mdt.commit.recovery import recover, sweep
+from mdt.commit.recovery import leftover_files, recover, sweep
 from mdt.commit.transaction import CommitResult, run
 from mdt.config import Options
 from mdt.errors import Conflict
@@ -38,23 +38,26 @@ from mdt.services.clustering import Clustering, ClusteringPlan, rearranged
 from mdt.services.clustering_plan import Unit
 from mdt.services.rewriting import Rewrite
 from mdt.services.tagging import DropTag
+from mdt.write.bytes import estimated, written_by
 from mdt.write.files import WriteJob
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeReport:
     """What a purge did.  ``ended``: (first, last) seq of the states that could be read before and cannot any more, None if there were
-    none.  ``groups``: file groups written anew.  ``objects``: data files and other objects removed; ``records``: commit records.
+    none.  ``groups``: file groups written anew, in files of so many ``bytes``.  ``objects``: data files and other objects removed; ``records``: commit records.
     """
 
     ended: tuple[int, int] | None
     groups: int
     objects: int
     records: int
+    bytes: int = 0
 
     def __str__(self) -> str:
         ended = "no state" if self.ended is None else f"the states after commits {self.ended[0]} to {self.ended[1]}"
-        return f"{ended} ended; {self.groups} file groups written anew, {self.objects} objects and {self.records} records removed"
+        anew = f"{self.groups} file groups of {self.bytes:,} bytes written anew"
+        return f"{ended} ended; {anew}, {self.objects} objects and {self.records} records removed"
 
 
 class Rewriting(Clustering):
@@ -190,7 +193,26 @@ def purge(metadata: Metadata, options: Options, progress: Progress | None = None
     records = archiving.archive(metadata)
     horizon = metadata.newest().retention.horizon
     ended = (before.retention.horizon, before.seq) if before.seq < horizon else None
-    return PurgeReport(ended, len(done.plan.units), removed, records)
+    size = 0 if done.record is None else written_by(done.record).bytes
+    return PurgeReport(ended, len(done.plan.units), removed, records, size)
+
+
+def plan(metadata: Metadata, options: Options) -> PurgeReport:
+    """Return about what :func:`purge` would do; nothing is done.
+
+    Objects that files of several groups share, and are written anew, are counted by the files alone.
+    """
+    snapshot = metadata.newest()
+    _refuse_company(metadata)
+    found = Rewriting(metadata, options, (), "sort", None).prepare(snapshot, "")
+    if not (found.is_needed or has_tombstones(snapshot) or not _has_no_past(metadata)):
+        return PurgeReport(None, 0, len(leftover_files(metadata)), 0)
+    left = leftover_files(metadata, replace(snapshot.retention, horizon=snapshot.seq))
+    files = sum(len(snapshot.file_groups.members(group)) for group in found.moved())
+    ended = (snapshot.retention.horizon, snapshot.seq)
+    return PurgeReport(
+        ended, len(found.units), len(left) + files, len(snapshot.history), estimated(snapshot, found).bytes
+    )
 
 
 def _committed(metadata: Metadata, options: Options, operation: Operation[P]) -> CommitResult[P]:

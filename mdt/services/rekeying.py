@@ -51,10 +51,15 @@ class _Done:
 
 @dataclass(frozen=True, slots=True)
 class RekeyPlan(WritePlan):
-    """``key_hash``: the new one."""
+    """``key_hash``: the new one.  ``rows``: in all live files."""
 
     key_hash: MultilinearHash | None = None
+    rows: int = 0
     done: _Done = field(default_factory=_Done)
+
+    def mapped(self) -> int:
+        """Return these."""
+        return self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,8 @@ class Rekey(Operation[RekeyPlan]):
                 "rekey(forget_deletes=True) (--forget-deletes); rows older than these deletes may then come back",
             )
         secret = bytes.fromhex(self.metadata.storage.random_hex(SECRET_BYTES))
-        return RekeyPlan(Footprint(txn, everything=True), key_hash=MultilinearHash(secret))
+        rows = int(snapshot.rows[snapshot.live_numbers].sum())
+        return RekeyPlan(Footprint(txn, everything=True), key_hash=MultilinearHash(secret), rows=rows)
 
     def write(self, snapshot: Snapshot, plan: RekeyPlan, claim: Claim) -> Changes:
         """Write the maps and key parts of all live files."""

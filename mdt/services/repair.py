@@ -154,6 +154,11 @@ def repair(metadata: Metadata, progress: Progress | None = None) -> RepairReport
     return RepairReport(tuple(dict.fromkeys(damaged)), tuple(job.rebuilt), (*job.lost, *left))
 
 
+def plan(metadata: Metadata, progress: Progress | None = None) -> RepairReport:
+    """Return what a check finds, for :func:`repair` to mend; nothing is done."""
+    return RepairReport(_checked(metadata, progress), (), ())
+
+
 def _opened(metadata: Metadata) -> tuple[list[Problem], list[Problem], list[Problem]]:
     """Return what keeps a table from being opened, what was done about it, and why it still cannot be."""
     storage, overrides = metadata.storage, metadata.overrides

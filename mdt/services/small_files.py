@@ -22,14 +22,23 @@ import numpy.typing as npt
 from indexes.base import Int64Array
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Operation
-from mdt.commit.transaction import run
 from mdt.config import Options
 from mdt.metadata.file_groups import Small
 from mdt.metadata.key_indexes import has_buckets
 from mdt.metadata.live_partitions import live_paths
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
-from mdt.services.budget import FILE_BYTES, NOTHING, OVERDUE, Outcome, Scope, affordable, everywhere, step_bytes
+from mdt.services.budget import (
+    FILE_BYTES,
+    NOTHING,
+    OVERDUE,
+    Outcome,
+    Scope,
+    affordable,
+    carried_out,
+    everywhere,
+    step_bytes,
+)
 from mdt.services.clustering import Clustering, ClusteringPlan
 from mdt.services.clustering_plan import Unit
 from mdt.services.compaction import Compaction
@@ -81,7 +90,7 @@ def compact(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Sco
         taken = [at for at in taken if count[at] == 1]
         names = snapshot.file_groups.names(found.group[taken].tolist())
         operation = Compaction(metadata, options, names=names)
-    is_done = run(metadata, operation, attempts=options.commit_attempts).record is not None
+    is_done = carried_out(metadata, operation, options, scope)
     return Outcome(is_done, int((need >= 1).sum()) > len(taken), int(cost[taken].sum()))
 
 
@@ -128,7 +137,7 @@ def compact_logs(metadata: Metadata, snapshot: Snapshot, options: Options, scope
         return Outcome(is_left=bool((need >= 1).any()))
     names = snapshot.file_groups.names([groups[at] for at in taken])
     operation = LogCompaction(metadata, options, names=names, least=least)
-    is_done = run(metadata, operation, attempts=options.commit_attempts).record is not None
+    is_done = carried_out(metadata, operation, options, scope)
     return Outcome(is_done, int((need >= 1).sum()) > len(taken), sum(cost[at] for at in taken))
 
 
@@ -178,7 +187,7 @@ def join(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope)
     if not units:
         return Outcome(is_left=is_left)
     operation = Joining(metadata, options, snapshot.definition.key, SORT, scope=scope)
-    is_done = run(metadata, operation, attempts=options.commit_attempts).record is not None
+    is_done = carried_out(metadata, operation, options, scope)
     return Outcome(is_done, is_left, cost)
 
 

@@ -38,12 +38,16 @@ FREE_BYTES = 1 << 20
 _ROW_OPERATIONS = ("upsert", "insert", "insert_unchecked")
 
 
-def run_due(metadata: Metadata, options: Options) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Let every service that is due anywhere in the table do one step; return which did something, and what went wrong."""
+def run_due(metadata: Metadata, options: Options, *, is_dry: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Let every service that is due anywhere in the table do one step; return which did something, and what went wrong.
+
+    ``is_dry``: return which would, as the table is now.
+    """
+    scope = everywhere(options, is_dry=is_dry)
     done, warnings = [], []
     for name, step in STEPS:
         try:
-            if step(metadata, metadata.newest(watched=False), options, everywhere(options)).is_done:
+            if step(metadata, metadata.newest(watched=False), options, scope).is_done:
                 done.append(name)
         except MdtError as error:
             warnings.append(_warning(metadata, name, error))

@@ -36,22 +36,23 @@ def _flag(text: str) -> bool:
 
 _SPECS: _Parser = partial(value_of, "indexes", "specs")
 _RETAINED: Mapping[str, _Parser] = {"retain_commits": int, "retain_hours": int, "retain_versions": int}
+_DRY: Mapping[str, _Parser] = {"dry_run": _flag}
 PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
-    "compact": {"strategy": str, "partitions": listed, "budget_bytes": int, "spark": _flag},
-    "cluster": {"by": listed, "curve": str, "partitions": listed, "spark": _flag},
-    "clean": _RETAINED,
-    "restore": {"to": point_of},
-    "rollback": {"commit": point_of},
-    "tag": {"name": str, "at": point_of},
-    "savepoint": {"name": str, "at": point_of, "comment": str},
-    "untag": {"name": str},
+    "compact": {"strategy": str, "partitions": listed, "budget_bytes": int, "spark": _flag, **_DRY},
+    "cluster": {"by": listed, "curve": str, "partitions": listed, "spark": _flag, **_DRY},
+    "clean": {**_RETAINED, **_DRY},
+    "restore": {"to": point_of, **_DRY},
+    "rollback": {"commit": point_of, **_DRY},
+    "tag": {"name": str, "at": point_of, **_DRY},
+    "savepoint": {"name": str, "at": point_of, "comment": str, **_DRY},
+    "untag": {"name": str, **_DRY},
     "check": {},
-    "delete_partition": {"partitions": partial(value_of, "overwrite_partitions", "partitions")},
-    "truncate": {},
-    "create_index": {"specs": _SPECS, "mode": str, "spark": _flag},
-    "drop_index": {"specs": _SPECS},
-    "rebuild_index": {"specs": _SPECS, "mode": str, "spark": _flag},
-    "build_indexes": {"specs": _SPECS, "spark": _flag},
+    "delete_partition": {"partitions": partial(value_of, "overwrite_partitions", "partitions"), **_DRY},
+    "truncate": _DRY,
+    "create_index": {"specs": _SPECS, "mode": str, "spark": _flag, **_DRY},
+    "drop_index": {"specs": _SPECS, **_DRY},
+    "rebuild_index": {"specs": _SPECS, "mode": str, "spark": _flag, **_DRY},
+    "build_indexes": {"specs": _SPECS, "spark": _flag, **_DRY},
     "analyze": {"columns": listed, "spark": _flag},
 }
 """Methods of a table, and their parameters after the table, in order; what is given as text becomes a value by a function."""

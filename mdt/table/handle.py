@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mdt.write.normalize import Batch
 
 W = TypeVar("W", bound=WriteResult)
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _batch_id(batch: object) -> int | str:
@@ -171,6 +172,8 @@ class Handle:
     def _commit(self, operation: Operation[Any], begun: Snapshot | None = None) -> CommitResult[Any]:
         from mdt.commit.transaction import run
 
+        if self._is_dry:
+            return self._planned(operation, begun or self._metadata.newest())
         return run(self._metadata, operation, attempts=self.options.commit_attempts, begun=begun)
 
     def _commit_rows(self, operation: Operation[Any], begun: Snapshot | None = None) -> CommitResult[Any]:
@@ -183,8 +186,6 @@ class Handle:
             from mdt.commit.once import Once
 
             operation = Once(operation, *self._batch)
-        if self._is_dry:
-            return self._planned(operation, begun or self._metadata.newest())
         return self._commit(operation, begun)
 
     def _planned(self, operation: Operation[Any], snapshot: Snapshot) -> CommitResult[Any]:
@@ -196,7 +197,7 @@ class Handle:
         return CommitResult(snapshot, None, plan, 0, plan.warnings)
 
     def _dry(self, dry_run: object) -> Self:
-        """Return the same table for a write that is only planned, or this one."""
+        """Return the same table for what is only planned, or this one."""
         if not flag("dry_run", dry_run):
             return self
         found = self._twin()
@@ -244,11 +245,13 @@ class Handle:
         """Refuse what cannot be written safely, then finish or remove what crashed writers left (with ``roll_back``).
 
         Returns the newest snapshot.  ``by_key``: whether rows are found by the key index, which then must be there.
+        What is only planned leaves everything as it stands.
         """
         from mdt.commit import claims
         from mdt.commit.recovery import recover
 
         self._refuse_the_past()
+        roll_back = roll_back and not self._is_dry
         self._storage.require_conditional_put()
         self._upkeep.begin_write(self._storage.now_us())
         if roll_back:
@@ -268,6 +271,16 @@ class Handle:
                 f"this table shows the state after commit {self._pinned.seq} and cannot be written to",
                 hint="open it without as_of",
             )
+
+
+def takes_dry_run(method: _Method) -> _Method:
+    """Return a method that, with its argument ``dry_run``, runs on the table for what is only planned; its body need not look at it."""
+
+    @wraps(method)
+    def planned(self: Handle, *args: Any, **named: Any) -> Any:
+        return method(self._dry(named.get("dry_run", False)), *args, **named)
+
+    return planned  # type: ignore[return-value]
 
 
 def _fresh(snapshot: Snapshot, rows: int) -> Snapshot | None:

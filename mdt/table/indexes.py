@@ -10,7 +10,7 @@ import pyarrow as pa
 from mdt.arguments import one_of, texts
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.progress import Progress, ProgressOption, shown
-from mdt.table.handle import Handle
+from mdt.table.handle import Handle, takes_dry_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +24,7 @@ class Indexes(Handle):
     """What adds, builds, drops and reports indexes."""
 
     @takes_metadata
+    @takes_dry_run
     def create_index(
         self,
         specs: str | Sequence[str],
@@ -31,14 +32,15 @@ class Indexes(Handle):
         mode: str = "sync",
         progress: ProgressOption = None,
         spark: SparkSession | None = None,
+        dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> BuildResult:
         """Add skipping indexes such as ``"bitmap(status)"``; every writer keeps them from the next commit on.
 
         ``mode``: "sync" covers the existing files before it returns; "async" leaves that to :meth:`build_indexes`, here or
         in another process (``mdt index build --watch``).  Files that are not covered are read.  ``spark``: build in Spark
-        tasks instead of this process.  An index that the table has already is only caught up with.  Raises Invalid for an
-        unknown kind, column or option.
+        tasks instead of this process.  An index that the table has already is only caught up with.  ``dry_run``: the result has
+        no bytes, which are known when summaries are made.  Raises Invalid for an unknown kind, column or option.
         """
         from mdt.services import indexing
 
@@ -49,7 +51,8 @@ class Indexes(Handle):
             return indexing.BuildResult() if mode == "async" else self._build(wanted, told, spark)
 
     @takes_metadata
-    def drop_index(self, specs: str | Sequence[str], *, metadata: CommitMetadata = None) -> None:
+    @takes_dry_run
+    def drop_index(self, specs: str | Sequence[str], *, dry_run: bool = False, metadata: CommitMetadata = None) -> None:
         """Remove indexes, named as in :meth:`indexes` or by their column.  Raises Invalid if there is none."""
         from mdt.services import indexing
 
@@ -58,6 +61,7 @@ class Indexes(Handle):
         self._change_indexes(indexing.IndexChange(self._metadata, "drop_index", dropped=gone))
 
     @takes_metadata
+    @takes_dry_run
     def rebuild_index(
         self,
         specs: str | Sequence[str] | None = None,
@@ -65,6 +69,7 @@ class Indexes(Handle):
         mode: str = "sync",
         progress: ProgressOption = None,
         spark: SparkSession | None = None,
+        dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> BuildResult:
         """Forget what indexes (default: all) cover and build it again, as after damage; see :meth:`create_index`.
@@ -77,12 +82,13 @@ class Indexes(Handle):
         with shown(progress, "rebuild_index") as told:
             again = indexing.known_specs(self._metadata.newest(), specs)
             self._change_indexes(indexing.IndexChange(self._metadata, "rebuild_index", forgotten=again))
-            return indexing.BuildResult() if mode == "async" else self._build(again, told, spark)
+            return indexing.BuildResult() if mode == "async" else self._build(again, told, spark, anew=True)
 
     @takes_metadata
+    @takes_dry_run
     def build_indexes(
         self, specs: str | Sequence[str] | None = None, *,
-        progress: ProgressOption = None, spark: SparkSession | None = None,
+        progress: ProgressOption = None, spark: SparkSession | None = None, dry_run: bool = False,
     ) -> BuildResult:  # fmt: skip
         """Cover the files that indexes (default: all) do not cover yet; safe beside writers and other builders."""
         from mdt.services import indexing
@@ -96,10 +102,13 @@ class Indexes(Handle):
         specs: Sequence[str],
         progress: Progress | None,
         spark: SparkSession | None,
-        metadata: CommitMetadata = None,
+        *,
+        anew: bool = False,
     ) -> BuildResult:
         from mdt.services import indexing
 
+        if self._is_dry:
+            return indexing.plan(self._metadata.newest(), specs, anew=anew)
         runner = None
         if spark is not None:
             from mdt.engines.indexing import IndexRunner  # as above

@@ -133,7 +133,7 @@ class Merging:
         if not self._clauses:
             raise Invalid("the merge has no clause", hint="t.merge(rows).when_matched().update('*').execute()")
         self._refuse_unused()
-        if dry_run:
+        if flag("dry_run", dry_run):
             return replace(self, _table=self._table._dry(dry_run)).execute(progress=progress)
         with progress_of(progress, "merge") as told:
             storage = self._table.storage

@@ -14,7 +14,7 @@ from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Invalid
 from mdt.metadata.metadata import Metadata
 from mdt.progress import ProgressOption, shown
-from mdt.table.handle import Handle
+from mdt.table.handle import Handle, takes_dry_run
 from mdt.write.result import WriteResult
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Services(Handle):
     """What keeps a table in good order; rows stay as they are."""
 
     @takes_metadata
+    @takes_dry_run
     def compact(
         self,
         progress: ProgressOption = None,
@@ -44,6 +45,7 @@ class Services(Handle):
         partitions: str | Sequence[str] | None = None,
         budget_bytes: int | None = None,
         spark: SparkSession | None = None,
+        dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> WriteResult:
         """Rewrite file groups with log files or deleted rows as base files; rows stay as they are.  ``spark``: in tasks of Spark.
@@ -67,6 +69,7 @@ class Services(Handle):
         return WriteResult.of(done, engine="arrow" if spark is None else "spark")
 
     @takes_metadata
+    @takes_dry_run
     def cluster(
         self,
         by: str | Sequence[str] = "auto",
@@ -75,6 +78,7 @@ class Services(Handle):
         partitions: str | Sequence[str] | None = None,
         progress: ProgressOption = None,
         spark: SparkSession | None = None,
+        dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> ClusterResult:
         """Put rows in order by columns, so that queries on these read few files; small files are joined.
@@ -94,8 +98,9 @@ class Services(Handle):
             self._before_write()
             runner = self._rewriting_on(spark)
             return cluster(
-                self._metadata, self.options, by, curve=curve, partitions=partitions, progress=told, runner=runner
-            )
+                self._metadata, self.options, by, curve=curve, partitions=partitions, progress=told, runner=runner,
+                commit=self._commit,
+            )  # fmt: skip
 
     def _rewriting_on(self, spark: SparkSession | None) -> RewriteRunner:
         """Return what writes rows anew: this process, or Spark."""
@@ -110,12 +115,14 @@ class Services(Handle):
         return EngineRewrite(SparkEngine(classic(spark)))
 
     @takes_metadata
+    @takes_dry_run
     def clean(
         self,
         *,
         retain_commits: int | None = None,
         retain_hours: int | None = None,
         retain_versions: int | None = None,
+        dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> CleanReport:
         """Let old states go and delete what only they referred to; also what crashed transactions have left.
@@ -130,27 +137,36 @@ class Services(Handle):
         options = cleaning.chosen(self.options, retain_commits, retain_hours, retain_versions)
         with logs.service(self._storage, self.definition.name, "clean") as facts:
             self._before_write()
-            report = cleaning.clean(self._metadata, options)
+            report = (cleaning.plan if self._is_dry else cleaning.clean)(self._metadata, options)
             facts.update(horizon=report.horizon, files=report.files, records=report.records)
         return report
 
     @takes_metadata
-    def purge(self, progress: ProgressOption = None, *, metadata: CommitMetadata = None) -> PurgeReport:
+    @takes_dry_run
+    def purge(
+        self, progress: ProgressOption = None, *, dry_run: bool = False, metadata: CommitMetadata = None
+    ) -> PurgeReport:
         """Leave no byte of rows that were deleted or replaced: in data, logs, statistics, summaries, key indexes, records, checkpoints.
 
         Every past state ends, whatever leases and tags say; values of columns that were dropped go, too.  File groups that may know of such rows are written anew, all in one
         commit; the table must be at rest: Conflict if a transaction is running.  Not reached: copies that others have made, caches of
         other machines, and paths of partitions, as long as Hudi's newest commits name them.
         """
-        from mdt.services.purge import purge
+        from mdt.services import purge
 
         with shown(progress, "purge") as told, logs.service(self._storage, self.definition.name, "purge") as facts:
             self._before_write()
-            report = purge(self._metadata, self.options, told)
+            if self._is_dry:
+                report = purge.plan(self._metadata, self.options)
+            else:
+                report = purge.purge(self._metadata, self.options, told)
             facts.update(groups=report.groups, objects=report.objects, records=report.records)
         return report
 
-    def rekey(self, progress: ProgressOption = None, *, forget_deletes: bool = False) -> WriteResult:
+    @takes_dry_run
+    def rekey(
+        self, progress: ProgressOption = None, *, forget_deletes: bool = False, dry_run: bool = False
+    ) -> WriteResult:
         """Give the table a key hash with a new secret; rows stay as they are.
 
         For tables of format 3, whose keys anybody can make collide, and for tables whose secret somebody may know.  Reads the key columns of all
@@ -180,7 +196,10 @@ class Services(Handle):
             leases.give_back(self._storage, lease)
 
     @takes_metadata
-    def tidy(self, *, metadata: CommitMetadata = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    @takes_dry_run
+    def tidy(
+        self, *, dry_run: bool = False, metadata: CommitMetadata = None
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Let every service that is due do one bounded step, wherever in the table; return which did something, and what went wrong.
 
         Writers do this for what they have changed (``mdt.services.auto``).  Call it, until nothing is done any more, for tables that others
@@ -189,10 +208,13 @@ class Services(Handle):
         from mdt.services import upkeep
 
         self._before_write()
-        return upkeep.run_due(self._metadata, self.options)
+        return upkeep.run_due(self._metadata, self.options, is_dry=self._is_dry)
 
     @takes_metadata
-    def restore(self, to: Point, progress: ProgressOption = None, *, metadata: CommitMetadata = None) -> WriteResult:
+    @takes_dry_run
+    def restore(
+        self, to: Point, progress: ProgressOption = None, *, dry_run: bool = False, metadata: CommitMetadata = None
+    ) -> WriteResult:
         """Make the rows of an earlier state the table's rows again, in one commit; restoring the state before it undoes it.
 
         ``to``: as for :meth:`snapshot`.  It reads and writes what has changed since.  Columns are those of then, but for what was widened or
@@ -204,8 +226,9 @@ class Services(Handle):
         return self._restore(lambda newest: seq_at(newest, to, "to"), progress)
 
     @takes_metadata
+    @takes_dry_run
     def rollback(
-        self, commit: Point, progress: ProgressOption = None, *, metadata: CommitMetadata = None
+        self, commit: Point, progress: ProgressOption = None, *, dry_run: bool = False, metadata: CommitMetadata = None
     ) -> WriteResult:
         """Take back a commit and all that came after it: :meth:`restore` the state before.  Raises as that does."""
         from mdt.metadata.points import seq_at
@@ -226,12 +249,13 @@ class Services(Handle):
             action = self.definition.commit_action
             return WriteResult.of(self._commit(Restore(self._metadata, self.options, state, action, told)))
 
-    def abort(self) -> Recovery:
+    @takes_dry_run
+    def abort(self, *, dry_run: bool = False) -> Recovery:
         """Declare every unfinished transaction dead now, running ones of other writers included (they will retry)."""
-        from mdt.commit.recovery import recover
+        from mdt.commit.recovery import recover, recoverable
 
         self._before_write(roll_back=False)
-        return recover(self._metadata, after_seconds=0)
+        return recoverable(self._metadata) if self._is_dry else recover(self._metadata, after_seconds=0)
 
     def check(self, progress: ProgressOption = None) -> CheckReport:
         """Recompute everything that can be recomputed and compare; the report names file and byte."""
@@ -242,25 +266,28 @@ class Services(Handle):
             facts.update(files=report.files, rows=report.rows, bytes=report.bytes, problems=len(report.problems))
         return report
 
-    def repair(self, progress: ProgressOption = None) -> RepairReport:
+    @takes_dry_run
+    def repair(self, progress: ProgressOption = None, *, dry_run: bool = False) -> RepairReport:
         """Make again what :meth:`check` finds damaged, from data files and the log; the report says what was damaged, rebuilt and lost.
 
         Checkpoints, hint, archive, Hudi's instants, key maps, page maps, statistics, summaries, the key index: all of these follow from data files
         and the log.  Where a record of the log is gone, the states that were made with it end.  Data files that are damaged stay, and are
         named with the number of their rows.  Writers may go on; it may be repeated.  A table that cannot be opened: :func:`mdt.repair`.
+        ``dry_run``: what is damaged, as :meth:`check` finds it.
         """
-        from mdt.services.repair import repair
+        from mdt.services.repair import plan, repair
 
         self._refuse_the_past()
         with shown(progress, "repair") as told, logs.service(self._storage, self.definition.name, "repair") as facts:
-            report = repair(self._metadata, told)
+            report = (plan if self._is_dry else repair)(self._metadata, told)
             facts.update(damaged=len(report.damaged), rebuilt=len(report.rebuilt), lost=len(report.lost))
             # What this process has read may be what was damaged.
             self._metadata = Metadata(self._storage, self._metadata.overrides)
         return report
 
     @takes_metadata
-    def tag(self, name: str, at: Point | None = None, *, metadata: CommitMetadata = None) -> int:
+    @takes_dry_run
+    def tag(self, name: str, at: Point | None = None, *, dry_run: bool = False, metadata: CommitMetadata = None) -> int:
         """Name the newest state, or the one ``at`` a point; cleaning keeps it, and ``as_of`` takes the name.  Return its seq.
 
         What happened before and after that state is cleaned as without a tag: then it can be read and restored, and no changes be told since.
@@ -269,8 +296,15 @@ class Services(Handle):
         return self._tag(name, at, None)
 
     @takes_metadata
+    @takes_dry_run
     def savepoint(
-        self, name: str, at: Point | None = None, comment: str = "", *, metadata: CommitMetadata = None
+        self,
+        name: str,
+        at: Point | None = None,
+        comment: str = "",
+        *,
+        dry_run: bool = False,
+        metadata: CommitMetadata = None,
     ) -> int:
         """As :meth:`tag`, and keep Hudi's services from the state, too: a ``savepoint`` instant names its data files.
 
@@ -280,7 +314,8 @@ class Services(Handle):
         return self._tag(name, at, text)
 
     @takes_metadata
-    def untag(self, name: str, *, metadata: CommitMetadata = None) -> None:
+    @takes_dry_run
+    def untag(self, name: str, *, dry_run: bool = False, metadata: CommitMetadata = None) -> None:
         """Forget a tag or savepoint.  Raises Invalid if there is none."""
         from mdt.services.tagging import DropTag
 

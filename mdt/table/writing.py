@@ -16,7 +16,7 @@ from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Invalid
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.schema.input import is_spark, pieces, to_table
-from mdt.table.handle import Handle
+from mdt.table.handle import Handle, takes_dry_run
 from mdt.write.result import WriteResult
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Writing(Handle):
     """What changes the rows of a table, and its columns."""
 
     @takes_metadata
+    @takes_dry_run
     def upsert(
         self,
         data: Any,
@@ -61,7 +62,7 @@ class Writing(Handle):
         or the data repeat a key.  The older row is that with the smaller ordering value, so one that comes late is merged, too.  Both read these columns
         of the rows that they change; on Spark tasks do.
 
-        ``dry_run``, also of :meth:`delete`, :meth:`delete_where`, :meth:`update_where` and a merge: find out what would change and write nothing.  The
+        ``dry_run``, also of every other write and of services: find out what would change and write nothing.  The
         result has the counts, the files that would be written and rewritten, and about how many bytes; its instant is "".
 
         ``progress``, here and in every other call that may take long: a function that takes the number of files that are
@@ -74,10 +75,8 @@ class Writing(Handle):
             raise Invalid(
                 "evolve makes columns null that the data lack, partial keeps them", hint="add columns by t.alter first"
             )
-        if dry_run and evolve:
+        if evolve and self._is_dry:
             raise Invalid("evolve alters the table, which a dry run does not", hint="leave evolve out")
-        if dry_run:
-            return self._dry(dry_run).upsert(data, partial=partial, mergers=mergers, progress=progress)
         if evolve and self._batch is not None and self.snapshot().streams.has(*self._batch):
             from mdt.commit.once import left_out
 
@@ -96,9 +95,11 @@ class Writing(Handle):
             return self._write_rows(rows, "upsert", told, Kept(partial, mapping("mergers", mergers)))
 
     @takes_metadata
+    @takes_dry_run
     def insert(
-        self, data: Any, *, check: bool = True, progress: ProgressOption = None, metadata: CommitMetadata = None
-    ) -> WriteResult:
+        self, data: Any, *, check: bool = True, dry_run: bool = False,
+        progress: ProgressOption = None, metadata: CommitMetadata = None,
+    ) -> WriteResult:  # fmt: skip
         """Insert rows; as :meth:`upsert`, but raises Invalid if a key exists or occurs twice in ``data``.
 
         ``check=False``, in tables with the option ``mdt.keys.repeat``: no key is looked for, and one that exists lives more than once from then
@@ -112,13 +113,15 @@ class Writing(Handle):
         return self._write(data, INSERT_UNCHECKED, progress)
 
     @takes_metadata
+    @takes_dry_run
     def bulk_insert(
-        self, data: Any, *, progress: ProgressOption = None, metadata: CommitMetadata = None
+        self, data: Any, *, dry_run: bool = False, progress: ProgressOption = None, metadata: CommitMetadata = None
     ) -> WriteResult:
         """Insert many rows, sorted by key, into new file groups; refuses keys as :meth:`insert` does."""
         return self._write(data, "bulk_insert", progress)
 
     @takes_metadata
+    @takes_dry_run
     def delete(
         self, keys: Any, *, dry_run: bool = False, progress: ProgressOption = None, metadata: CommitMetadata = None
     ) -> WriteResult:
@@ -134,7 +137,7 @@ class Writing(Handle):
         that are newer stay, and are counted in ``late``, and keys that do not exist yet are deleted all the same.
         """
         with shown(progress, "delete") as told:
-            return self._dry(dry_run)._delete_rows(keys, told)
+            return self._delete_rows(keys, told)
 
     @takes_metadata
     def writer(self, *, max_rows: int = 10_000, max_seconds: float = 0.1, metadata: CommitMetadata = None) -> Writer:
@@ -155,6 +158,7 @@ class Writing(Handle):
         return Writer(self, max_rows, max_seconds)
 
     @takes_metadata
+    @takes_dry_run
     def delete_where(
         self, where: Where, *, params: Mapping[str, object] | None = None, dry_run: bool = False,
         progress: ProgressOption = None, spark: SparkSession | None = None, metadata: CommitMetadata = None,
@@ -167,9 +171,10 @@ class Writing(Handle):
         >>> t.delete_where("city = 'Oslo' and fare > 9").deleted
         1
         """
-        return self._dry(dry_run)._where("delete_where", where, params, None, progress, spark)
+        return self._where("delete_where", where, params, None, progress, spark)
 
     @takes_metadata
+    @takes_dry_run
     def update_where(
         self,
         set: Mapping[str, str] | None = None,
@@ -194,7 +199,7 @@ class Writing(Handle):
         from mdt.write.setting import setting
 
         given = setting(self.definition, mapping("values", values), mapping("set", set))
-        return self._dry(dry_run)._where("update_where", where, params, given, progress, spark)
+        return self._where("update_where", where, params, given, progress, spark)
 
     def merge(self, source: Any, on: Any = None, *, dedupe: bool = False, ignore: Sequence[str] = ()) -> Merging:
         """Return a merge of ``source``, to which clauses are added; ``execute()`` carries it out in one commit.
@@ -270,9 +275,11 @@ class Writing(Handle):
         return partial(EngineConditional, engine=SparkEngine(classic(spark)))
 
     @takes_metadata
+    @takes_dry_run
     def insert_overwrite(
-        self, data: Any, *, partitions: Any = None, progress: ProgressOption = None, metadata: CommitMetadata = None
-    ) -> WriteResult:
+        self, data: Any, *, partitions: Any = None, dry_run: bool = False,
+        progress: ProgressOption = None, metadata: CommitMetadata = None,
+    ) -> WriteResult:  # fmt: skip
         """Let ``data`` stand in the place of the partitions that occur in it; of the whole table where it has no partitions.
 
         ``data``: as for :meth:`upsert`; of rows with the same key one stays, and only its partition occurs.  ``partitions``: as for :meth:`delete_partition`: these end, whether or not
@@ -287,14 +294,18 @@ class Writing(Handle):
             return self._write_rows(data, INSERT_OVERWRITE, told, ends=ends)
 
     @takes_metadata
+    @takes_dry_run
     def insert_overwrite_table(
-        self, data: Any, *, progress: ProgressOption = None, metadata: CommitMetadata = None
+        self, data: Any, *, dry_run: bool = False, progress: ProgressOption = None, metadata: CommitMetadata = None
     ) -> WriteResult:
         """Let ``data`` stand in the place of all rows, in one commit; otherwise as :meth:`insert_overwrite`."""
         return self._write(data, "insert_overwrite_table", progress)
 
     @takes_metadata
-    def delete_partition(self, partitions: Any, *, metadata: CommitMetadata = None) -> WriteResult:
+    @takes_dry_run
+    def delete_partition(
+        self, partitions: Any, *, dry_run: bool = False, metadata: CommitMetadata = None
+    ) -> WriteResult:
         """Delete all rows of partitions in one commit; none is read.
 
         ``partitions``: a path as :meth:`files` has it, in which ``*`` stands for anything; a dict, partition column -> value, for all
@@ -316,7 +327,8 @@ class Writing(Handle):
         return patterns(self.definition, partitions)
 
     @takes_metadata
-    def truncate(self, *, metadata: CommitMetadata = None) -> WriteResult:
+    @takes_dry_run
+    def truncate(self, *, dry_run: bool = False, metadata: CommitMetadata = None) -> WriteResult:
         """Delete all rows in one commit; none is read."""
         return self._ended("truncate", None)
 
@@ -327,6 +339,7 @@ class Writing(Handle):
         return self._tidied(WriteResult.of(self._commit_rows(Drop(patterns, name))))
 
     @takes_metadata
+    @takes_dry_run
     def alter(
         self,
         *,
@@ -339,6 +352,7 @@ class Writing(Handle):
         defaults: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
         beyond_hudi: bool = False,
+        dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> WriteResult:
         """Alter the columns of the table, or its options, in one commit; no file is rewritten, and older snapshots keep their schema.

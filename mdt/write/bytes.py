@@ -50,7 +50,7 @@ def written_by(record: CommitRecord) -> Written:
 
 def estimated(snapshot: Snapshot, plan: WritePlan) -> Written:
     """Return about what a plan will write: the bytes of file groups that are written anew, and of as many rows as change."""
-    work = [_assignment(one) for one in getattr(plan, "work", ())]
+    work, moved = [_assignment(one) for one in getattr(plan, "work", ())], plan.moved()
     rewritten = [one.group for one in work if one.group >= 0 and not one.is_log]
     size, rows = snapshot.file_groups.weight(None)
     batch = getattr(plan, "batch", None)
@@ -59,14 +59,13 @@ def estimated(snapshot: Snapshot, plan: WritePlan) -> Written:
         row_bytes = size / rows
     new = plan.counts.get("inserted", 0) + plan.counts.get("updated", 0)
     groups = snapshot.file_groups
-    old = sum(int(snapshot.rows[groups.members(group)].sum()) for group in rewritten)
-    guess = (
-        new * row_bytes
-        + (new + old) * _KEPT_BYTES
-        + plan.counts.get("deleted", 0) * _DELETE_BYTES
-        + len(work) * _FILE_BYTES
-    )
-    return Written(len(work), len(rewritten), int(guess) + _bytes_of(snapshot, rewritten))
+    old = sum(int(snapshot.rows[groups.members(group)].sum()) for group in (*rewritten, *moved))
+    # Where file groups end as a whole, no delete is written.
+    deleted = 0 if plan.footprint.overwrites else plan.counts.get("deleted", 0)
+    files = len(work) + len(moved)
+    guess = new * row_bytes + (new + old + plan.mapped()) * _KEPT_BYTES + deleted * _DELETE_BYTES + files * _FILE_BYTES
+    size = int(guess) + _bytes_of(snapshot, rewritten) + _live_bytes_of(snapshot, moved)
+    return Written(files, len(rewritten) + len(moved), size)
 
 
 def _assignment(one: Any) -> Assignment:
@@ -76,6 +75,16 @@ def _assignment(one: Any) -> Assignment:
 
 def _bytes_of(snapshot: Snapshot, groups: Collection[int]) -> int:
     return sum(snapshot.file_groups.group(group).bytes for group in groups)
+
+
+def _live_bytes_of(snapshot: Snapshot, groups: Collection[int]) -> int:
+    """Return the bytes of file groups without those of deleted rows, about."""
+    found = 0.0
+    for group in groups:
+        members = snapshot.file_groups.members(group)
+        rows, dead = int(snapshot.rows[members].sum()), int(snapshot.dead_rows[members].sum())
+        found += snapshot.file_groups.group(group).bytes * (rows - dead) / max(rows, 1)
+    return int(found)
 
 
 def rewriting_warnings(

@@ -252,8 +252,8 @@ def test_upsert_evolves_if_it_is_told_to(path: Path, tmp_path: Path) -> None:
 
 def test_compact_says_what_it_did(path: Path, tmp_path: Path) -> None:
     run("upsert", path, file_of(tmp_path, "u.parquet", ROWS.set_column(2, "v", pa.array([5, 5, 5]))))
-    assert run("compact", path).stdout.startswith("commit 3 at ")
-    assert run("compact", path).stdout == "nothing to compact\n"
+    assert run("compact", path).stdout.startswith("2 file groups compacted; commit 3 at ")
+    assert run("compact", path).stdout == "nothing to compact; commit 3 stays the newest\n"
     assert run("abort", path).stdout == "0 instants published, 0 rolled back, 0 files removed\n"
 
 

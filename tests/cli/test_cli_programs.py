@@ -96,7 +96,8 @@ def test_results_of_changes_are_one_document(path: Path, tmp_path: Path) -> None
     }  # fmt: skip
     assert document("delete", path, rows)["deleted"] == 3
     assert document("compact", path)["seq"] == 4
-    assert document("compact", path) == {"seq": 4, "instant": "", "warnings": []}
+    again = document("compact", path)
+    assert (again["seq"], again["instant"], again["files_written"], again["warnings"]) == (4, "", 0, [])
     assert document("abort", path)["rolled_back"] == []
     assert document("index", "create", path, "bitmap(id)") == {"summaries": 0, "bytes": 0, "commits": 0}
     assert document("index", "rebuild", path)["commits"] == 0

@@ -53,9 +53,9 @@ def test_a_signal_ends_a_run_after_the_step_that_is_running(tmp_path: Path, monk
     paths = [neglected(tmp_path / name) for name in ("one", "other")]
     tidy = mdt.Table.tidy
 
-    def signalled(table: mdt.Table) -> object:
+    def signalled(table: mdt.Table, **more: bool) -> object:
         os.kill(os.getpid(), signal.SIGINT)
-        return tidy(table)
+        return tidy(table, **more)
 
     monkeypatch.setattr(mdt.Table, "tidy", signalled)
     lines = run("services", *paths, "--once").stdout.splitlines()
@@ -67,10 +67,10 @@ def test_a_table_that_fails_does_not_keep_others_waiting(tmp_path: Path, monkeyp
     paths = [neglected(tmp_path / name) for name in ("one", "other")]
     run_due: Callable[..., object] = upkeep.run_due
 
-    def sometimes(metadata: object, options: object) -> object:
+    def sometimes(metadata: object, options: object, **more: bool) -> object:
         if metadata.storage.url.endswith("one"):  # type: ignore[attr-defined]
             raise mdt.errors.Unavailable("the storage does not answer (a fault made by a test)")
-        return run_due(metadata, options)
+        return run_due(metadata, options, **more)
 
     monkeypatch.setattr(upkeep, "run_due", sometimes)
     monkeypatch.setattr(services, "_pause", lambda stop, seconds: stop.set())

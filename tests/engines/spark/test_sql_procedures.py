@@ -163,7 +163,7 @@ REFUSED = [
     ("call mdt.compact('nowhere')", "no table nowhere"),
     ("call mdt.compact('served', nope => 1)", "an argument of mdt.compact"),
     ("call mdt.compact('served', budget_bytes => 'x')", "budget_bytes => 'x'"),
-    ("call mdt.untag('served', 'a', 'b')", "takes 2 arguments"),
+    ("call mdt.untag('served', 'a', 'false', 'b')", "takes 3 arguments"),
     ("call mdt.untag('served', 'a', name => 'b')", "given twice|positional"),
     ("call mdt.restore('served', 99)", "no commit 99"),
     ("call other.compact('served')", "(?i)other|procedures"),
