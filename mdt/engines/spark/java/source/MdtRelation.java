@@ -11,9 +11,9 @@ import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 final class MdtRelation extends HadoopFsRelation implements InsertableRelation {
-    /** options: those that Spark knows of this relation, among them the path; Python has read them. */
-    MdtRelation(HadoopFsRelation files, scala.collection.immutable.Map options) {
-        super(files.location(), files.partitionSchema(), files.dataSchema(), files.bucketSpec(), files.fileFormat(),
+    /** columns: those of the files, perhaps with comments; options: those that Spark knows of this relation, among them the path; Python has read them. */
+    MdtRelation(HadoopFsRelation files, StructType columns, scala.collection.immutable.Map options) {
+        super(files.location(), files.partitionSchema(), columns, files.bucketSpec(), files.fileFormat(),
                 Pinned.relation(options), files.sparkSession());
     }
 
@@ -33,8 +33,8 @@ final class MdtRelation extends HadoopFsRelation implements InsertableRelation {
         scala.collection.immutable.Map pinned = Pinned.relation(options);
         if (pinned.equals(options())) {
             return new MdtRelation(
-                    new HadoopFsRelation(location, partitions, columns, buckets, format, pinned, session), options);
+                    new HadoopFsRelation(location, partitions, columns, buckets, format, pinned, session), columns, options);
         }
-        return (HadoopFsRelation) MdtSource.relation(session, options, columns.json()); // Python refuses what is none
+        return (HadoopFsRelation) MdtSource.relation(session, options, columns); // Python refuses what is none
     }
 }

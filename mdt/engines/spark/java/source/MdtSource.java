@@ -47,7 +47,7 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
     /** columns: what the user, or the catalog, says that the table has. */
     public BaseRelation createRelation(
             SQLContext context, scala.collection.immutable.Map options, StructType columns) {
-        return relation(context.sparkSession(), options, columns.json());
+        return relation(context.sparkSession(), options, columns);
     }
 
     /** Writes; what is returned tells Spark which columns the table has. */
@@ -62,7 +62,7 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
 
     /** Returns columns with the comments of those of the same names, which the catalog keeps. */
     private static StructType commented(StructType columns, StructType said) {
-        StructField[] found = columns.fields();
+        StructField[] found = (StructField[]) columns.fields().clone();
         for (int i = 0; i < found.length; i++) {
             for (int k = 0; k < said.fields().length; k++) {
                 StructField other = said.fields()[k];
@@ -101,11 +101,13 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
         return columns.isEmpty() ? null : ((StructType) columns.get()).json();
     }
 
-    static BaseRelation relation(SparkSession session, scala.collection.immutable.Map options, String columns) {
-        LogicalPlan plan = Python.read(session, options, columns).queryExecution().analyzed();
+    /** columns: what the table must have, with comments, which the catalog alone keeps; null for any. */
+    static BaseRelation relation(SparkSession session, scala.collection.immutable.Map options, StructType columns) {
+        LogicalPlan plan = Python.read(session, options, columns == null ? null : columns.json()).queryExecution().analyzed();
+        StructType schema = columns == null ? plan.schema() : commented(plan.schema(), columns);
         if (plan instanceof LogicalRelation && ((LogicalRelation) plan).relation() instanceof HadoopFsRelation) {
-            return new MdtRelation((HadoopFsRelation) ((LogicalRelation) plan).relation(), options);
+            return new MdtRelation((HadoopFsRelation) ((LogicalRelation) plan).relation(), schema, options);
         }
-        return new FrameRelation(session, options, plan, plan.schema());
+        return new FrameRelation(session, options, plan, schema);
     }
 }

@@ -79,7 +79,7 @@ final class Target {
     LogicalPlan at(long seq) {
         Object options = table.options().updated("as_of", String.valueOf(seq));
         return with(MdtSource.relation(
-                table.sparkSession(), (scala.collection.immutable.Map) options, table.dataSchema().json()));
+                table.sparkSession(), (scala.collection.immutable.Map) options, table.dataSchema()));
     }
 
     /** Returns whether another plan reads this table, too, in its subqueries included. */
