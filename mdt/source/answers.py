@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
+from mdt import logs
 from mdt.commit.annotation import annotating
+from mdt.config import declaration
+from mdt.errors import Invalid
 from mdt.metadata.live_partitions import named, paths_with
 from mdt.query import SNAPSHOT
 from mdt.source import altering, changing, inspecting, procedures, reading, statements, streaming
 from mdt.source.building import BUILDER
 from mdt.source.settings import Settings, settings_of
-from mdt.source.words import Words, words
+from mdt.source.words import Words, of_machine, words
 from mdt.source.writing import write
 from mdt.table import Table
 
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 class TableAnswers:
     """Reads and writes tables as options say, and below them the session."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
 
     def read(self, spark: SparkSession, options: Mapping[str, str], columns: StructType | None) -> DataFrame:
         """Return the frame that ``options`` ask for.  Raises Invalid for what they cannot mean, and what opening a table raises."""
@@ -64,6 +70,24 @@ class TableAnswers:
         """Change options of the table that ``options`` name.  Raises as :func:`mdt.source.altering.alter_options` does."""
         with _writing(known_settings(spark), options) as asked:
             return altering.alter_options(asked, changes)
+
+    def entry(self, table: str | None, names: Sequence[str]) -> Sequence[str]:
+        """Return which of the options ``names`` of an entry of the catalog are of the machine, and so do not count; a warning names them once.
+
+        ``table``: its name; None where it is to be made.  Raises Invalid then.
+        """
+        found = of_machine(names)
+        if not found:
+            return found
+        words_of_session = ", ".join(sorted({f"SET spark.{declaration(name.lower()).name}" for name in found}))
+        if table is None:
+            raise Invalid(
+                f"{found[0]} is an option of the machine, which a table of the catalog does not keep",
+                hint=f"{words_of_session}, or an option of df.read and df.write by path",
+            )
+        text = "%s: options of the machine in the entry of the catalog are ignored: %s; set them for the session: %s"
+        logs.warn_once(logs.METADATA, self._said, f"{table} {found}", text, table, ", ".join(found), words_of_session)
+        return found
 
     def refuse(self, kind: str) -> NoReturn:
         """Raise Unsupported for a statement of SQL (:mod:`mdt.source.statements`)."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mdt.arguments import listed, nearest, one_of
-from mdt.config import options_list
+from mdt.config import declaration, options_list
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.points import Point
 from mdt.query import READ_OPTIMIZED, SNAPSHOT
@@ -151,6 +151,11 @@ def _understood(name: str, text: str, found: Words) -> Iterable[tuple[str, Any]]
     elif name not in WITHOUT_MEANING:
         known = [*_WORDS, *_CONFIGURED, *_HUDIS]
         raise Invalid(f"unknown option {name!r}", hint=nearest(name, known))
+
+
+def of_machine(names: Iterable[str]) -> list[str]:
+    """Return which of some options, in any case, are of the machine (:data:`mdt.option.Scope`)."""
+    return [one for one in names if one.lower() in _CONFIGURED and declaration(one.lower()).scope == "machine"]
 
 
 def value_of(word: str, name: str, text: str) -> Any:

@@ -92,6 +92,9 @@ class Answers(Protocol):
     ) -> Sequence[str]:
         """Change options of the table that ``options`` name, and return all names, in lower case, under which they may be given."""
 
+    def entry(self, table: str | None, names: Sequence[str]) -> Sequence[str]:
+        """Return which of the options ``names`` of an entry of the catalog do not count there; ``table``: its name, None where it is to be made."""
+
     def refuse(self, kind: str) -> NoReturn:
         """Raise Unsupported for a statement of SQL, which ``kind`` names."""
 
@@ -214,6 +217,10 @@ def _field(text: str) -> pa.Field:
     return of_new_columns(StructType.fromJson(json.loads(text))).field(0)
 
 
+def _entry(answers: Answers, spark: SparkSession, options: _Options, text: str | None, more: Any) -> _Answer:
+    return answers.entry(text, list(more))
+
+
 def _refuse(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
     answers.refuse(text)
 
@@ -275,7 +282,7 @@ def _sink_write(sink: Sink, spark: SparkSession, text: str, more: Any) -> _Answe
 
 
 _ANSWERED: Mapping[str, Callable[[Answers, SparkSession, _Options, Any, Any], _Answer]] = {
-    "read": _read, "write": _write, "alter": _alter, "match": _match, "call": _call, "change": _change, "refuse": _refuse, "alter_options": _alter_options, "answer": _answer,
+    "read": _read, "write": _write, "alter": _alter, "match": _match, "call": _call, "change": _change, "refuse": _refuse, "entry": _entry, "alter_options": _alter_options, "answer": _answer,
     "function": _function, "insert": _insert,
     "partitions": _partitions, "stream": _opened, "sink": _sink,
 }  # fmt: skip

@@ -99,6 +99,11 @@ final class Python {
         return told(new Object[] {"alter_options", session, options(options), null, new Object[] {names.toArray(), values.toArray()}});
     }
 
+    /** Returns those of some options of an entry of the catalog that are of the machine. table: its name; null: it is to be made, and they are refused. */
+    static String[] entry(SparkSession session, String table, List names) {
+        return names.isEmpty() ? new String[0] : told(new Object[] {"entry", session, "{}", table, names.toArray()});
+    }
+
     /** Carries out a statement that changes rows, and returns its counts. */
     static Object[] change(SparkSession session, scala.collection.immutable.Map options, Statement statement) {
         return counts(new Object[] {"change", session, options(options), statement.kind(), statement});

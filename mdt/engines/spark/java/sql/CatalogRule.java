@@ -53,6 +53,9 @@ public class CatalogRule extends Rule {
         if (plan instanceof CreateDataSourceTableCommand) {
             CreateDataSourceTableCommand command = (CreateDataSourceTableCommand) plan;
             CatalogTable told = told(command.table());
+            if (Tables.isOurs(told)) {
+                Tables.check(session, told);
+            }
             if (Tables.isOurs(told) && isNew(told)) {
                 return made(with(told, REQUIRED, required(told.schema())), command.ignoreIfExists());
             }
@@ -61,6 +64,9 @@ public class CatalogRule extends Rule {
         if (plan instanceof CreateDataSourceTableAsSelectCommand) {
             CreateDataSourceTableAsSelectCommand command = (CreateDataSourceTableAsSelectCommand) plan;
             CatalogTable told = told(command.table());
+            if (Tables.isOurs(told)) {
+                Tables.check(session, told);
+            }
             return told == command.table() ? plan
                     : command.copy(told, command.mode(), command.query(), command.outputColumnNames());
         }

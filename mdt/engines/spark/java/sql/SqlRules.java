@@ -9,7 +9,7 @@ final class SqlRules extends AbstractFunction1 {
     /** Where rules stand, as Spark's Analyzer calls it: before names are looked for, and when all are known. */
     static final String EARLY = "hintResolutionRules";
     static final String LATE = "postHocResolutionRules";
-    static final String[] NAMES = {"travel", "call", "insert", "statements", "rows"};
+    static final String[] NAMES = {"travel", "call", "insert", "statements", "entries", "rows"};
     private final String name;
 
     SqlRules(String name) {
@@ -29,6 +29,9 @@ final class SqlRules extends AbstractFunction1 {
         }
         if (name.equals("insert")) {
             return new InsertRule(session);
+        }
+        if (name.equals("entries")) {
+            return new EntryRule(session);
         }
         return name.equals("statements") ? (Rule) new StatementRule(session) : (Rule) new SqlRule(session);
     }

@@ -2,12 +2,17 @@
 package mdt.spark;
 
 import java.net.URI;
+import java.util.ArrayList;
+import java.util.Iterator;
 import java.util.List;
+import java.util.Locale;
+import org.apache.spark.sql.catalyst.AliasIdentifier;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogUtils$;
 import org.apache.spark.sql.classic.SparkSession;
 import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
 
 final class Tables {
     private static final String CATALOG = "spark_catalog";
@@ -18,8 +23,13 @@ final class Tables {
         return table.provider().isDefined() && MdtSource.NAME.equalsIgnoreCase((String) table.provider().get());
     }
 
-    /** Returns a table of ours, null if there is none of that name. */
+    /** Returns a table of ours without what its entry says of the machine, null if there is none of that name. */
     static CatalogTable named(SparkSession session, TableIdentifier name) {
+        CatalogTable found = entry(session, name);
+        return found == null ? null : own(session, found);
+    }
+
+    private static CatalogTable entry(SparkSession session, TableIdentifier name) {
         try {
             CatalogTable found = session.sessionState().catalog().getTableMetadata(name);
             return isOurs(found) ? found : null;
@@ -28,8 +38,48 @@ final class Tables {
         }
     }
 
+    /** Returns a table without the options of its entry that are of the machine; as it is if it has none. */
+    static CatalogTable own(SparkSession session, CatalogTable table) {
+        Object kept = table.storage().properties();
+        String[] others = Python.entry(session, table.identifier().unquotedString(), options(table.storage().properties()));
+        for (int i = 0; i < others.length; i++) {
+            kept = ((scala.collection.immutable.Map) kept).removed(others[i]);
+        }
+        return others.length == 0 ? table
+                : (CatalogTable) Scala.copied(table, "storage", Scala.copied(table.storage(), "properties", kept));
+    }
+
+    /** Refuses a table that is to be made with options of the machine in its entry. */
+    static void check(SparkSession session, CatalogTable table) {
+        Python.entry(session, null, options(table.storage().properties()));
+    }
+
+    /** Returns the names among those of options that are in our words or Hudi's. */
+    private static List options(scala.collection.immutable.Map options) {
+        List found = new ArrayList();
+        for (Iterator i = CollectionConverters.asJava(options).keySet().iterator(); i.hasNext(); ) {
+            String name = (String) i.next();
+            String word = name.toLowerCase(Locale.ROOT);
+            if (word.startsWith("mdt.") || word.startsWith("hoodie.")) {
+                found.add(name);
+            }
+        }
+        return found;
+    }
+
+    static AliasIdentifier alias(CatalogTable table) {
+        Object[] place = {table.identifier().catalog().get(), table.identifier().database().get()};
+        return new AliasIdentifier(table.identifier().table(), Scala.seq(place));
+    }
+
     /** As above, for the parts of a name as a query has it. */
     static CatalogTable named(SparkSession session, List parts) {
+        CatalogTable found = entry(session, parts);
+        return found == null ? null : own(session, found);
+    }
+
+    /** Returns a table of ours as the catalog has it, null if there is none of that name. */
+    static CatalogTable entry(SparkSession session, List parts) {
         int size = parts.size();
         if (size == 3 ? !CATALOG.equalsIgnoreCase((String) parts.get(0))
                 : size > 3 || !CATALOG.equals(session.sessionState().catalogManager().currentCatalog().name())) {
@@ -41,7 +91,7 @@ final class Tables {
             return null;
         }
         Option database = size == 1 ? Option.empty() : Option.apply(parts.get(size - 2));
-        return named(session, new TableIdentifier(name, database));
+        return entry(session, new TableIdentifier(name, database));
     }
 
     /** Returns the options with which Spark would read it. */

@@ -6,7 +6,6 @@ import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.HashMap;
 import java.util.Map;
-import org.apache.spark.sql.catalyst.AliasIdentifier;
 import org.apache.spark.sql.catalyst.analysis.RelationTimeTravel;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
@@ -55,8 +54,7 @@ public class TravelRule extends Rule {
         }
         LogicalPlan rows = session.baseRelationToDataFrame(MdtSource.relation(session,
                 scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(options)), null)).queryExecution().analyzed();
-        return new SubqueryAlias(new AliasIdentifier(table.identifier().table(), Scala.seq(new Object[] {
-            table.identifier().catalog().get(), table.identifier().database().get()})), rows);
+        return new SubqueryAlias(Tables.alias(table), rows);
     }
 
     /** Returns the value of an expression without columns as a moment, in the words of as_of. */

@@ -1,0 +1,130 @@
+"""What an entry of Spark's catalog says decides nothing about the machine that reads its table."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import mdt
+import mdt.spark
+from mdt.engines.spark import private
+from mdt.source import open_tables
+
+COLUMNS = "id string, n int"
+
+
+@pytest.fixture
+def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+    mdt.spark.enable(spark)
+    for name in ("entered", "saved"):
+        spark.sql(f"drop table if exists {name}")
+    open_tables.forget()
+    yield spark
+    for name in ("entered", "saved"):
+        spark.sql(f"drop table if exists {name}")
+
+
+def entered(spark: SparkSession, place: Path, option: str, value: str) -> None:
+    """Make a table, and then an option in its entry behind the back of mdt, as another program can."""
+    spark.sql(f"create table entered ({COLUMNS}) using mdt options (key 'id') location '{place}'")
+    java = private.java_session(spark)
+    catalog = java.sharedState().externalCatalog()
+    table = catalog.getTable("default", "entered")
+    properties = table.storage().properties().updated(option, value)
+    changed = copied(table, "storage", copied(table.storage(), "properties", properties))
+    catalog.alterTable(changed)
+    java.sessionState().catalog().refreshTable(table.identifier())
+
+
+def copied(record: Any, name: str, value: Any) -> Any:
+    """Return a copy of a record of Scala's with another value in one field."""
+    names = [record.productElementName(number) for number in range(record.productArity())]
+    return record.copy(*(value if one == name else record.productElement(at) for at, one in enumerate(names)))
+
+
+def opened_with(place: Path) -> list[str]:
+    """Return the options with which the table at a place is open, all that are of the machine."""
+    return [
+        name
+        for key in open_tables._tables
+        if str(place) in key[0]
+        for name, _ in key[1]
+        if "dir" in name or "threads" in name
+    ]
+
+
+@pytest.mark.parametrize(
+    "clause",
+    ["options (key 'id', 'mdt.cache.dir' '/x')", "options (key 'id') tblproperties ('mdt.Reader.Threads' = '9')"],
+)
+@pytest.mark.parametrize("columns", ["({}) using mdt {}", "using mdt {1} as select 'a' id, 1 n"])
+def test_create_table_refuses_options_of_the_machine(sql: SparkSession, clause: str, columns: str) -> None:
+    with pytest.raises(
+        PySparkException, match=r"is an option of the machine[^\n]*\n  hint: SET spark\.mdt\."
+    ) as caught:
+        sql.sql("create table entered " + columns.format(COLUMNS, clause))
+    assert (caught.value.getCondition(), caught.value.getSqlState()) == ("MDT_INVALID", "22023")
+    assert not sql.catalog.tableExists("entered")
+
+
+def test_save_as_table_refuses_them_and_a_save_by_path_does_not(sql: SparkSession, tmp_path: Path) -> None:
+    rows = (
+        sql.createDataFrame([("a", 1)], COLUMNS)
+        .write.format("mdt")
+        .option("key", "id")
+        .option("mdt.writer.threads", "2")
+    )
+    with pytest.raises(PySparkException, match="option of the machine"):
+        rows.saveAsTable("saved")
+    rows.save(str(tmp_path / "t"))
+    assert sql.read.format("mdt").option("mdt.reader.threads", "1").load(str(tmp_path / "t")).count() == 1
+
+
+QUERIES = [
+    "select count(*) from entered", "with w as (select * from entered) select count(*) from w",
+    "select count(*) from identifier('enter' || 'ed')", "select count(*) from entered where n in (select n from entered)",
+    "insert into entered values ('b', 2)", "insert overwrite entered values ('b', 2)", "update entered set n = 3", "delete from entered where n = 1",
+    "merge into entered t using (select 'a' id, 5 n) s on t.id = s.id when matched then update set *",
+    "describe entered n", "call mdt.compact('entered')", "select count(*) from mdt_files('entered')", "select count(*) from entered version as of 0",
+    "create or replace temporary view v as select * from entered", "cache table entered", "alter table entered add columns (m int)", "truncate table entered",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_an_entry_with_such_an_option_is_read_without_it_and_a_warning_says_so(
+    sql: SparkSession, tmp_path: Path, query: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    trap = tmp_path / "trap"
+    entered(sql, tmp_path / "t", "MDT.cache.dir", str(trap))
+    open_tables.forget()
+    with caplog.at_level(logging.WARNING, logger="mdt.metadata"):
+        sql.sql(query).collect()
+    sql.sql("uncache table if exists entered")
+    assert opened_with(tmp_path / "t") == [] and not trap.exists()
+    assert "entered" in sql.catalog.getTable("entered").name
+
+
+def test_the_warning_names_the_option_once_and_what_to_do(
+    sql: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    entered(sql, tmp_path / "t", "mdt.write.spill.dir", str(tmp_path / "trap"))
+    with caplog.at_level(logging.WARNING, logger="mdt.metadata"):
+        for _ in range(2):
+            sql.sql("select * from entered").collect()
+    said = [record.getMessage() for record in caplog.records if "ignored" in record.getMessage()]
+    assert len(said) == 1 and "mdt.write.spill.dir" in said[0] and "SET spark.mdt.write.spill.dir" in said[0]
+
+
+def test_other_options_of_an_entry_still_count(sql: SparkSession, tmp_path: Path) -> None:
+    entered(sql, tmp_path / "t", "mdt.compression", "zstd")
+    open_tables.forget()
+    sql.sql("select * from entered").collect()
+    assert [dict(key[1]) for key in open_tables._tables if str(tmp_path / "t") in key[0]] == [
+        {"mdt.compression": "zstd"}
+    ]
