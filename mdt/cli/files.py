@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import typer
 
 from mdt.errors import Invalid
+from mdt.schema.calendars import require_one_calendar
 
 STANDARD = Path("-")
 """The name of standard input and output."""
@@ -132,7 +133,9 @@ def _batches(file: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with _told(file):
         if _is(file, _PARQUET):
             with pq.ParquetFile(file) as parquet:
-                yield from parquet.iter_batches()
+                for batch in parquet.iter_batches():
+                    require_one_calendar(batch, parquet.metadata.metadata or {})
+                    yield batch
         elif _is(file, _CSV):
             types = {field.name: field.type for field in schema}
             with pa.csv.open_csv(file, convert_options=pa.csv.ConvertOptions(column_types=types)) as reader:

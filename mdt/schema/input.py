@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from mdt.arguments import own_spelling
 from mdt.errors import Invalid
+from mdt.schema.calendars import require_one_calendar
 from mdt.schema.convert import is_list, without_rows
 from mdt.schema.cuts import CUT, first_cut
 from mdt.schema.declared import plain
@@ -59,7 +60,11 @@ def to_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
 
 
 def in_own_names(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
-    """Return a table whose columns are called as those of ``schema`` that they are (:func:`own_names`)."""
+    """Return a table whose columns are called as those of ``schema`` that they are (:func:`own_names`).
+
+    Raises Invalid as that does, and for days of another calendar (:mod:`mdt.schema.calendars`).
+    """
+    require_one_calendar(table)
     if schema is None:
         return table
     names = own_names(table.column_names, schema.names)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from command_line import run
 from typer.testing import CliRunner
 
 import mdt
@@ -88,3 +90,12 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     pq.write_table(number, tmp_path / "2.parquet")
     with pytest.raises(Invalid, match="do not fit together"):
         read_all([tmp_path / "1.parquet", tmp_path / "2.parquet"], SCHEMA)
+
+
+def test_days_of_an_old_calendar_in_a_parquet_file_are_refused(tmp_path: Path) -> None:
+    rows = pa.table({"id": ["a"], "day": pa.array([date(1200, 1, 1)])})
+    pq.write_table(rows.replace_schema_metadata({"org.apache.spark.version": "2.4.8"}), tmp_path / "old.parquet")
+    run("create", tmp_path / "t", "--like", tmp_path / "old.parquet", "--key", "id")
+    shown = run("upsert", tmp_path / "t", tmp_path / "old.parquet", code=2).stderr
+    assert "'day' has days or times of the Julian calendar" in shown and "hint: read the file with Spark" in shown
+    assert run("count", tmp_path / "t").stdout == "0\n"

@@ -16,6 +16,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -308,3 +309,42 @@ def test_pieces_of_few_rows_are_held_together_and_those_without_rows_not_at_all(
         tables = [table for table in found if len(table)]
         assert len(tables) == 10 and all(table["id"].num_chunks == 1 for table in tables)
         assert pa.concat_tables(tables)["id"].to_pylist() == list(range(5_000))
+
+
+OLD_DAYS: dict[str, pa.Array] = {
+    "a day": pa.array([date(1582, 10, 14), date(2024, 1, 1)]),
+    "a time": pa.array([datetime(1899, 12, 31), None], pa.timestamp("us", "UTC")),
+    "96 bits": pa.array([datetime(1700, 1, 1), None], pa.timestamp("ns")),
+    "a day inside": pa.array([[date(2024, 1, 1)], []]),
+}
+LEGACY = {"org.apache.spark.legacyDateTime": "", "org.apache.spark.version": "3.5.0"}
+READERS: dict[str, Callable[[Path], Any]] = {
+    "table": pq.read_table, "dataset": ds.dataset, "scanner": lambda file: ds.dataset(file).scanner(),
+    "reader": lambda file: pq.read_table(file).to_reader(), "pieces": lambda file: iter([pq.read_table(file)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
+@pytest.mark.parametrize("days", OLD_DAYS.values(), ids=OLD_DAYS.keys())
+@pytest.mark.parametrize("told", [LEGACY, {"org.apache.spark.version": "2.4.8"}], ids=["LEGACY", "Spark 2"])
+def test_days_of_the_old_calendar_are_refused_however_they_come(
+    tmp_path: Path, days: pa.Array, told: dict[str, str], read: Callable[[Path], Any]
+) -> None:
+    rows = pa.table({"id": [1, 2], "at": days})
+    table = mdt.create(MemoryStorage(), rows.schema, ["id"])
+    pq.write_table(rows.replace_schema_metadata(told), tmp_path / "old.parquet")
+    with pytest.raises(
+        Invalid, match="'at' has days or times of the Julian calendar[^\n]*\n  hint: read the file with Spark"
+    ):
+        table.upsert(read(tmp_path / "old.parquet"))
+    assert table.scan().count() == 0
+    assert table.upsert(pq.read_table(tmp_path / "old.parquet").replace_schema_metadata()).inserted == 2
+
+
+@pytest.mark.parametrize("told", [LEGACY, {"org.apache.spark.version": "4.0.0"}, {"pandas": "{}"}])
+def test_days_that_both_calendars_count_alike_are_taken(tmp_path: Path, told: dict[str, str]) -> None:
+    is_old = "org.apache.spark.legacyDateTime" in told
+    first = (date(1582, 10, 15), datetime(1900, 1, 1)) if is_old else (date(1, 1, 1), datetime(1500, 1, 1))
+    rows = pa.table({"id": [1], "day": [first[0]], "at": pa.array([first[1]], pa.timestamp("us"))})
+    table = mdt.create(MemoryStorage(), rows.schema, ["id"])
+    assert table.upsert(rows.replace_schema_metadata(told)).inserted == 1
