@@ -14,10 +14,9 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 import pyspark
-from py4j import java_gateway, protocol
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import RDD, SparkContext
-from pyspark.errors import PySparkException
+from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.serializers import NoOpSerializer, pack_long
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -76,6 +75,7 @@ _IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arro
 PARAMETERS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "pyspark.java_gateway.ensure_callback_server_started": (ensure_callback_server_started, ("gw",)),
     "pyspark.RDD": (RDD.__init__, ("self", "jrdd", "ctx", "jrdd_deserializer")),
+    "pyspark.errors.exceptions.captured.convert_exception": (captured.convert_exception, ("e",)),
     "pyspark.sql.classic.dataframe.DataFrame": (ClassicDataFrame.__init__, ("self", "jdf", "sql_ctx")),
     "pyspark.sql.classic.dataframe.DataFrame._collect_as_arrow": (
         ClassicDataFrame._collect_as_arrow, ("self", "split_batches", "empty_list_if_zero_records"),
@@ -257,28 +257,26 @@ def java_error(error: Exception) -> Any | None:
 
 
 def on_java_errors(made: Callable[[str], Exception | None]) -> None:
-    """Let calls of PySpark raise what ``made`` makes of the text of an error of the JVM, if it makes something.
+    """Let PySpark raise what ``made`` makes of the text of an error of the JVM, with the errors behind it, if it makes something.
 
-    PySpark puts its own errors in the place of Py4J's in the same way (``pyspark.errors.exceptions.captured``), around the function that
-    ``py4j.protocol`` has, and does so again for each session that is made.
+    PySpark asks one function which of its own errors stands for an error of the JVM, and has no place for those of others: it is replaced, once.
     """
-    for module in (protocol, java_gateway):
-        if not getattr(module.get_return_value, "is_of_mdt", False):
-            module.get_return_value = _raising(made, module.get_return_value)
+    known = captured.convert_exception
+    if getattr(known, "is_of_mdt", False):
+        return
+
+    def convert_exception(e: Any) -> Any:
+        found = None if e is None else made(_whole_text(e))
+        return known(e) if found is None else found
+
+    convert_exception.is_of_mdt = True  # type: ignore[attr-defined]
+    captured.convert_exception = convert_exception
 
 
-def _raising(made: Callable[[str], Exception | None], known: Callable[..., Any]) -> Callable[..., Any]:
-    def get_return_value(*args: Any, **more: Any) -> Any:
-        try:
-            return known(*args, **more)
-        except (Py4JJavaError, PySparkException) as error:
-            found = made(str(error))
-            if found is None:
-                raise
-            raise found from error
-
-    get_return_value.is_of_mdt = True  # type: ignore[attr-defined]
-    return get_return_value
+def _whole_text(error: Any) -> str:
+    """Return what an error of the JVM says, with its trace and the errors that have caused it."""
+    context = SparkContext._active_spark_context
+    return "" if context is None else str(gateway(context).jvm.org.apache.spark.util.Utils.exceptionString(error))
 
 
 def session_of_java(java: Any) -> SparkSession:
