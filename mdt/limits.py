@@ -326,3 +326,6 @@ OWN_FILE_BYTES_MAX = 16 << 20
 
 JARS_MAX = 8
 """Compiled classes kept for one user: one file for each version of this package, of Spark and of Java that he uses beside others."""
+
+REWRITTEN_BYTES_MIN = 1 << 16
+"""A base file of so many bytes costs no more to rewrite than a new one costs beside it: it is rewritten for any insert, without a warning."""

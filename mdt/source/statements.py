@@ -18,6 +18,7 @@ _CLUSTER = "CALL mdt.cluster(table => …, by => …) sorts the rows that are th
 _LOCATION = "DROP TABLE (files at a LOCATION stay), then CREATE TABLE … USING mdt LOCATION …"
 _INDEX = "CALL mdt.create_index('table', 'bitmap(column)') and CALL mdt.drop_index"
 _DEFAULT = "t.alter(add=…, defaults=…) of Python gives older rows a value; INSERT must name the others"
+_REPLACED = "INSERT OVERWRITE replaces all rows in one commit; for other columns DROP TABLE, CREATE TABLE"
 
 REFUSED: Mapping[str, tuple[str, str]] = {
     "AddCheckConstraint": ("ALTER TABLE … ADD CONSTRAINT", _CHECKS),
@@ -60,14 +61,8 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     ),
     "RepairTable": ("MSCK REPAIR TABLE", f"the table knows its partitions: {_PARTITIONS}"),
     "ReplaceColumns": ("ALTER TABLE … REPLACE COLUMNS", _COLUMNS),
-    "ReplaceTable": (
-        "CREATE OR REPLACE TABLE",
-        "INSERT OVERWRITE replaces all rows in one commit; for other columns DROP TABLE, CREATE TABLE",
-    ),
-    "ReplaceTableAsSelect": (
-        "CREATE OR REPLACE TABLE",
-        "INSERT OVERWRITE replaces all rows in one commit; for other columns DROP TABLE, CREATE TABLE",
-    ),
+    "ReplaceTable": ("CREATE OR REPLACE TABLE", _REPLACED),
+    "ReplaceTableAsSelect": ("CREATE OR REPLACE TABLE", _REPLACED),
     "SetDefault": ("ALTER COLUMN … SET DEFAULT and DROP DEFAULT", _DEFAULT),
     "SetNotNull": ("ALTER COLUMN … SET NOT NULL", _MAKE_ANEW),
     "SetTableLocation": ("ALTER TABLE … SET LOCATION", _LOCATION),

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from mdt.config import Options
+from mdt.limits import REWRITTEN_BYTES_MIN
 from mdt.metadata.snapshot import Snapshot
 
 NEW = -1
@@ -39,8 +40,6 @@ _STORED_SHARES = {"lz4": 0.6, "snappy": 0.6, "zstd": 0.35, "uncompressed": 1.0}
 SHARED_BYTES_MIN = 32 << 20
 """New file groups are as many as there are writers, so that all have work, but none for fewer bytes than these."""
 _ROWS_THAT_MEASURE = 1_000
-REWRITTEN_BYTES_MIN = 1 << 16
-"""A base file of so many bytes costs no more to rewrite than a new one costs beside it."""
 REWRITTEN_TIMES_MAX = 8
 """A larger base file is rewritten for inserts that have at least this part of its bytes: files grow by this factor until they are full."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mdt.hudi.commit_metadata import NO_PREVIOUS
+from mdt.limits import REWRITTEN_BYTES_MIN
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.file_group import BASE
 from mdt.metadata.snapshot import Snapshot
@@ -22,8 +23,6 @@ _DELETE_BYTES = 64
 _FILE_BYTES = 4_000
 """Of a data file without its rows, about: footer, Hudi's schema and Bloom filter."""
 _MEGABYTE = 1_000_000
-WARNED_BYTES_MIN = 1 << 16
-"""Rewriting fewer bytes costs no more than a new file beside them, and is not worth a warning."""
 _RETURNING = (
     "keys come back that were deleted, and Hudi's readers would compare rows of a log file with the deleted ones"
 )
@@ -112,6 +111,6 @@ def falling(ordering: str) -> str:
 
 def rewriting_warning(files: int, size: int, reason: str) -> tuple[str, ...]:
     """Return the warning for base files of ``size`` bytes together that are written anew; small ones are not worth one."""
-    if not files or size < WARNED_BYTES_MIN:
+    if not files or size < REWRITTEN_BYTES_MIN:
         return ()
     return (f"base files were written anew ({files}, {size / _MEGABYTE:.1f} MB together), because {reason}",)

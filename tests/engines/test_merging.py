@@ -56,14 +56,23 @@ NEW: list[Said] = [
 NEW_ALL: Said = ("not_matched", None, "*")
 
 
-def drawn(draw: random.Random, numbers: list[int]) -> pa.Table:
-    """Return one row for each number, some with nulls."""
+def drawn(draw: random.Random, numbers: list[int], scope: str = "table") -> pa.Table:
+    """Return one row for each number, some with nulls.
+
+    Under table scope the rows of a third of the keys have no city, since a key does not move there; under partition scope rows of all keys.
+    """
     made = [
-        {"id": f"k{n // 2}", "sub": n % 2, "city": ["ä b", "y"][n % 2 if draw.random() < 0.9 else draw.randrange(2)] if n // 2 % 3 else None,
+        {"id": f"k{n // 2}", "sub": n % 2, "city": _city(draw, n, scope),
          "ts": draw.randrange(9), "x": draw.choice([None, draw.random()]), "must": draw.randrange(10)}
         for n in numbers
     ]  # fmt: skip
     return pa.Table.from_pylist(made, schema=SCHEMA)
+
+
+def _city(draw: random.Random, n: int, scope: str) -> str | None:
+    city = ["ä b", "y"][n % 2 if draw.random() < 0.9 else draw.randrange(2)]
+    has_none = draw.random() < 0.2 if scope == "partition" else n // 2 % 3 == 0
+    return None if has_none else city
 
 
 def unique(table: pa.Table, kind: dict[str, Any]) -> pa.Table:
@@ -115,8 +124,9 @@ def pair(
 
 def filled(both: tuple[mdt.Table, mdt.Table], kind: dict[str, Any], draw: random.Random) -> None:
     """Fill both tables in process, so that they have the same files: base and log files, dead rows."""
-    first, second = drawn(draw, list(range(0, 240, 2))), drawn(draw, draw.sample(range(260), 60))
-    gone = unique(drawn(draw, draw.sample(range(240), 20)), kind)
+    drawn_here = partial(drawn, draw, scope=kind["scope"])
+    first, second = drawn_here(list(range(0, 240, 2))), drawn_here(draw.sample(range(260), 60))
+    gone = unique(drawn_here(draw.sample(range(240), 20)), kind)
     for table in both:
         plain = mdt.open(table.storage)
         plain.upsert(unique(first, kind))
@@ -146,7 +156,7 @@ def test_random_merges_end_as_in_process(
     draw, both = random.Random(f"{kind} {steps}"), pair(tmp_path, kind, engine)
     filled(both, kind, draw)
     for step in range(steps):
-        source = drawn(draw, [draw.randrange(300) for _ in range(80)])
+        source = drawn(draw, [draw.randrange(300) for _ in range(80)], kind["scope"])
         if step:
             source = unique(source, kind)
         clauses = draw.sample(MATCHED, draw.randrange(4)) + draw.sample(NEW, 1)
@@ -167,7 +177,7 @@ def test_null_keys_match_nothing_and_a_source_without_rows_does_nothing(tmp_path
     both, draw = pair(tmp_path, kind), random.Random(7)
     filled(both, kind, draw)
     nullable = pa.schema([field.with_nullable(True) for field in SCHEMA])
-    source = unique(drawn(draw, list(range(40))), kind).to_pylist()
+    source = unique(drawn(draw, list(range(40)), kind["scope"]), kind).to_pylist()
     source += [{**row, name: None} for row in source[:2] for name in ("id", "sub")]
     clauses: list[Said] = [("matched", None, {"x": "source.x"})]
     for some in (source, []):
@@ -185,7 +195,7 @@ def test_null_keys_match_nothing_and_a_source_without_rows_does_nothing(tmp_path
 def test_deletes_leave_tombstones_where_the_table_keeps_them(tmp_path: Path, kind: dict[str, Any]) -> None:
     both, draw = pair(tmp_path, kind, **{"mdt.delete.keeps.ordering": True}), random.Random(3)
     filled(both, kind, draw)
-    source = unique(drawn(draw, list(range(120))), kind)
+    source = unique(drawn(draw, list(range(120)), kind["scope"]), kind)
     told = [outcome(table, source, None, [("matched", "target.must > 3", None)]) for table in both]
     assert told[0] == told[1] and told[0]["deleted"] > 5
     buried = []

@@ -43,15 +43,18 @@ UNFLUSHED = {"mdt.durable": False}
 PLAIN: dict[str, Any] = {"key": ["id"], "ordering": "ts", "options": UNFLUSHED}
 
 
-def rows(draw: random.Random, numbers: Sequence[int]) -> list[dict[str, Any]]:
+CITIES = ["ä b/%2F", "y"]
+
+
+def rows(draw: random.Random, numbers: Sequence[int], *, scope: str = "table") -> list[dict[str, Any]]:
     """Return one row for each number; equal numbers give equal keys.  No two rows of a batch have one ordering value.
 
-    A third of the keys have no city: under table scope a key does not move to the rows without one.
+    A third of the rows have no city: under table scope those of some keys, since a key does not move there; under partition scope any.
     """
     ordering = draw.sample(range(10 * len(numbers) + 10), len(numbers))
     return [
-        {"id": f"k{n // 2}", "sub": n % 2, "city": draw.choice(["ä b/%2F", "y"]) if n // 2 % 3 else None, "ts": ts,
-         "x": draw.random()}
+        {"id": f"k{n // 2}", "sub": n % 2, "city": draw.choice([*CITIES, None] if scope == "partition" else CITIES if n // 2 % 3 else [None]),
+         "ts": ts, "x": draw.random()}
         for n, ts in zip(numbers, ordering, strict=True)
     ]  # fmt: skip
 
@@ -142,14 +145,17 @@ def test_a_random_history_leaves_the_same_rows_and_counts_as_in_process(
 ) -> None:
     both = pair(spark, tmp_path, **arguments)
     draw = random.Random(str(arguments))
-    first = both.run("bulk_insert", rows(draw, range(0, 800, 2)))
+    first = both.run("bulk_insert", rows(draw, range(0, 800, 2), scope=arguments["scope"]))
     assert first.inserted == 400
     files = both.on_spark.files()
     in_partition = max(files["partition"].to_pylist().count(p) for p in set(files["partition"].to_pylist()))
     assert in_partition > 1, "the range cut must be at work"
-    both.run("upsert", rows(draw, [draw.randrange(900) for _ in range(300)]))
-    both.run("delete", rows(draw, draw.sample(range(1000), 60)))
-    both.run("upsert", rows(draw, [draw.randrange(1100) for _ in range(200)]))
+    both.run("upsert", rows(draw, [draw.randrange(900) for _ in range(300)], scope=arguments["scope"]))
+    both.run("delete", rows(draw, draw.sample(range(1000), 60), scope=arguments["scope"]))
+    both.run("upsert", rows(draw, [draw.randrange(1100) for _ in range(200)], scope=arguments["scope"]))
+    found = both.on_spark.scan().to_arrow().to_pylist()
+    bare, placed = ({(r["id"], r["sub"]) for r in found if (r["city"] is None) is is_bare} for is_bare in (True, False))
+    assert bool(bare & placed) == (arguments["scope"] == "partition")
     assert_sound(both.on_spark)
 
 
@@ -161,7 +167,7 @@ def test_a_delete_by_a_large_data_frame_is_that_in_process_and_brings_no_row_to_
     options = {**UNFLUSHED, "mdt.delete.keeps.ordering": True, "mdt.max.file.bytes": 2048}
     both = pair(spark, tmp_path, scope=scope, partition_by=["city"], options=options)
     draw = random.Random(scope)
-    both.run("upsert", rows(draw, range(0, 400, 2)))
+    both.run("upsert", rows(draw, range(0, 400, 2), scope=scope))
     brought: list[pa.Table] = []
     jobs: list[str] = []
     for name in ("counted", "selected", "sampled"):
@@ -172,7 +178,7 @@ def test_a_delete_by_a_large_data_frame_is_that_in_process_and_brings_no_row_to_
     for name in ("collect", "take"):
         asked = getattr(RDD, name)
         monkeypatch.setattr(RDD, name, lambda *of, asked=asked, name=name: jobs.append(name) or asked(*of))
-    gone = rows(draw, range(0, 500, 4))
+    gone = rows(draw, range(0, 500, 4), scope=scope)
     both.run("delete", [{**row, "ts": row["ts"] // 2} for row in gone])
     assert len(jobs) == len(brought) + 1, "and what tasks wrote"
     told = [text for found in brought if "__mdt_key" in found.column_names for text in found["__mdt_key"].to_pylist()]
@@ -216,16 +222,11 @@ BAD: dict[str, tuple[str, str, list[str], str]] = {
     "a column twice": ("upsert", "x", ["*", "1.0D as x"], "occur twice"),
     "a type of no table": ("upsert", "x", ["id", "sub", "city", "ts", "parse_json('1') x"], "x"),
     "a null key": ("upsert", "id", ["if(id = 'k3', null, id) id", "sub", "city", "ts", "x"], "null"),
-    "a null ordering value": (
-        "upsert",
-        "ts",
-        ["id", "sub", "city", "if(id = 'k3', null, ts) ts", "x"],
-        "null in 1 rows\n",
-    ),
+    "a null ordering value": ("upsert", "ts", ["id", "sub", "city", "if(id = 'k3', null, ts) ts", "x"], "null in 1 rows\n"),
     "an empty partition value": ("upsert", "c", ["id", "sub", "'' as city", "ts", "x"], "is empty"),
     "a key that exists": ("insert", "k3", ["*"], "1 keys exist already: \\['k3'\\]"),
     "a key twice": ("bulk_insert", "k9", ["explode(array('k9', 'k9')) id", "sub", "city", "ts", "x"], "repeat"),
-}
+}  # fmt: skip
 
 
 def test_bad_input_is_refused_in_our_words_and_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
