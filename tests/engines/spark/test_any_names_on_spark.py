@@ -44,9 +44,7 @@ def rows_of(table: mdt.Table, where: str, *columns: str) -> list[tuple[Any, ...]
 
 
 def test_sql_reads_and_writes_by_the_declared_names(spark: SparkSession, trips: mdt.Table) -> None:
-    assert (
-        spark.table("odd_trips").columns[:2] == ["trip id", "ts (ms)"] or "trip id" in spark.table("odd_trips").columns
-    )
+    assert {"trip id", "ts (ms)", "a.b", "pick-up city"} <= set(spark.table("odd_trips").columns)
     found = spark.sql(
         "select `trip id`, `fare amount`, `x-y`.`zip code` z from odd_trips where `fare amount` > 49 and `a.b` = 99"
     ).collect()

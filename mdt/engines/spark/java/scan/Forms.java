@@ -1,5 +1,5 @@
-// How files of older versions of a table's columns become files of the newest: one Form for each older version, made for the
-// columns that a query wants. What Python sends once for each frame (frame.py, _forms) is JSON:
+// How files of older versions of a table's columns, or with other names for them, become files of the newest: one Form for each
+// older version, made for the columns that a query wants. What Python sends once for each frame (frame.py, _forms) is JSON:
 //
 //     {"newest": {"schema": Spark's JSON of a schema, "ids": [ids of all fields, parents first]}, "older": [{…}, …],
 //      "defaults": {"<id>": what older rows have in a new column, as text}}
