@@ -30,7 +30,7 @@ from indexes.buffers import column, flags, mask
 from indexes.like import parse_like
 from indexes.literal_sets import sorted_keys
 from indexes.predicate import Call, Leaf, Predicate
-from indexes.rising import MANY_VALUES, is_rising
+from indexes.sorting import MANY_VALUES, is_rising
 from indexes.verdicts import verdicts
 
 BOUND_BYTES_MAX = 64

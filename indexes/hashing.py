@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.base import KeyHashes, UInt64Array
-from indexes.buffers import one_array
+from indexes.buffers import ByteRows, Int64Array, byte_rows, large_binary, one_array
 from indexes.threads import side_by_side, spans
-from indexes.words import ByteRows, Int64Array, byte_rows, large_binary
 
 SEED_MAX = 2**32 - 1
 """Largest seed."""

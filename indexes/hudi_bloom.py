@@ -31,7 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.base import BoolArray, Int64Array
-from indexes.words import ByteRows, byte_rows
+from indexes.buffers import ByteRows, byte_rows
 
 UInt8Array = npt.NDArray[np.uint8]
 UInt32Array = npt.NDArray[np.uint32]

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.base import BoolArray, Candidates, Int64Array
-from indexes.words import UInt64Array, byte_rows
+from indexes.buffers import UInt64Array, byte_rows
 
 _WORD_BYTES = 8
 _PIECE_KEYS = 16384

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.base import Int64Array, UInt64Array
+from indexes.buffers import ByteRows, byte_rows
 from indexes.hashing import hash_keys
-from indexes.words import ByteRows, byte_rows
 
 Registers = npt.NDArray[np.uint8]
 """uint8[REGISTERS]: the largest rank seen in each; 0 for none."""

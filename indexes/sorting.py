@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from indexes.threads import MANY_ROWS, side_by_side
+from indexes.threads import MANY_ROWS, side_by_side, spans
 
 _FEW = 256
 """Numbers that numpy's argsort has in order sooner."""
@@ -17,6 +18,13 @@ _PIECE = 1 << 15
 _WORD_BITS = 64
 _PARTS_MAX = 8
 """Each part costs a look at all hashes."""
+
+
+MANY_VALUES = 1000
+"""For the bounds of so many texts it pays to ask for their order first: these take a seventh of the time then.  Fewer have their bounds sooner."""
+_RISING_PIECE_ROWS = 1 << 16
+_LOOK = 64
+"""Values at which an order is looked for before all are."""
 
 
 def stable_order(numbers: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
@@ -84,3 +92,24 @@ def _rises(numbers: npt.NDArray[np.integer[Any]]) -> bool:
     """Return whether no number is below the one before."""
     pieces = (numbers[start : start + _PIECE + 1] for start in range(0, len(numbers), _PIECE))
     return all(bool((piece[1:] >= piece[:-1]).all()) for piece in pieces)
+
+
+def is_rising(values: pa.Array, *, strictly: bool = False) -> bool:
+    """Return whether no value is below the one before, or ``strictly`` each above it, and none is null.
+
+    ``values``: of a type that Arrow compares, without NaN.
+
+    >>> is_rising(pa.array(["a", "b", "b"])), is_rising(pa.array(["a", None])), is_rising(pa.array(["b", "a"]))
+    (True, False, False)
+    >>> is_rising(pa.array(["a", "b", "b"]), strictly=True)
+    False
+    """
+    compare = pc.less if strictly else pc.less_equal
+
+    def rises(piece: slice) -> bool:
+        part = values.slice(piece.start, piece.stop + 1 - piece.start)
+        return bool(pc.all(compare(part.slice(0, max(0, len(part) - 1)), part.slice(1)), min_count=0).as_py())
+
+    if values.null_count or not rises(slice(0, _LOOK)):  # what is in no order mostly shows it soon
+        return False
+    return all(side_by_side(rises, spans(len(values), _RISING_PIECE_ROWS), len(values)))

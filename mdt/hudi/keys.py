@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import values as orders
-from indexes.rising import is_rising
-from indexes.sorting import stable_order
+from indexes.sorting import is_rising, stable_order
 from mdt.errors import Invalid
 from mdt.hudi.arrays import plain
 from mdt.schema.names import avro_name

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from indexes import values
 from indexes.base import Int64Array, KeyHashes, UInt64Array
-from indexes.words import byte_rows
+from indexes.buffers import byte_rows
 from mdt.errors import Corrupt, Invalid
 
 MAGIC = b"MKM4"

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes.base import Int64Array, KeyHashes, UInt64Array
-from indexes.rising import MANY_VALUES, is_rising
+from indexes.sorting import MANY_VALUES, is_rising
 from indexes.threads import begun_on
 from mdt.commit.operation import Claim
 from mdt.config import Options

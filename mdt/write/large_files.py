@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes.base import Int64Array
-from indexes.rising import is_rising
+from indexes.sorting import is_rising
 from mdt.config import Options
 from mdt.hudi import base_file
 from mdt.hudi.arrays import plain

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from indexes.base import BoolArray, Int64Array
 from indexes.buffers import flags, taken
 from indexes.key_hash import KeyHash
-from indexes.rising import is_rising
-from indexes.sorting import repeats
+from indexes.sorting import is_rising, repeats
 from mdt.errors import Conflict, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths

@@ -126,6 +126,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {
             "schema": worlds.SCHEMA, "key": ["id"], "partition_by": ["city"], "ordering": "ts", "table_type": "MERGE_ON_READ",
             "key_index": "bloom", "scope": "partition", "indexes": ["bitmap(city)"], "options": None, "storage_options": None,
+            "metadata": {"run": "1"},
         },
     ),
     "create at a path": (

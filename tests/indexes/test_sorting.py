@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from indexes import rising
+from indexes import sorting
 from indexes.sorting import _FEW, _PIECE, repeats, stable_order
 from indexes.threads import MANY_ROWS
 
@@ -78,22 +78,28 @@ def test_a_hash_that_occurs_twice_is_found_wherever_it_stands(
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("size", [0, 1, 2, 65, rising._PIECE_ROWS - 1, rising._PIECE_ROWS + 1, MANY_ROWS + 1])
+@pytest.mark.parametrize(
+    "size", [0, 1, 2, 65, sorting._RISING_PIECE_ROWS - 1, sorting._RISING_PIECE_ROWS + 1, MANY_ROWS + 1]
+)
 def test_a_value_that_does_not_rise_is_found_wherever_it_stands(
     monkeypatch: pytest.MonkeyPatch, size: int, threads: int
 ) -> None:
     monkeypatch.setattr(pa, "cpu_count", lambda: threads)
     numbers = np.arange(10, 10 + size)
-    places = {at for at in (0, 63, 64, rising._PIECE_ROWS - 1, rising._PIECE_ROWS, size - 2) if 0 <= at < size - 1}
+    places = {
+        at
+        for at in (0, 63, 64, sorting._RISING_PIECE_ROWS - 1, sorting._RISING_PIECE_ROWS, size - 2)
+        if 0 <= at < size - 1
+    }
     for array in (numbers, numbers * 3 - 7):
-        assert rising.is_rising(pa.array(array)) and rising.is_rising(pa.array(array), strictly=True)
+        assert sorting.is_rising(pa.array(array)) and sorting.is_rising(pa.array(array), strictly=True)
         for at in places:
             same, falls = array.copy(), array.copy()
             same[at] = same[at + 1]
             falls[at] = falls[at + 1] + 1
-            assert not rising.is_rising(pa.array(same), strictly=True)
-            assert rising.is_rising(pa.array(same)) and not rising.is_rising(pa.array(falls))
+            assert not sorting.is_rising(pa.array(same), strictly=True)
+            assert sorting.is_rising(pa.array(same)) and not sorting.is_rising(pa.array(falls))
             texts = pa.array(falls).cast(pa.string())
-            assert rising.is_rising(texts) == (texts.to_pylist() == sorted(texts.to_pylist()))
+            assert sorting.is_rising(texts) == (texts.to_pylist() == sorted(texts.to_pylist()))
         if size > 1:
-            assert not rising.is_rising(pa.array([*array.tolist(), None]))
+            assert not sorting.is_rising(pa.array([*array.tolist(), None]))
