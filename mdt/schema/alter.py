@@ -21,7 +21,7 @@ from mdt.schema.convert import convert, is_list
 from mdt.schema.cuts import whole_array
 from mdt.schema.definition import TableDefinition
 from mdt.schema.forms import converted
-from mdt.schema.versions import Column, SchemaVersion, free_id, stored_bytes, widens
+from mdt.schema.versions import ID_MAX, Column, SchemaVersion, free_id, stored_bytes, widens
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +338,8 @@ def _version(definition: TableDefinition, tree: _Node, since: int, before: Schem
     for node in nodes:
         if node.id is None:
             node.id, free = free, free + 1
+    if free > ID_MAX + 1:
+        raise Invalid(f"the table has no id left for a new column: ids end at {ID_MAX:,}", hint=_LEAVE)
     ids = tuple(node.id for node in nodes if node.id is not None)
     found = SchemaVersion(since, stored, declared, ids)
     defaults = _defaults(before, found, {node.id: node for node in nodes if node.default is not None})

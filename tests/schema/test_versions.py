@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import pyarrow as pa
 import pytest
 from documents import ROOT
 
+import mdt
+from mdt.errors import Invalid
 from mdt.limits import SCHEMA_VERSIONS_MAX
 from mdt.schema import versions
+from mdt.schema.alter import Alteration, altered
 from mdt.schema.forms import form_between, widened
 from mdt.schema.versions import (
     SchemaVersion,
@@ -22,6 +26,7 @@ from mdt.schema.versions import (
     statistics_names,
     version_of,
 )
+from mdt.stores.storage import MemoryStorage
 
 STRUCT = pa.struct([("a", pa.int32()), ("b", pa.string())])
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int32()), ("s", STRUCT)])
@@ -174,3 +179,13 @@ def test_nobody_reads_rows_of_files_past_their_version() -> None:
     knowing.add("mdt/scan/reader.py")  # it reads stored columns of a file, and converts them with those read by pages
     callers = {p.relative_to(ROOT).as_posix() for p in Path(ROOT, "mdt").rglob("*.py") if "read_rows(" in p.read_text()}
     assert callers == knowing, "call mdt.metadata.segment_columns.read_columns"
+
+
+def test_an_alter_ends_where_ids_end() -> None:
+    table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
+    last = replace(table.definition.version, since=1, given=versions.ID_MAX)
+    definition = replace(table.definition, versions=(last,))
+    assert altered(definition, Alteration(add={"x": pa.field("x", pa.int32())}), 2).ids[-1] == versions.ID_MAX
+    more = {name: pa.field(name, pa.int32()) for name in ("x", "y")}
+    with pytest.raises(Invalid, match="no id left for a new column"):
+        altered(definition, Alteration(add=more), 2)
