@@ -63,7 +63,7 @@ def _tag_merged(said: SaidMerge, keeps_pairs: bool, source: Source, rows: pa.Tab
     yield from _new(snapshot, done)
     yield from _absent(snapshot, done)
     yield _read(schema, files, snapshot.file_groups.of_files(files))
-    yield without_data(schema, READ, __mdt_group=[-1], __mdt_n=[len(rows)])
+    yield without_data(schema, READ, __mdt_group=[-1], __mdt_n=[len(merge.source)])
     if keeps_pairs:
         left = done.found.take(~np.isin(done.found.places, done.acted.pairs.places))
         groups = snapshot.file_groups.of_files(left.file)

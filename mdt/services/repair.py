@@ -326,14 +326,26 @@ def _attachments(job: _Repair, found: Sequence[Problem]) -> None:
 def _views(job: _Repair) -> Iterator[Snapshot]:
     """Yield snapshots that have, together, the files of all states that can be read, live or not."""
     snapshot = job.snapshot()
-    horizon = snapshot.retention.horizon
-    try:
-        yield history_range(job.metadata, horizon, snapshot.seq).view
-    except (Corrupt, Expired):  # then the files of the newest state
-        yield replace(snapshot, gone=np.empty(0, np.int64))
+    first = horizon = snapshot.retention.horizon
+    for last in (*_before_rekeys(job.metadata, snapshot), snapshot.seq):
+        try:
+            yield history_range(job.metadata, first, last).view
+        except (Corrupt, Expired):  # then the files of one state
+            with suppress(Corrupt, Expired):
+                state = snapshot if last == snapshot.seq else job.metadata.state(last)
+                yield replace(state, gone=np.empty(0, np.int64))
+        first = last + 1
     for seq in snapshot.tags.before(horizon):
         with suppress(Corrupt):
             yield job.metadata.state(seq)
+
+
+def _before_rekeys(metadata: Metadata, snapshot: Snapshot) -> Iterator[int]:
+    """Yield the readable states before a rekey: their files had other key maps."""
+    for seq in range(snapshot.retention.horizon, snapshot.seq):
+        record = metadata.record(seq + 1)
+        if record is not None and record.rekeys:
+            yield seq
 
 
 def _summaries(job: _Repair, found: Sequence[Problem]) -> None:

@@ -56,7 +56,7 @@ class WriteResult:
 class Looked:
     """What a merge has looked at.
 
-    ``source_rows``: of the source; ``scanned``: how many of the ``files`` of the table; ``microseconds``: of finding out which clause holds for which
+    ``source_rows``: of the source, with ``dedupe`` one for each key; ``scanned``: how many of the ``files`` of the table; ``microseconds``: of finding out which clause holds for which
     row; ``engine``: where.
     """
 
@@ -71,7 +71,7 @@ class Looked:
 class MergeResult(WriteResult):
     """How a merge ended.
 
-    ``source_rows``: rows of the source.  ``files_scanned``: files of the table that were looked into, ``files_skipped``: those that indexes,
+    ``source_rows``: rows of the source, with ``dedupe`` one for each key.  ``files_scanned``: files of the table that were looked into, ``files_skipped``: those that indexes,
     statistics and the key index ruled out.  ``match_ms``: of finding out which clause holds for which row,
     ``write_ms``: of all else, ``total_ms``: of both, attempts that met a conflict included in the latter.
     """

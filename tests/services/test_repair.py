@@ -344,3 +344,19 @@ def test_the_report_is_shown_in_notebooks_and_escaped() -> None:
     flipped(table.storage, table.snapshot().segment(0).path, 400)
     html = mdt.repair(table.storage)._repr_html_()
     assert "mdt repair" in html and "live rows are lost" in html
+
+
+@pytest.mark.parametrize("key_index", ["bloom", "record"])
+def test_key_maps_of_states_before_a_rekey_are_put_back(tmp_path: Path, key_index: str) -> None:
+    schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
+    table = mdt.create(tmp_path, schema, ["id"], key_index=key_index)
+    for n in range(2):
+        table.upsert([{"id": f"k{i}", "n": n} for i in range(n, n + 4)])
+        table.rekey()
+    lost = [info.path for info in table.storage.list(paths.attachments_dir())]
+    for path in lost:
+        table.storage.delete(path)
+    assert mdt.repair(tmp_path).ok and mdt.open(tmp_path).check().ok
+    for seq, n in ((1, 0), (2, 0), (3, 1), (4, 1)):
+        found = mdt.open(tmp_path).get(["k1", "k3"], as_of=seq).to_pylist()
+        assert sorted((row["id"], row["n"]) for row in found) == [("k1", n), ("k3", n)]

@@ -7,10 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pooled import ThreadTable
 from reader import bag, hudi_table
 
 import mdt
 from mdt.errors import Invalid, Unsupported
+from mdt.stores.storage import LocalStorage
 
 SCHEMA = pa.schema({"id": pa.string(), "city": pa.string(), "ts": pa.int64(), "fare": pa.float64()})
 
@@ -99,3 +101,11 @@ def test_a_source_that_is_put_aside_is_deduped_as_one_in_memory(tmp_path: Any, o
         merge(table, source.to_reader(max_chunksize=200))
         seen.append(bag(table.scan().to_arrow()))
     assert seen[0] == seen[1] and len(seen[0]) == 40
+
+
+@pytest.mark.parametrize("kind", [mdt.Table, ThreadTable])
+def test_rows_of_the_source_are_counted_once_for_each_key(tmp_path: Any, kind: type[mdt.Table]) -> None:
+    made(tmp_path / "t", ordering="ts")
+    source = rows([("x", "Oslo", 1, 1.0), ("x", "Oslo", 2, 2.0), ("y", "Oslo", 2, 3.0)])
+    done = kind(LocalStorage(tmp_path / "t")).merge(source, dedupe=True).when_not_matched().insert().execute()
+    assert (done.inserted, done.source_rows) == (2, 2)

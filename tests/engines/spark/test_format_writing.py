@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.functions import col, lit
 from reader import bag, hudi_table
+from sql_tables import settings
 
 import mdt
 import mdt.spark
@@ -156,18 +157,18 @@ def test_a_first_overwrite_that_fails_leaves_what_was_there_before(
     failing = named.range(9).selectExpr(
         "string(id) id", "'Oslo' city", "if(id < 8, id, bigint(raise_error('late'))) ts"
     )
-    options = {**OURS, "mdt.spark.local.bytes.max": str(local_bytes)}
     kept = tmp_path / "t/.note"
     kept.parent.mkdir()
     kept.touch()
-    with pytest.raises(PySparkException, match="late"):
-        save(failing, tmp_path / "t", "overwrite", **options)
-    assert list((tmp_path / "t").rglob("*")) == [kept]
-    for mode in ("errorifexists", "ignore", "overwrite"):
+    with settings(named, {"spark.mdt.spark.local.bytes.max": str(local_bytes)}):
         with pytest.raises(PySparkException, match="late"):
-            failing.write.format("mdt").mode(mode).options(**options).saveAsTable("format_saved")
-    frame(named, A).write.format("mdt").options(**options).saveAsTable("format_saved")
-    assert named.table("format_saved").count() == 1
+            save(failing, tmp_path / "t", "overwrite", **OURS)
+        assert list((tmp_path / "t").rglob("*")) == [kept]
+        for mode in ("errorifexists", "ignore", "overwrite"):
+            with pytest.raises(PySparkException, match="late"):
+                failing.write.format("mdt").mode(mode).options(**OURS).saveAsTable("format_saved")
+        frame(named, A).write.format("mdt").options(**OURS).saveAsTable("format_saved")
+        assert named.table("format_saved").count() == 1
 
 
 def test_a_first_overwrite_that_fails_leaves_what_others_have_committed(

@@ -96,7 +96,6 @@ NO_COLUMNS = [
     ("alter table states add columns (n int)", "'n' and 'n' differ at most"),
     ("alter table states add columns (N int)", "differ at most in case"),
     ("alter table states add columns (z int default 5)", "ADD COLUMN … DEFAULT"),
-    ("alter table states add columns (`a.b` int)", "leave the dot out"),
 ]
 
 
