@@ -114,9 +114,18 @@ def listing(names: Iterable[str]) -> str:
     return ",".join(_in_list(name) for name in names)
 
 
+def backquoted(name: str) -> str:
+    """Return a name in backquotes, as Spark's SQL writes names of any characters.
+
+    >>> backquoted("fare amount"), backquoted("a`b")
+    ('`fare amount`', '`a``b`')
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
 def _in_list(name: str) -> str:
     is_plain = "`" not in name and listed(name) == [name]
-    return name if is_plain else "`" + name.replace("`", "``") + "`"
+    return name if is_plain else backquoted(name)
 
 
 def by_column(argument: str, given: Mapping[Any, T], known: Sequence[str]) -> dict[str, T]:

@@ -127,7 +127,7 @@ class EngineMerge(EngineWrite[R]):
 
     def write(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> Changes:
         """Write in tasks, as for an upsert."""
-        assert isinstance(plan, MergedPlan) and plan.tagged is not None
+        assert isinstance(plan, MergedPlan)
         changes = EngineWrite.write(self, snapshot, plan, claim)
         written = WrittenKeys(self.metadata.objects, changes.files, plan.finds_everywhere)
         return replace(changes, absent=AbsentKeys(self.engine, plan.tagged, plan.finds_everywhere, written))

@@ -18,6 +18,7 @@ import pyarrow as pa
 from indexes import functions, predicate
 from indexes.like import quote_like
 from indexes.predicate import And, Call, Leaf, Or, Predicate, Unknown
+from mdt.arguments import backquoted
 from mdt.errors import Invalid, Unsupported
 from mdt.filters import literals
 from mdt.filters.leaves import column_name, leaf
@@ -181,8 +182,9 @@ class Conditions(Cursor):
         """Refuse texts that are names of columns: other SQL has these in double quotes."""
         for each in literals:
             if isinstance(each.value, str) and each.value in self._schema.names:
-                column = "`" + each.value.replace("`", "``") + "`"
-                self.invalid(f"{each.value!r} is a text here, no column", each.offset, f"write {column}")
+                self.invalid(
+                    f"{each.value!r} is a text here, no column", each.offset, f"write {backquoted(each.value)}"
+                )
 
     def _worded(self, left: Operand, negated: bool) -> Predicate | None:
         """Return the test [NOT] BETWEEN, IN, LIKE or IS that follows, None if none does."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mdt.arguments import texts
+from mdt.arguments import backquoted, texts
 from mdt.errors import Invalid
 from mdt.limits import SCHEMA_VERSIONS_BYTES_MAX, SCHEMA_VERSIONS_MAX
 from mdt.schema import declared as declared_types
@@ -193,7 +193,7 @@ def quoted(name: str) -> str:
     >>> quoted("zip"), quoted("zip.code")
     ('zip', '`zip.code`')
     """
-    return "`" + name.replace("`", "``") + "`" if "." in name or "`" in name else name
+    return backquoted(name) if "." in name or "`" in name else name
 
 
 def _names(path: str) -> list[str]:

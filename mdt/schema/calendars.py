@@ -22,10 +22,10 @@ _FIRST_DAY, _FIRST_TIME = date(1582, 10, 15), datetime(1900, 1, 1)
 """From these on both calendars say the same."""
 
 
-def is_old(told: Mapping[bytes, bytes] | None, *, has_96_bits: bool) -> bool:
+def _is_old(told: Mapping[bytes, bytes] | None, *, has_96_bits: bool) -> bool:
     """Return whether a footer, or a schema, says that days and times are those of the old calendar.
 
-    >>> is_old({b"org.apache.spark.version": b"2.4.8"}, has_96_bits=False), is_old(None, has_96_bits=True)
+    >>> _is_old({b"org.apache.spark.version": b"2.4.8"}, has_96_bits=False), _is_old(None, has_96_bits=True)
     (True, False)
     """
     if not told:
@@ -40,7 +40,7 @@ def require_one_calendar(data: pa.Table | pa.RecordBatch, told: Mapping[bytes, b
     if not told:
         return
     for field, column in zip(data.schema, data.columns, strict=True):
-        if is_old(told, has_96_bits=field.type == pa.timestamp("ns")) and _has_old(column):
+        if _is_old(told, has_96_bits=field.type == pa.timestamp("ns")) and _has_old(column):
             raise Invalid(
                 f"column {field.name!r} has days or times of the Julian calendar, which Spark wrote before version 3 or in the mode LEGACY",
                 hint="read the file with Spark and write that DataFrame; if its values are right as they are, data.replace_schema_metadata()",

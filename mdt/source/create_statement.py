@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from mdt.arguments import listing
+from mdt.arguments import backquoted, listing
 from mdt.table import Table
 
 SCHEMA = pa.schema([("createtab_stmt", pa.string())])
@@ -21,7 +21,7 @@ def create_statement(table: Table, location: str, name: str, columns: Sequence[s
     definition = table.definition
     required = {field.name for field in definition.declared if not field.nullable}
     lines = [
-        f"  {_quoted(column)} {type}{' NOT NULL' if column in required else ''}{f' COMMENT {_text(comment)}' if comment else ''}"
+        f"  {backquoted(column)} {type}{' NOT NULL' if column in required else ''}{f' COMMENT {_text(comment)}' if comment else ''}"
         for column, type, comment in zip(columns[::3], columns[1::3], columns[2::3], strict=True)
     ]
     said = {
@@ -29,17 +29,13 @@ def create_statement(table: Table, location: str, name: str, columns: Sequence[s
         "key_index": definition.key_index, "indexes": "; ".join(definition.indexes), **definition.options,
     }  # fmt: skip
     options = ",\n".join(f"  {_text(key)} = {_text(value)}" for key, value in said.items() if value)
-    partitions = ", ".join(map(_quoted, definition.partition_by))
+    partitions = ", ".join(map(backquoted, definition.partition_by))
     partitioned = f"PARTITIONED BY ({partitions})\n" if partitions else ""
     body = ",\n".join(lines)
     text = (
         f"CREATE TABLE {name} (\n{body})\nUSING mdt\nOPTIONS (\n{options})\n{partitioned}LOCATION {_text(location)}\n"
     )
     return pa.Table.from_pylist([{"createtab_stmt": text}], SCHEMA)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _text(value: object) -> str:

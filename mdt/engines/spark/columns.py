@@ -20,6 +20,7 @@ from indexes import functions, paths, values
 from indexes.like import parse_like, quote_like
 from indexes.literal_sets import members
 from indexes.predicate import Call, Leaf, Predicate, Unknown, evaluate, match_query
+from mdt.arguments import backquoted
 from mdt.engines.spark.functions import evaluated, match
 from mdt.engines.spark.private import from_arrow_type
 from mdt.errors import Unsupported
@@ -40,7 +41,7 @@ def quoted(name: str) -> Column:
 
 def _path(names: tuple[str, ...]) -> Column:
     """Return a column, or a field in structs, by the names on the way."""
-    return sf.col(".".join("`" + name.replace("`", "``") + "`" for name in names))
+    return sf.col(".".join(backquoted(name) for name in names))
 
 
 def with_fields(column: Column, given: pa.DataType, known: pa.DataType) -> Column:

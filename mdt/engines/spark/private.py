@@ -26,6 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arro
 from pyspark.sql.types import StructType
 from pyspark.util import PythonEvalType
 
+from mdt.arguments import backquoted
 from mdt.errors import Unsupported
 
 T = TypeVar("T")
@@ -143,7 +144,7 @@ def map_in_arrow(frame: DataFrame, function: BatchFunction, schema: StructType |
     the same plan from the function below it.
     """
     of_batches: Any = vectorized_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column = of_batches(*(frame["`" + name.replace("`", "``") + "`"] for name in frame.columns))
+    column = of_batches(*(frame[backquoted(name)] for name in frame.columns))
     java = java_frame(frame).mapInArrow(java_column(column), False, None)
     return ClassicDataFrame(java, frame.sparkSession)
 

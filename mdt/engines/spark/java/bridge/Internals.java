@@ -137,9 +137,8 @@ final class Internals {
     }
 
     /**
-     * Returns the condition that a key has one of the values that a plan has of the key with a number of its keys. broadcast: whether it
-     * holds for all values unless a join broadcasts the plan, which is run by itself otherwise. Its constructor has one argument more since
-     * Spark 4.3, and some that are not told.
+     * Returns the condition that a key has one of the values that a plan has of the key with a number of its keys. It holds for all
+     * values unless a join broadcasts the plan. Its constructor has one argument more since Spark 4.3.
      */
     static Expression dynamicPruning(Expression key, LogicalPlan plan, scala.collection.immutable.Seq keys, int number) {
         try {
