@@ -108,7 +108,8 @@ class Clean(Operation[CleanPlan]):
 
 def _ended_versions(metadata: Metadata, snapshot: Snapshot, kept: Retention) -> Sequence[int]:
     """Return the commits with which the versions of the schema began that are not those of a state that can be read, nor of a record in the log,
-    nor of a file of one of these.  A tagged state reads its files by its own definition, so its newest version is enough.
+    nor of a file of one of these.  A tagged state reads its files by its own definition, so its newest version is enough.  The first version stays:
+    ``hoodie.properties`` has its schema.
     """
     versions = snapshot.definition.versions
     if not versions:
@@ -119,7 +120,7 @@ def _ended_versions(metadata: Metadata, snapshot: Snapshot, kept: Retention) -> 
     needed = np.concatenate([of_states, state.segment_ids[state.live]])
     is_needed = np.array([version.since > oldest for version in versions])
     is_needed[numbers_of(versions, needed)] = True
-    is_needed[-1] = True
+    is_needed[[0, -1]] = True
     return [version.since for version, is_kept in zip(versions, is_needed.tolist(), strict=True) if not is_kept]
 
 

@@ -24,10 +24,11 @@ from mdt.services.curves import SORT
 from mdt.services.rewriting import Rewrite
 from mdt.write.files import WriteJob
 
-PART_BYTES = 12 << 20
-"""Of a part, at least: it takes about half a second to rewrite.  Half as much again as what is joined (:func:`mdt.services.small_files.small_bytes`)."""
-PART_ROWS = 1_000
-"""That each part gets from a commit, at least: what they cost is then more than what a log file does."""
+PART_BYTES = 16 << 20
+"""Bytes of a part, at least: it takes about half a second to rewrite.  Twice the size up to which file groups are joined
+(:func:`mdt.services.small_files.small_bytes`)."""
+PART_ROWS = 2_000
+"""Rows that a part gets from each commit, at least.  They then cost more to write than their log file does."""
 COMMITS_MAX = 100
 """A file group that is due after fewer commits than this is cut; of others, the rewriting is too rare to matter."""
 

@@ -83,6 +83,19 @@ def test_a_table_that_is_only_altered_lets_versions_go_by_itself() -> None:
     assert table.check().ok
 
 
+def test_the_first_version_stays_for_it_is_that_of_the_properties() -> None:
+    table = made(MemoryStorage(), **{"mdt.services.auto": False})
+    table.alter(drop=["note"])
+    table.alter(add={"x": "int64"}, beyond_hudi=True)
+    rows = [{"id": f"old {n}", "p": "a", "v": n, "x": n} for n in range(20)]
+    for _ in range(60):
+        table.upsert(rows)
+        table.compact()
+        table.clean(retain_commits=1)
+    assert since(table) == [0, 3], "no file has the first one, and none the second"
+    assert table.check().ok
+
+
 def test_versions_of_tagged_states_stay_and_such_a_state_is_restored_with_its_columns(tmp_path: Path) -> None:
     table = made(tmp_path / "t", **{"mdt.services.auto": False})
     table.alter(add={"x": "int32", "y": "string"})
