@@ -176,23 +176,6 @@ def _require_footer(tail: bytes | pa.Buffer, segment: Segment) -> None:
         )  # fmt: skip
 
 
-def check_footer(storage: Storage, segment: Segment) -> None:
-    """Compare the footer of ``segment`` with what was written, without parsing it.  Raises Corrupt (Missing)."""
-    _require_footer(storage.read(segment.path, segment.footer_offset, segment.footer_length), segment)
-
-
-def parquet_bytes(storage: Storage, segment: Segment) -> memoryview:
-    """Return the Parquet bytes of ``segment``.  Raises Corrupt (Missing) if its file is not as it was written."""
-    data = storage.read_whole(segment.path, segment.size)
-    crc = zlib.crc32(data)
-    if (len(data), crc) != (segment.size, segment.crc):
-        raise Corrupt(
-            "a data file is not as it was written", path=segment.path,
-            expected=f"{segment.size} bytes, {segment.crc:08x}", got=f"{len(data)} bytes, {crc:08x}",
-        )  # fmt: skip
-    return memoryview(data)[segment.block_offset : segment.block_offset + segment.block_length]
-
-
 def live_mask(rows: int, dead: BitMap | None, first: int = 0) -> npt.NDArray[np.bool_] | None:
     """Return which of the positions first .. first + rows are live -> bool[rows], or None if all are."""
     if dead is None or dead.range_cardinality(first, first + rows) == 0:

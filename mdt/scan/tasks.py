@@ -80,12 +80,6 @@ class Cutter:
                 single.append(wanted)
         return [*runs, *batches(single, threads)]
 
-    def by_pages(self) -> dict[int, int]:
-        """Return what :func:`decoded_rows` does."""
-        self._read_page_maps()
-        found = {scan.file: self._wanted(scan, self._files[scan.file]) for scan in self._plan.segments}
-        return {row: _decoded(w.positions, _block_rows(w.page_map)) for row, w in found.items() if w is not None}
-
     def _read_page_maps(self) -> None:
         """Read at once the page maps that :meth:`_wanted` looks into."""
         files = ((scan, self._files[scan.file]) for scan in self._plan.segments)
@@ -158,11 +152,6 @@ def batches(wanted: Sequence[Wanted], threads: int) -> list[Rows]:
     for one in wanted:
         together.setdefault((one.page_map.columns, one.form), []).append(one)
     return [rows for group in together.values() for rows in _batches(group, threads)]
-
-
-def decoded_rows(metadata: Metadata, plan: ScanPlan, schema: pa.Schema) -> dict[int, int]:
-    """Return file number -> how many rows are decoded for its share of ``plan``, of the files that are read by pages."""
-    return Cutter(metadata, plan, schema).by_pages()
 
 
 def live_positions(positions: BitMap, dead: BitMap | None) -> Int64Array:
