@@ -1,4 +1,5 @@
-"""``python -m benchmarks upsert lookup scan``: JSON lines on standard output, then a table on standard error.
+"""``python -m benchmarks upsert lookup scan``: JSON lines on standard output, then a table on
+standard error.
 
 Ends with status 1 if a peer failed or gave a wrong answer.
 """
@@ -49,7 +50,20 @@ WRITTEN = "written"
 LATENCY = "latency"
 ADVICE = "advice"
 SPARK = "spark"
-OWN = (PLANNING, LIFE, CHANGES, CONDITIONS, CLUSTERING, KEYS, NESTED, WRITERS, WRITTEN, LATENCY, ADVICE, SPARK)
+OWN = (
+    PLANNING,
+    LIFE,
+    CHANGES,
+    CONDITIONS,
+    CLUSTERING,
+    KEYS,
+    NESTED,
+    WRITERS,
+    WRITTEN,
+    LATENCY,
+    ADVICE,
+    SPARK,
+)
 """Benches with a workload or a form of their own."""
 Reference = dict[tuple[str, str], Figure]
 
@@ -67,7 +81,11 @@ def compare(figure: Figure, reference: Reference) -> None:
 
 def line(figure: Figure) -> str:
     """Return a figure as one line of JSON, numbers to six digits after the point."""
-    values = {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(figure).items() if v is not None}
+    values = {
+        k: round(v, 6) if isinstance(v, float) else v
+        for k, v in asdict(figure).items()
+        if v is not None
+    }
     return json.dumps(values)
 
 
@@ -82,7 +100,10 @@ def table(figures: Iterable[Figure], title: str) -> Table:
     for figure in sorted(measured, key=lambda figure: (figure.bench, figure.workload)):
         megabytes = figure.bytes / 1e6 if figure.bytes is not None else None
         numbers = (figure.seconds, figure.first_seconds, figure.cpu_seconds, figure.ratio_to_mdt)
-        texts = [f"{n:.4g}" if n is not None else "" for n in (*numbers, figure.cpu_ratio_to_mdt, megabytes)]
+        texts = [
+            f"{n:.4g}" if n is not None else ""
+            for n in (*numbers, figure.cpu_ratio_to_mdt, megabytes)
+        ]
         result.add_row(figure.workload, figure.peer, *texts)
     return result
 
@@ -100,7 +121,9 @@ def chosen(peers: str) -> list[str]:
 
 
 def pythons(peers: Iterable[str], environments: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the interpreter of each of ``peers``, those that are ``given`` too; peers whose environment cannot be had are left out."""
+    """Return the interpreter of each of ``peers``, those that are ``given`` too; peers whose
+    environment cannot be had are left out.
+    """
     found = {}
     for peer in peers:
         try:
@@ -110,9 +133,11 @@ def pythons(peers: Iterable[str], environments: Path, given: Mapping[str, str]) 
     return found
 
 
-def measured(jobs: Iterable[Job], people: Console, out: Path | None, environments: Path) -> list[Figure]:
-    """Run the jobs and return their figures; each is printed as it comes, and appended to the file ``out``.  Peers whose environment
-    cannot be had are left out, with the reason.
+def measured(
+    jobs: Iterable[Job], people: Console, out: Path | None, environments: Path
+) -> list[Figure]:
+    """Run the jobs and return their figures; each is printed as it comes, and appended to the file
+    ``out``.  Peers whose environment cannot be had are left out, with the reason.
     """
     results, reference = list[Figure](), Reference()
     for job in jobs:
@@ -139,7 +164,12 @@ def jobs_of(benches: Iterable[str], peers: Iterable[str], like: Job) -> list[Job
     """Return a job like the given one for each bench and each of its peers."""
     if unknown := [name for name in benches if name not in BENCHES]:
         raise typer.BadParameter(f"unknown benches {unknown}; known are {sorted(BENCHES)}")
-    return [replace(like, bench=bench, peer=peer) for bench in benches for peer in peers if peer in PEERS]
+    return [
+        replace(like, bench=bench, peer=peer)
+        for bench in benches
+        for peer in peers
+        if peer in PEERS
+    ]
 
 
 def own_forms(benches: Iterable[str], peers: str, like: Job, seconds: float) -> None:
@@ -162,7 +192,9 @@ def own_forms(benches: Iterable[str], peers: str, like: Job, seconds: float) -> 
     if LATENCY in benches:
         latency.run(rows, seed, latency.WRITES, latency.KINDS, {}, emit)
     if WRITERS in benches:
-        writers.run([peer for peer in chosen(peers) if peer in writers.PEERS], rows, seed, seconds, emit)
+        writers.run(
+            [peer for peer in chosen(peers) if peer in writers.PEERS], rows, seed, seconds, emit
+        )
 
 
 def title(like: Job, flat: bool) -> str:
@@ -171,7 +203,12 @@ def title(like: Job, flat: bool) -> str:
     return f"trips{', flat' * flat}, {like.rows:,} rows, {kind}"
 
 
-Flat = Annotated[bool, typer.Option(help="leave the nested, the nullable and the wide column out, as older figures do")]
+Flat = Annotated[
+    bool,
+    typer.Option(
+        help="leave the nested, the nullable and the wide column out, as older figures do"
+    ),
+]
 
 
 def main(
@@ -182,7 +219,9 @@ def main(
     rows: Annotated[int, typer.Option(min=1_000, help="rows of the load")] = 1_000_000,
     peers: Annotated[str, typer.Option(help="peers beside mdt, by commas")] = PEERS_DEFAULT,
     seed: Annotated[int, typer.Option(help="of all random data")] = 7,
-    repeat: Annotated[int, typer.Option(min=1, help="scans and look-ups, of which the median is shown")] = 3,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="scans and look-ups, of which the median is shown")
+    ] = 3,
     shuffled: Annotated[bool, typer.Option(help="load keys in random order")] = False,
     integers: Annotated[bool, typer.Option(help="keys are numbers instead of text")] = False,
     flat: Flat = False,
@@ -191,33 +230,58 @@ def main(
         list[int] | None,
         typer.Option(
             min=1,
-            help="planning: files of the tables, may be repeated; life: files of the load, as many as each peer makes by itself if not given",
+            help=(
+                "planning: files of the tables, may be repeated; life: files of the load, as many"
+                " as each peer makes by itself if not given"
+            ),
         ),
     ] = None,
     commits: Annotated[int, typer.Option(min=1, help="life: how many")] = 1_000,
     batch: Annotated[int, typer.Option(min=1, help="life: rows of a commit")] = 100,
-    budget: Annotated[float, typer.Option(min=1, help="life: seconds of commits after which a peer stops")] = 3_600,
-    seconds: Annotated[float, typer.Option(min=0.1, help="of work (writers), of warmth (spark), a kind")] = 5,
+    budget: Annotated[
+        float, typer.Option(min=1, help="life: seconds of commits after which a peer stops")
+    ] = 3_600,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="of work (writers), of warmth (spark), a kind")
+    ] = 5,
     ducklake: Annotated[
         str | None,
         typer.Option(
-            help="life: a Python in whose environment are duckdb and duckdb-extension-ducklake of one version"
+            help=(
+                "life: a Python in whose environment are duckdb and duckdb-extension-ducklake of"
+                " one version"
+            )
         ),
     ] = None,
-    engines: Annotated[str, typer.Option(help="spark: which, by commas")] = ",".join(spark.ENGINES_DEFAULT),
+    engines: Annotated[str, typer.Option(help="spark: which, by commas")] = ",".join(
+        spark.ENGINES_DEFAULT
+    ),
     environments: Annotated[
         Path,
         typer.Option(
-            help="folder in which the environments of peers that have their own, and of other engines on Spark, are made, and stay"
+            help=(
+                "folder in which the environments of peers that have their own, and of other"
+                " engines on Spark, are made, and stay"
+            )
         ),
     ] = Path(".spark-engines"),
 ) -> None:
-    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `latency` has what single writes wait for; `advice` tries indexes on queries that did not choose them; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `writers` upsert side by side; `written` counts bytes that operations write; `keys` simulates key indexes of up to so many keys; `nested` reads few rows beside nested columns; `spark` compares engines on Spark; `planning` has tables of many files and its own workload."""
+    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long;
+    `latency` has what single writes wait for; `advice` tries indexes on queries that did not choose
+    them; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts
+    rows in order; `writers` upsert side by side; `written` counts bytes that operations write;
+    `keys` simulates key indexes of up to so many keys; `nested` reads few rows beside nested
+    columns; `spark` compares engines on Spark; `planning` has tables of many files and its own
+    workload.
+    """
     if flat:
         os.environ[FLAT] = "1"
     if PLANNING in benches:
         planning.run(
-            files or planning.FILES_DEFAULT, peers=chosen(peers), times=repeat, emit=partial(print, flush=True)
+            files or planning.FILES_DEFAULT,
+            peers=chosen(peers),
+            times=repeat,
+            emit=partial(print, flush=True),
         )
     where, like = environments.resolve(), Job("", "", rows, seed, shuffled, repeat, integers)
     if LIFE in benches:
@@ -227,7 +291,9 @@ def main(
         life.run(list(found), work, partial(print, flush=True), found)
     own_forms(benches, peers, like, seconds)
     if SPARK in benches:
-        spark.run(engines.split(","), rows, seed, repeat, seconds, partial(print, flush=True), where)
+        spark.run(
+            engines.split(","), rows, seed, repeat, seconds, partial(print, flush=True), where
+        )
     people = Console(stderr=True, width=116)
     jobs = jobs_of([name for name in benches if name not in OWN], chosen(peers), like)
     results = measured(jobs, people, out, where)

@@ -1,9 +1,11 @@
-"""``python -m benchmarks changes``: what it costs to read what changed, beside a full scan of the same table.
+"""``python -m benchmarks changes``: what it costs to read what changed, beside a full scan of the
+same table.
 
-One commit each that changes a hundredth of the rows: inserts; updates of keys among the newest; updates spread over all keys.  They are
-read with the rows before updates and without, and once more after compaction.  Seconds and CPU, of a table just opened, medians; and
-the bytes that an object store is asked for (of a peer those that its process reads).  Peer: deltalake with its change data feed, for which
-it writes what it replaces once more.  Every change is counted.
+One commit each that changes a hundredth of the rows: inserts; updates of keys among the newest;
+updates spread over all keys.  They are read with the rows before updates and without, and once more
+after compaction.  Seconds and CPU, of a table just opened, medians; and the bytes that an object
+store is asked for (of a peer those that its process reads).  Peer: deltalake with its change data
+feed, for which it writes what it replaces once more.  Every change is counted.
 """
 
 from __future__ import annotations
@@ -29,8 +31,12 @@ SHARE = 0.01
 """Of the rows that each commit changes."""
 
 
-def run(peers: Sequence[str], rows: int, seed: int, times: int, emit: Callable[[str], object]) -> None:
-    """Measure each peer in a process of its own; ``emit`` takes lines of JSON.  Raises WrongAnswer."""
+def run(
+    peers: Sequence[str], rows: int, seed: int, times: int, emit: Callable[[str], object]
+) -> None:
+    """Measure each peer in a process of its own; ``emit`` takes lines of JSON.  Raises
+    WrongAnswer.
+    """
     for figure in measured(peers, _measured, rows, seed, times):
         emit(json.dumps(figure))
 
@@ -51,15 +57,26 @@ def _measured(peer: str, rows: int, seed: int, times: int) -> list[dict[str, Any
         for kind, (batch, expected) in kinds.items():
             table.upsert(batch())
             commits[kind] = table.commit(), expected
-        figures = [_figure(peer, "full scan", _cost(table, table.scan, len(trips.fare), times), None)]
+        figures = [
+            _figure(peer, "full scan", _cost(table, table.scan, len(trips.fare), times), None)
+        ]
         scan = figures[0]
-        figures += [_of_commit(peer, table, kind, *commit, times, scan) for kind, commit in commits.items()]
+        figures += [
+            _of_commit(peer, table, kind, *commit, times, scan) for kind, commit in commits.items()
+        ]
         for kind, (commit, expected) in commits.items() if table.after_only else ():
-            cost = _cost(table, lambda commit=commit: table.changes(commit, before=False), min(expected, some), times)
+            cost = _cost(
+                table,
+                lambda commit=commit: table.changes(commit, before=False),
+                min(expected, some),
+                times,
+            )
             figures.append(_figure(peer, f"{kind}, after only", cost, scan))
         table.compact()
         for kind, commit in commits.items():
-            figures.append(_of_commit(peer, table, f"{kind}, compacted since", *commit, times, scan))
+            figures.append(
+                _of_commit(peer, table, f"{kind}, compacted since", *commit, times, scan)
+            )
     return figures
 
 
@@ -69,13 +86,26 @@ def _of_commit(
     return _figure(peer, kind, _cost(table, lambda: table.changes(commit), expected, times), scan)
 
 
-def _figure(peer: str, what: str, cost: dict[str, float], scan: dict[str, Any] | None) -> dict[str, Any]:
-    shares = {} if scan is None else {f"{name} of scan": round(cost[name] / scan[name], 4) for name in cost}
-    return {"peer": peer, "what": what, **{name: round(value, 5) for name, value in cost.items()}, **shares}
+def _figure(
+    peer: str, what: str, cost: dict[str, float], scan: dict[str, Any] | None
+) -> dict[str, Any]:
+    shares = (
+        {}
+        if scan is None
+        else {f"{name} of scan": round(cost[name] / scan[name], 4) for name in cost}
+    )
+    return {
+        "peer": peer,
+        "what": what,
+        **{name: round(value, 5) for name, value in cost.items()},
+        **shares,
+    }
 
 
 def _cost(table: Any, call: Callable[[], pa.Table], expected: int, times: int) -> dict[str, float]:
-    """Return median seconds and CPU seconds of a call on a table just opened, and the bytes that it reads."""
+    """Return median seconds and CPU seconds of a call on a table just opened, and the bytes that it
+    reads.
+    """
     laps = []
     for _ in range(times):
         table.reopen()
@@ -89,7 +119,11 @@ def _cost(table: Any, call: Callable[[], pa.Table], expected: int, times: int) -
         call()
         read = _bytes_read() - before
     wall_seconds, cpus = zip(*laps, strict=True)
-    return {"seconds": statistics.median(wall_seconds), "cpu": statistics.median(cpus), "bytes": read}
+    return {
+        "seconds": statistics.median(wall_seconds),
+        "cpu": statistics.median(cpus),
+        "bytes": read,
+    }
 
 
 def _bytes_read() -> int:

@@ -1,10 +1,12 @@
-"""``python -m benchmarks clustering``: what it costs to put rows in order, and what queries then read.
+"""``python -m benchmarks clustering``: what it costs to put rows in order, and what queries then
+read.
 
-A table of `trips` is clustered by three columns: sorted, along the z-order, and along Hilbert's curve, each from the same load.  Beside it
-pyarrow reads, sorts and writes the same rows, with Hudi's five meta columns and without, and deltalake orders its own by its z-order.
-Of each layout: the share of the rows that range queries on two of the columns must read, which are those of the row groups that the
-bounds in the Parquet footers leave, so that nobody counts for himself.  Last, compaction after an upsert of a tenth of the rows, beside pyarrow reading and
-writing the same rows.
+A table of `trips` is clustered by three columns: sorted, along the z-order, and along Hilbert's
+curve, each from the same load.  Beside it pyarrow reads, sorts and writes the same rows, with
+Hudi's five meta columns and without, and deltalake orders its own by its z-order. Of each layout:
+the share of the rows that range queries on two of the columns must read, which are those of the row
+groups that the bounds in the Parquet footers leave, so that nobody counts for himself.  Last,
+compaction after an upsert of a tenth of the rows, beside pyarrow reading and writing the same rows.
 """
 
 from __future__ import annotations
@@ -32,16 +34,27 @@ BY = ("fare", "distance", "age")
 QUERIED = BY[:2]
 QUERIES = 200
 WIDTH = 0.1
-"""Of all rows, those that the range of one column holds: a query on both matches about a hundredth."""
+"""Of all rows, those that the range of one column holds: a query on both matches about a hundredth.
+"""
 UPDATED = 0.1
 """Of the rows that are upserted before compaction."""
 Figure = dict[str, Any]
 
 
 def run(rows: int, seed: int, emit: Callable[[str], object]) -> None:
-    """Measure each layout in a process of its own; ``emit`` takes lines of JSON.  Raises WrongAnswer."""
+    """Measure each layout in a process of its own; ``emit`` takes lines of JSON.  Raises
+    WrongAnswer.
+    """
     context = multiprocessing.get_context("spawn")
-    for measure in (_unordered, _by_pyarrow, _sorted, _zordered, _along_hilbert, _by_deltalake, _compacted):
+    for measure in (
+        _unordered,
+        _by_pyarrow,
+        _sorted,
+        _zordered,
+        _along_hilbert,
+        _by_deltalake,
+        _compacted,
+    ):
         with tempfile.TemporaryDirectory() as folder, context.Pool(1) as pool:
             for figure in pool.apply(measure, (folder, rows, seed)):
                 emit(json.dumps(figure))
@@ -61,11 +74,19 @@ def _by_pyarrow(folder: str, rows: int, seed: int) -> list[Figure]:
         for by in (BY, QUERIED):
             with tempfile.TemporaryDirectory() as out:
                 cost = _cost(lambda: _sorted_by_pyarrow(ours, Path(out), columns, by))  # noqa: B023 - it is called here
-                found.append({"what": f"sort, pyarrow, {what}, {len(by)} columns", **cost, **_read(_files(out), trips)})
+                found.append(
+                    {
+                        "what": f"sort, pyarrow, {what}, {len(by)} columns",
+                        **cost,
+                        **_read(_files(out), trips),
+                    }
+                )
     return found
 
 
-def _sorted_by_pyarrow(files: Sequence[Path], out: Path, columns: Sequence[str], by: Sequence[str]) -> None:
+def _sorted_by_pyarrow(
+    files: Sequence[Path], out: Path, columns: Sequence[str], by: Sequence[str]
+) -> None:
     table = pa.concat_tables([pq.read_table(file, columns=list(columns)) for file in files])
     table = table.sort_by([(name, "ascending") for name in by])
     size = -(-len(table) // FILES)
@@ -104,16 +125,26 @@ def _ordered(peer: str, folder: str, rows: int, seed: int, curve: str) -> list[F
         table.reopen()
         cost = _cost(lambda: table.cluster(by, curve))  # noqa: B023 - it is called here
         trips.check(table.scan())
-        found.append({"what": f"{curve}, {peer}, {len(by)} columns", **cost, **_read(set(_files(path)) - old, trips)})
+        found.append(
+            {
+                "what": f"{curve}, {peer}, {len(by)} columns",
+                **cost,
+                **_read(set(_files(path)) - old, trips),
+            }
+        )
         shutil.rmtree(path)
     return found
 
 
 def _compacted(folder: str, rows: int, seed: int) -> list[Figure]:
-    """Compact log files into all base files; before and after, pyarrow reads and writes as many rows of the same columns."""
+    """Compact log files into all base files; before and after, pyarrow reads and writes as many
+    rows of the same columns.
+    """
     table, trips = _loaded("mdt", folder, rows, seed)
     old, out = _files(folder), Path(tempfile.mkdtemp())
-    table.upsert(trips.of(np.random.default_rng(seed).choice(rows, int(rows * UPDATED), replace=False)))
+    table.upsert(
+        trips.of(np.random.default_rng(seed).choice(rows, int(rows * UPDATED), replace=False))
+    )
     before = _cost(lambda: _rewritten(old, out))
     cost = _cost(table.compact)
     after = _cost(lambda: _rewritten(old, out))
@@ -122,7 +153,12 @@ def _compacted(folder: str, rows: int, seed: int) -> list[Figure]:
     return [
         {"what": "rewriting, pyarrow, before", **before},
         {"what": "rewriting, pyarrow, after", **after},
-        {"what": "compaction, mdt", **cost, **speed, "bytes": _bytes(set(_files(folder)) - set(old))},
+        {
+            "what": "compaction, mdt",
+            **cost,
+            **speed,
+            "bytes": _bytes(set(_files(folder)) - set(old)),
+        },
     ]
 
 
@@ -133,7 +169,9 @@ def _rewritten(files: Sequence[Path], out: Path) -> None:
 
 
 def _loaded(peer: str, folder: str, rows: int, seed: int) -> tuple[Peer, Trips]:
-    """Return a table of one load whose keys are in no order, as the other columns are, and its truth."""
+    """Return a table of one load whose keys are in no order, as the other columns are, and its
+    truth.
+    """
     Path(folder).mkdir(exist_ok=True)
     trips = Trips(rows, seed, shuffled=True)
     table = open_peer(peer, folder)
@@ -143,7 +181,11 @@ def _loaded(peer: str, folder: str, rows: int, seed: int) -> tuple[Peer, Trips]:
 
 
 def _files(folder: str) -> list[Path]:
-    return sorted(file for file in Path(folder).rglob("*.parquet") if not {".hoodie", "_delta_log"} & set(file.parts))
+    return sorted(
+        file
+        for file in Path(folder).rglob("*.parquet")
+        if not {".hoodie", "_delta_log"} & set(file.parts)
+    )
 
 
 def _bytes(files: Sequence[Path] | set[Path]) -> int:
@@ -158,20 +200,24 @@ def _cost(call: Callable[[], object]) -> dict[str, float]:
 
 
 def _read(files: Sequence[Path] | set[Path], trips: Trips) -> Figure:
-    """Return the share of the rows that range queries read in the mean: on both columns, and on the second alone; files and bytes."""
+    """Return the share of the rows that range queries read in the mean: on both columns, and on the
+    second alone; files and bytes.
+    """
     bounds, rows = _bounds(files)
     if int(rows.sum()) != trips.rows:
         raise WrongAnswer(f"files of {rows.sum()} rows instead of {trips.rows}")
     values = np.stack([np.sort(column) for column in _columns(files)])
-    start = (np.random.default_rng(trips.seed).random((QUERIES, len(QUERIED))) * (1 - WIDTH) * trips.rows).astype(
-        np.int64
-    )
+    start = (
+        np.random.default_rng(trips.seed).random((QUERIES, len(QUERIED))) * (1 - WIDTH) * trips.rows
+    ).astype(np.int64)
     columns = np.arange(len(QUERIED))
     low, high = values[columns, start], values[columns, start + int(WIDTH * trips.rows)]
-    meets = (bounds[None, :, :, 0] <= high[:, None]) & (
-        bounds[None, :, :, 1] >= low[:, None]
-    )  # [queries, groups, columns]
-    shares = [float((left * rows).sum(axis=1).mean()) / trips.rows for left in (meets.all(axis=2), meets[:, :, 1])]
+    # Shape: queries, groups, columns.
+    meets = (bounds[None, :, :, 0] <= high[:, None]) & (bounds[None, :, :, 1] >= low[:, None])
+    shares = [
+        float((left * rows).sum(axis=1).mean()) / trips.rows
+        for left in (meets.all(axis=2), meets[:, :, 1])
+    ]
     return {
         "read by both": round(shares[0], 4),
         "read by the second": round(shares[1], 4),

@@ -1,6 +1,7 @@
-"""``python -m benchmarks conditions``: deletes and updates by a condition: of one row, of a hundredth of the rows in one range of the
-key, and of a hundredth spread over all files; and merges of a hundredth, nine in ten of the rows there already.  Seconds and CPU, medians; every
-count is checked, and at the end every row that is left.  Each peer makes as many files as it does by itself.
+"""``python -m benchmarks conditions``: deletes and updates by a condition: of one row, of a
+hundredth of the rows in one range of the key, and of a hundredth spread over all files; and merges
+of a hundredth, nine in ten of the rows there already.  Seconds and CPU, medians; every count is
+checked, and at the end every row that is left.  Each peer makes as many files as it does by itself.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ MERGING = ("mdt", "deltalake")
 SHARE = 0.01
 
 
-def run(peers: Sequence[str], rows: int, seed: int, times: int, emit: Callable[[str], object]) -> None:
-    """Measure each peer in a process of its own; ``emit`` takes lines of JSON.  Raises WrongAnswer."""
+def run(
+    peers: Sequence[str], rows: int, seed: int, times: int, emit: Callable[[str], object]
+) -> None:
+    """Measure each peer in a process of its own; ``emit`` takes lines of JSON.  Raises
+    WrongAnswer.
+    """
     for figure in measured(peers, _measured, rows, seed, times):
         emit(json.dumps(figure))
     for figure in measured([peer for peer in peers if peer in MERGING], _merged, rows, seed, times):
@@ -35,7 +40,9 @@ def run(peers: Sequence[str], rows: int, seed: int, times: int, emit: Callable[[
 
 
 def _conditions(trips: Trips, n: int, times: int) -> dict[str, tuple[str, np.ndarray[Any, Any]]]:
-    """Return the n-th of ``times`` * 2 conditions of each kind, as SQL and as the rows of the load that match; no two touch the same row."""
+    """Return the n-th of ``times`` * 2 conditions of each kind, as SQL and as the rows of the load
+    that match; no two touch the same row.
+    """
     rows = trips.rows
     some, numbers = max(1, int(rows * SHARE)), np.arange(rows)
     one = numbers == rows // 2 + n * 7
@@ -66,7 +73,11 @@ def _measured(peer: str, rows: int, seed: int, times: int) -> list[dict[str, Any
             for kind, (where, hit) in _conditions(trips, n, times).items():
                 wall, cpu = time.perf_counter(), cpu_seconds()
                 name = f"{'update' if n % 2 else 'delete'}, {kind}"
-                changed = table.update_where("distance", "distance * 0", where) if n % 2 else table.delete_where(where)
+                changed = (
+                    table.update_where("distance", "distance * 0", where)
+                    if n % 2
+                    else table.delete_where(where)
+                )
                 laps.setdefault(name, []).append((time.perf_counter() - wall, cpu_seconds() - cpu))
                 expected = int((live & hit).sum())
                 if changed is not None and changed != expected:
@@ -101,13 +112,20 @@ def _medians(peer: str, laps: Mapping[str, Sequence[tuple[float, float]]]) -> li
     figures = []
     for name, found in laps.items():
         wall_seconds, cpus = zip(*found, strict=True)
-        medians = {"seconds": round(statistics.median(wall_seconds), 4), "cpu": round(statistics.median(cpus), 4)}
+        medians = {
+            "seconds": round(statistics.median(wall_seconds), 4),
+            "cpu": round(statistics.median(cpus), 4),
+        }
         figures.append({"peer": peer, "what": name, **medians, "times": len(found)})
     return figures
 
 
-def _check(found: pa.Table, trips: Trips, live: np.ndarray[Any, Any], zeroed: np.ndarray[Any, Any]) -> None:
-    """Raise WrongAnswer unless the rows that live are there, and those that were updated have no distance."""
+def _check(
+    found: pa.Table, trips: Trips, live: np.ndarray[Any, Any], zeroed: np.ndarray[Any, Any]
+) -> None:
+    """Raise WrongAnswer unless the rows that live are there, and those that were updated have no
+    distance.
+    """
     expected = live.sum(), float(trips.fare[live].sum()), (live & zeroed).sum()
     zero = pc.sum(pc.equal(found["distance"], 0.0)).as_py()
     got = found.num_rows, pc.sum(found["fare"]).as_py(), zero

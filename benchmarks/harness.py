@@ -1,7 +1,8 @@
 """Runs a bench of one peer in a process of its own and measures it.
 
-Wall seconds and CPU seconds (of the process with all its threads, and of children that have ended) of each step; the
-answers are checked against the truth outside of the measured time.  A wrong answer is an error, not a figure.
+Wall seconds and CPU seconds (of the process with all its threads, and of children that have ended)
+of each step; the answers are checked against the truth outside of the measured time.  A wrong
+answer is an error, not a figure.
 """
 
 from __future__ import annotations
@@ -53,9 +54,11 @@ class Job:
 
 @dataclass
 class Figure:
-    """One line of the result; medians over ``times`` measurements, ``first_seconds`` is the first of them.
+    """One line of the result; medians over ``times`` measurements, ``first_seconds`` is the first
+    of them.
 
-    ``ratio_to_mdt``: seconds by mdt's seconds, above 1 where mdt is faster; None without a figure of mdt.
+    ``ratio_to_mdt``: seconds by mdt's seconds, above 1 where mdt is faster; None without a figure
+    of mdt.
     """
 
     bench: str
@@ -122,7 +125,9 @@ class Bench:
                 found = peer.scan()
             trips.check(found)
 
-    def upsert(self, workload: str, peer: Peer, trips: Trips, batch: Callable[[], pa.Table]) -> None:
+    def upsert(
+        self, workload: str, peer: Peer, trips: Trips, batch: Callable[[], pa.Table]
+    ) -> None:
         """Measure the rounds of upserts."""
         for _ in range(UPSERT_ROUNDS):
             rows = batch()
@@ -131,8 +136,14 @@ class Bench:
         self.watch.bytes[workload] = bytes_below(peer.path)
 
     def lookup(self, when: str, peer: Peer, trips: Trips) -> None:
-        """Measure look-ups of one key and of many, warm: other keys each time, after one look-up for warmth."""
-        ways = [("", peer.lookup), (" by a filter", peer.filtered)] if peer.filters else [("", peer.lookup)]
+        """Measure look-ups of one key and of many, warm: other keys each time, after one look-up
+        for warmth.
+        """
+        ways = (
+            [("", peer.lookup), (" by a filter", peer.filtered)]
+            if peer.filters
+            else [("", peer.lookup)]
+        )
         for way, look_up in ways:
             trips.check(look_up(first := trips.some_keys(1)), first)
             for workload, count in (("W5 1 key", 1), (f"W5 {MANY_KEYS} keys", MANY_KEYS)):
@@ -182,7 +193,9 @@ def bench_scan(bench: Bench) -> None:
 
 
 def bench_index(bench: Bench) -> None:
-    """Secondary indexes: build, W6 on a fresh table and after W2 with nothing re-optimised, W2 with indexes on."""
+    """Secondary indexes: build, W6 on a fresh table and after W2 with nothing re-optimised, W2 with
+    indexes on.
+    """
     path = tempfile.mkdtemp(dir=bench.folder)
     peer, trips = open_peer(bench.job.peer, path), bench.job.trips()
     if not peer.indexes:
@@ -205,15 +218,20 @@ def bench_index(bench: Bench) -> None:
 
 
 BENCHES: dict[str, Callable[[Bench], None]] = {
-    "upsert": bench_upsert, "lookup": bench_lookup, "scan": bench_scan, "index": bench_index
-}  # fmt: skip
+    "upsert": bench_upsert,
+    "lookup": bench_lookup,
+    "scan": bench_scan,
+    "index": bench_index,
+}
 
 
 def figures(job: Job, watch: Stopwatch) -> list[Figure]:
     """Return medians by workload, in the order of measurement."""
     result = []
     for workload, laps in watch.laps.items():
-        figure = Figure(job.bench, job.peer, workload, job.rows, job.shuffled, job.integers, job.seed)
+        figure = Figure(
+            job.bench, job.peer, workload, job.rows, job.shuffled, job.integers, job.seed
+        )
         figure.seconds = statistics.median(wall for wall, _ in laps)
         figure.cpu_seconds = statistics.median(cpu for _, cpu in laps)
         figure.first_seconds, figure.times = laps[0][0], len(laps)
@@ -235,7 +253,9 @@ def figures_of(job: Job, folder: str) -> list[dict[str, Any]]:
 
 
 def _failed(job: Job, why: str) -> Figure:
-    return Figure(job.bench, job.peer, "-", job.rows, job.shuffled, job.integers, job.seed, error=why)
+    return Figure(
+        job.bench, job.peer, "-", job.rows, job.shuffled, job.integers, job.seed, error=why
+    )
 
 
 def run_here(job: Job, folder: str, answer: Connection) -> None:
@@ -245,7 +265,9 @@ def run_here(job: Job, folder: str, answer: Connection) -> None:
 
 
 def run(job: Job) -> list[Figure]:
-    """Run ``job`` in a new process with a temporary directory; a process that dies gives a figure with its error."""
+    """Run ``job`` in a new process with a temporary directory; a process that dies gives a figure
+    with its error.
+    """
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory(prefix="mdt-bench-") as folder:
@@ -277,8 +299,12 @@ def _received(job: Job, received: list[dict[str, Any]], code: int | None) -> lis
     return [Figure(**figure) for figure in received]
 
 
-def measured(peers: Iterable[str], measure: Callable[..., Iterable[object]], *args: object) -> Iterator[object]:
-    """Yield what ``measure(peer, *args)`` returns for each peer, in a process of its own.  Raises what it raises."""
+def measured(
+    peers: Iterable[str], measure: Callable[..., Iterable[object]], *args: object
+) -> Iterator[object]:
+    """Yield what ``measure(peer, *args)`` returns for each peer, in a process of its own.  Raises
+    what it raises.
+    """
     context = multiprocessing.get_context("spawn")
     for peer in peers:
         with context.Pool(1) as pool:
@@ -286,4 +312,6 @@ def measured(peers: Iterable[str], measure: Callable[..., Iterable[object]], *ar
 
 
 if __name__ == "__main__":  # a process of one peer, in its own environment
-    Path(sys.argv[3]).write_text(json.dumps(figures_of(Job(**json.loads(sys.argv[1])), sys.argv[2])))
+    Path(sys.argv[3]).write_text(
+        json.dumps(figures_of(Job(**json.loads(sys.argv[1])), sys.argv[2]))
+    )

@@ -1,8 +1,10 @@
-"""Key indexes at scale, by simulation of what a table keeps of its keys: no data files, only key parts, and look-ups in them.
+"""Key indexes at scale, by simulation of what a table keeps of its keys: no data files, only key
+parts, and look-ups in them.
 
-Tables of 100, 1,000 and 10,000 file groups with keys in order, so that ranges of groups are apart, or in random order, so that every
-range holds every key.  100,000 keys that are there are looked for by the Bloom index in each of its ways, by the record index, and by a join
-with all keys, as the simple index does; then one key alone.
+Tables of 100, 1,000 and 10,000 file groups with keys in order, so that ranges of groups are apart,
+or in random order, so that every range holds every key.  100,000 keys that are there are looked for
+by the Bloom index in each of its ways, by the record index, and by a join with all keys, as the
+simple index does; then one key alone.
 """
 
 from __future__ import annotations
@@ -28,9 +30,13 @@ ASKED = 100_000
 RANDOM_PAIRS_MAX = 10_000_000
 """A look-up that would compare more pairs of a key and a filter is made for fewer keys."""
 _WAYS = {
-    "tree": {}, "tree, nothing kept": {"caching": "false"}, "list": {"ranges": "list"}, "no ranges": {"ranges": "none"},
-    "tree, 2 threads": {"threads": "2"}, "tree, 100,000 pairs a pass": {"pairs": "100000"},
-}  # fmt: skip
+    "tree": {},
+    "tree, nothing kept": {"caching": "false"},
+    "list": {"ranges": "list"},
+    "no ranges": {"ranges": "none"},
+    "tree, 2 threads": {"threads": "2"},
+    "tree, 100,000 pairs a pass": {"pairs": "100000"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +76,15 @@ def group_of(numbers: Int64Array, groups: int, keys: int, *, is_ordered: bool) -
     """Return the file group of each key."""
     if is_ordered:
         return numbers * groups // keys
-    return (_mixed(numbers.astype(np.uint64) ^ np.uint64(0x5555)) % np.uint64(groups)).astype(np.int64)
+    return (_mixed(numbers.astype(np.uint64) ^ np.uint64(0x5555)) % np.uint64(groups)).astype(
+        np.int64
+    )
 
 
 def bloom_part(groups: int, keys: int, fpp: float, *, is_ordered: bool) -> bytes:
-    """Return a key part of the Bloom index, made a million keys at a time where keys are in order."""
+    """Return a key part of the Bloom index, made a million keys at a time where keys are in
+    order.
+    """
     made, blocks = [], []
     share = groups if not is_ordered else max(1, min(groups, 1_000_000 * groups // keys))
     for first in range(0, groups, share):
@@ -86,11 +96,18 @@ def bloom_part(groups: int, keys: int, fpp: float, *, is_ordered: bool) -> bytes
         blocks.append(sizes)
     edges = np.arange(groups + 1) * keys // groups
     bounds = text_of(
-        np.concatenate([edges[:-1], edges[1:] - 1]) if is_ordered else np.array([0, keys - 1]).repeat(groups)
+        np.concatenate([edges[:-1], edges[1:] - 1])
+        if is_ordered
+        else np.array([0, keys - 1]).repeat(groups)
     )
     ends = [text.encode() for text in bounds.to_pylist()]
     part = bloom._KeyPart(
-        groups, np.arange(groups), np.concatenate(blocks), ends[:groups], ends[groups:], np.concatenate(made)
+        groups,
+        np.arange(groups),
+        np.concatenate(blocks),
+        ends[:groups],
+        ends[groups:],
+        np.concatenate(made),
     )
     return bloom._encode(part)
 
@@ -103,12 +120,21 @@ def record_part(groups: int, keys: int, *, is_ordered: bool) -> bytes:
 
 
 def run(total: int, seed: int, times: int, emit: Callable[[str], None]) -> None:
-    """Measure tables of up to ``total`` keys, a hundredth and a tenth of them in the smaller ones; one line of JSON a figure."""
+    """Measure tables of up to ``total`` keys, a hundredth and a tenth of them in the smaller ones;
+    one line of JSON a figure.
+    """
     for groups in GROUPS:
         keys = total * groups // GROUPS[-1]
         for is_ordered in (True, False):
             for line in measured(groups, keys, seed, times, is_ordered=is_ordered):
-                emit(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(line).items()}))
+                emit(
+                    json.dumps(
+                        {
+                            k: round(v, 4) if isinstance(v, float) else v
+                            for k, v in asdict(line).items()
+                        }
+                    )
+                )
 
 
 def measured(groups: int, keys: int, seed: int, times: int, *, is_ordered: bool) -> Iterator[Line]:
@@ -121,7 +147,9 @@ def measured(groups: int, keys: int, seed: int, times: int, *, is_ordered: bool)
 
     def figure(name: str, data: bytes, index: KeyIndex, count: int) -> Line:
         def look_up() -> Candidates:
-            return index.locate(memoryview(data), texts.slice(0, count), hashes.take(np.arange(count)))
+            return index.locate(
+                memoryview(data), texts.slice(0, count), hashes.take(np.arange(count))
+            )
 
         found = look_up()
         right = np.zeros(count, np.bool_)
@@ -129,7 +157,9 @@ def measured(groups: int, keys: int, seed: int, times: int, *, is_ordered: bool)
         assert right.all(), f"{name} misses keys"
         wall, cpu = _timed(look_up, times)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        return Line(name, order, groups, keys, count, wall, cpu, len(found.key), len(data) / keys, peak)
+        return Line(
+            name, order, groups, keys, count, wall, cpu, len(found.key), len(data) / keys, peak
+        )
 
     data = bloom_part(groups, keys, 0.01, is_ordered=is_ordered)
     for way, options in _WAYS.items():
@@ -144,7 +174,9 @@ def measured(groups: int, keys: int, seed: int, times: int, *, is_ordered: bool)
     stored = hashes_of(np.arange(keys)).hi
     wanted = np.sort(hashes.hi)
     wall, cpu = _timed(lambda: _joined(stored, wanted), 1)
-    yield Line("join with all keys", order, groups, keys, len(asked), wall, cpu, len(asked), 0.0, 0.0)
+    yield Line(
+        "join with all keys", order, groups, keys, len(asked), wall, cpu, len(asked), 0.0, 0.0
+    )
 
 
 def _joined(stored: npt.NDArray[np.uint64], wanted: npt.NDArray[np.uint64]) -> int:

@@ -1,9 +1,12 @@
-"""``python -m benchmarks latency``: what single writes wait for, and for how much of it services are the reason.
+"""``python -m benchmarks latency``: what single writes wait for, and for how much of it services
+are the reason.
 
-Upserts and merges of 50,000 rows (a twentieth of a small table), nine in ten of which replace one, spread over all files of a table of natural
-file sizes.  Of each kind of write: median, mean, 99th percentile and longest, of time and of CPU, and what they are by the median; the seconds that
-table services took within writes and beside them (in a thread of the table, where the mode is one); and of the slowest writes, by CPU, which
-commits and checkpoints of the metadata they made.  Every row is checked at the end.
+Upserts and merges of 50,000 rows (a twentieth of a small table), nine in ten of which replace one,
+spread over all files of a table of natural file sizes.  Of each kind of write: median, mean, 99th
+percentile and longest, of time and of CPU, and what they are by the median; the seconds that table
+services took within writes and beside them (in a thread of the table, where the mode is one); and
+of the slowest writes, by CPU, which commits and checkpoints of the metadata they made.  Every row
+is checked at the end.
 """
 
 from __future__ import annotations
@@ -24,7 +27,12 @@ import pyarrow as pa
 import mdt
 from benchmarks.trips import Trips
 
-KINDS = ("MERGE_ON_READ upsert", "MERGE_ON_READ merge", "COPY_ON_WRITE upsert", "COPY_ON_WRITE merge")
+KINDS = (
+    "MERGE_ON_READ upsert",
+    "MERGE_ON_READ merge",
+    "COPY_ON_WRITE upsert",
+    "COPY_ON_WRITE merge",
+)
 WRITES = 200
 """Of each kind."""
 SERVICES = frozenset(("compact", "log_compact", "cluster", "clean"))
@@ -36,10 +44,11 @@ SLOWEST_SHARE = 50
 
 
 class ServiceSeconds(logging.Handler):
-    """Adds up what the commits of services took, by what the loggers ``mdt.commit`` and ``mdt.metadata`` say: in this thread, and in others.
+    """Adds up what the commits of services took, by what the loggers ``mdt.commit`` and
+    ``mdt.metadata`` say: in this thread, and in others.
 
-    ``done``: operation, milliseconds and CPU milliseconds of each commit and checkpoint since somebody emptied it; of the CPU what went by since
-    the one before.
+    ``done``: operation, milliseconds and CPU milliseconds of each commit and checkpoint since
+    somebody emptied it; of the CPU what went by since the one before.
     """
 
     def __init__(self) -> None:
@@ -66,18 +75,29 @@ class ServiceSeconds(logging.Handler):
 
 
 def run(
-    rows: int, seed: int, writes: int, kinds: Sequence[str], options: dict[str, str], emit: Callable[[str], object]
+    rows: int,
+    seed: int,
+    writes: int,
+    kinds: Sequence[str],
+    options: dict[str, str],
+    emit: Callable[[str], object],
 ) -> None:
-    """Measure each kind of write; ``emit`` takes lines of JSON.  ``options``: of the table.  Raises WrongAnswer if a row is lost."""
+    """Measure each kind of write; ``emit`` takes lines of JSON.  ``options``: of the table.  Raises
+    WrongAnswer if a row is lost.
+    """
     for kind in kinds:
         emit(json.dumps(_measured(kind, rows, seed, writes, options)))
 
 
-def _measured(kind: str, rows: int, seed: int, writes: int, options: dict[str, str]) -> dict[str, Any]:
+def _measured(
+    kind: str, rows: int, seed: int, writes: int, options: dict[str, str]
+) -> dict[str, Any]:
     table_type, _, verb = kind.partition(" ")
     trips = Trips(rows, seed)
     with tempfile.TemporaryDirectory() as folder, _services() as services:
-        mdt.create(folder, trips.schema, key=["id"], ordering="ts", table_type=table_type).bulk_insert(trips.load())
+        mdt.create(
+            folder, trips.schema, key=["id"], ordering="ts", table_type=table_type
+        ).bulk_insert(trips.load())
         table = mdt.open(folder, options)
         laps, told = [], []
         for _ in range(writes):
@@ -91,14 +111,28 @@ def _measured(kind: str, rows: int, seed: int, writes: int, options: dict[str, s
     wall, busy = zip(*laps, strict=True)
     slowest = sorted(range(writes), key=lambda at: -busy[at])[: max(1, writes // SLOWEST_SHARE)]
     return {
-        "kind": kind, "rows": rows, "writes": writes, "batch": trips.batch_rows, **options,
-        **_figures("", wall), **_figures("cpu_", busy), "service_seconds_inline": round(services.inline, 2),
-        "service_seconds_deferred": round(services.deferred, 2), "service_steps": services.steps, **left,
+        "kind": kind,
+        "rows": rows,
+        "writes": writes,
+        "batch": trips.batch_rows,
+        **options,
+        **_figures("", wall),
+        **_figures("cpu_", busy),
+        "service_seconds_inline": round(services.inline, 2),
+        "service_seconds_deferred": round(services.deferred, 2),
+        "service_steps": services.steps,
+        **left,
         "load_average": os.getloadavg()[0],
         "slowest": [
-            {"write": at, "ms": round(1e3 * wall[at]), "cpu_ms": round(1e3 * busy[at]), "did (ms, CPU ms)": told[at]} for at in slowest
+            {
+                "write": at,
+                "ms": round(1e3 * wall[at]),
+                "cpu_ms": round(1e3 * busy[at]),
+                "did (ms, CPU ms)": told[at],
+            }
+            for at in slowest
         ],
-    }  # fmt: skip
+    }
 
 
 def _figures(prefix: str, laps: Sequence[float]) -> dict[str, float]:

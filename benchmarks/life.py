@@ -1,10 +1,14 @@
-"""``python -m benchmarks life``: a table that is written to again and again in small commits, and looks after itself.
+"""``python -m benchmarks life``: a table that is written to again and again in small commits, and
+looks after itself.
 
-Upserts of a few rows into a loaded table, nine in ten of which replace a row.  At some commits it is measured what a commit takes
-(CPU and, of the median, time; median, mean and 99th percentile of the last hundred), a new process's open and first look-up, a full scan, and
-the disk.  Files are of the sizes that each peer makes by itself, unless their number is given.  Peers compact and vacuum every hundred commits
-by their own means, in the measured time; mdt's services run by themselves, and it is also measured what its disk is to what its readable states
-refer to, and a scan to one after a full compaction.  A peer that has not finished when its time is over stops there, and says at which commit.
+Upserts of a few rows into a loaded table, nine in ten of which replace a row.  At some commits it
+is measured what a commit takes (CPU and, of the median, time; median, mean and 99th percentile of
+the last hundred), a new process's open and first look-up, a full scan, and the disk.  Files are of
+the sizes that each peer makes by itself, unless their number is given.  Peers compact and vacuum
+every hundred commits by their own means, in the measured time; mdt's services run by themselves,
+and it is also measured what its disk is to what its readable states refer to, and a scan to one
+after a full compaction.  A peer that has not finished when its time is over stops there, and says
+at which commit.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ _TIMES = 3
 
 @dataclass(frozen=True)
 class Work:
-    """``rows`` of the load, ``commits`` of ``batch`` rows each, ``seed`` of all random data, ``files`` of the load, None: as the peer makes them.
+    """``rows`` of the load, ``commits`` of ``batch`` rows each, ``seed`` of all random data,
+    ``files`` of the load, None: as the peer makes them.
 
     ``budget``: seconds after which a peer stops.
     """
@@ -48,9 +53,13 @@ class Work:
 
 
 def run(
-    peers: Sequence[str], work: Work, emit: Callable[[str], object], elsewhere: Mapping[str, str] | None = None
+    peers: Sequence[str],
+    work: Work,
+    emit: Callable[[str], object],
+    elsewhere: Mapping[str, str] | None = None,
 ) -> None:
-    """Measure each peer in a process of its own; ``emit`` takes lines of JSON.  Raises RuntimeError for a wrong answer.
+    """Measure each peer in a process of its own; ``emit`` takes lines of JSON.  Raises RuntimeError
+    for a wrong answer.
 
     ``elsewhere``: Python interpreters of peers that are installed in another environment.
     """
@@ -81,7 +90,11 @@ def _live(peer: str, work: Work) -> Iterator[dict[str, Any]]:
                 break
         rows, (busy, seconds) = len(laps) * work.batch, map(sum, zip(*laps, strict=True))
         told = {"rows_per_second": round(rows / seconds), "rows_per_cpu_second": round(rows / busy)}
-        yield {"commits": len(laps), **told, **({"stopped_after_seconds": round(seconds)} if is_over else {})}
+        yield {
+            "commits": len(laps),
+            **told,
+            **({"stopped_after_seconds": round(seconds)} if is_over else {}),
+        }
         if table.referred() is not None:
             table.compact()
             yield {"commits": len(laps), "compacted_scan_ms": _scanned(table, trips)}
@@ -96,7 +109,9 @@ def _lap(table: Peer, rows: pa.Table, is_tidied: bool) -> tuple[float, float]:
     return time.process_time() - busy, time.perf_counter() - began
 
 
-def _marked(table: Peer, trips: Trips, last: list[tuple[float, float]], folder: str, loaded: int) -> dict[str, float]:
+def _marked(
+    table: Peer, trips: Trips, last: list[tuple[float, float]], folder: str, loaded: int
+) -> dict[str, float]:
     """Return what a table takes now, times in milliseconds of CPU; checks every row."""
     laps = [busy for busy, _ in last]
     keys = trips.some_keys(1)

@@ -1,10 +1,10 @@
 """``python -m benchmarks planning``: open, plan and commit on tables of very many files.
 
-The files do not exist: commit records, Delta logs and Iceberg manifests say that they do, with statistics of five columns,
-and nothing reads them.  ``cold`` runs in new processes, with compiled bytecode as an installed package has it: the time of pyarrow's
-imports (pandas among them, which it imports with the first scalar where it is installed), that of the peer's, and that of
-open and plan after them.  ``commit`` is a real
-upsert of a few rows into a real file of the table.
+The files do not exist: commit records, Delta logs and Iceberg manifests say that they do, with
+statistics of five columns, and nothing reads them.  ``cold`` runs in new processes, with compiled
+bytecode as an installed package has it: the time of pyarrow's imports (pandas among them, which it
+imports with the first scalar where it is installed), that of the peer's, and that of open and plan
+after them.  ``commit`` is a real upsert of a few rows into a real file of the table.
 """
 
 from __future__ import annotations
@@ -34,13 +34,21 @@ from mdt.metadata.commit_log import SLICES, STATS, CommitRecord
 from mdt.metadata.file_group import FILES
 
 SCHEMA = pa.schema(
-    [("id", pa.string()), ("at", pa.int64()), ("device", pa.int64()), ("fare", pa.float64()), ("note", pa.string())]
+    [
+        ("id", pa.string()),
+        ("at", pa.int64()),
+        ("device", pa.int64()),
+        ("fare", pa.float64()),
+        ("note", pa.string()),
+    ]
 )
 ROWS = 100_000
 """Rows of each file that does not exist."""
 FILES_PER_COMMIT = 50_000
 ICEBERG_FILES_PER_COMMIT = 40_000
-"""Files of one manifest, of some 8 MB: the size that Iceberg's writers aim at (commit.manifest.target-size-bytes)."""
+"""Files of one manifest, of some 8 MB: the size that Iceberg's writers aim at
+(commit.manifest.target-size-bytes).
+"""
 ICEBERG_FILES_MAX = 100_000
 """A plan takes a minute and more beyond."""
 OPTIONS = {"mdt.durable": False}
@@ -78,7 +86,9 @@ print(json.dumps([len(found), b - a, c - b, d - c, int(peak[0]) / 1024 if peak e
 
 @dataclass
 class Line:
-    """One line of the result: milliseconds, except ``megabytes`` (peak memory of a process) and ``files_found``."""
+    """One line of the result: milliseconds, except ``megabytes`` (peak memory of a process) and
+    ``files_found``.
+    """
 
     peer: str
     files: int
@@ -100,7 +110,9 @@ def _keys(numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
 
 
 def _stats(first: int, n: int, device: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Table:
-    """Return the statistics of files ``first`` to ``first + n``, schema STATS, segments as ordinals."""
+    """Return the statistics of files ``first`` to ``first + n``, schema STATS, segments as
+    ordinals.
+    """
     at = np.arange(first, first + n) * ROWS
     ids = [[f"id_{x:012}".encode() for x in (at + end).tolist()] for end in (0, ROWS - 1)]
     fares = values.encode(pa.array([0.25, 99.75]))
@@ -124,9 +136,24 @@ def _files(first: int, n: int, instant: str, token: int) -> pa.Table:
     """Return rows of FILES for files that do not exist, full ones so that no insert goes there."""
     ids = [f"{x:08x}-0000-4000-8000-{x:012x}-0" for x in range(first, first + n)]
     names = [f"{name}_0-{token}-0_{instant}.parquet" for name in ids]
-    same = {"partition": "", "base_instant": instant, "instant": instant, "kind": 0, "log_version": 0, "crc": 0,
-            "size": 130 << 20, "rows": ROWS, "block_offset": 0, "block_length": 130 << 20, "inserts": 0, "updates": 0,
-            "deletes": 0, "footer_length": 0, "footer_crc": 0, "first_row": 0}  # fmt: skip
+    same = {
+        "partition": "",
+        "base_instant": instant,
+        "instant": instant,
+        "kind": 0,
+        "log_version": 0,
+        "crc": 0,
+        "size": 130 << 20,
+        "rows": ROWS,
+        "block_offset": 0,
+        "block_length": 130 << 20,
+        "inserts": 0,
+        "updates": 0,
+        "deletes": 0,
+        "footer_length": 0,
+        "footer_crc": 0,
+        "first_row": 0,
+    }
     own = {
         "segment": range(n),
         "shard": range(n),
@@ -145,10 +172,21 @@ def make(path: str, files: int) -> mdt.Table:
     for seq, first in enumerate(range(0, files, FILES_PER_COMMIT), 1):
         n = min(FILES_PER_COMMIT, files - first)
         instant = timeline.instant_text(storage.now_us() + 1_000_000 * seq)
-        header = {"txn": storage.random_hex(16), "instant": instant, "action": "rollback", "operation": "synthetic",
-                  "begun_at": seq - 1, "token": seq, "counts": {}}  # fmt: skip
+        header = {
+            "txn": storage.random_hex(16),
+            "instant": instant,
+            "action": "rollback",
+            "operation": "synthetic",
+            "begun_at": seq - 1,
+            "token": seq,
+            "counts": {},
+        }
         slices = pa.table([["null"] * n, [""] * n, [[]] * n], schema=SLICES)
-        tables = {"files": _files(first, n, instant, seq), "slices": slices, "stats": _stats(first, n, device)}
+        tables = {
+            "files": _files(first, n, instant, seq),
+            "slices": slices,
+            "stats": _stats(first, n, device),
+        }
         assert commit_log.append(storage, CommitRecord(seq, header, tables))
     return mdt.open(path, {**OPTIONS, "mdt.metadata.compact.records": 10_000})
 
@@ -177,10 +215,16 @@ def _cold(peer: str, code: str, path: str, files: int, where: str, times: int) -
     bytecode = {"PYTHONPYCACHEPREFIX": tempfile.gettempdir() + "/mdt-planning-bytecode", **kept}
     runs = []
     for _ in range(times + 1):  # the first one warms the file cache
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=bytecode)
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=bytecode
+        )
         runs.append(json.loads(done.stdout))
-    found, arrow, own, plan, memory = (statistics.median(column) for column in zip(*runs[1:], strict=True))
-    return Line(peer, files, f"cold: {where}", 1000 * plan, 1000 * arrow, 1000 * own, int(found), memory)
+    found, arrow, own, plan, memory = (
+        statistics.median(column) for column in zip(*runs[1:], strict=True)
+    )
+    return Line(
+        peer, files, f"cold: {where}", 1000 * plan, 1000 * arrow, 1000 * own, int(found), memory
+    )
 
 
 def measure(path: str, files: int, times: int) -> Iterator[Line]:
@@ -192,12 +236,20 @@ def measure(path: str, files: int, times: int) -> Iterator[Line]:
     table.metadata.compact()
     yield Line("mdt", files, "metadata compaction, the first", 1000 * (time.perf_counter() - start))
     somewhere = files // 3
-    clustered, scattered = f"at = {somewhere * ROWS + 5}", f"device = {int(_device(files)[somewhere])}"
+    clustered, scattered = (
+        f"at = {somewhere * ROWS + 5}",
+        f"device = {int(_device(files)[somewhere])}",
+    )
     for where in (scattered, clustered):
         yield _cold("mdt", _COLD_MDT, path, files, where, times)
         yield Line("mdt", files, f"warm: {where}", _ms(partial(_plan, table, where), 5 * times))
     table.upsert(_rows(0, 100))
-    yield Line("mdt", files, "commit: upsert of 100 rows", _ms(lambda: table.upsert(_rows(50, 100)), 5 * times))
+    yield Line(
+        "mdt",
+        files,
+        "commit: upsert of 100 rows",
+        _ms(lambda: table.upsert(_rows(50, 100)), 5 * times),
+    )
     yield Line(
         "mdt",
         files,
@@ -205,7 +257,10 @@ def measure(path: str, files: int, times: int) -> Iterator[Line]:
         _ms(lambda: (table.upsert(_rows(50, 100)), table.scan(clustered).plan), times),
     )
     yield Line(
-        "mdt", files, "open with commits since the base, plan", _ms(lambda: mdt.open(path).scan(clustered).plan, times)
+        "mdt",
+        files,
+        "open with commits since the base, plan",
+        _ms(lambda: mdt.open(path).scan(clustered).plan, times),
     )
     yield Line("mdt", files, "metadata compaction", _ms(table.metadata.compact, 1))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -218,19 +273,39 @@ def make_delta(path: str, files: int) -> None:
     from deltalake.schema import PrimitiveType
 
     kinds = {"id": "string", "at": "long", "device": "long", "fare": "double", "note": "string"}
-    DeltaTable.create(path, Schema([Field(name, PrimitiveType(kind)) for name, kind in kinds.items()]))
+    DeltaTable.create(
+        path, Schema([Field(name, PrimitiveType(kind)) for name, kind in kinds.items()])
+    )
     device = _device(files).tolist()
     lines = []
     for i in range(files):
         low, high = i * ROWS, (i + 1) * ROWS - 1
         stats = {
             "numRecords": ROWS,
-            "minValues": {"id": f"id_{low:012}", "at": low, "device": device[i], "fare": 0.25, "note": "a"},
-            "maxValues": {"id": f"id_{high:012}", "at": high, "device": device[i], "fare": 99.75, "note": "zz"},
+            "minValues": {
+                "id": f"id_{low:012}",
+                "at": low,
+                "device": device[i],
+                "fare": 0.25,
+                "note": "a",
+            },
+            "maxValues": {
+                "id": f"id_{high:012}",
+                "at": high,
+                "device": device[i],
+                "fare": 99.75,
+                "note": "zz",
+            },
             "nullCount": dict.fromkeys(kinds, 0),
         }
-        add = {"path": f"{i:08x}.parquet", "partitionValues": {}, "size": 130 << 20, "modificationTime": 0,
-               "dataChange": True, "stats": json.dumps(stats)}  # fmt: skip
+        add = {
+            "path": f"{i:08x}.parquet",
+            "partitionValues": {},
+            "size": 130 << 20,
+            "modificationTime": 0,
+            "dataChange": True,
+            "stats": json.dumps(stats),
+        }
         lines.append(json.dumps({"add": add}))
     (Path(path) / "_delta_log" / f"{1:020}.json").write_text("\n".join(lines))
     DeltaTable(path).create_checkpoint()
@@ -255,7 +330,9 @@ def measure_delta(path: str, files: int, times: int) -> Iterator[Line]:
 
 
 def make_iceberg(path: str, files: int) -> Any:
-    """Make an Iceberg table of ``files`` files that do not exist, in a SQLite catalog at ``path``, and return it."""
+    """Make an Iceberg table of ``files`` files that do not exist, in a SQLite catalog at ``path``,
+    and return it.
+    """
     from pyiceberg.catalog.sql import SqlCatalog
 
     folder = Path(path)
@@ -265,10 +342,15 @@ def make_iceberg(path: str, files: int) -> Any:
     table = catalog.create_table("bench.files", SCHEMA)
     device = _device(files)
     for first in range(0, files, ICEBERG_FILES_PER_COMMIT):
-        with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        with (
+            table.transaction() as transaction,
+            transaction.update_snapshot().fast_append() as append,
+        ):
             for i in range(first, min(first + ICEBERG_FILES_PER_COMMIT, files)):
                 append.append_data_file(
-                    _iceberg_file(table.schema(), f"{folder.as_uri()}/{i:08x}.parquet", i, int(device[i]))
+                    _iceberg_file(
+                        table.schema(), f"{folder.as_uri()}/{i:08x}.parquet", i, int(device[i])
+                    )
                 )
     return table
 
@@ -285,14 +367,26 @@ def _iceberg_file(schema: Any, path: str, i: int, device: int) -> Any:
     ids = [field.field_id for field in schema.fields]
 
     def bounds(values: dict[str, Any]) -> dict[int, bytes]:
-        return {field.field_id: to_bytes(field.field_type, values[field.name]) for field in schema.fields}
+        return {
+            field.field_id: to_bytes(field.field_type, values[field.name])
+            for field in schema.fields
+        }
 
     return DataFile.from_args(
-        content=DataFileContent.DATA, file_path=path, file_format=FileFormat.PARQUET, partition=Record(), record_count=ROWS,
-        file_size_in_bytes=130 << 20, column_sizes=dict.fromkeys(ids, 8 * ROWS), value_counts=dict.fromkeys(ids, ROWS),
-        null_value_counts=dict.fromkeys(ids, 0), nan_value_counts={ids[SCHEMA.get_field_index("fare")]: 0},
-        lower_bounds=bounds(low), upper_bounds=bounds(high), split_offsets=[4],
-    )  # fmt: skip
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=ROWS,
+        file_size_in_bytes=130 << 20,
+        column_sizes=dict.fromkeys(ids, 8 * ROWS),
+        value_counts=dict.fromkeys(ids, ROWS),
+        null_value_counts=dict.fromkeys(ids, 0),
+        nan_value_counts={ids[SCHEMA.get_field_index("fare")]: 0},
+        lower_bounds=bounds(low),
+        upper_bounds=bounds(high),
+        split_offsets=[4],
+    )
 
 
 def measure_iceberg(path: str, files: int, times: int) -> Iterator[Line]:
@@ -303,7 +397,10 @@ def measure_iceberg(path: str, files: int, times: int) -> Iterator[Line]:
     where = f"at = {files // 3 * ROWS + 5}"
     yield _cold("pyiceberg", _COLD_ICEBERG, path, files, where, times)
     yield Line(
-        "pyiceberg", files, f"warm: {where}", _ms(lambda: list(table.scan(row_filter=where).plan_files()), times)
+        "pyiceberg",
+        files,
+        f"warm: {where}",
+        _ms(lambda: list(table.scan(row_filter=where).plan_files()), times),
     )
 
 
@@ -314,8 +411,11 @@ PEERS: Mapping[str, Callable[[str, int, int], Iterator[Line]]] = {
 """Peer -> what measures it: path, files and repetitions -> lines."""
 
 
-def run(files: Sequence[int], *, peers: Sequence[str], times: int, emit: Callable[[str], None]) -> list[Line]:
-    """Measure tables of each number of files and return the lines, each emitted as JSON when it is there.
+def run(
+    files: Sequence[int], *, peers: Sequence[str], times: int, emit: Callable[[str], None]
+) -> list[Line]:
+    """Measure tables of each number of files and return the lines, each emitted as JSON when it is
+    there.
 
     ``peers``: names beside mdt; those that PEERS does not have are left out.
     """

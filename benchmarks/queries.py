@@ -1,7 +1,8 @@
 """The selective queries W6 on `trips`, and the truth about them.
 
-combo: three equalities, some 15 rows of 5 M; rider: one equality, some 50; note: rows with a rare word, some 1,500;
-fare: a narrow range, some 3,600.  Literals change from query to query, so that no cache of answers helps.
+combo: three equalities, some 15 rows of 5 M; rider: one equality, some 50; note: rows with a rare
+word, some 1,500; fare: a narrow range, some 3,600.  Literals change from query to query, so that no
+cache of answers helps.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Truth:
 
     def upsert(self, batch: pa.Table) -> None:
         """Replace the rows whose keys occur in ``batch``."""
-        kept = self._rows.filter(pc.invert(pc.is_in(self._rows["id"], batch["id"].combine_chunks())))
+        kept = self._rows.filter(
+            pc.invert(pc.is_in(self._rows["id"], batch["id"].combine_chunks()))
+        )
         self._rows = pa.concat_tables([kept, batch])
 
     def queries(self, kind: str, count: int) -> Iterator[Query]:
@@ -58,7 +61,9 @@ class Truth:
         words = self._trips.rare_words(_RARE_WORDS, WORD_LETTERS_MIN)
         for _ in range(count):
             if kind == "combo":
-                yield Query(kind, ("waiting", int(draw.integers(100)), f"city_{draw.integers(100)}"))
+                yield Query(
+                    kind, ("waiting", int(draw.integers(100)), f"city_{draw.integers(100)}")
+                )
             elif kind == "fare":
                 low = float(draw.integers(0, 39_000)) / 4
                 yield Query(kind, (low, low + FARE_STEPS / 4))
@@ -73,7 +78,9 @@ class Truth:
         expected = (len(rows), pc.sum(rows["fare"]).as_py(), pc.sum(rows["ts"]).as_py())
         got = (found.num_rows, pc.sum(found["fare"]).as_py(), pc.sum(found["ts"]).as_py())
         if expected != got or found.num_columns != self._rows.num_columns:
-            raise WrongAnswer(f"{query}: expected (rows, sum of fare, sum of ts) {expected}, got {got}")
+            raise WrongAnswer(
+                f"{query}: expected (rows, sum of fare, sum of ts) {expected}, got {got}"
+            )
 
     def _mask(self, query: Query) -> pa.ChunkedArray:
         rows, values = self._rows, query.values
@@ -82,7 +89,9 @@ class Truth:
             masks = [pc.equal(rows[name], value) for name, value in tests]
             return pc.and_(pc.and_(masks[0], masks[1]), masks[2])
         if query.kind == "fare":
-            return pc.and_(pc.greater_equal(rows["fare"], values[0]), pc.less(rows["fare"], values[1]))
+            return pc.and_(
+                pc.greater_equal(rows["fare"], values[0]), pc.less(rows["fare"], values[1])
+            )
         if query.kind == "rider":
             return pc.equal(rows["rider"], values[0])
         return pc.match_substring(rows["note"], str(values[0]))

@@ -1,8 +1,10 @@
-"""``python -m benchmarks writers``: one to eight processes write into one table, each its own keys, with few and many rows a call.
+"""``python -m benchmarks writers``: one to eight processes write into one table, each its own keys,
+with few and many rows a call.
 
-Each writer upserts for some seconds, nine in ten rows replacing one; rows of its own, or ("hot") the same ten of all.  mdt is also measured with 16 threads of one process that
-share a writer (``t.writer()``), and on a storage of which every operation takes 50 ms more.  Peers write with one process: they resolve no
-conflicts of upserts.  At the end the rows are counted.
+Each writer upserts for some seconds, nine in ten rows replacing one; rows of its own, or ("hot")
+the same ten of all.  mdt is also measured with 16 threads of one process that share a writer
+(``t.writer()``), and on a storage of which every operation takes 50 ms more.  Peers write with one
+process: they resolve no conflicts of upserts.  At the end the rows are counted.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ HOT_KEYS = 10
 class Work:
     """``peer`` and ``rows`` of the load; ``writers`` upsert ``batch`` rows a call for ``seconds``.
 
-    ``threads``: of one process that share its writer; 0: calls are commits.  ``latency``: seconds of each operation of the storage.  ``hot``: all
-    writers upsert the same keys.
+    ``threads``: of one process that share its writer; 0: calls are commits.  ``latency``: seconds
+    of each operation of the storage.  ``hot``: all writers upsert the same keys.
     """
 
     peer: str
@@ -55,10 +57,18 @@ class Work:
     hot: bool = False
 
 
-def run(peers: Sequence[str], rows: int, seed: int, seconds: float, emit: Callable[[str], object]) -> None:
-    """Measure every kind of work; ``emit`` takes lines of JSON.  Raises WrongAnswer if a row is lost."""
+def run(
+    peers: Sequence[str], rows: int, seed: int, seconds: float, emit: Callable[[str], object]
+) -> None:
+    """Measure every kind of work; ``emit`` takes lines of JSON.  Raises WrongAnswer if a row is
+    lost.
+    """
     for work in _works(peers, rows, seed, seconds):
-        emit(json.dumps({name: value for name, value in asdict(work).items() if value} | _measured(work)))
+        emit(
+            json.dumps(
+                {name: value for name, value in asdict(work).items() if value} | _measured(work)
+            )
+        )
 
 
 def _works(peers: Sequence[str], rows: int, seed: int, seconds: float) -> Iterator[Work]:
@@ -85,7 +95,9 @@ def _measured(work: Work) -> dict[str, Any]:
         table = open_peer(work.peer, folder, None)
         table.load(trips.load())
         with context.Pool(work.writers) as pool:
-            done = pool.starmap(_write, [(work, folder, number) for number in range(work.writers)], chunksize=1)
+            done = pool.starmap(
+                _write, [(work, folder, number) for number in range(work.writers)], chunksize=1
+            )
         table.reopen()
         found, expected = table.scan().num_rows, work.rows + sum(one["inserted"] for one in done)
         if found != expected:
@@ -120,9 +132,12 @@ def _write(work: Work, folder: str, number: int) -> dict[str, float]:
         inserted += _fresh(work) * len(parts)
     close()
     return {
-        "calls": calls, "refused": refused, "inserted": inserted, "cpu": time.process_time() - busy,
+        "calls": calls,
+        "refused": refused,
+        "inserted": inserted,
+        "cpu": time.process_time() - busy,
         "seconds": time.perf_counter() - began,
-    }  # fmt: skip
+    }
 
 
 def _upserting(work: Work, folder: str) -> tuple[Callable[[Any], object], Callable[[], object]]:
@@ -155,5 +170,7 @@ def _batch(work: Work, trips: Trips, number: int, call: int, fresh: Iterator[int
         return trips.of(np.arange(HOT_KEYS))
     new = [next(fresh) for _ in range(_fresh(work))]
     own = np.arange(number + call * work.writers, work.rows, work.writers * max(1, work.threads))
-    old = np.random.default_rng(new[0] if new else None).choice(own, work.batch - len(new), replace=False)
+    old = np.random.default_rng(new[0] if new else None).choice(
+        own, work.batch - len(new), replace=False
+    )
     return trips.of(np.concatenate([old, np.array(new, np.int64)]))

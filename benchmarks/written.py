@@ -1,6 +1,8 @@
-"""``python -m benchmarks written``: bytes that each operation writes below a merge-on-read table, by the rows that change.
+"""``python -m benchmarks written``: bytes that each operation writes below a merge-on-read table,
+by the rows that change.
 
-Each line says by how much the directory grew, what the result of the operation tells, and how many base files were written anew.
+Each line says by how much the directory grew, what the result of the operation tells, and how many
+base files were written anew.
 """
 
 from __future__ import annotations
@@ -41,9 +43,14 @@ def _measured(rows: int, seed: int, changed: int) -> Iterator[dict[str, Any]]:
             done = act()
             after = _size(Path(folder))
             yield {
-                "bench": "written", "operation": operation, "rows": changed, "bytes": after - before, "told": done.bytes_written,
-                "files_written": done.files_written, "files_rewritten": done.files_rewritten,
-            }  # fmt: skip
+                "bench": "written",
+                "operation": operation,
+                "rows": changed,
+                "bytes": after - before,
+                "told": done.bytes_written,
+                "files_written": done.files_written,
+                "files_rewritten": done.files_rewritten,
+            }
             before = after
 
 
@@ -65,14 +72,26 @@ def _steps(table: mdt.Table, trips: Trips, changed: int) -> Iterator[Step]:
     def merged(data: pa.Table, set: Any) -> WriteResult:
         return table.merge(data).when_matched().update(set).execute()
 
-    yield "insert", lambda: table.insert(trips.of(np.arange(len(trips.fare), len(trips.fare) + changed)))
+    yield (
+        "insert",
+        lambda: table.insert(trips.of(np.arange(len(trips.fare), len(trips.fare) + changed))),
+    )
     yield "upsert", lambda: table.upsert(trips.of(some()))
-    yield "partial upsert of one column", lambda: table.upsert(trips.of(some()).select(["id", "fare"]), partial=True)
+    yield (
+        "partial upsert of one column",
+        lambda: table.upsert(trips.of(some()).select(["id", "fare"]), partial=True),
+    )
     yield 'merge, update("*")', lambda: merged(trips.of(some()), "*")
     yield "merge, update of one column", lambda: merged(trips.of(some()), {"fare": "source.fare"})
     if changed <= 1_000:  # a condition of more literals is no use anybody has
-        yield "update_where of one column", lambda: table.update_where({"fare": "fare + 1"}, listed(some()))
-        yield "update_where, larger ordering value", lambda: table.update_where({"ts": "ts + 1"}, listed(some()))
+        yield (
+            "update_where of one column",
+            lambda: table.update_where({"fare": "fare + 1"}, listed(some())),
+        )
+        yield (
+            "update_where, larger ordering value",
+            lambda: table.update_where({"ts": "ts + 1"}, listed(some())),
+        )
     gone = some()
     yield "delete", lambda: table.delete(trips.of(gone).select(["id"]))
     yield "upsert of deleted keys", lambda: table.upsert(trips.of(gone))

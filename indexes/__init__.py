@@ -1,7 +1,8 @@
 """Pure index structures: bytes in, verdict out.  See :mod:`indexes.base`.
 
-The public modules: ``base`` (the contracts), ``predicate`` (the tests that an index is asked), ``registry`` (how an index
-is found), ``testing`` and ``key_testing`` (what an index must pass; they need the extra ``testing``).
+The public modules: ``base`` (the contracts), ``predicate`` (the tests that an index is asked),
+``registry`` (how an index is found), ``testing`` and ``key_testing`` (what an index must pass; they
+need the extra ``testing``).
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Bit-sliced bitmaps: bit i of every row's code is one bitmap, so that any range costs as many bitmaps as codes have bits.
+"""Bit-sliced bitmaps: bit i of every row's code is one bitmap, so that any range costs as many
+bitmaps as codes have bits.
 
-After O'Neil and Quass, "Improved Query Performance with Variant Indexes", SIGMOD 1997 (bit-sliced index, algorithm
-4.2) and Chan and Ioannidis, "Bitmap Index Design and Evaluation", SIGMOD 1998: their range encoding in base 2, where a
-component has one bitmap.  They evaluate ``code <= v`` with one operation on all rows for each bit.  Here the rows are
-split from the highest bit down and only halves that the test cuts through are split again; the halves shrink, so a
-range costs about three operations on all rows however many bits there are, and a set of ranges is answered at once.
+After O'Neil and Quass, "Improved Query Performance with Variant Indexes", SIGMOD 1997 (bit-sliced
+index, algorithm 4.2) and Chan and Ioannidis, "Bitmap Index Design and Evaluation", SIGMOD 1998:
+their range encoding in base 2, where a component has one bitmap.  They evaluate ``code <= v`` with
+one operation on all rows for each bit.  Here the rows are split from the highest bit down and only
+halves that the test cuts through are split again; the halves shrink, so a range costs about three
+operations on all rows however many bits there are, and a set of ranges is answered at once.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ def slice_count(codes: int) -> int:
 
 
 def pack(codes: npt.NDArray[np.unsignedinteger[Any]], count: int) -> list[bytes]:
-    """Return the slices of n codes below ``count``, highest bit first.  ``codes``: unsigned[n].  O(n x slices)."""
+    """Return the slices of n codes below ``count``, highest bit first.  ``codes``: unsigned[n].
+    O(n x slices).
+    """
     masks = (codes.dtype.type(1 << bit) for bit in reversed(range(slice_count(count))))
     return [from_bits((codes & mask) != 0) for mask in masks]
 
@@ -48,8 +52,9 @@ def pack(codes: npt.NDArray[np.unsignedinteger[Any]], count: int) -> list[bytes]
 def select(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -> BitMap:
     """Return the positions whose code is in one of the ``ranges``.
 
-    ``slices``: what :func:`pack` made, as bitmaps; ``ranges``: sorted, disjoint, not empty, within 2**slices;
-    ``present``: positions that have a code, all or those of interest; it may become the answer.
+    ``slices``: what :func:`pack` made, as bitmaps; ``ranges``: sorted, disjoint, not empty, within
+    2**slices; ``present``: positions that have a code, all or those of interest; it may become the
+    answer.
 
     >>> from indexes.positions import to_bitmap
     >>> slices = [to_bitmap(one) for one in pack(np.array([3, 0, 5, 3], np.uint32), 6)]
@@ -75,14 +80,20 @@ def select(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -
         if not halves:
             break
         slice = slices[depth]
-        nodes = [half for rows, low in halves for half in _split(rows, low, slice, width // 2, starts, stops)]
+        nodes = [
+            half
+            for rows, low in halves
+            for half in _split(rows, low, slice, width // 2, starts, stops)
+        ]
     if not found:
         return BitMap()
     return found[0] if len(found) == 1 else BitMap.union(*found)
 
 
 def _equal(slices: Sequence[BitMap], code: int, rows: BitMap) -> BitMap:
-    """Return those of ``rows``, which are taken over, that have one code: one operation a slice, in place."""
+    """Return those of ``rows``, which are taken over, that have one code: one operation a slice, in
+    place.
+    """
     for weight, slice in enumerate(reversed(slices)):
         if code >> weight & 1:
             rows &= slice
@@ -96,7 +107,9 @@ def _equal(slices: Sequence[BitMap], code: int, rows: BitMap) -> BitMap:
 def _split(
     rows: BitMap, low: int, slice: BitMap, width: int, starts: list[int], stops: list[int]
 ) -> Iterator[tuple[BitMap, int]]:
-    """Yield the halves of ``rows``, of ``width`` codes from ``low`` on, that a range touches and that hold rows."""
+    """Yield the halves of ``rows``, of ``width`` codes from ``low`` on, that a range touches and
+    that hold rows.
+    """
     middle = low + width
     if starts[bisect_right(stops, low)] < middle and (zeros := rows - slice):
         yield zeros, low

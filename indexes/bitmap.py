@@ -1,14 +1,15 @@
 """The bitmap index: for each segment, which positions hold which value.
 
-A segment's distinct values are kept sorted in a dictionary (``indexes.dictionary``); a value's rank there is its code.
-The positions are kept in one of two forms, by what they cost:
+A segment's distinct values are kept sorted in a dictionary (``indexes.dictionary``); a value's rank
+there is its code. The positions are kept in one of two forms, by what they cost:
 
-- *values*: one roaring bitmap for each value, but for a value that at least half of the rows have: it is what the
-  others leave.  At most 256 values.
-- *slices*: one roaring bitmap for each bit of the codes (``indexes.bit_slices``), so that ``=`` and ranges cost about
-  the same, however many values there are.
+- *values*: one roaring bitmap for each value, but for a value that at least half of the rows have:
+  it is what the others leave.  At most 256 values.
+- *slices*: one roaring bitmap for each bit of the codes (``indexes.bit_slices``), so that ``=`` and
+  ranges cost about the same, however many values there are.
 
-Where the forms meet was measured on 5,000,000 rows in 64 segments, one thread; microseconds are per segment:
+Where the forms meet was measured on 5,000,000 rows in 64 segments, one thread; microseconds are per
+segment:
 
 ==============================  ==============  ==============  ==========  ==========
 column                          MB, values      MB, slices      ``=``       in, range
@@ -20,18 +21,19 @@ column                          MB, values      MB, slices      ``=``       in, 
 100,000 texts, uniform          -               13.6            - / 135     - / 270
 ==============================  ==============  ==============  ==========  ==========
 
-A uniform column costs 16 bits a row in values and one bit for each bit of its codes in slices, so that slices win from
-about 8 values on; values that are rare beside frequent ones, or lie together, move that point up.  So the bytes decide,
-with some favour for values, not the number of values.
+A uniform column costs 16 bits a row in values and one bit for each bit of its codes in slices, so
+that slices win from about 8 values on; values that are rare beside frequent ones, or lie together,
+move that point up.  So the bytes decide, with some favour for values, not the number of values.
 
-Integers need no other form: neighbours that differ by 1 cost the dictionary about 20 bytes for 256 of them.  Nulls have
-a bitmap of their own.  Every bitmap and every block of the dictionary is a block (``indexes.blocks``) that is
-read and checked alone: ``age = 21`` reads one block and one bitmap, or one block and the slices.  Answers are exact;
-only LIKE with a wildcard inside, over more than 1,024 values that share its literal prefix, gives a superset.
+Integers need no other form: neighbours that differ by 1 cost the dictionary about 20 bytes for 256
+of them.  Nulls have a bitmap of their own.  Every bitmap and every block of the dictionary is a
+block (``indexes.blocks``) that is read and checked alone: ``age = 21`` reads one block and one
+bitmap, or one block and the slices.  Answers are exact; only LIKE with a wildcard inside, over more
+than 1,024 values that share its literal prefix, gives a superset.
 
-Blocks: 0 the header (form uint8, rows, nulls, distinct values uint32, code of the value left out or -1 int32;
-little-endian); the dictionary; the nulls, if there are any; the bitmaps by code (empty for the one left out), or the
-slices, highest first.
+Blocks: 0 the header (form uint8, rows, nulls, distinct values uint32, code of the value left out or
+-1 int32; little-endian); the dictionary; the nulls, if there are any; the bitmaps by code (empty
+for the one left out), or the slices, highest first.
 """
 
 from __future__ import annotations
@@ -62,10 +64,13 @@ Form = Literal["values", "slices"]
 """How positions are kept."""
 
 VALUES_MAX = 256
-"""Most distinct values that may have a bitmap each; a range over them joins half as many bitmaps."""
+"""Most distinct values that may have a bitmap each; a range over them joins half as many bitmaps.
+"""
 
 VALUES_BYTES_RATIO = 1.25
-"""A bitmap for each value is preferred up to so many times the bytes of slices: it answers ``=`` three times faster."""
+"""A bitmap for each value is preferred up to so many times the bytes of slices: it answers ``=``
+three times faster.
+"""
 
 KEYS_TESTED_MAX = 1024
 """Most values of a dictionary that are decoded to test them one by one; 4 blocks."""
@@ -92,7 +97,9 @@ class BitmapIndex(SkippingIndex):
         return order.supports(type)
 
     def summarize(self, values: pa.Array) -> bytes:
-        """Return the summary of a segment's column [rows].  O(rows x bits + distinct values x log)."""
+        """Return the summary of a segment's column [rows].  O(rows x bits + distinct values x
+        log).
+        """
         values = order.plain(values)
         width = order.key_width(values.type)
         present = values.drop_null() if values.null_count else values
@@ -100,7 +107,9 @@ class BitmapIndex(SkippingIndex):
         at = np.flatnonzero(np.asarray(values.is_valid())) if values.null_count else None
         nulls = [_nulls(values)] if values.null_count else []
         form, left_out, bitmaps = _bitmaps(codes, len(keys), at, len(values), self.form)
-        header = _HEADER.pack(_FORMS.index(form), len(values), values.null_count, len(keys), left_out)
+        header = _HEADER.pack(
+            _FORMS.index(form), len(values), values.null_count, len(keys), left_out
+        )
         return pack([header, *dictionary.pack(keys, width), *nulls, *bitmaps], kind=_KIND)
 
     def can_test(self, leaf: Leaf, type: pa.DataType) -> bool:
@@ -108,17 +117,25 @@ class BitmapIndex(SkippingIndex):
         return leaf.op in OPS
 
     def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
-        """Return MAYBE or NO for each of n summaries -> bool[n]; reads no bitmaps.  Raises ValueError as rows does."""
+        """Return MAYBE or NO for each of n summaries -> bool[n]; reads no bitmaps.  Raises
+        ValueError as rows does.
+        """
         if leaf.op not in OPS:
             return np.ones(len(summaries), np.bool_)
         wanted = KeyRanges.of(leaf, type)
-        verdict = [one.nulls > 0 if wanted.nulls else bool(one.codes([wanted])) for one in _open(summaries, type)]
+        verdict = [
+            one.nulls > 0 if wanted.nulls else bool(one.codes([wanted]))
+            for one in _open(summaries, type)
+        ]
         return np.array(verdict, dtype=np.bool_)
 
-    def rows(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> list[BitMap | None]:
+    def rows(
+        self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType
+    ) -> list[BitMap | None]:
         """Return for each of n summaries the positions that match ``leaf``.
 
-        Raises ValueError for damaged or foreign bytes, and for a literal that ``type`` cannot be compared with.
+        Raises ValueError for damaged or foreign bytes, and for a literal that ``type`` cannot be
+        compared with.
 
         >>> from indexes.base import InMemory
         >>> status = InMemory(BitmapIndex().summarize(pa.array(["paid", "lost", None, "paid"])))
@@ -132,9 +149,14 @@ class BitmapIndex(SkippingIndex):
         return self.rows_within(summaries, [leaf], type, [None] * len(summaries))
 
     def rows_within(
-        self, summaries: Sequence[Summary], tests: Sequence[Leaf], type: pa.DataType, within: Sequence[BitMap | None]
+        self,
+        summaries: Sequence[Summary],
+        tests: Sequence[Leaf],
+        type: pa.DataType,
+        within: Sequence[BitMap | None],
     ) -> list[BitMap | None]:
-        """Return the positions that match all ``tests``: ranges are intersected before any bitmap is read.
+        """Return the positions that match all ``tests``: ranges are intersected before any bitmap
+        is read.
 
         Slices are intersected with the positions ``within``.
         """
@@ -144,7 +166,9 @@ class BitmapIndex(SkippingIndex):
         nulls = [one.nulls for one in wanted]
         opened = _open(summaries, type)
         if not any(nulls):
-            return [summary.select(wanted, among) for summary, among in zip(opened, within, strict=True)]
+            return [
+                summary.select(wanted, among) for summary, among in zip(opened, within, strict=True)
+            ]
         if all(nulls):
             return [summary.rows_of_nulls() for summary in opened]
         return [BitMap() for _ in opened]
@@ -161,7 +185,9 @@ def _open(summaries: Sequence[Summary], type: pa.DataType) -> Iterator[_Opened]:
 
 @dataclass(slots=True)
 class _Opened:
-    """One summary, its header and dictionary read.  ``parsed``: what a call has worked out, for all its summaries."""
+    """One summary, its header and dictionary read.  ``parsed``: what a call has worked out, for all
+    its summaries.
+    """
 
     blocks: Blocks
     form: Form
@@ -179,15 +205,22 @@ class _Opened:
         blocks = Blocks.open(summary, _KIND)
         header = blocks.read(0)
         if len(header) != _HEADER.size:
-            raise ValueError(f"the header of a bitmap summary has {_HEADER.size} bytes, this one {len(header)}")
+            raise ValueError(
+                f"the header of a bitmap summary has {_HEADER.size} bytes, this one {len(header)}"
+            )
         form, rows, nulls, distinct, left_out = _HEADER.unpack(header)
         keys = Dictionary.open(blocks, 1, width, parsed)
         first = 1 + keys.blocks_used + (nulls > 0)
         bitmaps = distinct if form == 0 else bit_slices.slice_count(distinct)
         if form >= len(_FORMS) or keys.count != distinct or first + bitmaps != blocks.count:
-            raise ValueError(f"a bitmap summary of {distinct} values and {blocks.count} blocks contradicts itself")
+            raise ValueError(
+                f"a bitmap summary of {distinct} values and {blocks.count} blocks contradicts"
+                " itself"
+            )
         if nulls > rows or distinct > rows - nulls or not _NONE <= left_out < distinct:
-            raise ValueError(f"a bitmap summary counts {distinct} values and {nulls} nulls in {rows} rows")
+            raise ValueError(
+                f"a bitmap summary counts {distinct} values and {nulls} nulls in {rows} rows"
+            )
         return cls(blocks, _FORMS[form], rows, nulls, distinct, left_out, keys, first, parsed)
 
     def share(self, parsed: dict[Any, Any]) -> None:
@@ -201,7 +234,11 @@ class _Opened:
 
     def _codes(self, wanted: KeyRanges) -> list[Range]:
         ranks = [*self.dictionary.ranks(wanted.bounds), self.distinct]
-        ranges = [(ranks[start], ranks[stop]) for start, stop in wanted.spans if ranks[start] < ranks[stop]]
+        ranges = [
+            (ranks[start], ranks[stop])
+            for start, stop in wanted.spans
+            if ranks[start] < ranks[stop]
+        ]
         if wanted.test is None or sum(stop - start for start, stop in ranges) > KEYS_TESTED_MAX:
             return ranges
         codes = [code for start, stop in ranges for code in range(start, stop)]
@@ -217,7 +254,9 @@ class _Opened:
             return BitMap()
         if ranges == [(0, self.distinct)]:
             return self.present()
-        found = self._of_slices(ranges, within) if self.form == "slices" else self._of_values(ranges)
+        found = (
+            self._of_slices(ranges, within) if self.form == "slices" else self._of_values(ranges)
+        )
         if found and found.max() >= self.rows:
             raise ValueError(f"a bitmap of {self.rows} rows has position {found.max()}")
         return found
@@ -232,18 +271,26 @@ class _Opened:
             return BitMap()
         found = to_bitmap(self.blocks.read(self.first - 1))
         if len(found) != self.nulls or found.max() >= self.rows:
-            raise ValueError(f"a bitmap of {self.nulls} nulls in {self.rows} rows holds {len(found)}")
+            raise ValueError(
+                f"a bitmap of {self.nulls} nulls in {self.rows} rows holds {len(found)}"
+            )
         return found
 
     def _of_slices(self, ranges: list[Range], within: BitMap | None) -> BitMap:
         if self.slices is None:
-            self.slices = [to_bitmap(data) for data in self.blocks.read_range(self.first, self.blocks.count)]
+            self.slices = [
+                to_bitmap(data) for data in self.blocks.read_range(self.first, self.blocks.count)
+            ]
         if within is None:
             return bit_slices.select(self.slices, ranges, self.present())
-        return bit_slices.select(self.slices, ranges, within - self.rows_of_nulls() if self.nulls else within.copy())
+        return bit_slices.select(
+            self.slices, ranges, within - self.rows_of_nulls() if self.nulls else within.copy()
+        )
 
     def _of_values(self, ranges: list[Range]) -> BitMap:
-        """Join the bitmaps that are wanted, or take away those that are not: then the one left out is wanted."""
+        """Join the bitmaps that are wanted, or take away those that are not: then the one left out
+        is wanted.
+        """
         if self.left_out != _NONE and any(start <= self.left_out < stop for start, stop in ranges):
             edges = [0, *(edge for span in ranges for edge in span), self.distinct]
             others = list(zip(edges[::2], edges[1::2], strict=True))
@@ -288,7 +335,8 @@ def _nulls(values: pa.Array) -> bytes:
 
 
 def _coded(values: pa.Array, width: int | None) -> tuple[Any, Codes]:
-    """Return the sorted, distinct keys (as ``dictionary.pack`` takes them), and the code of each of n values.
+    """Return the sorted, distinct keys (as ``dictionary.pack`` takes them), and the code of each of
+    n values.
 
     ``values``: without nulls.
     """
@@ -309,7 +357,9 @@ def _coded(values: pa.Array, width: int | None) -> tuple[Any, Codes]:
 
 
 def _coded_by_counting(values: pa.Array) -> tuple[Any, Codes] | None:
-    """Return the keys and codes of integers that lie close together, None if they do not.  No sorting, no hashing."""
+    """Return the keys and codes of integers that lie close together, None if they do not.  No
+    sorting, no hashing.
+    """
     numbers = values.cast(pa.int64()).to_numpy()
     low, high = int(numbers.min()), int(numbers.max())
     if high - low >= 2 * len(numbers) + 256:
@@ -323,7 +373,9 @@ def _coded_by_counting(values: pa.Array) -> tuple[Any, Codes] | None:
 
 
 def _ranked(words: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], Codes]:
-    """Return the distinct words, sorted, and the rank of each; different values may have the same key (the zeros)."""
+    """Return the distinct words, sorted, and the rank of each; different values may have the same
+    key (the zeros).
+    """
     sorting = stable_order(words)
     ordered = words[sorting]
     new = np.ones(len(words), np.bool_)
@@ -343,19 +395,27 @@ def _code_type(count: int) -> Any:
 def _bitmaps(
     codes: Codes, distinct: int, at: Int64Array | None, rows: int, form: Form | None
 ) -> tuple[Form, int, list[bytes]]:
-    """Return the form, the code left out or -1, and the bitmaps.  ``at``: the position of each code, None if all."""
+    """Return the form, the code left out or -1, and the bitmaps.  ``at``: the position of each
+    code, None if all.
+    """
     if form is None and distinct > VALUES_MAX:
         form = "slices"
     slices = [] if form == "values" else bit_slices.pack(_spread(codes, at, rows), distinct)
     counts = np.bincount(codes, minlength=distinct) if form != "slices" else np.zeros(0, np.int64)
     left_out = int(counts.argmax()) if len(counts) and 2 * int(counts.max()) >= rows else _NONE
-    slices_bytes_max = _estimated(codes, distinct, left_out, counts) / VALUES_BYTES_RATIO if form is None else 0.0
+    slices_bytes_max = (
+        _estimated(codes, distinct, left_out, counts) / VALUES_BYTES_RATIO if form is None else 0.0
+    )
     if form == "slices" or sum(map(len, slices)) < slices_bytes_max:
         return "slices", _NONE, slices
     positions = stable_order(codes).astype(np.uint32)
     positions = positions if at is None else at[positions].astype(np.uint32)
     parts = np.split(positions, np.cumsum(counts)[:-1]) if distinct else []
-    return "values", left_out, [b"" if code == left_out else from_positions(part) for code, part in enumerate(parts)]
+    return (
+        "values",
+        left_out,
+        [b"" if code == left_out else from_positions(part) for code, part in enumerate(parts)],
+    )
 
 
 def _spread(codes: Codes, at: Int64Array | None, rows: int) -> Codes:
@@ -368,7 +428,9 @@ def _spread(codes: Codes, at: Int64Array | None, rows: int) -> Codes:
 
 
 def _estimated(codes: Codes, distinct: int, left_out: int, counts: npt.NDArray[np.int64]) -> int:
-    """Return about how many bytes a bitmap for each value takes; the containers of roaring bitmaps, without headers."""
+    """Return about how many bytes a bitmap for each value takes; the containers of roaring bitmaps,
+    without headers.
+    """
     total = 0
     for start in range(0, len(codes), CONTAINER_ROWS):
         part = codes[start : start + CONTAINER_ROWS]

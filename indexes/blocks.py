@@ -1,10 +1,12 @@
 """A container of numbered blocks, each of which is read and checked alone.
 
-A large summary is many blocks: one value's bitmap, one block of a dictionary.  Whoever asks for one block reads the
-table of blocks, which lies in front, and that block; a block that is damaged does not harm the others.  Bytes::
+A large summary is many blocks: one value's bitmap, one block of a dictionary.  Whoever asks for one
+block reads the table of blocks, which lies in front, and that block; a block that is damaged does
+not harm the others.  Bytes::
 
     magic "MDTP" (4), kind (8, NUL at the end), count n (uint32),
-    table: n x { end of the block, counted from the first block (uint32), CRC-32 of the block (uint32) },
+    table: n x { end of the block, counted from the first block (uint32),
+                 CRC-32 of the block (uint32) },
     CRC-32 of all that so far (uint32), the blocks, nothing after them
 
 Integers are little-endian.  ``kind`` names the format of the blocks and its version.
@@ -21,7 +23,9 @@ from zlib import crc32
 from indexes.base import Summary
 
 HEAD_BYTES = 4096
-"""What opening reads at first: header, table and, in small summaries, the blocks that are asked for most."""
+"""What opening reads at first: header, table and, in small summaries, the blocks that are asked for
+most.
+"""
 
 _MAGIC = b"MDTP"
 _KIND_BYTES = 8
@@ -35,15 +39,23 @@ _SIZE_MAX = 2**32 - 1
 def pack(blocks: Sequence[bytes | memoryview], *, kind: bytes) -> bytes:
     """Return the bytes of ``blocks``.  Equal blocks give equal bytes.
 
-    ``kind``: at most 8 bytes, not ending in NUL.  Raises ValueError for another kind, or for 4 GiB of blocks.
+    ``kind``: at most 8 bytes, not ending in NUL.  Raises ValueError for another kind, or for 4 GiB
+    of blocks.
     """
     ends = list(accumulate(len(block) for block in blocks))
     if len(kind) > _KIND_BYTES or kind.endswith(b"\0"):
-        raise ValueError(f"the kind of a summary has at most {_KIND_BYTES} bytes and no NUL at the end, got {kind!r}")
+        raise ValueError(
+            f"the kind of a summary has at most {_KIND_BYTES} bytes and no NUL at the end, got"
+            f" {kind!r}"
+        )
     if ends and ends[-1] > _SIZE_MAX:
-        raise ValueError(f"blocks of {ends[-1]} bytes do not fit one summary (4 GiB); make smaller segments")
+        raise ValueError(
+            f"blocks of {ends[-1]} bytes do not fit one summary (4 GiB); make smaller segments"
+        )
     header = _HEADER.pack(_MAGIC, kind, len(blocks))
-    table = b"".join(_ENTRY.pack(end, crc32(block)) for end, block in zip(ends, blocks, strict=True))
+    table = b"".join(
+        _ENTRY.pack(end, crc32(block)) for end, block in zip(ends, blocks, strict=True)
+    )
     return b"".join((header, table, _CRC.pack(crc32(table, crc32(header))), *blocks))
 
 
@@ -62,27 +74,37 @@ class Blocks:
 
     @classmethod
     def open(cls, summary: Summary, kind: bytes) -> Blocks:
-        """Read and check the table of blocks.  One read of 4 KiB, two if there are more than about 500 blocks.
+        """Read and check the table of blocks.  One read of 4 KiB, two if there are more than about
+        500 blocks.
 
         Raises ValueError for bytes that :func:`pack` did not make for this ``kind``.
         """
         size = len(summary)
         head = summary.read(0, HEAD_BYTES)
         if size < _HEADER.size + _CRC.size or len(head) != min(size, HEAD_BYTES):
-            raise ValueError(f"a summary of {size} bytes, of which {len(head)} were read, has no table of blocks")
+            raise ValueError(
+                f"a summary of {size} bytes, of which {len(head)} were read, has no table of blocks"
+            )
         magic, found, count = _HEADER.unpack_from(head)
         if magic != _MAGIC or found != kind.ljust(_KIND_BYTES, b"\0"):
-            raise ValueError(f"not a summary of kind {kind!r}: it begins with {bytes(head[: _HEADER.size])!r}")
+            raise ValueError(
+                f"not a summary of kind {kind!r}: it begins with {bytes(head[: _HEADER.size])!r}"
+            )
         table_end = _HEADER.size + _ENTRY.size * count
         if table_end + _CRC.size > size:
             raise ValueError(f"a summary of {size} bytes cannot have {count} blocks")
         if table_end + _CRC.size > len(head):
             head = memoryview(bytes(head) + bytes(summary.read(len(head), table_end + _CRC.size)))
-        if len(head) < table_end + _CRC.size or _CRC.unpack_from(head, table_end)[0] != crc32(head[:table_end]):
+        if len(head) < table_end + _CRC.size or _CRC.unpack_from(head, table_end)[0] != crc32(
+            head[:table_end]
+        ):
             raise ValueError("the table of blocks is damaged: its checksum differs")
         end = _END.unpack_from(head, table_end - _ENTRY.size)[0] if count else 0
         if table_end + _CRC.size + end != size:
-            raise ValueError(f"blocks of {end} bytes after a table of {table_end} bytes in a summary of {size} bytes")
+            raise ValueError(
+                f"blocks of {end} bytes after a table of {table_end} bytes in a summary of {size}"
+                " bytes"
+            )
         return cls(count, summary, head, table_end + _CRC.size)
 
     def length(self, block: int) -> int:
@@ -96,7 +118,9 @@ class Blocks:
         Raises ValueError if the block is damaged or there is no such block.
 
         >>> from indexes.base import InMemory
-        >>> blocks = Blocks.open(InMemory(pack([b"one", b"", b"three"], kind=b"example")), b"example")
+        >>> blocks = Blocks.open(
+        ...     InMemory(pack([b"one", b"", b"three"], kind=b"example")), b"example"
+        ... )
         >>> blocks.count, blocks.length(2), bytes(blocks.read(2))
         (3, 5, b'three')
         """
@@ -104,7 +128,9 @@ class Blocks:
         return self._check(self._bytes(start, stop), stop - start, checksum, block)
 
     def read_range(self, first: int, stop: int) -> list[memoryview]:
-        """Return the blocks [first, stop), each checked, with one read for all.  Raises ValueError as :meth:`read`."""
+        """Return the blocks [first, stop), each checked, with one read for all.  Raises ValueError
+        as :meth:`read`.
+        """
         entries = [self._entry(block) for block in range(first, stop)]
         if not entries:
             return []
@@ -127,7 +153,9 @@ class Blocks:
         return self._first + start, self._first + end, checksum
 
     def _bytes(self, start: int, stop: int) -> memoryview:
-        return self._head[start:stop] if stop <= len(self._head) else self._summary.read(start, stop)
+        return (
+            self._head[start:stop] if stop <= len(self._head) else self._summary.read(start, stop)
+        )
 
     def _check(self, data: memoryview, length: int, checksum: int, block: int) -> memoryview:
         if block in self._checked and len(data) == length:

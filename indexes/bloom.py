@@ -1,13 +1,14 @@
 """Split-block Bloom filters, driven by the key hashes that the table has anyway.
 
-The layout is that of the Parquet format's split-block Bloom filter (``BloomFilter.md``), after Putze, Sanders and
-Singler,
-"Cache-, Hash- and Space-Efficient Bloom Filters", 2007: blocks of 256 bits, eight little-endian 32-bit words each;
-a key sets one bit in each word of one block, so a look-up touches one cache line.  Differences from Parquet: the 64
-bits come from :class:`indexes.base.KeyHashes` instead of xxHash, and the number of blocks need not be a power of two.
+The layout is that of the Parquet format's split-block Bloom filter (``BloomFilter.md``), after
+Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", 2007: blocks of 256
+bits, eight little-endian 32-bit words each; a key sets one bit in each word of one block, so a
+look-up touches one cache line.  Differences from Parquet: the 64 bits come from
+:class:`indexes.base.KeyHashes` instead of xxHash, and the number of blocks need not be a power of
+two.
 
-Only the ``lo`` word is used.  Tables shard keys by the ``hi`` word; within one shard its upper bits are nearly constant
-and would crowd all keys into a few blocks.
+Only the ``lo`` word is used.  Tables shard keys by the ``hi`` word; within one shard its upper bits
+are nearly constant and would crowd all keys into a few blocks.
 
 A filter is its blocks and nothing else: framing and checksums belong to whoever stores it.
 """
@@ -33,7 +34,17 @@ _KEYS_PER_BLOCK_MAX = 256.0
 """At this load a block answers "maybe" to almost everything."""
 _PIECE_PAIRS = 65536
 _SALTS = np.array(
-    [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31], np.uint32
+    [
+        0x47B6137B,
+        0x44974D91,
+        0x8824AD5B,
+        0xA2B7289D,
+        0x705495C7,
+        0x2DF1424B,
+        0x9EFC4947,
+        0x5C6BFB31,
+    ],
+    np.uint32,
 )
 _LOW_32 = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -43,9 +54,8 @@ _HALF = np.uint64(32)
 class FilterSet:
     """f filters one after the other.
 
-    ``words``: uint32[8 * blocks], all blocks; ``first``: int64[f], the first block of each filter; ``blocks``:
-    int64[f],
-    at least 1, how many it has.
+    ``words``: uint32[8 * blocks], all blocks; ``first``: int64[f], the first block of each filter;
+    ``blocks``: int64[f], at least 1, how many it has.
     """
 
     words: UInt32Array
@@ -55,8 +65,8 @@ class FilterSet:
     def probe_pairs(self, which: Int64Array, key: Int64Array, hashes: KeyHashes) -> BoolArray:
         """Return whether filter ``which[i]`` may hold key ``key[i]`` -> bool[p].
 
-        ``which``: int64[p] in [0, f); ``key``: int64[p], positions in ``hashes``.  O(p): the first word that lacks its
-        bit settles a pair, so an absent key costs about two words.
+        ``which``: int64[p] in [0, f); ``key``: int64[p], positions in ``hashes``.  O(p): the first
+        word that lacks its bit settles a pair, so an absent key costs about two words.
         """
         answer = np.zeros(len(which), np.bool_)
         for start in range(0, len(which), _PIECE_PAIRS):
@@ -78,17 +88,21 @@ class FilterSet:
 
 
 def build(hashes: KeyHashes, fpp: float = 0.01) -> bytes:
-    """Return the filter of n keys with a false-positive probability of about ``fpp``.  O(n); 32 bytes at least."""
+    """Return the filter of n keys with a false-positive probability of about ``fpp``.  O(n); 32
+    bytes at least.
+    """
     words, _ = build_many(hashes, np.zeros(len(hashes), np.int64), 1, fpp)
     return words
 
 
-def build_many(hashes: KeyHashes, owner: Int64Array, owners: int, fpp: float = 0.01) -> tuple[bytes, Int64Array]:
+def build_many(
+    hashes: KeyHashes, owner: Int64Array, owners: int, fpp: float = 0.01
+) -> tuple[bytes, Int64Array]:
     """Return one filter per owner, concatenated, and the blocks of each -> (bytes, int64[owners]).
 
-    ``owner``: int64[n] in [0, owners), the filter of each key; ``fpp`` in (0, 1).  O(n + size); while it runs, a
-    byte for
-    each bit of the filters.  Raises ValueError for a probability out of range.
+    ``owner``: int64[n] in [0, owners), the filter of each key; ``fpp`` in (0, 1).  O(n + size);
+    while it runs, a byte for each bit of the filters.  Raises ValueError for a probability out of
+    range.
     """
     per_block = keys_per_block(fpp)
     counts = np.bincount(owner, minlength=owners)
@@ -113,23 +127,31 @@ def probe(filter: bytes | memoryview, hashes: KeyHashes) -> BoolArray:
     (32, [True, False])
     """
     filters = filter_set(filter, np.array([len(filter) // BLOCK_BYTES], np.int64))
-    return filters.probe_pairs(np.zeros(len(hashes), np.int64), np.arange(len(hashes), dtype=np.int64), hashes)
+    return filters.probe_pairs(
+        np.zeros(len(hashes), np.int64), np.arange(len(hashes), dtype=np.int64), hashes
+    )
 
 
 def filter_set(data: bytes | memoryview, blocks: Int64Array) -> FilterSet:
-    """Return the filters in ``data``, which has exactly ``blocks``: int64[f] blocks of 32 bytes.  O(f), no copy.
+    """Return the filters in ``data``, which has exactly ``blocks``: int64[f] blocks of 32 bytes.
+    O(f), no copy.
 
     Raises ValueError if a filter has no block or the sizes do not add up.
     """
     if len(blocks) and int(blocks.min()) < 1:
         raise ValueError("a Bloom filter needs at least one block")
     if sum(blocks.tolist()) * BLOCK_BYTES != len(data):
-        raise ValueError(f"Bloom filters of {sum(blocks.tolist())} blocks of {BLOCK_BYTES} bytes in {len(data)} bytes")
+        raise ValueError(
+            f"Bloom filters of {sum(blocks.tolist())} blocks of {BLOCK_BYTES} bytes in {len(data)}"
+            " bytes"
+        )
     return FilterSet(np.frombuffer(data, np.dtype("<u4")), np.cumsum(blocks) - blocks, blocks)
 
 
 def blocks_of(hashes: KeyHashes, blocks: Int64Array) -> Int64Array:
-    """Return the one block that decides about each of n keys, in a filter of ``blocks``: int64[n] -> int64[n]."""
+    """Return the one block that decides about each of n keys, in a filter of ``blocks``: int64[n]
+    -> int64[n].
+    """
     return _place(hashes.lo, blocks)
 
 
@@ -137,8 +159,9 @@ def blocks_of(hashes: KeyHashes, blocks: Int64Array) -> Int64Array:
 def keys_per_block(fpp: float) -> float:
     """Return how many keys a block may hold on average for a false-positive probability of ``fpp``.
 
-    The load of a block is Poisson distributed and the full ones answer worst, which the usual formula leaves out; the
-    expectation (Putze et al., section 3) is solved by bisection.  Raises ValueError unless 0 < fpp < 1.
+    The load of a block is Poisson distributed and the full ones answer worst, which the usual
+    formula leaves out; the expectation (Putze et al., section 3) is solved by bisection.  Raises
+    ValueError unless 0 < fpp < 1.
 
     >>> round(256 / keys_per_block(0.01), 1)  # bits a key
     10.5
@@ -162,5 +185,7 @@ def _false_positives(load: float) -> float:
 
 
 def _place(word: UInt64Array, blocks: Int64Array) -> Int64Array:
-    """Map the upper 32 bits of the hash evenly to the blocks by multiplication (Lemire's reduction)."""
+    """Map the upper 32 bits of the hash evenly to the blocks by multiplication (Lemire's
+    reduction).
+    """
     return (((word >> _HALF) * (blocks.astype(np.uint64) & _LOW_32)) >> _HALF).astype(np.int64)

@@ -1,8 +1,9 @@
 """Column statistics of many segments, ready to compare with literals again and again.
 
-:meth:`Bounds.read` looks once at everything that a test needs of statistics in columnar form: which counts make sense,
-which segments have values, and bounds of eight bytes as machine words, which compare ten times faster than binary ones.
-Bounds of several parts are put together without looking again.  Law: what is not known passes every test.
+:meth:`Bounds.read` looks once at everything that a test needs of statistics in columnar form: which
+counts make sense, which segments have values, and bounds of eight bytes as machine words, which
+compare ten times faster than binary ones. Bounds of several parts are put together without looking
+again.  Law: what is not known passes every test.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ _KERNELS: Mapping[Test, Any] = {
 class Side:
     """The lower or the upper bounds of n segments: ``keys`` binary[n], null where there is none.
 
-    ``words``: the same as uint64[n], 0 where there is none, or None if they are not of eight bytes; ``absent``: where
-    there is none -> bool[n], None if there is one everywhere (only with ``words``).
+    ``words``: the same as uint64[n], 0 where there is none, or None if they are not of eight bytes;
+    ``absent``: where there is none -> bool[n], None if there is one everywhere (only with
+    ``words``).
     """
 
     keys: pa.ChunkedArray
@@ -75,7 +77,9 @@ class Side:
     @staticmethod
     def concat(parts: Sequence[Side]) -> Side:
         """Return the bounds of ``parts``, at least one, one after the other."""
-        keys = pa.chunked_array([chunk for part in parts for chunk in part.keys.chunks], pa.binary())
+        keys = pa.chunked_array(
+            [chunk for part in parts for chunk in part.keys.chunks], pa.binary()
+        )
         words = [part.words for part in parts if part.words is not None]
         if len(words) < len(parts):
             return Side(keys)
@@ -89,7 +93,9 @@ class Side:
 
 
 def _put_words(keys: pa.Array, words: npt.NDArray[np.uint64]) -> bool:
-    """Write keys as numbers, 0 for null, to ``words`` uint64[n]; return whether all have eight bytes."""
+    """Write keys as numbers, 0 for null, to ``words`` uint64[n]; return whether all have eight
+    bytes.
+    """
     _, ends, data = keys.buffers()
     if not len(keys):
         return True
@@ -114,8 +120,8 @@ _COUNTED = ("known", "has_rows", "has_nulls", "has_values")
 class Bounds:
     """Statistics of one column of n segments: bounds, and as bool[n] what the counts say.
 
-    ``known``: the counts make sense; everything else is MAYBE.  ``has_rows``, ``has_nulls``, ``has_values``: there are
-    rows, nulls, rows that are not null.
+    ``known``: the counts make sense; everything else is MAYBE.  ``has_rows``, ``has_nulls``,
+    ``has_values``: there are rows, nulls, rows that are not null.
     """
 
     min: Side
@@ -127,7 +133,8 @@ class Bounds:
 
     @classmethod
     def read(cls, stats: pa.RecordBatch | pa.Table, type: pa.DataType) -> Bounds:
-        """Return statistics in columnar form, ``STATS_SCHEMA`` [n], of a column of ``type``; a bound is never copied.
+        """Return statistics in columnar form, ``STATS_SCHEMA`` [n], of a column of ``type``; a
+        bound is never copied.
 
         Counts that are null or contradict each other make a segment unknown.
         """
@@ -142,20 +149,28 @@ class Bounds:
         kind = order.kind_of(type)
         if kind == "float" and any(part.any() for part in uncounted):
             # Whoever did not count NaN has no upper bound: NaN is above all.
-            high = _chunked(pc.if_else(pa.array(np.concatenate(uncounted)), pa.scalar(None, pa.binary()), high))
+            high = _chunked(
+                pc.if_else(pa.array(np.concatenate(uncounted)), pa.scalar(None, pa.binary()), high)
+            )
         is_wide = kind in ("int", "float", "date", "timestamp")
         return cls(Side.read(low, is_wide=is_wide), Side.read(high, is_wide=is_wide), *counted)
 
     @classmethod
     def unknown(cls, n: int) -> Bounds:
         """Return what is known of n segments without statistics: nothing."""
-        nothing = Side(pa.chunked_array([pa.nulls(n, pa.binary())]), np.zeros(n, np.uint64), np.ones(n, np.bool_))
+        nothing = Side(
+            pa.chunked_array([pa.nulls(n, pa.binary())]),
+            np.zeros(n, np.uint64),
+            np.ones(n, np.bool_),
+        )
         no = np.zeros(n, np.bool_)
         return cls(nothing, nothing, no, no, no, no)
 
     @staticmethod
     def concat(parts: Sequence[Bounds]) -> Bounds:
-        """Return the statistics of ``parts``, at least one, one after the other.  O(n), bounds are not copied."""
+        """Return the statistics of ``parts``, at least one, one after the other.  O(n), bounds are
+        not copied.
+        """
         if len(parts) == 1:
             return parts[0]
         return Bounds(

@@ -1,14 +1,17 @@
-"""Characters of text: which belong to words, and how case is folded.  Pinned to Unicode 14.0 for ever.
+"""Characters of text: which belong to words, and how case is folded.  Pinned to Unicode 14.0 for
+ever.
 
-What an index has written must mean the same to every later reader, so nothing here asks the Unicode tables of Python,
-Arrow or Java, which change with their versions; the tables below were made from Unicode 14.0 once.
+What an index has written must mean the same to every later reader, so nothing here asks the Unicode
+tables of Python, Arrow or Java, which change with their versions; the tables below were made from
+Unicode 14.0 once.
 
-- A *word character* is a letter, a mark or a number (general categories L, M, N), but no variation selector
-  (U+FE00 to U+FE0F, which only choose how a sign is drawn).  A code point that Unicode 14.0 had not assigned counts as
-  its nearest assigned neighbour below does, so that later letters of a script are letters.
-- *Folding* maps each code point to one code point: Unicode's simple case folding (statuses C and S of
-  ``CaseFolding.txt``), and İ as i.  Hence Σ, σ and ς are one letter; ß is not ss; a letter and a combining
-  accent stay two code points (nothing is normalized).
+- A *word character* is a letter, a mark or a number (general categories L, M, N), but no variation
+  selector (U+FE00 to U+FE0F, which only choose how a sign is drawn).  A code point that Unicode
+  14.0 had not assigned counts as its nearest assigned neighbour below does, so that later letters
+  of a script are letters.
+- *Folding* maps each code point to one code point: Unicode's simple case folding (statuses C and S
+  of ``CaseFolding.txt``), and İ as i.  Hence Σ, σ and ς are one letter; ß is not ss; a letter and a
+  combining accent stay two code points (nothing is normalized).
 """
 
 from __future__ import annotations
@@ -28,37 +31,44 @@ _ASCII = 128
 
 # From each change between "no word character" and "word character" to the next, hexadecimal.
 _WORD_STEPS = (
-    "30 a 7 1a 6 1a 2f 1 7 2 1 1 3 2 1 3 1 17 1 1f 1 1ca 4 c e 5 7 1 1 1 11 75 1 8 1 5 2 1 1 6e 1 8b 1 d7 6 29 8 "
-    "2d 1 1 1 2 1 2 1 2c 1d b 5 4a 4 66 1 8 2 a 1 13 2 1 10 e6 4 4 2 30 10 1e 2 28 1 7 8 4a 1 81 2 a 1 81 2 6 2 1 "
-    "1 78 b 6f 9 77 1 82 d 77 1 7 1 4 1 ca 5 25 1 7a d 3e 1 f 1 a 27 80 17 2 6 14 1 1 1 1 1 1 4 47 1 38 8 1 39 4a "
-    "6 4e 2 5b 1 264 9 27 10 60 1 26c 2 11 1 1a 5 4b 3 47 b 94 3 1 4 24 b 3 1 131 6 98 22 1e 2 80 7 1 8 aa 11 9 c "
-    "7c 4 3b 5 3e 2 40 10 3 1 2e9 1 1 3 b 3 d 3 d 5 b 73 a 5 b 6 10 30 30 2 1 4 1 2 a 1 1 3 5 6 1 1 1 1 1 1 4 1 b "
-    "2 4 5 5 4 1 1 3a 2d6 3c 4e 16 276 1e 46c e5 6 e 4 1 2 70 f 81 2f 1 1d5 3 19 f 1 5 2 5 4 5a 2 3 1 5a 1 94 2 4 "
-    "a 20 30 10 20 a 1e 8 1 f 20 a 27 f 140 19c0 40 5690 40 2e 2 10d 3 63 1 a 1 73 25 9 2 67 2 9d 4 a a 34 c 4e 2 "
-    "28 3 1 1 31 2 2f 1 61 e f 2 7c 4 17 3 64 2 10 2 69 1 e 6 7b 1 2c14 2100 229 1 88 21 16b 12 7f 21 c 24 10 40 "
-    "8f 11 a 7 1a 6 1a b 7a 20 100 7 30 9 39 11 2 71 1a2 1 30 1 19e 1 2e7 1 1f 2 a6 1 1f 41 d0 10 1f 1 48 1 27 10 "
-    "39 7 59 10 304 3 a5 1b 16 2a 97 b 69 7 b 3 70 4 30 2 4f 4 4 1 d 1 1 4 57 6 6b 7 19b 5 a 4 68 1 fa 17 69 3 1c "
-    "20 39 7 7c 4 fb 65 a4 c 92 1 5c 8 53 3 1 12 191 f 20 2 285 b9 25 2b 470 10 b71 f 430 fd0 266e 2 85 b 37 9 4 "
-    "c 347 69 e2 1 4cb9 1 2 1261 50 215 5 3 6 8 8 2 7 1e 4 94 3 9b 20 60 361 1 19 1 1f 1 19 1 1f 1 19 1 1f 1 19 1 "
-    "1f 1 19 1 3c 200 37 4 32 8 1 e 1 16 6b4 141 6f 4e1 17e 313 3b 1 3 1 7d 1 1c1 210 d ae3 c0411 ff ff00 "
+    "30 a 7 1a 6 1a 2f 1 7 2 1 1 3 2 1 3 1 17 1 1f 1 1ca 4 c e 5 7 1 1 1 11 75 1 8 1 5 2 1 1 6e 1"
+    " 8b 1 d7 6 29 8 2d 1 1 1 2 1 2 1 2c 1d b 5 4a 4 66 1 8 2 a 1 13 2 1 10 e6 4 4 2 30 10 1e 2 28"
+    " 1 7 8 4a 1 81 2 a 1 81 2 6 2 1 1 78 b 6f 9 77 1 82 d 77 1 7 1 4 1 ca 5 25 1 7a d 3e 1 f 1 a"
+    " 27 80 17 2 6 14 1 1 1 1 1 1 4 47 1 38 8 1 39 4a 6 4e 2 5b 1 264 9 27 10 60 1 26c 2 11 1 1a 5"
+    " 4b 3 47 b 94 3 1 4 24 b 3 1 131 6 98 22 1e 2 80 7 1 8 aa 11 9 c 7c 4 3b 5 3e 2 40 10 3 1 2e9"
+    " 1 1 3 b 3 d 3 d 5 b 73 a 5 b 6 10 30 30 2 1 4 1 2 a 1 1 3 5 6 1 1 1 1 1 1 4 1 b 2 4 5 5 4 1 1"
+    " 3a 2d6 3c 4e 16 276 1e 46c e5 6 e 4 1 2 70 f 81 2f 1 1d5 3 19 f 1 5 2 5 4 5a 2 3 1 5a 1 94 2"
+    " 4 a 20 30 10 20 a 1e 8 1 f 20 a 27 f 140 19c0 40 5690 40 2e 2 10d 3 63 1 a 1 73 25 9 2 67 2"
+    " 9d 4 a a 34 c 4e 2 28 3 1 1 31 2 2f 1 61 e f 2 7c 4 17 3 64 2 10 2 69 1 e 6 7b 1 2c14 2100"
+    " 229 1 88 21 16b 12 7f 21 c 24 10 40 8f 11 a 7 1a 6 1a b 7a 20 100 7 30 9 39 11 2 71 1a2 1 30"
+    " 1 19e 1 2e7 1 1f 2 a6 1 1f 41 d0 10 1f 1 48 1 27 10 39 7 59 10 304 3 a5 1b 16 2a 97 b 69 7 b"
+    " 3 70 4 30 2 4f 4 4 1 d 1 1 4 57 6 6b 7 19b 5 a 4 68 1 fa 17 69 3 1c 20 39 7 7c 4 fb 65 a4 c"
+    " 92 1 5c 8 53 3 1 12 191 f 20 2 285 b9 25 2b 470 10 b71 f 430 fd0 266e 2 85 b 37 9 4 c 347 69"
+    " e2 1 4cb9 1 2 1261 50 215 5 3 6 8 8 2 7 1e 4 94 3 9b 20 60 361 1 19 1 1f 1 19 1 1f 1 19 1 1f"
+    " 1 19 1 1f 1 19 1 3c 200 37 4 32 8 1 e 1 16 6b4 141 6f 4e1 17e 313 3b 1 3 1 7d 1 1c1 210 d ae3"
+    " c0411 ff ff00 "
 )
-# Runs of code points that fold by one distance: gap to the run's first [+ length [/ step]] > distance, hexadecimal.
+# Runs of code points that fold by one distance: gap to the run's first [+ length [/ step]] >
+# distance, hexadecimal.
 _FOLD_RUNS = (
-    "41+1a>20 74>307 b+17>20 18+7>20 28+18/2>1 30>-c7 2+3/2>1 7+8/2>1 11+17/2>1 2e>-79 1+3/2>1 6>-10c 2>d2 "
-    "1+2/2>1 4>ce 1>1 2+2>cd 2>1 3>4f 1>ca 1>cb 1>1 2>cd 1>cf 2>d3 1>d1 1+2/8>1 4>d3 1>d5 2>d6 3+2/2>1 4+2/8>da "
-    "1+2/8>1 2>da 3+2/9>1 5+2>d9 2+3/9>1 4>db 1>1 c>2 3>2 1+2/9>1 2>2 1+3/2>1 8+5/2>1 b+9/2>1 13>2 1+9/8>1 "
-    "2+8/8>1 2>-61 1>-38 1+5/8>1 6+7/8>1 22>-82 8+2/8>1 12>2a2b 1>1 2>-a3 1>2a28 3+2/9>1 2>-c3 1>45 1>47 1+2/2>1 "
-    "6+2/2>1 f9>74 2b+2/2>1 6>1 9>74 7>26 2+3>25 4>40 2+2>3f 3+11>20 12+9>20 1f>1 d>8 1>-1e 1>-19 4>-f 1>-16 "
-    "2+c/2>1 18>-36 1>-30 3>-3c 1>-40 2>1 2>-7 1>1 3+3>-82 3+10>50 10+20>20 50+11/2>1 2a+1b/2>1 36>f 1+7/2>1 "
-    "f+30/2>1 61+26>30 b6f+26>1c60 27>1c60 6>1c60 32b+6>-8 888>-184e 1>-184d 1>-1844 1+2>-1842 2>-1843 1>-183c "
-    "1>-1824 1>89c3 8+2b>-bc0 2d+3>-bc0 143+4b/2>1 9b>-3a 3>-1dbf 2+30/2>1 68+8>-8 10+6>-8 10+8>-8 10+8>-8 "
-    "10+6>-8 11+4/2>-8 f+8>-8 20+8>-8 10+8>-8 10+8>-8 10+2>-8 2+2>-4a 2>-9 2>-1c05 a+4>-56 4>-9 c+2>-8 2+2>-64 "
-    "e+2>-8 2+2>-70 2>-7 c+2>-80 2+2>-7e 2>-9 12a>-1d5d 4>-20bf 1>-2046 7>1c 2e+10>10 23>1 333+1a>1a 74a+30>30 "
-    "60+3/9>1 2>-29f7 1>-ee6 1>-29e7 3>1 4>1 2>-2a1c 1>-29fd 1>-2a1f 1>-2a1e 5>1 9+2>-2a3f 2+32/2>1 6b+2/2>1 7>1 "
-    "794e+17/2>1 40+e/2>1 a2+a/8>1 2+a/8>1 2+a/8>1 2>1 10+7/8>1 41+3/9>1 2+2/9>1 2>-8a04 1+2/2>1 8>1 7>-a528 "
-    "3+4/8>1 2+3/8>1 4+3/8>1 6+2/8>1 e>-a544 1>-a54f 1>-a54b 1>-a541 1>-a544 2>-a512 1>-a52a 1>-a515 1>3a0 "
-    "1+8/2>1 10>-30 1>-a543 1>-8a38 1+2/2>1 9+2/8>1 6>1 1f>1 37b+50>-97d0 53b1+1a>20 4df+28>28 b0+24>28 "
-    "c0+13/2>27 1+5/2>27 c+7/2>27 10+3/2>27 8>27 6eb+33>40 c20+20>20 55a0+20>20 7ac0+22>22 "
+    "41+1a>20 74>307 b+17>20 18+7>20 28+18/2>1 30>-c7 2+3/2>1 7+8/2>1 11+17/2>1 2e>-79 1+3/2>1"
+    " 6>-10c 2>d2 1+2/2>1 4>ce 1>1 2+2>cd 2>1 3>4f 1>ca 1>cb 1>1 2>cd 1>cf 2>d3 1>d1 1+2/8>1 4>d3"
+    " 1>d5 2>d6 3+2/2>1 4+2/8>da 1+2/8>1 2>da 3+2/9>1 5+2>d9 2+3/9>1 4>db 1>1 c>2 3>2 1+2/9>1 2>2"
+    " 1+3/2>1 8+5/2>1 b+9/2>1 13>2 1+9/8>1 2+8/8>1 2>-61 1>-38 1+5/8>1 6+7/8>1 22>-82 8+2/8>1"
+    " 12>2a2b 1>1 2>-a3 1>2a28 3+2/9>1 2>-c3 1>45 1>47 1+2/2>1 6+2/2>1 f9>74 2b+2/2>1 6>1 9>74 7>26"
+    " 2+3>25 4>40 2+2>3f 3+11>20 12+9>20 1f>1 d>8 1>-1e 1>-19 4>-f 1>-16 2+c/2>1 18>-36 1>-30 3>-3c"
+    " 1>-40 2>1 2>-7 1>1 3+3>-82 3+10>50 10+20>20 50+11/2>1 2a+1b/2>1 36>f 1+7/2>1 f+30/2>1"
+    " 61+26>30 b6f+26>1c60 27>1c60 6>1c60 32b+6>-8 888>-184e 1>-184d 1>-1844 1+2>-1842 2>-1843"
+    " 1>-183c 1>-1824 1>89c3 8+2b>-bc0 2d+3>-bc0 143+4b/2>1 9b>-3a 3>-1dbf 2+30/2>1 68+8>-8 10+6>-8"
+    " 10+8>-8 10+8>-8 10+6>-8 11+4/2>-8 f+8>-8 20+8>-8 10+8>-8 10+8>-8 10+2>-8 2+2>-4a 2>-9 2>-1c05"
+    " a+4>-56 4>-9 c+2>-8 2+2>-64 e+2>-8 2+2>-70 2>-7 c+2>-80 2+2>-7e 2>-9 12a>-1d5d 4>-20bf"
+    " 1>-2046 7>1c 2e+10>10 23>1 333+1a>1a 74a+30>30 60+3/9>1 2>-29f7 1>-ee6 1>-29e7 3>1 4>1"
+    " 2>-2a1c 1>-29fd 1>-2a1f 1>-2a1e 5>1 9+2>-2a3f 2+32/2>1 6b+2/2>1 7>1 794e+17/2>1 40+e/2>1"
+    " a2+a/8>1 2+a/8>1 2+a/8>1 2>1 10+7/8>1 41+3/9>1 2+2/9>1 2>-8a04 1+2/2>1 8>1 7>-a528 3+4/8>1"
+    " 2+3/8>1 4+3/8>1 6+2/8>1 e>-a544 1>-a54f 1>-a54b 1>-a541 1>-a544 2>-a512 1>-a52a 1>-a515 1>3a0"
+    " 1+8/2>1 10>-30 1>-a543 1>-8a38 1+2/2>1 9+2/8>1 6>1 1f>1 37b+50>-97d0 53b1+1a>20 4df+28>28"
+    " b0+24>28 c0+13/2>27 1+5/2>27 c+7/2>27 10+3/2>27 8>27 6eb+33>40 c20+20>20 55a0+20>20"
+    " 7ac0+22>22 "
 )
 
 Codes = npt.NDArray[np.uint8] | npt.NDArray[np.uint32]
@@ -70,7 +80,8 @@ _Table = TypeVar("_Table", bound=npt.NDArray[Any])
 class Text:
     """The code points of n rows, one row after the other.
 
-    ``codes``: uint8 if all are ASCII, else uint32; ``bounds``: int64[n + 1], row i is codes[bounds[i]:bounds[i + 1]].
+    ``codes``: uint8 if all are ASCII, else uint32; ``bounds``: int64[n + 1], row i is
+    codes[bounds[i]:bounds[i + 1]].
     """
 
     codes: Codes
@@ -88,7 +99,9 @@ def word_table() -> npt.NDArray[np.bool_]:
 
 @cache
 def fold_table() -> npt.NDArray[np.uint32]:
-    """Return what each code point folds to -> uint32[CODE_POINTS], read-only.  Folding twice changes nothing more."""
+    """Return what each code point folds to -> uint32[CODE_POINTS], read-only.  Folding twice
+    changes nothing more.
+    """
     table = np.arange(CODE_POINTS, dtype=np.uint32)
     first = 0
     for run in _FOLD_RUNS.split():
@@ -107,7 +120,8 @@ def _ascii_fold() -> npt.NDArray[np.uint8]:
 
 
 def variants(code: int) -> list[int]:
-    """Return the code points that fold to ``code``, ascending; it is among them if it is folded itself.
+    """Return the code points that fold to ``code``, ascending; it is among them if it is folded
+    itself.
 
     >>> [hex(code) for code in variants(ord("k"))]  # K, k and the sign of kelvin
     ['0x4b', '0x212a', '0x6b']
@@ -128,17 +142,25 @@ def _preimages() -> dict[int, list[int]]:
 def word_ranges() -> tuple[tuple[int, int], ...]:
     """Return the ranges of word characters, both ends included, ascending."""
     edges = np.flatnonzero(np.diff(word_table().astype(np.int8), prepend=0, append=0))
-    return tuple((int(low), int(high) - 1) for low, high in zip(edges[0::2], edges[1::2], strict=True))
+    return tuple(
+        (int(low), int(high) - 1) for low, high in zip(edges[0::2], edges[1::2], strict=True)
+    )
 
 
 def pattern(text: str) -> str:
-    """Return a regular expression for whatever folds to what ``text`` folds to; RE2 and Java read it alike."""
+    """Return a regular expression for whatever folds to what ``text`` folds to; RE2 and Java read
+    it alike.
+    """
     fold = fold_table()
-    return "".join("[" + "".join(f"\\x{{{code:x}}}" for code in variants(int(fold[ord(c)]))) + "]" for c in text)
+    return "".join(
+        "[" + "".join(f"\\x{{{code:x}}}" for code in variants(int(fold[ord(c)]))) + "]"
+        for c in text
+    )
 
 
 def folded(values: Any) -> Text:
-    """Return the folded code points of ``values``: string or large_string[n]; null rows are empty.  O(bytes).
+    """Return the folded code points of ``values``: string or large_string[n]; null rows are empty.
+    O(bytes).
 
     Raises ValueError (UnicodeDecodeError) for bytes that are not UTF-8.
 
@@ -156,7 +178,9 @@ def folded(values: Any) -> Text:
 
 
 def strings(codes: Codes, bounds: Int64Array) -> Any:
-    """Return rows of code points as an Arrow array -> string[n], large_string beyond 2 GiB.  O(codes)."""
+    """Return rows of code points as an Arrow array -> string[n], large_string beyond 2 GiB.
+    O(codes).
+    """
     if codes.dtype == np.uint8:
         data, offsets = codes.tobytes(), bounds
     else:
@@ -168,12 +192,20 @@ def strings(codes: Codes, bounds: Int64Array) -> Any:
         np.cumsum(widths, out=ends[1:])
         offsets = ends[bounds]
     large = len(data) > np.iinfo(np.int32).max
-    buffers = [None, pa.py_buffer(offsets.astype(np.int64 if large else np.int32)), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.large_string() if large else pa.string(), len(bounds) - 1, buffers)
+    buffers = [
+        None,
+        pa.py_buffer(offsets.astype(np.int64 if large else np.int32)),
+        pa.py_buffer(data),
+    ]
+    return pa.Array.from_buffers(
+        pa.large_string() if large else pa.string(), len(bounds) - 1, buffers
+    )
 
 
 def buffers(values: Any) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
-    """Return where each row starts and ends in the bytes of all rows, and those bytes, without copying them."""
+    """Return where each row starts and ends in the bytes of all rows, and those bytes, without
+    copying them.
+    """
     if values.null_count:
         values = values.fill_null("")
     wide = pa.types.is_large_string(values.type)
@@ -181,7 +213,9 @@ def buffers(values: Any) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
     if not len(values) or offsets is None:
         return np.zeros(len(values) + 1, np.int64), np.zeros(0, np.uint8)
     kind = np.dtype("<i8" if wide else "<i4")
-    bounds = np.frombuffer(offsets, kind, len(values) + 1, values.offset * kind.itemsize).astype(np.int64)
+    bounds = np.frombuffer(offsets, kind, len(values) + 1, values.offset * kind.itemsize).astype(
+        np.int64
+    )
     size = int(bounds[-1] - bounds[0])
     raw = np.frombuffer(data, np.uint8, size, int(bounds[0])) if size else np.zeros(0, np.uint8)
     return bounds - bounds[0], raw

@@ -1,13 +1,17 @@
-"""A Bloom filter of one column's values: proves ``=``, ``<=>`` and ``in`` where bounds are too wide to.
+"""A Bloom filter of one column's values: proves ``=``, ``<=>`` and ``in`` where bounds are too wide
+to.
 
-The filter holds the keys (``indexes.values``) of a segment's distinct values, hashed by ``indexes.hashing``, in the
-blocks of ``indexes.bloom``; nulls are no member, two flags say whether there are nulls and values.  One block decides
-about one literal, so only its page is read and checked, however large the filter: 4 KiB a literal and segment.
+The filter holds the keys (``indexes.values``) of a segment's distinct values, hashed by
+``indexes.hashing``, in the blocks of ``indexes.bloom``; nulls are no member, two flags say whether
+there are nulls and values.  One block decides about one literal, so only its page is read and
+checked, however large the filter: 4 KiB a literal and segment.
 
 Bytes, little-endian::
 
-    header  magic "MCBL", version (1), flags (1: has nulls 1, has values 2), 0 (2), blocks (uint32), CRC-32 of these (4)
-    pages   128 blocks each, the last one fewer, and after each its CRC-32 (4), which starts from the page's number
+    header  magic "MCBL", version (1), flags (1: has nulls 1, has values 2), 0 (2),
+            blocks (uint32), CRC-32 of these (4)
+    pages   128 blocks each, the last one fewer, and after each its CRC-32 (4),
+            which starts from the page's number
 """
 
 from __future__ import annotations
@@ -48,7 +52,8 @@ _OPS = frozenset(("=", "<=>", "in", "is null", "is not null"))
 
 
 class ColumnBloom(SkippingIndex):
-    """``bloom(column, fpp='0.01')``; ``fpp``: the share of absent values that it may let pass, in (0, 1).
+    """``bloom(column, fpp='0.01')``; ``fpp``: the share of absent values that it may let pass, in
+    (0, 1).
 
     Raises ValueError for another ``fpp``.
     """
@@ -64,10 +69,14 @@ class ColumnBloom(SkippingIndex):
         return values.supports(type)
 
     def summarize(self, values: pa.Array) -> bytes:
-        """Return the filter of a segment's column [rows].  O(rows), and O(distinct values) of hashing."""
+        """Return the filter of a segment's column [rows].  O(rows), and O(distinct values) of
+        hashing.
+        """
         keys = _distinct_keys(values)
         blocks = bloom.build(hash_keys(keys, _SEED), self._fpp)
-        has = _HAS_NULLS * (values.null_count > 0 or _hidden_nulls(values)) | _HAS_VALUES * (len(keys) > 0)
+        has = _HAS_NULLS * (values.null_count > 0 or _hidden_nulls(values)) | _HAS_VALUES * (
+            len(keys) > 0
+        )
         return _framed(blocks, has)
 
     def can_test(self, leaf: Leaf, type: pa.DataType) -> bool:
@@ -75,13 +84,17 @@ class ColumnBloom(SkippingIndex):
         return leaf.op in _OPS
 
     def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
-        """Return MAYBE or NO for each of n summaries -> bool[n]; raises ValueError for foreign bytes.
+        """Return MAYBE or NO for each of n summaries -> bool[n]; raises ValueError for foreign
+        bytes.
 
         O(n × literals); reads the header of every summary and a page for each literal.
 
         >>> from indexes.base import InMemory
         >>> riders = InMemory(ColumnBloom().summarize(pa.array(["ann", "bob"])))
-        >>> [ColumnBloom().prune([riders], Leaf("rider", "=", name), pa.string()).tolist() for name in ("ann", "cy")]
+        >>> [
+        ...     ColumnBloom().prune([riders], Leaf("rider", "=", name), pa.string()).tolist()
+        ...     for name in ("ann", "cy")
+        ... ]
         [[True], [False]]
         """
         if not self.can_test(leaf, type):
@@ -116,7 +129,8 @@ def _distinct_keys(column: pa.Array) -> pa.Array:
     encoded = pa.types.is_dictionary(column.type)
     distinct = column.dictionary.take(column.indices.unique()) if encoded else column.unique()
     keys = values.encode(distinct.drop_null())
-    # Values that differ in bits may be equal: both zeros, all NaN, an entry that stands twice in a dictionary.
+    # Values that differ in bits may be equal: both zeros, all NaN, an entry that stands twice in a
+    # dictionary.
     return keys.unique() if encoded or pa.types.is_floating(column.type) else keys
 
 
@@ -140,7 +154,9 @@ def _head(summary: Summary) -> _Head:
     """Read and check a header; ValueError if it, or the size of the summary, is not ours."""
     found = summary.read(0, _HEADER_BYTES + _STRIDE)
     if len(found) < _HEADER_BYTES:
-        raise ValueError(f"a column's Bloom filter has more than {_HEADER_BYTES} bytes, this one {len(found)}")
+        raise ValueError(
+            f"a column's Bloom filter has more than {_HEADER_BYTES} bytes, this one {len(found)}"
+        )
     magic, version, flags, zero, blocks = _HEADER.unpack_from(found)
     if (
         magic != _MAGIC
@@ -151,18 +167,26 @@ def _head(summary: Summary) -> _Head:
     pages = -(-blocks // PAGE_BLOCKS)
     size = _HEADER_BYTES + blocks * BLOCK_BYTES + pages * _CRC.size
     if not blocks or flags > 3 or zero or len(summary) != size:
-        raise ValueError(f"a Bloom filter of {blocks} blocks has {size} bytes, this one {len(summary)}")
+        raise ValueError(
+            f"a Bloom filter of {blocks} blocks has {size} bytes, this one {len(summary)}"
+        )
     return _Head(bool(flags & _HAS_NULLS), bool(flags & _HAS_VALUES), blocks, found[_HEADER_BYTES:])
 
 
 def _literal_hashes(leaf: Leaf, type: pa.DataType) -> KeyHashes:
-    """Return the hashes of the literals that a value can equal: no null, nothing between two values."""
+    """Return the hashes of the literals that a value can equal: no null, nothing between two
+    values.
+    """
     literals = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
     return hash_keys(pa.array(sorted_keys(literals, type), pa.binary()), _SEED)
 
 
-def _any_member(summaries: Sequence[Summary], heads: Sequence[_Head], hashes: KeyHashes) -> BoolArray:
-    """Return which of n filters may hold one of k keys -> bool[n].  All n × k pairs are probed in one call."""
+def _any_member(
+    summaries: Sequence[Summary], heads: Sequence[_Head], hashes: KeyHashes
+) -> BoolArray:
+    """Return which of n filters may hold one of k keys -> bool[n].  All n × k pairs are probed in
+    one call.
+    """
     n, k = len(heads), len(hashes)
     if not n or not k:
         return np.zeros(n, np.bool_)
@@ -172,7 +196,8 @@ def _any_member(summaries: Sequence[Summary], heads: Sequence[_Head], hashes: Ke
     asked, pair_page = np.unique(which << 32 | page, return_inverse=True)
     pages = [_page(summaries[a >> 32], heads[a >> 32], a & 0xFFFFFFFF) for a in asked.tolist()]
     sizes = np.array([len(one) // BLOCK_BYTES for one in pages], np.int64)
-    # A filter for each pair: its real number of blocks, placed so that the page's first block is where the page lies.
+    # A filter for each pair: its real number of blocks, placed so that the page's first block is
+    # where the page lies.
     first = (np.cumsum(sizes) - sizes)[pair_page] - page * PAGE_BLOCKS
     words = np.frombuffer(b"".join(pages), np.dtype("<u4"))
     pairs = np.arange(n * k, dtype=np.int64)
@@ -185,6 +210,9 @@ def _page(summary: Summary, head: _Head, page: int) -> memoryview:
     start = _HEADER_BYTES + page * _STRIDE
     found = head.first[:_STRIDE] if page == 0 else summary.read(start, start + _STRIDE)
     size = min(PAGE_BLOCKS, head.blocks - page * PAGE_BLOCKS) * BLOCK_BYTES
-    if len(found) != size + _CRC.size or crc32(found[:size], page) != _CRC.unpack_from(found, size)[0]:
+    if (
+        len(found) != size + _CRC.size
+        or crc32(found[:size], page) != _CRC.unpack_from(found, size)[0]
+    ):
         raise ValueError(f"page {page} of a column's Bloom filter is damaged")
     return found[:size]

@@ -1,12 +1,15 @@
-"""Column statistics: bounds and counts of each segment's column, and what they prove about many segments at once.
+"""Column statistics: bounds and counts of each segment's column, and what they prove about many
+segments at once.
 
-Statistics are computed from the data, never taken from a Parquet footer.  Bounds are keys (see ``indexes.values``), so
-one binary column holds them for every type.  A long string's bounds are cut to :data:`BOUND_BYTES_MAX`: the lower one
-down, the upper one up, and then they are marked as not exact; what has no upper bound within that length has none.
-If a segment holds NaN, its upper bound is NaN.
+Statistics are computed from the data, never taken from a Parquet footer.  Bounds are keys (see
+``indexes.values``), so one binary column holds them for every type.  A long string's bounds are cut
+to :data:`BOUND_BYTES_MAX`: the lower one down, the upper one up, and then they are marked as not
+exact; what has no upper bound within that length has none. If a segment holds NaN, its upper bound
+is NaN.
 
-The columnar form (:data:`STATS_SCHEMA`, one row a segment) is the fast path; a row whose ``values`` is null is a
-segment that is not covered: MAYBE for everything.  :class:`ColumnStats` packs the same into one summary per segment.
+The columnar form (:data:`STATS_SCHEMA`, one row a segment) is the fast path; a row whose ``values``
+is null is a segment that is not covered: MAYBE for everything.  :class:`ColumnStats` packs the same
+into one summary per segment.
 """
 
 from __future__ import annotations
@@ -48,8 +51,9 @@ STATS_SCHEMA = pa.schema(
         ("bytes", pa.int64()),
     ]
 )
-"""One row a segment: bounds (keys; null = none known), whether a value equals the bound, rows that are null, rows that
-are NaN, all rows, and the size of the column in memory in bytes (an estimate)."""
+"""One row a segment: bounds (keys; null = none known), whether a value equals the bound, rows that
+are null, rows that are NaN, all rows, and the size of the column in memory in bytes (an estimate).
+"""
 
 STATS_TYPE = pa.struct(list(STATS_SCHEMA))
 """The same as one struct column."""
@@ -66,7 +70,9 @@ _HAS_MIN, _HAS_MAX, _MIN_EXACT, _MAX_EXACT = 1, 2, 4, 8
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Statistics of one column of one segment; fields as in :data:`STATS_SCHEMA` (``size`` is its ``bytes``)."""
+    """Statistics of one column of one segment; fields as in :data:`STATS_SCHEMA` (``size`` is its
+    ``bytes``).
+    """
 
     min: bytes | None
     max: bytes | None
@@ -79,8 +85,14 @@ class Stats:
 
     def check(self) -> None:
         """Raise ValueError if the fields contradict each other."""
-        if min(self.nulls, self.nans, self.values, self.size) < 0 or self.nulls + self.nans > self.values:
-            raise ValueError(f"column statistics count {self.nulls} nulls and {self.nans} NaN in {self.values} rows")
+        if (
+            min(self.nulls, self.nans, self.values, self.size) < 0
+            or self.nulls + self.nans > self.values
+        ):
+            raise ValueError(
+                f"column statistics count {self.nulls} nulls and {self.nans} NaN in {self.values}"
+                " rows"
+            )
         if (self.min_exact and self.min is None) or (self.max_exact and self.max is None):
             raise ValueError("column statistics call an absent bound exact")
         if max(len(self.min or b""), len(self.max or b"")) > BOUND_BYTES_MAX:
@@ -92,7 +104,8 @@ class Stats:
 
 
 def summarize(values: pa.Array | pa.ChunkedArray) -> Stats:
-    """Return the statistics of a segment's column; ``values``: any type [rows]; a type without order has no bounds.
+    """Return the statistics of a segment's column; ``values``: any type [rows]; a type without
+    order has no bounds.
 
     O(rows), vectorised.
 
@@ -115,20 +128,30 @@ def summarize(values: pa.Array | pa.ChunkedArray) -> Stats:
     return _stats(low, high, values.type, nulls, nans, len(values), size)
 
 
-def summarize_row_groups(values: pa.Array | pa.ChunkedArray, row_group_rows: Sequence[int]) -> list[Stats]:
-    """Return the statistics of consecutive runs of rows (row groups), ``row_group_rows[i]`` rows each.
+def summarize_row_groups(
+    values: pa.Array | pa.ChunkedArray, row_group_rows: Sequence[int]
+) -> list[Stats]:
+    """Return the statistics of consecutive runs of rows (row groups), ``row_group_rows[i]`` rows
+    each.
 
     Raises ValueError if the runs do not add up to the rows.
     """
     if sum(row_group_rows) != len(values) or any(rows < 0 for rows in row_group_rows):
-        raise ValueError(f"row groups of {sum(row_group_rows)} rows in all do not divide {len(values)} rows")
+        raise ValueError(
+            f"row groups of {sum(row_group_rows)} rows in all do not divide {len(values)} rows"
+        )
     if len(row_group_rows) == 1:
         return [summarize(values)]
     starts = accumulate(row_group_rows, initial=0)
-    return [summarize(values.slice(start, rows)) for start, rows in zip(starts, row_group_rows, strict=False)]
+    return [
+        summarize(values.slice(start, rows))
+        for start, rows in zip(starts, row_group_rows, strict=False)
+    ]
 
 
-def _outermost(choose: Callable[[Sequence[bytes]], bytes], bounds: Sequence[bytes | None]) -> bytes | None:
+def _outermost(
+    choose: Callable[[Sequence[bytes]], bytes], bounds: Sequence[bytes | None]
+) -> bytes | None:
     """Return the bound of all; None if there is none, or one is not known."""
     known = [bound for bound in bounds if bound is not None]
     if not known or len(known) < len(bounds):
@@ -137,7 +160,8 @@ def _outermost(choose: Callable[[Sequence[bytes]], bytes], bounds: Sequence[byte
 
 
 def merge(row_groups: Sequence[Stats]) -> Stats:
-    """Return the statistics of all rows of ``row_groups`` together; equal to summarizing them at once, but for ``size``.
+    """Return the statistics of all rows of ``row_groups`` together; equal to summarizing them at
+    once, but for ``size``.
 
     O(row groups).  At equal bounds a row group whose bound is exact holds the extreme value itself.
 
@@ -151,8 +175,12 @@ def merge(row_groups: Sequence[Stats]) -> Stats:
     filled = [row_group for row_group in row_groups if row_group.nulls < row_group.values]
     low = _outermost(min, [row_group.min for row_group in filled])
     high = _outermost(max, [row_group.max for row_group in filled])
-    low_is_exact = low is not None and any(row_group.min_exact and row_group.min == low for row_group in filled)
-    high_is_exact = high is not None and any(row_group.max_exact and row_group.max == high for row_group in filled)
+    low_is_exact = low is not None and any(
+        row_group.min_exact and row_group.min == low for row_group in filled
+    )
+    high_is_exact = high is not None and any(
+        row_group.max_exact and row_group.max == high for row_group in filled
+    )
     return Stats(
         low,
         high,
@@ -168,12 +196,16 @@ def merge(row_groups: Sequence[Stats]) -> Stats:
 def union(stats: pa.Table, starts: Int64Array) -> pa.Table:
     """Return the statistics of runs of segments, each as :func:`merge` says -> STATS_SCHEMA [runs].
 
-    ``stats``: STATS_SCHEMA [n], one chunk; ``starts``: first segments of the runs, rising from 0.  A run with a segment
-    that is not covered is not covered; one with a segment that did not count its NaN did not either.  O(n).
+    ``stats``: STATS_SCHEMA [n], one chunk; ``starts``: first segments of the runs, rising from 0.
+    A run with a segment that is not covered is not covered; one with a segment that did not count
+    its NaN did not either.  O(n).
     """
     nulls, nans, rows = (counts(stats[name]) for name in ("nulls", "nans", "values"))
     known = np.logical_and.reduceat((nulls >= 0) & (rows >= nulls), starts)
-    filled, run = rows > nulls, np.repeat(np.arange(len(starts)), np.diff(starts, append=len(stats)))
+    filled, run = (
+        rows > nulls,
+        np.repeat(np.arange(len(starts)), np.diff(starts, append=len(stats))),
+    )
     found: dict[str, pa.Array] = {}
     for end in ("min", "max"):
         keys = stats[end].combine_chunks()
@@ -182,15 +214,25 @@ def union(stats: pa.Table, starts: Int64Array) -> pa.Table:
         )
         extremes = [
             pc.min_max(keys.slice(a, b - a))[end].as_py() if good else None
-            for a, b, good in zip(starts.tolist(), [*starts[1:].tolist(), len(stats)], is_bounded & known, strict=True)
+            for a, b, good in zip(
+                starts.tolist(), [*starts[1:].tolist(), len(stats)], is_bounded & known, strict=True
+            )
         ]
         found[end] = pa.array(extremes, pa.binary())
         held = pc.equal(keys, found[end].take(column(run)))
         exact = _is_true(held) & filled & _is_true(stats[f"{end}_exact"])
         found[f"{end}_exact"] = _where(np.logical_or.reduceat(exact, starts), known)
-    counted = np.where(np.logical_and.reduceat(nans >= 0, starts), np.add.reduceat(nans, starts), -1)
-    found |= {"nulls": column(np.add.reduceat(nulls, starts), known), "nans": column(counted, known & (counted >= 0))}
-    found |= {name: column(np.add.reduceat(counts(stats[name]), starts), known) for name in ("values", "bytes")}
+    counted = np.where(
+        np.logical_and.reduceat(nans >= 0, starts), np.add.reduceat(nans, starts), -1
+    )
+    found |= {
+        "nulls": column(np.add.reduceat(nulls, starts), known),
+        "nans": column(counted, known & (counted >= 0)),
+    }
+    found |= {
+        name: column(np.add.reduceat(counts(stats[name]), starts), known)
+        for name in ("values", "bytes")
+    }
     return pa.table([found[name] for name in STATS_SCHEMA.names], schema=STATS_SCHEMA)
 
 
@@ -205,7 +247,9 @@ def _where(values: BoolArray, valid: BoolArray) -> pa.Array:
 
 
 def to_batch(stats: Sequence[Stats | None]) -> pa.RecordBatch:
-    """Return statistics of n segments in columnar form (:data:`STATS_SCHEMA`); None = not covered."""
+    """Return statistics of n segments in columnar form (:data:`STATS_SCHEMA`); None = not
+    covered.
+    """
     rows = [_NOT_COVERED if row is None else _fields(row) for row in stats]
     columns: Iterable[Sequence[object]] = zip(*rows, strict=True) if rows else [()] * len(_TYPES)
     arrays = [pa.array(column, type) for column, type in zip(columns, _TYPES, strict=True)]
@@ -213,7 +257,9 @@ def to_batch(stats: Sequence[Stats | None]) -> pa.RecordBatch:
 
 
 def from_table(stats: pa.RecordBatch | pa.Table) -> list[Stats]:
-    """Return the rows of n covered segments, columns :data:`STATS_SCHEMA`, as objects; the reverse of :func:`to_batch`."""
+    """Return the rows of n covered segments, columns :data:`STATS_SCHEMA`, as objects; the reverse
+    of :func:`to_batch`.
+    """
     columns = (stats.column(name).to_pylist() for name in STATS_SCHEMA.names)
     return [Stats(*row) for row in zip(*columns, strict=True)]
 
@@ -221,11 +267,12 @@ def from_table(stats: pa.RecordBatch | pa.Table) -> list[Stats]:
 def prune(stats: pa.RecordBatch | pa.Table | Bounds, leaf: Leaf, type: pa.DataType) -> BoolArray:
     """Return MAYBE or NO for each of n segments -> bool[n].
 
-    ``stats``: :data:`STATS_SCHEMA` [n], of the column that ``leaf`` tests, or what :class:`Bounds` has read of it;
-    ``type``: that column's type.  Raises
-    ValueError for a literal that cannot be compared with ``type``.  O(n × log(literals)), vectorised.
+    ``stats``: :data:`STATS_SCHEMA` [n], of the column that ``leaf`` tests, or what :class:`Bounds`
+    has read of it; ``type``: that column's type.  Raises ValueError for a literal that cannot be
+    compared with ``type``.  O(n × log(literals)), vectorised.
 
-    >>> stats = to_batch([summarize(pa.array([1, 3])), summarize(pa.array([5, 9])), None])  # None: nothing is known
+    >>> known = [summarize(pa.array([1, 3])), summarize(pa.array([5, 9]))]
+    >>> stats = to_batch([*known, None])  # None: nothing is known
     >>> prune(stats, Leaf("n", "<", 4), pa.int64()).tolist()
     [True, False, True]
     """
@@ -235,12 +282,14 @@ def prune(stats: pa.RecordBatch | pa.Table | Bounds, leaf: Leaf, type: pa.DataTy
 
 
 def prune_predicate(
-    lookup: Callable[[str], tuple[pa.RecordBatch | pa.Table | Bounds, pa.DataType] | None], predicate: Predicate, n: int
+    lookup: Callable[[str], tuple[pa.RecordBatch | pa.Table | Bounds, pa.DataType] | None],
+    predicate: Predicate,
+    n: int,
 ) -> BoolArray:
     """Return MAYBE or NO for each of ``n`` segments under a whole predicate -> bool[n].
 
-    ``lookup`` returns a column's statistics [n] and type, or None if there are none (MAYBE).  Raises ValueError as
-    :func:`prune` does, and for statistics of another number of segments.
+    ``lookup`` returns a column's statistics [n] and type, or None if there are none (MAYBE).
+    Raises ValueError as :func:`prune` does, and for statistics of another number of segments.
 
     >>> from indexes.predicate import And
     >>> stats = to_batch([summarize(pa.array([1, 3])), summarize(pa.array([5, 9]))])
@@ -254,7 +303,9 @@ def prune_predicate(
         if found is None:
             return
         if found[0].num_rows != n:
-            raise ValueError(f"statistics of {leaf.column!r} cover {found[0].num_rows} segments instead of {n}")
+            raise ValueError(
+                f"statistics of {leaf.column!r} cover {found[0].num_rows} segments instead of {n}"
+            )
         yield prune(found[0], leaf, found[1])
 
     return verdicts(predicate, n, ask)
@@ -263,8 +314,8 @@ def prune_predicate(
 class ColumnStats(SkippingIndex):
     """Column statistics as one summary a segment.
 
-    Bytes: version (1), flags (1: has min 1, has max 2, min exact 4, max exact 8), nulls, NaN, rows, size (int64 each),
-    lengths of min and max (uint16 each), min, max; big-endian.
+    Bytes: version (1), flags (1: has min 1, has max 2, min exact 4, max exact 8), nulls, NaN, rows,
+    size (int64 each), lengths of min and max (uint16 each), min, max; big-endian.
     """
 
     name: ClassVar[str] = "column_stats/1"
@@ -278,7 +329,9 @@ class ColumnStats(SkippingIndex):
         return pack(summarize(values))
 
     def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
-        """Return MAYBE or NO for each of n summaries -> bool[n]; raises ValueError for foreign bytes."""
+        """Return MAYBE or NO for each of n summaries -> bool[n]; raises ValueError for foreign
+        bytes.
+        """
         return prune(to_batch([unpack(whole(summary), type) for summary in summaries]), leaf, type)
 
 
@@ -297,32 +350,49 @@ def pack(stats: Stats) -> bytes:
 
 
 def unpack(summary: bytes | memoryview, type: pa.DataType) -> Stats:
-    """Return the statistics in a summary of a column of ``type``; raises ValueError for bytes not made by pack."""
+    """Return the statistics in a summary of a column of ``type``; raises ValueError for bytes not
+    made by pack.
+    """
     if len(summary) < _HEADER.size:
-        raise ValueError(f"a column statistics summary has at least {_HEADER.size} bytes, this one {len(summary)}")
+        raise ValueError(
+            f"a column statistics summary has at least {_HEADER.size} bytes, this one"
+            f" {len(summary)}"
+        )
     version, flags, nulls, nans, rows, size, low_bytes, high_bytes = _HEADER.unpack_from(summary)
     if version != _VERSION or flags > 15 or len(summary) != _HEADER.size + low_bytes + high_bytes:
-        raise ValueError(f"not a column statistics summary: version {version}, flags {flags}, {len(summary)} bytes")
+        raise ValueError(
+            f"not a column statistics summary: version {version}, flags {flags}, {len(summary)}"
+            " bytes"
+        )
     if (low_bytes and not flags & _HAS_MIN) or (high_bytes and not flags & _HAS_MAX):
         raise ValueError("a column statistics summary holds a bound that its flags deny")
     split = _HEADER.size + low_bytes
     low = bytes(summary[_HEADER.size : split]) if flags & _HAS_MIN else None
     high = bytes(summary[split:]) if flags & _HAS_MAX else None
-    stats = Stats(low, high, bool(flags & _MIN_EXACT), bool(flags & _MAX_EXACT), nulls, nans, rows, size)
+    stats = Stats(
+        low, high, bool(flags & _MIN_EXACT), bool(flags & _MAX_EXACT), nulls, nans, rows, size
+    )
     stats.check()
     width = order.key_width(type)
-    if width is not None and any(bound is not None and len(bound) != width for bound in (low, high)):
-        raise ValueError(f"bounds of type {type} have {width} bytes, these {low_bytes} and {high_bytes}")
+    if width is not None and any(
+        bound is not None and len(bound) != width for bound in (low, high)
+    ):
+        raise ValueError(
+            f"bounds of type {type} have {width} bytes, these {low_bytes} and {high_bytes}"
+        )
     return stats
 
 
 def _bounds(values: pa.Array) -> tuple[bytes | None, bytes | None]:
-    """Return the keys of the smallest and largest value; (None, None) if there is none.  ``values``: without NaN."""
+    """Return the keys of the smallest and largest value; (None, None) if there is none.
+    ``values``: without NaN.
+    """
     if values.null_count == len(values):
         return None, None
     if pa.types.is_fixed_size_binary(values.type):
         values = values.cast(pa.binary())
-    if len(values) >= MANY_VALUES and order.kind_of(values.type) == "string" and is_rising(values):  # the key, mostly
+    if len(values) >= MANY_VALUES and order.kind_of(values.type) == "string" and is_rising(values):
+        # the key, mostly
         return order.encode_one(values[0]), order.encode_one(values[-1])
     if len(values) == 1:
         both = order.encode_one(values[0])
@@ -332,7 +402,13 @@ def _bounds(values: pa.Array) -> tuple[bytes | None, bytes | None]:
 
 
 def _stats(
-    low: bytes | None, high: bytes | None, type: pa.DataType, nulls: int, nans: int, rows: int, size: int
+    low: bytes | None,
+    high: bytes | None,
+    type: pa.DataType,
+    nulls: int,
+    nans: int,
+    rows: int,
+    size: int,
 ) -> Stats:
     """Return the statistics with bounds cut to length."""
     kind = order.kind_of(type)
@@ -354,7 +430,11 @@ def _verdict(columns: Bounds, leaf: Leaf, type: pa.DataType) -> BoolArray:
         return columns.has_values
     if op in ("in", "not in"):
         assert isinstance(value, tuple)
-        return _in_verdict(columns, value, type) if op == "in" else _not_in_verdict(columns, value, type)
+        return (
+            _in_verdict(columns, value, type)
+            if op == "in"
+            else _not_in_verdict(columns, value, type)
+        )
     if value is None:
         return np.zeros(len(columns.known), dtype=np.bool_)
     if op in ("match", "not match"):
@@ -389,7 +469,9 @@ def _comparison_verdict(columns: Bounds, op: str, key: order.Key) -> BoolArray:
 
 
 def _in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.DataType) -> BoolArray:
-    """MAYBE if a literal lies between the bounds: between them there are more literals not above max than below min."""
+    """MAYBE if a literal lies between the bounds: between them there are more literals not above
+    max than below min.
+    """
     keys = sorted_keys(literals, type)
     if not keys:
         return np.zeros(len(columns.known), dtype=np.bool_)
@@ -399,11 +481,17 @@ def _in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.DataType
     low, high = columns.min, columns.max
     if low.words is not None and high.words is not None and order.key_width(type) == WORD_BYTES:
         words = np.frombuffer(b"".join(keys), dtype=">u8").astype(np.uint64)
-        above = high.words if high.absent is None else np.where(high.absent, np.uint64(2**64 - 1), high.words)
+        above = (
+            high.words
+            if high.absent is None
+            else np.where(high.absent, np.uint64(2**64 - 1), high.words)
+        )
         below = np.searchsorted(words, low.words, side="left")
         not_above = np.searchsorted(words, above, side="right")
         return np.asarray(columns.has_values & (not_above > below), dtype=np.bool_)
-    verdict = columns.has_values & columns.low(operator.le, keys[-1]) & columns.high(operator.ge, keys[0])
+    verdict = (
+        columns.has_values & columns.low(operator.le, keys[-1]) & columns.high(operator.ge, keys[0])
+    )
     left = np.flatnonzero(verdict)
     lows, highs = (bound.keys.take(pa.array(left)).to_pylist() for bound in (low, high))
     verdict[left] = [_between(keys, *pair) for pair in zip(lows, highs, strict=True)]
@@ -436,7 +524,11 @@ def _text_verdict(columns: Bounds, op: str, value: object, type: pa.DataType) ->
     prefix = parts[0].encode("utf-8") if parts and parts[0] else b""
     rest = parts[1:] if prefix else parts
     if op == "like":
-        return _prefix_verdict(columns, prefix) if rest else _comparison_verdict(columns, "=", order.Key(prefix, 0))
+        return (
+            _prefix_verdict(columns, prefix)
+            if rest
+            else _comparison_verdict(columns, "=", order.Key(prefix, 0))
+        )
     if rest == [None]:
         return _outside_verdict(columns, prefix)
     return (

@@ -1,19 +1,22 @@
 """The distinct keys of a column, sorted, in blocks: finding a key's rank reads one block.
 
-Keys are those of ``indexes.values``; a key's *rank* is the number of keys below it.  The keys lie in consecutive pieces
-of a container (``indexes.blocks``): one that says where each block begins, then the blocks of 256 keys.
+Keys are those of ``indexes.values``; a key's *rank* is the number of keys below it.  The keys lie
+in consecutive pieces of a container (``indexes.blocks``): one that says where each block begins,
+then the blocks of 256 keys.
 
-- index: width of the keys (uint8; 0 = any width), number of keys (uint32), then per block, for keys of 8 bytes, its
-  first key (uint64); for others, offsets (uint32 [blocks + 1]) into the *separators* that follow them: the shortest
-  bytes that are above the block before and not above this one.
-- block: 1 if deflated, else 0 (uint8), length of the rest once inflated (uint32), the rest.  Keys of 8 bytes: the common
-  shift and the width of the differences between neighbours (uint8 each), the differences.  Other keys are front-coded:
-  width of the lengths (uint8, 1 or 4), bytes shared with the key before, at most 255 (uint8 [keys]), lengths of what
-  follows (uint8 or uint32 [keys]), what follows.
+- index: width of the keys (uint8; 0 = any width), number of keys (uint32), then per block, for keys
+  of 8 bytes, its first key (uint64); for others, offsets (uint32 [blocks + 1]) into the
+  *separators* that follow them: the shortest bytes that are above the block before and not above
+  this one.
+- block: 1 if deflated, else 0 (uint8), length of the rest once inflated (uint32), the rest.  Keys
+  of 8 bytes: the common shift and the width of the differences between neighbours (uint8 each), the
+  differences.  Other keys are front-coded: width of the lengths (uint8, 1 or 4), bytes shared with
+  the key before, at most 255 (uint8 [keys]), lengths of what follows (uint8 or uint32 [keys]), what
+  follows.
 
-Integers are little-endian.  Raw deflate (RFC 1951) of blocks as small as these was smaller than zstd and lz4 and three
-times faster to undo than zstd: 0.22 bytes a key for 34,000 doubles that are multiples of 1/4, 0.92 for 54,000 texts such
-as ``rider_12345``.
+Integers are little-endian.  Raw deflate (RFC 1951) of blocks as small as these was smaller than
+zstd and lz4 and three times faster to undo than zstd: 0.22 bytes a key for 34,000 doubles that are
+multiples of 1/4, 0.92 for 54,000 texts such as ``rider_12345``.
 """
 
 from __future__ import annotations
@@ -51,40 +54,57 @@ _SEARCHES_MAX = 4
 _FIRST_BYTE_DIFFERS = np.array([(1 << (8 * low)) - 1 for low in range(_WORD)], np.uint64)
 """Two words of 8 bytes share 8 - k bytes at the front if their difference is above k of these."""
 _DEFLATE_RATIO_MAX = 1100
-"""Deflate cannot do better than 1032 to 1: longer claims are lies, and nothing is allocated for them."""
+"""Deflate cannot do better than 1032 to 1: longer claims are lies, and nothing is allocated for
+them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Keys whose ranks are wanted.  ``keys``: sorted; ``words``: uint64[n], the same if keys have 8 bytes."""
+    """Keys whose ranks are wanted.  ``keys``: sorted; ``words``: uint64[n], the same if keys have 8
+    bytes.
+    """
 
     keys: Sequence[bytes]
     words: UInt64Array | None
 
     @classmethod
     def of(cls, keys: Sequence[bytes], width: int | None) -> Bounds:
-        """Return ``keys`` for dictionaries of keys of ``width`` bytes; an empty key is below all others."""
+        """Return ``keys`` for dictionaries of keys of ``width`` bytes; an empty key is below all
+        others.
+        """
         if width != _WORD:
             return cls(keys, None)
-        return cls(keys, np.frombuffer(b"".join(key or bytes(_WORD) for key in keys), ">u8").astype(np.uint64))
+        return cls(
+            keys,
+            np.frombuffer(b"".join(key or bytes(_WORD) for key in keys), ">u8").astype(np.uint64),
+        )
 
 
 def words_of(keys: pa.Array) -> UInt64Array:
-    """Return keys of 8 bytes, binary[n] without nulls, as numbers in the same order -> uint64[n]."""
-    return np.frombuffer(keys.buffers()[2] or b"", ">u8", len(keys), keys.offset * _WORD).astype(np.uint64)
+    """Return keys of 8 bytes, binary[n] without nulls, as numbers in the same order ->
+    uint64[n].
+    """
+    return np.frombuffer(keys.buffers()[2] or b"", ">u8", len(keys), keys.offset * _WORD).astype(
+        np.uint64
+    )
 
 
 def pack(keys: pa.Array | UInt64Array, width: int | None) -> list[bytes]:
     """Return sorted, distinct keys as blocks: the index, then the keys.  O(bytes), vectorised.
 
-    ``keys``: uint64[n] for keys of 8 bytes, binary[n] for others; ``width``: of all keys, None if it varies.
+    ``keys``: uint64[n] for keys of 8 bytes, binary[n] for others; ``width``: of all keys, None if
+    it varies.
     """
     head = _INDEX.pack(width or 0, len(keys))
     if not len(keys):
         return [head + (b"" if width == _WORD else bytes(4))]
     if width == _WORD:
         words = np.asarray(keys, dtype=np.uint64)
-        return [head + words[::BLOCK_KEYS].astype("<u8").tobytes(), *map(_deflated, _word_blocks(words))]
+        return [
+            head + words[::BLOCK_KEYS].astype("<u8").tobytes(),
+            *map(_deflated, _word_blocks(words)),
+        ]
     separators, blocks = _text_blocks(keys)
     offsets = np.array(list(accumulate(map(len, separators), initial=0)), dtype="<u4")
     return [head + offsets.tobytes() + b"".join(separators), *map(_deflated, blocks)]
@@ -92,7 +112,9 @@ def pack(keys: pa.Array | UInt64Array, width: int | None) -> list[bytes]:
 
 @dataclass(slots=True)
 class Dictionary:
-    """The keys of one summary.  ``count``: how many; ``blocks_used``: the index and the blocks; blocks are read late."""
+    """The keys of one summary.  ``count``: how many; ``blocks_used``: the index and the blocks;
+    blocks are read late.
+    """
 
     count: int
     blocks_used: int
@@ -104,11 +126,15 @@ class Dictionary:
     _recent: dict[int, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def open(cls, container: Blocks, first: int, width: int | None, parsed: dict[Any, Any] | None = None) -> Dictionary:
-        """Read the index, piece ``first``; raises ValueError unless its keys have ``width`` bytes (None: any).
+    def open(
+        cls, container: Blocks, first: int, width: int | None, parsed: dict[Any, Any] | None = None
+    ) -> Dictionary:
+        """Read the index, piece ``first``; raises ValueError unless its keys have ``width`` bytes
+        (None: any).
 
-        ``parsed`` is for many dictionaries that are asked one after the other: pass the same dict to all of them, and
-        blocks that are equal, as those of many segments of one column are, are decoded once.
+        ``parsed`` is for many dictionaries that are asked one after the other: pass the same dict
+        to all of them, and blocks that are equal, as those of many segments of one column are, are
+        decoded once.
         """
         data = container.read(first)
         if len(data) < _INDEX.size or data[0] != (width or 0):
@@ -116,22 +142,35 @@ class Dictionary:
         count = _INDEX.unpack_from(data)[1]
         blocks = -(-count // BLOCK_KEYS)
         if first + 1 + blocks > container.count:
-            raise ValueError(f"a summary of {container.count} blocks has no dictionary of {count} keys")
+            raise ValueError(
+                f"a summary of {container.count} blocks has no dictionary of {count} keys"
+            )
         words, separators = None, []
         if width == _WORD:
             words = _word_index(data[_INDEX.size :], blocks)
         else:
             separators = _separator_index(data[_INDEX.size :], blocks)
-        return cls(count, 1 + blocks, container, first + 1, words, separators, {} if parsed is None else parsed)
+        return cls(
+            count,
+            1 + blocks,
+            container,
+            first + 1,
+            words,
+            separators,
+            {} if parsed is None else parsed,
+        )
 
     def share(self, parsed: dict[Any, Any]) -> None:
-        """Use another ``parsed``, see :meth:`open`; for a dictionary that is kept from call to call."""
+        """Use another ``parsed``, see :meth:`open`; for a dictionary that is kept from call to
+        call.
+        """
         self._parsed = parsed
 
     def ranks(self, bounds: Bounds) -> list[int]:
         """Return how many keys are below each of m bounds -> m ranks.
 
-        O(m log keys); reads the blocks that bounds fall into.  Raises ValueError for a damaged block.
+        O(m log keys); reads the blocks that bounds fall into.  Raises ValueError for a damaged
+        block.
 
         >>> from indexes import base, blocks
         >>> data = blocks.pack(pack(pa.array([b"Bergen", b"Oslo", b"Rome"]), None), kind=b"example")
@@ -164,7 +203,9 @@ class Dictionary:
         return ranks
 
     def _text_ranks(self, keys: Sequence[bytes]) -> list[int]:
-        """A key that is the one before and a NUL, the smallest above it, is not searched: nothing lies between."""
+        """A key that is the one before and a NUL, the smallest above it, is not searched: nothing
+        lies between.
+        """
         ranks: list[int] = []
         searched: bytes | None = None
         rank, found = 0, False
@@ -218,7 +259,9 @@ class Dictionary:
         return found
 
     def _remember(self, block: int, found: UInt64Array | _TextBlock) -> None:
-        """Keep the blocks that were asked for last; a dictionary may itself be kept from call to call."""
+        """Keep the blocks that were asked for last; a dictionary may itself be kept from call to
+        call.
+        """
         if len(self._recent) >= BLOCKS_KEPT:
             self._recent.clear()
         self._recent[block] = found
@@ -229,7 +272,8 @@ class Dictionary:
 
 @dataclass(slots=True)
 class _TextBlock:
-    """A front-coded block.  ``shared``: bytes in common with the key before, uint8[n]; ``ends``: of what follows.
+    """A front-coded block.  ``shared``: bytes in common with the key before, uint8[n]; ``ends``: of
+    what follows.
 
     The keys are put together when they are wanted, or when enough of them have been looked for.
     """
@@ -261,11 +305,12 @@ class _TextBlock:
         return self._keys
 
     def rank(self, wanted: bytes) -> tuple[int, bool]:
-        """Return how many keys are below ``wanted``, and whether it is one itself, looking at few of them.
+        """Return how many keys are below ``wanted``, and whether it is one itself, looking at few
+        of them.
 
-        All keys seen so far are below; the last has ``common`` bytes in common with ``wanted``.  A key that shares more
-        with the last is below too; one that shares less is above, unless its count of shared bytes was cut; else what
-        follows decides.
+        All keys seen so far are below; the last has ``common`` bytes in common with ``wanted``.  A
+        key that shares more with the last is below too; one that shares less is above, unless its
+        count of shared bytes was cut; else what follows decides.
         """
         self._searches += 1
         if self._keys is not None or self._searches > _SEARCHES_MAX:
@@ -287,7 +332,10 @@ class _TextBlock:
 
 def _common(left: bytes, right: bytes) -> int:
     """Return how many bytes two keys have in common."""
-    return next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
+    return next(
+        (at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b),
+        min(len(left), len(right)),
+    )
 
 
 def _word_index(data: memoryview, blocks: int) -> UInt64Array:
@@ -339,7 +387,9 @@ def _inflate(stored: bytes, length: int) -> bytes:
 
 
 def _word_blocks(words: UInt64Array) -> Iterator[bytes]:
-    """Yield the differences of each block of sorted words, without the zero bits that all of a block's end in."""
+    """Yield the differences of each block of sorted words, without the zero bits that all of a
+    block's end in.
+    """
     starts = np.arange(0, len(words), BLOCK_KEYS)
     steps = np.zeros(len(words), np.uint64)
     np.subtract(words[1:], words[:-1], out=steps[1:])
@@ -353,18 +403,30 @@ def _word_blocks(words: UInt64Array) -> Iterator[bytes]:
 
 
 def _unpack_words(data: bytes, first: np.uint64, count: int) -> UInt64Array:
-    if len(data) < 2 or data[0] > 63 or data[1] not in (1, 2, 4, 8) or len(data) != 2 + data[1] * (count - 1):
+    if (
+        len(data) < 2
+        or data[0] > 63
+        or data[1] not in (1, 2, 4, 8)
+        or len(data) != 2 + data[1] * (count - 1)
+    ):
         raise ValueError(f"a block of {len(data)} bytes does not hold {count} keys")
     words = np.empty(count, np.uint64)
     words[0] = first
-    np.left_shift(np.frombuffer(data, f"<u{data[1]}", offset=2), np.uint64(data[0]), out=words[1:], dtype=np.uint64)
+    np.left_shift(
+        np.frombuffer(data, f"<u{data[1]}", offset=2),
+        np.uint64(data[0]),
+        out=words[1:],
+        dtype=np.uint64,
+    )
     return np.cumsum(words, dtype=np.uint64)
 
 
 def text_order(keys: pa.Array) -> npt.NDArray[np.integer[Any]]:
-    """Return the permutation that sorts n distinct keys; ``keys``: binary[n] without nulls -> integer[n].
+    """Return the permutation that sorts n distinct keys; ``keys``: binary[n] without nulls ->
+    integer[n].
 
-    Keys that have at most 7 bytes after what all of them begin with are sorted as numbers, several times faster.
+    Keys that have at most 7 bytes after what all of them begin with are sorted as numbers, several
+    times faster.
 
     >>> text_order(pa.array([b"id_9", b"id_10", b"id_2"])).tolist()
     [1, 2, 0]
@@ -374,7 +436,10 @@ def text_order(keys: pa.Array) -> npt.NDArray[np.integer[Any]]:
     data, offsets = _bytes_of(keys)
     lengths, windows = np.diff(offsets), _windows(data)
     words = windows[offsets[:-1]].astype(np.uint64)
-    begin = min(_WORD - -(-int(np.bitwise_or.reduce(words ^ words[0])).bit_length() // 8), int(lengths.min()))
+    begin = min(
+        _WORD - -(-int(np.bitwise_or.reduce(words ^ words[0])).bit_length() // 8),
+        int(lengths.min()),
+    )
     rest = lengths - begin
     if int(rest.max()) >= _WORD:
         return np.asarray(pc.array_sort_indices(keys))
@@ -392,7 +457,9 @@ def _bytes_of(keys: pa.Array) -> tuple[npt.NDArray[np.uint8], Int64Array]:
 
 
 def _windows(data: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
-    """Return the 8 bytes from each byte on as big-endian numbers, zeros after the end -> uint64[n + 1]."""
+    """Return the 8 bytes from each byte on as big-endian numbers, zeros after the end -> uint64[n +
+    1].
+    """
     padded = np.concatenate([data, np.zeros(_WORD, np.uint8)])
     return np.ndarray(len(data) + 1, ">u8", padded, 0, (1,))
 
@@ -411,7 +478,8 @@ def _text_blocks(keys: pa.Array) -> tuple[list[bytes], list[bytes]]:
     heads = shared.astype(np.uint8).tobytes()
     stops = ends[[min(start + BLOCK_KEYS, len(keys)) - 1 for start in starts]].tolist()
     blocks = [
-        _lengths_after(heads[at : at + BLOCK_KEYS], lengths[at : at + BLOCK_KEYS]) + rest[start:stop]
+        _lengths_after(heads[at : at + BLOCK_KEYS], lengths[at : at + BLOCK_KEYS])
+        + rest[start:stop]
         for at, (start, stop) in zip(starts, pairwise([0, *stops]), strict=True)
     ]
     return separators, blocks
@@ -424,13 +492,16 @@ def _lengths_after(shared: bytes, lengths: Int64Array) -> bytes:
 
 
 def _separator(data: npt.NDArray[np.uint8], offsets: Int64Array, shared: int, at: int) -> bytes:
-    """Return the shortest bytes above key ``at`` - 1 and not above key ``at``; the whole key where much is shared."""
+    """Return the shortest bytes above key ``at`` - 1 and not above key ``at``; the whole key where
+    much is shared.
+    """
     start, end = int(offsets[at]), int(offsets[at + 1])
     return data[start : end if shared == _SHARED_MAX else start + shared + 1].tobytes()
 
 
 def _shared_with_previous(data: npt.NDArray[np.uint8], offsets: Int64Array) -> Int64Array:
-    """Return how many bytes each of n keys has in common with the one before, at most 255 -> int64[n].
+    """Return how many bytes each of n keys has in common with the one before, at most 255 ->
+    int64[n].
 
     One pass per 8 bytes in common, over the pairs that still agree: O(all shared bytes / 8).
     """
@@ -441,7 +512,9 @@ def _shared_with_previous(data: npt.NDArray[np.uint8], offsets: Int64Array) -> I
     shared = np.zeros(len(lengths), np.int64)
     alive = np.arange(len(shorter))
     for level in range(0, _SHARED_MAX, _WORD):
-        differing = windows[before + level].astype(np.uint64) ^ windows[here + level].astype(np.uint64)
+        differing = windows[before + level].astype(np.uint64) ^ windows[here + level].astype(
+            np.uint64
+        )
         same = np.searchsorted(_FIRST_BYTE_DIFFERS, differing, side="left")
         shared[alive + 1] = np.minimum(level + _WORD - same, shorter[alive])
         on = np.flatnonzero((same == 0) & (shorter[alive] > level + _WORD))

@@ -1,4 +1,5 @@
-"""Predicate functions of one's own: ``within_km(lat, lon, 59.9, 10.7, 5)`` as a test of rows that filters can name.
+"""Predicate functions of one's own: ``within_km(lat, lon, 59.9, 10.7, 5)`` as a test of rows that
+filters can name.
 
 A function takes columns, then literals, and says of each row whether it matches::
 
@@ -7,17 +8,18 @@ A function takes columns, then literals, and says of each row whether it matches
         ...numpy or pyarrow.compute over whole columns...
         return mask                                             # bool[n]
 
-It is a pure function of its row: whatever else stands in the same batch, the answer is the same.  A row that is null in
-one of the columns, or that the function answers by null, matches neither the function nor its negation, as in SQL.
+It is a pure function of its row: whatever else stands in the same batch, the answer is the same.  A
+row that is null in one of the columns, or that the function answers by null, matches neither the
+function nor its negation, as in SQL.
 
-A name is looked up, never imported: filters choose among functions that this process offers, by :func:`register` or by
-an entry point of an installed package in the group ``mdt.functions``::
+A name is looked up, never imported: filters choose among functions that this process offers, by
+:func:`register` or by an entry point of an installed package in the group ``mdt.functions``::
 
     [project.entry-points."mdt.functions"]
     within_km = "mdt_geo:within_km"
 
-What an index proves about a function is the index's own business (``SkippingIndex.functions``); without one every row is
-asked.
+What an index proves about a function is the index's own business (``SkippingIndex.functions``);
+without one every row is asked.
 """
 
 from __future__ import annotations
@@ -44,11 +46,42 @@ ARGUMENT_TYPES = (bool, int, float, str, bytes, Decimal, date, datetime)
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _TAKEN = frozenset(
     (
-        "match", "contains", "startswith", "endswith", "like", "in", "between", "is", "not", "and", "or", "cast", "try_cast",
-        "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double", "decimal", "dec",
-        "numeric", "boolean", "string", "binary", "date", "timestamp", "timestamp_ltz", "timestamp_ntz",
+        "match",
+        "contains",
+        "startswith",
+        "endswith",
+        "like",
+        "in",
+        "between",
+        "is",
+        "not",
+        "and",
+        "or",
+        "cast",
+        "try_cast",
+        "tinyint",
+        "byte",
+        "smallint",
+        "short",
+        "int",
+        "integer",
+        "bigint",
+        "long",
+        "float",
+        "real",
+        "double",
+        "decimal",
+        "dec",
+        "numeric",
+        "boolean",
+        "string",
+        "binary",
+        "date",
+        "timestamp",
+        "timestamp_ltz",
+        "timestamp_ntz",
     )
-)  # fmt: skip
+)
 """Words that filters have already."""
 
 
@@ -68,8 +101,9 @@ class Unknown:
 class Function:
     """One predicate function.
 
-    ``columns``: how many it takes; ``arguments``: the types of the literals after them (:data:`ARGUMENT_TYPES`); ``run``:
-    from columns (Arrays [n]) and arguments to bool[n], as an Arrow or numpy array.
+    ``columns``: how many it takes; ``arguments``: the types of the literals after them
+    (:data:`ARGUMENT_TYPES`); ``run``: from columns (Arrays [n]) and arguments to bool[n], as an
+    Arrow or numpy array.
 
     >>> above = Function("above", 2, (float,), lambda x, y, limit: pc.greater(pc.add(x, y), limit))
     >>> above.usage
@@ -94,12 +128,17 @@ class Function:
         return f"{self.name}({', '.join([*places, *(kind.__name__ for kind in self.arguments)])})"
 
     def converted(self, literals: Sequence[object]) -> tuple[object, ...]:
-        """Return ``literals`` as its arguments.  Raises ValueError for another number, or one of another type."""
+        """Return ``literals`` as its arguments.  Raises ValueError for another number, or one of
+        another type.
+        """
         if len(literals) != len(self.arguments):
             raise ValueError(
-                f"it takes {len(self.arguments)} values after its columns, not {len(literals)}: {self.usage}"
+                f"it takes {len(self.arguments)} values after its columns, not {len(literals)}:"
+                f" {self.usage}"
             )
-        return tuple(_converted(value, kind) for value, kind in zip(literals, self.arguments, strict=True))
+        return tuple(
+            _converted(value, kind) for value, kind in zip(literals, self.arguments, strict=True)
+        )
 
     def evaluate(self, columns: Sequence[pa.Array], arguments: Sequence[object]) -> pa.BooleanArray:
         """Return for n rows whether they match, null where a column is null -> bool[n].
@@ -120,15 +159,23 @@ class Function:
         if not rows:
             return pa.array([], pa.bool_())  # of an empty list numpy makes floats
         if not isinstance(found, pa.BooleanArray) or len(found) != rows:
-            what = f"{found.type}[{len(found)}]" if isinstance(found, pa.Array) else type(found).__name__
-            raise FunctionFailed(f"{self.name} returned {what} for {rows} rows; it must return bool[{rows}]")
+            what = (
+                f"{found.type}[{len(found)}]"
+                if isinstance(found, pa.Array)
+                else type(found).__name__
+            )
+            raise FunctionFailed(
+                f"{self.name} returned {what} for {rows} rows; it must return bool[{rows}]"
+            )
         for column in columns:
             if column.null_count:
                 found = pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
         return found
 
     def check(self, types: Sequence[pa.DataType], arguments: Sequence[object]) -> None:
-        """Raise ValueError if it takes other columns than of ``types``, or not these ``arguments``: it is tried on no rows."""
+        """Raise ValueError if it takes other columns than of ``types``, or not these ``arguments``:
+        it is tried on no rows.
+        """
         if len(types) != self.columns:
             raise ValueError(f"it takes {self.columns} columns, not {len(types)}: {self.usage}")
         if None not in arguments:
@@ -136,7 +183,9 @@ class Function:
 
 
 class Functions:
-    """Names and their functions; the module's functions work on one that is shared by the process.  Thread-safe."""
+    """Names and their functions; the module's functions work on one that is shared by the process.
+    Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, Function] = {}
@@ -145,20 +194,28 @@ class Functions:
         self._lock = RLock()
 
     def add(self, function: Function) -> Function:
-        """Offer ``function``; one of the same module and name replaces it, so that a notebook may define it again.
+        """Offer ``function``; one of the same module and name replaces it, so that a notebook may
+        define it again.
 
-        Raises ValueError for a name that filters cannot have or that another function has, no column, or other types of
-        arguments than :data:`ARGUMENT_TYPES`.
+        Raises ValueError for a name that filters cannot have or that another function has, no
+        column, or other types of arguments than :data:`ARGUMENT_TYPES`.
         """
         if not _NAME.fullmatch(function.name) or function.name in _TAKEN:
-            raise ValueError(f"{function.name!r} cannot be the name of a predicate function; write it like within_km")
+            raise ValueError(
+                f"{function.name!r} cannot be the name of a predicate function; write it like"
+                " within_km"
+            )
         if function.columns < 1 or not set(function.arguments) <= set(ARGUMENT_TYPES):
             known = ", ".join(kind.__name__ for kind in ARGUMENT_TYPES)
-            raise ValueError(f"{function.name} must take at least one column, and arguments of {known}")
+            raise ValueError(
+                f"{function.name} must take at least one column, and arguments of {known}"
+            )
         with self._lock:
             taken = self._known.setdefault(function.name, function)
             if _origin(taken) != _origin(function):
-                raise ValueError(f"the name {function.name!r} belongs to {_origin(taken)}; choose another")
+                raise ValueError(
+                    f"the name {function.name!r} belongs to {_origin(taken)}; choose another"
+                )
             self._known[function.name] = function
         return function
 
@@ -176,12 +233,16 @@ class Functions:
             return Unknown(name, f"no function is called {name!r}; known are {known}{failures}")
 
     def _load_entry_points(self) -> None:
-        """Load what installed packages announce; their code may fail in any way, which must not reach the query."""
+        """Load what installed packages announce; their code may fail in any way, which must not
+        reach the query.
+        """
         for point in import_module("importlib.metadata").entry_points(group=ENTRY_POINT_GROUP):
             try:
                 self.add(point.load())
             except Exception as error:  # noqa: BLE001 - foreign code may fail in any way
-                self._failures.append(f"entry point {point.name} = {point.value} could not be loaded: {error}")
+                self._failures.append(
+                    f"entry point {point.name} = {point.value} could not be loaded: {error}"
+                )
 
 
 _SHARED = Functions()
@@ -190,7 +251,9 @@ _SHARED = Functions()
 def register(
     *, columns: int, arguments: tuple[type, ...] = (), name: str | None = None
 ) -> Callable[[Callable[..., Any]], Function]:
-    """Offer the decorated function to filters of this process, under its own name or ``name``; see :class:`Function`."""
+    """Offer the decorated function to filters of this process, under its own name or ``name``; see
+    :class:`Function`.
+    """
 
     def offer(run: Callable[..., Any]) -> Function:
         return _SHARED.add(Function(name or run.__name__, columns, tuple(arguments), run))
@@ -204,14 +267,19 @@ def find(name: str) -> Function | Unknown:
 
 
 def _origin(function: Function) -> str:
-    return f"{getattr(function.run, '__module__', '?')}.{getattr(function.run, '__qualname__', function.name)}"
+    module = getattr(function.run, "__module__", "?")
+    return f"{module}.{getattr(function.run, '__qualname__', function.name)}"
 
 
 def _converted(value: object, kind: type) -> object:
-    """Return a literal as an argument of type ``kind``; None stays: SQL's null, for which no row matches."""
+    """Return a literal as an argument of type ``kind``; None stays: SQL's null, for which no row
+    matches.
+    """
     if value is None or type(value) is kind:
         return value
-    is_number = isinstance(value, (int, float, Decimal, np.integer, np.floating)) and not isinstance(value, bool)
+    is_number = isinstance(
+        value, (int, float, Decimal, np.integer, np.floating)
+    ) and not isinstance(value, bool)
     if kind is float and is_number:
         return float(value)  # type: ignore[arg-type]  # a number, as was just asked
     if kind is int and isinstance(value, np.integer):

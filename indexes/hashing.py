@@ -1,10 +1,12 @@
 """128-bit hashes of record keys: MurmurHash3_x64_128, seeded per table.
 
-``(hi << 64) | lo`` of the result equals ``mmh3.hash128(key, seed)``; that is the contract, and the words are persisted
-in key maps and key parts.  MurmurHash3 is Austin Appleby's public-domain function (SMHasher, ``MurmurHash3.cpp``).
+``(hi << 64) | lo`` of the result equals ``mmh3.hash128(key, seed)``; that is the contract, and the
+words are persisted in key maps and key parts.  MurmurHash3 is Austin Appleby's public-domain
+function (SMHasher, ``MurmurHash3.cpp``).
 
-Two ways lead to the same words.  Many short keys are hashed by numpy, one 16-byte block of all keys at a time, in
-pieces that stay in the processor's cache.  Few keys, and long ones, go to the C function of ``mmh3`` one by one.
+Two ways lead to the same words.  Many short keys are hashed by numpy, one 16-byte block of all keys
+at a time, in pieces that stay in the processor's cache.  Few keys, and long ones, go to the C
+function of ``mmh3`` one by one.
 """
 
 from __future__ import annotations
@@ -24,9 +26,13 @@ SEED_MAX = 2**32 - 1
 
 _BLOCK_BYTES = 16
 _PIECE_ROWS = 1 << 14
-"""Rows per piece: most of a dozen arrays of this many words are in the second-level cache, and threads that take turns do so seldom."""
+"""Rows per piece: most of a dozen arrays of this many words are in the second-level cache, and
+threads that take turns do so seldom.
+"""
 _NUMPY_ROWS_MIN = 2000
-"""Fewer keys go to mmh3: the fixed cost of about a hundred numpy calls does not pay (break-even at 1,000 to 2,500)."""
+"""Fewer keys go to mmh3: the fixed cost of about a hundred numpy calls does not pay (break-even at
+1,000 to 2,500).
+"""
 _NUMPY_BYTES_MAX = 95
 """Longer keys go to mmh3: one of them would make a whole piece walk through its blocks."""
 _C1 = np.uint64(0x87C37B91114253D5)
@@ -36,7 +42,8 @@ _MIX2 = np.uint64(0xC4CEB9FE1A85EC53)
 
 
 def hash_keys(keys: pa.Array | pa.ChunkedArray, seed: int) -> KeyHashes:
-    """Return the hashes of ``keys``: string[n], without nulls.  ``seed`` in [0, SEED_MAX].  O(bytes).
+    """Return the hashes of ``keys``: string[n], without nulls.  ``seed`` in [0, SEED_MAX].
+    O(bytes).
 
     Raises ValueError for a null key, another type, or a seed out of range.
 
@@ -48,14 +55,17 @@ def hash_keys(keys: pa.Array | pa.ChunkedArray, seed: int) -> KeyHashes:
     if not 0 <= seed <= SEED_MAX:
         raise ValueError(f"seed must be in [0, {SEED_MAX}], got {seed}")
     if keys.null_count:
-        raise ValueError(f"{keys.null_count} of {len(keys)} record keys are null; a record key must have a value")
+        raise ValueError(
+            f"{keys.null_count} of {len(keys)} record keys are null; a record key must have a value"
+        )
     if len(keys) < _NUMPY_ROWS_MIN:
         return KeyHashes(*_by_mmh3(large_binary(keys).to_pylist(), seed))
     together = one_array(keys)
     hi, lo = np.empty(len(keys), np.uint64), np.empty(len(keys), np.uint64)
 
     def hashed(piece: slice) -> None:
-        rows = byte_rows(together.slice(piece.start, piece.stop - piece.start))  # in the processor's cache
+        # in the processor's cache
+        rows = byte_rows(together.slice(piece.start, piece.stop - piece.start))
         hi[piece], lo[piece] = _piece(rows, seed)
 
     side_by_side(hashed, spans(len(keys), _PIECE_ROWS), len(keys))
@@ -63,9 +73,14 @@ def hash_keys(keys: pa.Array | pa.ChunkedArray, seed: int) -> KeyHashes:
 
 
 def _piece(rows: ByteRows, seed: int) -> tuple[UInt64Array, UInt64Array]:
-    """Hash one piece: short keys by numpy in the order of their number of blocks, long ones by mmh3."""
+    """Hash one piece: short keys by numpy in the order of their number of blocks, long ones by
+    mmh3.
+    """
     length_max = int(rows.lengths.max())
-    if length_max // _BLOCK_BYTES == int(rows.lengths.min()) // _BLOCK_BYTES and length_max <= _NUMPY_BYTES_MAX:
+    if (
+        length_max // _BLOCK_BYTES == int(rows.lengths.min()) // _BLOCK_BYTES
+        and length_max <= _NUMPY_BYTES_MAX
+    ):
         return _by_numpy(rows, seed)
     order = np.argsort(-(rows.lengths // _BLOCK_BYTES), kind="stable")
     long = int(np.count_nonzero(rows.lengths > _NUMPY_BYTES_MAX))
@@ -77,7 +92,9 @@ def _piece(rows: ByteRows, seed: int) -> tuple[UInt64Array, UInt64Array]:
 
 def _by_mmh3(keys: Sequence[bytes | memoryview], seed: int) -> tuple[UInt64Array, UInt64Array]:
     digest = mmh3.mmh3_x64_128_digest
-    words = np.frombuffer(b"".join([digest(key, seed) for key in keys]), np.dtype("<u8")).reshape(-1, 2)
+    words = np.frombuffer(b"".join([digest(key, seed) for key in keys]), np.dtype("<u8")).reshape(
+        -1, 2
+    )
     return words[:, 1].copy(), words[:, 0].copy()
 
 
@@ -88,13 +105,17 @@ def _strings(rows: ByteRows) -> list[memoryview]:
 
 
 def _by_numpy(rows: ByteRows, seed: int) -> tuple[UInt64Array, UInt64Array]:
-    """Hash keys that are sorted by falling number of blocks, so that every block concerns a prefix of them."""
+    """Hash keys that are sorted by falling number of blocks, so that every block concerns a prefix
+    of them.
+    """
     blocks = rows.lengths // _BLOCK_BYTES
     h1, h2 = np.full(len(rows), seed, np.uint64), np.full(len(rows), seed, np.uint64)
     for block in range(int(blocks[0]) if len(blocks) else 0):
         live = int(np.searchsorted(-blocks, -block, "left"))
         head = rows.rows(slice(0, live))
-        _mix_block(h1[:live], h2[:live], head.whole_words(16 * block), head.whole_words(16 * block + 8))
+        _mix_block(
+            h1[:live], h2[:live], head.whole_words(16 * block), head.whole_words(16 * block + 8)
+        )
     _mix_tail(h1, h2, rows, blocks * _BLOCK_BYTES)
     return _finish(h1, h2, rows.lengths.astype(np.uint64))
 
@@ -119,7 +140,9 @@ def _mix_tail(h1: UInt64Array, h2: UInt64Array, rows: ByteRows, offset: Int64Arr
     h2 ^= _scramble2(rows.words(offset + 8))
 
 
-def _finish(h1: UInt64Array, h2: UInt64Array, lengths: UInt64Array) -> tuple[UInt64Array, UInt64Array]:
+def _finish(
+    h1: UInt64Array, h2: UInt64Array, lengths: UInt64Array
+) -> tuple[UInt64Array, UInt64Array]:
     h1 ^= lengths
     h2 ^= lengths
     h1 += h2

@@ -1,19 +1,22 @@
 """Hudi's two Bloom filters for the footer of a base file, bit for bit.
 
-Footer key ``org.apache.hudi.bloomfilter`` holds the base64 text, ``hoodie_bloom_filter_type_code`` says ``SIMPLE`` or
-``DYNAMIC_V0``.  Both come from Hadoop's ``BloomFilter`` and ``DynamicBloomFilter``; all numbers are big-endian int32.
+Footer key ``org.apache.hudi.bloomfilter`` holds the base64 text, ``hoodie_bloom_filter_type_code``
+says ``SIMPLE`` or ``DYNAMIC_V0``.  Both come from Hadoop's ``BloomFilter`` and
+``DynamicBloomFilter``; all numbers are big-endian int32.
 
 =============  =====================================================================================
-SIMPLE         -1 (version), k (hashes), byte 1 (Murmur), m (bits), ceil(m / 8) bytes, least bit first
-DYNAMIC_V0     -1, k, byte 1, m, keys per row, keys in the last row, rows, then the rows, each as SIMPLE
+SIMPLE         -1 (version), k (hashes), byte 1 (Murmur), m (bits), ceil(m / 8) bytes, least bit
+               first
+DYNAMIC_V0     -1, k, byte 1, m, keys per row, keys in the last row, rows, then the rows, each as
+               SIMPLE
 =============  =====================================================================================
 
-A dynamic filter opens a row when the last one is full, until rows * keys per row reach ``max_entries``.  Of the keys
-after that the first goes to row 0 and the others to rows 0, 1, 2 ... in turn; all count as keys of the last row.  A
-key may be contained if any row contains it.
+A dynamic filter opens a row when the last one is full, until rows * keys per row reach
+``max_entries``.  Of the keys after that the first goes to row 0 and the others to rows 0, 1, 2 ...
+in turn; all count as keys of the last row.  A key may be contained if any row contains it.
 
-The hash is Hadoop's variant of MurmurHash2, seeded with the hash before it: the tail is taken from the end of the
-key, from signed bytes.
+The hash is Hadoop's variant of MurmurHash2, seeded with the hash before it: the tail is taken from
+the end of the key, from signed bytes.
 """
 
 from __future__ import annotations
@@ -53,12 +56,15 @@ _PIECE_KEYS = 16384
 _BYTES_MAX = 1 << 25
 """Of bits that have a byte each: those of some three million keys."""
 _FEW_KEYS = 8
-"""Up to so many keys are hashed one by one: a key takes 20 to 60 µs so, and numpy some 500 for all of them."""
+"""Up to so many keys are hashed one by one: a key takes 20 to 60 µs so, and numpy some 500 for all
+of them.
+"""
 _FEW_BYTES_MAX = 64
 _WORD = struct.Struct("<I")
 _KEYS_ALONE = 8
-"""Words that no more keys than this have are hashed key by key: numpy's fixed cost for one word of all keys is that of
-about eight words of one key."""
+"""Words that no more keys than this have are hashed key by key: numpy's fixed cost for one word of
+all keys is that of about eight words of one key.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +77,11 @@ class _Matrix:
 
 
 def sizing(entries: int, fpp: float) -> tuple[int, int]:
-    """Return (bits, hash functions) that Hudi chooses for ``entries`` keys at false-positive probability ``fpp``.
+    """Return (bits, hash functions) that Hudi chooses for ``entries`` keys at false-positive
+    probability ``fpp``.
 
-    Raises ValueError if they make no filter: entries < 1, fpp outside (0, 1), or more bits than a Java int counts.
+    Raises ValueError if they make no filter: entries < 1, fpp outside (0, 1), or more bits than a
+    Java int counts.
 
     >>> sizing(60_000, 1e-9)  # Hudi's defaults
     (2587966, 30)
@@ -96,17 +104,25 @@ class Filling:
     True
     """
 
-    def __init__(self, kind: str, keys: int, entries: int, fpp: float, max_entries: int = 0) -> None:
-        """``keys``: how many will come.  ``kind``, and the others: those of :func:`simple` or :func:`dynamic_v0`."""
+    def __init__(
+        self, kind: str, keys: int, entries: int, fpp: float, max_entries: int = 0
+    ) -> None:
+        """``keys``: how many will come.  ``kind``, and the others: those of :func:`simple` or
+        :func:`dynamic_v0`.
+        """
         self._is_dynamic = kind == DYNAMIC_V0
         self._entries, self._max_entries = entries, max_entries
         self._bits, self._hashes = sizing(entries, fpp)
-        self._rows, self._last = _rows_of(keys, entries, max_entries) if self._is_dynamic else (1, 0)
+        self._rows, self._last = (
+            _rows_of(keys, entries, max_entries) if self._is_dynamic else (1, 0)
+        )
         self._matrix = _Bits(self._rows, self._bits)
         self._added = 0
 
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
-        """Set the positions of keys: string[n], which stand behind those before.  Piece by piece: all positions of a key take 240 bytes.  O(n k)."""
+        """Set the positions of keys: string[n], which stand behind those before.  Piece by piece:
+        all positions of a key take 240 bytes.  O(n k).
+        """
         if len(keys) <= _FEW_KEYS and not self._is_dynamic:
             few = [key.as_buffer().to_pybytes() for key in keys]
             if max(map(len, few), default=0) <= _FEW_BYTES_MAX:
@@ -133,14 +149,17 @@ class Filling:
 
 
 def simple(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float) -> str:
-    """Return the base64 text of a SIMPLE filter of ``keys``: string[n], sized for ``entries``.  O(n k)."""
+    """Return the base64 text of a SIMPLE filter of ``keys``: string[n], sized for ``entries``.  O(n
+    k).
+    """
     filling = Filling(SIMPLE, len(keys), entries, fpp)
     filling.add(keys)
     return filling.text()
 
 
 def dynamic_v0(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float, max_entries: int) -> str:
-    """Return the base64 text of a DYNAMIC_V0 filter of ``keys``: string[n] in the order in which they were added.
+    """Return the base64 text of a DYNAMIC_V0 filter of ``keys``: string[n] in the order in which
+    they were added.
 
     ``entries``: keys per row; ``max_entries``: where rows stop growing in number.  O(n k).
     """
@@ -150,9 +169,11 @@ def dynamic_v0(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float, max_e
 
 
 def may_contain(text: str | bytes, type_code: str, keys: pa.Array | pa.ChunkedArray) -> BoolArray:
-    """Return whether each of m keys may be in the filter -> bool[m].  ``keys``: string[m].  O(m k + filter).
+    """Return whether each of m keys may be in the filter -> bool[m].  ``keys``: string[m].  O(m k +
+    filter).
 
-    ``text``: base64 as in the footer.  Raises ValueError for an unknown type code or bytes that are no such filter.
+    ``text``: base64 as in the footer.  Raises ValueError for an unknown type code or bytes that are
+    no such filter.
 
     >>> text = simple(pa.array(["id_1", "id_2"]), entries=100, fpp=1e-9)
     >>> may_contain(text, "SIMPLE", pa.array(["id_1", "id_3"])).tolist()
@@ -164,7 +185,9 @@ def may_contain(text: str | bytes, type_code: str, keys: pa.Array | pa.ChunkedAr
         block = slice(start, start + _PIECE_KEYS)
         positions = _positions(rows.rows(block), matrix.bits, matrix.hashes)
         for line in matrix.rows:
-            answer[block] |= ((line[positions >> 3] >> (positions & 7).astype(np.uint8)) & 1 != 0).all(axis=0)
+            answer[block] |= (
+                (line[positions >> 3] >> (positions & 7).astype(np.uint8)) & 1 != 0
+            ).all(axis=0)
     return answer
 
 
@@ -192,7 +215,12 @@ def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
     out = np.empty((hashes, len(rows)), np.int64)
     order = np.argsort(-(rows.lengths >> 2), kind="stable")
     rows = rows.rows(order)
-    lengths, words, ends, tails = rows.lengths.astype(np.uint32), _common_words(rows), _ends(rows), _tails(rows)
+    lengths, words, ends, tails = (
+        rows.lengths.astype(np.uint32),
+        _common_words(rows),
+        _ends(rows),
+        _tails(rows),
+    )
     seed = np.zeros(len(rows), np.uint32)
     for number in range(hashes):
         seed = _murmur(seed, lengths, words, ends, tails)
@@ -201,13 +229,17 @@ def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
 
 
 def _few_positions(keys: list[bytes], bits: int, hashes: int) -> Int64Array:
-    return np.array([_positions_of(key, bits, hashes) for key in keys], np.int64).reshape(-1, hashes).T
+    return (
+        np.array([_positions_of(key, bits, hashes) for key in keys], np.int64).reshape(-1, hashes).T
+    )
 
 
 def _strings(rows: ByteRows) -> list[bytes]:
     data = rows.data
     ends = (rows.starts + rows.lengths).tolist()
-    return [data[start:end].tobytes() for start, end in zip(rows.starts.tolist(), ends, strict=True)]
+    return [
+        data[start:end].tobytes() for start, end in zip(rows.starts.tolist(), ends, strict=True)
+    ]
 
 
 def _positions_of(key: bytes, bits: int, hashes: int) -> list[int]:
@@ -243,7 +275,9 @@ def _mixed(words: npt.NDArray[Any]) -> UInt32Array:
 
 
 def _common_count(rows: ByteRows) -> int:
-    """Return how many words more than _KEYS_ALONE keys have; keys are sorted by falling number of words."""
+    """Return how many words more than _KEYS_ALONE keys have; keys are sorted by falling number of
+    words.
+    """
     return int(rows.lengths[_KEYS_ALONE] >> 2) if len(rows) > _KEYS_ALONE else 0
 
 
@@ -264,13 +298,18 @@ def _ends(rows: ByteRows) -> list[list[int]]:
     counts = ((rows.lengths[:_KEYS_ALONE] >> 2) - common).tolist()
     if not sum(counts):
         return []
-    raw = [np.frombuffer(rows.data, "<u4", count, start) for start, count in zip(starts, counts, strict=True)]
+    raw = [
+        np.frombuffer(rows.data, "<u4", count, start)
+        for start, count in zip(starts, counts, strict=True)
+    ]
     mixed = _mixed(np.concatenate(raw)).tolist()
     return [mixed[end - count : end] for end, count in zip(accumulate(counts), counts, strict=True)]
 
 
 def _tails(rows: ByteRows) -> tuple[BoolArray, UInt32Array]:
-    """Which keys have a tail of 1 to 3 bytes, and what it adds: the last bytes, sign-extended, in Hadoop's order."""
+    """Which keys have a tail of 1 to 3 bytes, and what it adds: the last bytes, sign-extended, in
+    Hadoop's order.
+    """
     left = rows.lengths & 3
     tail = np.zeros(len(rows), np.uint32)
     for back, shift in ((3, 16), (2, 8), (1, 0)):
@@ -311,12 +350,16 @@ def _hashed_on(state: int, words: list[int]) -> int:
 
 
 class _Bits:
-    """Bits in rows: a byte each while they are set, which is quick, or eight in a byte where they would be too many."""
+    """Bits in rows: a byte each while they are set, which is quick, or eight in a byte where they
+    would be too many.
+    """
 
     def __init__(self, rows: int, bits: int) -> None:
         self._bits, self._stride = bits, -(-bits // 8)
         self._is_packed = rows * bits > _BYTES_MAX
-        shape, kind = ((rows, self._stride), np.uint8) if self._is_packed else ((rows, bits), np.bool_)
+        shape, kind = (
+            ((rows, self._stride), np.uint8) if self._is_packed else ((rows, bits), np.bool_)
+        )
         self._matrix: npt.NDArray[Any] = np.zeros(shape, kind)
 
     def set(self, positions: Int64Array, row: Int64Array | np.int64) -> None:
@@ -324,14 +367,20 @@ class _Bits:
         flat = self._matrix.reshape(-1)
         if self._is_packed:
             np.bitwise_or.at(
-                flat, self._stride * row + (positions >> 3), np.left_shift(1, positions & 7).astype(np.uint8)
+                flat,
+                self._stride * row + (positions >> 3),
+                np.left_shift(1, positions & 7).astype(np.uint8),
             )
         else:
             flat[positions + self._bits * row] = True
 
     def packed(self) -> UInt8Array:
         """Return the rows -> uint8[rows, ceil(bits / 8)]."""
-        return self._matrix if self._is_packed else np.packbits(self._matrix, axis=1, bitorder="little")
+        return (
+            self._matrix
+            if self._is_packed
+            else np.packbits(self._matrix, axis=1, bitorder="little")
+        )
 
 
 def _encode_row(row: UInt8Array, bits: int, hashes: int) -> bytes:
@@ -339,7 +388,9 @@ def _encode_row(row: UInt8Array, bits: int, hashes: int) -> bytes:
 
 
 def _decode(text: str | bytes, type_code: str) -> _Matrix:
-    """The filter in ``text``; every number is compared with the bytes before it is used.  Raises ValueError."""
+    """The filter in ``text``; every number is compared with the bytes before it is used.  Raises
+    ValueError.
+    """
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -347,7 +398,10 @@ def _decode(text: str | bytes, type_code: str) -> _Matrix:
     if type_code == SIMPLE:
         return _decode_rows(data, 0, 1)
     if type_code != DYNAMIC_V0:
-        raise ValueError(f"Hudi Bloom filter: unknown type code {type_code!r}, known are {SIMPLE} and {DYNAMIC_V0}")
+        raise ValueError(
+            f"Hudi Bloom filter: unknown type code {type_code!r}, known are {SIMPLE} and"
+            f" {DYNAMIC_V0}"
+        )
     if len(data) < _DYNAMIC.size:
         raise ValueError(f"Hudi Bloom filter: {len(data)} bytes are no header")
     version, hashes, kind, bits, _, _, rows = _DYNAMIC.unpack_from(data)
@@ -364,10 +418,14 @@ def _decode_rows(data: bytes, at: int, rows: int) -> _Matrix:
     head = data[at : at + _FILTER.size]
     version, hashes, kind, bits = _FILTER.unpack(head)
     if version != _VERSION or kind != _MURMUR or not 0 < hashes <= _HASHES_MAX or bits < 1:
-        raise ValueError(f"Hudi Bloom filter: version {version}, hash {kind}, {hashes} hashes, {bits} bits")
+        raise ValueError(
+            f"Hudi Bloom filter: version {version}, hash {kind}, {hashes} hashes, {bits} bits"
+        )
     size = _FILTER.size + (bits + 7) // 8
     if len(data) - at != rows * size:
-        raise ValueError(f"Hudi Bloom filter: {len(data) - at} bytes instead of {rows} rows of {size}")
+        raise ValueError(
+            f"Hudi Bloom filter: {len(data) - at} bytes instead of {rows} rows of {size}"
+        )
     lines = np.frombuffer(data, np.uint8, rows * size, at).reshape(rows, size)
     if not bool(np.all(lines[:, : _FILTER.size] == np.frombuffer(head, np.uint8))):
         raise ValueError("Hudi Bloom filter: rows of different shape")

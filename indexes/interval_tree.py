@@ -1,20 +1,21 @@
 """Which of N ranges [min, max] hold each of M keys, for all keys in one call.
 
-What Hudi has: its Bloom index puts the key range of every file into a binary tree of nodes, one insertion after the
-other, without balancing; the files are shuffled first, in the hope that the tree stays shallow, because files arrive
-sorted and sorted insertion would give a list (``KeyRangeLookupTree``; the Hudi paper's section on indexing).  Each key
-walks the tree on its own, comparing strings at every node, and nodes with equal minimum chain up.
+What Hudi has: its Bloom index puts the key range of every file into a binary tree of nodes, one
+insertion after the other, without balancing; the files are shuffled first, in the hope that the
+tree stays shallow, because files arrive sorted and sorted insertion would give a list
+(``KeyRangeLookupTree``; the Hudi paper's section on indexing).  Each key walks the tree on its own,
+comparing strings at every node, and nodes with equal minimum chain up.
 
-What this does instead: the ranges are sorted once by their minimum, so only a prefix of them can hold a key, and above
-them lies a static perfect binary tree in arrays, level by level (the "segment tree" of computational geometry), that
-knows the largest and the smallest maximum below each node.  A node whose largest maximum is below the key is left; a
-node inside the prefix whose smallest maximum reaches the key is reported whole, without going down.  The depth is
-ceil(log2 N) whatever the order of arrival, and all keys go down together: one numpy step per level.  Strings are
-compared once, when keys and bounds are turned into ranks; the tree itself compares integers.
+What this does instead: the ranges are sorted once by their minimum, so only a prefix of them can
+hold a key, and above them lies a static perfect binary tree in arrays, level by level (the "segment
+tree" of computational geometry), that knows the largest and the smallest maximum below each node.
+A node whose largest maximum is below the key is left; a node inside the prefix whose smallest
+maximum reaches the key is reported whole, without going down.  The depth is ceil(log2 N) whatever
+the order of arrival, and all keys go down together: one numpy step per level.  Strings are compared
+once, when keys and bounds are turned into ranks; the tree itself compares integers.
 
-A key with k ranges costs O(log N + k log(N / k)) steps at most: O(log N) if the ranges are disjoint, and O(log N +
-k) if all
-overlap, since then whole nodes are reported.
+A key with k ranges costs O(log N + k log(N / k)) steps at most: O(log N) if the ranges are
+disjoint, and O(log N + k) if all overlap, since then whole nodes are reported.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class SortedBytes:
     """Sorted distinct byte strings that can be searched for many keys at once.  O(bytes) memory."""
 
     def __init__(self, strings: pa.Array) -> None:
-        """Keep the distinct values of ``strings``: string or binary [n], nulls ignored.  O(n log n)."""
+        """Keep the distinct values of ``strings``: string or binary [n], nulls ignored.  O(n log
+        n).
+        """
         distinct = strings.drop_null().cast(pa.large_binary()).unique()
         self._rows = byte_rows(distinct.take(pc.array_sort_indices(distinct)))
         depth = -(-int(self._rows.lengths.max(initial=0)) // _WORD_BYTES)
@@ -53,11 +56,11 @@ class SortedBytes:
         return len(self._rows)
 
     def ranks(self, keys: pa.Array | pa.ChunkedArray) -> Int64Array:
-        """Return 2 i + 1 for a key equal to string i, 2 i for one between strings i - 1 and i -> int64[m].
+        """Return 2 i + 1 for a key equal to string i, 2 i for one between strings i - 1 and i ->
+        int64[m].
 
-        ``keys``: string or binary [m] without nulls.  O(m log n), word by word: the range of strings that share the
-        words
-        seen so far narrows until it holds at most the key itself.
+        ``keys``: string or binary [m] without nulls.  O(m log n), word by word: the range of
+        strings that share the words seen so far narrows until it holds at most the key itself.
 
         >>> SortedBytes(pa.array(["d", "b"])).ranks(pa.array(["a", "b", "c", "d", "e"])).tolist()
         [0, 1, 2, 3, 4]
@@ -68,25 +71,42 @@ class SortedBytes:
         for level, words in enumerate([*self._words, self._rows.lengths.astype(np.uint64)]):
             inside = rows.rows(open_keys)
             last = level == len(self._words)
-            wanted = inside.lengths.astype(np.uint64) if last else inside.big_endian_words(level * _WORD_BYTES)
-            low[open_keys], high[open_keys] = _narrow(words, wanted, low[open_keys], high[open_keys])
+            wanted = (
+                inside.lengths.astype(np.uint64)
+                if last
+                else inside.big_endian_words(level * _WORD_BYTES)
+            )
+            low[open_keys], high[open_keys] = _narrow(
+                words, wanted, low[open_keys], high[open_keys]
+            )
             open_keys = open_keys[low[open_keys] < high[open_keys]]
         return 2 * low + (low < high)
 
     def check(self) -> None:
-        """Assert that every string has the rank of its place, which holds only if they are sorted and distinct."""
+        """Assert that every string has the rank of its place, which holds only if they are sorted
+        and distinct.
+        """
         starts = self._rows.starts.tolist()
-        strings = [bytes(self._rows.data[a : a + n]) for a, n in zip(starts, self._rows.lengths.tolist(), strict=True)]
+        strings = [
+            bytes(self._rows.data[a : a + n])
+            for a, n in zip(starts, self._rows.lengths.tolist(), strict=True)
+        ]
         assert strings == sorted(set(strings))
-        assert np.array_equal(self.ranks(pa.array(strings, pa.binary())), 2 * np.arange(len(self)) + 1)
+        assert np.array_equal(
+            self.ranks(pa.array(strings, pa.binary())), 2 * np.arange(len(self)) + 1
+        )
 
 
 def _narrow(
     words: UInt64Array, wanted: UInt64Array, low: Int64Array, high: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Narrow each range [low, high) of ``words``, in which they are sorted, to those equal to ``wanted``."""
+    """Narrow each range [low, high) of ``words``, in which they are sorted, to those equal to
+    ``wanted``.
+    """
     start, stop = int(low.min(initial=len(words))), int(high.max(initial=0))
-    if (low == start).all() and (high == stop).all():  # as of the first word, and of keys that begin alike
+    if (low == start).all() and (
+        high == stop
+    ).all():  # as of the first word, and of keys that begin alike
         some = words[start:stop]
         left = np.searchsorted(some, wanted, "left").astype(np.int64)
         hit = left < len(some)
@@ -100,7 +120,12 @@ def _narrow(
 
 
 def _bisect(
-    words: UInt64Array, wanted: UInt64Array, low: Int64Array, high: Int64Array, *, equal_is_below: bool
+    words: UInt64Array,
+    wanted: UInt64Array,
+    low: Int64Array,
+    high: Int64Array,
+    *,
+    equal_is_below: bool,
 ) -> Int64Array:
     """Binary search in a range of its own for each key, all keys in step.  O(m log n)."""
     low, high = low.copy(), high.copy()
@@ -117,12 +142,16 @@ class IntervalTree:
     """A static tree over N closed ranges of byte strings; a missing bound is unbounded."""
 
     def __init__(self, low: pa.Array, high: pa.Array) -> None:
-        """Build from the bounds.  ``low``, ``high``: string or binary [N], null for unbounded.  O(N log N).
+        """Build from the bounds.  ``low``, ``high``: string or binary [N], null for unbounded.  O(N
+        log N).
 
-        A range with low > high holds nothing.  Raises ValueError for different lengths or another type.
+        A range with low > high holds nothing.  Raises ValueError for different lengths or another
+        type.
         """
         if len(low) != len(high):
-            raise ValueError(f"a range needs two bounds, got {len(low)} low and {len(high)} high ones")
+            raise ValueError(
+                f"a range needs two bounds, got {len(low)} low and {len(high)} high ones"
+            )
         bounds = [_binary(low), _binary(high)]
         self._bounds = SortedBytes(pa.concat_arrays(bounds))
         first = _bound_ranks(self._bounds, bounds[0], missing=-1)
@@ -135,31 +164,43 @@ class IntervalTree:
         return len(self._order)
 
     def ranks(self, keys: Keys) -> Int64Array:
-        """Return where keys stand among the bounds, which may be given in the place of the keys -> int64[m].  O(m log N)."""
+        """Return where keys stand among the bounds, which may be given in the place of the keys ->
+        int64[m].  O(m log N).
+        """
         return keys if isinstance(keys, np.ndarray) else self._bounds.ranks(keys)
 
     def counts(self, keys: Keys) -> Int64Array:
-        """Return how many ranges hold each key, a few more perhaps if some have low > high -> int64[m].  O(m log N)."""
+        """Return how many ranges hold each key, a few more perhaps if some have low > high ->
+        int64[m].  O(m log N).
+        """
         return _held(self.ranks(keys), self._first, self._last)
 
     def stab(self, keys: Keys) -> Candidates:
-        """Return all pairs (key, range) with low <= key <= high; ``keys``: string[m] without nulls, or their ranks.
+        """Return all pairs (key, range) with low <= key <= high; ``keys``: string[m] without nulls,
+        or their ranks.
 
         O(m (log N + k log(N / k))) for k ranges per key.  Raises ValueError for another type.
 
-        >>> tree = IntervalTree(pa.array(["a", "c", None]), pa.array(["d", "f", "b"]))  # a to d, c to f, up to b
+        >>> minima, maxima = pa.array(["a", "c", None]), pa.array(["d", "f", "b"])
+        >>> tree = IntervalTree(minima, maxima)  # a to d, c to f, up to b
         >>> found = tree.stab(pa.array(["b", "e", "z"]))
         >>> sorted(zip(found.key.tolist(), found.group.tolist()))
         [(0, 0), (0, 2), (1, 1)]
         """
         ranks = self.ranks(keys)
-        pieces = [self._stab_ranks(ranks[at : at + _PIECE_KEYS], at) for at in range(0, len(ranks), _PIECE_KEYS)]
+        pieces = [
+            self._stab_ranks(ranks[at : at + _PIECE_KEYS], at)
+            for at in range(0, len(ranks), _PIECE_KEYS)
+        ]
         if not pieces or not len(self):
             return Candidates(np.zeros(0, np.int64), np.zeros(0, np.int64))
-        return Candidates(np.concatenate([p[0] for p in pieces]), np.concatenate([p[1] for p in pieces]))
+        return Candidates(
+            np.concatenate([p[0] for p in pieces]), np.concatenate([p[1] for p in pieces])
+        )
 
     def held(self, keys: Keys, key: Int64Array, group: Int64Array) -> BoolArray:
-        """Return whether range ``group[i]`` holds key ``key[i]``; both int64[p] -> bool[p].  O(m log N + p).
+        """Return whether range ``group[i]`` holds key ``key[i]``; both int64[p] -> bool[p].  O(m
+        log N + p).
 
         >>> tree = IntervalTree(pa.array(["c", "a"]), pa.array(["f", "d"]))  # c to f, a to d
         >>> tree.held(pa.array(["b", "e"]), np.array([0, 0, 1]), np.array([0, 1, 0])).tolist()
@@ -171,11 +212,15 @@ class IntervalTree:
         return np.asarray((self._first[at] <= rank) & (rank <= self._levels[0][0][at]), np.bool_)
 
     def check(self) -> None:
-        """Assert the invariants: sorted minima, a permutation, and levels that bound what lies below.  O(N)."""
+        """Assert the invariants: sorted minima, a permutation, and levels that bound what lies
+        below.  O(N).
+        """
         self._bounds.check()
         assert bool(np.all(self._first[1:] >= self._first[:-1]))
         assert np.array_equal(np.sort(self._order), np.arange(len(self)))
-        for (largest, smallest), (above_largest, above_smallest) in zip(self._levels, self._levels[1:], strict=False):
+        for (largest, smallest), (above_largest, above_smallest) in zip(
+            self._levels, self._levels[1:], strict=False
+        ):
             assert np.array_equal(above_largest, largest.reshape(-1, 2).max(axis=1))
             assert np.array_equal(above_smallest, smallest.reshape(-1, 2).min(axis=1))
         assert len(self._levels[-1][0]) == 1 and len(self._levels[0][0]) >= len(self)
@@ -198,7 +243,9 @@ class IntervalTree:
 
 
 class IntervalList:
-    """N closed ranges of byte strings, each of which is compared with every key; a missing bound is unbounded."""
+    """N closed ranges of byte strings, each of which is compared with every key; a missing bound is
+    unbounded.
+    """
 
     def __init__(self, low: pa.Array, high: pa.Array) -> None:
         """As :class:`IntervalTree`."""
@@ -221,7 +268,8 @@ class IntervalList:
     def stab(self, keys: Keys) -> Candidates:
         """Return what :meth:`IntervalTree.stab` returns.  O(m N).
 
-        >>> found = IntervalList(pa.array(["a", "c"]), pa.array(["d", None])).stab(pa.array(["b", "e"]))
+        >>> ranges = IntervalList(pa.array(["a", "c"]), pa.array(["d", None]))
+        >>> found = ranges.stab(pa.array(["b", "e"]))
         >>> found.key.tolist(), found.group.tolist()
         ([0, 1], [0, 1])
         """
@@ -260,14 +308,18 @@ def _bound_ranks(known: SortedBytes, bounds: pa.Array, missing: int) -> Int64Arr
 
 
 def _levels(last: Int64Array) -> list[tuple[Int64Array, Int64Array]]:
-    """Largest and smallest maximum of every node, leaves first; padded by ranges that hold nothing."""
+    """Largest and smallest maximum of every node, leaves first; padded by ranges that hold
+    nothing.
+    """
     size = 1 << max(0, len(last) - 1).bit_length()
     padded = np.full(size, -2, np.int64)
     padded[: len(last)] = last
     levels = [(padded, padded)]
     while len(levels[-1][0]) > 1:
         largest, smallest = levels[-1]
-        levels.append((np.maximum(largest[::2], largest[1::2]), np.minimum(smallest[::2], smallest[1::2])))
+        levels.append(
+            (np.maximum(largest[::2], largest[1::2]), np.minimum(smallest[::2], smallest[1::2]))
+        )
     return levels
 
 

@@ -1,22 +1,28 @@
 """The hashes that decide which record keys are the same: by a function that belongs to the table.
 
-``MultilinearHash`` has a secret.  It is the multilinear hash of Carter and Wegman ("Universal classes of hash functions", 1979) over
-words of 32 bits, as in Lemire and Kaser, "Strongly universal string hashing is fast" (2014), theorem 1::
+``MultilinearHash`` has a secret.  It is the multilinear hash of Carter and Wegman ("Universal
+classes of hash functions", 1979) over words of 32 bits, as in Lemire and Kaser, "Strongly universal
+string hashing is fast" (2014), theorem 1::
 
     h(w) = ((c + m_0 w_0 + m_1 w_1 + ... ) mod 2^64) >> 32      c, m_i: random words of 64 bits
 
-Let two different vectors v and w differ at place j, by d = 2^t odd, t < 32, and take everything but c and m_j as given.  m_j d mod 2^64 is
-uniform over the multiples of 2^t, so the bits t to 63 of the difference of both sums are uniform, and c makes the sum of v uniform and independent of it.
-The upper 32 bits are therefore independent and uniform: all four combinations of a bit are equally likely, and any b bits
-agree with probability 2^-b.  A vector here is the length of a key in bytes, then its bytes as little-endian words, then zeros without end: keys of
-different lengths differ in w_0, others in a word, so zeros at the end are harmless.
+Let two different vectors v and w differ at place j, by d = 2^t odd, t < 32, and take everything but
+c and m_j as given.  m_j d mod 2^64 is uniform over the multiples of 2^t, so the bits t to 63 of the
+difference of both sums are uniform, and c makes the sum of v uniform and independent of it. The
+upper 32 bits are therefore independent and uniform: all four combinations of a bit are equally
+likely, and any b bits agree with probability 2^-b.  A vector here is the length of a key in bytes,
+then its bytes as little-endian words, then zeros without end: keys of different lengths differ in
+w_0, others in a word, so zeros at the end are harmless.
 
-Four lanes with coefficients of their own are the 128 bits of a hash.  A bijection of each word (the finalizer of MurmurHash3) follows, which changes no
-probability: it spreads running numbers for Bloom filters and shards.  So of any two keys that somebody chose without knowing the secret, the 80
-bits that key maps keep agree with probability 2^-80, as far as SHAKE-256, which makes the coefficients of the secret, cannot be told from chance.
-A key longer than KEY_BYTES_MAX counts as its length and its BLAKE2b with a key, 32 bytes.
+Four lanes with coefficients of their own are the 128 bits of a hash.  A bijection of each word (the
+finalizer of MurmurHash3) follows, which changes no probability: it spreads running numbers for
+Bloom filters and shards.  So of any two keys that somebody chose without knowing the secret, the 80
+bits that key maps keep agree with probability 2^-80, as far as SHAKE-256, which makes the
+coefficients of the secret, cannot be told from chance. A key longer than KEY_BYTES_MAX counts as
+its length and its BLAKE2b with a key, 32 bytes.
 
-``MurmurHash`` is what older tables have.  Everybody can make keys that it does not tell apart, whatever the seed.
+``MurmurHash`` is what older tables have.  Everybody can make keys that it does not tell apart,
+whatever the seed.
 """
 
 from __future__ import annotations
@@ -98,7 +104,9 @@ class MultilinearHash:
 
     def __post_init__(self) -> None:
         if len(self.secret) != SECRET_BYTES:
-            raise ValueError(f"the secret of a key hash has {SECRET_BYTES} bytes, not {len(self.secret)}")
+            raise ValueError(
+                f"the secret of a key hash has {SECRET_BYTES} bytes, not {len(self.secret)}"
+            )
         size = 8 * _ROWS * _LANES
         derived = hashlib.shake_256(_DOMAIN + self.secret).digest(size + _DIGEST_BYTES)
         coefficients = np.frombuffer(derived[:size], "<u8").astype(np.uint64).reshape(_ROWS, _LANES)
@@ -109,9 +117,14 @@ class MultilinearHash:
         return f"{type(self).__name__}(<secret>)"
 
     def hash(self, keys: pa.Array | pa.ChunkedArray) -> KeyHashes:
-        """Return the hashes of ``keys``: string[n].  O(bytes).  Raises ValueError for nulls and other types."""
+        """Return the hashes of ``keys``: string[n].  O(bytes).  Raises ValueError for nulls and
+        other types.
+        """
         if keys.null_count:
-            raise ValueError(f"{keys.null_count} of {len(keys)} record keys are null; a record key must have a value")
+            raise ValueError(
+                f"{keys.null_count} of {len(keys)} record keys are null; a record key must have a"
+                " value"
+            )
         if not any(is_text(keys.type) for is_text in _TEXT):
             raise ValueError(f"expected strings, got {keys.type}; cast the column to string first")
         together, words = one_array(keys), np.empty((2, len(keys)), np.uint64)
@@ -123,10 +136,14 @@ class MultilinearHash:
         return KeyHashes(words[0], words[1])
 
     def hash_paths(self, paths: Sequence[str]) -> KeyHashes:
-        """Return the hashes of partition paths, which are combined with those of keys: the BLAKE2b of each, with a key.  A loop over paths."""
+        """Return the hashes of partition paths, which are combined with those of keys: the BLAKE2b
+        of each, with a key.  A loop over paths.
+        """
         size = 2 * 8
         digests = [
-            hashlib.blake2b(path.encode(), digest_size=size, key=self._digest_key, person=_PATHS).digest()
+            hashlib.blake2b(
+                path.encode(), digest_size=size, key=self._digest_key, person=_PATHS
+            ).digest()
             for path in paths
         ]
         words = np.frombuffer(b"".join(digests), "<u8").astype(np.uint64).reshape(-1, 2)
@@ -147,12 +164,21 @@ class MultilinearHash:
         return found
 
     def _words_of_long(self, keys: pa.Array, is_long: BoolArray) -> UInt32Array:
-        """Return the words of keys of which some are long, as :func:`_words` does.  A loop over long keys."""
+        """Return the words of keys of which some are long, as :func:`_words` does.  A loop over
+        long keys.
+        """
         short = pc.if_else(pa.array(is_long), "", keys)
-        words = _words(short, max(_DIGEST_BYTES, int(pc.max(pc.binary_length(short)).as_py()))).copy()
+        words = _words(
+            short, max(_DIGEST_BYTES, int(pc.max(pc.binary_length(short)).as_py()))
+        ).copy()
         texts = keys.filter(pa.array(is_long)).cast(pa.large_binary()).to_pylist()
-        digests = [hashlib.blake2b(text, digest_size=_DIGEST_BYTES, key=self._digest_key).digest() for text in texts]
-        words[is_long, : _DIGEST_BYTES // _WORD_BYTES] = np.frombuffer(b"".join(digests), "<u4").reshape(len(texts), -1)
+        digests = [
+            hashlib.blake2b(text, digest_size=_DIGEST_BYTES, key=self._digest_key).digest()
+            for text in texts
+        ]
+        words[is_long, : _DIGEST_BYTES // _WORD_BYTES] = np.frombuffer(
+            b"".join(digests), "<u4"
+        ).reshape(len(texts), -1)
         return words
 
     def _lanes(self, lengths: npt.NDArray[np.int32], words: UInt32Array) -> UInt64Array:
@@ -181,14 +207,19 @@ KeyHash = MurmurHash | MultilinearHash
 
 
 def _words(keys: pa.Array, longest: int) -> UInt32Array:
-    """Return the bytes of keys with at most ``longest`` bytes as words, zeros behind them -> uint32[n, words]."""
+    """Return the bytes of keys with at most ``longest`` bytes as words, zeros behind them ->
+    uint32[n, words].
+    """
     count = max(1, -(-longest // _WORD_BYTES))
-    padded = pc.ascii_rpad(keys, _WORD_BYTES * count, padding="\0")  # which counts bytes, not characters
+    # which counts bytes, not characters
+    padded = pc.ascii_rpad(keys, _WORD_BYTES * count, padding="\0")
     return np.frombuffer(padded.buffers()[2], "<u4", count * len(keys)).reshape(len(keys), count)
 
 
 def _joined(lanes: UInt64Array) -> UInt64Array:
-    """Return the upper halves of lanes 0 and 1, and of 2 and 3, as one word each -> uint64[2, n]."""
+    """Return the upper halves of lanes 0 and 1, and of 2 and 3, as one word each -> uint64[2,
+    n].
+    """
     words: UInt64Array = lanes[0::2] & _UPPER
     words |= lanes[1::2] >> _HALF
     return words

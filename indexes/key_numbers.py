@@ -1,4 +1,6 @@
-"""Keys of values (:mod:`indexes.values`) back into numbers, many at once, for estimates: the nearest floats."""
+"""Keys of values (:mod:`indexes.values`) back into numbers, many at once, for estimates: the
+nearest floats.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ _SIGN_BIT = np.uint64(1 << 63)
 
 
 def as_numbers(keys: pa.Array | pa.ChunkedArray, type: pa.DataType) -> npt.NDArray[np.float64]:
-    """Return the values of n keys -> float64[n]: days, microseconds, 0 and 1; NaN for null, and for text and bytes.
+    """Return the values of n keys -> float64[n]: days, microseconds, 0 and 1; NaN for null, and for
+    text and bytes.
 
     Raises ValueError for keys of another width than those of ``type``.  O(n).
 
@@ -42,7 +45,9 @@ def _floats(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
 
 
 def _integers(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    """Return integers of several words, the most significant first: those below zero by what they lack to -1, lest digits cancel."""
+    """Return integers of several words, the most significant first: those below zero by what they
+    lack to -1, lest digits cancel.
+    """
     is_negative = (words[:, 0] & _SIGN_BIT) == 0
     digits = words ^ np.concatenate(([_SIGN_BIT], np.zeros(words.shape[1] - 1, np.uint64)))
     digits = np.where(is_negative[:, None], ~digits, digits)

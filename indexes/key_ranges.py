@@ -1,4 +1,6 @@
-"""What a leaf asks of keys: which ranges of them match, so that an index over sorted keys need not know operators."""
+"""What a leaf asks of keys: which ranges of them match, so that an index over sorted keys need not
+know operators.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,13 @@ from indexes.literal_sets import sorted_keys
 from indexes.predicate import Leaf, bind
 
 KeyRange = tuple[bytes, bytes | None]
-"""Keys from the first (included) to the second (excluded); None: no end.  The empty key is below all others."""
+"""Keys from the first (included) to the second (excluded); None: no end.  The empty key is below
+all others.
+"""
 
-OPS = frozenset(("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null", "<=>")) | frozenset(
-    ("starts with", "like", "not like")
-)
+OPS = frozenset(
+    ("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null", "<=>")
+) | frozenset(("starts with", "like", "not like"))
 """The operators that ask for ranges of keys."""
 
 _ALL: list[KeyRange] = [(b"", None)]
@@ -32,9 +36,9 @@ _ALL: list[KeyRange] = [(b"", None)]
 class KeyRanges:
     """The values that a leaf matches.
 
-    ``nulls``: whether null matches; ``ranges``: sorted, disjoint; ``bounds``: their ends, each once; ``spans``: the
-    ranges as numbers of bounds, -1 for no end; ``test``: None if every value in the ranges matches, else what tells
-    for keys: binary[n] -> bool[n].
+    ``nulls``: whether null matches; ``ranges``: sorted, disjoint; ``bounds``: their ends, each
+    once; ``spans``: the ranges as numbers of bounds, -1 for no end; ``test``: None if every value
+    in the ranges matches, else what tells for keys: binary[n] -> bool[n].
     """
 
     nulls: bool
@@ -61,7 +65,9 @@ class KeyRanges:
         ranges, inexact = _ranges(leaf, type, width)
         ends = sorted({end for end in chain.from_iterable(ranges) if end is not None})
         number = {end: at for at, end in enumerate(ends)}
-        spans = tuple((number[start], -1 if stop is None else number[stop]) for start, stop in ranges)
+        spans = tuple(
+            (number[start], -1 if stop is None else number[stop]) for start, stop in ranges
+        )
         test = _test_of(leaf) if inexact else None
         return cls(nulls, tuple(ranges), Bounds.of(ends, width), spans, test)
 
@@ -85,7 +91,9 @@ def _ranges(leaf: Leaf, type: pa.DataType, width: int | None) -> tuple[list[KeyR
 
 
 def _comparison(op: str, key: order.Key, width: int | None) -> list[KeyRange]:
-    """A literal just above its key (tie > 0) is above the key itself, one just below is not; see ``values.Place``."""
+    """A literal just above its key (tie > 0) is above the key itself, one just below is not; see
+    ``values.Place``.
+    """
     after = _after(key.data, width)
     match op:
         case "=" | "<=>":
@@ -106,7 +114,9 @@ def _comparison(op: str, key: order.Key, width: int | None) -> list[KeyRange]:
 
 
 def _after(key: bytes, width: int | None) -> bytes | None:
-    """Return the smallest key above ``key``, or None; keys of 8 bytes keep their width, as they become numbers."""
+    """Return the smallest key above ``key``, or None; keys of 8 bytes keep their width, as they
+    become numbers.
+    """
     if width != 8:
         return key + b"\0"
     return None if key == b"\xff" * 8 else (int.from_bytes(key, "big") + 1).to_bytes(8, "big")
@@ -125,7 +135,11 @@ def _outside(ranges: list[KeyRange]) -> list[KeyRange]:
     """Return the complement of sorted, disjoint ranges."""
     starts: list[bytes | None] = [b"", *(stop for _, stop in ranges)]
     stops: list[bytes | None] = [*(start for start, _ in ranges), None]
-    return [(start, stop) for start, stop in zip(starts, stops, strict=True) if start is not None and start != stop]
+    return [
+        (start, stop)
+        for start, stop in zip(starts, stops, strict=True)
+        if start is not None and start != stop
+    ]
 
 
 def _text_ranges(op: str, value: object, type: pa.DataType) -> tuple[list[KeyRange], bool]:
@@ -154,6 +168,9 @@ def _test_of(leaf: Leaf) -> Callable[[Sequence[bytes]], BoolArray]:
 
     def test(keys: Sequence[bytes]) -> Any:
         texts = pa.array(keys, pa.binary()).cast(pa.string())
-        return np.asarray(run(pa.record_batch([texts], names=[leaf.column])).to_numpy(zero_copy_only=False), np.bool_)
+        return np.asarray(
+            run(pa.record_batch([texts], names=[leaf.column])).to_numpy(zero_copy_only=False),
+            np.bool_,
+        )
 
     return test

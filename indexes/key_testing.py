@@ -3,8 +3,9 @@
     class TestMine(KeyIndexConformance):
         index = MyKeyIndex()
 
-It inserts random keys into random groups and compares every answer with a dictionary.  Keys are chosen to break
-ranges and hashes: empty, with common prefixes beyond any bound, ending in zero bytes, outside of Unicode's first plane.
+It inserts random keys into random groups and compares every answer with a dictionary.  Keys are
+chosen to break ranges and hashes: empty, with common prefixes beyond any bound, ending in zero
+bytes, outside of Unicode's first plane.
 
 hypothesis is a development dependency; only the two conformance suites of ``indexes`` import it.
 """
@@ -33,9 +34,27 @@ LARGE_KEYS = 5000
 
 _SEED = 7
 _LONG = "p" * 70
-_ODD_KEYS = ("", "\0", "a", "a\0", "ab", "b", "é", "\ud7ff", "\uffff", "\U0010ffff", _LONG, _LONG + "a", _LONG + "b",
-             "\U0010ffff" * 16, "\U0010ffff" * 17, "12345678", "12345678\0", "123456789",
-             "12345678abcdefgh")  # fmt: skip
+_ODD_KEYS = (
+    "",
+    "\0",
+    "a",
+    "a\0",
+    "ab",
+    "b",
+    "é",
+    "\ud7ff",
+    "\uffff",
+    "\U0010ffff",
+    _LONG,
+    _LONG + "a",
+    _LONG + "b",
+    "\U0010ffff" * 16,
+    "\U0010ffff" * 17,
+    "12345678",
+    "12345678\0",
+    "123456789",
+    "12345678abcdefgh",
+)
 
 Pairs = set[tuple[int, int]]
 
@@ -50,12 +69,18 @@ class Inserts:
 
 def keys() -> st.SearchStrategy[str]:
     """Return a strategy for record keys: odd ones, numbers and any text."""
-    return st.sampled_from(_ODD_KEYS) | st.integers(0, 60).map("key-{:012d}".format) | st.text(max_size=40)
+    return (
+        st.sampled_from(_ODD_KEYS)
+        | st.integers(0, 60).map("key-{:012d}".format)
+        | st.text(max_size=40)
+    )
 
 
 @st.composite
 def inserts(draw: st.DrawFn, max_size: int = 30) -> Inserts:
-    """Return a strategy for inserts into GROUPS groups; a key may be repeated, in one group or in several."""
+    """Return a strategy for inserts into GROUPS groups; a key may be repeated, in one group or in
+    several.
+    """
     rows = draw(st.lists(st.tuples(keys(), st.integers(0, GROUPS - 1)), max_size=max_size))
     return Inserts([key for key, _ in rows], [group for _, group in rows])
 
@@ -75,9 +100,11 @@ def truth(made: Inserts, asked: Sequence[str]) -> Pairs:
 
 
 class KeyIndexConformance:
-    """Tests that every key index must pass; set ``index`` in a subclass whose name starts with Test.
+    """Tests that every key index must pass; set ``index`` in a subclass whose name starts with
+    Test.
 
-    ``false_share_max``: largest share of pairs (absent key, group) that may be candidates in the large key part.
+    ``false_share_max``: largest share of pairs (absent key, group) that may be candidates in the
+    large key part.
     """
 
     index: ClassVar[KeyIndex]
@@ -86,7 +113,9 @@ class KeyIndexConformance:
     @given(made=inserts(), more=st.lists(keys(), max_size=10))
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     def test_locate_finds_every_inserted_key(self, made: Inserts, more: list[str]) -> None:
-        """Candidates are a superset of the truth, in bytes and in a view of them, and each pair comes once."""
+        """Candidates are a superset of the truth, in bytes and in a view of them, and each pair
+        comes once.
+        """
         asked = [*more, *made.keys]
         key_part = self._build(made)
         assert self._locate(key_part, asked) >= truth(made, asked)
@@ -97,20 +126,27 @@ class KeyIndexConformance:
         made = _large()
         found = self._locate(self._build(made), made.keys)
         assert found >= truth(made, made.keys)
-        absent = [f"absent-{number}" for number in range(LARGE_KEYS)] + [f"{key}x" for key in made.keys]
+        absent = [f"absent-{number}" for number in range(LARGE_KEYS)] + [
+            f"{key}x" for key in made.keys
+        ]
         false = self._locate(self._build(made), absent)
         assert len(false) <= self.false_share_max * len(absent) * GROUPS
 
     @given(made=inserts(), more=st.lists(keys(), max_size=10))
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-    def test_keys_given_group_by_group_answer_as_all_together(self, made: Inserts, more: list[str]) -> None:
+    def test_keys_given_group_by_group_answer_as_all_together(
+        self, made: Inserts, more: list[str]
+    ) -> None:
         """The same candidates, whether or not some groups have keys."""
         asked = [*more, *made.keys]
         by_group = [
-            [key for key, of in zip(made.keys, made.group, strict=True) if of == group] for group in range(GROUPS)
+            [key for key, of in zip(made.keys, made.group, strict=True) if of == group]
+            for group in range(GROUPS)
         ]
         texts, hashes = zip(*map(hashed, by_group), strict=True)
-        assert self._locate(self.index.build_of_groups(texts, hashes), asked) == self._locate(self._build(made), asked)
+        assert self._locate(self.index.build_of_groups(texts, hashes), asked) == self._locate(
+            self._build(made), asked
+        )
 
     @given(made=inserts(), more=st.lists(keys(), max_size=10), data=st.data())
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -134,15 +170,26 @@ class KeyIndexConformance:
         """Looking up keys singly gives the pairs of the batch."""
         made = _large()
         key_part, asked = self._build(made), [*made.keys[:60], *_ODD_KEYS]
-        single = {(at, group) for at, key in enumerate(asked) for _, group in self._locate(key_part, [key])}
+        single = {
+            (at, group)
+            for at, key in enumerate(asked)
+            for _, group in self._locate(key_part, [key])
+        }
         assert single == self._locate(key_part, asked)
 
     @given(parts=st.lists(inserts(), max_size=4), data=st.data())
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-    def test_merge_answers_as_all_key_parts_renumbered(self, parts: list[Inserts], data: st.DataObject) -> None:
-        """Every key part has new group numbers of its own; -1 forgets a group; two groups may become one."""
+    def test_merge_answers_as_all_key_parts_renumbered(
+        self, parts: list[Inserts], data: st.DataObject
+    ) -> None:
+        """Every key part has new group numbers of its own; -1 forgets a group; two groups may
+        become one.
+        """
         total = data.draw(st.integers(1, 8))
-        numbers = [data.draw(st.lists(st.integers(-1, total - 1), min_size=GROUPS, max_size=GROUPS)) for _ in parts]
+        numbers = [
+            data.draw(st.lists(st.integers(-1, total - 1), min_size=GROUPS, max_size=GROUPS))
+            for _ in parts
+        ]
         asked = [key for part in parts for key in part.keys] + list(_ODD_KEYS)
         self._check_merge(parts, numbers, total, asked)
 
@@ -150,7 +197,10 @@ class KeyIndexConformance:
         """Two large key parts, where a group moves, a group is forgotten and two become one."""
         made = _large()
         half = LARGE_KEYS // 2
-        parts = [Inserts(made.keys[:half], made.group[:half]), Inserts(made.keys[half:], made.group[half:])]
+        parts = [
+            Inserts(made.keys[:half], made.group[:half]),
+            Inserts(made.keys[half:], made.group[half:]),
+        ]
         self._check_merge(parts, [[4, 3, -1, 1, 0], [5, 5, 2, -1, 0]], 6, made.keys)
 
     @given(made=inserts())
@@ -168,10 +218,15 @@ class KeyIndexConformance:
 
     @given(made=inserts(), data=st.data())
     @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
-    def test_hostile_bytes_raise_value_error_or_give_candidates(self, made: Inserts, data: st.DataObject) -> None:
+    def test_hostile_bytes_raise_value_error_or_give_candidates(
+        self, made: Inserts, data: st.DataObject
+    ) -> None:
         """Foreign, truncated, extended and overwritten bytes; no other exception."""
         key_part = self._build(made)
-        at, junk = data.draw(st.integers(0, len(key_part))), data.draw(st.binary(max_size=9) | st.just(b"\xff" * 8))
+        at, junk = (
+            data.draw(st.integers(0, len(key_part))),
+            data.draw(st.binary(max_size=9) | st.just(b"\xff" * 8)),
+        )
         for bad in (
             junk,
             key_part[:at],
@@ -182,7 +237,9 @@ class KeyIndexConformance:
             self._survives(bad, made)
 
     def test_huge_numbers_in_a_key_part_are_not_believed(self) -> None:
-        """Runs of 0xff and of 0x7f over every part of a small key part never make a look-up allocate much."""
+        """Runs of 0xff and of 0x7f over every part of a small key part never make a look-up
+        allocate much.
+        """
         made = Inserts(list(_ODD_KEYS), [at % GROUPS for at in range(len(_ODD_KEYS))])
         key_part = self._build(made)
         tracemalloc.start()
@@ -225,10 +282,14 @@ class KeyIndexConformance:
         array, hashes = hashed(made.keys)
         return self.index.build(array, hashes, np.array(made.group, np.int64), GROUPS)
 
-    def _locate(self, key_part: bytes | memoryview, asked: Sequence[str], groups: int = GROUPS) -> Pairs:
+    def _locate(
+        self, key_part: bytes | memoryview, asked: Sequence[str], groups: int = GROUPS
+    ) -> Pairs:
         opened = self.index.opened(key_part)
         found, *again = [self._pairs(way, asked, groups) for way in (key_part, opened, opened)]
-        assert all(pairs == found for pairs in again), "a key part that was opened answers otherwise than its bytes"
+        assert all(pairs == found for pairs in again), (
+            "a key part that was opened answers otherwise than its bytes"
+        )
         return found
 
     def _pairs(self, key_part: Any, asked: Sequence[str], groups: int) -> Pairs:
@@ -237,14 +298,21 @@ class KeyIndexConformance:
         pairs = set(zip(found.key.tolist(), found.group.tolist(), strict=True))
         return pairs | {(at, group) for at in range(len(asked)) for group in found.whole.tolist()}
 
-    def _check_within(self, made: Inserts, asked: list[str], of_key: list[int], of_group: list[int]) -> None:
+    def _check_within(
+        self, made: Inserts, asked: list[str], of_key: list[int], of_group: list[int]
+    ) -> None:
         places = np.array(of_key, np.int64), np.array(of_group, np.int64)
         found = self.index.locate_within(self._build(made), *hashed(asked), *places)
         _check_candidates(found, len(asked), GROUPS)
         pairs = set(zip(found.key.tolist(), found.group.tolist(), strict=True))
         assert all(of_key[key] == of_group[group] for key, group in pairs), "a pair of two places"
-        wanted = {(key, group) for key, group in truth(made, asked) if of_key[key] == of_group[group]}
-        assert pairs | {(at, group) for at in range(len(asked)) for group in found.whole.tolist()} >= wanted
+        wanted = {
+            (key, group) for key, group in truth(made, asked) if of_key[key] == of_group[group]
+        }
+        assert (
+            pairs | {(at, group) for at in range(len(asked)) for group in found.whole.tolist()}
+            >= wanted
+        )
 
     def _survives(self, key_part: bytes, made: Inserts) -> None:
         """ValueError, or positions that exist: of the keys asked for, and no negative group."""
@@ -254,20 +322,26 @@ class KeyIndexConformance:
             return
         _check_candidates(found, len(made.keys), np.iinfo(np.int64).max)
 
-    def _check_merge(self, parts: list[Inserts], numbers: list[list[int]], total: int, asked: list[str]) -> None:
+    def _check_merge(
+        self, parts: list[Inserts], numbers: list[list[int]], total: int, asked: list[str]
+    ) -> None:
         key_parts = [self._build(part) for part in parts]
         renumber: list[Int64Array] = [np.array(new, np.int64) for new in numbers]
         found = self._locate(self.index.merge(key_parts, renumber, total), asked, total)
         expected: Pairs = set()
         for key_part, new in zip(key_parts, numbers, strict=True):
-            expected |= {(key, new[group]) for key, group in self._locate(key_part, asked) if new[group] >= 0}
+            expected |= {
+                (key, new[group]) for key, group in self._locate(key_part, asked) if new[group] >= 0
+            }
         assert found == expected
 
 
 def first_failure(suite: type[KeyIndexConformance]) -> str | None:
-    """Return the name of a test of ``suite`` that its index fails, or None; to test the suite with mutants.
+    """Return the name of a test of ``suite`` that its index fails, or None; to test the suite with
+    mutants.
 
-    Tests on fixed data go first: they fail at once, where a generated failure is shrunk before it is reported.
+    Tests on fixed data go first: they fail at once, where a generated failure is shrunk before it
+    is reported.
     """
     instance = suite()
     tests = [name for name in dir(suite) if name.startswith("test_")]
@@ -293,8 +367,12 @@ def _check_candidates(found: Candidates, keys: int, groups: int) -> None:
     assert found.key.dtype == found.group.dtype == np.int64
     assert found.key.shape == found.group.shape
     assert found.whole.dtype == np.int64
-    assert all(0 <= group < groups for group in found.whole.tolist()), "a whole group that does not exist"
-    assert set(found.whole.tolist()).isdisjoint(found.group.tolist()), "a group is whole and in a pair"
+    assert all(0 <= group < groups for group in found.whole.tolist()), (
+        "a whole group that does not exist"
+    )
+    assert set(found.whole.tolist()).isdisjoint(found.group.tolist()), (
+        "a group is whole and in a pair"
+    )
     assert all(0 <= key < keys for key in found.key.tolist()), "a key that was not asked for"
     assert all(0 <= group < groups for group in found.group.tolist()), "a group that does not exist"
     pairs = list(zip(found.key.tolist(), found.group.tolist(), strict=True))

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 
 def parse_like(pattern: str) -> list[str | None]:
-    r"""Return the parts of a LIKE pattern: literal text, None for ``%`` (runs merged), and ``"_"`` as the empty string.
+    r"""Return the parts of a LIKE pattern: literal text, None for ``%`` (runs merged), and ``"_"``
+    as the empty string.
 
     Backslash makes the next character literal.  Raises ValueError for a backslash at the end.
 
@@ -29,7 +30,9 @@ def parse_like(pattern: str) -> list[str | None]:
             text += character
         escaped = character == "\\" and not escaped
     if escaped:
-        raise ValueError(f"the LIKE pattern {pattern!r} ends in a lone backslash; write two for a backslash")
+        raise ValueError(
+            f"the LIKE pattern {pattern!r} ends in a lone backslash; write two for a backslash"
+        )
     return parts + ([text] if text else [])
 
 
@@ -43,9 +46,11 @@ def quote_like(text: str) -> str:
 
 
 def like_test(parts: list[str | None]) -> Callable[[Any], Any]:
-    """Return the test of text values [n] that a parsed pattern is -> bool[n]: the cheapest kernel that does it.
+    """Return the test of text values [n] that a parsed pattern is -> bool[n]: the cheapest kernel
+    that does it.
 
-    Raises ValueError for a pattern of which no regular expression can be made: some 100,000 characters with wildcards.
+    Raises ValueError for a pattern of which no regular expression can be made: some 100,000
+    characters with wildcards.
 
     >>> like_test(parse_like("%us%"))(pa.array(["bus", "car", None])).to_pylist()
     [True, False, None]
@@ -65,12 +70,16 @@ def like_test(parts: list[str | None]) -> Callable[[Any], Any]:
     try:
         pc.match_substring_regex(pa.array([""]), pattern=regex)
     except pa.ArrowInvalid as error:
-        raise ValueError(f"a LIKE pattern of {len(parts)} parts is too large: {str(error)[:80]}") from None
+        raise ValueError(
+            f"a LIKE pattern of {len(parts)} parts is too large: {str(error)[:80]}"
+        ) from None
     return lambda column: pc.match_substring_regex(column, pattern=regex)
 
 
 def column_test(pattern: object, kind: str | None, *, negated: bool) -> Callable[[Any], Any]:
-    """Return the test of a column of some ``kind`` of values, as :func:`like_test` does.  Raises ValueError unless both are text."""
+    """Return the test of a column of some ``kind`` of values, as :func:`like_test` does.  Raises
+    ValueError unless both are text.
+    """
     if kind != "string" or not isinstance(pattern, str):
         raise ValueError("like compares text with a text pattern")
     pattern.encode("utf-8")
@@ -86,5 +95,7 @@ def _as_regex(part: str | None) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return ``text`` as an RE2 literal: whatever ASCII could mean something is written as its code point."""
+    """Return ``text`` as an RE2 literal: whatever ASCII could mean something is written as its code
+    point.
+    """
     return "".join(c if c.isalnum() or ord(c) > 127 else f"\\x{{{ord(c):x}}}" for c in text)

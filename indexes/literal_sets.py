@@ -1,4 +1,6 @@
-"""The literals of a list (IN), as values and as keys of a column's type; long lists of numbers or texts without a loop over them."""
+"""The literals of a list (IN), as values and as keys of a column's type; long lists of numbers or
+texts without a loop over them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from indexes import values
 
 
 def members(literals: Sequence[object], type: pa.DataType) -> list[object] | pa.Array:
-    """Return the values of ``type`` that one of ``literals`` equals, nulls aside; literals and errors as for :func:`values.place`.
+    """Return the values of ``type`` that one of ``literals`` equals, nulls aside; literals and
+    errors as for :func:`values.place`.
 
     >>> members((3, 1.5, None, 300), pa.int8()), members((3, 3, 300), pa.int8()).to_pylist()
     ([3], [3])
@@ -39,7 +42,9 @@ def sorted_keys(literals: Sequence[object], type: pa.DataType) -> list[bytes]:
 
 
 def _of_one_class(literals: Sequence[object], type: pa.DataType) -> pa.Array | None:
-    """Return distinct values, if all literals are of the one class of Python that Arrow reads as ``type`` does; None otherwise."""
+    """Return distinct values, if all literals are of the one class of Python that Arrow reads as
+    ``type`` does; None otherwise.
+    """
     kind, plain = values.kind_of(type), type.value_type if pa.types.is_dictionary(type) else type
     classes = set(map(builtins.type, literals)) - {None.__class__}
     if kind == "string" and classes == {str}:
@@ -52,5 +57,7 @@ def _of_one_class(literals: Sequence[object], type: pa.DataType) -> pa.Array | N
         return None
     low, high = values.int_range(plain)
     if plain != pa.int64():
-        numbers = numbers.filter(pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high)))
+        numbers = numbers.filter(
+            pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
+        )
     return numbers.cast(plain)

@@ -1,8 +1,9 @@
 """Paths to columns: ``status``, or through structs ``address.geo.lat``.
 
-A path is text: names joined by dots.  A column whose whole name is the path wins over the way through a struct, and of
-several ways the one with the longest first name; fields of lists and maps are not addressed, and neither is a name that
-two fields share.  The value of ``a.b`` is null where ``a`` is null, as in SQL.
+A path is text: names joined by dots.  A column whose whole name is the path wins over the way
+through a struct, and of several ways the one with the longest first name; fields of lists and maps
+are not addressed, and neither is a name that two fields share.  The value of ``a.b`` is null where
+``a`` is null, as in SQL.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Steps = tuple[int, ...]
-"""A way down: the position of the top-level column, then of a field in each struct.  Never empty."""
+"""A way down: the position of the top-level column, then of a field in each struct.  Never empty.
+"""
 
 
 def steps(schema: pa.Schema, path: str) -> Steps | None:
-    """Return the way to ``path``, or None if nothing, or more than one thing, has that name.  O(fields on the way).
+    """Return the way to ``path``, or None if nothing, or more than one thing, has that name.
+    O(fields on the way).
 
-    >>> schema = pa.schema({"id": pa.string(), "at": pa.struct({"lat": pa.float64(), "lon": pa.float64()})})
+    >>> schema = pa.schema(
+    ...     {"id": pa.string(), "at": pa.struct({"lat": pa.float64(), "lon": pa.float64()})}
+    ... )
     >>> steps(schema, "id"), steps(schema, "at.lon"), steps(schema, "at.height")
     ((0,), (1, 1), None)
     """
@@ -34,7 +39,8 @@ def steps(schema: pa.Schema, path: str) -> Steps | None:
 
 
 def field_at(schema: pa.Schema, path: str) -> pa.Field | None:
-    """Return the field at ``path``, or None: its name is the path, it is nullable if a struct on the way is.
+    """Return the field at ``path``, or None: its name is the path, it is nullable if a struct on
+    the way is.
 
     >>> field_at(pa.schema({"at": pa.struct({"lat": pa.float64()})}), "at.lat")
     pyarrow.Field<at.lat: double>
@@ -63,7 +69,9 @@ def fields(schema: pa.Schema, way: Steps) -> list[pa.Field]:
 
 
 def names(schema: pa.Schema, path: str) -> tuple[str, ...]:
-    """Return the names on the way to ``path``, for engines that quote each; KeyError if there is no such column."""
+    """Return the names on the way to ``path``, for engines that quote each; KeyError if there is no
+    such column.
+    """
     way = steps(schema, path)
     if way is None:
         raise KeyError(f"there is no column {path!r}; columns: {', '.join(schema.names)}")
@@ -81,9 +89,11 @@ def top_levels(schema: pa.Schema, paths: Iterable[str]) -> frozenset[str]:
 
 
 def column_at(data: pa.Table | pa.RecordBatch, path: str) -> Any:
-    """Return the values at ``path`` [rows]: ChunkedArray of a table, Array of a batch; KeyError if there is none.
+    """Return the values at ``path`` [rows]: ChunkedArray of a table, Array of a batch; KeyError if
+    there is none.
 
-    Null where a struct on the way is null.  O(1) for a top-level column, else O(rows / 8): child values are shared.
+    Null where a struct on the way is null.  O(1) for a top-level column, else O(rows / 8): child
+    values are shared.
 
     >>> rows = pa.table({"at": [{"lat": 59.9}, None]})
     >>> column_at(rows, "at.lat").to_pylist()
@@ -102,9 +112,16 @@ def follow(data: pa.Table | pa.RecordBatch, way: Steps) -> Any:
 
 
 def addressable(schema: pa.Schema) -> Iterator[tuple[str, pa.Field]]:
-    """Yield path and field of every column, and of every field in structs, that a path reaches; parents first.
+    """Yield path and field of every column, and of every field in structs, that a path reaches;
+    parents first.
 
-    >>> schema = pa.schema({"id": pa.string(), "at": pa.struct({"lat": pa.float64()}), "tags": pa.list_(pa.string())})
+    >>> schema = pa.schema(
+    ...     {
+    ...         "id": pa.string(),
+    ...         "at": pa.struct({"lat": pa.float64()}),
+    ...         "tags": pa.list_(pa.string()),
+    ...     }
+    ... )
     >>> [path for path, field in addressable(schema)], [path for path, field in leaf_paths(schema)]
     (['id', 'at', 'at.lat', 'tags'], ['id', 'at.lat', 'tags'])
     """
@@ -115,7 +132,9 @@ def addressable(schema: pa.Schema) -> Iterator[tuple[str, pa.Field]]:
 
 def leaf_paths(schema: pa.Schema) -> Iterator[tuple[str, pa.Field]]:
     """Yield path and field of what is no struct: top-level columns and fields in structs."""
-    return ((path, field) for path, field in addressable(schema) if not pa.types.is_struct(field.type))
+    return (
+        (path, field) for path, field in addressable(schema) if not pa.types.is_struct(field.type)
+    )
 
 
 def _steps(choices: Sequence[pa.Field], path: str) -> Steps | None:
@@ -124,8 +143,16 @@ def _steps(choices: Sequence[pa.Field], path: str) -> Steps | None:
         return (found[0],) if len(found) == 1 else None
     cut = path.rfind(".")
     while cut >= 0:
-        inside = [at for at, field in enumerate(choices) if field.name == path[:cut] and pa.types.is_struct(field.type)]
-        rest = _steps(_children(choices[inside[0]].type), path[cut + 1 :]) if len(inside) == 1 else None
+        inside = [
+            at
+            for at, field in enumerate(choices)
+            if field.name == path[:cut] and pa.types.is_struct(field.type)
+        ]
+        rest = (
+            _steps(_children(choices[inside[0]].type), path[cut + 1 :])
+            if len(inside) == 1
+            else None
+        )
         if rest is not None:
             return (inside[0], *rest)
         cut = path.rfind(".", 0, cut)

@@ -1,8 +1,9 @@
 """Sets of positions as bytes: roaring bitmaps without the zeros at their end.
 
-The bytes are the portable format of roaring bitmaps (Lemire et al., "Roaring Bitmaps: Implementation of an Optimized
-Software Library", 2018), runs included, with all zero bytes at the end taken away: the last container of a segment is
-seldom full, and half of a dense bitmap of 78,000 rows would be such zeros.
+The bytes are the portable format of roaring bitmaps (Lemire et al., "Roaring Bitmaps:
+Implementation of an Optimized Software Library", 2018), runs included, with all zero bytes at the
+end taken away: the last container of a segment is seldom full, and half of a dense bitmap of 78,000
+rows would be such zeros.
 """
 
 from __future__ import annotations
@@ -30,11 +31,14 @@ _OFFSETS_FROM = 4  # containers; bitmaps with runs and fewer have no offsets
 _UINT16, _UINT32 = struct.Struct("<H"), struct.Struct("<I")
 _TAIL = bytes(_CONTAINER_BYTES)
 _ROWS_PER_CHANGE = 16
-"""A bitset of 65,536 rows takes as many bytes as 2,048 runs, that is 4,096 changes: one in 16 rows."""
+"""A bitset of 65,536 rows takes as many bytes as 2,048 runs, that is 4,096 changes: one in 16 rows.
+"""
 
 
 def from_positions(positions: npt.NDArray[np.unsignedinteger[Any]]) -> bytes:
-    """Return the bytes of sorted, distinct positions below 2**32; ``positions``: unsigned[n].  O(n)."""
+    """Return the bytes of sorted, distinct positions below 2**32; ``positions``: unsigned[n].
+    O(n).
+    """
     bitmap = BitMap(array("I", positions.astype(np.uint32).tobytes()))
     bitmap.run_optimize()
     return bitmap.serialize().rstrip(b"\0")
@@ -43,7 +47,8 @@ def from_positions(positions: npt.NDArray[np.unsignedinteger[Any]]) -> bytes:
 def from_bits(bits: BoolArray) -> bytes:
     """Return the bytes of the positions where ``bits``: bool[n] is set.  O(n).
 
-    Dense and irregular bits are written as they are, which is an order of magnitude faster than by way of positions.
+    Dense and irregular bits are written as they are, which is an order of magnitude faster than by
+    way of positions.
 
     >>> to_bitmap(from_bits(np.array([True, False, True])))
     BitMap([0, 2])
@@ -53,7 +58,9 @@ def from_bits(bits: BoolArray) -> bytes:
         return from_positions(np.zeros(0, np.uint32))
     packed = np.zeros(containers * _CONTAINER_BYTES, np.uint8)
     packed[: -(-len(bits) // 8)] = np.packbits(bits, bitorder="little")
-    counts = np.bitwise_count(packed.view(np.uint64)).reshape(containers, -1).sum(axis=1, dtype=np.int64)
+    counts = (
+        np.bitwise_count(packed.view(np.uint64)).reshape(containers, -1).sum(axis=1, dtype=np.int64)
+    )
     changes = int(np.count_nonzero(bits[1:] != bits[:-1]))
     if int(counts.min()) <= _ARRAY_MAX or changes * _ROWS_PER_CHANGE < len(bits):
         return from_positions(np.flatnonzero(bits).astype(np.uint32))
@@ -65,16 +72,18 @@ def from_bits(bits: BoolArray) -> bytes:
 
 
 def to_bitmap(data: bytes | memoryview) -> BitMap:
-    """Return the positions of :func:`from_positions` or :func:`from_bits`; raises ValueError for other bytes.  O(n)."""
+    """Return the positions of :func:`from_positions` or :func:`from_bits`; raises ValueError for
+    other bytes.  O(n).
+    """
     return checked(b"".join((data, _TAIL)))
 
 
 def checked(data: bytes, rows: int = 2**32) -> BitMap:
     """Return the positions in a roaring bitmap of the portable format, all below ``rows``.
 
-    Raises ValueError for other bytes.  The library that parses them believes what containers say of themselves: a bitset
-    of another size than it tells, or a run beyond its container, would be written into memory that is not its own.
-    O(containers), for arrays and bitsets O(bytes).
+    Raises ValueError for other bytes.  The library that parses them believes what containers say of
+    themselves: a bitset of another size than it tells, or a run beyond its container, would be
+    written into memory that is not its own. O(containers), for arrays and bitsets O(bytes).
 
     >>> checked(BitMap([2, 7]).serialize(), rows=8)
     BitMap([2, 7])
@@ -94,7 +103,9 @@ def checked(data: bytes, rows: int = 2**32) -> BitMap:
 
 
 def _check_containers(data: bytes, rows: int) -> None:
-    """Raise ValueError, struct.error or IndexError unless each container is as it says, and begins below ``rows``."""
+    """Raise ValueError, struct.error or IndexError unless each container is as it says, and begins
+    below ``rows``.
+    """
     cookie = _UINT32.unpack_from(data)[0]
     at, runs = 8, b""
     if cookie & 0xFFFF == _RUN_COOKIE:
@@ -123,7 +134,9 @@ def _check_containers(data: bytes, rows: int) -> None:
 
 
 def _check_arrays(data: bytes, at: int, sizes: Sequence[int]) -> None:
-    """Raise ValueError unless there are arrays of ``sizes``, less one, positions one after the other."""
+    """Raise ValueError unless there are arrays of ``sizes``, less one, positions one after the
+    other.
+    """
     ends = np.array(list(accumulate(sizes, initial=0))[1:], np.int64) + np.arange(1, len(sizes) + 1)
     if not len(ends):
         return
@@ -146,7 +159,12 @@ def _checked_container(data: bytes, at: int, size: int) -> int:
         right = bool((array_[1:] > array_[:-1]).all())
     else:
         right = (
-            int(np.bitwise_count(np.frombuffer(data, np.uint64, _CONTAINER_BYTES // 8, at)).sum(dtype=np.int64)) == size
+            int(
+                np.bitwise_count(np.frombuffer(data, np.uint64, _CONTAINER_BYTES // 8, at)).sum(
+                    dtype=np.int64
+                )
+            )
+            == size
         )
     if not right:
         raise ValueError("a container of a roaring bitmap is not what it says")
@@ -154,7 +172,9 @@ def _checked_container(data: bytes, at: int, size: int) -> int:
 
 
 def _checked_runs(data: bytes, at: int) -> int:
-    """Return the bytes of the container of runs that begins at ``at``: starts and lengths, less one, apart and rising."""
+    """Return the bytes of the container of runs that begins at ``at``: starts and lengths, less
+    one, apart and rising.
+    """
     count = _UINT16.unpack_from(data, at)[0]
     length = 2 + 4 * count
     if at + length > len(data) or not count:

@@ -1,17 +1,19 @@
-"""From the persisted name of an index to its class, and from ``"bitmap(status)"`` to a request for one.
+"""From the persisted name of an index to its class, and from ``"bitmap(status)"`` to a request for
+one.
 
-A name is looked up, never imported: what a table's metadata says chooses among classes that this process already
-offers.  Classes come from three places: the modules of this package, the decorator :func:`register`, and the entry
-points of installed packages in the group ``mdt.indexes``::
+A name is looked up, never imported: what a table's metadata says chooses among classes that this
+process already offers.  Classes come from three places: the modules of this package, the decorator
+:func:`register`, and the entry points of installed packages in the group ``mdt.indexes``::
 
     [project.entry-points."mdt.indexes"]
     length = "example_index:LengthIndex"
 
-The two contracts have a name space each: ``bloom(status)`` is a skipping index, ``key_index="bloom"`` a key index, and
-:func:`find` and :func:`find_key_index` know which is meant.
+The two contracts have a name space each: ``bloom(status)`` is a skipping index,
+``key_index="bloom"`` a key index, and :func:`find` and :func:`find_key_index` know which is meant.
 
-Installed packages are looked at once, when a name is asked for that is not known without them.  A package that cannot
-be loaded, or that claims a name which is taken, costs its own indexes and nothing else; :func:`find` says why.
+Installed packages are looked at once, when a name is asked for that is not known without them.  A
+package that cannot be loaded, or that claims a name which is taken, costs its own indexes and
+nothing else; :func:`find` says why.
 """
 
 from __future__ import annotations
@@ -52,14 +54,18 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*/[1-9][0-9]{0,5}")
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No class has this ``name``; ``reason`` (str) is a sentence for people.  Its files are candidates."""
+    """No class has this ``name``; ``reason`` (str) is a sentence for people.  Its files are
+    candidates.
+    """
 
     name: str
     reason: str
 
 
 class Registry:
-    """Names and their classes; the module's functions work on one that is shared by the process.  Thread-safe."""
+    """Names and their classes; the module's functions work on one that is shared by the process.
+    Thread-safe.
+    """
 
     def __init__(self, modules: tuple[str, ...] = _BUILT_IN_MODULES) -> None:
         """Offer the index classes of ``modules``, which are constants of the program."""
@@ -74,17 +80,24 @@ class Registry:
     def register(self, index: _Class) -> _Class:
         """Offer ``index`` under its ``name``.  The same class again is no change.
 
-        Raises ValueError for a name that is not like ``"bitmap/1"``, an abstract class, one with both ``row_groups`` and
-        ``finds_rows``, or a name that another class of the same contract has.
+        Raises ValueError for a name that is not like ``"bitmap/1"``, an abstract class, one with
+        both ``row_groups`` and ``finds_rows``, or a name that another class of the same contract
+        has.
         """
-        if not (isinstance(index, type) and issubclass(index, SkippingIndex | KeyIndex)) or isabstract(index):
-            raise ValueError(f"{index!r} is not a complete SkippingIndex or KeyIndex; implement its abstract methods")
+        if not (
+            isinstance(index, type) and issubclass(index, SkippingIndex | KeyIndex)
+        ) or isabstract(index):
+            raise ValueError(
+                f"{index!r} is not a complete SkippingIndex or KeyIndex; implement its abstract"
+                " methods"
+            )
         name = getattr(index, "name", None)
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"{_where(index)}: name {name!r} is not of the form 'bitmap/1'")
         if issubclass(index, SkippingIndex) and index.row_groups and index.finds_rows:
             raise ValueError(
-                f"{_where(index)}: row groups and finds_rows exclude each other; rows are finer than row groups"
+                f"{_where(index)}: row groups and finds_rows exclude each other; rows are finer"
+                " than row groups"
             )
         with self._lock:
             taken: IndexClass
@@ -93,24 +106,33 @@ class Registry:
             else:
                 taken = self._keys.setdefault(name, index)
         if taken is not index:
-            raise ValueError(f"{_where(index)}: the name {name!r} belongs to {_where(taken)}; choose another")
+            raise ValueError(
+                f"{_where(index)}: the name {name!r} belongs to {_where(taken)}; choose another"
+            )
         return index
 
     def find(self, name: str) -> type[SkippingIndex] | Unknown:
-        """Return the skipping index called ``name`` ("bitmap/1"), or the newest version of a short name ("bitmap").
+        """Return the skipping index called ``name`` ("bitmap/1"), or the newest version of a short
+        name ("bitmap").
 
         Never raises and never imports what ``name`` says.
         """
         return self._find(self._skipping, name, "skipping index")
 
     def find_key_index(self, name: str) -> type[KeyIndex] | Unknown:
-        """Return the key index called ``name`` ("bloom/1", or the short "bloom"), as :meth:`find` does."""
+        """Return the key index called ``name`` ("bloom/1", or the short "bloom"), as :meth:`find`
+        does.
+        """
         return self._find(self._keys, name, "key index")
 
     def package(self, index: IndexClass) -> str:
-        """Return the installed package that announced ``index``, else its top-level module; "" for our own."""
+        """Return the installed package that announced ``index``, else its top-level module; "" for
+        our own.
+        """
         module = index.__module__.partition(".")[0]
-        return self._packages.get(index.name, "" if module == __name__.partition(".")[0] else module)
+        return self._packages.get(
+            index.name, "" if module == __name__.partition(".")[0] else module
+        )
 
     def names(self) -> list[str]:
         """Return the names of all skipping indexes, sorted; loads everything."""
@@ -122,7 +144,8 @@ class Registry:
 
     def _find(self, classes: dict[str, _Kind], name: str, contract: str) -> _Kind | Unknown:
         exact = classes.get(name)
-        if exact is not None:  # without the lock, which a process that was forked meanwhile would find taken
+        if exact is not None:
+            # without the lock, which a process that was forked meanwhile would find taken
             return exact
         with self._lock:
             while (found := _newest(classes, name)) is None and self._pending:
@@ -149,14 +172,18 @@ class Registry:
                 self._failures.append(f"module {module} could not be loaded: {error}")
 
     def _load_entry_points(self) -> None:
-        """Load what installed packages announce; their code may fail in any way, which must not reach the table."""
+        """Load what installed packages announce; their code may fail in any way, which must not
+        reach the table.
+        """
         # Loaded here: it takes longer than the rest of this package, and most processes never ask.
         for point in import_module("importlib.metadata").entry_points(group=ENTRY_POINT_GROUP):
             try:
                 index = self.register(point.load())
                 self._packages[index.name] = point.dist.name if point.dist else ""
             except Exception as error:  # noqa: BLE001 - foreign code may fail in any way
-                self._failures.append(f"entry point {point.name} = {point.value} could not be loaded: {error}")
+                self._failures.append(
+                    f"entry point {point.name} = {point.value} could not be loaded: {error}"
+                )
 
 
 _SHARED = Registry()
@@ -179,12 +206,16 @@ def find(name: str) -> type[SkippingIndex] | Unknown:
 
 
 def find_key_index(name: str) -> type[KeyIndex] | Unknown:
-    """Return the key index called ``name``, or why there is none.  See :meth:`Registry.find_key_index`."""
+    """Return the key index called ``name``, or why there is none.  See
+    :meth:`Registry.find_key_index`.
+    """
     return _SHARED.find_key_index(name)
 
 
 def package(index: IndexClass) -> str:
-    """Return the package that has ``index``, for people who miss it.  See :meth:`Registry.package`."""
+    """Return the package that has ``index``, for people who miss it.  See
+    :meth:`Registry.package`.
+    """
     return _SHARED.package(index)
 
 
@@ -202,12 +233,16 @@ def _newest(classes: dict[str, _Kind], name: str) -> _Kind | None:
     if "/" in name:
         return classes.get(name)
     versions = [known for known in classes if known.partition("/")[0] == name]
-    return classes[max(versions, key=lambda known: int(known.partition("/")[2]))] if versions else None
+    return (
+        classes[max(versions, key=lambda known: int(known.partition("/")[2]))] if versions else None
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """A request for an index: its ``kind`` ("bitmap"), the ``columns`` that it is of, and ``options``, all strings."""
+    """A request for an index: its ``kind`` ("bitmap"), the ``columns`` that it is of, and
+    ``options``, all strings.
+    """
 
     kind: str
     columns: tuple[str, ...] = ()
@@ -222,7 +257,9 @@ class IndexSpec:
         return f"{self.kind}({', '.join([*columns, *options])})"
 
 
-_TOKEN = re.compile(r"""\s*(?:(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|(?P<word>[^\s(),='"]+)|(?P<sign>[(),=]))""")
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|(?P<word>[^\s(),='"]+)|(?P<sign>[(),=]))"""
+)
 _KIND = re.compile(r"[a-z][a-z0-9_]*(?:/[1-9][0-9]{0,5})?")
 _OPTION = re.compile(r"[a-z][a-z0-9_]*")
 _BARE_COLUMN = re.compile(r"[^\s(),='\"]+")
@@ -230,19 +267,21 @@ _BARE_COLUMN = re.compile(r"[^\s(),='\"]+")
 
 @lru_cache(maxsize=1024)
 def parse_spec(text: str) -> IndexSpec:
-    """Return what ``text`` asks for, such as ``bitmap(status)``, ``text(note, tokenizer='word')`` or ``grid(lat, lon)``.
+    """Return what ``text`` asks for, such as ``bitmap(status)``, ``text(note, tokenizer='word')``
+    or ``grid(lat, lon)``.
 
-    Columns come first, each once; a name with spaces or signs is quoted; a quote inside quotes is doubled.  Raises
-    ValueError that shows the position, counted from 0, and what was expected there.
+    Columns come first, each once; a name with spaces or signs is quoted; a quote inside quotes is
+    doubled.  Raises ValueError that shows the position, counted from 0, and what was expected
+    there.
 
     >>> parse_spec("text(note, tokenizer='word')")
     IndexSpec(kind='text', columns=('note',), options=mappingproxy({'tokenizer': 'word'}))
     >>> str(parse_spec("grid(lat , 'the lon')"))
     "grid(lat, 'the lon')"
-    >>> parse_spec("bitmap(status")
+    >>> parse_spec("f(a")
     Traceback (most recent call last):
         ...
-    ValueError: index 'bitmap(status': expected ')' at position 13; write for example "text(note, top='5')"
+    ValueError: index 'f(a': expected ')' at position 3; write for example "text(note, top='5')"
     """
     tokens = _tokens(text)
     kind, at = _next(text, tokens, "the kind of index, like bitmap")
@@ -261,7 +300,9 @@ def parse_spec(text: str) -> IndexSpec:
                 raise _error(text, at, "the name of an option, each once")
             options[value], _ = _next(text, tokens, f"the value of {value}")
         elif options or not value or value in columns:
-            raise _error(text, at, "name=value" if options else "a column that was not named before")
+            raise _error(
+                text, at, "name=value" if options else "a column that was not named before"
+            )
         else:
             columns.append(value)
         if tokens[0][:2] != ("sign", ","):
@@ -303,7 +344,8 @@ def _sign(text: str, tokens: list[tuple[str, str, int]], sign: str) -> None:
 
 def _error(text: str, at: int, expected: str) -> ValueError:
     return ValueError(
-        f"index {text!r}: expected {expected} at position {at}; write for example \"text(note, top='5')\""
+        f'index {text!r}: expected {expected} at position {at}; write for example "text(note,'
+        " top='5')\""
     )
 
 

@@ -1,14 +1,16 @@
-"""Sketches of a column, built by numpy without a loop over rows: how many distinct values, and which are frequent.
+"""Sketches of a column, built by numpy without a loop over rows: how many distinct values, and
+which are frequent.
 
-*Distinct values*: HyperLogLog (Flajolet, Fusy, Gandouet, Meunier, 2007) of 2,048 registers, one byte each, read by the
-improved raw estimator of Ertl ("New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6),
-which needs no tables and no special case for few values.  The standard error is 1.04 / sqrt(2048) = 2.3 %.  Sketches
-merge by the larger register.  The ``datasketches`` library has better compressed ones, but takes one value a call:
-79 ms for a million values against 3 ms here.
+*Distinct values*: HyperLogLog (Flajolet, Fusy, Gandouet, Meunier, 2007) of 2,048 registers, one
+byte each, read by the improved raw estimator of Ertl ("New cardinality estimation algorithms for
+HyperLogLog sketches", 2017, algorithm 6), which needs no tables and no special case for few values.
+The standard error is 1.04 / sqrt(2048) = 2.3 %.  Sketches merge by the larger register.  The
+``datasketches`` library has better compressed ones, but takes one value a call: 79 ms for a million
+values against 3 ms here.
 
-*Frequent values*: rows are counted in 65,536 buckets by hash (one row of a count-min sketch, Cormode and Muthukrishnan,
-2005); only the rows of the heaviest buckets are counted by value.  Those counts are exact, and no other value can occur
-more often than the heaviest of the other buckets.
+*Frequent values*: rows are counted in 65,536 buckets by hash (one row of a count-min sketch,
+Cormode and Muthukrishnan, 2005); only the rows of the heaviest buckets are counted by value.  Those
+counts are exact, and no other value can occur more often than the heaviest of the other buckets.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ _PIECE_ROWS = 16_384
 _BUCKETS = 1 << 16
 _HEAVY_BUCKETS = 64
 _LONG_BYTES = 512
-"""Longer strings go to mmh3 one by one: one of them would make a whole piece walk through its words."""
+"""Longer strings go to mmh3 one by one: one of them would make a whole piece walk through its
+words.
+"""
 _SEED = 0
 _U32 = np.uint64(32)
 
@@ -48,8 +52,8 @@ _U32 = np.uint64(32)
 class Frequent:
     """Values that occur often.
 
-    ``row``: int64[k], a row that holds each; ``count``: int64[k], how often each occurs, exactly, falling; ``rest``:
-    no other value occurs more often.
+    ``row``: int64[k], a row that holds each; ``count``: int64[k], how often each occurs, exactly,
+    falling; ``rest``: no other value occurs more often.
     """
 
     row: Int64Array
@@ -60,9 +64,10 @@ class Frequent:
 def hash_values(keys: pa.Array) -> UInt64Array:
     """Return a 64-bit hash of each key, binary[n] without nulls -> uint64[n]; for sketches only.
 
-    About 2 ns for a key of eight bytes, and 6 ns for each eight bytes of text, a third of what MurmurHash3 costs.  A
-    key is its length and words at 0, 8, 16, … and at its end; each word is folded, multiplied by a constant of its
-    place, and the sum is mixed by the finalizer of splitmix64 (Steele, Lea, Flood, 2014).
+    About 2 ns for a key of eight bytes, and 6 ns for each eight bytes of text, a third of what
+    MurmurHash3 costs.  A key is its length and words at 0, 8, 16, … and at its end; each word is
+    folded, multiplied by a constant of its place, and the sum is mixed by the finalizer of
+    splitmix64 (Steele, Lea, Flood, 2014).
     """
     if (words := _as_words(keys)) is not None:
         return _hash_words(words)
@@ -78,13 +83,16 @@ def hash_values(keys: pa.Array) -> UInt64Array:
 
 
 def registers(hashes: UInt64Array) -> Registers:
-    """Return the sketch of n hashes: uint64[n].  O(n), 3 ns a hash; repeated ones change nothing."""
+    """Return the sketch of n hashes: uint64[n].  O(n), 3 ns a hash; repeated ones change
+    nothing.
+    """
     found = np.zeros(REGISTERS, np.uint8)
     known = 0
     for start in range(0, len(hashes), _PIECE_ROWS):
         piece = hashes[start : start + _PIECE_ROWS]
         if known:
-            # What cannot exceed the smallest register changes nothing; that is soon most of the rows.
+            # What cannot exceed the smallest register changes nothing; that is soon most of the
+            # rows.
             piece = piece[piece < np.uint64(1 << (64 - known))]
         slot = (piece & np.uint64(REGISTERS - 1)).astype(np.int64)
         np.maximum.at(found, slot, _ranks(piece))
@@ -108,7 +116,8 @@ def distinct(found: Registers) -> float:
 
 
 def frequent(hashes: UInt64Array, top: int) -> Frequent:
-    """Return the ``top`` most frequent of n hashes: uint64[n]; exact, but for values of equal hash.  O(n), 5 ns a hash.
+    """Return the ``top`` most frequent of n hashes: uint64[n]; exact, but for values of equal hash.
+    O(n), 5 ns a hash.
 
     Fewer come back if less frequent ones might be missing in between.
 
@@ -135,7 +144,9 @@ def frequent(hashes: UInt64Array, top: int) -> Frequent:
 
 
 def _as_words(keys: pa.Array) -> UInt64Array | None:
-    """Return keys of one length, eight bytes or a multiple, as uint64[n, words] without a copy; None for others."""
+    """Return keys of one length, eight bytes or a multiple, as uint64[n, words] without a copy;
+    None for others.
+    """
     if not pa.types.is_binary(keys.type) or not len(keys):
         return None
     offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
@@ -143,7 +154,9 @@ def _as_words(keys: pa.Array) -> UInt64Array | None:
     if width % 8 or not 0 < width <= _LONG_BYTES or bool((np.diff(offsets) != width).any()):
         return None
     count = len(keys) * width // 8
-    return np.frombuffer(keys.buffers()[2], np.dtype("<u8"), count, int(offsets[0])).reshape(len(keys), -1)
+    return np.frombuffer(keys.buffers()[2], np.dtype("<u8"), count, int(offsets[0])).reshape(
+        len(keys), -1
+    )
 
 
 def _hash_words(words: UInt64Array) -> UInt64Array:
@@ -180,7 +193,9 @@ def _hash_piece(rows: ByteRows) -> UInt64Array:
 
 
 def _folded(words: UInt64Array, place: int) -> UInt64Array:
-    """Return the words' contribution, in place: the upper half must reach the lower, which multiplication forbids."""
+    """Return the words' contribution, in place: the upper half must reach the lower, which
+    multiplication forbids.
+    """
     words ^= words >> _U32
     words *= _MULTIPLIERS[place]
     return words
@@ -196,14 +211,16 @@ def _mixed(words: UInt64Array) -> UInt64Array:
     return words
 
 
-_MULTIPLIERS = _mixed(np.arange(1, 3 + _LONG_BYTES // 8, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(
-    1
-)
+_MULTIPLIERS = _mixed(
+    np.arange(1, 3 + _LONG_BYTES // 8, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+) | np.uint64(1)
 """One odd constant for each place of a word: the sequence of splitmix64."""
 
 
 def _ranks(hashes: UInt64Array) -> Registers:
-    """Return 1 + the leading zeros of the upper 53 bits -> uint8[n]: a double's exponent is their number, exactly."""
+    """Return 1 + the leading zeros of the upper 53 bits -> uint8[n]: a double's exponent is their
+    number, exactly.
+    """
     upper = ((hashes >> np.uint64(REGISTER_BITS)) | np.uint64(1)).astype(np.float64)
     return (1023 + RANK_MAX - (upper.view(np.int64) >> 52)).astype(np.uint8)
 
@@ -221,7 +238,9 @@ def _sigma(share: float) -> float:
 
 
 def _tau(share: float) -> float:
-    """Return (1 - x - sum of (1 - x**(2**-k))**2 * 2**-k over k > 0) / 3, for the share of registers not yet full."""
+    """Return (1 - x - sum of (1 - x**(2**-k))**2 * 2**-k over k > 0) / 3, for the share of
+    registers not yet full.
+    """
     if share in (0.0, 1.0):
         return 0.0
     weight, total, before = 1.0, 1 - share, -1.0

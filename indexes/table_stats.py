@@ -1,16 +1,19 @@
-"""Statistics of a column for a cost-based optimizer: rows, nulls, distinct values, the most common values, bytes.
+"""Statistics of a column for a cost-based optimizer: rows, nulls, distinct values, the most common
+values, bytes.
 
-One summary of one to two kilobytes for each segment and column; summaries merge into one for the table.  A segment with
-few distinct values is counted exactly; one with many goes through ``indexes.sketches``.  What the summary says of a
-common value is a bound, in the manner of Misra and Gries ("Finding repeated elements", 1982) with the merge of Agarwal
-et al. ("Mergeable summaries", 2012): it occurs at least ``count`` and at most ``count + error`` times, and no value that
-is not listed occurs more than ``rest`` times.  Merging drops the least common and raises ``rest`` accordingly.
+One summary of one to two kilobytes for each segment and column; summaries merge into one for the
+table.  A segment with few distinct values is counted exactly; one with many goes through
+``indexes.sketches``.  What the summary says of a common value is a bound, in the manner of Misra
+and Gries ("Finding repeated elements", 1982) with the merge of Agarwal et al. ("Mergeable
+summaries", 2012): it occurs at least ``count`` and at most ``count + error`` times, and no value
+that is not listed occurs more than ``rest`` times.  Merging drops the least common and raises
+``rest`` accordingly.
 
 Statistics describe the rows at the time when they were made; later deletes make them too large.
 
-Bytes, little-endian: magic "MTST", version (1), common values (uint8), 0 (2), rows, nulls, bytes, rest (uint64 each),
-CRC-32 of these and of what follows; then, compressed by zlib: registers (2,048), counts and errors (uint64 each), lengths
-of keys (uint8), keys (``indexes.values``).
+Bytes, little-endian: magic "MTST", version (1), common values (uint8), 0 (2), rows, nulls, bytes,
+rest (uint64 each), CRC-32 of these and of what follows; then, compressed by zlib: registers
+(2,048), counts and errors (uint64 each), lengths of keys (uint8), keys (``indexes.values``).
 """
 
 from __future__ import annotations
@@ -63,9 +66,10 @@ class Common:
 class ColumnSummary:
     """What is known of a column.
 
-    ``distinct``: estimated number of distinct values, between ``distinct_low`` and ``distinct_high`` in about 95 % of
-    cases; all three are equal where the number is known.  ``common``: most common values first.  ``rest``: no value
-    that is not listed occurs more often.  ``bytes``: size of the column in memory (an estimate).
+    ``distinct``: estimated number of distinct values, between ``distinct_low`` and
+    ``distinct_high`` in about 95 % of cases; all three are equal where the number is known.
+    ``common``: most common values first.  ``rest``: no value that is not listed occurs more often.
+    ``bytes``: size of the column in memory (an estimate).
     """
 
     rows: int
@@ -91,7 +95,8 @@ class _Summary:
 
 
 def summarize(column: pa.Array | pa.ChunkedArray) -> bytes:
-    """Return the summary of a column [rows] of any type that has an order.  O(rows), 5 to 20 ns a row, 40 for long text.
+    """Return the summary of a column [rows] of any type that has an order.  O(rows), 5 to 20 ns a
+    row, 40 for long text.
 
     Raises ValueError for a type without order (``indexes.values``).
     """
@@ -125,7 +130,11 @@ def merge(summaries: Sequence[bytes | memoryview]) -> bytes:
     registers = np.zeros(REGISTERS, np.uint8)
     for part in parts:
         np.maximum(registers, part.registers, out=registers)
-    counts = (sum(part.rows for part in parts), sum(part.nulls for part in parts), sum(part.size for part in parts))
+    counts = (
+        sum(part.rows for part in parts),
+        sum(part.nulls for part in parts),
+        sum(part.size for part in parts),
+    )
     return _pack(_Summary(*counts, rest, registers, kept))
 
 
@@ -134,12 +143,16 @@ def estimate(summary: bytes | memoryview, type: pa.DataType) -> ColumnSummary:
 
     Raises ValueError for bytes that this module did not write, or wrote for a type with other keys.
 
-    >>> found = estimate(merge([summarize(pa.array(["a", "a", "b"])), summarize(pa.array(["a", None]))]), pa.string())
+    >>> parts = [summarize(pa.array(["a", "a", "b"])), summarize(pa.array(["a", None]))]
+    >>> found = estimate(merge(parts), pa.string())
     >>> found.rows, found.nulls, found.distinct, [(one.value, one.count) for one in found.common]
     (5, 1, 2, [('a', 3), ('b', 1)])
     """
     found = _unpack(summary)
-    common = [Common(values.decode(key, type), count, error) for key, (count, error) in found.common.items()]
+    common = [
+        Common(values.decode(key, type), count, error)
+        for key, (count, error) in found.common.items()
+    ]
     at_least = max(len(common), 1 if found.nulls < found.rows else 0)
     at_most = _most_distinct(found)
     if not found.rest:
@@ -158,7 +171,9 @@ def check(summary: bytes | memoryview) -> None:
 
 
 class TableStats(SkippingIndex):
-    """Statistics for an optimizer, kept by the same machinery as indexes; they prove nothing about any row."""
+    """Statistics for an optimizer, kept by the same machinery as indexes; they prove nothing about
+    any row.
+    """
 
     name: ClassVar[str] = "table_stats/1"
 
@@ -190,7 +205,8 @@ def _present(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the values that are not null."""
     if not values.supports(column.type):
         raise ValueError(
-            f"values of type {column.type} have no statistics; take a scalar column or a field of a struct"
+            f"values of type {column.type} have no statistics; take a scalar column or a field of a"
+            " struct"
         )
     plain = values.plain(column)
     return plain.drop_null() if plain.null_count else plain
@@ -201,7 +217,9 @@ def _has_few_values(present: pa.Array) -> bool:
     if len(present) <= _EXACT_ROWS:
         return True
     rows, step = _PROBE_ROWS // _PROBE_SLICES, len(present) // _PROBE_SLICES
-    probe = pa.chunked_array([present.slice(number * step, rows) for number in range(_PROBE_SLICES)])
+    probe = pa.chunked_array(
+        [present.slice(number * step, rows) for number in range(_PROBE_SLICES)]
+    )
     return len(probe.unique()) <= _PROBE_ROWS // _FEW_SHARE
 
 
@@ -214,7 +232,11 @@ def _count_all(present: pa.Array) -> _Found:
     keys = values.encode(counted.field("values"))
     counts = counted.field("counts").to_numpy().astype(np.int64)
     # Both zeros are one value, and so are all NaN, whatever their bits.
-    grouped = pa.table([keys, counts], names=["key", "count"]).group_by("key").aggregate([("count", "sum")])
+    grouped = (
+        pa.table([keys, counts], names=["key", "count"])
+        .group_by("key")
+        .aggregate([("count", "sum")])
+    )
     keys, counts = grouped["key"].combine_chunks(), grouped["count_sum"].to_numpy()
     found = sketches.registers(sketches.hash_values(keys))
     if len(counts) <= COMMON_MAX:
@@ -233,13 +255,21 @@ def _count_frequent(present: pa.Array) -> _Found:
     frequent = sketches.frequent(hashes, COMMON_MAX)
     counts = frequent.count
     chosen = keys.take(pa.array(frequent.row))
-    return _listed(chosen, counts, np.arange(len(counts)), frequent.rest, sketches.registers(hashes))
+    return _listed(
+        chosen, counts, np.arange(len(counts)), frequent.rest, sketches.registers(hashes)
+    )
 
 
-def _listed(keys: pa.Array, counts: Int64Array, order: Int64Array, rest: int, found: Registers) -> _Found:
-    """Return the values at ``order`` as common ones, except long ones, which are then among the rest."""
+def _listed(
+    keys: pa.Array, counts: Int64Array, order: Int64Array, rest: int, found: Registers
+) -> _Found:
+    """Return the values at ``order`` as common ones, except long ones, which are then among the
+    rest.
+    """
     common = {}
-    for key, count in zip(keys.take(pa.array(order)).to_pylist(), counts[order].tolist(), strict=True):
+    for key, count in zip(
+        keys.take(pa.array(order)).to_pylist(), counts[order].tolist(), strict=True
+    ):
         if len(key) > COMMON_KEY_BYTES_MAX:
             rest = max(rest, count)
         else:
@@ -253,7 +283,12 @@ def _pack(summary: _Summary) -> bytes:
     errors = [error for _, error in summary.common.values()]
     payload = zlib.compress(
         b"".join(
-            [summary.registers.tobytes(), np.array([*counts, *errors], "<u8").tobytes(), bytes(map(len, keys)), *keys]
+            [
+                summary.registers.tobytes(),
+                np.array([*counts, *errors], "<u8").tobytes(),
+                bytes(map(len, keys)),
+                *keys,
+            ]
         )
     )
     numbers = (summary.rows, summary.nulls, summary.size, summary.rest)
@@ -269,7 +304,10 @@ def _unpack(summary: bytes | memoryview) -> _Summary:
     payload = summary[_HEADER_BYTES:]
     if magic != _MAGIC or version != _VERSION or zero or n > COMMON_MAX:
         raise ValueError("these bytes are no table statistics")
-    if zlib.crc32(payload, zlib.crc32(summary[: _HEADER.size])) != _CRC.unpack_from(summary, _HEADER.size)[0]:
+    if (
+        zlib.crc32(payload, zlib.crc32(summary[: _HEADER.size]))
+        != _CRC.unpack_from(summary, _HEADER.size)[0]
+    ):
         raise ValueError("table statistics of a column are damaged: their checksum differs")
     data = _decompressed(payload)
     lengths_at = REGISTERS + 16 * n
@@ -280,7 +318,9 @@ def _unpack(summary: bytes | memoryview) -> _Summary:
     ends = np.cumsum([lengths_at + n, *lengths]).tolist()
     keys = [data[start:end] for start, end in pairwise(ends)]
     common = dict(zip(keys, zip(numbers[:n], numbers[n:], strict=True), strict=True))
-    found = _Summary(rows, nulls, size, rest, np.frombuffer(data, np.uint8, count=REGISTERS), common)
+    found = _Summary(
+        rows, nulls, size, rest, np.frombuffer(data, np.uint8, count=REGISTERS), common
+    )
     _check(found, n, numbers)
     return found
 

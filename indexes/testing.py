@@ -1,12 +1,14 @@
-"""The conformance suite for skipping indexes: subclass it, name your index, and pytest does the rest.
+"""The conformance suite for skipping indexes: subclass it, name your index, and pytest does the
+rest.
 
     class TestMine(SkippingIndexConformance):
         index = MyIndex()
 
-An index on several columns takes :class:`SeveralColumnsConformance`, a key index ``indexes.key_testing``.
-It feeds columns of every type that the index supports, full of the values that break indexes (NaN, infinities, minus
-zero, nulls, strings with long common prefixes, U+10FFFF, runs of 0xff), and compares every verdict with
-``predicate.matches`` on the same rows.  The hypothesis strategies are public: other suites build on them.
+An index on several columns takes :class:`SeveralColumnsConformance`, a key index
+``indexes.key_testing``. It feeds columns of every type that the index supports, full of the values
+that break indexes (NaN, infinities, minus zero, nulls, strings with long common prefixes, U+10FFFF,
+runs of 0xff), and compares every verdict with ``predicate.matches`` on the same rows.  The
+hypothesis strategies are public: other suites build on them.
 
 hypothesis is a development dependency; nothing else in ``indexes`` imports it.
 """
@@ -34,22 +36,74 @@ from indexes.predicate import OPS, And, Call, Leaf, Or, Predicate, matches, nega
 T = TypeVar("T")
 
 ALL_TYPES: tuple[Any, ...] = (
-    pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(),
-    pa.float32(), pa.float64(), pa.decimal128(9, 2), pa.decimal128(38, 0), pa.decimal256(50, 3), pa.date32(),
-    pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us"), pa.timestamp("us", "UTC"),
-    pa.timestamp("ms", "Europe/Berlin"), pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.binary(3),
-    pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.int64()),
-)  # fmt: skip
+    pa.bool_(),
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.uint8(),
+    pa.uint16(),
+    pa.uint32(),
+    pa.float32(),
+    pa.float64(),
+    pa.decimal128(9, 2),
+    pa.decimal128(38, 0),
+    pa.decimal256(50, 3),
+    pa.date32(),
+    pa.timestamp("s"),
+    pa.timestamp("ms"),
+    pa.timestamp("us"),
+    pa.timestamp("us", "UTC"),
+    pa.timestamp("ms", "Europe/Berlin"),
+    pa.string(),
+    pa.large_string(),
+    pa.binary(),
+    pa.large_binary(),
+    pa.binary(3),
+    pa.dictionary(pa.int32(), pa.string()),
+    pa.dictionary(pa.int8(), pa.int64()),
+)
 """One of every kind of type that has an order."""
 
 _PREFIX = "p" * 63
 _TEXTS = (
-    "", "\x00", "a", "a%b_\\", "a\nb", "ab", "b", "é", "\ud7ff", "\ue000", "\uffff", "\U0001f600", "\U0010ffff",
-    _PREFIX + "a", _PREFIX + "aa", _PREFIX + "ab", _PREFIX + "é", _PREFIX + "\x7f\x7f", "\U0010ffff" * 16,
-    "\U0010ffff" * 17, "q" + "\U0010ffff" * 20,
-)  # fmt: skip
-_BYTES = (b"", b"\x00", b"a", b"a\x00", b"ab", b"\x7f", b"\x80", b"\xff", b"\xff" * 64, b"\xff" * 65, b"a" + b"\xff" * 70,
-          b"b" * 64, b"b" * 65)  # fmt: skip
+    "",
+    "\x00",
+    "a",
+    "a%b_\\",
+    "a\nb",
+    "ab",
+    "b",
+    "é",
+    "\ud7ff",
+    "\ue000",
+    "\uffff",
+    "\U0001f600",
+    "\U0010ffff",
+    _PREFIX + "a",
+    _PREFIX + "aa",
+    _PREFIX + "ab",
+    _PREFIX + "é",
+    _PREFIX + "\x7f\x7f",
+    "\U0010ffff" * 16,
+    "\U0010ffff" * 17,
+    "q" + "\U0010ffff" * 20,
+)
+_BYTES = (
+    b"",
+    b"\x00",
+    b"a",
+    b"a\x00",
+    b"ab",
+    b"\x7f",
+    b"\x80",
+    b"\xff",
+    b"\xff" * 64,
+    b"\xff" * 65,
+    b"a" + b"\xff" * 70,
+    b"b" * 64,
+    b"b" * 65,
+)
 _FLOATS = (-math.inf, -1.5, -1.0, -0.0, 0.0, 5e-324, 0.5, 1.0, 1.5, 3e38, math.inf, math.nan)
 _OTHER_NUMBERS = (
     1.0,
@@ -74,30 +128,43 @@ def scalar_types() -> st.SearchStrategy[Any]:
 
 
 def pool(type: pa.DataType) -> tuple[Any, ...]:
-    """Return the values of ``type`` that break indexes, in a form that ``pa.array(values, type)`` takes."""
+    """Return the values of ``type`` that break indexes, in a form that ``pa.array(values, type)``
+    takes.
+    """
     type = type.value_type if pa.types.is_dictionary(type) else type
     kind = order.kind_of(type)
     if kind == "bool":
         return (False, True)
     if kind == "int":
         low, high = order.int_range(type)
-        return tuple(sorted({low, low + 1, *(v for v in (-7, -1, 0, 1, 2, 7) if v >= low), high - 1, high}))
+        return tuple(
+            sorted({low, low + 1, *(v for v in (-7, -1, 0, 1, 2, 7) if v >= low), high - 1, high})
+        )
     if kind == "float":
         return tuple(v for v in _FLOATS if pa.types.is_float64(type) or v != 5e-324)
     if kind == "decimal":
         largest = 10**type.precision - 1
         numbers = (-largest, -largest + 1, -101, -100, -1, 0, 1, 99, 100, largest)
-        return tuple(Decimal((int(n < 0), Decimal(abs(n)).as_tuple().digits, -type.scale)) for n in numbers)
+        return tuple(
+            Decimal((int(n < 0), Decimal(abs(n)).as_tuple().digits, -type.scale)) for n in numbers
+        )
     if kind == "date":
-        return tuple(date(1970, 1, 1) + timedelta(days=n) for n in (-700_000, -1, 0, 1, 20_000, 2_000_000))
+        return tuple(
+            date(1970, 1, 1) + timedelta(days=n) for n in (-700_000, -1, 0, 1, 20_000, 2_000_000)
+        )
     if kind == "timestamp":
         unit = {"s": 1_000_000, "ms": 1_000, "us": 1}[type.unit]
-        moments = [_EPOCH + timedelta(microseconds=n * unit) for n in (-86_400, -1, 0, 1, 2, 86_400, 1_700_000_000)]
+        moments = [
+            _EPOCH + timedelta(microseconds=n * unit)
+            for n in (-86_400, -1, 0, 1, 2, 86_400, 1_700_000_000)
+        ]
         return tuple(m if type.tz else m.replace(tzinfo=None) for m in moments)
     if kind == "string":
         return _TEXTS
     return (
-        _BYTES if not pa.types.is_fixed_size_binary(type) else (b"\0\0\0", b"aaa", b"aab", b"ab\xff", b"\xff\xff\xff")
+        _BYTES
+        if not pa.types.is_fixed_size_binary(type)
+        else (b"\0\0\0", b"aaa", b"aab", b"ab\xff", b"\xff\xff\xff")
     )
 
 
@@ -127,12 +194,16 @@ def column_of(values: Sequence[Any], type: pa.DataType) -> Any:
     """Return an array of ``type``, dictionary-encoded if the type says so."""
     if pa.types.is_dictionary(type):
         encoded = pa.array(values, type.value_type).dictionary_encode()
-        return pa.DictionaryArray.from_arrays(encoded.indices.cast(type.index_type), encoded.dictionary)
+        return pa.DictionaryArray.from_arrays(
+            encoded.indices.cast(type.index_type), encoded.dictionary
+        )
     return pa.array(values, type)
 
 
 def literals(type: pa.DataType) -> st.SearchStrategy[Any]:
-    """Return a strategy for literals that can be compared with ``type``; some are not values of it (1.5, 10**30)."""
+    """Return a strategy for literals that can be compared with ``type``; some are not values of it
+    (1.5, 10**30).
+    """
     others = foreign_literals(type)
     return scalars(type) | st.sampled_from(others) if others else scalars(type)
 
@@ -144,32 +215,63 @@ def foreign_literals(type: pa.DataType) -> tuple[Any, ...]:
     if kind in ("int", "float", "decimal"):
         return _OTHER_NUMBERS
     if kind in ("date", "timestamp"):
-        return ("1970-01-01", "1970-01-01T00:00:00.500001Z", datetime(1970, 1, 1, 12), date(1970, 1, 2))
+        return (
+            "1970-01-01",
+            "1970-01-01T00:00:00.500001Z",
+            datetime(1970, 1, 1, 12),
+            date(1970, 1, 2),
+        )
     return (b"aa", b"\xff\xff") if pa.types.is_fixed_size_binary(type) else ()
 
 
 def leaves_for(column: str, type: pa.DataType, drawn: Iterable[Any]) -> list[Leaf]:
-    """Return every operator that ``type`` has with each of the ``drawn`` literals, and the null tests."""
+    """Return every operator that ``type`` has with each of the ``drawn`` literals, and the null
+    tests.
+    """
     kind = order.kind_of(type)
     drawn = list(drawn)
-    found = [Leaf(column, "is null"), Leaf(column, "is not null"), Leaf(column, "<=>"), Leaf(column, "=")]
-    found += [Leaf(column, op, value) for value in drawn for op in ("=", "!=", "<", "<=", ">", ">=", "<=>")]
-    sets = [(), tuple(drawn), (*drawn[:1], None), *((value,) for value in drawn), tuple(drawn[1::2])]
+    found = [
+        Leaf(column, "is null"),
+        Leaf(column, "is not null"),
+        Leaf(column, "<=>"),
+        Leaf(column, "="),
+    ]
+    found += [
+        Leaf(column, op, value)
+        for value in drawn
+        for op in ("=", "!=", "<", "<=", ">", ">=", "<=>")
+    ]
+    sets = [
+        (),
+        tuple(drawn),
+        (*drawn[:1], None),
+        *((value,) for value in drawn),
+        tuple(drawn[1::2]),
+    ]
     found += [Leaf(column, op, values) for values in sets for op in ("in", "not in")]
     if kind in ("string", "binary"):
         found += [Leaf(column, "starts with", value[:cut]) for value in drawn for cut in (0, 1, 64)]
     if kind == "string":
         quoted = ["".join("\\" + c if c in "%_\\" else c for c in value) for value in drawn]
         shapes = ("{}", "{}%", "%{}", "%{}%", "{}_", "_{}%", "{}%b")
-        found += [Leaf(column, op, s.format(text)) for text in quoted for s in shapes for op in ("like", "not like")]
-        found += [Leaf(column, op, value) for value in (None, *drawn) for op in ("match", "not match")]
+        found += [
+            Leaf(column, op, s.format(text))
+            for text in quoted
+            for s in shapes
+            for op in ("like", "not like")
+        ]
+        found += [
+            Leaf(column, op, value) for value in (None, *drawn) for op in ("match", "not match")
+        ]
         found += [Leaf(column, "match", (value, "ngram(2)")) for value in drawn]
     return found
 
 
 @st.composite
 def predicates(draw: st.DrawFn, schema: pa.Schema, table: pa.Table, depth: int = 2) -> Predicate:
-    """Draw a predicate on the columns of ``schema`` that have an order; half of the literals come from ``table``."""
+    """Draw a predicate on the columns of ``schema`` that have an order; half of the literals come
+    from ``table``.
+    """
     if depth and draw(st.booleans()):
         kind = draw(st.sampled_from((And, Or)))
         children = tuple(draw(st.lists(predicates(schema, table, depth - 1), max_size=3)))
@@ -183,7 +285,9 @@ def predicates(draw: st.DrawFn, schema: pa.Schema, table: pa.Table, depth: int =
 
 
 class _Kept(InMemory):
-    """A summary that keeps what an index makes of its bytes from test to test, as those of a table do."""
+    """A summary that keeps what an index makes of its bytes from test to test, as those of a table
+    do.
+    """
 
     def keep(self, make: Callable[[], T]) -> T:
         """Call ``make`` the first time, and return what it returned then."""
@@ -193,15 +297,21 @@ class _Kept(InMemory):
         return made
 
 
-def violations(index: SkippingIndex, segments: Sequence[Any], tests: Sequence[Leaf], type: pa.DataType) -> list[str]:
-    """Return what the index gets wrong about ``segments`` (arrays of ``type``) under each leaf, as sentences."""
+def violations(
+    index: SkippingIndex, segments: Sequence[Any], tests: Sequence[Leaf], type: pa.DataType
+) -> list[str]:
+    """Return what the index gets wrong about ``segments`` (arrays of ``type``) under each leaf, as
+    sentences.
+    """
     return list(_violations(index, segments, tests, type))
 
 
 def _violations(
     index: SkippingIndex, segments: Sequence[Any], tests: Sequence[Leaf], type: pa.DataType
 ) -> Iterator[str]:
-    """Yield what :func:`violations` returns; who wants to know only whether there is any stops at the first."""
+    """Yield what :func:`violations` returns; who wants to know only whether there is any stops at
+    the first.
+    """
     summaries = [_Kept(index.summarize(segment)) for segment in segments]
     whole = pa.chunked_array(segments, type)
     columns = whole.flatten() if index.several_columns else [whole]
@@ -213,7 +323,9 @@ def _violations(
         edges = np.searchsorted(hits, bounds)
         verdict = index.prune(summaries, leaf, type)
         if verdict.dtype != np.bool_ or verdict.shape != (len(segments),):
-            yield f"prune gave {verdict.dtype}{list(verdict.shape)} instead of bool[{len(segments)}]"
+            yield (
+                f"prune gave {verdict.dtype}{list(verdict.shape)} instead of bool[{len(segments)}]"
+            )
             continue
         for at in np.flatnonzero(~verdict & (np.diff(edges) > 0)).tolist():
             row = hits[edges[at]] - bounds[at]
@@ -233,16 +345,27 @@ def _violations(
 
 
 def corner_segments(type: pa.DataType) -> list[Any]:
-    """Return small segments of ``type``: empty, all null, each value of the pool alone, with a null, in pairs, all."""
+    """Return small segments of ``type``: empty, all null, each value of the pool alone, with a
+    null, in pairs, all.
+    """
     values = pool(type)
     pairs = [[low, high] for low, high in pairwise(values)]
-    lists = [[], [None], [None, None, None], list(values), [*values, None], [values[1], *values, values[1]]]
+    lists = [
+        [],
+        [None],
+        [None, None, None],
+        list(values),
+        [*values, None],
+        [values[1], *values, values[1]],
+    ]
     lists += [[value] for value in values] + [[None, value, value] for value in values] + pairs
     return [column_of(rows, type) for rows in lists]
 
 
 def many_values(type: pa.DataType) -> tuple[list[Any], list[Any]]:
-    """Return two segments of 1,200 rows, a tenth null, with about 700 distinct values, and literals on the edges."""
+    """Return two segments of 1,200 rows, a tenth null, with about 700 distinct values, and literals
+    on the edges.
+    """
     rng = np.random.default_rng(7)
     numbers = rng.integers(0, 1_000, 2_400) * 3
     if pa.types.is_string(type):
@@ -254,16 +377,26 @@ def many_values(type: pa.DataType) -> tuple[list[Any], list[Any]]:
         drawn = pa.array([-1, 0, 766, 768, 1500, 3000]).cast(wide).cast(type).to_pylist()
     whole = pc.if_else(pa.array(np.arange(2_400) % 10 != 3), column, pa.scalar(None, type))
     distinct = sorted({value for value in whole[:1_200].to_pylist() if value is not None})
-    return [whole[:1_200], whole[1_200:]], [*drawn, *distinct[255:258], *distinct[511:513], distinct[0], distinct[-1]]
+    return [whole[:1_200], whole[1_200:]], [
+        *drawn,
+        *distinct[255:258],
+        *distinct[511:513],
+        distinct[0],
+        distinct[-1],
+    ]
 
 
 class SkippingIndexConformance:
-    """Tests that every skipping index must pass; set ``index`` in a subclass whose name starts with Test."""
+    """Tests that every skipping index must pass; set ``index`` in a subclass whose name starts with
+    Test.
+    """
 
     index: ClassVar[SkippingIndex]
 
     def test_a_no_is_a_proof_on_every_corner_value(self) -> None:
-        """Each corner value alone, in pairs and together, under every operator with every corner value."""
+        """Each corner value alone, in pairs and together, under every operator with every corner
+        value.
+        """
         for type in self._types():
             segments, drawn = corner_segments(type), (*pool(type), *foreign_literals(type))
             wrong = next(_violations(self.index, segments, leaves_for("c", type, drawn), type), "")
@@ -282,8 +415,16 @@ class SkippingIndexConformance:
         assert not wrong, f"{type}: {wrong}"
 
     def test_many_distinct_values_lose_no_row(self) -> None:
-        """Segments of hundreds of values, nulls among them: what is kept in blocks must be found across their edges."""
-        for type in (pa.int64(), pa.float64(), pa.string(), pa.decimal128(9, 2), pa.timestamp("us")):
+        """Segments of hundreds of values, nulls among them: what is kept in blocks must be found
+        across their edges.
+        """
+        for type in (
+            pa.int64(),
+            pa.float64(),
+            pa.string(),
+            pa.decimal128(9, 2),
+            pa.timestamp("us"),
+        ):
             if not self.index.supports(type):
                 continue
             segments, drawn = many_values(type)
@@ -296,7 +437,11 @@ class SkippingIndexConformance:
         """A summary depends on the values only."""
         column = data.draw(st.sampled_from(self._types()).flatmap(columns))
         again = column_of(column.to_pylist(), column.type)
-        assert self.index.summarize(column) == self.index.summarize(column) == self.index.summarize(again)
+        assert (
+            self.index.summarize(column)
+            == self.index.summarize(column)
+            == self.index.summarize(again)
+        )
 
     @given(data=st.data())
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -304,11 +449,21 @@ class SkippingIndexConformance:
         """Foreign, truncated, extended and flipped bytes never lead to another exception."""
         column = data.draw(st.sampled_from(self._types()).flatmap(columns))
         good = self.index.summarize(column)
-        test = data.draw(st.sampled_from(leaves_for("c", column.type, [data.draw(scalars(column.type))])))
+        test = data.draw(
+            st.sampled_from(leaves_for("c", column.type, [data.draw(scalars(column.type))]))
+        )
         cut = data.draw(st.integers(0, len(good)))
         at = data.draw(st.integers(0, max(len(good) * 8 - 1, 0)))
-        flipped = (int.from_bytes(good, "big") ^ (1 << at)).to_bytes(len(good) + 1, "big")[-len(good) :]
-        for damaged in (data.draw(st.binary(max_size=80)), good[:cut], good + b"\0", good[:cut] + b"\xff" * 9, flipped):
+        flipped = (int.from_bytes(good, "big") ^ (1 << at)).to_bytes(len(good) + 1, "big")[
+            -len(good) :
+        ]
+        for damaged in (
+            data.draw(st.binary(max_size=80)),
+            good[:cut],
+            good + b"\0",
+            good[:cut] + b"\xff" * 9,
+            flipped,
+        ):
             self.survives(damaged, test, column.type)
 
     def test_no_summaries_give_no_verdicts(self) -> None:
@@ -344,7 +499,8 @@ class SkippingIndexConformance:
 
 
 class SeveralColumnsConformance:
-    """Tests that an index on several columns, or on predicate functions, must pass; a subclass sets what it is about.
+    """Tests that an index on several columns, or on predicate functions, must pass; a subclass sets
+    what it is about.
 
         class TestGrid(SeveralColumnsConformance):
             index = GridIndex()
@@ -352,11 +508,13 @@ class SeveralColumnsConformance:
             values = {"lat": st.floats(-90, 90), "lon": st.floats(-180, 180)}
 
             def asked(self, seen):
-                places = st.sampled_from(seen) if seen else st.tuples(st.floats(-90, 90), st.floats(-180, 180))
-                return st.builds(lambda at, km: call("within_km", ("lat", "lon"), (*at, km)), places, st.floats(0, 500))
+                anywhere = st.tuples(st.floats(-90, 90), st.floats(-180, 180))
+                places = st.sampled_from(seen) if seen else anywhere
+                near = lambda at, km: call("within_km", ("lat", "lon"), (*at, km))
+                return st.builds(near, places, st.floats(0, 500))
 
-    ``columns``: names and types.  ``values``: strategies for values that are plausible together; odd values of the types are
-    mixed in.
+    ``columns``: names and types.  ``values``: strategies for values that are plausible together;
+    odd values of the types are mixed in.
     """
 
     index: ClassVar[SkippingIndex]
@@ -364,10 +522,11 @@ class SeveralColumnsConformance:
     values: ClassVar[Mapping[str, st.SearchStrategy[Any]]] = {}
 
     def asked(self, seen: Sequence[tuple[Any, ...]]) -> st.SearchStrategy[Leaf]:
-        """Return a strategy for tests of the columns; half of their literals had better be near rows that were ``seen``.
+        """Return a strategy for tests of the columns; half of their literals had better be near
+        rows that were ``seen``.
 
-        ``seen``: rows of the segments that the test will be about, as tuples, nulls among them.  Negations, and tests of single
-        columns, are asked besides.
+        ``seen``: rows of the segments that the test will be about, as tuples, nulls among them.
+        Negations, and tests of single columns, are asked besides.
         """
         raise NotImplementedError
 
@@ -377,14 +536,20 @@ class SeveralColumnsConformance:
         """Random segments, each of many kinds of rows; every verdict against the reference."""
         segments = data.draw(st.lists(self._segments(), min_size=1, max_size=3))
         asked = data.draw(st.lists(self.asked(_seen(segments)), min_size=1, max_size=4))
-        leaves = [leaf for leaf in (*asked, *map(negate, asked), *self._simple(data)) if self._is_shown(leaf)]
+        leaves = [
+            leaf
+            for leaf in (*asked, *map(negate, asked), *self._simple(data))
+            if self._is_shown(leaf)
+        ]
         wrong = next(_violations(self.index, segments, leaves, self._type()), "")
         assert not wrong, wrong
 
     @given(data=st.data())
     @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
     def test_a_summary_depends_on_the_values_only(self, data: st.DataObject) -> None:
-        """Equal rows, equal bytes; a slice of a longer column is summarized as the same rows alone."""
+        """Equal rows, equal bytes; a slice of a longer column is summarized as the same rows
+        alone.
+        """
         rows = data.draw(self._segments())
         longer = pa.concat_arrays([rows, rows, rows])
         sliced = pa.StructArray.from_arrays(
@@ -398,7 +563,12 @@ class SeveralColumnsConformance:
         """Foreign, truncated, extended and overwritten bytes never lead to another exception."""
         good, leaf = self.index.summarize(data.draw(self._segments())), data.draw(self.asked([]))
         cut, junk = data.draw(st.integers(0, len(good))), data.draw(st.binary(max_size=9))
-        for damaged in (junk, good[:cut], good + b"\0", good[:cut] + junk + good[cut + len(junk) :]):
+        for damaged in (
+            junk,
+            good[:cut],
+            good + b"\0",
+            good[:cut] + junk + good[cut + len(junk) :],
+        ):
             for answer in (self.index.prune, self.index.rows):
                 with suppress(ValueError):
                     answer([InMemory(damaged)], leaf, self._type())
@@ -435,7 +605,10 @@ class SeveralColumnsConformance:
         rows = st.lists(st.one_of(st.tuples(*each), st.tuples(*each), st.tuples(*odd)), max_size=12)
 
         def built(drawn: list[tuple[Any, ...]]) -> Any:
-            parts = [column_of([row[at] for row in drawn], type) for at, type in enumerate(self.columns.values())]
+            parts = [
+                column_of([row[at] for row in drawn], type)
+                for at, type in enumerate(self.columns.values())
+            ]
             return pa.StructArray.from_arrays(parts, names)
 
         return rows.map(built)
@@ -454,14 +627,19 @@ def _seen(segments: Sequence[Any]) -> list[tuple[Any, ...]]:
 def first_failure(
     suite: type[SkippingIndexConformance | SeveralColumnsConformance], *, known: str | None = None
 ) -> str | None:
-    """Return the name of the first test of ``suite`` that its index fails, or None; to test the suite with mutants.
+    """Return the name of the first test of ``suite`` that its index fails, or None; to test the
+    suite with mutants.
 
-    ``known``: the test that is known to find the mistake goes first, which saves the time of the others.
+    ``known``: the test that is known to find the mistake goes first, which saves the time of the
+    others.
     """
     instance = suite()
     names = [name for name in dir(suite) if name.startswith("test_")]
-    # Then those that draw nothing: they end with the first wrong answer, hypothesis looks for a small one.
-    for name in sorted(names, key=lambda name: (name != known, hasattr(getattr(suite, name), "hypothesis"), name)):
+    # Then those that draw nothing: they end with the first wrong answer, hypothesis looks for a
+    # small one.
+    for name in sorted(
+        names, key=lambda name: (name != known, hasattr(getattr(suite, name), "hypothesis"), name)
+    ):
         try:
             getattr(instance, name)()
         except (AssertionError, ValueError):

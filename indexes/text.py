@@ -1,24 +1,30 @@
 """The inverted index: which rows hold a token.
 
-It answers ``match`` from the rows of the query's tokens, and what implies tokens: whoever equals a text, starts with it
-or is like it holds the n-grams of its parts, and the words that stand whole in it.  The rows that it names are a
-superset; the reference decides.
+It answers ``match`` from the rows of the query's tokens, and what implies tokens: whoever equals a
+text, starts with it or is like it holds the n-grams of its parts, and the words that stand whole in
+it.  The rows that it names are a superset; the reference decides.
 
-Format "text/1", little-endian: a container of blocks (``indexes.blocks``) of kind ``text/1``, the first a header, the others blocks.
-A *part* is bytes whose length the reader knows, compressed with zstd where that makes it clearly shorter.
+Format "text/1", little-endian: a container of blocks (``indexes.blocks``) of kind ``text/1``, the
+first a header, the others blocks. A *part* is bytes whose length the reader knows, compressed with
+zstd where that makes it clearly shorter.
 
-======  ============================================================================================================
-header  rows uint32, bytes of the identity uint32, bytes of the fences uint32; the identity (UTF-8: spec, space, version
+======  ============================================================================================
+header  rows uint32, bytes of the identity uint32, bytes of the fences uint32; the identity (UTF-8:
+        spec, space, version
         of the tokenizer); end of each fence uint32[blocks - 1]; the fences
-block   terms t uint32, postings p uint32, bytes of the terms uint32, bytes of five parts uint32 each; the parts: the
-        directory (end of each term uint32[t], postings of each term uint32[t], the terms), and four times uint8[p]:
-        the lowest bytes of all gaps, the second lowest ...; a part of gaps that are all zero has no bytes
-======  ============================================================================================================
+block   terms t uint32, postings p uint32, bytes of the terms uint32, bytes of five parts uint32
+        each; the parts: the
+        directory (end of each term uint32[t], postings of each term uint32[t], the terms), and four
+        times uint8[p]:
+        the lowest bytes of all gaps, the second lowest ...; a part of gaps that are all zero has no
+        bytes
+======  ============================================================================================
 
-Terms are UTF-8, cut to their first 128 code points, and ascend by their bytes through all blocks.  A fence is the
-shortest text above all terms of the blocks before it and not above those after it.  The first gap of a term is its
-first row, each further one the distance from the row before, less one.  Bytes of one weight lie together since only
-the higher ones compress.  A term lies in one block of about 8 KiB, so that looking for it costs two or three reads.
+Terms are UTF-8, cut to their first 128 code points, and ascend by their bytes through all blocks.
+A fence is the shortest text above all terms of the blocks before it and not above those after it.
+The first gap of a term is its first row, each further one the distance from the row before, less
+one.  Bytes of one weight lie together since only the higher ones compress.  A term lies in one
+block of about 8 KiB, so that looking for it costs two or three reads.
 """
 
 from __future__ import annotations
@@ -64,7 +70,9 @@ _HEADER = struct.Struct("<3I")
 _BLOCK = struct.Struct("<8I")
 _PLANES = 4
 _CODEC = pa.Codec("zstd", 1)
-_SAVING_BYTES_MIN = 768  # of 8 KiB; to decompress a part takes as long as all else that finds a term
+_SAVING_BYTES_MIN = (
+    768  # of 8 KiB; to decompress a part takes as long as all else that finds a term
+)
 _UINT32 = np.dtype("<u4")
 _ROWS_MAX = 2**27
 _TERM_WEIGHT, _POSTING_WEIGHT = 4, 2
@@ -77,12 +85,14 @@ Alternatives = list[list[str]]
 
 
 class TextIndex(SkippingIndex):
-    """Rows by token.  ``tokenizer``: the spec of a tokenizer (``indexes.tokenizers``), e.g. "ngram(3)".
+    """Rows by token.  ``tokenizer``: the spec of a tokenizer (``indexes.tokenizers``), e.g.
+    "ngram(3)".
 
     Raises ValueError for a tokenizer that is not known, or whose package is not installed.
 
     >>> from indexes.base import InMemory
-    >>> notes = InMemory(TextIndex("word").summarize(pa.array(["a black umbrella", "", "black", None])))
+    >>> column = pa.array(["a black umbrella", "", "black", None])
+    >>> notes = InMemory(TextIndex("word").summarize(column))
     >>> TextIndex("word").rows([notes], Leaf("note", "match", "black umbrella"), pa.string())
     [BitMap([0])]
     """
@@ -98,7 +108,9 @@ class TextIndex(SkippingIndex):
 
     def summarize(self, values: pa.Array) -> bytes:
         if len(values) >= _ROWS_MAX:
-            raise ValueError(f"a segment of {len(values)} rows is too long for a text index; make smaller ones")
+            raise ValueError(
+                f"a segment of {len(values)} rows is too long for a text index; make smaller ones"
+            )
         terms, counts, gaps = _postings(self.tokenizer, _plain(values))
         return _packed(_identity(self.tokenizer), len(values), terms, counts, gaps)
 
@@ -109,7 +121,9 @@ class TextIndex(SkippingIndex):
         found = self.rows(summaries, leaf, type)
         return np.array([rows is None or bool(rows) for rows in found], np.bool_)
 
-    def rows(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> list[BitMap | None]:
+    def rows(
+        self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType
+    ) -> list[BitMap | None]:
         wanted = self._alternatives(leaf) if self.supports(type) else None
         if wanted is None:
             return [None] * len(summaries)
@@ -140,17 +154,27 @@ class TextIndex(SkippingIndex):
         return [[found for token in tokens for found in self.tokenizer.implied(token, True, True)]]
 
     def _implied(self, parts: list[str | None]) -> list[str]:
-        """Return the tokens of every text that a LIKE pattern fits; ``parts`` as ``parse_like`` returns them."""
+        """Return the tokens of every text that a LIKE pattern fits; ``parts`` as ``parse_like``
+        returns them.
+        """
         last = len(parts) - 1
-        found = [self.tokenizer.implied(part, i > 0, i < last) for i, part in enumerate(parts) if part]
+        found = [
+            self.tokenizer.implied(part, i > 0, i < last) for i, part in enumerate(parts) if part
+        ]
         return [token for tokens in found for token in tokens]
 
 
 def _texts(leaf: Leaf) -> list[list[str | None]] | None:
-    """Return the texts that ``leaf`` asks for, one of which must fit, as parts of LIKE patterns; None for others."""
+    """Return the texts that ``leaf`` asks for, one of which must fit, as parts of LIKE patterns;
+    None for others.
+    """
     if leaf.op == "in" and isinstance(leaf.value, tuple):
         literals = [value for value in leaf.value if value is not None]
-        return [[value] for value in literals] if all(isinstance(value, str) for value in literals) else None
+        return (
+            [[value] for value in literals]
+            if all(isinstance(value, str) for value in literals)
+            else None
+        )
     if not isinstance(leaf.value, str):
         return None
     if leaf.op in ("=", "<=>"):
@@ -197,11 +221,15 @@ def _postings(tokenizer: Tokenizer, column: Any) -> tuple[Any, Int64Array, UInt3
 
 
 def _distinct(found: Any) -> tuple[Any, Int64Array]:
-    """Return the distinct tokens, cut to what is kept, and which of them each one is -> (string[t], int64[tokens])."""
+    """Return the distinct tokens, cut to what is kept, and which of them each one is -> (string[t],
+    int64[tokens]).
+    """
     encoded = found if pa.types.is_dictionary(found.type) else found.dictionary_encode()
     code = encoded.indices.to_numpy()
     used = np.bincount(code, minlength=len(encoded.dictionary)) > 0
-    cut = pc.utf8_slice_codeunits(encoded.dictionary.filter(pa.array(used)), 0, TERM_LENGTH_MAX).dictionary_encode()
+    cut = pc.utf8_slice_codeunits(
+        encoded.dictionary.filter(pa.array(used)), 0, TERM_LENGTH_MAX
+    ).dictionary_encode()
     number = np.zeros(len(used), np.int64)
     number[used] = cut.indices.to_numpy()
     return cut.dictionary, number[code]
@@ -219,7 +247,9 @@ def _packed(identity: bytes, rows: int, terms: Any, counts: Int64Array, gaps: UI
         ends = bounds[low + 1 : high + 1] - bounds[low]
         blocks.append(_block(texts, ends, counts[low:high], gaps[starts[low] : starts[high]]))
         if low:
-            fences.append(_fence(*(raw[bounds[at] : bounds[at + 1]].tobytes() for at in (low - 1, low))))
+            fences.append(
+                _fence(*(raw[bounds[at] : bounds[at + 1]].tobytes() for at in (low - 1, low)))
+            )
     joined = b"".join(fences)
     ends = np.cumsum([len(fence) for fence in fences], dtype=_UINT32).tobytes()
     header = _HEADER.pack(rows, len(identity), len(joined)) + identity + ends + joined
@@ -227,15 +257,22 @@ def _packed(identity: bytes, rows: int, terms: Any, counts: Int64Array, gaps: UI
 
 
 def _fence(below: bytes, above: bytes) -> bytes:
-    """Return the shortest start of ``above`` that is greater than ``below``, which is less than ``above``."""
-    same = next((i for i, (a, b) in enumerate(zip(below, above, strict=False)) if a != b), len(below))
+    """Return the shortest start of ``above`` that is greater than ``below``, which is less than
+    ``above``.
+    """
+    same = next(
+        (i for i, (a, b) in enumerate(zip(below, above, strict=False)) if a != b), len(below)
+    )
     return above[: same + 1]
 
 
 def _block(texts: Any, ends: Int64Array, counts: Int64Array, gaps: UInt32Array) -> bytes:
     planes = gaps.astype(_UINT32).view(np.uint8).reshape(-1, _PLANES).T
     directory = ends.astype(_UINT32).tobytes() + counts.astype(_UINT32).tobytes() + texts.tobytes()
-    parts = [_shrunk(directory), *(_shrunk(plane.tobytes()) if plane.any() else b"" for plane in planes)]
+    parts = [
+        _shrunk(directory),
+        *(_shrunk(plane.tobytes()) if plane.any() else b"" for plane in planes),
+    ]
     return b"".join((_BLOCK.pack(len(ends), len(gaps), len(texts), *map(len, parts)), *parts))
 
 
@@ -257,7 +294,9 @@ def _grown(part: memoryview, size: int) -> bytes | memoryview:
 
 
 def _search(summary: Summary, identity: bytes, wanted: list[list[bytes]]) -> BitMap | None:
-    """Return the rows that hold all tokens of one of the lists; None if another tokenizer wrote the summary."""
+    """Return the rows that hold all tokens of one of the lists; None if another tokenizer wrote the
+    summary.
+    """
     found = BitMap()
     if not wanted:
         return found
@@ -300,7 +339,10 @@ class _Reader:
         rows, named, size = _HEADER.unpack_from(header)
         start = _HEADER.size + named
         middle = start + max(container.count - 2, 0) * _UINT32.itemsize
-        _require(rows < _ROWS_MAX and middle + size == len(header), "the lengths in its header do not add up")
+        _require(
+            rows < _ROWS_MAX and middle + size == len(header),
+            "the lengths in its header do not add up",
+        )
         fences = _Texts.of(header[start:middle], bytes(header[middle:]))
         return cls(bytes(header[_HEADER.size : start]), rows, fences, container)
 
@@ -344,15 +386,25 @@ class _Block:
         terms, postings, size, *lengths = _BLOCK.unpack_from(data)
         _require(terms <= _BLOCK_BYTES_READ_MAX, "a block has too many terms")
         _require(postings <= _BLOCK_BYTES_READ_MAX + rows, "a block has too many postings")
-        _require(size <= _BLOCK_BYTES_READ_MAX + _TERM_BYTES_MAX, "the terms of a block are too long")
+        _require(
+            size <= _BLOCK_BYTES_READ_MAX + _TERM_BYTES_MAX, "the terms of a block are too long"
+        )
         bounds = [*accumulate(lengths, initial=_BLOCK.size)]
         _require(bounds[-1] == len(data), "the lengths in a block do not add up")
         parts = [data[low:high] for low, high in pairwise(bounds)]
         width = terms * _UINT32.itemsize
         directory = memoryview(_grown(parts[0], 2 * width + size))
         counts = np.frombuffer(directory[width : 2 * width], _UINT32)
-        _require(int(counts.sum(dtype=np.uint64)) == postings, "the postings of a block do not add up")
-        return cls(rows, _Texts.of(directory[:width], bytes(directory[2 * width :])), counts, postings, parts[1:])
+        _require(
+            int(counts.sum(dtype=np.uint64)) == postings, "the postings of a block do not add up"
+        )
+        return cls(
+            rows,
+            _Texts.of(directory[:width], bytes(directory[2 * width :])),
+            counts,
+            postings,
+            parts[1:],
+        )
 
     def rows_of(self, token: bytes) -> UInt32Array | None:
         """Return the rows of ``token``, ascending; None if the block does not have it."""
@@ -383,7 +435,9 @@ class _Texts:
         """Raises ValueError unless the ends ascend up to the length of ``joined``."""
         bounds = np.frombuffer(ends, _UINT32)
         whole = (
-            int(bounds[-1]) == len(joined) and bool((bounds[1:] >= bounds[:-1]).all()) if len(bounds) else not joined
+            int(bounds[-1]) == len(joined) and bool((bounds[1:] >= bounds[:-1]).all())
+            if len(bounds)
+            else not joined
         )
         _require(whole, "texts overlap")
         return cls(bounds, joined)

@@ -1,4 +1,6 @@
-"""Work that several threads do for one: numpy and Arrow let others run while they work on arrays."""
+"""Work that several threads do for one: numpy and Arrow let others run while they work on
+arrays.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 MANY_ROWS = 1 << 18
-"""Of fewer rows threads take as long to begin as they save: hashes of 131,072 keys take 9.7 ms on two threads and 10.0 on one, of 262,144 19 and 23."""
+"""Of fewer rows threads take as long to begin as they save: hashes of 131,072 keys take 9.7 ms on
+two threads and 10.0 on one, of 262,144 19 and 23.
+"""
 
 
 class Begin(Protocol):
@@ -24,7 +28,8 @@ class Begin(Protocol):
 
 @contextmanager
 def begun_on(threads: int) -> Iterator[Begin]:
-    """Give what begins a function on one of so many threads; without any, a function begins when somebody waits for it.
+    """Give what begins a function on one of so many threads; without any, a function begins when
+    somebody waits for it.
 
     All have ended when the context ends.
 
@@ -49,9 +54,11 @@ def begun_on(threads: int) -> Iterator[Begin]:
 
 
 def side_by_side(function: Callable[[S], T], pieces: Sequence[S], rows: int) -> list[T]:
-    """Return what ``function`` makes of each of ``pieces``, in their order; they have so many ``rows`` together.
+    """Return what ``function`` makes of each of ``pieces``, in their order; they have so many
+    ``rows`` together.
 
-    As many run at a time as Arrow has threads (``pyarrow.cpu_count``; one in a worker of Spark), all in this one if there are few rows.
+    As many run at a time as Arrow has threads (``pyarrow.cpu_count``; one in a worker of Spark),
+    all in this one if there are few rows.
 
     >>> side_by_side(len, ["a", "bc"], rows=3)
     [1, 2]

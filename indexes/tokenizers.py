@@ -1,15 +1,17 @@
 """Tokenizers: what the tokens of a text are, for the operator ``match`` and for the inverted index.
 
-A *spec* names one: ``"word"``, ``"ngram(3)"``, ``"chinese"``, or what an installed package offers in the entry point
-group ``mdt.tokenizers`` (name -> class; arguments in parentheses arrive as strings)::
+A *spec* names one: ``"word"``, ``"ngram(3)"``, ``"chinese"``, or what an installed package offers
+in the entry point group ``mdt.tokenizers`` (name -> class; arguments in parentheses arrive as
+strings)::
 
     [project.entry-points."mdt.tokenizers"]
     camel = "my_package:CamelCase"
 
 Like an index, a tokenizer is looked up by name, never imported because some data says so.
 
-The law: the tokens of a text depend on the text and the tokenizer's :attr:`~Tokenizer.version` alone.  An index keeps
-the version; a table whose index was built by another version is searched without that index.
+The law: the tokens of a text depend on the text and the tokenizer's :attr:`~Tokenizer.version`
+alone.  An index keeps the version; a table whose index was built by another version is searched
+without that index.
 """
 
 from __future__ import annotations
@@ -40,13 +42,17 @@ _KEY_MAX = 2**62
 
 
 class Tokenizer(ABC):
-    """Cuts texts into tokens.  Stateless apart from its arguments, which arrive as strings; equal specs, equal tokens."""
+    """Cuts texts into tokens.  Stateless apart from its arguments, which arrive as strings; equal
+    specs, equal tokens.
+    """
 
     version: str = "1"
     """Changes whenever some text would get other tokens than before."""
 
     cuts_words: ClassVar[bool] = False
-    """Whether every token is a stretch of the folded text, so that other tokenizers' tokens may be looked for in it."""
+    """Whether every token is a stretch of the folded text, so that other tokenizers' tokens may be
+    looked for in it.
+    """
 
     @property
     @abstractmethod
@@ -55,9 +61,11 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def tokens(self, values: pa.Array) -> tuple[pa.Array, Int64Array]:
-        """Return the tokens of n texts and the row of each -> (string[t], plain or dictionary-encoded, int64[t]).
+        """Return the tokens of n texts and the row of each -> (string[t], plain or
+        dictionary-encoded, int64[t]).
 
-        ``values``: string or large_string[n].  Rows ascend; a null has no tokens; a token may repeat in a row.
+        ``values``: string or large_string[n].  Rows ascend; a null has no tokens; a token may
+        repeat in a row.
         """
 
     def query(self, text: str) -> list[str]:
@@ -66,17 +74,19 @@ class Tokenizer(ABC):
         return sorted(set(found.to_pylist()))
 
     def implied(self, part: str, more_before: bool, more_after: bool) -> list[str]:
-        """Return tokens of every text that has ``part`` in it, in order; fewer than there are is allowed.
+        """Return tokens of every text that has ``part`` in it, in order; fewer than there are is
+        allowed.
 
         ``more_before``: whether the text may have more before the part, ``more_after`` likewise.
 
-        >>> Word().implied("black umbrel", more_before=False, more_after=True)  # LIKE 'black umbrel%'
+        >>> Word().implied("black umbrel", more_before=False, more_after=True)  # 'black umbrel%'
         ['black']
         """
         return [] if more_before or more_after else self.query(part)
 
     def holds_all(self, values: pa.Array, wanted: Sequence[str]) -> pa.Array:
-        """Return whether each of n texts has all ``wanted`` tokens, distinct -> bool[n], null for null.
+        """Return whether each of n texts has all ``wanted`` tokens, distinct -> bool[n], null for
+        null.
 
         Without wanted tokens no text has them.
         """
@@ -84,17 +94,25 @@ class Tokenizer(ABC):
         rows = np.flatnonzero(self._may_hold(values, wanted))
         if len(rows):
             terms, row = self.tokens(values.take(pa.array(rows)))
-            which = pc.index_in(terms, value_set=pa.array(wanted, pa.string())).fill_null(-1).to_numpy()
+            which = (
+                pc.index_in(terms, value_set=pa.array(wanted, pa.string())).fill_null(-1).to_numpy()
+            )
             pairs = np.unique((row * len(wanted) + which)[which >= 0])
-            found[rows[np.bincount(pairs // len(wanted), minlength=len(rows)) == len(wanted)]] = True
+            found[rows[np.bincount(pairs // len(wanted), minlength=len(rows)) == len(wanted)]] = (
+                True
+            )
         return pa.array(found, mask=np.asarray(values.is_null()))
 
     def _may_hold(self, values: pa.Array, wanted: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Return which of n texts are worth to be cut -> bool[n]: cheaply found, because most texts are not."""
+        """Return which of n texts are worth to be cut -> bool[n]: cheaply found, because most texts
+        are not.
+        """
         found = np.full(len(values), bool(wanted))
         if self.cuts_words:
             for token in wanted:
-                found &= np.asarray(pc.match_substring_regex(values, pattern=pattern(token)).fill_null(False))
+                found &= np.asarray(
+                    pc.match_substring_regex(values, pattern=pattern(token)).fill_null(False)
+                )
         return found
 
 
@@ -124,7 +142,10 @@ class Word(Tokenizer):
         first = np.flatnonzero(starts)
         kept = text.codes[inside]
         bounds = np.append(np.flatnonzero(starts[inside]), len(kept))
-        return strings(kept, bounds).dictionary_encode(), np.searchsorted(text.bounds, first, side="right") - 1
+        return (
+            strings(kept, bounds).dictionary_encode(),
+            np.searchsorted(text.bounds, first, side="right") - 1,
+        )
 
     def implied(self, part: str, more_before: bool, more_after: bool) -> list[str]:
         found: list[str] = self.tokens(pa.array([part], pa.string()))[0].to_pylist()
@@ -133,7 +154,8 @@ class Word(Tokenizer):
 
 
 class Ngram(Tokenizer):
-    """Every run of ``n`` code points of the case-folded text, spaces and signs included; shorter texts have none.
+    """Every run of ``n`` code points of the case-folded text, spaces and signs included; shorter
+    texts have none.
 
     >>> Ngram("3").query("Oslo"), Ngram("3").query("it")
     (['osl', 'slo'], [])
@@ -143,7 +165,9 @@ class Ngram(Tokenizer):
 
     def __init__(self, n: str = "3") -> None:
         if not (n.isascii() and n.isdecimal()) or not 1 <= int(n) <= NGRAM_MAX:
-            raise ValueError(f"ngram takes a length from 1 to {NGRAM_MAX}, got {n!r}; write for example ngram(3)")
+            raise ValueError(
+                f"ngram takes a length from 1 to {NGRAM_MAX}, got {n!r}; write for example ngram(3)"
+            )
         self.n = int(n)
 
     @property
@@ -159,7 +183,9 @@ class Ngram(Tokenizer):
         sample[encoded.to_numpy()] = first  # one place where each distinct n-gram stands
         grams = text.codes[sample[:, None] + np.arange(self.n)].reshape(-1)
         terms = strings(grams, np.arange(0, len(grams) + 1, self.n))
-        return pa.DictionaryArray.from_arrays(encoded, terms), np.repeat(np.arange(len(values)), counts)
+        return pa.DictionaryArray.from_arrays(encoded, terms), np.repeat(
+            np.arange(len(values)), counts
+        )
 
     def implied(self, part: str, more_before: bool, more_after: bool) -> list[str]:
         found: list[str] = self.tokens(pa.array([part], pa.string()))[0].to_pylist()
@@ -169,7 +195,9 @@ class Ngram(Tokenizer):
         return pa.array(self._may_hold(values, wanted), mask=np.asarray(values.is_null()))
 
     def _starts(self, text: Text) -> Int64Array:
-        """Return where the n-grams start -> int64[t]: everywhere but less than n before the end of a row."""
+        """Return where the n-grams start -> int64[t]: everywhere but less than n before the end of
+        a row.
+        """
         valid = np.ones(max(len(text.codes) - self.n + 1, 0), np.bool_)
         for back in range(1, self.n):
             last = text.bounds - back
@@ -177,7 +205,9 @@ class Ngram(Tokenizer):
         return np.flatnonzero(valid)
 
     def _keys(self, codes: Codes) -> npt.NDArray[np.uint64]:
-        """Return a number for the n code points from each place on, equal for equal ones -> uint64[places]."""
+        """Return a number for the n code points from each place on, equal for equal ones ->
+        uint64[places].
+        """
         alphabet = np.flatnonzero(np.bincount(codes)) if len(codes) else np.zeros(0, np.int64)
         letters = np.zeros(int(alphabet[-1]) + 1 if len(alphabet) else 0, np.uint64)
         letters[alphabet] = np.arange(len(alphabet))
@@ -186,7 +216,10 @@ class Ngram(Tokenizer):
         for length in range(2, self.n + 1):
             if states * size >= _KEY_MAX:
                 distinct = pa.array(keys).dictionary_encode()
-                keys, states = distinct.indices.to_numpy().astype(np.uint64), len(distinct.dictionary)
+                keys, states = (
+                    distinct.indices.to_numpy().astype(np.uint64),
+                    len(distinct.dictionary),
+                )
             keys = keys[: len(codes) - length + 1] * np.uint64(size) + dense[length - 1 :]
             states *= size
         return keys
@@ -195,18 +228,21 @@ class Ngram(Tokenizer):
 class Chinese(Tokenizer):
     """Words of Chinese text as jieba cuts them for search engines; signs and spaces are no tokens.
 
-    jieba is Python and looks at one text at a time: tens of microseconds for each distinct value.  The case is folded
-    before.  Raises ValueError without the package jieba.
+    jieba is Python and looks at one text at a time: tens of microseconds for each distinct value.
+    The case is folded before.  Raises ValueError without the package jieba.
     """
 
     cuts_words = True
 
     def __init__(self) -> None:
-        metadata = import_module("importlib.metadata")  # takes as long to load as all the rest of this package
+        # takes as long to load as all the rest of this package
+        metadata = import_module("importlib.metadata")
         try:
             self.version = f"1 jieba {metadata.version('jieba')}"
         except metadata.PackageNotFoundError:
-            raise ValueError("the tokenizer chinese needs jieba: pip install 'pyspark-mdt[chinese]'") from None
+            raise ValueError(
+                "the tokenizer chinese needs jieba: pip install 'pyspark-mdt[chinese]'"
+            ) from None
 
     @property
     def spec(self) -> str:
@@ -216,7 +252,10 @@ class Chinese(Tokenizer):
         text = folded(values)
         encoded = strings(text.codes, text.bounds).dictionary_encode()
         cut = _jieba() if len(encoded) else list
-        cuts = [[token for token in cut(value) if _has_word(token)] for value in encoded.dictionary.to_pylist()]
+        cuts = [
+            [token for token in cut(value) if _has_word(token)]
+            for value in encoded.dictionary.to_pylist()
+        ]
         flat = pa.array([token for tokens in cuts for token in tokens], pa.string())
         ends = np.cumsum([0, *map(len, cuts)])
         which = encoded.indices.to_numpy()
@@ -232,16 +271,19 @@ def _has_word(token: str) -> bool:
 
 @cache
 def _jieba() -> Callable[[str], Any]:
-    """Return jieba's cut for search engines, with its bundled dictionary and nothing that others added to it.
+    """Return jieba's cut for search engines, with its bundled dictionary and nothing that others
+    added to it.
 
     The dictionary takes most of a second to load: once in a process, not before there is a text.
     """
     with warnings.catch_warnings():
-        # Importing jieba 0.42 warns of its own regular expressions and of pkg_resources: not the user's business.
+        # Importing jieba 0.42 warns of its own regular expressions and of pkg_resources: not the
+        # user's business.
         warnings.simplefilter("ignore")
         module = import_module("jieba")
     cutter = module.Tokenizer()
-    # What initialize() does, without its cache: a marshal file in the shared temporary folder, which anyone may plant.
+    # What initialize() does, without its cache: a marshal file in the shared temporary folder,
+    # which anyone may plant.
     cutter.FREQ, cutter.total = cutter.gen_pfdict(cutter.get_dict_file())
     cutter.initialized = True
     return lambda text: cutter.cut_for_search(text)
@@ -250,15 +292,22 @@ def _jieba() -> Callable[[str], Any]:
 class Tokenizers:
     """Names and their classes; :func:`find` works on one that is shared by the process."""
 
-    built_in: ClassVar[dict[str, type[Tokenizer]]] = {"word": Word, "ngram": Ngram, "chinese": Chinese}
+    built_in: ClassVar[dict[str, type[Tokenizer]]] = {
+        "word": Word,
+        "ngram": Ngram,
+        "chinese": Chinese,
+    }
 
     def __init__(self) -> None:
         self._installed: tuple[dict[str, type[Tokenizer]], list[str]] | None = None
 
     @property
     def installed(self) -> tuple[dict[str, type[Tokenizer]], list[str]]:
-        """The classes of installed packages by name, and why some could not be had, as sentences; looked for once."""
-        # No cached_property: in Python 3.11 that has a lock, which a forked child might find held for ever.
+        """The classes of installed packages by name, and why some could not be had, as sentences;
+        looked for once.
+        """
+        # No cached_property: in Python 3.11 that has a lock, which a forked child might find held
+        # for ever.
         if self._installed is None:
             self._installed = self._looked_for()
         return self._installed
@@ -272,11 +321,15 @@ class Tokenizers:
                     raise ValueError("the name is taken")
                 found[point.name] = _tokenizer_class(point.load())
             except Exception as error:  # noqa: BLE001 - foreign code may fail in any way
-                failures.append(f"entry point {point.name} = {point.value} could not be loaded: {error}")
+                failures.append(
+                    f"entry point {point.name} = {point.value} could not be loaded: {error}"
+                )
         return found, failures
 
     def find(self, spec: str) -> Tokenizer:
-        """Return the tokenizer that ``spec`` names.  Raises ValueError for an unknown one; imports no name from data."""
+        """Return the tokenizer that ``spec`` names.  Raises ValueError for an unknown one; imports
+        no name from data.
+        """
         parsed = _SPEC.fullmatch(spec) if isinstance(spec, str) else None
         if parsed is None:
             raise ValueError(f"a tokenizer is written like word or ngram(3), got {spec!r}")
@@ -285,7 +338,9 @@ class Tokenizers:
         if chosen is None:
             installed, failures = self.installed
             known = ", ".join(sorted([*self.built_in, *installed]))
-            raise ValueError("; ".join([f"no tokenizer is called {parsed[1]!r}; known are {known}", *failures]))
+            raise ValueError(
+                "; ".join([f"no tokenizer is called {parsed[1]!r}; known are {known}", *failures])
+            )
         try:
             return chosen(*arguments)
         except TypeError as error:

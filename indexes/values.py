@@ -1,25 +1,33 @@
 """One total order and one sortable encoding for all scalar types.
 
-Every index and every predicate compares values through this module, so that they cannot disagree.  The order:
+Every index and every predicate compares values through this module, so that they cannot disagree.
+The order:
 
-- NaN stands above everything, ``+inf`` included; all NaN are equal; ``-0.0`` equals ``0.0`` (as in Spark),
-- integers, decimals and booleans (False < True) by value, strings by their UTF-8 bytes, binary by its bytes,
+- NaN stands above everything, ``+inf`` included; all NaN are equal; ``-0.0`` equals ``0.0`` (as in
+  Spark),
+- integers, decimals and booleans (False < True) by value, strings by their UTF-8 bytes, binary by
+  its bytes,
 - dates by day, timestamps by UTC microseconds (a timestamp without time zone counts as UTC).
 
-A *key* is the encoding of one value: bytes whose memcmp order is the order of the values.  Its width depends on the
-kind, not on the width of the type, so a column that is widened (int32 to int64, float to double) keeps its keys:
+A *key* is the encoding of one value: bytes whose memcmp order is the order of the values.  Its
+width depends on the kind, not on the width of the type, so a column that is widened (int32 to
+int64, float to double) keeps its keys:
 
-========================  ===================================================================================
+========================  ==========================================================================
 integers, dates           8 bytes: int64, big-endian, sign bit flipped
-timestamps                8 bytes: int64 microseconds likewise; saturated where a coarser unit overflows
-floats                    8 bytes: float64, big-endian; sign bit flipped if positive, all bits flipped if negative
-decimals                  16 bytes (decimal128) or 32 (decimal256): unscaled value, big-endian, sign bit flipped
+timestamps                8 bytes: int64 microseconds likewise; saturated where a coarser unit
+                          overflows
+floats                    8 bytes: float64, big-endian; sign bit flipped if positive, all bits
+                          flipped if negative
+decimals                  16 bytes (decimal128) or 32 (decimal256): unscaled value, big-endian, sign
+                          bit flipped
 booleans                  1 byte
 strings, binary           their bytes
-========================  ===================================================================================
+========================  ==========================================================================
 
-A literal need not be a value of the column's type (``int_column < 1.5``).  It is compared by its *place*: the largest
-value of the type that is not above it, and the side of that value on which it lies.
+A literal need not be a value of the column's type (``int_column < 1.5``).  It is compared by its
+*place*: the largest value of the type that is not above it, and the side of that value on which it
+lies.
 """
 
 from __future__ import annotations
@@ -68,10 +76,10 @@ _DECIMAL_DIGITS_MAX = 400
 class Place:
     """Where a literal lies among the values of a type.
 
-    ``value`` is a value of the type, in a form that ``pa.scalar(value, type)`` takes.  ``tie`` is 0 if the literal
-    equals it, 1 if the literal lies just above it (and below the next value), -1 if just below it (and above the
-    value before).  Hence ``v < literal`` is ``v <= value`` if tie > 0, else ``v < value``; ``v <= literal`` is
-    ``v < value`` if tie < 0, else ``v <= value``.
+    ``value`` is a value of the type, in a form that ``pa.scalar(value, type)`` takes.  ``tie`` is 0
+    if the literal equals it, 1 if the literal lies just above it (and below the next value), -1 if
+    just below it (and above the value before).  Hence ``v < literal`` is ``v <= value`` if tie > 0,
+    else ``v < value``; ``v <= literal`` is ``v < value`` if tie < 0, else ``v <= value``.
     """
 
     value: object
@@ -87,7 +95,9 @@ class Key:
 
 
 def kind_of(type: pa.DataType) -> Kind | None:
-    """Return what ``type`` (or the value type of a dictionary) is compared as, or None if it has no order here."""
+    """Return what ``type`` (or the value type of a dictionary) is compared as, or None if it has no
+    order here.
+    """
     kind = _KINDS.get(type.id)
     if kind is None and pa.types.is_dictionary(type):
         return kind_of(type.value_type)
@@ -102,7 +112,8 @@ def supports(type: pa.DataType) -> bool:
 
 
 def key_width(type: pa.DataType) -> int | None:
-    """Return the length in bytes of every key of ``type``, or None for strings and binary; ValueError without order.
+    """Return the length in bytes of every key of ``type``, or None for strings and binary;
+    ValueError without order.
 
     >>> key_width(pa.int8()), key_width(pa.decimal128(9, 2)), key_width(pa.string())
     (8, 16, None)
@@ -118,7 +129,11 @@ def key_width(type: pa.DataType) -> int | None:
 def int_range(type: pa.DataType) -> tuple[int, int]:
     """Return the smallest and largest value of an integer type."""
     signed = pa.types.is_signed_integer(type)
-    return (-(1 << (type.bit_width - 1)), (1 << (type.bit_width - 1)) - 1) if signed else (0, (1 << type.bit_width) - 1)
+    return (
+        (-(1 << (type.bit_width - 1)), (1 << (type.bit_width - 1)) - 1)
+        if signed
+        else (0, (1 << type.bit_width) - 1)
+    )
 
 
 def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -154,15 +169,21 @@ def encode(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def words(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
-    """Return the keys of n numbers, days or times, of which :func:`encode` gives the bytes, as numbers -> uint64[n]; that of a null means nothing."""
+    """Return the keys of n numbers, days or times, of which :func:`encode` gives the bytes, as
+    numbers -> uint64[n]; that of a null means nothing.
+    """
     numbers = plain(values)
     return _float_words(numbers) if kind_of(values.type) == "float" else _int_words(numbers)
 
 
 def encode_one(value: pa.Scalar) -> bytes:
-    """Return the key of one value, which is not null, as :func:`encode` does; an Arrow array costs fifty times as much as the key.
+    """Return the key of one value, which is not null, as :func:`encode` does; an Arrow array costs
+    fifty times as much as the key.
 
-    >>> encode_one(pa.scalar(7)) == encode(pa.array([7])).to_pylist()[0], encode_one(pa.scalar("Oslo"))
+    >>> (
+    ...     encode_one(pa.scalar(7)) == encode(pa.array([7])).to_pylist()[0],
+    ...     encode_one(pa.scalar("Oslo")),
+    ... )
     (True, b'Oslo')
     """
     kind = _require(value.type)
@@ -174,13 +195,15 @@ def encode_one(value: pa.Scalar) -> bytes:
 
 
 def place(value: object, type: pa.DataType) -> Place:
-    """Return where the literal ``value`` lies among the values of ``type`` (as it would be without dictionary).
+    """Return where the literal ``value`` lies among the values of ``type`` (as it would be without
+    dictionary).
 
-    Literals: bool for booleans; int, float and Decimal for all numbers; str for strings; bytes for binary; date,
-    datetime and ISO 8601 text for dates and timestamps (naive = UTC).  Numbers are compared exactly, with one
-    convention where binary meets decimal: a float literal against a decimal column stands for its shortest decimal
-    text, a Decimal against a float column for the nearest double; so ``x = 0.1`` means the same whether the parser
-    made 0.1 a float or a Decimal.  Raises ValueError for a literal of another kind, or an unreadable date.
+    Literals: bool for booleans; int, float and Decimal for all numbers; str for strings; bytes for
+    binary; date, datetime and ISO 8601 text for dates and timestamps (naive = UTC).  Numbers are
+    compared exactly, with one convention where binary meets decimal: a float literal against a
+    decimal column stands for its shortest decimal text, a Decimal against a float column for the
+    nearest double; so ``x = 0.1`` means the same whether the parser made 0.1 a float or a Decimal.
+    Raises ValueError for a literal of another kind, or an unreadable date.
 
     >>> place(2.5, pa.int64())  # v < 2.5 is v <= 2, since 2.5 lies above
     Place(value=2, tie=1)
@@ -209,7 +232,9 @@ def place(value: object, type: pa.DataType) -> Place:
 
 
 def compare_key(value: object, type: pa.DataType) -> Key:
-    """Return where the literal ``value`` lies among the keys of ``type``; literals and errors as in :func:`place`."""
+    """Return where the literal ``value`` lies among the keys of ``type``; literals and errors as in
+    :func:`place`.
+    """
     kind = _require(type)
     type = type.value_type if pa.types.is_dictionary(type) else type
     found, tie = _locate(value, kind, type)
@@ -217,9 +242,13 @@ def compare_key(value: object, type: pa.DataType) -> Key:
 
 
 def encode_scalar(value: object, type: pa.DataType) -> bytes | None:
-    """Return the key of a literal, or None if no value of the key's width equals it (1.5 among integers).
+    """Return the key of a literal, or None if no value of the key's width equals it (1.5 among
+    integers).
 
-    >>> encode_scalar(3, pa.int8()) == encode(pa.array([3])).to_pylist()[0], encode_scalar(1.5, pa.int8())
+    >>> (
+    ...     encode_scalar(3, pa.int8()) == encode(pa.array([3])).to_pylist()[0],
+    ...     encode_scalar(1.5, pa.int8()),
+    ... )
     (True, None)
     """
     key = compare_key(value, type)
@@ -227,10 +256,12 @@ def encode_scalar(value: object, type: pa.DataType) -> bytes | None:
 
 
 def decode(key: bytes, type: pa.DataType) -> object:
-    """Return the value of a key, for explanations: bool, int, float, Decimal, date, datetime, str or bytes.
+    """Return the value of a key, for explanations: bool, int, float, Decimal, date, datetime, str
+    or bytes.
 
-    Timestamps come back aware (UTC) if the type has a zone.  Days and microseconds outside Python's years 1 to 9999
-    come back as int; a string cut inside a character gets U+FFFD.  Raises ValueError for a key of the wrong length.
+    Timestamps come back aware (UTC) if the type has a zone.  Days and microseconds outside Python's
+    years 1 to 9999 come back as int; a string cut inside a character gets U+FFFD.  Raises
+    ValueError for a key of the wrong length.
 
     >>> decode(encode_scalar(-7, pa.int16()), pa.int16()), decode(b"Oslo", pa.string())
     (-7, 'Oslo')
@@ -256,23 +287,34 @@ def decode(key: bytes, type: pa.DataType) -> object:
 
 
 def float_words(values: pa.Array) -> pa.Array:
-    """Return the keys of n floats as machine words in the same order -> uint64[n]; nulls stay null."""
+    """Return the keys of n floats as machine words in the same order -> uint64[n]; nulls stay
+    null.
+    """
     values = plain(values)
-    return pa.array(_float_words(values), mask=np.asarray(values.is_null()) if values.null_count else None)
+    return pa.array(
+        _float_words(values), mask=np.asarray(values.is_null()) if values.null_count else None
+    )
 
 
 def truncate_down(key: bytes, limit: int) -> bytes:
-    """Return at most ``limit`` bytes that are no larger than ``key``: its prefix (perhaps half a character)."""
+    """Return at most ``limit`` bytes that are no larger than ``key``: its prefix (perhaps half a
+    character).
+    """
     return key[:limit]
 
 
 def truncate_up(key: bytes, limit: int, utf8: bool) -> bytes | None:
     r"""Return at most ``limit`` bytes that are no smaller than ``key``, or None if there are none.
 
-    ``utf8``: keep the result valid UTF-8 by counting up the last character instead of the last byte (UTF-8 orders as
-    code points do).  A key that is not UTF-8 is treated as bytes; both results are sound bytewise.
+    ``utf8``: keep the result valid UTF-8 by counting up the last character instead of the last byte
+    (UTF-8 orders as code points do).  A key that is not UTF-8 is treated as bytes; both results are
+    sound bytewise.
 
-    >>> truncate_down(b"abcd", 2), truncate_up(b"abcd", 2, utf8=True), truncate_up(b"ab", 2, utf8=True)
+    >>> (
+    ...     truncate_down(b"abcd", 2),
+    ...     truncate_up(b"abcd", 2, utf8=True),
+    ...     truncate_up(b"ab", 2, utf8=True),
+    ... )
     (b'ab', b'ac', b'ab')
     >>> truncate_up(b"\xff\xff\xff", 2, utf8=False) is None
     True
@@ -288,7 +330,8 @@ def truncate_up(key: bytes, limit: int, utf8: bool) -> bytes | None:
 
 
 def successor(prefix: bytes) -> bytes | None:
-    r"""Return the smallest bytes above everything that starts with ``prefix``, or None if nothing is above.
+    r"""Return the smallest bytes above everything that starts with ``prefix``, or None if nothing
+    is above.
 
     >>> successor(b"ab"), successor(b"a\xff"), successor(b"\xff")
     (b'ac', b'b', None)
@@ -298,7 +341,9 @@ def successor(prefix: bytes) -> bytes | None:
 
 
 def _successor_text(text: str, limit: int) -> bytes | None:
-    """Return valid UTF-8 of at most ``limit`` bytes above everything that starts with its first ``limit`` bytes."""
+    """Return valid UTF-8 of at most ``limit`` bytes above everything that starts with its first
+    ``limit`` bytes.
+    """
     kept = text.encode("utf-8")[:limit].decode("utf-8", errors="ignore")
     while kept:
         point = ord(kept[-1]) + 1
@@ -313,7 +358,9 @@ def _successor_text(text: str, limit: int) -> bytes | None:
 def _require(type: pa.DataType) -> Kind:
     kind = kind_of(type)
     if kind is None:
-        raise ValueError(f"values of type {type} have no order here; compare a scalar column instead")
+        raise ValueError(
+            f"values of type {type} have no order here; compare a scalar column instead"
+        )
     return kind
 
 
@@ -370,7 +417,9 @@ def _encode_one(value: Any, kind: Kind, type: pa.DataType) -> bytes:
     if kind == "bool":
         return b"\1" if value else b"\0"
     if kind == "float":
-        bits = int.from_bytes(struct.pack(">d", math.nan if math.isnan(value) else value + 0.0), "big")
+        bits = int.from_bytes(
+            struct.pack(">d", math.nan if math.isnan(value) else value + 0.0), "big"
+        )
         return (bits ^ ((1 << 64) - 1 if bits >> 63 else 1 << 63)).to_bytes(8, "big")
     width = type.byte_width if kind == "decimal" else 8
     return int(value + (1 << (8 * width - 1))).to_bytes(width, "big")
@@ -388,7 +437,9 @@ def _locate(value: object, kind: Kind, type: pa.DataType) -> tuple[Any, int]:
         return _floor(value, 0, _INT64_MIN, _INT64_MAX)
     if kind == "decimal" and number:
         bound = 10**type.precision - 1
-        return _floor(Decimal(repr(value)) if isinstance(value, float) else value, type.scale, -bound, bound)
+        return _floor(
+            Decimal(repr(value)) if isinstance(value, float) else value, type.scale, -bound, bound
+        )
     if kind == "float" and number:
         return _floor_to_float(value)
     if kind == "string" and isinstance(value, str):
@@ -402,7 +453,10 @@ def _locate(value: object, kind: Kind, type: pa.DataType) -> tuple[Any, int]:
             return micros, 0
         days, rest = divmod(micros, 86_400_000_000)
         return days, 1 if rest else 0
-    raise ValueError(f"a literal of Python type {value.__class__.__name__} cannot be compared with values of {type}")
+    raise ValueError(
+        f"a literal of Python type {value.__class__.__name__} cannot be compared with values of"
+        f" {type}"
+    )
 
 
 def _clamp(number: int, tie: int, low: int, high: int) -> tuple[int, int]:
@@ -478,7 +532,9 @@ def _micros(value: str | date) -> int:
 
 
 def _decimal(unscaled: int, scale: int) -> Decimal:
-    """Return unscaled * 10**-scale, exactly (arithmetic on Decimal would round to the context's precision)."""
+    """Return unscaled * 10**-scale, exactly (arithmetic on Decimal would round to the context's
+    precision).
+    """
     digits = Decimal(abs(unscaled)).as_tuple().digits
     return Decimal((1 if unscaled < 0 else 0, digits, -scale))
 

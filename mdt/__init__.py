@@ -4,7 +4,11 @@
 
 >>> schema = pa.schema({"id": pa.string(), "city": pa.string(), "fare": pa.float64()})
 >>> t = mdt.create("new_table", schema, key=["id"], indexes=["bitmap(city)"])
->>> t.upsert([{"id": "a", "city": "Oslo", "fare": 9.5}, {"id": "b", "city": "Rome", "fare": 4.0}]).inserted
+>>> rows = [
+...     {"id": "a", "city": "Oslo", "fare": 9.5},
+...     {"id": "b", "city": "Rome", "fare": 4.0},
+... ]
+>>> t.upsert(rows).inserted
 2
 >>> t.upsert({"id": ["b"], "city": ["Rome"], "fare": [4.5]}).updated
 1
@@ -25,7 +29,17 @@
 
 from indexes.functions import register as function
 from mdt import config, errors
-from mdt.errors import Conflict, Corrupt, Expired, Internal, Invalid, MdtError, Missing, Unavailable, Unsupported
+from mdt.errors import (
+    Conflict,
+    Corrupt,
+    Expired,
+    Internal,
+    Invalid,
+    MdtError,
+    Missing,
+    Unavailable,
+    Unsupported,
+)
 from mdt.filters.column import Col, col
 from mdt.source import read, warm
 from mdt.table import Table, create, open, repair
@@ -60,5 +74,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """Return the public names; the modules that the package has loaded for itself are not among them."""
+    """Return the public names; the modules that the package has loaded for itself are not among
+    them.
+    """
     return sorted([*__all__, "__version__"])

@@ -1,4 +1,6 @@
-"""Arguments of public calls, checked at the door: a wrong type is an error of ours that names the argument."""
+"""Arguments of public calls, checked at the door: a wrong type is an error of ours that names the
+argument.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ _COMPARED_CHARACTERS = 200
 
 
 def texts(argument: str, value: object, example: str) -> tuple[str, ...]:
-    """Return one text, or an iterable of texts, as a tuple.  Raises Invalid, with ``example``, for anything else.
+    """Return one text, or an iterable of texts, as a tuple.  Raises Invalid, with ``example``, for
+    anything else.
 
     >>> texts("columns", "id", "['id']"), texts("columns", ["id", "ts"], "['id']")
     (('id',), ('id', 'ts'))
@@ -24,12 +27,19 @@ def texts(argument: str, value: object, example: str) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     try:
-        found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, Mapping) else (value,)
+        found = (
+            tuple(value)
+            if isinstance(value, Iterable) and not isinstance(value, Mapping)
+            else (value,)
+        )
     except (TypeError, ValueError):  # what only looks like an iterable
         found = (value,)
     wrong = [one for one in found if not isinstance(one, str)]
     if wrong:
-        raise Invalid(f"{argument} takes text, not a {type(wrong[0]).__name__}", hint=f"write {argument}={example}")
+        raise Invalid(
+            f"{argument} takes text, not a {type(wrong[0]).__name__}",
+            hint=f"write {argument}={example}",
+        )
     for text in found:
         require_unicode(argument, text)
     return found
@@ -38,7 +48,10 @@ def texts(argument: str, value: object, example: str) -> tuple[str, ...]:
 def one_text(argument: str, value: object, example: str) -> str:
     """Return a text.  Raises Invalid, with ``example``, for anything else."""
     if not isinstance(value, str):
-        raise Invalid(f"{argument} takes text, not a {type(value).__name__}", hint=f"write {argument}={example}")
+        raise Invalid(
+            f"{argument} takes text, not a {type(value).__name__}",
+            hint=f"write {argument}={example}",
+        )
     require_unicode(argument, value)
     return value
 
@@ -49,19 +62,23 @@ def require_unicode(argument: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise Invalid(
-            f"{argument}: {shown(text)} is not Unicode: {error.reason}", hint="decode it with errors='replace'"
+            f"{argument}: {shown(text)} is not Unicode: {error.reason}",
+            hint="decode it with errors='replace'",
         ) from None
 
 
 def one_of(argument: str, value: object, allowed: Sequence[str]) -> str:
     """Return ``value`` if it is one of ``allowed``.  Raises Invalid otherwise."""
     if not isinstance(value, str) or value not in allowed:
-        raise Invalid(f"{argument}={shown(value)} is not possible", hint=f"give one of {', '.join(allowed)}")
+        raise Invalid(
+            f"{argument}={shown(value)} is not possible", hint=f"give one of {', '.join(allowed)}"
+        )
     return value
 
 
 def own_spelling(name: str, known: Collection[str]) -> str | None:
-    """Return the one of ``known`` that a name means: the same, else the only one that differs in case alone; None if there is none.
+    """Return the one of ``known`` that a name means: the same, else the only one that differs in
+    case alone; None if there is none.
 
     Raises Invalid, naming them, if there are several.
 
@@ -73,12 +90,16 @@ def own_spelling(name: str, known: Collection[str]) -> str | None:
     fold = name.casefold()
     found = [one for one in known if one.casefold() == fold]
     if len(found) > 1:
-        raise Invalid(f"column {shown(name)} may be any of {', '.join(found)}", hint="write it as the schema does")
+        raise Invalid(
+            f"column {shown(name)} may be any of {', '.join(found)}",
+            hint="write it as the schema does",
+        )
     return found[0] if found else None
 
 
 def named_column(name: str, known: Sequence[str]) -> str:
-    """Return the column that a name means, as :func:`own_spelling` does.  Raises Invalid, with the nearest, if there is none.
+    """Return the column that a name means, as :func:`own_spelling` does.  Raises Invalid, with the
+    nearest, if there is none.
 
     >>> named_column("FARE", ["id", "fare"])
     'fare'
@@ -88,7 +109,11 @@ def named_column(name: str, known: Sequence[str]) -> str:
         return found
     by_fold = {one.casefold(): one for one in known}
     near = difflib.get_close_matches(name.casefold()[:_COMPARED_CHARACTERS], by_fold, n=3)
-    hint = f"did you mean {' or '.join(by_fold[one] for one in near)}?" if near else f"columns: {', '.join(known[:20])}"
+    hint = (
+        f"did you mean {' or '.join(by_fold[one] for one in near)}?"
+        if near
+        else f"columns: {', '.join(known[:20])}"
+    )
     raise Invalid(f"there is no column {shown(name)}", hint=hint)
 
 
@@ -96,7 +121,8 @@ _LISTED = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^,]*?))\s*(?:,|$)")
 
 
 def listed(text: str) -> list[str]:
-    """Return the names in a list that is written with commas; those in backquotes may hold commas, and backquotes twice.
+    """Return the names in a list that is written with commas; those in backquotes may hold commas,
+    and backquotes twice.
 
     >>> listed("id, city"), listed("trip id,`last, first`,")
     (['id', 'city'], ['trip id', 'last, first'])
@@ -129,7 +155,9 @@ def _in_list(name: str) -> str:
 
 
 def by_column(argument: str, given: Mapping[Any, T], known: Sequence[str]) -> dict[str, T]:
-    """Return a mapping by columns, each by its own name (:func:`named_column`).  Raises Invalid for one that is named twice."""
+    """Return a mapping by columns, each by its own name (:func:`named_column`).  Raises Invalid for
+    one that is named twice.
+    """
     found: dict[str, T] = {}
     for name, value in given.items():
         own = named_column(one_text(argument, name, "{'fare': …}"), known)
@@ -145,7 +173,8 @@ def mapping(argument: str, value: object) -> Mapping[Any, Any]:
         return {}
     if not isinstance(value, Mapping):
         raise Invalid(
-            f"{argument} takes a dict, not a {type(value).__name__}", hint=f"write {argument}={{name: value}}"
+            f"{argument} takes a dict, not a {type(value).__name__}",
+            hint=f"write {argument}={{name: value}}",
         )
     return value
 
@@ -157,7 +186,9 @@ def whole_number(argument: str, value: object) -> int:
             return operator.index(value)  # type: ignore[arg-type]
         except TypeError:  # an array of several
             pass
-    raise Invalid(f"{argument} takes a whole number, not a {type(value).__name__}", hint=f"write {argument}=3")
+    raise Invalid(
+        f"{argument} takes a whole number, not a {type(value).__name__}", hint=f"write {argument}=3"
+    )
 
 
 def flag(argument: str, value: object) -> bool:
@@ -168,7 +199,9 @@ def flag(argument: str, value: object) -> bool:
 
 
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return a hint to the one or two of ``known`` that an unknown name is like, each after ``prefix``; empty if it is like none."""
+    """Return a hint to the one or two of ``known`` that an unknown name is like, each after
+    ``prefix``; empty if it is like none.
+    """
     near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
     return f"did you mean {' or '.join(prefix + one for one in near)}?" if near else ""
 

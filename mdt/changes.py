@@ -1,4 +1,6 @@
-"""What changed between two states of a table: a stream of rows with what each of them was to its key."""
+"""What changed between two states of a table: a stream of rows with what each of them was to its
+key.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,11 @@ MODES = ("net", "all")
 
 
 class ChangeStream(ArrowStream):
-    """The changes of the commits after ``since`` up to and with ``until``; no row is read before it is asked for.
+    """The changes of the commits after ``since`` up to and with ``until``; no row is read before it
+    is asked for.
 
-    ``range``: the commits, with the rows that came and died in each.  It speaks the Arrow stream protocol as :class:`mdt.query.Scan` does.
+    ``range``: the commits, with the rows that came and died in each.  It speaks the Arrow stream
+    protocol as :class:`mdt.query.Scan` does.
 
     >>> changes = t.changes(0, 1, columns=["id"])
     >>> changes
@@ -42,19 +46,32 @@ class ChangeStream(ArrowStream):
     """
 
     def __init__(
-        self, metadata: Metadata, since: int, until: int, mode: str, where: Where, columns: Sequence[str] | None,
-        *, params: Mapping[str, object] | None = None, before: bool = True, threads: int = 1,
+        self,
+        metadata: Metadata,
+        since: int,
+        until: int,
+        mode: str,
+        where: Where,
+        columns: Sequence[str] | None,
+        *,
+        params: Mapping[str, object] | None = None,
+        before: bool = True,
+        threads: int = 1,
         newest: Snapshot | None = None,
-    ) -> None:  # fmt: skip
-        """``newest``: the newest snapshot, if it was looked for just now; the rest as for :meth:`mdt.Table.changes`."""
+    ) -> None:
+        """``newest``: the newest snapshot, if it was looked for just now; the rest as for
+        :meth:`mdt.Table.changes`.
+        """
         if since > until:
             raise Invalid(
-                f"a range from commit {since} to commit {until} goes backwards", hint="give the older point first"
+                f"a range from commit {since} to commit {until} goes backwards",
+                hint="give the older point first",
             )
         self.mode, self.before = one_of("mode", mode, MODES), flag("before", before)
         if not before and metadata.newest(watched=False).definition.keys_repeat:
             raise Unsupported(
-                "before=False serves copies that replace rows by key, and in this table a key may live more than once",
+                "before=False serves copies that replace rows by key, and in this table a key may"
+                " live more than once",
                 hint="leave it out",
             )
         self.metadata = metadata
@@ -65,10 +82,15 @@ class ChangeStream(ArrowStream):
         self.columns = checked_columns(snapshot, columns)
         taken = set(self.columns) & set(CHANGE.names)
         if taken:
-            raise Invalid(f"the columns {sorted(taken)} have names of changes", hint="name other columns in columns")
+            raise Invalid(
+                f"the columns {sorted(taken)} have names of changes",
+                hint="name other columns in columns",
+            )
         stored = with_meta(self.definition.schema)
         of_rows = declared_columns(snapshot, self.columns)
-        self._restoration = Restoration.of(of_rows, pa.schema([stored.field(name) for name in self.columns]))
+        self._restoration = Restoration.of(
+            of_rows, pa.schema([stored.field(name) for name in self.columns])
+        )
         self.schema = pa.schema([*CHANGE, *of_rows])
         self.predicate: Predicate | None = None
         if where is not None or params:
@@ -81,22 +103,41 @@ class ChangeStream(ArrowStream):
 
     def __reduce__(self) -> Any:
         """A pickle is the table's place, the range and what was asked for."""
-        asked = (self.since, self.until, self.mode, self.columns, self.predicate, self.threads, self.before)
+        asked = (
+            self.since,
+            self.until,
+            self.mode,
+            self.columns,
+            self.predicate,
+            self.threads,
+            self.before,
+        )
         return _again, (self.metadata.storage, dict(self.metadata.overrides), *asked)
 
     def _rows(self) -> ChangedRows:
         is_net = self.mode == "net"
-        return ChangedRows(self.metadata, self.range, is_net, self.columns, self.predicate, self.threads, self.before)
+        return ChangedRows(
+            self.metadata,
+            self.range,
+            is_net,
+            self.columns,
+            self.predicate,
+            self.threads,
+            self.before,
+        )
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the changes as record batches, streamed.
 
-        Mode ``all``: commits in their order, of each first what died.  Mode ``net``: first what died, then what came.
+        Mode ``all``: commits in their order, of each first what died.  Mode ``net``: first what
+        died, then what came.
         """
         rows = self._rows()
         for changed, read in rows.tables():
             columns = [*rows.labels(changed), *self._restoration.restored(read).columns]
-            yield from pa.table(columns, schema=self.schema).to_batches(max_chunksize=BATCH_ROWS_MAX)
+            yield from pa.table(columns, schema=self.schema).to_batches(
+                max_chunksize=BATCH_ROWS_MAX
+            )
 
     def to_arrow(self) -> pa.Table:
         """Return the changes as one table."""
@@ -110,18 +151,32 @@ class ChangeStream(ArrowStream):
         return sum(len(changed) for changed, _ in rows.tables())
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
-        """Return the changes as a Spark DataFrame, whose tasks read the rows; which they are is found out here."""
-        from mdt.engines.spark import changes  # pyspark takes a second to import; only Spark users pay for it
+        """Return the changes as a Spark DataFrame, whose tasks read the rows; which they are is
+        found out here.
+        """
+        # pyspark takes a second to import; only Spark users pay for it
+        from mdt.engines.spark import (
+            changes,
+        )
 
         return changes.frame(spark, self._rows())
 
 
 def _again(
-    storage: Storage, overrides: Mapping[str, object], since: int, until: int, mode: str, columns: Sequence[str],
-    predicate: Predicate | None, threads: int, before: bool,
-) -> ChangeStream:  # fmt: skip
+    storage: Storage,
+    overrides: Mapping[str, object],
+    since: int,
+    until: int,
+    mode: str,
+    columns: Sequence[str],
+    predicate: Predicate | None,
+    threads: int,
+    before: bool,
+) -> ChangeStream:
     """Return a stream as it was pickled.  Raises Expired if its range was cleaned."""
     metadata = Metadata(storage, overrides)
-    found = ChangeStream(metadata, since, until, mode, None, columns, before=before, threads=threads)
+    found = ChangeStream(
+        metadata, since, until, mode, None, columns, before=before, threads=threads
+    )
     found.predicate = predicate
     return found

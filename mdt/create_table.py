@@ -32,8 +32,12 @@ _BEHIND_ALL = "\U0010ffff"
 _IN_KEY_INDEX = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
 
 
-def place(path: Any, options: Mapping[str, Any] | None, storage_options: Mapping[str, object] | None) -> Storage:
-    """Return the storage of a new table.  Raises Invalid or Unsupported if no table can be written there like that."""
+def place(
+    path: Any, options: Mapping[str, Any] | None, storage_options: Mapping[str, object] | None
+) -> Storage:
+    """Return the storage of a new table.  Raises Invalid or Unsupported if no table can be written
+    there like that.
+    """
     parsed = parse_options(options)
     storage = open_storage(path, durable=parsed.durable, storage_options=storage_options)
     storage.require_conditional_put()
@@ -53,12 +57,15 @@ def define(
     indexes: Sequence[str],
     options: Mapping[str, Any] | None,
 ) -> TableDefinition:
-    """Return the definition of a new table.  Raises Invalid or Unsupported, naming what does not fit."""
+    """Return the definition of a new table.  Raises Invalid or Unsupported, naming what does not
+    fit.
+    """
     key = texts("key", key, "['id']")
     partition_by = texts("partition_by", partition_by, "['city']")
     if ordering is not None and not isinstance(ordering, str):
         raise Invalid(
-            f"ordering takes the name of one column, not a {type(ordering).__name__}", hint="write ordering='ts'"
+            f"ordering takes the name of one column, not a {type(ordering).__name__}",
+            hint="write ordering='ts'",
         )
     one_of("table_type", table_type, (MERGE_ON_READ, COPY_ON_WRITE))
     wanted_index, wanted_scope = key_indexes.chosen(key_index, scope, parse_options(options))
@@ -69,39 +76,64 @@ def define(
     key, partition_by = _own("key", key, stored), _own("partition_by", partition_by, stored)
     if ordering is not None:
         (ordering,) = _own("ordering", (ordering,), stored)
-    key_index = key_indexes.with_buckets(key_indexes.named(wanted_index), parse_options(options), key)
-    # Types that cannot be keys or partition values are refused for the first row; here there is none.
+    key_index = key_indexes.with_buckets(
+        key_indexes.named(wanted_index), parse_options(options), key
+    )
+    # Types that cannot be keys or partition values are refused for the first row; here there is
+    # none.
     keys.record_keys(stored.empty_table(), key)
     _check_partitions(parse_options(options), stored, key, partition_by)
     if ordering is not None and not orderable(stored.field(ordering).type):
         raise Invalid(
             f"the ordering field {ordering!r} has type {stored.field(ordering).type}",
-            hint="integers (but uint64, which is stored as a decimal of 20 digits), floats, decimals of up to 18 digits, dates, timestamps and strings can order",
+            hint=(
+                "integers (but uint64, which is stored as a decimal of 20 digits), floats, decimals"
+                " of up to 18 digits, dates, timestamps and strings can order"
+            ),
         )
     _refuse_together(parse_options(options), ordering, partition_by)
     _refuse_text_order(parse_options(options), ordering, stored)
     if key_indexes.has_buckets(key_index):
         _refuse_buckets(parse_options(options), scope)
-    named = tuple(named_spec(text, stored) for text in texts("indexes", indexes, "['bitmap(status)']"))
+    named = tuple(
+        named_spec(text, stored) for text in texts("indexes", indexes, "['bitmap(status)']")
+    )
     key_hash = MultilinearHash(bytes.fromhex(storage.random_hex(SECRET_BYTES)))
     found = TableDefinition(
-        storage.random_hex(16), _name(storage, options), table_type, stored, columns.remove_metadata(), key, partition_by,
-        ordering, key_index, scope, key_hash, named, _kept(storage, key_index, options),
-        hudi_version=parse_options(options).table_version, packages=packages_of([key_index, *named]),
-    )  # fmt: skip
+        storage.random_hex(16),
+        _name(storage, options),
+        table_type,
+        stored,
+        columns.remove_metadata(),
+        key,
+        partition_by,
+        ordering,
+        key_index,
+        scope,
+        key_hash,
+        named,
+        _kept(storage, key_index, options),
+        hudi_version=parse_options(options).table_version,
+        packages=packages_of([key_index, *named]),
+    )
     layout_of(found)
     return found
 
 
-def _check_partitions(options: Options, stored: pa.Schema, key: Sequence[str], partition_by: Sequence[str]) -> None:
-    """Raise Invalid for columns that make no partition paths, Unsupported for what Hudi's key generator of times does not know."""
+def _check_partitions(
+    options: Options, stored: pa.Schema, key: Sequence[str], partition_by: Sequence[str]
+) -> None:
+    """Raise Invalid for columns that make no partition paths, Unsupported for what Hudi's key
+    generator of times does not know.
+    """
     pattern = options.partition_time_pattern
     if not pattern:
         partitions.partition_paths(stored.empty_table(), partition_by)
         return
     if len(partition_by) != 1 or len(key) != 1:
         raise Unsupported(
-            "a pattern of time makes the paths of one partition column, in a table with one key column",
+            "a pattern of time makes the paths of one partition column, in a table with one key"
+            " column",
             hint="Hudi's TimestampBasedKeyGenerator knows no other",
         )
     time_path = TimePath(pattern, options.partition_time_unit, options.partition_time_zone)
@@ -112,46 +144,61 @@ def _refuse_buckets(options: Options, scope: str) -> None:
     """Raise Unsupported for tables in which a key's bucket does not say where it lives."""
     if scope == "table":
         raise Unsupported(
-            "buckets are those of a partition, so keys cannot be unique in the table", hint="leave the scope out"
+            "buckets are those of a partition, so keys cannot be unique in the table",
+            hint="leave the scope out",
         )
     if options.keys_repeat:
         raise Unsupported(
-            "where keys repeat they stand in several file groups, which a bucket has not", hint="take another key index"
+            "where keys repeat they stand in several file groups, which a bucket has not",
+            hint="take another key index",
         )
 
 
 def _refuse_together(options: Options, ordering: str | None, partition_by: Sequence[str]) -> None:
-    """Raise Invalid for what leaves open which partition a row stays in, or what it is compared with there."""
+    """Raise Invalid for what leaves open which partition a row stays in, or what it is compared
+    with there.
+    """
     if options.delete_keeps_ordering and (ordering is None or options.keys_repeat):
         raise Invalid(
-            "mdt.delete.keeps.ordering compares rows with the delete of their key, by an ordering field, where a key lives once",
-            hint="name the column: ordering='ts'" if ordering is None else "leave mdt.keys.repeat out",
+            "mdt.delete.keeps.ordering compares rows with the delete of their key, by an ordering"
+            " field, where a key lives once",
+            hint=(
+                "name the column: ordering='ts'"
+                if ordering is None
+                else "leave mdt.keys.repeat out"
+            ),
         )
     if options.update_partition_path:
         return
     if options.partition_time_pattern:
         raise Invalid(
-            "with mdt.update.partition.path=false rows get their partition columns from paths, which a pattern of time does not allow",
+            "with mdt.update.partition.path=false rows get their partition columns from paths,"
+            " which a pattern of time does not allow",
             hint="leave one of the options out",
         )
     if options.keys_repeat:
         raise Invalid(
-            "with mdt.update.partition.path=false a row stays where its key lives, and with mdt.keys.repeat that may be in several places",
+            "with mdt.update.partition.path=false a row stays where its key lives, and with"
+            " mdt.keys.repeat that may be in several places",
             hint="leave one of the options out",
         )
     if ordering in partition_by:
         raise Invalid(
-            f"with mdt.update.partition.path=false rows keep their partition columns, so {ordering!r} cannot order them",
+            "with mdt.update.partition.path=false rows keep their partition columns, so"
+            f" {ordering!r} cannot order them",
             hint="order by another column",
         )
 
 
 def _refuse_text_order(options: Options, ordering: str | None, stored: pa.Schema) -> None:
-    """Raise Invalid where ordering values are compared by their words alone, and these are those of text."""
+    """Raise Invalid where ordering values are compared by their words alone, and these are those of
+    text.
+    """
     compared_alone = options.keys_repeat or options.delete_keeps_ordering
     if ordering is not None and compared_alone and not has_whole_words(stored.field(ordering).type):
         raise Invalid(
-            f"the ordering field {ordering!r} is text, which goes neither with mdt.keys.repeat nor with mdt.delete.keeps.ordering",
+            f"the ordering field {ordering!r} is text, which goes neither with mdt.keys.repeat nor"
+            " with mdt.delete.keeps.ordering",
             hint="order by a number or a time",
         )
 
@@ -163,12 +210,16 @@ def _name(storage: Storage, options: Mapping[str, Any] | None) -> str:
 
 
 def _kept(storage: Storage, key_index: str, options: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the options that a new table keeps, with those that it has because of its key index and of where it lies.
+    """Return the options that a new table keeps, with those that it has because of its key index
+    and of where it lies.
 
-    Hudi's Bloom index reads filters from footers only.  Objects are stored, and come over a network, by the byte: there zstd is worth its
-    time.  What says what the key index is, is kept as that.  Options of the session and of the machine are not kept.
+    Hudi's Bloom index reads filters from footers only.  Objects are stored, and come over a
+    network, by the byte: there zstd is worth its time.  What says what the key index is, is kept as
+    that.  Options of the session and of the machine are not kept.
     """
-    found = {"mdt.write.footer.bloom": "true"} if registry.parse_spec(key_index).kind == "bloom" else {}
+    found = (
+        {"mdt.write.footer.bloom": "true"} if registry.parse_spec(key_index).kind == "bloom" else {}
+    )
     if storage.is_remote:
         found["mdt.compression"] = "zstd"
     given = of_table(canonical(options))
@@ -179,7 +230,9 @@ def _own(role: str, names: Sequence[str], stored: pa.Schema) -> tuple[str, ...]:
     """Return columns by the names that the schema has for them."""
     missing = [name for name in names if own_spelling(name, stored.names) is None]
     if missing:
-        raise Invalid(f"{role}: the schema has no column {missing}", hint=f"it has {', '.join(stored.names)}")
+        raise Invalid(
+            f"{role}: the schema has no column {missing}", hint=f"it has {', '.join(stored.names)}"
+        )
     found = tuple(named_column(name, stored.names) for name in names)
     if len(set(found)) != len(found):
         raise Invalid(f"{role}: a column is named twice in {list(names)}")
@@ -187,7 +240,9 @@ def _own(role: str, names: Sequence[str], stored: pa.Schema) -> tuple[str, ...]:
 
 
 def create(storage: Storage, definition: TableDefinition) -> None:
-    """Write commit record 0 and what Hudi needs for an empty table.  Raises Invalid if a table exists already."""
+    """Write commit record 0 and what Hudi needs for an empty table.  Raises Invalid if a table
+    exists already.
+    """
     refuse_to_create(storage)
     header = {
         "txn": storage.random_hex(16),
@@ -207,7 +262,9 @@ def create(storage: Storage, definition: TableDefinition) -> None:
 
 
 def take_back(storage: Storage) -> None:
-    """Remove a table that was made for rows which did not come, and nothing that is not of a table.  It stays if somebody has committed to it."""
+    """Remove a table that was made for rows which did not come, and nothing that is not of a table.
+    It stays if somebody has committed to it.
+    """
     if [one.path for one in storage.list_dir(paths.log_dir())] != [paths.commit(0)]:
         return
     ours = [info.path for info in storage.list("") if _is_of_table(info.path)]

@@ -1,7 +1,7 @@
 """What notebooks and prompts show: a line of text, or small HTML tables.
 
-Names, values and paths are somebody else's: here they are text, never markup, without control characters and cut to a
-length that people read.
+Names, values and paths are somebody else's: here they are text, never markup, without control
+characters and cut to a length that people read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ def visible(value: object) -> str:
     text = str(value)
     cut = text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}…"
     return re.sub(
-        _UNSEEN, lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}", cut
+        _UNSEEN,
+        lambda found: (
+            f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}"
+        ),
+        cut,
     )
 
 
@@ -43,12 +47,16 @@ def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[obje
         shown.append(f'<td colspan="{len(header)}">… and {more:,} more</td>')
     head = "".join(f"<th>{escaped(name)}</th>" for name in header)
     body = "".join(f"<tr>{row}</tr>" for row in shown)
-    return f"<table><caption>{escaped(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    caption = f"<caption>{escaped(caption)}</caption>"
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def html_facts(caption: str, facts: Mapping[str, object]) -> str:
     """Return an HTML table of names and values; all texts are escaped."""
-    body = "".join(f"<tr><th>{escaped(name)}</th><td>{escaped(value)}</td></tr>" for name, value in facts.items())
+    body = "".join(
+        f"<tr><th>{escaped(name)}</th><td>{escaped(value)}</td></tr>"
+        for name, value in facts.items()
+    )
     return f"<table><caption>{escaped(caption)}</caption><tbody>{body}</tbody></table>"
 
 
@@ -60,6 +68,9 @@ def html_columns(schema: pa.Schema) -> str:
 
 def escaped(value: object) -> str:
     """Return ``value`` as :func:`visible` does, and harmless in HTML and XML."""
-    from html import escape  # its tables of entities take a millisecond to load, which every import of mdt would pay
+    # its tables of entities take a millisecond to load, which every import of mdt would pay
+    from html import (
+        escape,
+    )
 
     return escape(visible(value), quote=True)

@@ -1,7 +1,8 @@
 """Every error that mdt raises on purpose.
 
-One base class and seven kinds; a kind exists only where a caller would act differently.  The message says what
-happened, ``hint`` says what to do next, ``retryable`` says whether the same call may succeed later unchanged.
+One base class and seven kinds; a kind exists only where a caller would act differently.  The
+message says what happened, ``hint`` says what to do next, ``retryable`` says whether the same call
+may succeed later unchanged.
 """
 
 from __future__ import annotations
@@ -44,14 +45,18 @@ class MdtError(Exception):
 
 
 class Conflict(MdtError):
-    """Another transaction changed what this one read or wrote; a retry on the newest snapshot may succeed."""
+    """Another transaction changed what this one read or wrote; a retry on the newest snapshot may
+    succeed.
+    """
 
     sqlstate = "40001"
     retryable = True
 
 
 class Unavailable(MdtError):
-    """The storage did not do what was asked; the outcome may be unknown; the same call may succeed later."""
+    """The storage did not do what was asked; the outcome may be unknown; the same call may succeed
+    later.
+    """
 
     sqlstate = "58030"
     retryable = True
@@ -66,14 +71,21 @@ class Invalid(MdtError, ValueError):
 class Corrupt(MdtError):
     """Bytes on storage are not what was written.
 
-    ``path`` names the object, ``offset`` the byte where the trouble was found (-1: unknown), ``expected`` and ``got``
-    what was compared.
+    ``path`` names the object, ``offset`` the byte where the trouble was found (-1: unknown),
+    ``expected`` and ``got`` what was compared.
     """
 
     sqlstate = "XX001"
 
     def __init__(
-        self, message: str, *, path: str = "", offset: int = -1, expected: str = "", got: str = "", hint: str = ""
+        self,
+        message: str,
+        *,
+        path: str = "",
+        offset: int = -1,
+        expected: str = "",
+        got: str = "",
+        hint: str = "",
     ) -> None:
         where = f" [{path}" + (f" at byte {offset}" if offset >= 0 else "") + "]" if path else ""
         compared = f" (expected {expected}, got {got})" if expected or got else ""
@@ -91,7 +103,9 @@ class Missing(Corrupt):
 
 
 class CorruptInput(Corrupt):
-    """A file whose rows are to be written is not what it says of itself.  Raised before a commit, never after one."""
+    """A file whose rows are to be written is not what it says of itself.  Raised before a commit,
+    never after one.
+    """
 
 
 class Expired(MdtError):

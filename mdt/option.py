@@ -11,8 +11,9 @@ from mdt.errors import Invalid
 from mdt.limits import OPTION_BYTES_MAX
 
 Scope = Literal["table", "session", "machine"]
-"""``table``: kept with the table, whoever opens it; ``session``: of whoever opens it, never kept; ``machine``: likewise, and it names
-directories, memory or threads of the computer, which nothing that comes with a table may choose.
+"""``table``: kept with the table, whoever opens it; ``session``: of whoever opens it, never kept;
+``machine``: likewise, and it names directories, memory or threads of the computer, which nothing
+that comes with a table may choose.
 """
 
 ALL_COLUMNS = "*"
@@ -54,15 +55,20 @@ def _parse_columns(value: object) -> object:
 
 
 _PARSERS: dict[type, Any] = {
-    bool: _parse_bool, int: _parse_int, float: _parse_float, str: _parse_text, tuple: _parse_columns
-}  # fmt: skip
+    bool: _parse_bool,
+    int: _parse_int,
+    float: _parse_float,
+    str: _parse_text,
+    tuple: _parse_columns,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """The declaration of one option: names, type, scope, range and purpose.
 
-    ``fixed``: of a table option, whether it decides what the data mean or where they lie, so that it is set at creation and stays.
+    ``fixed``: of a table option, whether it decides what the data mean or where they lie, so that
+    it is set at creation and stays.
     """
 
     name: str
@@ -78,7 +84,10 @@ class Option:
     def allowed(self) -> str:
         """Return in words what may be given."""
         if self.kind is tuple:
-            return f"column names separated by commas, those with commas in backquotes, or {ALL_COLUMNS} for all scalar columns"
+            return (
+                "column names separated by commas, those with commas in backquotes, or"
+                f" {ALL_COLUMNS} for all scalar columns"
+            )
         if self.choices:
             return "one of " + ", ".join(self.choices)
         if self.kind is bool:
@@ -91,15 +100,22 @@ class Option:
         return f"{noun} from {self.minimum} to {self.maximum}"
 
     def parse(self, value: object, given_as: str) -> Any:
-        """Return ``value`` as the option's type; raises ``errors.Invalid`` saying what is allowed."""
+        """Return ``value`` as the option's type; raises ``errors.Invalid`` saying what is
+        allowed.
+        """
         try:
             parsed = _PARSERS[self.kind](value)
         except (ValueError, OverflowError):
             parsed = _REFUSED
         if parsed is _REFUSED or not self._in_range(parsed):
-            raise Invalid(f"option {given_as} = {shown(value)} is not possible", hint=f"give {self.allowed()}")
+            raise Invalid(
+                f"option {given_as} = {shown(value)} is not possible", hint=f"give {self.allowed()}"
+            )
         if len(to_text(parsed).encode(errors="surrogatepass")) > OPTION_BYTES_MAX:
-            raise Invalid(f"option {given_as} has more than {OPTION_BYTES_MAX:,} bytes", hint="give a shorter text")
+            raise Invalid(
+                f"option {given_as} has more than {OPTION_BYTES_MAX:,} bytes",
+                hint="give a shorter text",
+            )
         return parsed
 
     def _in_range(self, value: Any) -> bool:

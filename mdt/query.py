@@ -42,7 +42,9 @@ Where = str | Sequence[tuple[str, str, object]] | Predicate | None
 
 
 def checked_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of the columns to read, all data columns for None.  Raises Invalid, naming the nearest, for an unknown one."""
+    """Return the names of the columns to read, all data columns for None.  Raises Invalid, naming
+    the nearest, for an unknown one.
+    """
     if columns is None:
         return tuple(snapshot.definition.schema.names)
     known = with_meta(snapshot.definition.schema).names
@@ -50,7 +52,9 @@ def checked_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> tuple[
 
 
 def seen_as(query_type: str) -> Callable[[Snapshot], Snapshot]:
-    """Return what makes of a snapshot what a query of this type reads.  Raises Invalid for an unknown type."""
+    """Return what makes of a snapshot what a query of this type reads.  Raises Invalid for an
+    unknown type.
+    """
     if one_of("query_type", query_type, (SNAPSHOT, READ_OPTIMIZED)) == SNAPSHOT:
         return _as_it_is
     from mdt.metadata.read_optimized import ReadOptimized
@@ -62,7 +66,9 @@ def _as_it_is(snapshot: Snapshot) -> Snapshot:
     return snapshot
 
 
-def _written_since(metadata: Metadata, snapshot: Snapshot, since: int, predicate: Predicate | None) -> Predicate:
+def _written_since(
+    metadata: Metadata, snapshot: Snapshot, since: int, predicate: Predicate | None
+) -> Predicate:
     """Return ``predicate`` for rows alone that commits after ``since`` wrote."""
     from mdt.plan.commit_times import committed_within
 
@@ -70,7 +76,8 @@ def _written_since(metadata: Metadata, snapshot: Snapshot, since: int, predicate
         raise Invalid(f"there is no commit {since}", hint=f"commits 0 to {snapshot.seq} exist")
     if since > snapshot.seq:
         raise Invalid(
-            f"a range from commit {since} to commit {snapshot.seq} goes backwards", hint="give the older point first"
+            f"a range from commit {since} to commit {snapshot.seq} goes backwards",
+            hint="give the older point first",
         )
     written = committed_within(metadata.history(since=since, of=snapshot), since, snapshot.seq)
     return written if predicate is None else And((written, predicate))
@@ -95,14 +102,17 @@ class ArrowStream(ABC):
         return self.to_batches()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return a reader of the rows, streamed as by :meth:`to_batches`; errors of ours pass through it as they are."""
+        """Return a reader of the rows, streamed as by :meth:`to_batches`; errors of ours pass
+        through it as they are.
+        """
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the rows as an Arrow C stream, from the beginning at every call.
 
-        The first rows are read here, so that errors of ours are raised as they are, as that of a state which was cleaned.  An error while
-        more rows are read ends the stream: its consumer raises an error of its own with our text.
+        The first rows are read here, so that errors of ours are raised as they are, as that of a
+        state which was cleaned.  An error while more rows are read ends the stream: its consumer
+        raises an error of its own with our text.
         """
         batches = self.to_batches()
         first = list(islice(batches, 1))
@@ -111,7 +121,8 @@ class ArrowStream(ABC):
             return reader.__arrow_c_stream__(requested_schema)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise Invalid(
-                f"the rows cannot have the schema that is asked for: {error}", hint="cast the result"
+                f"the rows cannot have the schema that is asked for: {error}",
+                hint="cast the result",
             ) from error
 
     def __arrow_c_schema__(self) -> object:
@@ -122,9 +133,10 @@ class ArrowStream(ABC):
 class Scan(ArrowStream):
     """The rows of one snapshot that match a filter; nothing is read before it is asked for.
 
-    It speaks the Arrow stream protocol, so ``pl.DataFrame(scan)``, ``duckdb.sql("from scan")``, ``pa.table(scan)`` and
-    ``pa.RecordBatchReader.from_stream(scan)`` take it as it is, and as often as they like; iterating over it yields record
-    batches.  How many rows there are is known by reading: :meth:`count`, there is no ``len``.
+    It speaks the Arrow stream protocol, so ``pl.DataFrame(scan)``, ``duckdb.sql("from scan")``,
+    ``pa.table(scan)`` and ``pa.RecordBatchReader.from_stream(scan)`` take it as it is, and as often
+    as they like; iterating over it yields record batches.  How many rows there are is known by
+    reading: :meth:`count`, there is no ``len``.
 
     >>> scan = t.scan("fare > 4", columns=["id", "fare"], order_by="fare desc", limit=2)
     >>> scan
@@ -136,10 +148,19 @@ class Scan(ArrowStream):
     """
 
     def __init__(
-        self, metadata: Metadata, snapshot: Snapshot, where: Where, columns: Sequence[str] | None, options: Options,
-        *, params: Mapping[str, object] | None = None, limit: int | None = None, order_by: OrderBy = None,
-        since: int | None = None, query_type: str = "snapshot",
-    ) -> None:  # fmt: skip
+        self,
+        metadata: Metadata,
+        snapshot: Snapshot,
+        where: Where,
+        columns: Sequence[str] | None,
+        options: Options,
+        *,
+        params: Mapping[str, object] | None = None,
+        limit: int | None = None,
+        order_by: OrderBy = None,
+        since: int | None = None,
+        query_type: str = "snapshot",
+    ) -> None:
         from mdt.filters.order import parse_order
         from mdt.filters.where import parse_where
 
@@ -153,7 +174,9 @@ class Scan(ArrowStream):
         self.limit = None if limit is None else _row_count(limit)
         schema = with_meta(snapshot.definition.schema)
         self.schema = declared_columns(snapshot, self.columns)
-        self._restoration = Restoration.of(self.schema, pa.schema([schema.field(name) for name in self.columns]))
+        self._restoration = Restoration.of(
+            self.schema, pa.schema([schema.field(name) for name in self.columns])
+        )
         self.predicate: Predicate | None = None
         if where is not None or params:
             self.predicate = parse_where(where, schema, params)
@@ -169,24 +192,41 @@ class Scan(ArrowStream):
         asked += [] if self.since is None else [f"written after commit {self.since}"]
         asked += [] if self.query_type == SNAPSHOT else [self.query_type]
         said = ", ".join(map(visible, asked))
-        return f"<mdt scan of {visible(self.snapshot.definition.name)} at commit {self.snapshot.seq}: {said}>"
+        return (
+            f"<mdt scan of {visible(self.snapshot.definition.name)} at commit {self.snapshot.seq}:"
+            f" {said}>"
+        )
 
     def _repr_html_(self) -> str:
         try:
             shown: Mapping[str, object] = self.explain().facts()
         except MdtError as error:
             shown = {"cannot be planned": error}
-        return html_facts(f"mdt scan of {self.snapshot.definition.name}", shown) + html_columns(self.schema)
+        return html_facts(f"mdt scan of {self.snapshot.definition.name}", shown) + html_columns(
+            self.schema
+        )
 
     def __reduce__(self) -> Any:
-        """A pickle is the table's place, the snapshot's number and what was asked for; who loads it reads the same rows."""
+        """A pickle is the table's place, the snapshot's number and what was asked for; who loads it
+        reads the same rows.
+        """
         metadata = self._metadata
-        asked = (self._where_text(), self.predicate, self.columns, self.limit, self.order, self.since, self.query_type)
+        asked = (
+            self._where_text(),
+            self.predicate,
+            self.columns,
+            self.limit,
+            self.order,
+            self.since,
+            self.query_type,
+        )
         return _at, (metadata.storage, dict(metadata.overrides), self.snapshot.seq, *asked)
 
     @cached_property
     def plan(self) -> ScanPlan:
-        """What will be read; with an order or a filter and a limit, what may be read.  Raises Expired if the state was cleaned."""
+        """What will be read; with an order or a filter and a limit, what may be read.  Raises
+        Expired if the state was cleaned.
+        """
         from mdt.plan.planner import plan
         from mdt.scan import top
 
@@ -205,7 +245,12 @@ class Scan(ArrowStream):
 
         found = self.plan if spark is None else self._plan_on(spark)
         told = explain(found, where=self._where_text(), caches=hit_rates(self._metadata))
-        return replace(told, order_by=", ".join(map(str, self.order)), limit=self.limit, stops=self._stops(found))
+        return replace(
+            told,
+            order_by=", ".join(map(str, self.order)),
+            limit=self.limit,
+            stops=self._stops(found),
+        )
 
     def _where_text(self) -> str:
         return self._where if isinstance(self._where, str) else str(self._where or "")
@@ -217,11 +262,15 @@ class Scan(ArrowStream):
         if self.limit is None:
             return "all rows that match are read, then sorted" if self.order else ""
         if not self.order:
-            return "these rows only" if self.predicate is None else "reading stops when as many rows are found"
+            return (
+                "these rows only"
+                if self.predicate is None
+                else "reading stops when as many rows are found"
+            )
         known = top.known_bounds(found, self.order[0])
         return (
-            f"read by best bound of {self.order[0].column}, known for {known:,} of {len(found.segments):,} files; "
-            "stops when nothing that is left can hold a better row"
+            f"read by best bound of {self.order[0].column}, known for {known:,} of"
+            f" {len(found.segments):,} files; stops when nothing that is left can hold a better row"
         )
 
     def _plan_on(self, spark: SparkSession) -> ScanPlan:
@@ -239,11 +288,14 @@ class Scan(ArrowStream):
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, streamed: a few row groups are in memory at a time.
 
-        With ``order_by`` the result is made first: without ``limit`` all rows that match are in memory then.
+        With ``order_by`` the result is made first: without ``limit`` all rows that match are in
+        memory then.
         """
         if not self.columns:
             for table in self._tables([self._cheapest()], ordered=False):
-                yield from (batch.select([]) for batch in table.to_batches(max_chunksize=BATCH_ROWS_MAX))
+                yield from (
+                    batch.select([]) for batch in table.to_batches(max_chunksize=BATCH_ROWS_MAX)
+                )
             return
         for table in self._declared():
             yield from table.to_batches(max_chunksize=BATCH_ROWS_MAX)
@@ -251,12 +303,13 @@ class Scan(ArrowStream):
     def to_arrow(self, *, progress: ProgressOption = None) -> pa.Table:
         """Return the rows as one table; in no particular order unless ``order_by`` says one.
 
-        ``progress``: a function that takes the number of tasks that are done and of all (with a limit that ends
-        reading early, of files), or True for a bar on the terminal.
+        ``progress``: a function that takes the number of tasks that are done and of all (with a
+        limit that ends reading early, of files), or True for a bar on the terminal.
         """
         if not self.columns:
             rows = self.count(progress=progress)
-            return pa.table({"": pa.nulls(rows)}).select([])  # Arrow's concat_tables would forget the rows
+            # Arrow's concat_tables would forget the rows
+            return pa.table({"": pa.nulls(rows)}).select([])
         with shown(progress, "scan") as told:
             tables = list(self._declared(told))
         return pa.concat_tables(tables) if tables else without_rows(self.schema)
@@ -264,8 +317,8 @@ class Scan(ArrowStream):
     def count(self, *, progress: ProgressOption = None) -> int:
         """Return how many rows match, ``limit`` at most.
 
-        Without a filter no data file is read: the count is that of the commit records, also where a data file is damaged or gone, which
-        :meth:`mdt.Table.check` finds.
+        Without a filter no data file is read: the count is that of the commit records, also where a
+        data file is damaged or gone, which :meth:`mdt.Table.check` finds.
         """
         with shown(progress, "count") as told:
             if self.predicate is not None:
@@ -274,15 +327,23 @@ class Scan(ArrowStream):
             return rows if self.limit is None else min(rows, self.limit)
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
-        """Return the rows of this snapshot as a Spark DataFrame of native Parquet scans; Spark sorts and limits."""
-        from mdt.engines.spark import frame  # pyspark takes a second to import; only Spark users pay for it
+        """Return the rows of this snapshot as a Spark DataFrame of native Parquet scans; Spark
+        sorts and limits.
+        """
+        # pyspark takes a second to import; only Spark users pay for it
+        from mdt.engines.spark import (
+            frame,
+        )
 
-        found = frame.scan(spark, self._metadata, self.snapshot, self.predicate, self.columns, self.order)
+        found = frame.scan(
+            spark, self._metadata, self.snapshot, self.predicate, self.columns, self.order
+        )
         if self.limit is None or self.limit >= self.snapshot.rows.sum():
             return found
         if self.limit > SPARK_LIMIT_MAX:
             raise Unsupported(
-                f"Spark takes no limit above {SPARK_LIMIT_MAX:,}", hint="leave limit out, or use to_batches()"
+                f"Spark takes no limit above {SPARK_LIMIT_MAX:,}",
+                hint="leave limit out, or use to_batches()",
             )
         return found.limit(self.limit)
 
@@ -298,14 +359,17 @@ class Scan(ArrowStream):
     def _tables(
         self, names: Sequence[str], *, ordered: bool = True, progress: Progress | None = None
     ) -> Iterator[pa.Table]:
-        """Yield the rows, columns ``names``; ``ordered=False``: which rows they are does not matter, only how many.
+        """Yield the rows, columns ``names``; ``ordered=False``: which rows they are does not
+        matter, only how many.
 
         Raises Expired if the state is cleaned meanwhile.
         """
         with self._metadata.reading(self.snapshot):
             yield from self._read(names, ordered, progress)
 
-    def _read(self, names: Sequence[str], ordered: bool, progress: Progress | None) -> Iterator[pa.Table]:
+    def _read(
+        self, names: Sequence[str], ordered: bool, progress: Progress | None
+    ) -> Iterator[pa.Table]:
         from mdt.scan import top
         from mdt.scan.reader import read
         from mdt.scan.use import counts_of
@@ -319,28 +383,58 @@ class Scan(ArrowStream):
         if self.order and ordered:
             return iter((self._in_order(names, threads, progress),))
         if self.limit is None or self.predicate is None:
-            wanted = top.within(self.plan, self.limit) if self.order and self.limit is not None else self.plan
+            wanted = (
+                top.within(self.plan, self.limit)
+                if self.order and self.limit is not None
+                else self.plan
+            )
             return read(self._metadata, wanted, names, threads=threads, progress=progress)
-        return top.first_matches(self._metadata, self.plan, names, self.limit, threads=threads, progress=progress)
+        return top.first_matches(
+            self._metadata, self.plan, names, self.limit, threads=threads, progress=progress
+        )
 
     def _in_order(self, names: Sequence[str], threads: int, progress: Progress | None) -> pa.Table:
         from mdt.scan import top
 
         if self.limit is None:
-            return top.in_order(self._metadata, self.plan, names, self.order, threads=threads, progress=progress)
-        return top.best(self._metadata, self.plan, names, self.order, self.limit, threads=threads, progress=progress)
+            return top.in_order(
+                self._metadata, self.plan, names, self.order, threads=threads, progress=progress
+            )
+        return top.best(
+            self._metadata,
+            self.plan,
+            names,
+            self.order,
+            self.limit,
+            threads=threads,
+            progress=progress,
+        )
 
     def _cheapest(self) -> str:
-        """Return a column to read where only the number of rows is wanted: one that is tested, hence read anyway."""
+        """Return a column to read where only the number of rows is wanted: one that is tested,
+        hence read anyway.
+        """
         schema = self.snapshot.definition.schema
-        tested = top_levels(with_meta(schema), columns_of(self.predicate)) if self.predicate is not None else ()
+        tested = (
+            top_levels(with_meta(schema), columns_of(self.predicate))
+            if self.predicate is not None
+            else ()
+        )
         return min(tested, default=schema.names[0])
 
 
 def _at(
-    storage: Storage, overrides: Mapping[str, object], seq: int, where: str, predicate: Predicate | None,
-    columns: Sequence[str], limit: int | None, order: tuple[SortKey, ...], since: int | None, query_type: str,
-) -> Scan:  # fmt: skip
+    storage: Storage,
+    overrides: Mapping[str, object],
+    seq: int,
+    where: str,
+    predicate: Predicate | None,
+    columns: Sequence[str],
+    limit: int | None,
+    order: tuple[SortKey, ...],
+    since: int | None,
+    query_type: str,
+) -> Scan:
     """Return a scan as it was pickled.  Raises Invalid if its snapshot is gone."""
     metadata = Metadata(storage, overrides)
     snapshot = metadata.at(seq)
@@ -354,7 +448,8 @@ def _row_count(limit: object) -> int:
     """Return ``limit`` as a number.  Raises Invalid for what is no number of rows."""
     if isinstance(limit, bool) or not hasattr(limit, "__index__"):
         raise Invalid(
-            f"limit takes a number of rows, not a value of type {type(limit).__name__}", hint="write limit=10"
+            f"limit takes a number of rows, not a value of type {type(limit).__name__}",
+            hint="write limit=10",
         )
     count = int(limit.__index__())
     if count < 0:

@@ -1,4 +1,6 @@
-"""Spark: what lets a session know ``format("mdt")``, and functions for queries that a table's indexes understand."""
+"""Spark: what lets a session know ``format("mdt")``, and functions for queries that a table's
+indexes understand.
+"""
 
 from mdt.engines.spark import functions
 from mdt.engines.spark.functions import call, match

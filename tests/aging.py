@@ -22,7 +22,9 @@ ARCHIVE_RECORDS = 4
 def grown(
     commits: int, table_type: str = MOR, *, storage: Storage | None = None, **options: Any
 ) -> tuple[Table, dict[int, State]]:
-    """Return a table with so many upserts, every fifth followed by a compaction, and what it held after each commit."""
+    """Return a table with so many upserts, every fifth followed by a compaction, and what it held
+    after each commit.
+    """
     if storage is not None:
         return _grown(commits, table_type, storage, options)
     start, past = _in_memory(commits, table_type, tuple(sorted(options.items())))
@@ -56,7 +58,9 @@ def upsert(table: Table, past: dict[int, State], ids: range, ts: int) -> None:
 
 
 def assert_kept(table: Table, past: dict[int, State]) -> None:
-    """Assert that each state from the horizon on reads as it was, by a process of its own, and of those before it the tagged ones alone."""
+    """Assert that each state from the horizon on reads as it was, by a process of its own, and of
+    those before it the tagged ones alone.
+    """
     horizon, tagged = table.snapshot().retention.horizon, set(table.tags()["seq"].to_pylist())
     other = mdt.open(table.storage)
     for seq, state in past.items():

@@ -1,4 +1,6 @@
-"""The model of :mod:`model` with tables whose columns are altered: every row of the dictionary is altered, too."""
+"""The model of :mod:`model` with tables whose columns are altered: every row of the dictionary is
+altered, too.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,19 @@ TYPES: dict[str, tuple[pa.DataType, tuple[Any, ...]]] = {
     "decimal(20, 2)": (pa.decimal128(20, 2), (Decimal("1.25"), Decimal("123456789012.50"), None)),
     "date": (pa.date32(), DATES),
     "time": (pa.timestamp("us"), (datetime(2026, 1, 1), datetime(2026, 1, 1, 12), None)),
-    "struct": (pa.struct([("a", pa.int32()), ("b", pa.string())]), ({"a": 1, "b": "x"}, {"a": None, "b": None}, None)),
+    "struct": (
+        pa.struct([("a", pa.int32()), ("b", pa.string())]),
+        ({"a": 1, "b": "x"}, {"a": None, "b": None}, None),
+    ),
 }
 """Kind of a column -> its type, and values."""
 WIDER = {
-    "int32": ("int64", "double"), "int64": ("double",), "float": ("double",), "decimal(6, 2)": ("decimal(20, 2)",), "date": ("time",),
-}  # fmt: skip
+    "int32": ("int64", "double"),
+    "int64": ("double",),
+    "float": ("double",),
+    "decimal(6, 2)": ("decimal(20, 2)",),
+    "date": ("time",),
+}
 
 
 def as_wider(value: Any, kind: str) -> Any:
@@ -47,8 +56,9 @@ def as_wider(value: Any, kind: str) -> Any:
 
 
 class AlteredAgainstDictionary(TableAgainstDictionary):
-    """``made``: columns that are as the table was made with; ``kinds``: of the others.  ``beyond``: whether this history has changes that
-    Hudi's readers do not understand; from the first on they are not asked.
+    """``made``: columns that are as the table was made with; ``kinds``: of the others.  ``beyond``:
+    whether this history has changes that Hudi's readers do not understand; from the first on they
+    are not asked.
     """
 
     @initialize(shape=shapes(), beyond=st.booleans())
@@ -69,12 +79,19 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         name = data.draw(st.sampled_from(gone)) if comes_back else f"c{self.named}"
         self.named += 1
         type, values = TYPES[kind]
-        default = data.draw(st.sampled_from(values), label="default") if self.beyond and kind != "struct" else None
+        default = (
+            data.draw(st.sampled_from(values), label="default")
+            if self.beyond and kind != "struct"
+            else None
+        )
         self.kinds[name] = kind
         self._alter(
-            data, lambda row: {**row, name: default}, is_beyond=comes_back or default is not None, add={name: type},
+            data,
+            lambda row: {**row, name: default},
+            is_beyond=comes_back or default is not None,
+            add={name: type},
             defaults={} if default is None else {name: default},
-        )  # fmt: skip
+        )
 
     @rule(data=st.data())
     def drop(self, data: st.DataObject) -> None:
@@ -84,7 +101,9 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         name = data.draw(st.sampled_from(free))
         self.dropped.append(name)
         self._forget(name)
-        self._alter(data, lambda row: {key: value for key, value in row.items() if key != name}, drop=[name])
+        self._alter(
+            data, lambda row: {key: value for key, value in row.items() if key != name}, drop=[name]
+        )
 
     @rule(data=st.data())
     def rename(self, data: st.DataObject) -> None:
@@ -102,7 +121,11 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
 
     @rule(data=st.data())
     def widen(self, data: st.DataObject) -> None:
-        free = [name for name, kind in self.kinds.items() if kind in WIDER and (self.beyond or kind != "date")]
+        free = [
+            name
+            for name, kind in self.kinds.items()
+            if kind in WIDER and (self.beyond or kind != "date")
+        ]
         if not free:
             return
         name = data.draw(st.sampled_from(free))
@@ -118,7 +141,12 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         self._alter(data, lambda row: row, reorder=names[: data.draw(st.integers(1, len(names)))])
 
     def _alter(
-        self, data: st.DataObject, change: Callable[[Row], Row], *, is_beyond: bool = False, **what: Any
+        self,
+        data: st.DataObject,
+        change: Callable[[Row], Row],
+        *,
+        is_beyond: bool = False,
+        **what: Any,
     ) -> None:
         writer = self._writer(data)
         try:
@@ -142,7 +170,11 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
 
     def _have_columns_again(self, seq: int, before: TableDefinition) -> None:
         now = self.table.snapshot().definition
-        if now.version is before.version or now.version.ids == before.version.ids and now.schema.equals(before.schema):
+        if (
+            now.version is before.version
+            or now.version.ids == before.version.ids
+            and now.schema.equals(before.schema)
+        ):
             return
         count("restores in the model of what had other columns")
         self.schema = self.table.schema
@@ -152,7 +184,9 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         names = {column.field.name: was.get(column.id) for column in now.version.columns}
         for name, known in self.kinds.items():
             now = self.schema.field(name).type
-            self.kinds[name] = next((kind for kind, (type, _) in TYPES.items() if type == now), known)
+            self.kinds[name] = next(
+                (kind for kind, (type, _) in TYPES.items() if type == now), known
+            )
         self.model = {identity: self._as_now(row) for identity, row in self.model.items()}
         self.alters.append(
             (
@@ -166,9 +200,17 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         found = {}
         for field in self.schema:
             value = row[field.name]
-            if isinstance(value, date) and not isinstance(value, datetime) and pa.types.is_timestamp(field.type):
+            if (
+                isinstance(value, date)
+                and not isinstance(value, datetime)
+                and pa.types.is_timestamp(field.type)
+            ):
                 value, self.asked = as_wider(value, "time"), False
-            found[field.name] = float(value) if isinstance(value, int) and pa.types.is_float64(field.type) else value
+            found[field.name] = (
+                float(value)
+                if isinstance(value, int) and pa.types.is_float64(field.type)
+                else value
+            )
         return found
 
     def _free(self) -> list[str]:

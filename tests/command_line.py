@@ -24,8 +24,10 @@ def run(*arguments: object, code: int = 0) -> Result:
 
 
 def filled(path: Path, **more: Any) -> Path:
-    """Make a table that holds ROWS at ``path``, with ``more`` arguments of ``mdt.create``, and return its path."""
-    trees.create(path, SCHEMA, partition_by=["city"], ordering="v", options={"mdt.durable": "false"}, **more).upsert(
-        ROWS
-    )
+    """Make a table that holds ROWS at ``path``, with ``more`` arguments of ``mdt.create``, and
+    return its path.
+    """
+    trees.create(
+        path, SCHEMA, partition_by=["city"], ordering="v", options={"mdt.durable": "false"}, **more
+    ).upsert(ROWS)
     return path

@@ -11,8 +11,12 @@ from mdt.stores.storage import open_storage
 from mdt.testing.slow import CountingStorage
 
 
-def counted_storages(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> list[CountingStorage]:
-    """Let ``modules``, which import ``open_storage``, open storages that count; return the list that these will be in."""
+def counted_storages(
+    monkeypatch: pytest.MonkeyPatch, *modules: ModuleType
+) -> list[CountingStorage]:
+    """Let ``modules``, which import ``open_storage``, open storages that count; return the list
+    that these will be in.
+    """
     made: list[CountingStorage] = []
 
     def opened(place: Any, **more: Any) -> Any:

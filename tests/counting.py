@@ -1,7 +1,8 @@
-"""How many cases ran: tests call :func:`count`, and the summary at the end of the run prints the sums.
+"""How many cases ran: tests call :func:`count`, and the summary at the end of the run prints the
+sums.
 
-A pytest plugin: name it in ``pytest_plugins``.  Where pytest-xdist spreads the tests over processes, each hands its sums
-to the one that prints.
+A pytest plugin: name it in ``pytest_plugins``.  Where pytest-xdist spreads the tests over
+processes, each hands its sums to the one that prints.
 """
 
 from __future__ import annotations

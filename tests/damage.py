@@ -1,8 +1,9 @@
-"""Damage to the files of small tables, chosen by a seed, and what every way to read or rewrite them makes of it.
+"""Damage to the files of small tables, chosen by a seed, and what every way to read or rewrite them
+makes of it.
 
-A :class:`World` is a table with the answers that it gave when it was whole.  :func:`hit` damages one of its files;
-:func:`outcome` reads and rewrites the damaged table in every way and compares: each answer must be the right one, or an
-error of ours, and what fails must have committed nothing.
+A :class:`World` is a table with the answers that it gave when it was whole.  :func:`hit` damages
+one of its files; :func:`outcome` reads and rewrites the damaged table in every way and compares:
+each answer must be the right one, or an error of ours, and what fails must have committed nothing.
 """
 
 from __future__ import annotations
@@ -27,13 +28,23 @@ from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema(
     [
-        ("id", pa.string()), ("ts", pa.int64()), ("city", pa.string()), ("few", pa.string()), ("n", pa.int64()),
-        ("x", pa.float64()), ("m", pa.decimal128(12, 2)), ("day", pa.date32()), ("at", pa.timestamp("us", "UTC")),
-        ("flag", pa.bool_()), ("note", pa.string()), ("raw", pa.binary()),
-        ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])), ("l", pa.list_(pa.int64())),
+        ("id", pa.string()),
+        ("ts", pa.int64()),
+        ("city", pa.string()),
+        ("few", pa.string()),
+        ("n", pa.int64()),
+        ("x", pa.float64()),
+        ("m", pa.decimal128(12, 2)),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("flag", pa.bool_()),
+        ("note", pa.string()),
+        ("raw", pa.binary()),
+        ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+        ("l", pa.list_(pa.int64())),
         ("k", pa.map_(pa.string(), pa.float64())),
     ]
-)  # fmt: skip
+)
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath")
 OPTIONS = {
     "mdt.writer.threads": 1,
@@ -42,7 +53,12 @@ OPTIONS = {
     "mdt.page.bytes": 512,
 }
 KINDS: dict[str, dict[str, Any]] = {
-    "lz4": {"table_type": "MERGE_ON_READ", "key_index": "bloom", "partition_by": ["city"], "ordering": "ts"},
+    "lz4": {
+        "table_type": "MERGE_ON_READ",
+        "key_index": "bloom",
+        "partition_by": ["city"],
+        "ordering": "ts",
+    },
     "zstd": {"table_type": "COPY_ON_WRITE", "key_index": "record", "ordering": "ts"},
     "snappy": {"table_type": "MERGE_ON_READ", "key_index": "record", "scope": "table"},
 }
@@ -52,7 +68,12 @@ INDEXES = {
     "zstd": ["bitmap(few)", "bloom(n)"],
     "snappy": ["bloom(n)"],
 }
-FILTERS = ("few = 'v3' and n > 4000", "match(note, 'cedar')", "s.a = 7 or x is null", "n between 100 and 900 and flag")
+FILTERS = (
+    "few = 'v3' and n > 4000",
+    "match(note, 'cedar')",
+    "s.a = 7 or x is null",
+    "n between 100 and 900 and flag",
+)
 KEYS = ("k00007", "k00012", "k01500", "k02150", "k99999")
 ASIDE = ("hint", "timeline", "hoodie.properties", "partition metadata")
 """Kinds of files that say nothing of rows."""
@@ -67,12 +88,22 @@ def rows(ids: range, version: int = 1) -> pa.Table:
     def row(i: int) -> dict[str, Any]:
         n = draw.randrange(10_000)
         return {
-            "id": f"k{i:05}", "ts": version, "city": "x" if i % 20 else "y", "few": f"v{n % 9}", "n": n,
-            "x": None if n % 11 == 0 else n / 7, "m": Decimal(n) / 4, "day": date(2026, 1, 1) + timedelta(n % 90),
-            "at": datetime(2026, 1, 1) + timedelta(minutes=n), "flag": n % 3 == 0,
-            "note": " ".join(draw.choices(WORDS, k=3)) + f" {n}", "raw": draw.randbytes(n % 9),
-            "s": None if n % 13 == 0 else {"a": n % 50, "b": f"b{n % 5}"}, "l": list(range(n % 4)), "k": [(f"m{n % 3}", n / 3)],
-        }  # fmt: skip
+            "id": f"k{i:05}",
+            "ts": version,
+            "city": "x" if i % 20 else "y",
+            "few": f"v{n % 9}",
+            "n": n,
+            "x": None if n % 11 == 0 else n / 7,
+            "m": Decimal(n) / 4,
+            "day": date(2026, 1, 1) + timedelta(n % 90),
+            "at": datetime(2026, 1, 1) + timedelta(minutes=n),
+            "flag": n % 3 == 0,
+            "note": " ".join(draw.choices(WORDS, k=3)) + f" {n}",
+            "raw": draw.randbytes(n % 9),
+            "s": None if n % 13 == 0 else {"a": n % 50, "b": f"b{n % 5}"},
+            "l": list(range(n % 4)),
+            "k": [(f"m{n % 3}", n / 3)],
+        }
 
     return pa.Table.from_pylist([row(i) for i in ids], schema=SCHEMA)
 
@@ -114,10 +145,14 @@ def rewrites(table: mdt.Table) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 @cache
 def world(codec: str) -> World:
-    """Return the table of a codec: base files, log files or rewritten ones, deleted rows, indexes, compacted metadata."""
+    """Return the table of a codec: base files, log files or rewritten ones, deleted rows, indexes,
+    compacted metadata.
+    """
     storage = MemoryStorage()
     options = {**OPTIONS, "mdt.compression": codec}
-    table = mdt.create(storage, SCHEMA, ["id"], indexes=INDEXES[codec], options=options, **KINDS[codec])
+    table = mdt.create(
+        storage, SCHEMA, ["id"], indexes=INDEXES[codec], options=options, **KINDS[codec]
+    )
     table.bulk_insert(rows(range(2200)))
     table.upsert(rows(range(0, 400, 7), 2))
     table.metadata.compact()
@@ -156,7 +191,9 @@ def files(codec: str) -> dict[str, list[str]]:
 
 @cache
 def spans(codec: str) -> dict[str, list[tuple[int, int]]]:
-    """Return by data file where what Parquet's page checksums leave out stands: page headers, and the end with the footer."""
+    """Return by data file where what Parquet's page checksums leave out stands: page headers, and
+    the end with the footer.
+    """
     table = mdt.open(world(codec).storage)
     found = {}
     snapshot = table.snapshot()
@@ -193,7 +230,9 @@ def hit(draw: random.Random, codec: str, storage: MemoryStorage) -> tuple[str, s
     at = somewhere(draw, codec, path, len(data))
     what = draw.choice(("flip", "flip", "flip", "flips", "cut", "zeros", "swap", "exchange"))
     if what in ("flip", "flips"):
-        for place in [at] if what == "flip" else [at, somewhere(draw, codec, path, len(data)), at // 2]:
+        for place in (
+            [at] if what == "flip" else [at, somewhere(draw, codec, path, len(data)), at // 2]
+        ):
             data[place] ^= 1 << draw.randrange(8)
     elif what == "cut":
         del data[at:]
@@ -214,8 +253,8 @@ def hit(draw: random.Random, codec: str, storage: MemoryStorage) -> tuple[str, s
 
 
 def outcome(draw: random.Random, codec: str, found: Counter[str]) -> list[str]:
-    """Damage a copy of a world, ask it all but some of the filters, and in every other case rewrite it in one of the ways,
-    which takes longest; seldom where the file says nothing of rows.
+    """Damage a copy of a world, ask it all but some of the filters, and in every other case rewrite
+    it in one of the ways, which takes longest; seldom where the file says nothing of rows.
 
     Return what was wrong, and count in ``found`` how it ended.
     """
@@ -245,7 +284,9 @@ def outcome(draw: random.Random, codec: str, found: Counter[str]) -> list[str]:
     return wrong + _rewritten(did, name, number, storage, whole.answers[name], found)
 
 
-def _judged(did: str, name: str, ask: Callable[[], Any], answer: Any, found: Counter[str]) -> list[str]:
+def _judged(
+    did: str, name: str, ask: Callable[[], Any], answer: Any, found: Counter[str]
+) -> list[str]:
     try:
         got = ask()
     except MdtError:
@@ -259,7 +300,9 @@ def _judged(did: str, name: str, ask: Callable[[], Any], answer: Any, found: Cou
     return [f"{did}: {name}: another answer"]
 
 
-def _rewritten(did: str, name: str, number: int, storage: MemoryStorage, answer: Any, found: Counter[str]) -> list[str]:
+def _rewritten(
+    did: str, name: str, number: int, storage: MemoryStorage, answer: Any, found: Counter[str]
+) -> list[str]:
     log = [info.path for info in storage.list(paths.log_dir())]
     try:
         list(rewrites(mdt.open(storage)))[number][1]()
@@ -270,4 +313,6 @@ def _rewritten(did: str, name: str, number: int, storage: MemoryStorage, answer:
     except Exception as error:  # noqa: BLE001
         return [f"{did}: {name}: {error!r}"]
     found["rewrites done"] += 1
-    return _judged(did, f"scan after {name}", lambda: by_id(mdt.open(storage).scan().to_arrow()), answer, found)
+    return _judged(
+        did, f"scan after {name}", lambda: by_id(mdt.open(storage).scan().to_arrow()), answer, found
+    )

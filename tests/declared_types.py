@@ -1,4 +1,6 @@
-"""Columns as users declare them: required ones, rows that fit them, and the types that docs/schema.md lists."""
+"""Columns as users declare them: required ones, rows that fit them, and the types that
+docs/schema.md lists.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,18 @@ ZONES = {"naive": None, "UTC": "UTC", "Oslo": "Europe/Oslo"}
 
 FLAT: dict[str, tuple[pa.DataType, list[Any]]] = {
     "bool": (pa.bool_(), [True, False]),
-    **{f"int{n}": (getattr(pa, f"int{n}")(), [-(2 ** (n - 1)), 2 ** (n - 1) - 1]) for n in (8, 16, 32, 64)},
+    **{
+        f"int{n}": (getattr(pa, f"int{n}")(), [-(2 ** (n - 1)), 2 ** (n - 1) - 1])
+        for n in (8, 16, 32, 64)
+    },
     **{f"uint{n}": (getattr(pa, f"uint{n}")(), [0, 2**n - 1]) for n in (8, 16, 32, 64)},
     "float16": (pa.float16(), [np.float16(1.5), np.float16(-65504)]),
     "float32": (pa.float32(), [1.5, -math.inf]),
     "float64": (pa.float64(), [0.1, 1e300]),
-    **{f"decimal{n}": (getattr(pa, f"decimal{n}")(9, 2), [Decimal("-1.25"), Decimal("9999999.99")]) for n in (32, 64, 128, 256)},
+    **{
+        f"decimal{n}": (getattr(pa, f"decimal{n}")(9, 2), [Decimal("-1.25"), Decimal("9999999.99")])
+        for n in (32, 64, 128, 256)
+    },
     "string": (pa.string(), ["", "\U0010ffff"]),
     "large_string": (pa.large_string(), ["", "ä"]),
     "string_view": (pa.string_view(), ["", "longer than twelve bytes"]),
@@ -33,16 +41,29 @@ FLAT: dict[str, tuple[pa.DataType, list[Any]]] = {
     "binary3": (pa.binary(3), [b"abc", b"\x00\x00\x00"]),
     "date32": (pa.date32(), [DAY, date(9999, 12, 31)]),
     "date64": (pa.date64(), [DAY, date(1, 1, 1)]),
-    **{f"time_{u}": ((pa.time32 if u in ("s", "ms") else pa.time64)(u), [time(0, 0, 1), time(23, 59, 59)]) for u in ("s", "ms", "us", "ns")},
-    **{f"duration_{u}": (pa.duration(u), [timedelta(seconds=-1), timedelta(days=1)]) for u in ("s", "ms", "us", "ns")},
     **{
-        f"timestamp_{u}_{name}": (pa.timestamp(u, zone), [NOON if zone is None else NOON.replace(tzinfo=UTC), None])
-        for u in ("s", "ms", "us", "ns") for name, zone in ZONES.items()
+        f"time_{u}": (
+            (pa.time32 if u in ("s", "ms") else pa.time64)(u),
+            [time(0, 0, 1), time(23, 59, 59)],
+        )
+        for u in ("s", "ms", "us", "ns")
+    },
+    **{
+        f"duration_{u}": (pa.duration(u), [timedelta(seconds=-1), timedelta(days=1)])
+        for u in ("s", "ms", "us", "ns")
+    },
+    **{
+        f"timestamp_{u}_{name}": (
+            pa.timestamp(u, zone),
+            [NOON if zone is None else NOON.replace(tzinfo=UTC), None],
+        )
+        for u in ("s", "ms", "us", "ns")
+        for name, zone in ZONES.items()
     },
     "dictionary": (pa.dictionary(pa.int8(), pa.string()), ["x", "y"]),
     "dictionary_of_numbers": (pa.dictionary(pa.uint16(), pa.int16()), [-1, 1]),
     "dictionary_of_large": (pa.dictionary(pa.int64(), pa.large_string()), ["x", "y"]),
-}  # fmt: skip
+}
 """Every flat type, with two values of it, the smallest and largest where they are few."""
 
 
@@ -54,11 +75,20 @@ REQUIRED = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),
         pa.field("v", pa.int8(), nullable=False),
-        pa.field("s", pa.struct([pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.string())])),
         pa.field(
-            "l", pa.list_(pa.field("item", pa.struct([pa.field("x", pa.int32(), nullable=False)]), nullable=False))
+            "s", pa.struct([pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.string())])
         ),
-        pa.field("m", pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False)), nullable=False),
+        pa.field(
+            "l",
+            pa.list_(
+                pa.field(
+                    "item", pa.struct([pa.field("x", pa.int32(), nullable=False)]), nullable=False
+                )
+            ),
+        ),
+        pa.field(
+            "m", pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False)), nullable=False
+        ),
     ]
 )
 
@@ -75,19 +105,36 @@ def _table_of_types() -> list[list[str]]:
 
 
 NAMED_TYPES: dict[str, pa.DataType] = {
-    **{name: type for name, (type, _) in FLAT.items() if "_" not in name and not name.startswith("decimal")},
+    **{
+        name: type
+        for name, (type, _) in FLAT.items()
+        if "_" not in name and not name.startswith("decimal")
+    },
     **{str(type): type for type, _ in FLAT.values()},
-    **{name: FLAT[name][0] for name in ("large_string", "string_view", "large_binary", "binary_view")},
-    "decimal(p, s)": pa.decimal128(9, 2), "fixed_size_binary": pa.binary(3), "dictionary": FLAT["dictionary"][0],
-    "run_end_encoded": ENCODED["run_ends"][0], "list": pa.list_(pa.int8()), "large_list": pa.large_list(pa.int8()),
-    "list_view": pa.list_view(pa.int8()), "fixed_size_list": pa.list_(pa.int8(), 2), "map": pa.map_(pa.string(), pa.int8()),
-    "struct": pa.struct([("a", pa.int8())]), "float": pa.float32(), "double": pa.float64(),
+    **{
+        name: FLAT[name][0]
+        for name in ("large_string", "string_view", "large_binary", "binary_view")
+    },
+    "decimal(p, s)": pa.decimal128(9, 2),
+    "fixed_size_binary": pa.binary(3),
+    "dictionary": FLAT["dictionary"][0],
+    "run_end_encoded": ENCODED["run_ends"][0],
+    "list": pa.list_(pa.int8()),
+    "large_list": pa.large_list(pa.int8()),
+    "list_view": pa.list_view(pa.int8()),
+    "fixed_size_list": pa.list_(pa.int8(), 2),
+    "map": pa.map_(pa.string(), pa.int8()),
+    "struct": pa.struct([("a", pa.int8())]),
+    "float": pa.float32(),
+    "double": pa.float64(),
     **{f"timestamp[{u}, tz]": pa.timestamp(u, "Europe/Oslo") for u in ("s", "ms", "us", "ns")},
-}  # fmt: skip
+}
 
 
 def types_in_readme() -> dict[str, tuple[pa.DataType, list[str]]]:
-    """Return name -> type, and the cells after the first, of each type that the page's table names."""
+    """Return name -> type, and the cells after the first, of each type that the page's table
+    names.
+    """
     found = {}
     for first, *others in _table_of_types():
         for name in re.findall("`([^`]+)`", first):

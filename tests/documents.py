@@ -1,9 +1,10 @@
 """The project's Markdown pages as tests see them: blocks of code, links, headings.
 
-The convention for every page: each fenced block names its language.  ``python`` blocks run in their order in one namespace,
-in an empty directory; ``sh`` blocks run between them where they stand, line by line: ``mdt`` for real, of ``make`` the
-target is looked up, of ``pip install`` the name and its extras, of ``python -m pytest`` the tests that it would run, of another
-``python -m`` the module, of ``spark-submit`` our settings.  What only shows something is ``text`` or ``json``.
+The convention for every page: each fenced block names its language.  ``python`` blocks run in their
+order in one namespace, in an empty directory; ``sh`` blocks run between them where they stand, line
+by line: ``mdt`` for real, of ``make`` the target is looked up, of ``pip install`` the name and its
+extras, of ``python -m pytest`` the tests that it would run, of another ``python -m`` the module, of
+``spark-submit`` our settings.  What only shows something is ``text`` or ``json``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w.,-]+)\])?")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: the page it stands on, the number of its first line of code, its language, the code."""
+    """A fenced block: the page it stands on, the number of its first line of code, its language,
+    the code.
+    """
 
     page: str
     line: int
@@ -105,12 +108,16 @@ def dead_links(page: Path) -> Iterator[str]:
     for target in links(text):
         name, _, anchor = target.partition("#")
         file = page.parent / name if name else page
-        if not file.exists() or (anchor and anchor not in anchors(file.read_text(encoding="utf-8"))):
+        if not file.exists() or (
+            anchor and anchor not in anchors(file.read_text(encoding="utf-8"))
+        ):
             yield target
 
 
 def run_python(block: Block, namespace: dict[str, Any]) -> None:
-    """Run a block in ``namespace``; its line numbers are those of the page.  The level of our loggers is as before."""
+    """Run a block in ``namespace``; its line numbers are those of the page.  The level of our
+    loggers is as before.
+    """
     code = compile("\n" * (block.line - 1) + block.code, block.page, "exec", dont_inherit=True)
     level = logging.getLogger("mdt").level
     try:
@@ -120,11 +127,17 @@ def run_python(block: Block, namespace: dict[str, Any]) -> None:
 
 
 def run_shell(block: Block, folder: Path) -> None:
-    """Run every command of a block in ``folder``.  Raises AssertionError for one that fails or that nobody can run."""
+    """Run every command of a block in ``folder``.  Raises AssertionError for one that fails or that
+    nobody can run.
+    """
     for line in block.code.replace("\\\n", " ").splitlines():
-        words = [word for word in shlex.split(line, comments=True) if not _ASSIGNMENT.fullmatch(word)]
+        words = [
+            word for word in shlex.split(line, comments=True) if not _ASSIGNMENT.fullmatch(word)
+        ]
         if words:
-            assert words[0] in COMMANDS, f"{block}: nobody knows how to try {words[0]!r}; teach tests/documents.py"
+            assert words[0] in COMMANDS, (
+                f"{block}: nobody knows how to try {words[0]!r}; teach tests/documents.py"
+            )
             COMMANDS[words[0]](line, words, folder)
 
 
@@ -165,11 +178,21 @@ def _run_mdt(line: str, words: list[str], folder: Path) -> None:
     assert done.returncode == 0, f"{line}: {done.stderr}"
 
 
-def ran(command: list[str], folder: Path, packages: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run a command in ``folder`` and return how it ended; Python finds the packages of ``packages`` first."""
+def ran(
+    command: list[str], folder: Path, packages: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in ``folder`` and return how it ended; Python finds the packages of
+    ``packages`` first.
+    """
     environment = {**os.environ, "PYTHONPATH": str(packages)}
     return subprocess.run(
-        command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX
+        command,
+        check=False,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
     )
 
 

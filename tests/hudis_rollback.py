@@ -1,4 +1,6 @@
-"""What a writer of Hudi's does, when it begins, to transactions whose writers it takes for dead: found in experiments with Hudi 1.2."""
+"""What a writer of Hudi's does, when it begins, to transactions whose writers it takes for dead:
+found in experiments with Hudi 1.2.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ LATER = "20990101000000000"
 def data_files(storage: Storage) -> set[str]:
     """Return the paths of the data files that stand in a table, of whomever."""
     found = [info.path for info in storage.list("")]
-    return {path for path in found if not paths.is_hudis(path) and not path.endswith(paths.partition_metadata(""))}
+    return {
+        path
+        for path in found
+        if not paths.is_hudis(path) and not path.endswith(paths.partition_metadata(""))
+    }
 
 
 def named_by_markers(storage: Storage, instant: str) -> set[str]:
@@ -24,7 +30,9 @@ def named_by_markers(storage: Storage, instant: str) -> set[str]:
         assert storage.read(f"{folder}MARKERS.type") == b"TIMELINE_SERVER_BASED"
         lists = [name for name in found if name.startswith("MARKERS") and name != "MARKERS.type"]
         assert len(lists) == len(found) - 1, found
-        found = [line for name in lists for line in storage.read(folder + name).decode().splitlines()]
+        found = [
+            line for name in lists for line in storage.read(folder + name).decode().splitlines()
+        ]
     named = set()
     for marker in found:
         path, kind = marker.split(".marker.")
@@ -34,15 +42,29 @@ def named_by_markers(storage: Storage, instant: str) -> set[str]:
 
 
 def roll_back(storage: Storage) -> list[str]:
-    """Roll back what is pending; return the instants.  Of log files Hudi ends the blocks; here they are deleted."""
+    """Roll back what is pending; return the instants.  Of log files Hudi ends the blocks; here they
+    are deleted.
+    """
     layout = LAYOUTS[6]
-    found = [instant for info in storage.list(layout.timeline) if (instant := layout.instant_at(info.path))]
-    found = [instant for instant in found if instant.action in ("commit", "deltacommit", "replacecommit")]
+    found = [
+        instant
+        for info in storage.list(layout.timeline)
+        if (instant := layout.instant_at(info.path))
+    ]
+    found = [
+        instant for instant in found if instant.action in ("commit", "deltacommit", "replacecommit")
+    ]
     ended = {instant.time for instant in found if instant.state == timeline.COMPLETED}
-    doomed = sorted({instant.time for instant in found if instant.state == timeline.INFLIGHT} - ended)
+    doomed = sorted(
+        {instant.time for instant in found if instant.state == timeline.INFLIGHT} - ended
+    )
     for time in doomed:
         storage.delete_many(named_by_markers(storage, time))
-        pending = [info.path for info in storage.list_dir(layout.timeline) if info.path.rpartition("/")[2][:17] == time]
+        pending = [
+            info.path
+            for info in storage.list_dir(layout.timeline)
+            if info.path.rpartition("/")[2][:17] == time
+        ]
         storage.delete_many(pending)
     if doomed:
         storage.create(f"{layout.timeline}/{LATER}.rollback", b"rolled back")

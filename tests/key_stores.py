@@ -1,4 +1,6 @@
-"""What the tests of key indexes that are kept beside the table share: whether a store says what the table says."""
+"""What the tests of key indexes that are kept beside the table share: whether a store says what the
+table says.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ Pairs = set[tuple[int, str]]
 
 
 def assert_knows_the_table(table: mdt.Table) -> int:
-    """Assert that the store has every key that stands in a file of the table, with its file group; return the number of these pairs."""
+    """Assert that the store has every key that stands in a file of the table, with its file group;
+    return the number of these pairs.
+    """
     metadata, snapshot = table.metadata, table.snapshot()
     assert table.check().ok
     index = metadata.key_index(snapshot)
@@ -24,12 +28,21 @@ def assert_knows_the_table(table: mdt.Table) -> int:
         hashes = metadata.objects.key_map(segment.key_map).whole().hashes.hi.tolist()
         expected |= {(key, names[number].as_py()) for key in hashes}
     found: Pairs = set()
-    scopes = [""] if snapshot.definition.is_global else set(snapshot.files.column("partition").to_pylist())
+    scopes = (
+        [""]
+        if snapshot.definition.is_global
+        else set(snapshot.files.column("partition").to_pylist())
+    )
     hashes = np.array(sorted({key for key, _ in expected}), np.uint64)
     for scope in scopes:
         for run in key_runs.runs_of(store, snapshot.definition.table_id, scope):
-            pairs = index.locate(run.data, np.empty(len(hashes)), key_runs.KeyHashes(hashes, hashes))
-            found |= {(int(hashes[key]), run.groups[group]) for key, group in zip(pairs.key, pairs.group, strict=True)}
+            pairs = index.locate(
+                run.data, np.empty(len(hashes)), key_runs.KeyHashes(hashes, hashes)
+            )
+            found |= {
+                (int(hashes[key]), run.groups[group])
+                for key, group in zip(pairs.key, pairs.group, strict=True)
+            }
     live = {name for _, name in expected}
     assert {pair for pair in found if pair[1] in live} >= expected
     return len(expected)

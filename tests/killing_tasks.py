@@ -1,4 +1,6 @@
-"""A task that takes its executor along; a module of its own, because Spark's workers import it by name."""
+"""A task that takes its executor along; a module of its own, because Spark's workers import it by
+name.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ Rows = Iterable[Any]
 
 @dataclass(frozen=True)
 class Killing:
-    """``function``, of which the first call of all kills the executor when it has said all that it says: files are written, nobody hears of it."""
+    """``function``, of which the first call of all kills the executor when it has said all that it
+    says: files are written, nobody hears of it.
+    """
 
     function: Callable[[Rows], Rows]
     flag: str
@@ -31,7 +35,9 @@ class Killing:
 
 
 def _executor() -> int:
-    """Return the process of the executor, which stands above the daemon that this process was made by."""
+    """Return the process of the executor, which stands above the daemon that this process was made
+    by.
+    """
     pid = os.getpid()
     while b"CoarseGrainedExecutorBackend" not in Path(f"/proc/{pid}/cmdline").read_bytes():
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -46,7 +52,9 @@ class Phases:
         self.folder, self.count, self.kills = folder, 0, -1
 
     def counted(self, made: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``made``, which makes the rows of a stage of others and of a function, and is one phase each time."""
+        """Return ``made``, which makes the rows of a stage of others and of a function, and is one
+        phase each time.
+        """
 
         def phase(rows: Any, function: Callable[[Rows], Rows], *more: Any) -> Any:
             number, self.count = self.count, self.count + 1

@@ -9,7 +9,9 @@ from mdt.metadata import paths
 
 
 def lose(table: mdt.Table, draw: random.Random) -> None:
-    """Delete up to three attachments and checkpoints; no checkpoint where it is all that there is of a state."""
+    """Delete up to three attachments and checkpoints; no checkpoint where it is all that there is
+    of a state.
+    """
     storage, snapshot = table.storage, table.snapshot()
     places = [paths.attachments_dir()]
     if not (snapshot.retention.first or snapshot.tags.seqs):

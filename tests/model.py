@@ -1,4 +1,6 @@
-"""Random histories of a table beside a dictionary: after each step our scans and hudi-rs see what the dictionary holds."""
+"""Random histories of a table beside a dictionary: after each step our scans and hudi-rs see what
+the dictionary holds.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,18 @@ _STEPS = 12
 DEFAULTS = small_files.JOINED_MIN, small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE
 CUT = cutting.PART_BYTES, cutting.PART_ROWS
 INDEXES = (
-    "bitmap(note)", "bitmap(x)", "bitmap(ts)", "bitmap(day)", "bitmap(id)", "bloom(id)", "bloom(x)", "bloom(city)",
-    "text(note)", "text(note, tokenizer='ngram(2)')", "column_stats(sub)",
-)  # fmt: skip
+    "bitmap(note)",
+    "bitmap(x)",
+    "bitmap(ts)",
+    "bitmap(day)",
+    "bitmap(id)",
+    "bloom(id)",
+    "bloom(x)",
+    "bloom(city)",
+    "text(note)",
+    "text(note, tokenizer='ngram(2)')",
+    "column_stats(sub)",
+)
 
 
 def _rank(row: Row) -> Any:
@@ -58,7 +69,9 @@ def _rank(row: Row) -> Any:
 
 
 class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
-    """The model: identity -> row.  A larger ordering value wins, at equal ones the later write; a delete is absolute."""
+    """The model: identity -> row.  A larger ordering value wins, at equal ones the later write; a
+    delete is absolute.
+    """
 
     kind_of_table: type[mdt.Table] = mdt.Table
     kind_of_other: type[mdt.Table] = SpilledTable
@@ -83,15 +96,20 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         small_files.JOINED_MIN = shape.joined_min
         if shape.joins_logs:
             small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE = 0, 0
-        cutting.PART_BYTES, cutting.PART_ROWS = (500, 1) if shape.joined_min > 2 else CUT  # else it is joined again
+        # else it is joined again
+        cutting.PART_BYTES, cutting.PART_ROWS = (500, 1) if shape.joined_min > 2 else CUT
         mdt.create(self._storage(), shape.schema, **shape.arguments())
         self.table, self.other = self._opened(), self._opened(self.kind_of_other)
 
     def teardown(self) -> None:
         small_files.JOINED_MIN, small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE = DEFAULTS
         cutting.PART_BYTES, cutting.PART_ROWS = CUT
-        if hasattr(self, "table") and sys.exc_info()[0] is None:  # else the step that failed is what to show
-            count("log compactions in the model", self.table.history()["operation"].to_pylist().count("log_compact"))
+        if hasattr(self, "table") and sys.exc_info()[0] is None:
+            # else the step that failed is what to show
+            count(
+                "log compactions in the model",
+                self.table.history()["operation"].to_pylist().count("log_compact"),
+            )
             report = self.table.check()
             assert report.ok and not report.warnings, str(report)
             self._check_the_past()
@@ -108,12 +126,20 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
     @precondition(lambda self: self.model)
     @rule(data=st.data())
     def update(self, data: st.DataObject) -> None:
-        known = data.draw(st.lists(st.sampled_from(list(self.model.values())), min_size=2, max_size=8))
+        known = data.draw(
+            st.lists(st.sampled_from(list(self.model.values())), min_size=2, max_size=8)
+        )
         fresh = data.draw(self._rows(min_size=len(known), max_size=len(known)))
         kept = list(self.shape.key)
         kept += [] if data.draw(st.booleans(), label="moves") else self.shape.partition_by
         kept += [] if data.draw(st.booleans(), label="other ordering values") else ["ts"]
-        self._upsert(data, [new | {name: old[name] for name in kept} for old, new in zip(known, fresh, strict=True)])
+        self._upsert(
+            data,
+            [
+                new | {name: old[name] for name in kept}
+                for old, new in zip(known, fresh, strict=True)
+            ],
+        )
 
     @rule(data=st.data(), bulk=st.booleans())
     def insert(self, data: st.DataObject, bulk: bool) -> None:
@@ -142,12 +168,16 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
     @precondition(lambda self: self.graves)
     @rule(data=st.data())
     def bring_deleted_keys_again(self, data: st.DataObject) -> None:
-        """Rows of keys that were deleted, with ordering values below, at, and above those of the deletes."""
+        """Rows of keys that were deleted, with ordering values below, at, and above those of the
+        deletes.
+        """
         how = data.draw(st.sampled_from(("upsert", "insert", "merge")), label="how")
         dead = [row for identity, row in self.graves.items() if identity not in self.model]
         fresh = data.draw(self._rows(min_size=len(dead), max_size=len(dead)))
         names = (*self.shape.key, *self.shape.partition_by)
-        batch = [new | {name: old[name] for name in names} for old, new in zip(dead, fresh, strict=True)]
+        batch = [
+            new | {name: old[name] for name in names} for old, new in zip(dead, fresh, strict=True)
+        ]
         counts = self._put(batch)
         writer, rows = self._writer(data), self._arrow(batch)
         if how == "merge":
@@ -156,16 +186,22 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         else:
             done = writer.upsert(rows) if how == "upsert" else writer.insert(rows)
         self._expect(done, counts)
-        count("rows that the model leaves out as older than the delete of their key", counts["late"])
+        count(
+            "rows that the model leaves out as older than the delete of their key", counts["late"]
+        )
         count("rows that the model revives", counts["inserted"])
         self._compare_pruned(data)
 
     @precondition(lambda self: self.model and self.shape.ordering and not self.shape.keeps_deletes)
     @rule(data=st.data(), between=st.booleans())
-    def delete_and_insert_again_with_a_smaller_ordering_value(self, data: st.DataObject, between: bool) -> None:
+    def delete_and_insert_again_with_a_smaller_ordering_value(
+        self, data: st.DataObject, between: bool
+    ) -> None:
         row = max(self.model.values(), key=lambda r: r["ts"])
         again = (
-            row | {"ts": smallest_ordering_value(self.shape)} | ({"note": "again"} if self._is_as_made("note") else {})
+            row
+            | {"ts": smallest_ordering_value(self.shape)}
+            | ({"note": "again"} if self._is_as_made("note") else {})
         )
         writer = self._writer(data)
         self._expect(writer.delete(self._keys([row])), self._remove([row]))
@@ -176,15 +212,25 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
     @precondition(lambda self: self.model)
     @rule(data=st.data(), others=st.integers(0, 2))
     def delete_and_insert_again_beside_new_keys(self, data: st.DataObject, others: int) -> None:
-        """The new keys make room for the old ones elsewhere; the old ones must return to where their dead rows stand."""
-        known = data.draw(st.lists(st.sampled_from(list(self.model.values())), min_size=1, max_size=4))
+        """The new keys make room for the old ones elsewhere; the old ones must return to where
+        their dead rows stand.
+        """
+        known = data.draw(
+            st.lists(st.sampled_from(list(self.model.values())), min_size=1, max_size=4)
+        )
         self._expect(self._writer(data).delete(self._keys(known)), self._remove(known))
         for _ in range(others):
             self._upsert(data, data.draw(self._rows(max_size=4)))
-        again = {self.shape.identity(row): row for row in known if self.shape.identity(row) not in self.model}
+        again = {
+            self.shape.identity(row): row
+            for row in known
+            if self.shape.identity(row) not in self.model
+        }
         if again:
             writer = self._writer(data)
-            write = data.draw(st.sampled_from((writer.upsert, writer.insert, writer.bulk_insert)), label="how")
+            write = data.draw(
+                st.sampled_from((writer.upsert, writer.insert, writer.bulk_insert)), label="how"
+            )
             self._expect(write(self._arrow(list(again.values()))), self._put(list(again.values())))
         self._compare_pruned(data)
 
@@ -212,7 +258,9 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
             assert writer.snapshot(name).seq == self.tags.pop(name)
             writer.untag(name)
             self._forget_what_went()
-        elif self.past and not (is_savepoint and len(self.table.tags().filter(pc.field("savepoint")))):
+        elif self.past and not (
+            is_savepoint and len(self.table.tags().filter(pc.field("savepoint")))
+        ):
             at = data.draw(st.sampled_from(sorted(self.past)), label="at")
             self.tags[name] = writer.savepoint(name, at) if is_savepoint else writer.tag(name, at)
         assert dict(self.table.snapshot().tags.seqs) == self.tags
@@ -226,7 +274,9 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
     @precondition(lambda self: self.model)
     @rule(data=st.data(), commits=st.sampled_from((2, 0)))
     def compact_logs(self, data: st.DataObject, commits: int) -> None:
-        """Log files of about one size are joined, also those of a few commits that come just before."""
+        """Log files of about one size are joined, also those of a few commits that come just
+        before.
+        """
         row = data.draw(st.sampled_from(list(self.model.values())), label="again")
         for _ in range(commits):
             self._upsert(data, [row])
@@ -235,12 +285,18 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         self._compare_look_ups(data)
 
     @rule(
-        data=st.data(), by=st.lists(st.sampled_from(("x", "note", "day", "ts", "id")), min_size=1, max_size=3, unique=True),
+        data=st.data(),
+        by=st.lists(
+            st.sampled_from(("x", "note", "day", "ts", "id")), min_size=1, max_size=3, unique=True
+        ),
         curve=st.sampled_from(CURVES),
-    )  # fmt: skip
+    )
     def cluster(self, data: st.DataObject, by: list[str], curve: str) -> None:
         writer = self._writer(data)
-        fresh = {self.shape.identity(row): row for row in data.draw(self._rows(max_size=6), label="new file groups")}
+        fresh = {
+            self.shape.identity(row): row
+            for row in data.draw(self._rows(max_size=6), label="new file groups")
+        }
         fresh = {identity: row for identity, row in fresh.items() if identity not in self.model}
         if fresh:
             batch = list(fresh.values())
@@ -249,16 +305,25 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
             with pytest.raises(Unsupported, match="buckets"):
                 writer.cluster("id")
             return
-        done = writer.cluster([name for name in by if self._is_as_made(name)] or ["id"], curve=curve)
+        done = writer.cluster(
+            [name for name in by if self._is_as_made(name)] or ["id"], curve=curve
+        )
         if done.instant:
             count("clusterings in the model that wrote")
         assert done.attempts == 1 and not done.warnings
         self._compare_pruned(data)
         self._compare_look_ups(data)
 
-    @rule(data=st.data(), kept=st.integers(1, 4), twice=st.booleans(), name=st.sampled_from(("a", "b", None)))
+    @rule(
+        data=st.data(),
+        kept=st.integers(1, 4),
+        twice=st.booleans(),
+        name=st.sampled_from(("a", "b", None)),
+    )
     def clean(self, data: st.DataObject, kept: int, twice: bool, name: str | None) -> None:
-        """Old states go, and their files, but of those with a tag; with two checkpoints before the horizon old records, too."""
+        """Old states go, and their files, but of those with a tag; with two checkpoints before the
+        horizon old records, too.
+        """
         writer = self._writer(data)
         if name is not None and name not in self.tags:
             self.tag_or_untag(data, name, False)
@@ -273,14 +338,18 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         self._compare_look_ups(data)
 
     def _forget_what_went(self) -> None:
-        """States before the horizon can be read if they have a tag, and what happened after them is not told."""
+        """States before the horizon can be read if they have a tag, and what happened after them is
+        not told.
+        """
         horizon = self.table.snapshot().retention.horizon
         for seq in [seq for seq in self.past if seq < horizon]:
             with pytest.raises(mdt.Expired):
                 self.table.changes(seq).to_arrow()
             if seq in self.tags.values():
                 found = self.table.scan(as_of=seq).to_arrow()
-                assert bag(found) == bag_of(self.past[seq], self.schemas[seq].names), f"tagged, commit {seq}"
+                assert bag(found) == bag_of(self.past[seq], self.schemas[seq].names), (
+                    f"tagged, commit {seq}"
+                )
                 count("states in the model that only a tag keeps")
                 continue
             del self.past[seq]
@@ -302,11 +371,16 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
             self._writer(data).metadata.compact()
         self._compare_pruned(data)
 
-    @rule(data=st.data(), specs=st.lists(st.sampled_from(INDEXES), min_size=1, max_size=3, unique=True))
+    @rule(
+        data=st.data(),
+        specs=st.lists(st.sampled_from(INDEXES), min_size=1, max_size=3, unique=True),
+    )
     def create_indexes(self, data: st.DataObject, specs: list[str]) -> None:
         specs = [spec for spec in specs if all(map(self._is_as_made, parse_spec(spec).columns))]
         if specs:
-            self._writer(data).create_index(specs, mode=data.draw(st.sampled_from(("sync", "async")), label="mode"))
+            self._writer(data).create_index(
+                specs, mode=data.draw(st.sampled_from(("sync", "async")), label="mode")
+            )
         self._compare_pruned(data)
 
     @precondition(lambda self: self.table.definition.indexes)
@@ -346,7 +420,9 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
             return
         assert bag(hudi_table(self.path, self.schema)) == expected, "hudi-rs, by key"
         if self.shape.table_type == "MERGE_ON_READ":
-            assert bag(hudi_table(self.path, self.schema, BY_POSITION)) == expected, "hudi-rs, by position"
+            assert bag(hudi_table(self.path, self.schema, BY_POSITION)) == expected, (
+                "hudi-rs, by position"
+            )
 
     def _compare_pruned(self, data: st.DataObject) -> None:
         """Compare one scan with a random filter, and one that looks up a key."""
@@ -363,23 +439,33 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
             else {"id": KEYS[self.shape.key_type][0].as_py(), "sub": 0}
         )
         scan = self.table.scan([(name, "=", row[name]) for name in self.shape.key])
-        wanted = [r for r in self.model.values() if all(r[name] == row[name] for name in self.shape.key)]
+        wanted = [
+            r for r in self.model.values() if all(r[name] == row[name] for name in self.shape.key)
+        ]
         assert bag(scan.to_arrow()) == bag_of(wanted, names)
         assert scan.explain().files_read == len(wanted), "each live key is in one segment"
 
     def _compare_look_ups(self, data: st.DataObject) -> None:
         """Compare rows by key, of live, dead and unknown keys, in a random order."""
         batch = data.draw(self._rows(max_size=6), label="looked up")
-        live = data.draw(st.lists(st.sampled_from(list(self.model.values())), max_size=6)) if self.model else []
+        live = (
+            data.draw(st.lists(st.sampled_from(list(self.model.values())), max_size=6))
+            if self.model
+            else []
+        )
         asked = data.draw(st.permutations([*batch, *live]))
         names = list(dict.fromkeys((*self.shape.key, *self.shape.partition_by)))
         expected = [self._live(row, names) or dict.fromkeys(self.schema.names) for row in asked]
         found = self.table.get(self._arrow(asked).select(names))
-        assert found["id"].to_pylist() == [row["id"] for row in expected], "rows come in the order of the keys"
+        assert found["id"].to_pylist() == [row["id"] for row in expected], (
+            "rows come in the order of the keys"
+        )
         assert bag(found) == bag_of(expected, self.schema.names)
 
     def _live(self, row: Row, names: list[str]) -> Row | None:
-        """Return the live row with the key and partition of ``row``: under table scope a key may live in another partition."""
+        """Return the live row with the key and partition of ``row``: under table scope a key may
+        live in another partition.
+        """
         known = self.model.get(self.shape.identity(row))
         if known is None or self.shape.partition(known) != self.shape.partition(row):
             return None
@@ -422,10 +508,14 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         """Remember the columns after commit ``seq``."""
 
     def _have_columns_again(self, seq: int, before: TableDefinition) -> None:
-        """Have the columns after commit ``seq``, to which the table was restored, and whose rows the model has; ``before``: as it was."""
+        """Have the columns after commit ``seq``, to which the table was restored, and whose rows
+        the model has; ``before``: as it was.
+        """
 
     def _hudi_knows(self, *seqs: int) -> bool:
-        """Return whether Hudi's readers see what we see of the states after commits ``seqs``, by default of the newest one."""
+        """Return whether Hudi's readers see what we see of the states after commits ``seqs``, by
+        default of the newest one.
+        """
         return True
 
     def _altered(self, seq: int, until: int) -> list[Row]:
@@ -437,7 +527,9 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         return found
 
     def _keys(self, batch: list[Row], at: bool = False) -> pa.Table:
-        names = dict.fromkeys((*self.shape.key, *(self.shape.partition_by if self.shape.scope == "partition" else ())))
+        names = dict.fromkeys(
+            (*self.shape.key, *(self.shape.partition_by if self.shape.scope == "partition" else ()))
+        )
         return self._arrow(batch).select([*names, "ts"] if at else list(names))
 
     def _bury(self, identity: Any, at: Row | None = None) -> None:
@@ -447,8 +539,14 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
             self.graves[identity] = row if at is None else at
 
     def _is_outlived(self, identity: Any, row: Row) -> bool:
-        """Return whether the key of a row that does not live was deleted at a larger ordering value."""
-        return self.shape.keeps_deletes and identity in self.graves and _rank(row) < _rank(self.graves[identity])
+        """Return whether the key of a row that does not live was deleted at a larger ordering
+        value.
+        """
+        return (
+            self.shape.keeps_deletes
+            and identity in self.graves
+            and _rank(row) < _rank(self.graves[identity])
+        )
 
     def _put(self, batch: list[Row]) -> dict[str, int]:
         """Upsert into the model; return the counts that the table must give."""
@@ -457,10 +555,18 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
             rival = newest.get(self.shape.identity(row))
             if rival is None or self.shape.ordering is None or _rank(row) >= _rank(rival):
                 newest[self.shape.identity(row)] = row
-        counts = {"inserted": 0, "updated": 0, "deleted": 0, "late": len(batch) - len(newest), "missing": 0}
+        counts = {
+            "inserted": 0,
+            "updated": 0,
+            "deleted": 0,
+            "late": len(batch) - len(newest),
+            "missing": 0,
+        }
         for identity, row in newest.items():
             old = self.model.get(identity)
-            is_late = old is not None and self.shape.ordering is not None and _rank(row) < _rank(old)
+            is_late = (
+                old is not None and self.shape.ordering is not None and _rank(row) < _rank(old)
+            )
             if is_late or (old is None and self._is_outlived(identity, row)):
                 counts["late"] += 1
             else:
@@ -469,10 +575,15 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         return counts
 
     def _remove(self, batch: list[Row], at: bool = False) -> dict[str, int]:
-        """Delete from the model, ``at`` the ordering values of the batch or at those of the rows; return the counts that the table must give."""
+        """Delete from the model, ``at`` the ordering values of the batch or at those of the rows;
+        return the counts that the table must give.
+        """
         counts = {"inserted": 0, "updated": 0, "deleted": 0, "late": 0, "missing": 0}
         for identity in {self.shape.identity(row) for row in batch}:
-            named = max((row for row in batch if self.shape.identity(row) == identity), key=_rank if at else repr)
+            named = max(
+                (row for row in batch if self.shape.identity(row) == identity),
+                key=_rank if at else repr,
+            )
             old = self.model.get(identity)
             if old is None:
                 counts["missing"] += 1
@@ -493,6 +604,10 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
 def histories(examples: int) -> settings:
     """Return how many histories to run."""
     return settings(
-        max_examples=examples, stateful_step_count=_STEPS, deadline=None, print_blob=True, derandomize=False,
+        max_examples=examples,
+        stateful_step_count=_STEPS,
+        deadline=None,
+        print_blob=True,
+        derandomize=False,
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )

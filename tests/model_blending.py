@@ -69,14 +69,26 @@ class BlendingRules(OverwritingRules):
             known = data.draw(st.lists(st.sampled_from(list(self.model.values())), max_size=6))
             fresh = data.draw(self._rows(min_size=len(known), max_size=len(known)))
             names = {*self.shape.key, *self.shape.partition_by}
-            batch += [new | {name: old[name] for name in names} for old, new in zip(known, fresh, strict=True)]
-        needed = {*self.shape.key, *(self.shape.partition_by if self.shape.scope == "partition" else ())}
+            batch += [
+                new | {name: old[name] for name in names}
+                for old, new in zip(known, fresh, strict=True)
+            ]
+        needed = {
+            *self.shape.key,
+            *(self.shape.partition_by if self.shape.scope == "partition" else ()),
+        }
         free = [name for name in self.schema.names if name not in needed]
-        missing = set(data.draw(st.lists(st.sampled_from(free), min_size=1, unique=True))) if partial else set[str]()
+        missing = (
+            set(data.draw(st.lists(st.sampled_from(free), min_size=1, unique=True)))
+            if partial
+            else set[str]()
+        )
         mergers = self._mergers(data, partial)
         writer, rows = self._writer(data), self._arrow(batch).drop_columns(sorted(missing))
         after = self._blended(
-            batch, missing, {name: merge for name, (_, merge) in mergers.items() if name not in missing}
+            batch,
+            missing,
+            {name: merge for name, (_, merge) in mergers.items() if name not in missing},
         )
         say = {name: given for name, (given, _) in mergers.items()}
         if after is None:
@@ -90,16 +102,27 @@ class BlendingRules(OverwritingRules):
 
     def _mergers(self, data: st.DataObject, partial: bool) -> dict[str, tuple[Any, Merge]]:
         fixed = (*self.shape.key, *self.shape.partition_by)
-        names = [name for name in MERGERS if name in self.schema.names and self._is_as_made(name) and name not in fixed]
+        names = [
+            name
+            for name in MERGERS
+            if name in self.schema.names and self._is_as_made(name) and name not in fixed
+        ]
         if not names:
             return {}
-        chosen = data.draw(st.lists(st.sampled_from(names), min_size=0 if partial else 1, unique=True), label="mergers")
-        return {name: MERGERS[name][data.draw(st.sampled_from(list(MERGERS[name])))] for name in chosen}
+        chosen = data.draw(
+            st.lists(st.sampled_from(names), min_size=0 if partial else 1, unique=True),
+            label="mergers",
+        )
+        return {
+            name: MERGERS[name][data.draw(st.sampled_from(list(MERGERS[name])))] for name in chosen
+        }
 
     def _blended(
         self, batch: list[Row], missing: set[str], mergers: dict[str, Merge]
     ) -> tuple[dict[Any, Row], dict[str, int]] | None:
-        """Return the model after the upsert, and its counts; None if new rows lack their ordering value."""
+        """Return the model after the upsert, and its counts; None if new rows lack their ordering
+        value.
+        """
         ordered = self.shape.ordering is not None and "ts" not in missing
         counts = {"inserted": 0, "updated": 0, "deleted": 0, "late": 0, "missing": 0}
         folded: dict[Any, Row] = {}
@@ -137,7 +160,11 @@ class BlendingRules(OverwritingRules):
 
     def _rank(self, row: Row) -> Any:
         """Return the ordering value as Hudi's readers compare it: -0.0 is below 0.0."""
-        return (row["ts"], math.copysign(1.0, row["ts"])) if isinstance(row["ts"], float) else row["ts"]
+        return (
+            (row["ts"], math.copysign(1.0, row["ts"]))
+            if isinstance(row["ts"], float)
+            else row["ts"]
+        )
 
     def _is_outlived(self, identity: Any, row: Row) -> bool:
         raise NotImplementedError

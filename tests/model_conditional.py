@@ -35,7 +35,10 @@ class ConditionalRules(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule(data=st.data(), falls=st.booleans())
     def update_where(self, data: st.DataObject, falls: bool) -> None:
-        values: Row = {"x": data.draw(st.sampled_from(NUMBERS)), "note": data.draw(st.sampled_from(NOTES))}
+        values: Row = {
+            "x": data.draw(st.sampled_from(NUMBERS)),
+            "note": data.draw(st.sampled_from(NOTES)),
+        }
         if falls:
             values["ts"] = smallest_ordering_value(self.shape)
         values = {name: value for name, value in values.items() if self._is_as_made(name)}
@@ -54,7 +57,12 @@ class ConditionalRules(RuleBasedStateMachine):
         given: Setting | None = None if values is None else setting(writer.definition, values, {})
         definition = writer.definition
         operation = writer._choosing_on(None)(
-            writer.metadata, writer.options, asked, definition.schema, definition.commit_action, given
+            writer.metadata,
+            writer.options,
+            asked,
+            definition.schema,
+            definition.commit_action,
+            given,
         )
         done = mdt.WriteResult.of(run(writer.metadata, operation))
         mask = matches(asked, rows).to_pylist()

@@ -19,7 +19,9 @@ class MarkedRules(OnceRules):
     def upsert_with_deletes(self, data: st.DataObject, partial: bool) -> None:
         batch = data.draw(self._rows(min_size=1, max_size=5))
         if self.model:
-            batch += data.draw(st.lists(st.sampled_from(list(self.model.values())), max_size=4), label="known")
+            batch += data.draw(
+                st.lists(st.sampled_from(list(self.model.values())), max_size=4), label="known"
+            )
         batch = data.draw(st.permutations(batch))
         size = {"min_size": len(batch), "max_size": len(batch)}
         marks = data.draw(st.lists(st.sampled_from((True, False, None)), **size), label="deleted")
@@ -31,7 +33,9 @@ class MarkedRules(OnceRules):
         self._compare_look_ups(data)
 
     def _in_known_partitions(self, batch: list[Row]) -> list[Row]:
-        """Return rows with the partition where their key lives in place of none: under table scope they are refused without one."""
+        """Return rows with the partition where their key lives in place of none: under table scope
+        they are refused without one.
+        """
         if self.shape.scope == "partition" or not self.shape.moves:
             return batch
         return [row | self._known_partition(row) for row in batch]

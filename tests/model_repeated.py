@@ -1,4 +1,6 @@
-"""Random histories of tables whose keys repeat, beside a list of rows: after each step our scans and hudi-rs see what it holds."""
+"""Random histories of tables whose keys repeat, beside a list of rows: after each step our scans
+and hudi-rs see what it holds.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def _rank(row: Row) -> Any:
 
 
 class RepeatedAgainstList(RuleBasedStateMachine):
-    """The model: a list of rows.  Whoever upserts a key replaces all of its rows, unless one of them has a larger ordering value."""
+    """The model: a list of rows.  Whoever upserts a key replaces all of its rows, unless one of
+    them has a larger ordering value.
+    """
 
     kind_of_table = mdt.Table
 
@@ -45,7 +49,9 @@ class RepeatedAgainstList(RuleBasedStateMachine):
     def create(self, shape: Shape) -> None:
         key_index = "record" if shape.has_buckets else shape.key_index
         ordering = "long" if shape.ordering == "text" else shape.ordering
-        self.shape = shape = replace(shape, moves=True, remembers=False, key_index=key_index, ordering=ordering)
+        self.shape = shape = replace(
+            shape, moves=True, remembers=False, key_index=key_index, ordering=ordering
+        )
         small_files.JOINED_MIN = shape.joined_min
         arguments = shape.arguments()
         arguments["options"] |= {"mdt.keys.repeat": True}
@@ -68,7 +74,9 @@ class RepeatedAgainstList(RuleBasedStateMachine):
         repeated = sum(bool(self._of(one)) for one in newest)
         count("rows that the model inserts beside others of their key", repeated)
         done = self.table.insert(self._arrow(batch), check=False)
-        self._expect(done, inserted=len(newest), updated=0, deleted=0, late=len(batch) - len(newest))
+        self._expect(
+            done, inserted=len(newest), updated=0, deleted=0, late=len(batch) - len(newest)
+        )
         self.model += newest.values()
 
     @rule(data=st.data())
@@ -105,8 +113,13 @@ class RepeatedAgainstList(RuleBasedStateMachine):
         if self.model and data.draw(st.booleans()):
             batch += data.draw(st.lists(st.sampled_from(self.model), max_size=3))
         identities = {self.shape.identity(row) for row in batch}
-        gone, missing = sum(len(self._of(one)) for one in identities), sum(not self._of(one) for one in identities)
-        names = dict.fromkeys((*self.shape.key, *(self.shape.partition_by if self.shape.scope == "partition" else ())))
+        gone, missing = (
+            sum(len(self._of(one)) for one in identities),
+            sum(not self._of(one) for one in identities),
+        )
+        names = dict.fromkeys(
+            (*self.shape.key, *(self.shape.partition_by if self.shape.scope == "partition" else ()))
+        )
         done = self.table.delete(self._arrow(batch).select(list(names)))
         for identity in identities:
             self._forget(identity)
@@ -120,8 +133,14 @@ class RepeatedAgainstList(RuleBasedStateMachine):
             self.model = [row for row in self.model if row["sub"] != sub or row["x"] is not None]
         else:
             self.table.update_where(values={"note": "b"}, where=f"sub = {sub} and x >= 0")
-            hit = [row["sub"] == sub and row["x"] is not None and not row["x"] < 0 for row in self.model]
-            self.model = [row | {"note": "b"} if one else row for row, one in zip(self.model, hit, strict=True)]
+            hit = [
+                row["sub"] == sub and row["x"] is not None and not row["x"] < 0
+                for row in self.model
+            ]
+            self.model = [
+                row | {"note": "b"} if one else row
+                for row, one in zip(self.model, hit, strict=True)
+            ]
 
     @rule(data=st.data())
     def insert_overwrite(self, data: st.DataObject) -> None:
@@ -133,7 +152,9 @@ class RepeatedAgainstList(RuleBasedStateMachine):
             self._forget(identity)
         self.model += newest.values()
 
-    @rule(by=st.lists(st.sampled_from(("x", "note", "ts", "id")), min_size=1, max_size=2, unique=True))
+    @rule(
+        by=st.lists(st.sampled_from(("x", "note", "ts", "id")), min_size=1, max_size=2, unique=True)
+    )
     def cluster(self, by: list[str]) -> None:
         if self.table.cluster(by).instant:
             count("clusterings of tables whose keys repeat")
@@ -155,7 +176,9 @@ class RepeatedAgainstList(RuleBasedStateMachine):
     @precondition(lambda self: len(self.past) > 1)
     @rule(data=st.data(), mode=st.sampled_from(("net", "all")))
     def changes_make_the_newer_rows_of_the_older_ones(self, data: st.DataObject, mode: str) -> None:
-        since, until = sorted(data.draw(st.lists(st.sampled_from(sorted(self.past)), min_size=2, max_size=2)))
+        since, until = sorted(
+            data.draw(st.lists(st.sampled_from(sorted(self.past)), min_size=2, max_size=2))
+        )
         names = self.shape.schema.names
         copy = Counter(bag_of(self.past[since], names))
         for change in self.table.changes(since, until, mode=mode).to_arrow().to_pylist():
@@ -180,7 +203,9 @@ class RepeatedAgainstList(RuleBasedStateMachine):
             with pytest.raises(Invalid, match="1 keys live in several rows"):
                 self.table.get(asked)
         else:
-            assert bag_of([self.table.get(asked)], self.shape.schema.names) == bag_of(there, self.shape.schema.names)
+            assert bag_of([self.table.get(asked)], self.shape.schema.names) == bag_of(
+                there, self.shape.schema.names
+            )
 
     @precondition(lambda self: self.past)
     @rule(data=st.data())
@@ -194,14 +219,20 @@ class RepeatedAgainstList(RuleBasedStateMachine):
             return
         expected = bag_of(self.model, self.shape.schema.names)
         assert bag(self.table.scan().to_arrow()) == expected
-        assert bag(hudi_table(self.folder / "table", self.shape.schema)) == expected, "hudi-rs, by key"
+        assert bag(hudi_table(self.folder / "table", self.shape.schema)) == expected, (
+            "hudi-rs, by key"
+        )
         if self.shape.table_type == "MERGE_ON_READ":
-            assert bag(hudi_table(self.folder / "table", self.shape.schema, BY_POSITION)) == expected, "by position"
+            assert (
+                bag(hudi_table(self.folder / "table", self.shape.schema, BY_POSITION)) == expected
+            ), "by position"
         self.past[self.table.snapshot().seq] = list(self.model)
         count("steps of tables whose keys repeat")
 
     def _in_known_partitions(self, batch: list[Row]) -> list[Row]:
-        """Return the rows with a partition of their key in place of none: under table scope an upsert without one is refused."""
+        """Return the rows with a partition of their key in place of none: under table scope an
+        upsert without one is refused.
+        """
         if self.shape.scope == "partition":
             return batch
         return [row | self._known_partition(row) for row in batch]

@@ -1,6 +1,8 @@
-"""Print constraints for pip that pin every dependency of the project, extras too, to the oldest release that it asks for.
+"""Print constraints for pip that pin every dependency of the project, extras too, to the oldest
+release that it asks for.
 
-``x>=1.2`` becomes ``x==1.2.*``.  The Makefile installs the environment of ``make oldest`` with them.
+``x>=1.2`` becomes ``x==1.2.*``.  The Makefile installs the environment of ``make oldest`` with
+them.
 """
 
 from __future__ import annotations

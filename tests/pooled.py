@@ -1,4 +1,6 @@
-"""Tables whose rows are written, and whose indexes are built, by the processes of another engine."""
+"""Tables whose rows are written, and whose indexes are built, by the processes of another
+engine.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ from mdt.write.blending import Kept
 _write = write_tasks.write
 
 
-def finds_damage(work: write_tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
+def finds_damage(
+    work: write_tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int
+) -> bytes | None:
     """Write, then meet an error of mdt."""
     _write(work, batches, attempt)
     raise Corrupt("a block is damaged", path="p", offset=3)
@@ -47,9 +51,13 @@ def dies(work: write_tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int
 
 
 def copies(start: Path) -> Callable[[], LocalStorage]:
-    """Return what gives the table in the folder ``start`` again and again, each time in a new folder beside it."""
+    """Return what gives the table in the folder ``start`` again and again, each time in a new
+    folder beside it.
+    """
     numbers = count()
-    return lambda: LocalStorage(shutil.copytree(start, start.with_name(f"copy-{next(numbers)}")), durable=False)
+    return lambda: LocalStorage(
+        shutil.copytree(start, start.with_name(f"copy-{next(numbers)}")), durable=False
+    )
 
 
 @cache
@@ -60,11 +68,15 @@ def processes() -> LocalEngine:
 
 @cache
 def thread() -> LocalEngine:
-    """Return an engine of one thread, whose tasks are given the open table: what it does repeats exactly, also in memory."""
+    """Return an engine of one thread, whose tasks are given the open table: what it does repeats
+    exactly, also in memory.
+    """
     return LocalEngine(ThreadPoolExecutor(1), 1, is_here=True)
 
 
-def merged_by(engine: LocalEngine, table: mdt.Table, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
+def merged_by(
+    engine: LocalEngine, table: mdt.Table, source: Any
+) -> tuple[pa.Table, Runner | None, Whole | None]:
     """Return what :class:`mdt.table.merging.Merging` is given to merge ``source`` in tasks."""
     rows = to_table(source, table.schema)
     given = partial(merging.merge, engine, table.metadata, table.options, [rows], rows.schema)
@@ -74,7 +86,9 @@ def merged_by(engine: LocalEngine, table: mdt.Table, source: Any) -> tuple[pa.Ta
 class ThreadTable(mdt.Table):
     """A table into which tasks merge rows, on one thread."""
 
-    def _to_merge(self, source: Any, *, looks: bool = False) -> tuple[pa.Table, Runner | None, Whole | None]:
+    def _to_merge(
+        self, source: Any, *, looks: bool = False
+    ) -> tuple[pa.Table, Runner | None, Whole | None]:
         return merged_by(thread(), self, source)
 
 
@@ -92,17 +106,29 @@ class PooledTable(mdt.Table):
         self._before_rows()
         rows = to_table(data, self.schema)
         operation = writes.write(
-            processes(), self.metadata, self.options, [rows], rows.schema, name, progress, kept, ends
+            processes(),
+            self.metadata,
+            self.options,
+            [rows],
+            rows.schema,
+            name,
+            progress,
+            kept,
+            ends,
         )
         return mdt.WriteResult.of(self._commit_rows(operation), engine=processes().name)
 
     def _delete_rows(self, keys: Any, progress: Progress | None) -> mdt.WriteResult:
         self._before_rows()
         rows = to_table(keys, self.schema)
-        operation = deleting.delete(processes(), self.metadata, self.options, [rows], rows.schema, progress)
+        operation = deleting.delete(
+            processes(), self.metadata, self.options, [rows], rows.schema, progress
+        )
         return mdt.WriteResult.of(self._commit_rows(operation), engine=processes().name)
 
-    def _to_merge(self, source: Any, *, looks: bool = False) -> tuple[pa.Table, Runner | None, Whole | None]:
+    def _to_merge(
+        self, source: Any, *, looks: bool = False
+    ) -> tuple[pa.Table, Runner | None, Whole | None]:
         return merged_by(processes(), self, source)
 
     def _choosing_on(self, spark: Any) -> Callable[..., EngineConditional]:
@@ -112,4 +138,6 @@ class PooledTable(mdt.Table):
         return EngineRewrite(processes())
 
     def _build(self, specs: Sequence[str], progress: Progress | None, spark: Any) -> BuildResult:
-        return indexing.build(self.metadata, self.options, specs, progress, IndexRunner(processes()))
+        return indexing.build(
+            self.metadata, self.options, specs, progress, IndexRunner(processes())
+        )

@@ -1,7 +1,7 @@
 """Read tables as others do, and compare rows as multisets.
 
-``hudi_table`` is the other reader (hudi-rs); ``bag`` makes rows of any reader comparable: NaN equals NaN, -0.0 is not
-0.0, order does not count, how often a row occurs does.
+``hudi_table`` is the other reader (hudi-rs); ``bag`` makes rows of any reader comparable: NaN
+equals NaN, -0.0 is not 0.0, order does not count, how often a row occurs does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from hudi import HudiReadOptions, HudiTable
 from mdt.schema.convert import convert
 
 START, END = "hoodie.read.start.timestamp", "hoodie.read.end.timestamp"
-"""Options of hudi-rs: instants between which rows were committed, the first one excluded, for :data:`INCREMENTAL`."""
+"""Options of hudi-rs: instants between which rows were committed, the first one excluded, for
+:data:`INCREMENTAL`.
+"""
 INCREMENTAL = {"hoodie.read.query.type": "incremental"}
 READ_OPTIMIZED = {"hoodie.read.use.read_optimized.mode": "true"}
 AS_OF = "hoodie.read.as.of.timestamp"
@@ -30,15 +32,25 @@ BY_POSITION = {"hoodie.merge.use.record.positions": "true"}
 Bag = Counter[tuple[Any, ...]]
 
 
-def hudi_table(path: Path | str, schema: pa.Schema, options: Mapping[str, str] | None = None) -> pa.Table:
-    """Return the columns of ``schema`` as hudi-rs reads them from the newest snapshot, cast to its types."""
+def hudi_table(
+    path: Path | str, schema: pa.Schema, options: Mapping[str, str] | None = None
+) -> pa.Table:
+    """Return the columns of ``schema`` as hudi-rs reads them from the newest snapshot, cast to its
+    types.
+    """
     batches = HudiTable(str(path)).read(HudiReadOptions(hudi_options=dict(options or {})))
     if not batches:
         return schema.empty_table()
     found = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
-    columns = [[convert(chunk, field.type) for chunk in found[field.name].chunks] for field in schema]
+    columns = [
+        [convert(chunk, field.type) for chunk in found[field.name].chunks] for field in schema
+    ]
     return pa.table(
-        [pa.chunked_array(chunks, field.type) for chunks, field in zip(columns, schema, strict=True)], schema=schema
+        [
+            pa.chunked_array(chunks, field.type)
+            for chunks, field in zip(columns, schema, strict=True)
+        ],
+        schema=schema,
     )
 
 
@@ -54,7 +66,9 @@ def bag_of(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Bag:
 
 
 def comparable(value: Any) -> Any:
-    """Return ``value`` in a form in which equal means the same bits for floats, the same number for decimals."""
+    """Return ``value`` in a form in which equal means the same bits for floats, the same number for
+    decimals.
+    """
     if isinstance(value, float):
         return ("float", "nan" if math.isnan(value) else value.hex())
     if isinstance(value, Decimal):

@@ -35,7 +35,11 @@ def mock_server() -> Iterator[str]:
     try:
         endpoint = "http://{}:{}".format(*server.get_host_and_port())
         client = boto3.client(
-            "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id=KEY, aws_secret_access_key=SECRET
+            "s3",
+            endpoint_url=endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
         )
         client.create_bucket(Bucket=BUCKET)
         client.close()
@@ -69,9 +73,16 @@ def answering(status: int, body: str) -> Iterator[str]:
 
 @contextmanager
 def losing_replies(
-    endpoint: str, method: str, part: str, status: int = 500, told: str = "", *, is_made: bool = True
+    endpoint: str,
+    method: str,
+    part: str,
+    status: int = 500,
+    told: str = "",
+    *,
+    is_made: bool = True,
 ) -> Iterator[tuple[str, list[str]]]:
-    """Run a server before ``endpoint``; yield its own, and the paths of requests with ``method`` and ``part`` whose first reply was ``status`` and ``told``.
+    """Run a server before ``endpoint``; yield its own, and the paths of requests with ``method``
+    and ``part`` whose first reply was ``status`` and ``told``.
 
     ``is_made``: whether it made such a request nevertheless.
     """
@@ -95,7 +106,13 @@ def losing_replies(
                 self.wfile.write(body)
                 return
             self.send_response(answer.status)
-            for name in ("content-type", "etag", "last-modified", "content-range", "content-length"):
+            for name in (
+                "content-type",
+                "etag",
+                "last-modified",
+                "content-range",
+                "content-length",
+            ):
                 if name in answer.headers:
                     self.send_header(name, answer.headers[name])
             self.end_headers()
@@ -141,4 +158,7 @@ def nobody() -> str:
 
 def fault(code: str, message: str) -> str:
     """Return the body of an error as S3, Azure and GCS write it."""
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>'
+    return (
+        '<?xml version="1.0"'
+        f' encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>'
+    )

@@ -1,8 +1,10 @@
-"""Run several writers in every order of their phases: a stateless model checker of some forty lines.
+"""Run several writers in every order of their phases: a stateless model checker of some forty
+lines.
 
-An actor is a generator that pauses where another process could come in between.  A schedule is the list of actors that
-moved, one entry a step.  :func:`explore` runs the actors from the same start under every schedule, depth first; with a
-bound only those that take the turn from an actor that could go on at most so many times.
+An actor is a generator that pauses where another process could come in between.  A schedule is the
+list of actors that moved, one entry a step.  :func:`explore` runs the actors from the same start
+under every schedule, depth first; with a bound only those that take the turn from an actor that
+could go on at most so many times.
 """
 
 from __future__ import annotations
@@ -47,15 +49,19 @@ from mdt.write.source import Source
 
 Model = Callable[[State], State]
 PAUSES = frozenset(("written", "checked", "committed"))
-"""Where a step ends.  Preparing reads immutable files, and claims and new names commute with everything that other writers
-do, so that for writers among themselves more pauses add schedules, but no behaviour."""
+"""Where a step ends.  Preparing reads immutable files, and claims and new names commute with
+everything that other writers do, so that for writers among themselves more pauses add schedules,
+but no behaviour.
+"""
 EVERY_PAUSE = PAUSES | {"begun", "prepared", "claimed"}
 """For company that looks at claims, at clocks or at names."""
 
 
 @dataclass
 class Ended:
-    """How an actor ended: ``seq`` of its commit or -1, ``attempts``, ``refused``: why its data were not taken."""
+    """How an actor ended: ``seq`` of its commit or -1, ``attempts``, ``refused``: why its data were
+    not taken.
+    """
 
     seq: int = -1
     attempts: int = 1
@@ -66,7 +72,9 @@ class Ended:
 
 @dataclass(frozen=True)
 class Actor:
-    """``start`` makes the generator, with a Metadata of its own; ``model`` is what its commit does to the rows."""
+    """``start`` makes the generator, with a Metadata of its own; ``model`` is what its commit does
+    to the rows.
+    """
 
     name: str
     start: Callable[[Storage], Generator[str, None, Ended]]
@@ -75,7 +83,9 @@ class Actor:
 
 @dataclass
 class Run:
-    """One schedule that was run to its end: the storage, the order of steps and how each actor ended."""
+    """One schedule that was run to its end: the storage, the order of steps and how each actor
+    ended.
+    """
 
     storage: MemoryStorage
     schedule: tuple[int, ...] = ()
@@ -99,7 +109,13 @@ def driven(
             phase = next(driver)
         except StopIteration as done:
             record = done.value.record
-            return Ended(-1 if record is None else record.seq, done.value.attempts, "", record, done.value.snapshot.seq)
+            return Ended(
+                -1 if record is None else record.seq,
+                done.value.attempts,
+                "",
+                record,
+                done.value.snapshot.seq,
+            )
         except Invalid as error:
             return Ended(refused=error.message)
         except NothingGained:
@@ -112,7 +128,9 @@ def _options(definition: TableDefinition) -> Options:
     return parse_options(definition.options)
 
 
-def upsert(ids: Sequence[int], ts: int, fare: float, name: str = "upsert", pauses: frozenset[str] = PAUSES) -> Actor:
+def upsert(
+    ids: Sequence[int], ts: int, fare: float, name: str = "upsert", pauses: frozenset[str] = PAUSES
+) -> Actor:
     """A writer of rows."""
 
     def make(metadata: Metadata) -> Upsert:
@@ -120,7 +138,11 @@ def upsert(ids: Sequence[int], ts: int, fare: float, name: str = "upsert", pause
         batch = normalize(rows(ids, ts, fare), definition)
         return Upsert(metadata, _options(definition), batch, name, definition.commit_action)
 
-    return Actor(f"{name} {ids}", lambda s: driven(s, make, pauses), lambda state: upserted(state, ids, ts, fare))
+    return Actor(
+        f"{name} {ids}",
+        lambda s: driven(s, make, pauses),
+        lambda state: upserted(state, ids, ts, fare),
+    )
 
 
 def delete(ids: Sequence[int]) -> Actor:
@@ -131,7 +153,9 @@ def delete(ids: Sequence[int]) -> Actor:
         batch = normalize_keys(rows(ids, 0, 0.0), definition)
         return Delete(metadata, _options(definition), batch, "delete", definition.commit_action)
 
-    return Actor(f"delete {ids}", lambda s: driven(s, make, PAUSES), lambda state: deleted(state, ids))
+    return Actor(
+        f"delete {ids}", lambda s: driven(s, make, PAUSES), lambda state: deleted(state, ids)
+    )
 
 
 def restore(seq: int, state: State) -> Actor:
@@ -145,17 +169,29 @@ def restore(seq: int, state: State) -> Actor:
 
 
 def conditional(where: str, fare: float | None = None) -> Actor:
-    """Somebody who deletes the rows that match, or gives them another fare; understands ``fare = number`` alone."""
+    """Somebody who deletes the rows that match, or gives them another fare; understands ``fare =
+    number`` alone.
+    """
     wanted = float(where.removeprefix("fare = "))
 
     def make(metadata: Metadata) -> Conditional:
         definition = metadata.newest().definition
         given = None if fare is None else setting(definition, {"fare": fare}, {})
         asked = parse_where(where, definition.schema)
-        return Conditional(metadata, _options(definition), asked, definition.schema, definition.commit_action, given)
+        return Conditional(
+            metadata,
+            _options(definition),
+            asked,
+            definition.schema,
+            definition.commit_action,
+            given,
+        )
 
     def after(state: State) -> State:
-        changed = {key: (ts, old if fare is None or old != wanted else fare) for key, (ts, old) in state.items()}
+        changed = {
+            key: (ts, old if fare is None or old != wanted else fare)
+            for key, (ts, old) in state.items()
+        }
         return {key: row for key, row in changed.items() if fare is not None or row[1] != wanted}
 
     name = f"delete where {where}" if fare is None else f"set fare = {fare} where {where}"
@@ -163,16 +199,30 @@ def conditional(where: str, fare: float | None = None) -> Actor:
 
 
 def overwrite(
-    ids: Sequence[int], ts: int, fare: float, name: str = "insert_overwrite", ends: Sequence[str] | None = None
+    ids: Sequence[int],
+    ts: int,
+    fare: float,
+    name: str = "insert_overwrite",
+    ends: Sequence[str] | None = None,
 ) -> Actor:
-    """A writer of rows in the place of their partitions, of those that ``ends`` names, such as ``city=x``, or of the whole table."""
+    """A writer of rows in the place of their partitions, of those that ``ends`` names, such as
+    ``city=x``, or of the whole table.
+    """
 
     def make(metadata: Metadata) -> Overwrite:
         definition = metadata.newest().definition
-        return Overwrite(metadata, _options(definition), normalize(rows(ids, ts, fare), definition), name, ends=ends)
+        return Overwrite(
+            metadata,
+            _options(definition),
+            normalize(rows(ids, ts, fare), definition),
+            name,
+            ends=ends,
+        )
 
     def after(state: State) -> State:
-        replaced = {city(i) for i in ids} if name == "insert_overwrite" and ends is None else {"x", "y"}
+        replaced = (
+            {city(i) for i in ids} if name == "insert_overwrite" and ends is None else {"x", "y"}
+        )
         if ends is not None and "*" not in ends:
             replaced = {path.removeprefix("city=") for path in ends}
         kept = {key: row for key, row in state.items() if city(int(key[1:])) not in replaced}
@@ -186,7 +236,9 @@ def drop(pattern: str | None) -> Actor:
     """Somebody who deletes the partitions that match, such as ``city=x``, or all rows."""
 
     def make(metadata: Metadata) -> Drop:
-        return Drop(None if pattern is None else [pattern], "delete_partition" if pattern else "truncate")
+        return Drop(
+            None if pattern is None else [pattern], "delete_partition" if pattern else "truncate"
+        )
 
     def after(state: State) -> State:
         gone = {"x", "y"} if pattern in (None, "city=*") else {pattern.removeprefix("city=")}
@@ -203,20 +255,32 @@ def merge(
     model: Model,
     on: str | None = None,
 ) -> Actor:
-    """Somebody who merges rows; ``say`` makes the clauses, ``model`` says what they do.  ``on``: how rows are matched, None by key."""
+    """Somebody who merges rows; ``say`` makes the clauses, ``model`` says what they do.  ``on``:
+    how rows are matched, None by key.
+    """
 
     def make(metadata: Metadata) -> Merge:
         definition = metadata.newest().definition
         source = Source(rows(ids, ts, fare), definition)
         how = matched_on(on, source, definition)
         clauses = say(Clauses(source, definition, how.equal))
-        return Merge(metadata, _options(definition), source, how, clauses, definition.schema, definition.commit_action)
+        return Merge(
+            metadata,
+            _options(definition),
+            source,
+            how,
+            clauses,
+            definition.schema,
+            definition.commit_action,
+        )
 
     return Actor(f"merge {ids}", lambda s: driven(s, make, PAUSES), model)
 
 
 def compaction(groups: Sequence[int] | None = None) -> Actor:
-    """A table service.  ``groups``: the file groups of one step, by their numbers at the beginning; None: all."""
+    """A table service.  ``groups``: the file groups of one step, by their numbers at the beginning;
+    None: all.
+    """
 
     def make(metadata: Metadata) -> Compaction:
         snapshot = metadata.newest()
@@ -293,20 +357,28 @@ def alter() -> Actor:
 
     def make(metadata: Metadata) -> Alter:
         fresh = pa.field("fare", pa.float64())
-        wanted = Alteration(add={"fare": fresh}, drop=["fare"], defaults={"fare": 9.0}, reorder=["fare", "id"])
+        wanted = Alteration(
+            add={"fare": fresh}, drop=["fare"], defaults={"fare": 9.0}, reorder=["fare", "id"]
+        )
         return Alter(lambda _: wanted, metadata.newest().definition.commit_action, beyond_hudi=True)
 
     return Actor(
-        "alter", lambda s: driven(s, make, PAUSES), lambda state: {key: (ts, 9.0) for key, (ts, _) in state.items()}
+        "alter",
+        lambda s: driven(s, make, PAUSES),
+        lambda state: {key: (ts, 9.0) for key, (ts, _) in state.items()},
     )
 
 
 def rollback_of_all() -> Actor:
-    """Somebody who takes every running transaction for dead, and pauses wherever recovery could be interrupted."""
+    """Somebody who takes every running transaction for dead, and pauses wherever recovery could be
+    interrupted.
+    """
 
     def start(storage: Storage) -> Generator[str, None, Ended]:
         metadata = Metadata(storage)
-        doomed = [c for c in rollback.pending(metadata) if c.txn not in metadata.newest().transactions]
+        doomed = [
+            c for c in rollback.pending(metadata) if c.txn not in metadata.newest().transactions
+        ]
         yield "looked"
         ended = yield from driven(storage, lambda _: rollback.Rollback(doomed), PAUSES)
         for claim in doomed:
@@ -330,7 +402,10 @@ def reader() -> Actor:
         yield "taken"
         again, later = as_state(scan.to_arrow()), as_state(old.to_arrow())
         assert again == first, "a snapshot changed under its reader"
-        return Ended(begun_at=scan.snapshot.seq, record=[(scan.snapshot.seq, first), (old.snapshot.seq, later)])
+        return Ended(
+            begun_at=scan.snapshot.seq,
+            record=[(scan.snapshot.seq, first), (old.snapshot.seq, later)],
+        )
 
     return Actor("reader", start, lambda state: state)
 
@@ -371,7 +446,9 @@ def explore(
         yield run
 
 
-def at_random(start: Callable[[], MemoryStorage], actors: Sequence[Actor], draw: random.Random) -> Run:
+def at_random(
+    start: Callable[[], MemoryStorage], actors: Sequence[Actor], draw: random.Random
+) -> Run:
     """Return the run of one schedule that is drawn."""
     run = Run(start())
     alive = {n: actor.start(run.storage) for n, actor in enumerate(actors)}

@@ -1,8 +1,10 @@
-"""The processes of the soak: writers, services, readers and a follower of one table, any of which may be killed at any moment.
+"""The processes of the soak: writers, services, readers and a follower of one table, any of which
+may be killed at any moment.
 
-A writer has some keys of its own, and every commit of it writes them all with one number, or deletes them all.  So whoever sees two numbers
-among the keys of one writer, or some of them only, has seen half a commit.  Before a commit the writer notes its number in a journal, and after it
-that it was acknowledged.
+A writer has some keys of its own, and every commit of it writes them all with one number, or
+deletes them all.  So whoever sees two numbers among the keys of one writer, or some of them only,
+has seen half a commit.  Before a commit the writer notes its number in a journal, and after it that
+it was acknowledged.
 """
 
 from __future__ import annotations
@@ -41,7 +43,14 @@ def rows(writer: int, n: int) -> pa.Table:
 def create(folder: Path, partition_by: list[str]) -> None:
     """Make the table."""
     options = {**OPTIONS, "mdt.max.file.bytes": 4096}
-    mdt.create(folder / "t", SCHEMA, ["id"], partition_by=partition_by, indexes=["bitmap(n)"], options=options)
+    mdt.create(
+        folder / "t",
+        SCHEMA,
+        ["id"],
+        partition_by=partition_by,
+        indexes=["bitmap(n)"],
+        options=options,
+    )
 
 
 def seen(table: pa.Table) -> dict[int, int]:
@@ -64,7 +73,9 @@ def note(path: Path, text: str) -> None:
 
 
 def journal(folder: Path, writer: int) -> tuple[int, list[int]]:
-    """Return what a writer's rows may be: the number that was acknowledged last (GONE: none), and those that were tried since."""
+    """Return what a writer's rows may be: the number that was acknowledged last (GONE: none), and
+    those that were tried since.
+    """
     path = folder / f"journal-{writer}"
     acknowledged, tried = GONE, list[int]()
     for line in path.read_text().splitlines() if path.exists() else ():
@@ -105,7 +116,11 @@ def gather(folder: Path, writer: int, draw: random.Random, n: int) -> None:
                 n += 1
                 number = GONE if draw.random() < 0.15 else n
                 note(folder / f"journal-{writer}", f"try {number}")
-                told.append(gathering.delete(rows(writer, 0)) if number == GONE else gathering.upsert(rows(writer, n)))
+                told.append(
+                    gathering.delete(rows(writer, 0))
+                    if number == GONE
+                    else gathering.upsert(rows(writer, n))
+                )
             if any(isinstance(future.exception(), Conflict) for future in told):
                 continue
             assert all(future.result() for future in told)
@@ -117,7 +132,9 @@ def look_after(folder: Path, writer: int, seed: int) -> None:
     cleaning.ARCHIVE_RECORDS_MIN = 8
     draw, table = random.Random(seed), mdt.open(folder / "t", OPTIONS)
     while True:
-        service = draw.choice([table.compact, lambda: table.cluster(["n"]), lambda: table.clean(retain_commits=5)])
+        service = draw.choice(
+            [table.compact, lambda: table.cluster(["n"]), lambda: table.clean(retain_commits=5)]
+        )
         try:
             service()
         except Conflict:
@@ -134,7 +151,10 @@ def read(folder: Path, writer: int, seed: int) -> None:
             first = seen(scan.to_arrow())
             assert seen(scan.to_arrow()) == first, "a snapshot changed under its reader"
             for writer_, n in first.items():
-                assert table.scan(f"n = {n} and writer = {writer_}", as_of=scan.snapshot.seq).count() == KEYS
+                assert (
+                    table.scan(f"n = {n} and writer = {writer_}", as_of=scan.snapshot.seq).count()
+                    == KEYS
+                )
         except Expired:
             note(folder / "expired", "reader")
             continue
@@ -145,7 +165,10 @@ def applied(state: dict[int, tuple[int, int]], changes: pa.Table) -> None:
     """Apply changes to a copy: key -> (writer, n)."""
     for row in changes.to_pylist():
         if row["_change"] in ("delete", "update_before"):
-            assert state.pop(row["id"]) == (row["writer"], row["n"]), "a row died that the copy does not have"
+            assert state.pop(row["id"]) == (
+                row["writer"],
+                row["n"],
+            ), "a row died that the copy does not have"
         else:
             assert row["id"] not in state, "a row came that the copy has"
             state[row["id"]] = row["writer"], row["n"]
@@ -153,11 +176,15 @@ def applied(state: dict[int, tuple[int, int]], changes: pa.Table) -> None:
 
 def copied(table: mdt.Table, seq: int) -> dict[int, tuple[int, int]]:
     """Return the rows after commit ``seq``."""
-    return {row["id"]: (row["writer"], row["n"]) for row in table.scan(as_of=seq).to_arrow().to_pylist()}
+    return {
+        row["id"]: (row["writer"], row["n"]) for row in table.scan(as_of=seq).to_arrow().to_pylist()
+    }
 
 
 def follow(folder: Path, writer: int, seed: int) -> None:
-    """Apply changes to a copy for ever, and compare it; a range that was cleaned means to begin again."""
+    """Apply changes to a copy for ever, and compare it; a range that was cleaned means to begin
+    again.
+    """
     table = mdt.open(folder / "t", OPTIONS)
     at, state, mode = -1, dict[int, tuple[int, int]](), "net"
     while True:
@@ -177,9 +204,14 @@ def follow(folder: Path, writer: int, seed: int) -> None:
 
 
 ACTORS: Mapping[str, Callable[[Path, int, int], None]] = {
-    "writer 0": write, "writer 1": write, "writer 2": write, "services": look_after, "reader 0": read, "reader 1": read,
+    "writer 0": write,
+    "writer 1": write,
+    "writer 2": write,
+    "services": look_after,
+    "reader 0": read,
+    "reader 1": read,
     "follower": follow,
-}  # fmt: skip
+}
 
 
 def act(name: str, folder: str, seed: int) -> None:

@@ -1,7 +1,8 @@
-"""What Spark's Python workers are forked from: PySpark's own daemon, with what our tasks need imported already.
+"""What Spark's Python workers are forked from: PySpark's own daemon, with what our tasks need
+imported already.
 
-A worker that begins with PySpark's daemon spends a second of a processor on imports, and Spark ends those that fail or are
-idle for a minute.
+A worker that begins with PySpark's daemon spends a second of a processor on imports, and Spark ends
+those that fail or are idle for a minute.
 """
 
 from __future__ import annotations

@@ -24,7 +24,9 @@ def in_pieces(table: pa.Table, rows: int = 3) -> Iterator[pa.Table]:
 class SpilledTable(mdt.Table):
     """A table that holds no row of its input in memory, as far as it can help it."""
 
-    def __init__(self, storage: Storage, options: Mapping[str, Any] | None = None, **more: Any) -> None:
+    def __init__(
+        self, storage: Storage, options: Mapping[str, Any] | None = None, **more: Any
+    ) -> None:
         super().__init__(storage, {**(options or {}), "mdt.write.memory.max": 1}, **more)
 
     def _write_rows(

@@ -1,6 +1,8 @@
-"""Random queries of Spark SQL over the two tables of a world, and how their answers can be compared.
+"""Random queries of Spark SQL over the two tables of a world, and how their answers can be
+compared.
 
-Literals come from the tables' own rows, or lie beside them. What floats add up to depends on the order of rows, so only whole numbers are summed.
+Literals come from the tables' own rows, or lie beside them. What floats add up to depends on the
+order of rows, so only whole numbers are summed.
 """
 
 from __future__ import annotations
@@ -16,17 +18,49 @@ import pyarrow as pa
 from sql_worlds import World
 
 ROWS, KEYS, COUNT = "rows", "keys", "count"
-"""Rows as a multiset; sort keys in their order, the rest among the rows of ``every``; so many of the rows of ``every``."""
+"""Rows as a multiset; sort keys in their order, the rest among the rows of ``every``; so many of
+the rows of ``every``.
+"""
 
 KINDS = {
-    "number": (pa.int32(), pa.int64()), "float": (pa.float32(), pa.float64()), "decimal": (pa.decimal128(9, 2), pa.decimal128(38, 0)),
-    "text": (pa.string(),), "day": (pa.date32(),), "time": (pa.timestamp("us", "UTC"),), "wall": (pa.timestamp("us"),), "bytes": (pa.binary(),), "bool": (pa.bool_(),),
-}  # fmt: skip
+    "number": (pa.int32(), pa.int64()),
+    "float": (pa.float32(), pa.float64()),
+    "decimal": (pa.decimal128(9, 2), pa.decimal128(38, 0)),
+    "text": (pa.string(),),
+    "day": (pa.date32(),),
+    "time": (pa.timestamp("us", "UTC"),),
+    "wall": (pa.timestamp("us"),),
+    "bytes": (pa.binary(),),
+    "bool": (pa.bool_(),),
+}
 FIELDS = {"s.n": pa.int32(), "s.t": pa.string(), "s.u.x": pa.float32()}
 JOINABLE = (
-    ("k", "k"), ("k", "k"), ("n", "n"), ("id", "id"), ("id", "id"), ("k", "n"), ("n", "k"), ("d", "d"), ("m", "m"), ("x", "x"), ("at", "at"), ("wall", "wall"),
-    ("g", "g"), ("s.n", "k"), ("k", "s.n"), ("m", "k"), ("x", "n"), ("n", "x"), ("d", "at"), ("p", "p"), ("ok", "ok"), ("s.u.x", "x"), ("s.t", "g"), ("wall", "at"), ("s", "s"),
-)  # fmt: skip
+    ("k", "k"),
+    ("k", "k"),
+    ("n", "n"),
+    ("id", "id"),
+    ("id", "id"),
+    ("k", "n"),
+    ("n", "k"),
+    ("d", "d"),
+    ("m", "m"),
+    ("x", "x"),
+    ("at", "at"),
+    ("wall", "wall"),
+    ("g", "g"),
+    ("s.n", "k"),
+    ("k", "s.n"),
+    ("m", "k"),
+    ("x", "n"),
+    ("n", "x"),
+    ("d", "at"),
+    ("p", "p"),
+    ("ok", "ok"),
+    ("s.u.x", "x"),
+    ("s.t", "g"),
+    ("wall", "at"),
+    ("s", "s"),
+)
 """Columns of either side; those that rise come more often, and types that are cast to meet."""
 FEW_PARTNERS = ("k", "n", "id", "d", "m", "at", "wall", "s.n")
 """Columns in which few rows have the same value."""
@@ -35,7 +69,8 @@ OPS = ("=", "=", "=", "<", "<=", ">", ">=", "!=", "<=>")
 
 @dataclass(frozen=True)
 class Query:
-    """A query; ``compare``: of ROWS, KEYS, COUNT. ``keys``: how many of its columns come first and are sort keys. ``every``: all rows that it may choose from.
+    """A query; ``compare``: of ROWS, KEYS, COUNT. ``keys``: how many of its columns come first and
+    are sort keys. ``every``: all rows that it may choose from.
 
     ``exact``: whether floats must have the same bits; groups and extremes may have either zero.
     """
@@ -56,7 +91,11 @@ def literal(value: Any, type: pa.DataType) -> str:
     if isinstance(value, bytes):
         return f"X'{value.hex()}'"
     if isinstance(value, str):
-        return f"'{value}'" if value.isalnum() and value.isascii() else f"cast(X'{value.encode().hex()}' as string)"
+        return (
+            f"'{value}'"
+            if value.isalnum() and value.isascii()
+            else f"cast(X'{value.encode().hex()}' as string)"
+        )
     if isinstance(value, datetime):
         name = "timestamp_ntz" if value.tzinfo is None else "timestamp"
         return f"{name}'{value.isoformat(' ')}'"
@@ -75,7 +114,8 @@ class Writer:
     def __init__(self, world: World, draw: random.Random) -> None:
         self.draw = draw
         self.types = {
-            name: {field.name: field.type for field in made.schema} | FIELDS for name, made in world.tables.items()
+            name: {field.name: field.type for field in made.schema} | FIELDS
+            for name, made in world.tables.items()
         }
         self.values = {name: _with_fields(made.values) for name, made in world.tables.items()}
         self.key = world.tables["a"].schema.field("id").type
@@ -83,9 +123,19 @@ class Writer:
     def query(self) -> Query:
         """Return a query of any kind."""
         kinds: dict[Callable[[], Query], int] = {
-            self.top: 8, self.joined: 8, self.reduced: 4, self.with_subquery: 6, self.window: 2, self.common: 3, self.of_sets: 2,
-            self.extremes: 6, self.grouped: 4, self.distinct: 2, self.limited: 2, self.three: 2,
-        }  # fmt: skip
+            self.top: 8,
+            self.joined: 8,
+            self.reduced: 4,
+            self.with_subquery: 6,
+            self.window: 2,
+            self.common: 3,
+            self.of_sets: 2,
+            self.extremes: 6,
+            self.grouped: 4,
+            self.distinct: 2,
+            self.limited: 2,
+            self.three: 2,
+        }
         (kind,) = self.draw.choices(list(kinds), list(kinds.values()))
         return kind()
 
@@ -98,7 +148,9 @@ class Writer:
         return self.draw.random() < share
 
     def column(self, table: str, *kinds: str) -> str:
-        """Return a column, or a field of a struct, that has one of the kinds, any scalar one without."""
+        """Return a column, or a field of a struct, that has one of the kinds, any scalar one
+        without.
+        """
         types = [type for kind in kinds or KINDS for type in KINDS[kind]]
         return self.draw.choice([name for name, type in self.types[table].items() if type in types])
 
@@ -117,17 +169,35 @@ class Writer:
     def leaf(self, table: str, alias: str) -> str:
         """Return a test of one column."""
         column = self.column(table)
-        name, other = f"{alias}.{column}", f"{alias}.{self.column(table, _kind(self.types[table][column]))}"
+        name, other = (
+            f"{alias}.{column}",
+            f"{alias}.{self.column(table, _kind(self.types[table][column]))}",
+        )
         one, two, three = self.values_of(table, column, 3)
         op = self.draw.choice(OPS)
         found = [
-            f"{name} {op} {one}", f"{name} {op} {one}", f"{name} {op} {one}", f"{one} {op} {name}", f"{name} between {one} and {two}",
-            f"({name} >= {one} and {name} < {two})", f"{name} in ({one}, {two}, {three})", f"{name} not in ({one}, {two})",
-            f"{name} is null", f"{name} is not null", f"{name} {op} {other}", f"coalesce({name}, {one}) {op} {two}",
-            f"({name} = {one} or {name} is null)", f"if({name} {op} {one}, {alias}.ok, true)",
-        ]  # fmt: skip
+            f"{name} {op} {one}",
+            f"{name} {op} {one}",
+            f"{name} {op} {one}",
+            f"{one} {op} {name}",
+            f"{name} between {one} and {two}",
+            f"({name} >= {one} and {name} < {two})",
+            f"{name} in ({one}, {two}, {three})",
+            f"{name} not in ({one}, {two})",
+            f"{name} is null",
+            f"{name} is not null",
+            f"{name} {op} {other}",
+            f"coalesce({name}, {one}) {op} {two}",
+            f"({name} = {one} or {name} is null)",
+            f"if({name} {op} {one}, {alias}.ok, true)",
+        ]
         if _kind(self.types[table][column]) == "text":
-            found += [f"{name} like 'p%'", f"{name} like '%d'", f"startswith({name}, 'r')", f"length({name}) > 3"]
+            found += [
+                f"{name} like 'p%'",
+                f"{name} like '%d'",
+                f"startswith({name}, 'r')",
+                f"length({name}) > 3",
+            ]
         if _kind(self.types[table][column]) == "number":
             found += [
                 f"{name} % 3 = 1",
@@ -147,9 +217,17 @@ class Writer:
     def condition(self, table: str, alias: str, depth: int = 2) -> str:
         """Return a test of a row."""
         if depth and self.chance(0.4):
-            left, right = self.condition(table, alias, depth - 1), self.condition(table, alias, depth - 1)
+            left, right = (
+                self.condition(table, alias, depth - 1),
+                self.condition(table, alias, depth - 1),
+            )
             return self.draw.choice(
-                (f"({left} and {right})", f"({left} and {right})", f"({left} or {right})", f"not ({left})")
+                (
+                    f"({left} and {right})",
+                    f"({left} and {right})",
+                    f"({left} or {right})",
+                    f"not ({left})",
+                )
             )
         return (
             self.draw.choice(("1 = 1", "1 = 0", "cast(null as boolean)"))
@@ -171,7 +249,16 @@ class Writer:
         """Return an order by clause."""
         ways = [
             self.draw.choice(
-                ("", " asc", " desc", " desc", " nulls first", " nulls last", " asc nulls last", " desc nulls first")
+                (
+                    "",
+                    " asc",
+                    " desc",
+                    " desc",
+                    " nulls first",
+                    " nulls last",
+                    " asc nulls last",
+                    " desc nulls first",
+                )
             )
             for _ in keys
         ]
@@ -183,9 +270,17 @@ class Writer:
 
     def key_pairs(self, left: str, right: str, count: int) -> list[tuple[str, str]]:
         """Return pairs of columns that two tables can be joined by, the first with few partners."""
-        known = [pair for pair in JOINABLE if pair[0] in self.types[left] and pair[1] in self.types[right]]
+        known = [
+            pair
+            for pair in JOINABLE
+            if pair[0] in self.types[left] and pair[1] in self.types[right]
+        ]
         many = left == right == "a"
-        first = [pair for pair in known if pair[0] in FEW_PARTNERS and pair[1] in FEW_PARTNERS] if many else known
+        first = (
+            [pair for pair in known if pair[0] in FEW_PARTNERS and pair[1] in FEW_PARTNERS]
+            if many
+            else known
+        )
         return [self.draw.choice(first), *(self.draw.choice(known) for _ in range(count - 1))]
 
     def on(self, left: tuple[str, str], right: tuple[str, str]) -> str:
@@ -212,11 +307,14 @@ class Writer:
         if is_total := self.chance(0.4):
             keys.append("t.id")
         rest = self.some(table, "t", self.draw.choice((1, 3)))
-        body = f"select {_named([*keys, *rest])} from {table} t{self.where((table, 't'), share=0.5)}"
+        body = (
+            f"select {_named([*keys, *rest])} from {table} t{self.where((table, 't'), share=0.5)}"
+        )
         text = body + self.orders(keys) + self.limit()
         if is_total and self.chance(0.3):
             return Query(
-                f"select count(*) c, sum(o) s from (select k o from ({text.replace('select ', 'select t.k, ', 1)}))"
+                "select count(*) c, sum(o) s from (select k o from"
+                f" ({text.replace('select ', 'select t.k, ', 1)}))"
             )
         return Query(text, KEYS, len(keys), body)
 
@@ -224,7 +322,16 @@ class Writer:
         """Return a join of two tables, or of one with itself."""
         left, right = (self.table(), "l"), (self.draw.choice(("b", "b", "a")), "r")
         kind = self.draw.choice(
-            ("join", "join", "join", "left join", "right join", "full join", "left semi join", "left anti join")
+            (
+                "join",
+                "join",
+                "join",
+                "left join",
+                "right join",
+                "full join",
+                "left semi join",
+                "left anti join",
+            )
         )
         seen = [left] if "semi" in kind or "anti" in kind else [left, right]
         body = f"from {left[0]} l {kind} {right[0]} r on {self.on(left, right)}"
@@ -236,7 +343,8 @@ class Writer:
         if self.chance(0.3):
             columns = [f"count({column})" for column in columns]
             return Query(
-                f"select {self.hint('l', 'r')}{_named([*columns, 'count(*)'])} {body}{self.where(*seen, share=0.4)}"
+                f"select {self.hint('l', 'r')}{_named([*columns, 'count(*)'])}"
+                f" {body}{self.where(*seen, share=0.4)}"
             )
         text = f"select {self.hint('l', 'r')}{_named(columns)} {body}{self.where(*seen, share=0.4)}"
         if self.chance(0.2):
@@ -250,7 +358,8 @@ class Writer:
         body = f"from a l join {inner} z on l.{one} = z.v{self.where(('a', 'l'), share=0.3)}"
         if self.chance(0.5):
             return Query(
-                f"select {self.hint('l', 'z')}count(*) c, sum(l.k) s, min(l.n) lo, max(l.{self.column('a')}) hi {body}"
+                f"select {self.hint('l', 'z')}count(*) c, sum(l.k) s, min(l.n) lo,"
+                f" max(l.{self.column('a')}) hi {body}"
             )
         return Query(f"select {_named(self.some('a', 'l', 3))} {body}", exact=True)
 
@@ -260,7 +369,8 @@ class Writer:
         kind = self.draw.choice(("join", "left join", "left semi join"))
         body = f"from a l join b r on {first} {kind} a z on {second}"
         return Query(
-            f"select count(*) c, count(l.n) d, count(r.k) e, max(l.k) f {body}{self.where(('a', 'l'), ('b', 'r'))}"
+            "select count(*) c, count(l.n) d, count(r.k) e, max(l.k) f"
+            f" {body}{self.where(('a', 'l'), ('b', 'r'))}"
         )
 
     def with_subquery(self) -> Query:
@@ -275,27 +385,44 @@ class Writer:
             self.draw.choice(("count(*)", f"max(r.{other})", f"min(r.{other})")),
         )
         tests = (
-            f"l.{one} in (select r.{two} from b r{inner})", f"l.{one} not in (select r.{two} from b r{inner})",
+            f"l.{one} in (select r.{two} from b r{inner})",
+            f"l.{one} not in (select r.{two} from b r{inner})",
             f"l.{one} not in (select r.{two} from b r{inner}{joiner} r.{two} is not null)",
-            f"exists (select 1 from b r{also})", f"not exists (select 1 from b r{also})",
+            f"exists (select 1 from b r{also})",
+            f"not exists (select 1 from b r{also})",
             f"l.{number} {self.draw.choice(OPS)} (select {extreme}(r.{other}) from b r{inner})",
             f"l.{number} >= (select {aggregate} from b r{also})",
             f"(l.{one} in (select r.{two} from b r{inner}) or {self.leaf('a', 'l')})",
-            f"l.{number} between (select min(r.{other}) from b r{inner}) and (select max(r.{other}) from b r{inner})",
-        )  # fmt: skip
+            (
+                f"l.{number} between (select min(r.{other}) from b r{inner}) and (select"
+                f" max(r.{other}) from b r{inner})"
+            ),
+        )
         more = f" and {self.condition('a', 'l')}" if self.chance(0.4) else ""
         columns = self.some("a", "l", 2)
         if self.chance(0.2):
             columns.append(f"(select {aggregate} from b r{also})")
-        return Query(f"select {_named(columns)} from a l where {self.draw.choice(tests)}{more}", exact=True)
+        return Query(
+            f"select {_named(columns)} from a l where {self.draw.choice(tests)}{more}", exact=True
+        )
 
     def window(self) -> Query:
         """Return ranks and running sums, and the first rows of each group."""
-        table, group, by = self.table(), self.column("a"), self.column("a", "number", "day", "text", "decimal")
+        table, group, by = (
+            self.table(),
+            self.column("a"),
+            self.column("a", "number", "day", "text", "decimal"),
+        )
         group, by = (name if name in self.types[table] else "g" for name in (group, by))
         order = f"partition by t.{group}{self.orders([f't.{by}', 't.id'])}"
-        body = f"select t.id i, t.{by} v, row_number() over ({order}) r, sum(t.k) over ({order}) s, lag(t.n) over ({order}) l from {table} t"
-        return Query(f"select * from ({body}{self.where((table, 't'))}) where r <= {self.draw.choice((1, 2, 1000))}")
+        body = (
+            f"select t.id i, t.{by} v, row_number() over ({order}) r, sum(t.k) over ({order}) s,"
+            f" lag(t.n) over ({order}) l from {table} t"
+        )
+        return Query(
+            f"select * from ({body}{self.where((table, 't'))}) where r <="
+            f" {self.draw.choice((1, 2, 1000))}"
+        )
 
     def common(self) -> Query:
         """Return a query that names a subquery and uses it twice."""
@@ -305,9 +432,18 @@ class Writer:
         chosen = f"with w as (select * from {table} t{self.where((table, 't'), share=0.9)})"
         bodies = (
             f"select count(*) c from w l join w r on l.{one} = r.{two}",
-            "select l.id i, l.n n from w l where l.n = (select max(n) from w) or l.k = (select min(k) from w)",
-            f"select l.id i, l.s s from w l where not exists (select 1 from w r where r.{two} = l.{one} and r.n < l.n)",
-            f"select id i, 1 z from w union all select id i, 2 z from (select * from w{self.orders(['id'])} limit 3)",
+            (
+                "select l.id i, l.n n from w l where l.n = (select max(n) from w) or l.k = (select"
+                " min(k) from w)"
+            ),
+            (
+                f"select l.id i, l.s s from w l where not exists (select 1 from w r where r.{two} ="
+                f" l.{one} and r.n < l.n)"
+            ),
+            (
+                "select id i, 1 z from w union all select id i, 2 z from (select * from"
+                f" w{self.orders(['id'])} limit 3)"
+            ),
         )
         return Query(f"{chosen} {self.draw.choice(bodies)}")
 
@@ -320,7 +456,9 @@ class Writer:
             f"select t.{column} v, t.k k from {table} t{self.where((table, 't'))}"
             for table in (self.table(), self.draw.choice("ab"))
         ]
-        op = self.draw.choice(("union", "union all", "intersect", "except", "intersect all", "except all"))
+        op = self.draw.choice(
+            ("union", "union all", "intersect", "except", "intersect all", "except all")
+        )
         text = f"{sides[0]} {op} {sides[1]}"
         if self.chance(0.3):
             return Query(
@@ -347,14 +485,16 @@ class Writer:
         table = self.table()
         count = self.draw.choice((0, 1, 2, 4))
         return Query(
-            f"select {_named(self.aggregates(table, count) or ['count(1)'])} from {table} t{self.where((table, 't'), share=0.4)}"
+            f"select {_named(self.aggregates(table, count) or ['count(1)'])} from {table}"
+            f" t{self.where((table, 't'), share=0.4)}"
         )
 
     def grouped(self) -> Query:
         """Return the same for each group."""
         table = self.table()
         groups = [
-            f"t.{self.draw.choice(('g', 'p', 'k', 'ok', 's.t', 'd', 'x'))}" for _ in range(self.draw.choice((1, 1, 2)))
+            f"t.{self.draw.choice(('g', 'p', 'k', 'ok', 's.t', 'd', 'x'))}"
+            for _ in range(self.draw.choice((1, 1, 2)))
         ]
         having = (
             f" having {self.draw.choice(('count(*) > 1', 'max(t.n) > 10', 'min(t.k) is null'))}"
@@ -362,9 +502,17 @@ class Writer:
             else ""
         )
         columns = [*groups, *(self.aggregates(table, 2) or ["count(*)"])]
-        text = f"select {_named(columns)} from {table} t{self.where((table, 't'))} group by {', '.join(groups)}{having}"
+        text = (
+            f"select {_named(columns)} from {table} t{self.where((table, 't'))} group by"
+            f" {', '.join(groups)}{having}"
+        )
         if self.chance(0.2):
-            return Query(f"select * from ({text}) order by o0 limit {self.draw.choice((1, 5))}", KEYS, 1, text)
+            return Query(
+                f"select * from ({text}) order by o0 limit {self.draw.choice((1, 5))}",
+                KEYS,
+                1,
+                text,
+            )
         return Query(text)
 
     def distinct(self) -> Query:
@@ -374,7 +522,10 @@ class Writer:
         text = f"select distinct {column} o0 from {table} t{self.where((table, 't'))}"
         if self.chance(0.4):
             return Query(
-                f"{text} order by o0{self.draw.choice(('', ' desc', ' desc nulls first'))} limit 3", KEYS, 1, text
+                f"{text} order by o0{self.draw.choice(('', ' desc', ' desc nulls first'))} limit 3",
+                KEYS,
+                1,
+                text,
             )
         return Query(text)
 
@@ -396,7 +547,10 @@ def _kind(type: pa.DataType) -> str:
 def _with_fields(values: dict[str, list[Any]]) -> dict[str, list[Any]]:
     """Return values by column, and by field of the struct."""
     inner = [value["u"] for value in values["s"] if value["u"] is not None]
-    fields = {f"s.{name}": [value[name] for value in values["s"] if value[name] is not None] for name in "nt"}
+    fields = {
+        f"s.{name}": [value[name] for value in values["s"] if value[name] is not None]
+        for name in "nt"
+    }
     return values | fields | {"s.u.x": [value["x"] for value in inner if value["x"] is not None]}
 
 
@@ -405,7 +559,11 @@ def _beside(value: Any, draw: random.Random) -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, (int, float)):
-        return max(-(2**31), min(2**31 - 1, value + draw.choice((-1, 1)))) if isinstance(value, int) else value + 0.25
+        return (
+            max(-(2**31), min(2**31 - 1, value + draw.choice((-1, 1))))
+            if isinstance(value, int)
+            else value + 0.25
+        )
     if isinstance(value, str):
         return value + draw.choice(("a", "\x00", " "))
     if isinstance(value, bytes):

@@ -1,4 +1,6 @@
-"""A table of many types that statements of SQL change, what its rows are said to be, and what they are."""
+"""A table of many types that statements of SQL change, what its rows are said to be, and what they
+are.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,11 @@ def rows(count: int = 60) -> pa.Table:
                 "price": None if i % 9 == 4 else Decimal(i * 125) / 100,
                 "fare": [0.0, -0.0, float("nan"), 1.5, None, float("inf")][i % 6],
                 "ok": [True, False, None][i % 3],
-                "address": None if i % 8 == 7 else {"zip": None if i % 8 == 6 else i, "street": f"s{i % 4}"},
+                "address": (
+                    None
+                    if i % 8 == 7
+                    else {"zip": None if i % 8 == 6 else i, "street": f"s{i % 4}"}
+                ),
                 "ts": 1,
             }
             for i in range(count)
@@ -69,7 +75,14 @@ def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
     import mdt.spark  # and so pyspark, which takes a second
 
     mdt.spark.enable(spark)
-    table = mdt.create(tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], ordering="ts", table_type="MERGE_ON_READ")
+    table = mdt.create(
+        tmp_path / "t",
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        ordering="ts",
+        table_type="MERGE_ON_READ",
+    )
     table.bulk_insert(rows())
     spark.sql(f"drop table if exists {TABLE}")
     spark.sql(f"create table {TABLE} using mdt location '{tmp_path / 't'}'")
@@ -79,7 +92,9 @@ def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
 
 def path(spark: SparkSession) -> str:
     told = spark.sql(f"describe extended {TABLE}").toArrow().to_pylist()
-    return str(next(row["data_type"] for row in told if row["col_name"] == "Location")).removeprefix("file:")
+    return str(
+        next(row["data_type"] for row in told if row["col_name"] == "Location")
+    ).removeprefix("file:")
 
 
 def kept(spark: SparkSession) -> pa.Table:
@@ -98,9 +113,12 @@ def plain_copy(spark: SparkSession, of: pa.Table, folder: Path) -> None:
 def expected(spark: SparkSession, values: Mapping[str, str], where: str) -> pa.Table:
     """Return what Spark says that an update leaves of the rows that were kept."""
     columns = [
-        f"if(coalesce({where}, false), cast({values[field.name]} as {field.dataType.simpleString()}), `{field.name}`) `{field.name}`"
-        if field.name in values
-        else f"`{field.name}`"
+        (
+            f"if(coalesce({where}, false), cast({values[field.name]} as"
+            f" {field.dataType.simpleString()}), `{field.name}`) `{field.name}`"
+            if field.name in values
+            else f"`{field.name}`"
+        )
         for field in spark.table(BEFORE).schema
     ]
     return spark.sql(f"select {', '.join(columns)} from {BEFORE}").toArrow().cast(SCHEMA)

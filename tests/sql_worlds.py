@@ -1,7 +1,9 @@
-"""Random tables of several files, dead rows and log files, which Spark reads in every way beside plain Parquet of the same rows.
+"""Random tables of several files, dead rows and log files, which Spark reads in every way beside
+plain Parquet of the same rows.
 
-All of a world follows from its seed. Two tables, ``a`` and a smaller ``b``, have columns by which they can be joined: some rise with the order in which
-rows were written, so that files differ in them; some are random and full of the values that break indexes.
+All of a world follows from its seed. Two tables, ``a`` and a smaller ``b``, have columns by which
+they can be joined: some rise with the order in which rows were written, so that files differ in
+them; some are random and full of the values that break indexes.
 """
 
 from __future__ import annotations
@@ -32,36 +34,72 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 FOLLOWING, SINCE = ("view", "format", "catalog"), "since"
-"""mdt.read; spark.read.format("mdt"); a table of the catalog: what is read through them follows the table. What was written since there was nothing does not."""
+"""mdt.read; spark.read.format("mdt"); a table of the catalog: what is read through them follows the
+table. What was written since there was nothing does not.
+"""
 WAYS = (*FOLLOWING, SINCE)
 PLAIN = "plain"
 KEYS: dict[str, pa.DataType] = {"text": pa.string(), "number": pa.int64(), "day": pa.date32()}
 FIXED = {
-    "k": pa.int64(), "g": pa.string(), "n": pa.int32(), "x": pa.float64(), "m": pa.decimal128(9, 2), "d": pa.date32(),
-    "at": pa.timestamp("us", "UTC"), "wall": pa.timestamp("us"), "ok": pa.bool_(),
+    "k": pa.int64(),
+    "g": pa.string(),
+    "n": pa.int32(),
+    "x": pa.float64(),
+    "m": pa.decimal128(9, 2),
+    "d": pa.date32(),
+    "at": pa.timestamp("us", "UTC"),
+    "wall": pa.timestamp("us"),
+    "ok": pa.bool_(),
     "s": pa.struct({"n": pa.int32(), "t": pa.string(), "u": pa.struct({"x": pa.float32()})}),
-}  # fmt: skip
+}
 LATE = "late"
 """A column that some tables have from a later write on."""
 ODD = tuple(
-    type for type in TYPES
-    if type in (pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.decimal128(38, 0), pa.date32(), pa.timestamp("us", "UTC"), pa.string(), pa.binary())
-)  # fmt: skip
+    type
+    for type in TYPES
+    if type
+    in (
+        pa.int32(),
+        pa.int64(),
+        pa.float32(),
+        pa.float64(),
+        pa.decimal128(38, 0),
+        pa.date32(),
+        pa.timestamp("us", "UTC"),
+        pa.string(),
+        pa.binary(),
+    )
+)
 FLOATS = (math.nan, -math.inf, math.inf, -0.0, 0.0, 1.5, None)
 GROUPS = ("", "red", "green", "a%b_\\", "p" * 70 + "a", "p" * 70 + "b", "ä", None)
 PLACES = ("x", "ä 50%/[z]", "two words", None)
-CHANGES = ("upsert", "upsert", "upsert", "delete", "delete", "cluster", "compact", "late", "none left")
-FIRST_TIMES = tuple(
-    datetime(*when, 6, tzinfo=UTC) for when in ((2024, 3, 10), (2024, 3, 10), (1, 1, 2), (1582, 10, 1), (9999, 5, 1))
+CHANGES = (
+    "upsert",
+    "upsert",
+    "upsert",
+    "delete",
+    "delete",
+    "cluster",
+    "compact",
+    "late",
+    "none left",
 )
-"""Some hours before Los Angeles loses one; the first days that there are, those in which calendars differ, and the last ones."""
+FIRST_TIMES = tuple(
+    datetime(*when, 6, tzinfo=UTC)
+    for when in ((2024, 3, 10), (2024, 3, 10), (1, 1, 2), (1582, 10, 1), (9999, 5, 1))
+)
+"""Some hours before Los Angeles loses one; the first days that there are, those in which calendars
+differ, and the last ones.
+"""
 BEFORE_TIMES = timedelta(days=19)
 """So much earlier do the days of a table begin than its times, or with them."""
 
 
 @dataclass
 class Made:
-    """One table: where it lies, what its rows are at the state that is read (``at``: a commit, None for the newest), what was done to it."""
+    """One table: where it lies, what its rows are at the state that is read (``at``: a commit, None
+    for the newest), what was done to it.
+    """
 
     name: str
     path: Path
@@ -75,7 +113,9 @@ class Made:
     def values(self) -> dict[str, list[Any]]:
         """The values of each column that are there, nulls left out."""
         live = list(self.rows.values())
-        return {name: [row[name] for row in live if row[name] is not None] for name in self.schema.names}
+        return {
+            name: [row[name] for row in live if row[name] is not None] for name in self.schema.names
+        }
 
 
 @dataclass
@@ -92,7 +132,9 @@ class World:
         return "\n".join(f"  {made.name}: {', '.join(made.story)}" for made in self.tables.values())
 
     def use(self, way: str, plain: str = "") -> None:
-        """Let the names of the tables mean ``way``; those in ``plain``, plain Parquet all the same."""
+        """Let the names of the tables mean ``way``; those in ``plain``, plain Parquet all the
+        same.
+        """
         for name in self.tables:
             self.frames[PLAIN if name in plain else way][name].createOrReplaceTempView(name)
 
@@ -114,7 +156,9 @@ def world(spark: SparkSession, seed: str, folder: Path) -> Iterator[World]:
     found.tables = {name: maker.made for name, maker in makers.items()}
     try:
         for way in FOLLOWING:
-            found.frames[way] = {name: _frame(spark, made, way) for name, made in found.tables.items()}
+            found.frames[way] = {
+                name: _frame(spark, made, way) for name, made in found.tables.items()
+            }
         for name, maker in makers.items():
             if maker.goes_on():
                 for way in FOLLOWING:
@@ -122,7 +166,9 @@ def world(spark: SparkSession, seed: str, folder: Path) -> Iterator[World]:
                 maker.go_on()
             maker.write_plain()
         for way in (SINCE, PLAIN):
-            found.frames[way] = {name: _frame(spark, made, way) for name, made in found.tables.items()}
+            found.frames[way] = {
+                name: _frame(spark, made, way) for name, made in found.tables.items()
+            }
         yield found
     finally:
         for name in found.tables:
@@ -133,9 +179,13 @@ def world(spark: SparkSession, seed: str, folder: Path) -> Iterator[World]:
 
 
 class _Maker:
-    """Makes one table and follows its rows. ``rise``: the numbers up to which ``n`` rises; ``begin``: the first of its times."""
+    """Makes one table and follows its rows. ``rise``: the numbers up to which ``n`` rises;
+    ``begin``: the first of its times.
+    """
 
-    def __init__(self, draw: random.Random, name: str, key: str, path: Path, rise: int, begin: datetime) -> None:
+    def __init__(
+        self, draw: random.Random, name: str, key: str, path: Path, rise: int, begin: datetime
+    ) -> None:
         self.draw, self.rise, self.key = draw, rise, key
         self.first_time = begin
         self.first_day = begin.date() if begin.year == 1 else (begin - BEFORE_TIMES).date()
@@ -168,7 +218,11 @@ class _Maker:
         if draw.random() < 0.2:
             draw.shuffle(numbers)
         for part in range(parts):
-            self._write(table, table.bulk_insert, numbers[part * count // parts : (part + 1) * count // parts])
+            self._write(
+                table,
+                table.bulk_insert,
+                numbers[part * count // parts : (part + 1) * count // parts],
+            )
         for _ in range(draw.choice((0, 1, 3, 4))):
             table = mdt.open(table.path)
             self._change(table)
@@ -202,10 +256,18 @@ class _Maker:
             made.schema = made.schema.append(pa.field(LATE, pa.int64()))
             for row in made.rows.values():
                 row[LATE] = None
-            self._write(table, lambda rows: table.upsert(rows, evolve=True), draw.sample(range(self.rise), 5))
+            self._write(
+                table,
+                lambda rows: table.upsert(rows, evolve=True),
+                draw.sample(range(self.rise), 5),
+            )
         else:
             again = draw.sample(numbers, draw.randint(0, len(numbers) // 2)) if numbers else []
-            self._write(table, table.upsert, sorted({*again, *draw.sample(range(self.rise), draw.randint(0, 3))}))
+            self._write(
+                table,
+                table.upsert,
+                sorted({*again, *draw.sample(range(self.rise), draw.randint(0, 3))}),
+            )
         self._keep(mdt.open(table.path))
 
     def _delete(self, table: mdt.Table, numbers: list[int]) -> None:
@@ -227,7 +289,9 @@ class _Maker:
     def _keep(self, table: mdt.Table) -> None:
         history = table.history()
         newest = max(history["seq"].to_pylist(), default=0) if len(history) else 0
-        self.states.append((newest, self.made.schema, {key: dict(row) for key, row in self.made.rows.items()}))
+        self.states.append(
+            (newest, self.made.schema, {key: dict(row) for key, row in self.made.rows.items()})
+        )
 
     def _choose(self) -> None:
         """Let an earlier state be the one that is read, in some tables."""
@@ -235,7 +299,9 @@ class _Maker:
         if self.draw.random() < 0.2 and len(self.states) > 1:
             made.at, made.schema, made.rows = self.draw.choice(self.states[:-1])
             # Two states of one number: the later one is what is read.
-            made.schema, made.rows = [(schema, rows) for at, schema, rows in self.states if at == made.at][-1]
+            made.schema, made.rows = [
+                (schema, rows) for at, schema, rows in self.states if at == made.at
+            ][-1]
             made.story.append(f"read as of {made.at}")
 
     def write_plain(self) -> None:
@@ -247,11 +313,21 @@ class _Maker:
         for part in range(2):
             half = len(data) // 2
             rows_of_part = data.slice(part * half, half if part == 0 else None)
-            # By statistics and dictionaries Spark leaves out row groups with NaN, or with the other zero, that a filter does keep.
-            pq.write_table(rows_of_part, folder / f"{part}.parquet", write_statistics=False, use_dictionary=False)
+            # By statistics and dictionaries Spark leaves out row groups with NaN, or with the other
+            # zero, that a filter does keep.
+            pq.write_table(
+                rows_of_part,
+                folder / f"{part}.parquet",
+                write_statistics=False,
+                use_dictionary=False,
+            )
 
     def _key(self, number: int) -> Any:
-        return {"text": f"k{number:04}", "number": number - 5, "day": self.first_day + timedelta(days=number)}[self.key]
+        return {
+            "text": f"k{number:04}",
+            "number": number - 5,
+            "day": self.first_day + timedelta(days=number),
+        }[self.key]
 
     def _row(self, number: int) -> Row:
         """Return a row of a number: what rises with it, mostly, and what is drawn."""
@@ -274,7 +350,9 @@ class _Maker:
             "at": maybe(self.first_time + timedelta(minutes=17 * near)),
             "wall": maybe((self.first_time + timedelta(hours=near)).replace(tzinfo=None)),
             "ok": maybe(number % 3 == 0),
-            "s": maybe({"n": maybe(near), "t": draw.choice(GROUPS), "u": maybe({"x": draw.choice(FLOATS)})}),
+            "s": maybe(
+                {"n": maybe(near), "t": draw.choice(GROUPS), "u": maybe({"x": draw.choice(FLOATS)})}
+            ),
             **{name: draw.choice(values) for name, values in self.pools.items()},
         }
         return row | ({LATE: maybe(near, 0.5)} if LATE in self.made.schema.names else {})

@@ -1,6 +1,8 @@
-"""Filters read by sqlglot, Spark's dialect: a second opinion on structure, for random filters of plain literals.
+"""Filters read by sqlglot, Spark's dialect: a second opinion on structure, for random filters of
+plain literals.
 
-It translates sqlglot's tree; ``mdt.filters.sql`` has no tree.  What the two share is the predicate that comes out.
+It translates sqlglot's tree; ``mdt.filters.sql`` has no tree.  What the two share is the predicate
+that comes out.
 """
 
 from __future__ import annotations
@@ -17,8 +19,14 @@ from indexes.like import quote_like
 from indexes.predicate import And, Leaf, Or, Predicate
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
-    exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.NullSafeEQ: "<=>"
-}  # fmt: skip
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -56,13 +64,22 @@ def _test(node: exp.Expr) -> Predicate:
         return Leaf(_column(node.this), "in", tuple(_literal(item) for item in node.expressions))
     if isinstance(node, exp.Between):
         low, high = node.args["low"], node.args["high"]
-        return And((Leaf(_column(node.this), ">=", _literal(low)), Leaf(_column(node.this), "<=", _literal(high))))
+        return And(
+            (
+                Leaf(_column(node.this), ">=", _literal(low)),
+                Leaf(_column(node.this), "<=", _literal(high)),
+            )
+        )
     if isinstance(node, exp.Is):
         if isinstance(node.expression, exp.Null):
             return Leaf(_column(node.this), "is null")
         return Leaf(_column(node.this), "<=>", bool(node.expression.this))
     if isinstance(node, exp.Like):
-        return Leaf(_column(node.this), "not like" if node.args.get("negate") else "like", _literal(node.expression))
+        return Leaf(
+            _column(node.this),
+            "not like" if node.args.get("negate") else "like",
+            _literal(node.expression),
+        )
     if isinstance(node, exp.StartsWith):
         return Leaf(_column(node.this), "starts with", _literal(node.expression))
     assert isinstance(node, (exp.Contains, exp.EndsWith)), repr(node)
@@ -91,17 +108,17 @@ def _literal(node: Any) -> Any:
         return -_literal(node.this)
     if isinstance(node, exp.Cast):
         kind = node.to.this.name
-        return {"DATE": date.fromisoformat, "BIGINT": int, "DOUBLE": float}[kind](str(_literal(node.this)))
+        return {"DATE": date.fromisoformat, "BIGINT": int, "DOUBLE": float}[kind](
+            str(_literal(node.this))
+        )
     assert isinstance(node, exp.Literal), repr(node)
     text = str(node.this)
     return (
         text
         if node.is_string
-        else int(text)
-        if text.isdecimal()
-        else float(text)
-        if "e" in text.lower()
-        else Decimal(text)
+        else (
+            int(text) if text.isdecimal() else float(text) if "e" in text.lower() else Decimal(text)
+        )
     )
 
 

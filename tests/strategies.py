@@ -1,4 +1,6 @@
-"""Generators that several suites share: what kinds of tables there are, and rows that collide in every way."""
+"""Generators that several suites share: what kinds of tables there are, and rows that collide in
+every way.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +35,23 @@ _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _CITIES = ("x", "ä 50%/[z]", None)
 NUMBERS = (math.nan, -math.inf, math.inf, -0.0, 0.0, 1.5, None)
 TEXTS_IN_ORDER = ("", "2026-10-", "2026-10-09", "2026-10-09T1", "ä", "\uffff", "\U0001f600")
-"""By code points; some have the same first eight bytes, and the last two stand the other way round in UTF-16."""
+"""By code points; some have the same first eight bytes, and the last two stand the other way round
+in UTF-16.
+"""
 NOTES = ("", "a", "a%_b", "\U0010ffff", "p" * 70 + "a", "p" * 70 + "b", None)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of table.  ``levels``: partition columns, 0 to 2; ``ordering``: kind of the ordering field, or None;
-    ``declared``: whether columns have types that are stored as others.  ``compact_log_files``, ``joined_min``: of how many log files
-    and small file groups a table takes care by itself.  ``joins_logs``: whether log files are always joined, as if base files were large.
-    ``moves``: whether rows with another partition move there, under table scope.  ``remembers``: whether deleted keys keep their ordering value,
-    where there is an ordering field.  ``by_year``: whether one partition column is a time, and its paths years.  ``footers``: whether the Bloom index asks the footers of base files."""
+    """A kind of table.  ``levels``: partition columns, 0 to 2; ``ordering``: kind of the ordering
+    field, or None; ``declared``: whether columns have types that are stored as others.
+    ``compact_log_files``, ``joined_min``: of how many log files and small file groups a table takes
+    care by itself.  ``joins_logs``: whether log files are always joined, as if base files were
+    large. ``moves``: whether rows with another partition move there, under table scope.
+    ``remembers``: whether deleted keys keep their ordering value, where there is an ordering field.
+    ``by_year``: whether one partition column is a time, and its paths years.  ``footers``: whether
+    the Bloom index asks the footers of base files.
+    """
 
     table_type: str
     key_index: str
@@ -67,7 +75,9 @@ class Shape:
 
     @property
     def has_time_paths(self) -> bool:
-        """Whether partition paths are made of the year of ``day``: Hudi's key generator of times knows one column, and one key column."""
+        """Whether partition paths are made of the year of ``day``: Hudi's key generator of times
+        knows one column, and one key column.
+        """
         return self.by_year and self.levels == 1 and not self.composite and self.moves
 
     @property
@@ -80,7 +90,9 @@ class Shape:
 
     @property
     def has_buckets(self) -> bool:
-        """Whether new rows go to the file group of their bucket, so that nothing else may place them."""
+        """Whether new rows go to the file group of their bucket, so that nothing else may place
+        them.
+        """
         return self.key_index.startswith("bucket")
 
     @property
@@ -116,18 +128,27 @@ class Shape:
             "mdt.partition.time.pattern": "yyyy" if self.has_time_paths else "",
         }
         return {
-            "key": self.key, "partition_by": self.partition_by, "ordering": "ts" if self.ordering else None,
-            "table_type": self.table_type, "key_index": self.key_index, "scope": self.scope, "options": options,
-        }  # fmt: skip
+            "key": self.key,
+            "partition_by": self.partition_by,
+            "ordering": "ts" if self.ordering else None,
+            "table_type": self.table_type,
+            "key_index": self.key_index,
+            "scope": self.scope,
+            "options": options,
+        }
 
     def partition(self, row: Row) -> tuple[Any, ...]:
         """Return what decides the partition of ``row``."""
         return (
-            (row["day"] and row["day"].year,) if self.has_time_paths else tuple(row[name] for name in self.partition_by)
+            (row["day"] and row["day"].year,)
+            if self.has_time_paths
+            else tuple(row[name] for name in self.partition_by)
         )
 
     def updated(self, old: Row | None, new: Row) -> Row:
-        """Return what a row becomes by ``new``, which has its key: under table scope it may stay in its partition."""
+        """Return what a row becomes by ``new``, which has its key: under table scope it may stay in
+        its partition.
+        """
         if old is None or self.moves or self.scope == "partition":
             return new
         return new | {name: old[name] for name in self.partition_by}
@@ -153,7 +174,9 @@ if only := os.environ.get("MDT_MODEL_KEY_INDEX"):
 
 
 def shapes() -> st.SearchStrategy[Shape]:
-    """Return a strategy for every kind of table, with files and row groups of a few rows as often as large ones."""
+    """Return a strategy for every kind of table, with files and row groups of a few rows as often
+    as large ones.
+    """
     return st.builds(
         Shape,
         table_type=st.sampled_from(("MERGE_ON_READ", "COPY_ON_WRITE")),
@@ -211,7 +234,9 @@ def smallest_ordering_value(shape: Shape) -> Any:
 
 
 def rows(shape: Shape, *, min_size: int = 1, max_size: int = 12) -> st.SearchStrategy[list[Row]]:
-    """Return a strategy for rows of few keys, partitions and ordering values, so that they collide."""
+    """Return a strategy for rows of few keys, partitions and ordering values, so that they
+    collide.
+    """
     row = st.fixed_dictionaries(
         {
             "id": st.sampled_from(KEYS[shape.key_type].to_pylist()),

@@ -1,4 +1,6 @@
-"""``t.alter``: older files stay as they are and are read as the newest schema says; what cannot be altered is refused with the reason."""
+"""``t.alter``: older files stay as they are and are read as the newest schema says; what cannot be
+altered is refused with the reason.
+"""
 
 from __future__ import annotations
 
@@ -25,28 +27,56 @@ from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema(
     [
-        ("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("n", pa.int32()), ("f", pa.float32()),
-        ("d", pa.decimal128(6, 2)), ("day", pa.date32()), ("note", pa.string()), pa.field("must", pa.int32(), nullable=False),
-        ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])), ("l", pa.list_(pa.int32())),
+        ("id", pa.string()),
+        ("city", pa.string()),
+        ("ts", pa.int64()),
+        ("n", pa.int32()),
+        ("f", pa.float32()),
+        ("d", pa.decimal128(6, 2)),
+        ("day", pa.date32()),
+        ("note", pa.string()),
+        pa.field("must", pa.int32(), nullable=False),
+        ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+        ("l", pa.list_(pa.int32())),
         ("m", pa.map_(pa.string(), pa.struct([("x", pa.int32())]))),
     ]
-)  # fmt: skip
+)
 INDEXES = ["bitmap(note)", "bitmap(n)", "bloom(f)", "column_stats(s.a)"]
 
 
 def rows(ids: str) -> list[dict[str, Any]]:
     return [
         {
-            "id": id, "city": "x" if n % 2 else "y", "ts": n, "n": n, "f": n / 10, "d": Decimal(n) / 4, "day": date(2026, 1, 1 + n),
-            "note": f"note {n}", "must": n, "s": {"a": n, "b": id} if n % 3 else None, "l": [n, None], "m": [("k", {"x": n})],
+            "id": id,
+            "city": "x" if n % 2 else "y",
+            "ts": n,
+            "n": n,
+            "f": n / 10,
+            "d": Decimal(n) / 4,
+            "day": date(2026, 1, 1 + n),
+            "note": f"note {n}",
+            "must": n,
+            "s": {"a": n, "b": id} if n % 3 else None,
+            "l": [n, None],
+            "m": [("k", {"x": n})],
         }
         for n, id in enumerate(ids)
-    ]  # fmt: skip
+    ]
 
 
 def made(path: Path, table_type: str = "MERGE_ON_READ", **more: Any) -> mdt.Table:
-    """Return a table with clean files, files with dead rows and, if it is merge-on-read, log files."""
-    table = create(path, SCHEMA, partition_by=["city"], ordering="ts", table_type=table_type, indexes=INDEXES, **more)
+    """Return a table with clean files, files with dead rows and, if it is merge-on-read, log
+    files.
+    """
+    table = create(
+        path,
+        SCHEMA,
+        partition_by=["city"],
+        ordering="ts",
+        table_type=table_type,
+        indexes=INDEXES,
+        **more,
+    )
     table.upsert(rows("abcdefgh"))
     table.upsert(rows("abcd"))
     table.delete({"id": ["g"], "city": ["y"]})
@@ -54,10 +84,20 @@ def made(path: Path, table_type: str = "MERGE_ON_READ", **more: Any) -> mdt.Tabl
 
 
 def after(table: mdt.Table, **change: Any) -> list[dict[str, Any]]:
-    """Alter ``table``; return its rows by key, when every way to read them has been compared, also after files were rewritten."""
-    files = {name: data for name, data in tree(Path(table.path)).items() if not name.startswith(".hoodie")}
+    """Alter ``table``; return its rows by key, when every way to read them has been compared, also
+    after files were rewritten.
+    """
+    files = {
+        name: data
+        for name, data in tree(Path(table.path)).items()
+        if not name.startswith(".hoodie")
+    }
     table.alter(**change)
-    assert {name: data for name, data in tree(Path(table.path)).items() if not name.startswith(".hoodie")} == files
+    assert {
+        name: data
+        for name, data in tree(Path(table.path)).items()
+        if not name.startswith(".hoodie")
+    } == files
     found = same_everywhere(table)
     table.build_indexes()
     table.upsert(table.scan("id in ('a', 'h')").to_arrow())
@@ -69,7 +109,9 @@ def after(table: mdt.Table, **change: Any) -> list[dict[str, Any]]:
 
 
 def same_everywhere(table: mdt.Table) -> list[dict[str, Any]]:
-    """Return the rows of a scan, in order, when single rows, filters on each column and the first rows in order agree with it."""
+    """Return the rows of a scan, in order, when single rows, filters on each column and the first
+    rows in order agree with it.
+    """
     report = table.check()
     assert report.ok, str(report)
     found = table.scan(order_by="id").to_arrow()
@@ -84,7 +126,10 @@ def same_everywhere(table: mdt.Table) -> list[dict[str, Any]]:
         expected = [row for row in values if row[field.name] == value]
         assert table.scan([test], order_by="id").to_arrow().to_pylist() == expected, field.name
         best = table.scan(order_by=[(field.name, "desc"), "id"], limit=3).to_arrow()
-        assert best.to_pylist() == table.scan(order_by=[(field.name, "desc"), "id"]).to_arrow()[:3].to_pylist()
+        assert (
+            best.to_pylist()
+            == table.scan(order_by=[(field.name, "desc"), "id"]).to_arrow()[:3].to_pylist()
+        )
     return values
 
 
@@ -98,8 +143,10 @@ def test_an_added_column_is_null_in_older_rows(tmp_path: Path, table_type: str) 
 
 def test_an_added_column_has_its_default_in_older_rows_and_may_be_required(tmp_path: Path) -> None:
     table = made(tmp_path)
-    change = {"add": {"more": pa.field("more", pa.int16(), nullable=False), "t": pa.timestamp("us")},
-              "defaults": {"more": 7, "t": datetime(2026, 1, 1)}}  # fmt: skip
+    change = {
+        "add": {"more": pa.field("more", pa.int16(), nullable=False), "t": pa.timestamp("us")},
+        "defaults": {"more": 7, "t": datetime(2026, 1, 1)},
+    }
     with pytest.raises(Invalid, match="older rows have null in 'more', not its default"):
         table.alter(**change)
     for row in after(table, **change, beyond_hudi=True):
@@ -110,7 +157,11 @@ def test_an_added_column_has_its_default_in_older_rows_and_may_be_required(tmp_p
 
 def test_files_that_are_older_than_a_column_are_not_read_for_its_values(tmp_path: Path) -> None:
     table = made(tmp_path, "COPY_ON_WRITE")
-    table.alter(add={"more": "int64", "s.c": "string", "given": "int64"}, defaults={"given": 1}, beyond_hudi=True)
+    table.alter(
+        add={"more": "int64", "s.c": "string", "given": "int64"},
+        defaults={"given": 1},
+        beyond_hudi=True,
+    )
     for where in ("more = 5", "s.c like 'x%'", "more > 2 and n < 100", "more = 1 or s.c = 'x'"):
         assert table.scan(where).explain().files_read == 0, where
     for where in ("more is null", "given = 1", "more = 5 or n = 3"):
@@ -122,7 +173,9 @@ def test_files_that_are_older_than_a_column_are_not_read_for_its_values(tmp_path
 
 
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
-def test_a_dropped_column_is_gone_and_its_name_comes_back_without_its_values(tmp_path: Path, table_type: str) -> None:
+def test_a_dropped_column_is_gone_and_its_name_comes_back_without_its_values(
+    tmp_path: Path, table_type: str
+) -> None:
     table = made(tmp_path, table_type)
     assert all("note" not in row for row in after(table, drop=["note", "n"]))
     assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
@@ -133,7 +186,9 @@ def test_a_dropped_column_is_gone_and_its_name_comes_back_without_its_values(tmp
     table.alter(add={"note": "int64", "n": "string"}, beyond_hudi=True)
     table.create_index("bitmap(note)")
     assert all(row["note"] is None and row["n"] is None for row in same_everywhere(table))
-    table.upsert([{**row, "note": 5, "n": "five"} for row in table.scan("id = 'a'").to_arrow().to_pylist()])
+    table.upsert(
+        [{**row, "note": 5, "n": "five"} for row in table.scan("id = 'a'").to_arrow().to_pylist()]
+    )
     assert table.scan("note = 5 and n = 'five'").to_arrow()["id"].to_pylist() == ["a"]
     assert table.scan("note is null").count() == 6
     same_everywhere(table)
@@ -156,9 +211,19 @@ def test_a_renamed_column_keeps_its_values_and_statistics(tmp_path: Path, table_
 def test_widened_columns_keep_their_values(tmp_path: Path) -> None:
     table = made(tmp_path)
     found = after(
-        table, widen={"n": "int64", "f": "double", "d": "decimal(20, 2)", "day": pa.timestamp("us"), "must": "double", "s.a": "int64",
-                      "l.element": "double", "m.value.x": "int64"}, beyond_hudi=True,
-    )  # fmt: skip
+        table,
+        widen={
+            "n": "int64",
+            "f": "double",
+            "d": "decimal(20, 2)",
+            "day": pa.timestamp("us"),
+            "must": "double",
+            "s.a": "int64",
+            "l.element": "double",
+            "m.value.x": "int64",
+        },
+        beyond_hudi=True,
+    )
     for n, row in enumerate(rows("abcdef")):
         same = {name: found[n][name] for name in ("n", "f", "d", "must", "s")}
         assert same == {name: row[name] for name in same}
@@ -170,7 +235,10 @@ def test_widened_columns_keep_their_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
 def test_hudi_rs_reads_widened_columns(tmp_path: Path, table_type: str) -> None:
     table = made(tmp_path, table_type)
-    table.alter(widen={"n": "int64", "f": "double", "d": "decimal(20, 2)", "must": "double"}, reorder=["day", "id"])
+    table.alter(
+        widen={"n": "int64", "f": "double", "d": "decimal(20, 2)", "must": "double"},
+        reorder=["day", "id"],
+    )
     table.upsert(table.scan("id in ('a', 'h')").to_arrow())
     names = ("n", "f", "d", "must")
     schema = pa.schema([table.definition.schema.field(name) for name in ("id", *names)])
@@ -194,7 +262,9 @@ def test_no_column_is_widened_of_log_files_that_lack_another(tmp_path: Path, at_
     assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
     table.upsert(table.scan("id in ('a', 'h')").to_arrow())
     table.alter(add={"most": "int64"})
-    with pytest.raises(Invalid, match="there are log files that lack 'most', and in which 'must' is int32"):
+    with pytest.raises(
+        Invalid, match="there are log files that lack 'most', and in which 'must' is int32"
+    ):
         table.alter(widen={"must": "double"})
     assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
     table.alter(widen={"must": "double"}, beyond_hudi=True)
@@ -206,9 +276,13 @@ def test_fields_of_structs_come_and_go(tmp_path: Path) -> None:
     assert after(table, add={"s.c": "string"})[1]["s"] == {"a": 1, "b": "b", "c": None}
     assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
     found = after(
-        table, drop=["s.b"], rename={"s.a": "z", "m.value.x": "xx"}, add={"s.b": "int32", "m.value.y": "int32"},
-        defaults={"m.value.y": 3}, beyond_hudi=True,
-    )  # fmt: skip
+        table,
+        drop=["s.b"],
+        rename={"s.a": "z", "m.value.x": "xx"},
+        add={"s.b": "int32", "m.value.y": "int32"},
+        defaults={"m.value.y": 3},
+        beyond_hudi=True,
+    )
     assert found[1]["s"] == {"z": 1, "c": None, "b": None} and found[0]["s"] is None
     assert found[1]["m"] == [("k", {"xx": 1, "y": 3})]
     assert table.scan("s.z = 99").explain().files_read == 0
@@ -235,12 +309,17 @@ def test_older_states_keep_their_schema(tmp_path: Path) -> None:
     assert past.schema == then.schema == SCHEMA
     assert table.scan(as_of=seq, order_by="id").to_arrow() == then
     assert table.scan("note = 'note 5'", as_of=seq).to_arrow()["id"].to_pylist() == ["f"]
-    assert [f.type for f in table.scan(as_of=seq + 1).to_arrow().schema if f.name in ("note", "n")] == [pa.int64()]
+    assert [
+        f.type for f in table.scan(as_of=seq + 1).to_arrow().schema if f.name in ("note", "n")
+    ] == [pa.int64()]
 
 
 REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     "a key": ({"rename": {"id": "key"}}, "is of the record key"),
-    "a partition column": ({"drop": ["city"]}, "is a partition column: its values are names of directories"),
+    "a partition column": (
+        {"drop": ["city"]},
+        "is a partition column: its values are names of directories",
+    ),
     "the order": ({"widen": {"ts": "double"}}, "orders writes"),
     "nothing": ({}, "nothing is to be altered"),
     "narrower": ({"widen": {"n": "int16"}}, "'n' is int32, which cannot become int16"),
@@ -258,17 +337,32 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     "no name": ({"rename": {"n": ""}}, "is empty"),
     "a reserved name": ({"add": {"_hoodie_x": "int32"}}, "belong to Hudi"),
     "a name of ours": ({"add": {"__mdt_kind": "int32"}}, "belong to mdt"),
-    "required": ({"add": {"x": pa.field("x", pa.int32(), nullable=False)}}, "older rows have no value"),
-    "a default of nothing": ({"add": {"x": "int32"}, "defaults": {"y": 1}}, "default of 'y', which is not added"),
-    "another default": ({"add": {"x": "int32"}, "defaults": {"x": "seven"}}, "default of 'x' is no int32"),
+    "required": (
+        {"add": {"x": pa.field("x", pa.int32(), nullable=False)}},
+        "older rows have no value",
+    ),
+    "a default of nothing": (
+        {"add": {"x": "int32"}, "defaults": {"y": 1}},
+        "default of 'y', which is not added",
+    ),
+    "another default": (
+        {"add": {"x": "int32"}, "defaults": {"x": "seven"}},
+        "default of 'x' is no int32",
+    ),
     "no type": ({"add": {"x": "integer"}}, "'integer' is no type"),
     "no such type here": ({"add": {"x": pa.null()}}, "which a Hudi table cannot hold"),
     "an order of strangers": ({"reorder": ["nope"]}, "reorder names"),
     "twice": ({"reorder": ["n", "n"]}, "reorder names"),
     "all of a struct": ({"drop": ["s.a", "s.b"]}, "is the last field of 's'"),
     "no text": ({"rename": {"n": 3}}, "is no name of a column"),
-    "inside, where log files are": ({"add": {"s.c": "int32"}}, "there are log files in which 's' is struct<a: int32"),
-    "wider inside": ({"widen": {"s.a": "int64"}}, "they fail where a log file has another type of 's'"),
+    "inside, where log files are": (
+        {"add": {"s.c": "int32"}},
+        "there are log files in which 's' is struct<a: int32",
+    ),
+    "wider inside": (
+        {"widen": {"s.a": "int64"}},
+        "they fail where a log file has another type of 's'",
+    ),
     "dates": ({"widen": {"day": "timestamp[us]"}}, "cannot read the dates"),
 }
 
@@ -288,7 +382,9 @@ def test_hudi_sees_the_schema_of_the_newest_instant(tmp_path: Path) -> None:
     instant = table.alter(add={"more": "int64"}).instant
     text = (tmp_path / ".hoodie" / f"{instant}.deltacommit").read_text()
     assert '"ALTER_SCHEMA"' in text and '\\"more\\"' in text
-    assert table.alter(reorder=["id"]).seq == table.snapshot().seq, "nothing changed, nothing is committed"
+    assert table.alter(reorder=["id"]).seq == table.snapshot().seq, (
+        "nothing changed, nothing is committed"
+    )
 
 
 def test_times_keep_their_zone(tmp_path: Path) -> None:
@@ -302,10 +398,17 @@ def test_an_upsert_that_evolves_adds_columns_and_widens_numbers(tmp_path: Path) 
     seq = table.snapshot().seq
     data = pa.table(
         {
-            "id": ["a", "z"], "city": ["y", "x"], "ts": [9, 9], "n": pa.array([2**40, 1]), "f": [0.1, 0.2], "must": pa.array([1, 2], pa.int32()),
-            "s": pa.array([{"b": "x", "new": 1.5}, None]), "fresh": pa.array([[1], None]), "nothing": pa.nulls(2),
+            "id": ["a", "z"],
+            "city": ["y", "x"],
+            "ts": [9, 9],
+            "n": pa.array([2**40, 1]),
+            "f": [0.1, 0.2],
+            "must": pa.array([1, 2], pa.int32()),
+            "s": pa.array([{"b": "x", "new": 1.5}, None]),
+            "fresh": pa.array([[1], None]),
+            "nothing": pa.nulls(2),
         }
-    )  # fmt: skip
+    )
     with pytest.raises(Invalid, match="does not fit the table"):
         table.upsert(data)
     assert table.snapshot().seq == seq
@@ -326,9 +429,20 @@ def test_an_upsert_that_evolves_adds_columns_and_widens_numbers(tmp_path: Path) 
 def test_values_of_python_keep_the_fields_that_the_table_lacks(tmp_path: Path) -> None:
     table = made(tmp_path, "COPY_ON_WRITE")
     table.alter(add={"items": pa.list_(pa.struct([("n", pa.int8())]))})
-    row = {"id": "new", "city": "x", "ts": 1, "must": 1, "n": 3, "s": {"a": 1, "z": [1]}, "items": [{"n": 1, "m": "x"}]}
+    row = {
+        "id": "new",
+        "city": "x",
+        "ts": 1,
+        "must": 1,
+        "n": 3,
+        "s": {"a": 1, "z": [1]},
+        "items": [{"n": 1, "m": "x"}],
+    }
     table.upsert([row, {**row, "id": "old", "s": None, "items": []}], evolve=True)
-    assert table.schema.field("n").type == pa.int32() and table.schema.field("s").type.field("a").type == pa.int32()
+    assert (
+        table.schema.field("n").type == pa.int32()
+        and table.schema.field("s").type.field("a").type == pa.int32()
+    )
     found = table.scan("id = 'new'").to_arrow().to_pylist()[0]
     assert (found["s"], found["items"]) == ({"a": 1, "b": None, "z": [1]}, [{"n": 1, "m": "x"}])
     same_everywhere(table)
@@ -339,7 +453,9 @@ def test_two_upserts_may_evolve_alike(tmp_path: Path) -> None:
     other = mdt.open(tmp_path)
     other.definition  # noqa: B018 - it has looked before the first one alters
     for n, writer in enumerate((table, other)):
-        writer.upsert([{"id": f"new {n}", "city": "x", "ts": 1, "must": 3, "extra": n}], evolve=True)
+        writer.upsert(
+            [{"id": f"new {n}", "city": "x", "ts": 1, "must": 3, "extra": n}], evolve=True
+        )
     assert sorted(table.scan("extra >= 0").to_arrow()["extra"].to_pylist()) == [0, 1]
     with pytest.raises(Invalid, match="the types do not fit"):
         table.upsert([{"id": "a", "city": "y", "ts": 1, "must": 3, "extra": "text"}], evolve=True)
@@ -371,11 +487,20 @@ def test_a_table_of_many_columns_is_altered_as_long_as_a_checkpoint_holds_its_ve
 ) -> None:
     table = made(tmp_path)
     table.alter(add={"x": "int64"})
-    size = len(json.dumps([version.to_json() for version in table.definition.versions], separators=(",", ":"))) - 1
+    size = (
+        len(
+            json.dumps(
+                [version.to_json() for version in table.definition.versions], separators=(",", ":")
+            )
+        )
+        - 1
+    )
     assert stored_bytes(table.definition.versions) == size
     monkeypatch.setattr(alter, "SCHEMA_VERSIONS_BYTES_MAX", 2 * size)
     newest = table.snapshot().seq
-    with pytest.raises(Invalid, match=r"the versions of the schema, 4 until now, would take [\d,]+ bytes"):
+    with pytest.raises(
+        Invalid, match=r"the versions of the schema, 4 until now, would take [\d,]+ bytes"
+    ):
         for name in "yzuvw":
             table.alter(add={name: "int64"})
     assert mdt.open(tmp_path).snapshot().seq == newest + 2 and table.check().ok
@@ -384,10 +509,14 @@ def test_a_table_of_many_columns_is_altered_as_long_as_a_checkpoint_holds_its_ve
     table.upsert(table.scan("id = 'a'").to_arrow())
 
 
-def test_an_alter_measures_the_version_that_it_adds_and_not_all_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_alter_measures_the_version_that_it_adds_and_not_all_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = mdt.create(MemoryStorage(), pa.schema([("id", pa.string())]), ["id"])
     asked, whole = list[int](), SchemaVersion.to_json
-    monkeypatch.setattr(SchemaVersion, "to_json", lambda self: asked.append(self.since) or whole(self))
+    monkeypatch.setattr(
+        SchemaVersion, "to_json", lambda self: asked.append(self.since) or whole(self)
+    )
     for n in range(12):
         asked.clear()
         table.alter(add={f"x{n}": "int64"})
@@ -396,10 +525,13 @@ def test_an_alter_measures_the_version_that_it_adds_and_not_all_before(monkeypat
 
 INSIDE = pa.schema(
     [
-        ("id", pa.string()), ("ts", pa.int64()), ("s", pa.struct([("a", pa.int32())])),
-        ("l", pa.list_(pa.struct([("a", pa.int32())]))), ("m", pa.map_(pa.string(), pa.struct([("a", pa.int32())]))),
+        ("id", pa.string()),
+        ("ts", pa.int64()),
+        ("s", pa.struct([("a", pa.int32())])),
+        ("l", pa.list_(pa.struct([("a", pa.int32())]))),
+        ("m", pa.map_(pa.string(), pa.struct([("a", pa.int32())]))),
     ]
-)  # fmt: skip
+)
 MORE_INSIDE: dict[str, dict[str, Any]] = {
     "struct": {"s": {"a": 5, "b": 6}},
     "list": {"l": [{"a": 5, "b": 6}]},
@@ -417,7 +549,9 @@ def test_a_new_field_inside_evolves_a_merge_on_read_table_and_others_read_it(
     table.upsert([{"id": one, "ts": 1, **plain} for one in "abcd"])
     if logs:
         table.upsert([{"id": "b", "ts": 2, **plain}])
-    more = pa.Table.from_pylist([{"id": "a", "ts": 3, **MORE_INSIDE[name]}], schema=evolved_inside(name))
+    more = pa.Table.from_pylist(
+        [{"id": "a", "ts": 3, **MORE_INSIDE[name]}], schema=evolved_inside(name)
+    )
     assert table.upsert(more, evolve=True).updated == 1
     assert table.history()["operation"].to_pylist().count("compact") == logs
     assert table.files()["kind"].to_pylist().count(1) == 1, "the row stands in a log file"
@@ -438,7 +572,9 @@ def test_an_alter_inside_begins_again_after_somebody_wrote_a_log_file(tmp_path: 
     table = create(tmp_path / "t", INSIDE, ordering="ts")
     row = {"id": "a", "ts": 1, "s": {"a": 1}, "l": [], "m": []}
     table.upsert([row])
-    operation = Alter(lambda definition: evolution(evolved_inside("struct"), definition), "deltacommit")
+    operation = Alter(
+        lambda definition: evolution(evolved_inside("struct"), definition), "deltacommit"
+    )
     steps = transaction.steps(table.metadata, operation)
     assert next(steps) == "begun" and next(steps) == "prepared"
     mdt.open(tmp_path / "t").upsert([row])

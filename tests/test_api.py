@@ -1,4 +1,6 @@
-"""Every name of the public API does what its documentation says; hudi-rs sees the same rows after each step."""
+"""Every name of the public API does what its documentation says; hudi-rs sees the same rows after
+each step.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ import mdt
 from indexes import hudi_bloom
 from mdt import Invalid
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())]
+)
 BOTH = pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
 KEY_INDEXES = pytest.mark.parametrize("key_index", ["bloom", "record"])
 
@@ -38,7 +42,14 @@ def counts(result: mdt.WriteResult) -> tuple[int, int, int, int, int]:
 @KEY_INDEXES
 def test_a_life_of_a_table(table_type: str, key_index: str, tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table = trees.create(path, SCHEMA, partition_by=["city"], ordering="ts", table_type=table_type, key_index=key_index)
+    table = trees.create(
+        path,
+        SCHEMA,
+        partition_by=["city"],
+        ordering="ts",
+        table_type=table_type,
+        key_index=key_index,
+    )
     assert trees.assert_readers_agree(table, path) == []
     steps = [
         (table.insert, rows(range(10)), (10, 0, 0, 0, 0), 10),
@@ -64,7 +75,9 @@ def test_a_life_of_a_table(table_type: str, key_index: str, tmp_path: Path) -> N
     assert trees.assert_readers_agree(table, path) == trees.ordered(rows(range(24), 1, 5.0))
 
 
-def test_a_table_is_found_by_text_path_and_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_found_by_text_path_and_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mdt.create(tmp_path / "a b", SCHEMA, ["id"]).upsert(rows(range(3)))
     monkeypatch.chdir(tmp_path)
     url = (tmp_path / "a b").as_uri()
@@ -168,8 +181,12 @@ def test_a_scan_returns_the_columns_that_were_asked_for_in_their_order(scanned: 
     assert set(found["_hoodie_partition_path"].to_pylist()) == {"city=x", "city=y"}
     assert scanned.scan(columns="id").to_arrow().column_names == ["id"]
     assert scanned.scan("fare > 100", columns=wanted).to_arrow().schema.names == wanted
-    times = scanned.scan(columns=["_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name"]).to_arrow()
-    assert set(times["_hoodie_commit_time"].to_pylist()) == set(scanned.history()["instant"].to_pylist()[1:3])
+    times = scanned.scan(
+        columns=["_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name"]
+    ).to_arrow()
+    assert set(times["_hoodie_commit_time"].to_pylist()) == set(
+        scanned.history()["instant"].to_pylist()[1:3]
+    )
     assert len(set(times["_hoodie_commit_seqno"].to_pylist())) == 25
 
 
@@ -177,7 +194,11 @@ def test_explain_says_what_is_read_and_what_each_index_did(scanned: mdt.Table) -
     explained = scanned.scan("id = 'k006'").explain()
     assert (explained.seq, explained.where) == (3, "id = 'k006'")
     assert (explained.files_total, explained.files_read) == (len(scanned.files()), 1)
-    assert {note.index for note in explained.indexes} == {"key:record", "partition_stats", "column_stats"}
+    assert {note.index for note in explained.indexes} == {
+        "key:record",
+        "partition_stats",
+        "column_stats",
+    }
     assert "1 of" in str(explained) and "key:record" in str(explained)
     assert scanned.scan().explain().rows_read == scanned.scan().explain().rows_total
 
@@ -189,14 +210,20 @@ def test_a_scan_stays_at_its_snapshot(tmp_path: Path) -> None:
     table.delete(rows(range(5)))
     assert scan.count() == len(scan.to_arrow()) == 5
     assert table.scan().count() == 0
-    assert [int((table.snapshot(s).rows - table.snapshot(s).dead_rows).sum()) for s in range(3)] == [0, 5, 0]
+    assert [
+        int((table.snapshot(s).rows - table.snapshot(s).dead_rows).sum()) for s in range(3)
+    ] == [0, 5, 0]
 
 
 def test_history_has_a_row_for_each_commit_and_files_one_for_each_file(scanned: mdt.Table) -> None:
     history = scanned.history().to_pylist()
     assert [h["operation"] for h in history] == ["create", "upsert", "upsert", "delete"]
     assert [h["seq"] for h in history] == [0, 1, 2, 3]
-    assert [(h["inserted"], h["updated"], h["deleted"]) for h in history][1:] == [(20, 0, 0), (10, 10, 0), (0, 0, 5)]
+    assert [(h["inserted"], h["updated"], h["deleted"]) for h in history][1:] == [
+        (20, 0, 0),
+        (10, 10, 0),
+        (0, 0, 5),
+    ]
     files = scanned.files()
     assert set(files["partition"].to_pylist()) == {"city=x", "city=y"}
     folder = Path(scanned.storage.local_path("") or "")
@@ -207,7 +234,10 @@ def test_history_has_a_row_for_each_commit_and_files_one_for_each_file(scanned: 
 def test_properties_describe_the_table(scanned: mdt.Table) -> None:
     assert scanned.schema == SCHEMA
     assert (scanned.definition.key, scanned.definition.partition_by) == (("id",), ("city",))
-    assert (scanned.definition.table_type, scanned.definition.scope) == ("MERGE_ON_READ", "partition")
+    assert (scanned.definition.table_type, scanned.definition.scope) == (
+        "MERGE_ON_READ",
+        "partition",
+    )
     assert "key=id" in repr(scanned) and scanned.path in repr(scanned)
 
 
@@ -220,7 +250,9 @@ def test_compact_does_nothing_when_there_is_nothing_to_do(table_type: str, tmp_p
     table.upsert(rows(range(3), 2))
     before = trees.ordered(table.scan().to_arrow())
     done: list[tuple[int, int]] = []
-    assert bool(table.compact(lambda n, of: done.append((n, of))).instant) == (table_type == "MERGE_ON_READ")
+    assert bool(table.compact(lambda n, of: done.append((n, of))).instant) == (
+        table_type == "MERGE_ON_READ"
+    )
     assert done == ([(1, 1)] if table_type == "MERGE_ON_READ" else [])
     assert table.compact().instant == ""
     assert trees.assert_readers_agree(table, tmp_path / "t") == before
@@ -231,7 +263,9 @@ def test_check_names_a_damaged_file_and_counts_what_it_saw(tmp_path: Path) -> No
     table.upsert(rows(range(5)))
     seen: list[tuple[int, int]] = []
     report = table.check(lambda n, of: seen.append((n, of)))
-    assert report.ok and (report.files, report.rows, report.records) == (1, 5, 2) and seen == [(1, 1)]
+    assert (
+        report.ok and (report.files, report.rows, report.records) == (1, 5, 2) and seen == [(1, 1)]
+    )
     file = next((tmp_path / "t").glob("*.parquet"))
     file.write_bytes(file.read_bytes()[:-10])
     report = mdt.open(tmp_path / "t").check()
@@ -270,7 +304,9 @@ def test_tuning_options_shape_the_files(tmp_path: Path) -> None:
         pa.schema([("id", pa.string()), ("v", pa.int64())]),
     )
     small = {"mdt.max.file.bytes": 8_192, "mdt.small.file.bytes": 0, "mdt.row.group.rows": 1024}
-    table = trees.create(tmp_path / "t", data.schema, options={**small, "mdt.column.stats.columns": "v"})
+    table = trees.create(
+        tmp_path / "t", data.schema, options={**small, "mdt.column.stats.columns": "v"}
+    )
     table.upsert(data)
     assert len(table.files()) > 2
     assert table.scan("v = 4321").explain().files_read == 1
@@ -279,7 +315,9 @@ def test_tuning_options_shape_the_files(tmp_path: Path) -> None:
     big.upsert(data)
     assert [len(z) for z in big.files()["row_group_rows"].to_pylist()] == [5]
     assert big.scan("v = 4321").explain().row_groups_read == 1
-    assert trees.assert_readers_agree(table, tmp_path / "t") == trees.assert_readers_agree(big, tmp_path / "u")
+    assert trees.assert_readers_agree(table, tmp_path / "t") == trees.assert_readers_agree(
+        big, tmp_path / "u"
+    )
 
 
 def test_the_metadata_is_compacted_as_often_as_the_option_says(tmp_path: Path) -> None:
@@ -297,15 +335,25 @@ KEYS: dict[str, tuple[pa.DataType, list[Any], str]] = {
     "int32": (pa.int32(), [-5, 0, 7], "-5"),
     "bool": (pa.bool_(), [True, False], "true"),
     "date": (pa.date32(), [date(1, 1, 1), date(2024, 2, 29)], "2024-02-29"),
-    "timestamp": (pa.timestamp("us", "UTC"), [MOMENT, MOMENT - timedelta(days=30000)], "1709209815123456"),
-    "milliseconds": (pa.timestamp("ms", "UTC"), [datetime(2024, 1, 1, tzinfo=UTC)], "1704067200000000"),
+    "timestamp": (
+        pa.timestamp("us", "UTC"),
+        [MOMENT, MOMENT - timedelta(days=30000)],
+        "1709209815123456",
+    ),
+    "milliseconds": (
+        pa.timestamp("ms", "UTC"),
+        [datetime(2024, 1, 1, tzinfo=UTC)],
+        "1704067200000000",
+    ),
     "text": (pa.string(), ["a", " ", "Ä", "a,b:c", "\n", "🚲"], "a,b:c"),
 }
 
 
 @BOTH
 @pytest.mark.parametrize(("type", "values", "text"), KEYS.values(), ids=KEYS.keys())
-def test_a_key_of_type(type: pa.DataType, values: list[Any], text: str, table_type: str, tmp_path: Path) -> None:
+def test_a_key_of_type(
+    type: pa.DataType, values: list[Any], text: str, table_type: str, tmp_path: Path
+) -> None:
     schema = pa.schema([("k", type), ("v", pa.int64())])
     path = tmp_path / "t"
     table = trees.create(path, schema, ["k"], table_type=table_type)
@@ -321,7 +369,10 @@ def test_a_key_of_type(type: pa.DataType, values: list[Any], text: str, table_ty
 ZONED = pa.timestamp("ms", "Europe/Berlin")
 RICH = {
     "tags": (pa.list_(pa.string()), [["a", None], [], None]),
-    "place": (pa.struct([("lat", pa.float64()), ("names", pa.list_(pa.string()))]), [{"lat": 1.5, "names": ["x"]}] * 3),
+    "place": (
+        pa.struct([("lat", pa.float64()), ("names", pa.list_(pa.string()))]),
+        [{"lat": 1.5, "names": ["x"]}] * 3,
+    ),
     "props": (pa.map_(pa.string(), pa.int64()), [[("a", 1)], [], None]),
     "price": (pa.decimal128(20, 3), [Decimal("12345678901234567.891"), Decimal("-0.001"), None]),
     "raw": (pa.binary(), [b"\x00\xff", b"", None]),
@@ -363,7 +414,9 @@ def test_keys_of_a_megabyte(table_type: str, tmp_path: Path) -> None:
 
 def test_the_newest_of_repeated_keys_wins(tmp_path: Path) -> None:
     table = trees.create(tmp_path / "t", SCHEMA, ordering="ts")
-    three = pa.concat_tables([rows(range(1), 2, 20.0), rows(range(1), 3, 30.0), rows(range(1), 1, 10.0)])
+    three = pa.concat_tables(
+        [rows(range(1), 2, 20.0), rows(range(1), 3, 30.0), rows(range(1), 1, 10.0)]
+    )
     assert counts(table.upsert(three)) == (1, 0, 0, 2, 0)
     assert trees.assert_readers_agree(table, tmp_path / "t")[0]["fare"] == 30.0
     plain = trees.create(tmp_path / "p", SCHEMA)
@@ -372,7 +425,15 @@ def test_the_newest_of_repeated_keys_wins(tmp_path: Path) -> None:
 
 
 def test_the_kinds_of_error_are_told_apart() -> None:
-    kinds = (mdt.Conflict, mdt.Corrupt, mdt.Expired, mdt.Internal, mdt.Invalid, mdt.Unavailable, mdt.Unsupported)
+    kinds = (
+        mdt.Conflict,
+        mdt.Corrupt,
+        mdt.Expired,
+        mdt.Internal,
+        mdt.Invalid,
+        mdt.Unavailable,
+        mdt.Unsupported,
+    )
     assert all(issubclass(kind, mdt.MdtError) for kind in kinds)
     assert {kind for kind in kinds if kind.retryable} == {mdt.Conflict, mdt.Unavailable}
     assert issubclass(Invalid, ValueError)
@@ -383,7 +444,9 @@ def test_the_kinds_of_error_are_told_apart() -> None:
 def test_partition_directories_without_column_names(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.string()), ("p", pa.string()), ("n", pa.int32())])
     data = pa.table({"id": ["a", "b", "c"], "p": ["x/y", "b=c", None], "n": [1, 2, 3]}, schema)
-    table = trees.create(tmp_path / "t", schema, partition_by=["p", "n"], options={"mdt.hive.style": "false"})
+    table = trees.create(
+        tmp_path / "t", schema, partition_by=["p", "n"], options={"mdt.hive.style": "false"}
+    )
     table.upsert(data)
     assert table.upsert(data).updated == 3
     assert trees.assert_readers_agree(table, tmp_path / "t") == trees.ordered(data)
@@ -395,14 +458,20 @@ def test_partition_directories_without_column_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key_index", "options", "expected"),
-    [("bloom", {}, True), ("record", {}, False), ("bloom", {"mdt.write.footer.bloom": False}, False),
-     ("record", {"mdt.write.footer.bloom": True}, True)],
-)  # fmt: skip
+    [
+        ("bloom", {}, True),
+        ("record", {}, False),
+        ("bloom", {"mdt.write.footer.bloom": False}, False),
+        ("record", {"mdt.write.footer.bloom": True}, True),
+    ],
+)
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 def test_hudi_s_bloom_filter_stands_in_every_base_file_of_tables_with_the_key_index_bloom(
     key_index: str, options: dict[str, bool], expected: bool, table_type: str, tmp_path: Path
 ) -> None:
-    table = trees.create(tmp_path / "t", SCHEMA, key_index=key_index, table_type=table_type, options=options)
+    table = trees.create(
+        tmp_path / "t", SCHEMA, key_index=key_index, table_type=table_type, options=options
+    )
     table.upsert(rows(range(50)))
     table.upsert(rows(range(10, 20)))
     table.delete(rows(range(40)))
@@ -412,14 +481,21 @@ def test_hudi_s_bloom_filter_stands_in_every_base_file_of_tables_with_the_key_in
     footers = [pq.read_metadata(file).metadata for file in (tmp_path / "t").glob("*.parquet")]
     assert len(footers) >= 3
     for footer in footers:
-        assert (b"org.apache.hudi.bloomfilter" in footer) == (b"hoodie_bloom_filter_type_code" in footer) == expected
+        assert (
+            (b"org.apache.hudi.bloomfilter" in footer)
+            == (b"hoodie_bloom_filter_type_code" in footer)
+            == expected
+        )
 
 
 def test_the_filter_in_a_footer_is_the_one_that_hudi_reads(tmp_path: Path) -> None:
     table = trees.create(tmp_path / "t", SCHEMA, options={"mdt.bloom.fpp": 1e-6})
     table.upsert(rows(range(50)))
     footer = pq.read_metadata(next((tmp_path / "t").glob("*.parquet"))).metadata
-    text, code = footer[b"org.apache.hudi.bloomfilter"], footer[b"hoodie_bloom_filter_type_code"].decode()
+    text, code = (
+        footer[b"org.apache.hudi.bloomfilter"],
+        footer[b"hoodie_bloom_filter_type_code"].decode(),
+    )
     asked = pa.array([f"k{i:03}" for i in range(100)])
     assert hudi_bloom.may_contain(text, code, asked).tolist() == [True] * 50 + [False] * 50
     assert trees.assert_readers_agree(table, tmp_path / "t") == trees.ordered(rows(range(50)))
@@ -439,7 +515,9 @@ def test_the_filters_of_the_key_index_grow_with_the_precision_asked_for(tmp_path
 
 def test_metadata_compaction_can_be_set_at_open(tmp_path: Path) -> None:
     trees.create(tmp_path / "t", SCHEMA)
-    mdt.open(tmp_path / "t", {"hoodie.metadata.compact.max.delta.commits": 1}).upsert(rows(range(3)))
+    mdt.open(tmp_path / "t", {"hoodie.metadata.compact.max.delta.commits": 1}).upsert(
+        rows(range(3))
+    )
     assert (tmp_path / "t" / ".hoodie" / ".mdt" / "hint").exists()
 
 

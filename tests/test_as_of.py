@@ -20,14 +20,21 @@ SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()
 
 
 def rows(*found: tuple[str, str, int]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in found], schema=SCHEMA)
+    return pa.Table.from_pylist(
+        [dict(zip(SCHEMA.names, row, strict=True)) for row in found], schema=SCHEMA
+    )
 
 
 @pytest.fixture(params=["MERGE_ON_READ", "COPY_ON_WRITE"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> mdt.Table:
     """Return a table with two upserts, a delete and, if it has log files, a compaction."""
     found = mdt.create(
-        tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], table_type=request.param, indexes=["bitmap(n)"]
+        tmp_path / "t",
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        table_type=request.param,
+        indexes=["bitmap(n)"],
     )
     found.upsert(rows(("a", "x", 1), ("b", "x", 2), ("c", "y", 3)))
     found.upsert(rows(("a", "x", 10), ("d", "y", 4)))
@@ -69,7 +76,11 @@ def test_get_finds_rows_of_a_past_state(table: mdt.Table) -> None:
     key = {"id": "b", "city": "x"}
     assert table.get(key, as_of=2) == {"id": "b", "city": "x", "n": 2}
     assert table.get(key) is None
-    assert mdt.open(table.path, as_of=1).get({"id": "a", "city": "x"}) == {"id": "a", "city": "x", "n": 1}
+    assert mdt.open(table.path, as_of=1).get({"id": "a", "city": "x"}) == {
+        "id": "a",
+        "city": "x",
+        "n": 1,
+    }
 
 
 WRITES: dict[str, Callable[[mdt.Table], Any]] = {
@@ -94,7 +105,9 @@ def test_a_table_opened_as_of_a_point_cannot_be_written_to(table: mdt.Table, wri
     assert table.snapshot().seq == newest
 
 
-def test_a_table_opened_as_of_a_point_stays_there_and_keeps_it_in_a_pickle(table: mdt.Table) -> None:
+def test_a_table_opened_as_of_a_point_stays_there_and_keeps_it_in_a_pickle(
+    table: mdt.Table,
+) -> None:
     seen = mdt.open(table.path, as_of=2)
     table.upsert(rows(("e", "y", 5)))
     again = pickle.loads(pickle.dumps(seen))
@@ -119,13 +132,17 @@ def test_an_incremental_scan_returns_rows_whose_commit_is_in_the_range(table: md
             found = table.scan(since=since, until=until).to_arrow()
             net = table.changes(since, until).to_arrow().to_pylist()
             came = [
-                tuple(row[name] for name in SCHEMA.names) for row in net if row["_change"] in ("insert", "update_after")
+                tuple(row[name] for name in SCHEMA.names)
+                for row in net
+                if row["_change"] in ("insert", "update_after")
             ]
             assert bag(found) == bag(rows(*came))  # type: ignore[arg-type]
     assert bag(table.scan("n > 3", since=instants[1]).to_arrow()) == bag(
         rows(("a", "x", 10), ("c", "y", 30), ("d", "y", 4))
     )
-    assert table.scan(since=newest - 1).explain().files_read == 1, "files of older commits are not read"
+    assert table.scan(since=newest - 1).explain().files_read == 1, (
+        "files of older commits are not read"
+    )
     again = pickle.loads(pickle.dumps(table.scan("n > 3", since=1)))
     assert again.count() == 3 and repr(again).endswith("where n > 3, written after commit 1>")
 
@@ -143,11 +160,19 @@ def test_a_range_that_makes_no_sense_is_refused(table: mdt.Table) -> None:
 
 def test_meta_columns_are_filtered_on_and_chosen_by_name(table: mdt.Table) -> None:
     instant = table.history()["instant"][2].as_py()
-    scan = table.scan(f"_hoodie_commit_time >= '{instant}' and n > 4", columns=["id", "_hoodie_commit_time"])
+    scan = table.scan(
+        f"_hoodie_commit_time >= '{instant}' and n > 4", columns=["id", "_hoodie_commit_time"]
+    )
     assert scan.to_arrow().to_pylist() == [{"id": "a", "_hoodie_commit_time": instant}]
     assert scan.count() == 1
-    assert table.scan("_hoodie_record_key in ('a', 'z')", columns=["n"]).to_arrow().to_pylist() == [{"n": 10}]
-    assert table.scan("_hoodie_partition_path = 'city=y'").count() == table.scan("city = 'y'").count() == 2
+    assert table.scan("_hoodie_record_key in ('a', 'z')", columns=["n"]).to_arrow().to_pylist() == [
+        {"n": 10}
+    ]
+    assert (
+        table.scan("_hoodie_partition_path = 'city=y'").count()
+        == table.scan("city = 'y'").count()
+        == 2
+    )
     first = table.scan(f"_hoodie_commit_time < '{instant}'", as_of=2)
     assert bag(first.to_arrow()) == bag(rows(("b", "x", 2), ("c", "y", 3)))
 
@@ -162,7 +187,9 @@ def test_the_read_optimized_view_is_the_base_files_as_hudi_rs_reads_them(table: 
         for where in ("id = 'a'", "n = 1", "n > 3"):
             found = table.scan(where, as_of=seq, query_type="read_optimized").to_arrow()
             everything = scan.to_arrow()
-            assert bag(found) == bag(everything.filter(matches(parse_where(where, SCHEMA), everything)))
+            assert bag(found) == bag(
+                everything.filter(matches(parse_where(where, SCHEMA), everything))
+            )
     assert repr(pickle.loads(pickle.dumps(scan))).endswith("read_optimized>")
     with pytest.raises(Invalid, match="query_type='incremental'"):
         table.scan(query_type="incremental")

@@ -22,12 +22,16 @@ KINDS = [("MERGE_ON_READ", "record"), ("MERGE_ON_READ", "bloom"), ("COPY_ON_WRIT
 
 
 def rows(*found: tuple[str, str, int]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in found], schema=SCHEMA)
+    return pa.Table.from_pylist(
+        [dict(zip(SCHEMA.names, row, strict=True)) for row in found], schema=SCHEMA
+    )
 
 
 @pytest.fixture(params=KINDS, ids="-".join)
 def table(request: pytest.FixtureRequest) -> mdt.Table:
-    """Return a table of five commits and, where there are log files, a compaction after the second."""
+    """Return a table of five commits and, where there are log files, a compaction after the
+    second.
+    """
     kind, key_index = request.param
     found = mdt.create(
         MemoryStorage(),
@@ -48,35 +52,55 @@ def table(request: pytest.FixtureRequest) -> mdt.Table:
 
 def told(changes: Any, *more: str) -> list[tuple[Any, ...]]:
     """Return the changes as tuples of kind, id and n."""
-    return [tuple(row[name] for name in ("_change", "id", "n", *more)) for row in changes.to_arrow().to_pylist()]
+    return [
+        tuple(row[name] for name in ("_change", "id", "n", *more))
+        for row in changes.to_arrow().to_pylist()
+    ]
 
 
 def test_all_changes_come_commit_by_commit_first_what_died(table: mdt.Table) -> None:
     assert told(table.changes(1, mode="all")) == [
-        ("update_before", "a", 1), ("update_after", "a", 10), ("insert", "d", 4),
+        ("update_before", "a", 1),
+        ("update_after", "a", 10),
+        ("insert", "d", 4),
         ("delete", "b", 2),
-        ("update_before", "a", 10), ("update_after", "a", 11),
-    ]  # fmt: skip
+        ("update_before", "a", 10),
+        ("update_after", "a", 11),
+    ]
 
 
 def test_net_changes_are_one_a_key_from_first_to_last(table: mdt.Table) -> None:
     newest = table.snapshot().seq
     assert sorted(told(table.changes(1), "_seq")) == [
-        ("delete", "b", 2, newest - 1), ("insert", "d", 4, 2), ("update_after", "a", 11, newest), ("update_before", "a", 1, newest),
-    ]  # fmt: skip
-    assert sorted(told(table.changes(0))) == [("insert", "a", 11), ("insert", "c", 3), ("insert", "d", 4)]
+        ("delete", "b", 2, newest - 1),
+        ("insert", "d", 4, 2),
+        ("update_after", "a", 11, newest),
+        ("update_before", "a", 1, newest),
+    ]
+    assert sorted(told(table.changes(0))) == [
+        ("insert", "a", 11),
+        ("insert", "c", 3),
+        ("insert", "d", 4),
+    ]
 
 
 def test_without_rows_before_updates_the_others_are_the_same(table: mdt.Table) -> None:
     newest = table.snapshot().seq
     assert told(table.changes(1, mode="all", before=False)) == [
-        ("update_after", "a", 10), ("insert", "d", 4), ("delete", "b", 2), ("update_after", "a", 11),
-    ]  # fmt: skip
+        ("update_after", "a", 10),
+        ("insert", "d", 4),
+        ("delete", "b", 2),
+        ("update_after", "a", 11),
+    ]
     assert sorted(told(table.changes(1, before=False), "_seq")) == [
-        ("delete", "b", 2, newest - 1), ("insert", "d", 4, 2), ("update_after", "a", 11, newest),
-    ]  # fmt: skip
+        ("delete", "b", 2, newest - 1),
+        ("insert", "d", 4, 2),
+        ("update_after", "a", 11, newest),
+    ]
     table.delete(rows(("a", "x", 0)))
-    assert told(table.changes(1, where="id = 'a'", before=False)) == [("delete", "a", 11)], "as it last was"
+    assert told(table.changes(1, where="id = 'a'", before=False)) == [("delete", "a", 11)], (
+        "as it last was"
+    )
     with pytest.raises(Invalid, match="before takes True or False"):
         table.changes(1, before="no")  # type: ignore[arg-type]
 
@@ -103,10 +127,14 @@ def test_updates_without_rows_before_read_only_what_their_commit_wrote(
     assert [found.range.view.segment_ids[file] >> 20 for file in read] == [2]
 
 
-def test_keys_are_read_only_of_file_groups_that_got_inserts_and_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_read_only_of_file_groups_that_got_inserts_and_updates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from mdt.scan import changed_rows
 
-    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], table_type="COPY_ON_WRITE")
+    table = mdt.create(
+        MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], table_type="COPY_ON_WRITE"
+    )
     table.upsert(rows(*((f"k{i}", city, i) for city in "xy" for i in range(100))))
     table.upsert(rows(("k1", "x", -1), ("k2", "x", -2), ("k3", "y", -3), ("new", "y", 4)))
     read: list[int] = []
@@ -168,7 +196,9 @@ def test_services_change_nothing_and_what_they_moved_is_found(table: mdt.Table) 
     assert told(table.changes(before)) == [] == told(table.changes(before, mode="all"))
     assert min(told(table.changes(1))) == expected[0]
     table.delete(rows(("c", "y", 0)))
-    assert told(table.changes(table.snapshot().seq - 1)) == [("delete", "c", 3)], "it died where compaction put it"
+    assert told(table.changes(table.snapshot().seq - 1)) == [("delete", "c", 3)], (
+        "it died where compaction put it"
+    )
 
 
 def test_a_filter_holds_for_each_image_and_is_answered_by_indexes(
@@ -185,9 +215,14 @@ def test_a_filter_holds_for_each_image_and_is_answered_by_indexes(
         return rows_at(*given, **named)
 
     monkeypatch.setattr(changed_rows, "rows_at", counted)
-    assert told(table.changes(1, where="n = 10", mode="all")) == [("update_after", "a", 10), ("update_before", "a", 10)]
+    assert told(table.changes(1, where="n = 10", mode="all")) == [
+        ("update_after", "a", 10),
+        ("update_before", "a", 10),
+    ]
     assert sum(read) == 2, "the bitmap knows the rows"
-    assert told(table.changes(1, where="n > :low", params={"low": 10})) == [("update_after", "a", 11)]
+    assert told(table.changes(1, where="n > :low", params={"low": 10})) == [
+        ("update_after", "a", 11)
+    ]
     assert table.changes(1, where="n = 10").count() == 0
     assert table.changes(1, where="_hoodie_record_key = 'd'").count() == 1
 
@@ -204,7 +239,9 @@ def test_a_column_of_an_older_table_with_the_name_of_a_change_is_refused_until_o
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(declared, "_OF_CHANGES", frozenset())  # as before such names were refused
-    table = mdt.create(MemoryStorage(), pa.schema([("id", pa.string()), ("_seq", pa.int64())]), ["id"])
+    table = mdt.create(
+        MemoryStorage(), pa.schema([("id", pa.string()), ("_seq", pa.int64())]), ["id"]
+    )
     table.upsert([{"id": "a", "_seq": 1}])
     with pytest.raises(Invalid, match="_seq"):
         table.changes(0)
@@ -237,7 +274,11 @@ def test_the_stream_is_read_by_others_as_often_as_they_like(tmp_path: Path) -> N
     changes = table.changes(1)
     assert pickle.loads(pickle.dumps(table.changes(1, before=False))).count() == 499
     expected = changes.to_arrow()
-    for other in (pa.table(changes), changes.to_reader().read_all(), pickle.loads(pickle.dumps(changes)).to_arrow()):
+    for other in (
+        pa.table(changes),
+        changes.to_reader().read_all(),
+        pickle.loads(pickle.dumps(changes)).to_arrow(),
+    ):
         assert other.equals(expected)
     assert pa.schema(changes) == changes.schema == expected.schema
     assert changes.count() == len(expected) == sum(batch.num_rows for batch in changes) == 998
@@ -254,10 +295,18 @@ def test_declared_types_come_back() -> None:
 
 
 @pytest.mark.parametrize("mode", ["net", "all"])
-def test_many_rows_are_read_in_batches_and_are_the_same(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_are_read_in_batches_and_are_the_same(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from mdt.scan import changed_rows
 
-    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], table_type="COPY_ON_WRITE", options={"mdt.row.group.rows": 64})
+    table = mdt.create(
+        MemoryStorage(),
+        SCHEMA,
+        ["id"],
+        table_type="COPY_ON_WRITE",
+        options={"mdt.row.group.rows": 64},
+    )
     numbers = np.random.default_rng(1).permutation(600).tolist()
     table.upsert(rows(*((f"k{i}", "x", i) for i in numbers)))
     table.upsert(rows(*((f"k{i}", "x", -i) for i in numbers[:300])))
@@ -282,10 +331,18 @@ def test_records_say_which_rows_of_a_file_are_new(table: mdt.Table) -> None:
             number = int(np.searchsorted(state.segment_ids, seq << 20 | ordinal))
             if state.segment(number).rows:
                 segment = state.segment(number)
-                times = read_rows(table.storage, segment, pa.schema([("_hoodie_commit_time", pa.string())]))
-                mine = np.flatnonzero(np.array(times.column(0).to_pylist()) == record.instant).tolist()
-                assert mine == list(BitMap.deserialize(told[ordinal]) if ordinal in told else range(segment.rows)), name
-        assert record.action != "compaction" or len(told) == len(record.table("files")), "nothing is new"
+                times = read_rows(
+                    table.storage, segment, pa.schema([("_hoodie_commit_time", pa.string())])
+                )
+                mine = np.flatnonzero(
+                    np.array(times.column(0).to_pylist()) == record.instant
+                ).tolist()
+                assert mine == list(
+                    BitMap.deserialize(told[ordinal]) if ordinal in told else range(segment.rows)
+                ), name
+        assert record.action != "compaction" or len(told) == len(record.table("files")), (
+            "nothing is new"
+        )
 
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
@@ -294,7 +351,9 @@ def test_an_index_that_was_built_after_a_file_has_ended_says_nothing_of_its_rows
 ) -> None:
     schema = pa.schema({"id": pa.string(), "p": pa.string(), "note": pa.string()})
     options = {"mdt.services.auto": False}
-    table = mdt.create(tmp_path, schema, key=["id"], partition_by=["p"], table_type=table_type, options=options)
+    table = mdt.create(
+        tmp_path, schema, key=["id"], partition_by=["p"], table_type=table_type, options=options
+    )
     first = [
         {"id": "a", "p": "1", "note": "old"},
         {"id": "b", "p": "2", "note": "kept"},

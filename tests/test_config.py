@@ -21,7 +21,9 @@ def test_nothing_given_means_the_defaults() -> None:
 
 
 def test_hudi_names_and_ours_are_the_same_option() -> None:
-    ours = parse_options({"mdt.max.file.bytes": 200 << 20, "mdt.hive.style": True, "mdt.compression": "snappy"})
+    ours = parse_options(
+        {"mdt.max.file.bytes": 200 << 20, "mdt.hive.style": True, "mdt.compression": "snappy"}
+    )
     hudi = parse_options(
         {
             "hoodie.parquet.max.file.size": str(200 << 20),
@@ -30,10 +32,14 @@ def test_hudi_names_and_ours_are_the_same_option() -> None:
         }
     )
     assert ours == hudi
-    assert not parse_options({"hoodie.bloom.index.update.partition.path": "false"}).update_partition_path
+    assert not parse_options(
+        {"hoodie.bloom.index.update.partition.path": "false"}
+    ).update_partition_path
 
 
-@pytest.mark.parametrize("name", ["mdt.max.file.byte", "hoodie.parquet.max.file.sizes", "MDT.MAX.FILE.BYTES"])
+@pytest.mark.parametrize(
+    "name", ["mdt.max.file.byte", "hoodie.parquet.max.file.sizes", "MDT.MAX.FILE.BYTES"]
+)
 def test_an_unknown_option_names_the_nearest(name: str) -> None:
     with pytest.raises(Invalid, match=f"unknown option '{name}'") as caught:
         parse_options({name: 1})
@@ -45,12 +51,20 @@ def test_an_unknown_option_names_the_nearest(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("mdt.compression", "gzip", "lz4, zstd, snappy"), ("mdt.durable", "yes", "true or false"), ("mdt.durable", 1, "true or false"),
-        ("mdt.row.group.rows", 0, "from 1 to"), ("mdt.row.group.rows", 2048.5, "whole number"), ("mdt.row.group.rows", True, "whole"),
-        ("mdt.row.group.rows", "many", "whole"), ("mdt.bloom.fpp", "nan", "from 1e-09 to 0.5"), ("mdt.bloom.fpp", 1, "to 0.5"),
-        ("mdt.column.stats.columns", [1], "column names"), ("mdt.table.name", None, "text"), ("mdt.writer.threads", -1, "from 0"),
+        ("mdt.compression", "gzip", "lz4, zstd, snappy"),
+        ("mdt.durable", "yes", "true or false"),
+        ("mdt.durable", 1, "true or false"),
+        ("mdt.row.group.rows", 0, "from 1 to"),
+        ("mdt.row.group.rows", 2048.5, "whole number"),
+        ("mdt.row.group.rows", True, "whole"),
+        ("mdt.row.group.rows", "many", "whole"),
+        ("mdt.bloom.fpp", "nan", "from 1e-09 to 0.5"),
+        ("mdt.bloom.fpp", 1, "to 0.5"),
+        ("mdt.column.stats.columns", [1], "column names"),
+        ("mdt.table.name", None, "text"),
+        ("mdt.writer.threads", -1, "from 0"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_value_says_what_is_allowed(name: str, value: object, allowed: str) -> None:
     with pytest.raises(Invalid) as caught:
         parse_options({name: value})
@@ -67,7 +81,10 @@ def test_one_option_under_two_names_must_agree() -> None:
 
 def test_the_small_file_limit_follows_a_smaller_file_size_unless_given() -> None:
     assert parse_options({"mdt.max.file.bytes": 6000}).small_file_bytes == 5000
-    assert parse_options({"mdt.max.file.bytes": 1 << 30}).small_file_bytes == Options().small_file_bytes
+    assert (
+        parse_options({"mdt.max.file.bytes": 1 << 30}).small_file_bytes
+        == Options().small_file_bytes
+    )
     with pytest.raises(Invalid, match="above the largest"):
         parse_options({"mdt.max.file.bytes": 6000, "mdt.small.file.bytes": 7000})
 
@@ -107,12 +124,16 @@ def test_threads_default_to_the_processors() -> None:
 def test_names_of_objects_sort_as_their_numbers_and_lead_back_to_them() -> None:
     assert paths.commit(5) == ".hoodie/.mdt/log/00000000000000000005"
     assert sorted(map(paths.commit, (10, 9, 100))) == [paths.commit(n) for n in (9, 10, 100)]
-    assert [paths.seq_of(p) for p in (paths.commit(7), paths.checkpoint_manifest(8), paths.hint())] == [7, 8, None]
+    assert [
+        paths.seq_of(p) for p in (paths.commit(7), paths.checkpoint_manifest(8), paths.hint())
+    ] == [7, 8, None]
     assert paths.partition_file("", "f") == "f"
     assert paths.partition_file("a=1/b=2", "f") == "a=1/b=2/f"
 
 
-@pytest.mark.parametrize("word", [".dir", ".threads", ".memory", ".cache.", ".spill.", "parallelism", ".local.bytes"])
+@pytest.mark.parametrize(
+    "word", [".dir", ".threads", ".memory", ".cache.", ".spill.", "parallelism", ".local.bytes"]
+)
 def test_what_names_directories_memory_or_threads_is_of_the_machine(word: str) -> None:
     named = [option for option in options_list() if word in option["name"]]
     assert named and {option["scope"] for option in named} == {"machine"}
@@ -121,10 +142,16 @@ def test_what_names_directories_memory_or_threads_is_of_the_machine(word: str) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mdt.clean.retain.commit": 3}, "unknown option(.|\n)*did you mean mdt.clean.retain.commits"),
+        (
+            {"mdt.clean.retain.commit": 3},
+            "unknown option(.|\n)*did you mean mdt.clean.retain.commits",
+        ),
         ({"mdt.clean.retain.commits": 0}, "not possible(.|\n)*from 1 to"),
         ({"mdt.hive.style": False}, "fixed at creation"),
-        ({"hoodie.datasource.write.hive_style_partitioning": None}, "mdt.hive.style is fixed at creation"),
+        (
+            {"hoodie.datasource.write.hive_style_partitioning": None},
+            "mdt.hive.style is fixed at creation",
+        ),
         ({"mdt.bucket.partitions": "a,3"}, "fixed at creation"),
         ({"mdt.cache.dir": "pages"}, "option of the machine(.|\n)*mdt.open"),
         ({"mdt.commit.attempts": None}, "option of the session(.|\n)*mdt.open"),
@@ -132,11 +159,15 @@ def test_what_names_directories_memory_or_threads_is_of_the_machine(word: str) -
         ({"mdt.column.stats.columns": ["x" * 70_000]}, "more than 65,536 bytes"),
     ],
 )
-def test_options_that_a_table_cannot_change_are_refused(options: dict[str, object], message: str) -> None:
+def test_options_that_a_table_cannot_change_are_refused(
+    options: dict[str, object], message: str
+) -> None:
     with pytest.raises(Invalid, match=message):
         changed_options(options)
 
 
 def test_the_page_of_the_options_has_the_table_of_all_of_them() -> None:
     page = Path(__file__).parent.parent / "docs" / "options.md"
-    assert page.read_text().endswith(options_table()), "write options_table() to the end of docs/options.md"
+    assert page.read_text().endswith(options_table()), (
+        "write options_table() to the end of docs/options.md"
+    )

@@ -1,4 +1,6 @@
-"""What prompts and notebooks show of tables, scans, plans and checks: one line, or HTML in which everything is text."""
+"""What prompts and notebooks show of tables, scans, plans and checks: one line, or HTML in which
+everything is text.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,16 @@ from mdt.services.problem import Problem
 from mdt.stores.storage import MemoryStorage
 
 HOSTILE = (
-    "<script>alert(1)</script>", "</td></table><img src=x onerror=alert(1)>", "\" onmouseover=\"alert(1)", "'><svg/onload=alert(1)>",
-    "&lt;b&gt;", "\x1b[2J\x1b]0;title\x07", "a\nb\rc", "\u202egnp.exe", "\0",
-)  # fmt: skip
+    "<script>alert(1)</script>",
+    "</td></table><img src=x onerror=alert(1)>",
+    '" onmouseover="alert(1)',
+    "'><svg/onload=alert(1)>",
+    "&lt;b&gt;",
+    "\x1b[2J\x1b]0;title\x07",
+    "a\nb\rc",
+    "\u202egnp.exe",
+    "\0",
+)
 ALLOWED = {"table", "caption", "thead", "tbody", "tr", "th", "td"}
 
 
@@ -113,7 +122,9 @@ def test_a_look_at_a_scan_reads_no_data_file() -> None:
 def test_what_others_wrote_is_text_and_never_markup(hostile: str, table: mdt.Table) -> None:
     note = IndexNote(hostile, True, 1, 1, "used", hostile)
     scan = table.scan([("note", "=", hostile)], order_by="note")
-    told = replace(scan.explain(), indexes=(note, replace(note, used=False, reason=hostile)), stops=hostile)
+    told = replace(
+        scan.explain(), indexes=(note, replace(note, used=False, reason=hostile)), stops=hostile
+    )
     report = CheckReport((Problem(hostile, 5, hostile), Problem("a", -1, "b")), 1, 1, 1, 1)
     named = mdt.create(MemoryStorage(), table.schema, ["id"], options={"mdt.table.name": "t"})
     object.__setattr__(named.definition, "name", hostile)
@@ -125,7 +136,9 @@ def test_what_others_wrote_is_text_and_never_markup(hostile: str, table: mdt.Tab
     assert visible(hostile) in text_of(report)
 
 
-def test_a_plan_that_cannot_be_made_is_shown_as_such(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_cannot_be_made_is_shown_as_such(
+    table: mdt.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise mdt.Corrupt("<b>broken</b>", path="somewhere")
 
@@ -140,6 +153,8 @@ def test_what_is_long_is_cut(table: mdt.Table) -> None:
     shown = text_of(html_table("t", ("a", "b"), ((n, "x" * 1000) for n in range(3 * ROWS_MAX))))
     assert f"… and {2 * ROWS_MAX} more" in shown and str(ROWS_MAX) not in shown.split()
     wide = mdt.create(
-        MemoryStorage(), pa.schema([("id", pa.string()), *((f"c{n}", pa.int64()) for n in range(500))]), ["id"]
+        MemoryStorage(),
+        pa.schema([("id", pa.string()), *((f"c{n}", pa.int64()) for n in range(500))]),
+        ["id"],
     )
     assert "… and 401 more" in text_of(wide)

@@ -11,9 +11,15 @@ from typing import Any
 
 ENVIRONMENTS: list[dict[str, str]] = [
     {"TZ": "UTC", "LC_ALL": "C", "PYTHONHASHSEED": "1"},
-    {"TZ": "Pacific/Apia", "LC_ALL": "tr_TR.UTF-8", "PYTHONHASHSEED": "2", "ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"},
+    {
+        "TZ": "Pacific/Apia",
+        "LC_ALL": "tr_TR.UTF-8",
+        "PYTHONHASHSEED": "2",
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "OMP_NUM_THREADS": "1",
+    },
     {"TZ": "America/St_Johns", "LC_ALL": "POSIX", "LANG": "de_DE.ISO-8859-1"},
-]  # fmt: skip
+]
 
 JOB = """
 import datetime as dt, json, os, sys
@@ -50,8 +56,12 @@ def answers(folder: Path, number: int) -> Any:
     job.write_text(JOB, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, str(job), str(folder / str(number)), mask],
-        env=environment, capture_output=True, text=True, encoding="utf-8", check=False,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

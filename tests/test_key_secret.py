@@ -1,4 +1,6 @@
-"""The secret of the key hash stands in the private metadata of the table, and nowhere else; forged ones are refused."""
+"""The secret of the key hash stands in the private metadata of the table, and nowhere else; forged
+ones are refused.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,28 @@ def secrets_of(path: Path) -> list[str]:
 def shown(table: mdt.Table) -> list[object]:
     scan = table.scan("id = 'k7' and v < 9")
     return [
-        repr(table), str(table), table._repr_html_(), repr(table.definition), repr(table.definition.key_hash), table.options,
-        repr(table.snapshot()), table.history().to_pylist(), table.files().to_pylist(), table.stats(), table.indexes().to_pylist(),
-        repr(scan), scan.explain(), repr(scan.explain()), str(table.check()), repr(table.metadata),
-    ]  # fmt: skip
+        repr(table),
+        str(table),
+        table._repr_html_(),
+        repr(table.definition),
+        repr(table.definition.key_hash),
+        table.options,
+        repr(table.snapshot()),
+        table.history().to_pylist(),
+        table.files().to_pylist(),
+        table.stats(),
+        table.indexes().to_pylist(),
+        repr(scan),
+        scan.explain(),
+        repr(scan.explain()),
+        str(table.check()),
+        repr(table.metadata),
+    ]
 
 
-def test_nothing_that_a_table_shows_has_the_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_that_a_table_shows_has_the_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     table = lived(tmp_path)
     text = json.dumps(shown(table), default=repr) + caplog.text
@@ -69,7 +86,8 @@ def test_no_object_but_those_below_the_private_directory_has_the_secret(tmp_path
         found = [
             path
             for path in tmp_path.rglob("*")
-            if path.is_file() and any(form in path.read_bytes() for form in (secret.encode(), bytes.fromhex(secret)))
+            if path.is_file()
+            and any(form in path.read_bytes() for form in (secret.encode(), bytes.fromhex(secret)))
         ]
         assert found and all(path.is_relative_to(tmp_path / ".hoodie/.mdt") for path in found)
 
@@ -80,10 +98,19 @@ def test_a_pickled_table_finds_its_keys(tmp_path: Path) -> None:
 
 
 FORGED: list[Any] = [
-    None, 7, "00" * 32, {}, {"name": "multilinear/1"}, {"name": "multilinear/2", "secret": "00" * 32}, {"name": "multilinear/1", "secret": 7},
-    {"name": "multilinear/1", "secret": "5e" * 31}, {"name": "multilinear/1", "secret": "5e" * 33}, {"name": "multilinear/1", "secret": "5E" * 32},
-    {"name": "multilinear/1", "secret": "5e" * 31 + "zz"}, {"name": ["multilinear/1"], "secret": "5e" * 32},
-]  # fmt: skip
+    None,
+    7,
+    "00" * 32,
+    {},
+    {"name": "multilinear/1"},
+    {"name": "multilinear/2", "secret": "00" * 32},
+    {"name": "multilinear/1", "secret": 7},
+    {"name": "multilinear/1", "secret": "5e" * 31},
+    {"name": "multilinear/1", "secret": "5e" * 33},
+    {"name": "multilinear/1", "secret": "5E" * 32},
+    {"name": "multilinear/1", "secret": "5e" * 31 + "zz"},
+    {"name": ["multilinear/1"], "secret": "5e" * 32},
+]
 
 
 @pytest.mark.parametrize("forged", FORGED)
@@ -114,11 +141,15 @@ def without_maps(record: CommitRecord) -> CommitRecord:
     return CommitRecord(record.seq, record.header, tables)
 
 
-def with_maps(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[CommitRecord], CommitRecord]:
+def with_maps(
+    change: Callable[[dict[str, Any]], dict[str, Any]],
+) -> Callable[[CommitRecord], CommitRecord]:
     def changed(record: CommitRecord) -> CommitRecord:
         rows = [change(row) for row in record.table("maps").to_pylist()]
         return CommitRecord(
-            record.seq, record.header, {**record.tables, "maps": pa.Table.from_pylist(rows, schema=commit_log.MAPS)}
+            record.seq,
+            record.header,
+            {**record.tables, "maps": pa.Table.from_pylist(rows, schema=commit_log.MAPS)},
         )
 
     return changed

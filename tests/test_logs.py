@@ -1,4 +1,6 @@
-"""What is logged: one line a commit and a service, plans on demand, damage once; nothing where nobody listens."""
+"""What is logged: one line a commit and a service, plans on demand, damage once; nothing where
+nobody listens.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def table(tmp_path: Path) -> mdt.Table:
     return trees.create(tmp_path / "trips", SCHEMA, options={"mdt.durable": "false"})
 
 
-def test_each_commit_is_one_line_with_what_it_did(table: mdt.Table, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_commit_is_one_line_with_what_it_did(
+    table: mdt.Table, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "mdt")
     done = table.upsert(ROWS)
     table.upsert(ROWS.slice(0, 1))
@@ -61,7 +65,8 @@ def test_each_commit_is_one_line_with_what_it_did(table: mdt.Table, caplog: pyte
     assert found[0]["bytes"] in sizes.values()
     line = lines(caplog, "mdt.commit", logging.INFO)[0]
     pattern = (
-        rf"trips: upsert seq=1 instant={done.instant} inserted=2 files=1 bytes={found[0]['bytes']} attempts=1 ms=\d+"
+        rf"trips: upsert seq=1 instant={done.instant} inserted=2 files=1 bytes={found[0]['bytes']}"
+        r" attempts=1 ms=\d+"
     )
     assert re.fullmatch(pattern, line), line
     assert all(f["ms"] >= 0 for f in found)
@@ -75,7 +80,8 @@ def test_each_service_is_one_line(table: mdt.Table, caplog: pytest.LogCaptureFix
     table.create_index("bitmap(status)")
     table.check()
     found = [
-        {name: value for name, value in f.items() if name not in ("ms", "bytes")} for f in facts(caplog, "mdt.service")
+        {name: value for name, value in f.items() if name not in ("ms", "bytes")}
+        for f in facts(caplog, "mdt.service")
     ]
     assert found == [
         {"table": "trips", "operation": "compact", "file_groups": 1},
@@ -93,7 +99,9 @@ def test_plans_are_told_at_debug_only(table: mdt.Table, caplog: pytest.LogCaptur
     table.scan("v > 5").count()
     told = lines(caplog, "mdt.plan", logging.DEBUG)
     assert told[0] == "trips: plan at seq 1: 0 of 1 files left"
-    assert any("column_stats pruned 1 of 1 files (used): min, max and counts of v" in line for line in told)
+    assert any(
+        "column_stats pruned 1 of 1 files (used): min, max and counts of v" in line for line in told
+    )
 
 
 def test_a_switched_off_logger_does_not_look_at_the_clock(caplog: pytest.LogCaptureFixture) -> None:
@@ -115,11 +123,16 @@ def test_a_switched_off_logger_does_not_look_at_the_clock(caplog: pytest.LogCapt
     assert looks() > quiet
 
 
-def test_a_damaged_index_is_warned_of_once(table: mdt.Table, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_index_is_warned_of_once(
+    table: mdt.Table, caplog: pytest.LogCaptureFixture
+) -> None:
     table.create_index("bitmap(status)")
     numbers = np.arange(60_000)
     table.upsert(
-        pa.table({"id": [f"k{i}" for i in numbers], "v": numbers, "status": [f"s{i}" for i in numbers]}, SCHEMA)
+        pa.table(
+            {"id": [f"k{i}" for i in numbers], "v": numbers, "status": [f"s{i}" for i in numbers]},
+            SCHEMA,
+        )
     )
     for info in table.storage.list(f"{paths.PRIVATE}/attachments"):
         data = table.storage.read(info.path)
@@ -138,7 +151,9 @@ def test_damaged_metadata_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptur
     table.metadata.compact()
     table.storage.replace(paths.hint(), b"nonsense")
     assert mdt.open(tmp_path / "t").scan().count() == 2
-    assert any("made again from the log" in line for line in lines(caplog, "mdt.metadata", logging.WARNING))
+    assert any(
+        "made again from the log" in line for line in lines(caplog, "mdt.metadata", logging.WARNING)
+    )
 
 
 def test_a_conflict_that_is_tried_again_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
@@ -188,12 +203,17 @@ def test_a_claim_that_makes_no_sense_is_warned_of_once(caplog: pytest.LogCapture
 
 
 def test_the_library_installs_no_handler_that_prints(tmp_path: Path) -> None:
-    code = "import logging, mdt; print([type(h).__name__ for h in logging.getLogger('mdt').handlers], logging.root.handlers)"
+    code = (
+        "import logging, mdt; print([type(h).__name__ for h in logging.getLogger('mdt').handlers],"
+        " logging.root.handlers)"
+    )
     done = ran([sys.executable, "-c", code], tmp_path)
     assert (done.stdout, done.stderr) == ("['NullHandler'] []\n", "")
 
 
 def test_every_logger_is_documented() -> None:
-    text = (Path(__file__).resolve().parent.parent / "docs" / "operations.md").read_text(encoding="utf-8")
+    text = (Path(__file__).resolve().parent.parent / "docs" / "operations.md").read_text(
+        encoding="utf-8"
+    )
     for logger in (logs.COMMIT, logs.SERVICE, logs.RECOVERY, logs.PLAN, logs.METADATA):
         assert f"`{logger.name}`" in text and f"``{logger.name}``" in (logs.__doc__ or "")

@@ -1,4 +1,6 @@
-"""Options of a table are kept and altered for good; those of a session or machine are never written into a table or read from one."""
+"""Options of a table are kept and altered for good; those of a session or machine are never written
+into a table or read from one.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ ROWS = pa.table({"id": ["a", "b"], "v": [1, 2]})
 
 
 def _rewritten(storage: Storage, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the header of the record that made the table, as an older version or a stranger would have written it."""
+    """Change the header of the record that made the table, as an older version or a stranger would
+    have written it.
+    """
     record = commit_log.read(storage, 0)
     assert record is not None
     header = json.loads(json.dumps(record.header))
@@ -58,9 +62,17 @@ def test_options_of_the_machine_and_session_hold_for_the_object_that_create_retu
         "mdt.page.bytes": 512,
     }
     made = mdt.create(tmp_path / "t", SCHEMA, ["id"], options=given)
-    assert (made.options.commit_attempts, made.options.reader_threads, made.options.page_bytes) == (3, 1, 512)
+    assert (made.options.commit_attempts, made.options.reader_threads, made.options.page_bytes) == (
+        3,
+        1,
+        512,
+    )
     again = mdt.open(tmp_path / "t")
-    assert (again.options.commit_attempts, again.options.reader_threads, again.options.page_bytes) == (100, 0, 512)
+    assert (
+        again.options.commit_attempts,
+        again.options.reader_threads,
+        again.options.page_bytes,
+    ) == (100, 0, 512)
     assert again.options.cache_dir == "" and set(again.definition.options) == {
         "mdt.write.footer.bloom",
         "mdt.page.bytes",
@@ -72,15 +84,28 @@ def test_a_table_with_options_of_the_machine_is_opened_without_them_and_with_a_w
 ) -> None:
     table = mdt.create(tmp_path / "t", SCHEMA, ["id"])
     table.upsert(ROWS)
-    _keeping(table.storage, **{"mdt.write.spill.dir": "/nowhere", "mdt.reader.threads": "7", "mdt.page.bytes": "512"})
+    _keeping(
+        table.storage,
+        **{"mdt.write.spill.dir": "/nowhere", "mdt.reader.threads": "7", "mdt.page.bytes": "512"},
+    )
     with caplog.at_level(logging.WARNING, "mdt.metadata"):
         found = mdt.open(tmp_path / "t")
-    assert (found.options.write_spill_dir, found.options.reader_threads, found.options.page_bytes) == ("", 0, 512)
+    assert (
+        found.options.write_spill_dir,
+        found.options.reader_threads,
+        found.options.page_bytes,
+    ) == ("", 0, 512)
     told = [record for record in caplog.records if "mdt.write.spill.dir" in record.getMessage()]
-    assert len(told) == 1 and "mdt.reader.threads" in told[0].getMessage() and "page.bytes" not in told[0].getMessage()
+    assert (
+        len(told) == 1
+        and "mdt.reader.threads" in told[0].getMessage()
+        and "page.bytes" not in told[0].getMessage()
+    )
     found.upsert(iter([ROWS]))
     found.metadata.compact()
-    assert "reader.threads" not in str(mdt.open(tmp_path / "t").metadata.newest().definition.to_json()["options"])
+    assert "reader.threads" not in str(
+        mdt.open(tmp_path / "t").metadata.newest().definition.to_json()["options"]
+    )
 
 
 def test_a_table_does_not_choose_where_its_reader_keeps_pages(tmp_path: Path) -> None:
@@ -127,7 +152,9 @@ def test_an_altered_option_holds_for_everybody_and_stands_in_the_history(tmp_pat
     table.upsert(ROWS)
     other = mdt.open(tmp_path / "t")
     own = mdt.open(tmp_path / "t", {"mdt.clean.retain.commits": 9})
-    done = table.alter(options={"mdt.clean.retain.commits": 2, "hoodie.parquet.compression.codec": "zstd"})
+    done = table.alter(
+        options={"mdt.clean.retain.commits": 2, "hoodie.parquet.compression.codec": "zstd"}
+    )
     assert done.seq == 2 and table.options.clean_retain_commits == 2
     for one, retained in ((other, 2), (own, 9), (mdt.open(tmp_path / "t"), 2)):
         assert one.scan().count() == 2
@@ -139,7 +166,9 @@ def test_an_altered_option_holds_for_everybody_and_stands_in_the_history(tmp_pat
     table.alter(options={"mdt.compression": None})
     assert (
         mdt.open(tmp_path / "t").options
-        == mdt.create(tmp_path / "u", SCHEMA, ["id"], options={"mdt.clean.retain.commits": 2}).options
+        == mdt.create(
+            tmp_path / "u", SCHEMA, ["id"], options={"mdt.clean.retain.commits": 2}
+        ).options
     )
     assert table.check().ok and table.get("a") == {"id": "a", "v": 1}
 
@@ -159,13 +188,17 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     assert table.options.max_file_bytes == 200 << 20 and table.snapshot().seq == 1
 
 
-def test_of_two_who_alter_options_at_the_same_time_the_second_looks_at_what_the_first_has_left(tmp_path: Path) -> None:
+def test_of_two_who_alter_options_at_the_same_time_the_second_looks_at_what_the_first_has_left(
+    tmp_path: Path,
+) -> None:
     from mdt.commit.transaction import steps
     from mdt.schema.alter import Alteration
     from mdt.services.altering import Alter
 
     table = mdt.create(tmp_path / "t", SCHEMA, ["id"], options={"mdt.max.file.bytes": 200 << 20})
-    late = Alter(lambda _: Alteration(), "deltacommit", options={"mdt.small.file.bytes": str(150 << 20)})
+    late = Alter(
+        lambda _: Alteration(), "deltacommit", options={"mdt.small.file.bytes": str(150 << 20)}
+    )
     under_way = steps(mdt.open(tmp_path / "t").metadata, late)
     assert [next(under_way) for _ in range(4)][-1] == "written"
     table.alter(options={"mdt.max.file.bytes": None})
@@ -183,9 +216,15 @@ def test_statistics_that_are_kept_of_other_columns_than_before_are_right(tmp_pat
     assert table.scan("v = 3").count() == 1 and table.check().ok
 
 
-def test_a_copy_of_a_table_is_read_the_same_where_its_maker_had_other_options(tmp_path: Path) -> None:
+def test_a_copy_of_a_table_is_read_the_same_where_its_maker_had_other_options(
+    tmp_path: Path,
+) -> None:
     table = mdt.create(
-        tmp_path / "t", SCHEMA, ["id"], key_index="lmdb", options={"mdt.key.store.dir": str(tmp_path / "k")}
+        tmp_path / "t",
+        SCHEMA,
+        ["id"],
+        key_index="lmdb",
+        options={"mdt.key.store.dir": str(tmp_path / "k")},
     )
     table.upsert(ROWS)
     shutil.copytree(tmp_path / "t", tmp_path / "copy")

@@ -1,4 +1,6 @@
-"""A table and a scan travel to other processes as what they are opened by, never with what they hold."""
+"""A table and a scan travel to other processes as what they are opened by, never with what they
+hold.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", pa.float64(
 @pytest.fixture
 def table(tmp_path: Path) -> mdt.Table:
     made = trees.create(tmp_path / "a table, 100%", SCHEMA, partition_by=["city"])
-    made.upsert(pa.table({"id": range(100), "city": ["x", "y"] * 50, "x": [i / 7 for i in range(100)]}, SCHEMA))
+    made.upsert(
+        pa.table(
+            {"id": range(100), "city": ["x", "y"] * 50, "x": [i / 7 for i in range(100)]}, SCHEMA
+        )
+    )
     return mdt.open(made.path, {"mdt.reader.threads": 1})
 
 
@@ -49,9 +55,12 @@ def test_a_pickled_table_is_opened_anew_with_its_options(table: mdt.Table) -> No
 
 def test_a_pickled_scan_reads_the_rows_of_its_snapshot(table: mdt.Table) -> None:
     scans = [
-        table.scan(), table.scan("x > 3 and city in ('x', 'z')", ["id", "city"]), table.scan([("x", "<", 9.5)]),
-        table.scan(order_by="x desc nulls last, id", limit=5), table.scan(limit=0),
-    ]  # fmt: skip
+        table.scan(),
+        table.scan("x > 3 and city in ('x', 'z')", ["id", "city"]),
+        table.scan([("x", "<", 9.5)]),
+        table.scan(order_by="x desc nulls last, id", limit=5),
+        table.scan(limit=0),
+    ]
     expected = [rows_of(scan) for scan in scans]
     insert_one(table)
     for scan, rows in zip(scans, expected, strict=True):

@@ -1,4 +1,6 @@
-"""Every long call takes ``progress``: a callback in the calling thread, a bar on a terminal, nothing anywhere else."""
+"""Every long call takes ``progress``: a callback in the calling thread, a bar on a terminal,
+nothing anywhere else.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ Call = Callable[..., Any]
 
 
 def rows(numbers: range, x: float = 0.0) -> pa.Table:
-    return pa.table({"id": numbers, "city": [("x", "y", "z")[i % 3] for i in numbers], "x": [x] * len(numbers)}, SCHEMA)
+    return pa.table(
+        {"id": numbers, "city": [("x", "y", "z")[i % 3] for i in numbers], "x": [x] * len(numbers)},
+        SCHEMA,
+    )
 
 
 def filled() -> mdt.Table:
@@ -37,7 +42,9 @@ def filled() -> mdt.Table:
 def _filled() -> MemoryStorage:
     storage = MemoryStorage()
     options = {"mdt.reader.threads": 2}
-    table = mdt.create(storage, SCHEMA, ["id"], partition_by=["city"], indexes=["bitmap(city)"], options=options)
+    table = mdt.create(
+        storage, SCHEMA, ["id"], partition_by=["city"], indexes=["bitmap(city)"], options=options
+    )
     table.bulk_insert(rows(range(3000)))
     table.bulk_insert(rows(range(10_000, 10_100)))
     table.upsert(rows(range(100), 1.0))
@@ -69,7 +76,9 @@ READS: dict[str, Callable[[mdt.Table, Any], Any]] = {
 def test_a_callback_hears_how_far_a_call_has_come(name: str) -> None:
     table = filled()
     heard: list[tuple[int, int, int]] = []
-    ({**WRITES, **READS}[name])(table, lambda done, total: heard.append((done, total, threading.get_ident())))
+    ({**WRITES, **READS}[name])(
+        table, lambda done, total: heard.append((done, total, threading.get_ident()))
+    )
     assert heard
     assert [done for done, _, _ in heard] == sorted({done for done, _, _ in heard}), "it counts up"
     assert {total for _, total, _ in heard} == {heard[-1][0]}, "it ends with all of them"
@@ -131,7 +140,9 @@ def test_a_bar_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
     environment = {**os.environ, "TERM": "xterm"}
     assert subprocess.run(command, capture_output=True, check=True, env=environment).stderr == b""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(
+        command, stderr=theirs, stdout=subprocess.PIPE, env=environment
+    ) as process:
         os.close(theirs)
         shown = b""
         while part := _read(ours):

@@ -1,4 +1,6 @@
-"""What several test files do with a table on disk: make one, list it byte for byte, read it as hudi-rs does."""
+"""What several test files do with a table on disk: make one, list it byte for byte, read it as
+hudi-rs does.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ def create(path: Path, schema: pa.Schema, key: Sequence[str] = ("id",), **more: 
 def tree(root: Path) -> dict[str, bytes | None]:
     """Return every file below ``root`` with its bytes, and every directory with None."""
     found = sorted(root.rglob("*"))
-    return {path.relative_to(root).as_posix(): path.read_bytes() if path.is_file() else None for path in found}
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes() if path.is_file() else None
+        for path in found
+    }
 
 
 def hudi_rows(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:

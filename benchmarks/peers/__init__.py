@@ -1,4 +1,6 @@
-"""The tables that are compared, behind one small contract; a peer is imported only in the process that runs it."""
+"""The tables that are compared, behind one small contract; a peer is imported only in the process
+that runs it.
+"""
 
 from __future__ import annotations
 
@@ -77,19 +79,27 @@ class Peer(ABC):
         raise NotImplementedError
 
     def update_where(self, column: str, value: str, where: str) -> int | None:
-        """Set a column to an expression in SQL where rows match; return as :meth:`delete_where` does."""
+        """Set a column to an expression in SQL where rows match; return as :meth:`delete_where`
+        does.
+        """
         raise NotImplementedError
 
     def merge(self, rows: pa.Table, *, whole: bool) -> int:
-        """Merge by key: insert new rows, and replace those that are there, as a ``whole``, or fare and ts where ts is larger; return how many changed."""
+        """Merge by key: insert new rows, and replace those that are there, as a ``whole``, or fare
+        and ts where ts is larger; return how many changed.
+        """
         raise NotImplementedError
 
     def tidy(self) -> None:
-        """Compact small files and delete what no reader needs, as far as the peer does not do that by itself."""
+        """Compact small files and delete what no reader needs, as far as the peer does not do that
+        by itself.
+        """
         return
 
     def referred(self) -> int | None:
-        """Return the bytes of all files that some readable state refers to, None where the peer cannot tell."""
+        """Return the bytes of all files that some readable state refers to, None where the peer
+        cannot tell.
+        """
         return None
 
     def compact(self) -> None:
@@ -97,7 +107,9 @@ class Peer(ABC):
         raise NotImplementedError
 
     def cluster(self, by: Sequence[str], curve: str) -> None:
-        """Put all rows in order by columns, along a curve, into about as many files; nothing is deleted."""
+        """Put all rows in order by columns, along a curve, into about as many files; nothing is
+        deleted.
+        """
         raise NotImplementedError
 
     def commit(self) -> int:
@@ -108,7 +120,9 @@ class Peer(ABC):
     """Whether :meth:`changes` can do without rows before updates."""
 
     def changes(self, commit: int, before: bool = True) -> pa.Table:
-        """Return every row that one commit inserted, deleted or, with ``before``, replaced, and what it replaced it by."""
+        """Return every row that one commit inserted, deleted or, with ``before``, replaced, and
+        what it replaced it by.
+        """
         raise NotImplementedError
 
     @contextmanager
@@ -135,7 +149,9 @@ def bytes_below(path: str) -> int:
 
 
 def bytes_a_row(rows: pa.Table, flat: int) -> int:
-    """Return about how many bytes a peer stores for a row that takes ``flat`` bytes without the columns MORE."""
+    """Return about how many bytes a peer stores for a row that takes ``flat`` bytes without the
+    columns MORE.
+    """
     return flat + (MORE_BYTES if "geo" in rows.schema.names else 0)
 
 

@@ -21,7 +21,12 @@ class ArrowDataset(Peer):
         size = -(-rows.num_rows // (self.files or 1))
         options = ds.ParquetFileFormat().make_write_options(compression="zstd")
         ds.write_dataset(
-            rows, self.path, format="parquet", file_options=options, max_rows_per_file=size, max_rows_per_group=size
+            rows,
+            self.path,
+            format="parquet",
+            file_options=options,
+            max_rows_per_file=size,
+            max_rows_per_group=size,
         )
 
     def lookup(self, keys: Sequence[Key]) -> pa.Table:

@@ -22,7 +22,11 @@ class DeltaLake(Peer):
     """Properties of the table."""
 
     def load(self, rows: pa.Table) -> None:
-        size = None if self.files is None else max(1, rows.num_rows * bytes_a_row(rows, BYTES_A_ROW) // self.files)
+        size = (
+            None
+            if self.files is None
+            else max(1, rows.num_rows * bytes_a_row(rows, BYTES_A_ROW) // self.files)
+        )
         write_deltalake(self.path, rows, target_file_size=size, configuration=self.configuration)
         self.table = DeltaTable(self.path)
 
@@ -37,7 +41,9 @@ class DeltaLake(Peer):
         return int(self.table.update({column: value}, predicate=where)["num_updated_rows"])
 
     def merge(self, rows: pa.Table, *, whole: bool) -> int:
-        merge = self.table.merge(rows, "target.id = source.id", source_alias="source", target_alias="target")
+        merge = self.table.merge(
+            rows, "target.id = source.id", source_alias="source", target_alias="target"
+        )
         if whole:
             merge = merge.when_matched_update_all()
         else:

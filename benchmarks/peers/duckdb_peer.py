@@ -17,14 +17,18 @@ MORE = ", geo struct(lat double, lon double, zone bigint), tip double, detail va
 
 
 class DuckDB(Peer):
-    """A table with a primary key; its other index (rider) is part of the file, so its bytes are not known."""
+    """A table with a primary key; its other index (rider) is part of the file, so its bytes are not
+    known.
+    """
 
     indexes = True
 
     def load(self, rows: pa.Table) -> None:
         self.connection = duckdb.connect(f"{self.path}/trips.duckdb")
         self.connection.execute("set enable_progress_bar = false")
-        columns = COLUMNS.format("bigint" if pa.types.is_integer(rows.schema.field("id").type) else "varchar")
+        columns = COLUMNS.format(
+            "bigint" if pa.types.is_integer(rows.schema.field("id").type) else "varchar"
+        )
         more = MORE if "geo" in rows.schema.names else ""
         self.connection.execute(f"create table trips ({columns}{more})")
         self._change("insert into trips select * from batch", rows)
@@ -34,7 +38,9 @@ class DuckDB(Peer):
 
     def lookup(self, keys: Sequence[Key]) -> pa.Table:
         # The quicker call for few rows; for many it copies them once more than a relation does.
-        return self.connection.execute(f"select * from trips where id in {sql_list(keys)}").to_arrow_table()
+        return self.connection.execute(
+            f"select * from trips where id in {sql_list(keys)}"
+        ).to_arrow_table()
 
     def index(self) -> int:
         self.connection.execute("create index by_rider on trips (rider)")

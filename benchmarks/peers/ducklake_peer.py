@@ -1,7 +1,9 @@
-"""DuckLake: data in Parquet files, metadata in a file of duckdb; rows are found by their key through bounds of files alone.
+"""DuckLake: data in Parquet files, metadata in a file of duckdb; rows are found by their key
+through bounds of files alone.
 
-It runs where ``duckdb`` and ``duckdb-extension-ducklake`` of the same version are installed, which may be another environment than mdt's
-(option ``--ducklake``): nothing here is imported but duckdb and Arrow.
+It runs where ``duckdb`` and ``duckdb-extension-ducklake`` of the same version are installed, which
+may be another environment than mdt's (option ``--ducklake``): nothing here is imported but duckdb
+and Arrow.
 """
 
 from __future__ import annotations
@@ -43,18 +45,24 @@ class DuckLake(Peer):
 
     def reopen(self) -> None:
         found = find_spec("duckdb_extension_ducklake")
-        assert found is not None and found.origin is not None, "pip install duckdb-extension-ducklake"
+        assert found is not None and found.origin is not None, (
+            "pip install duckdb-extension-ducklake"
+        )
         extension = next(Path(found.origin).parent.rglob("ducklake.duckdb_extension"))
         if hasattr(self, "connection"):
             self.connection.close()
         self.connection = duckdb.connect()
         self.connection.execute("set enable_progress_bar = false")
         self.connection.execute(f"load '{extension}'")
-        self.connection.execute(f"attach 'ducklake:{self.path}/lake.ducklake' as lake (data_path '{self.path}/data/')")
+        self.connection.execute(
+            f"attach 'ducklake:{self.path}/lake.ducklake' as lake (data_path '{self.path}/data/')"
+        )
         self.connection.execute("use lake")
 
     def lookup(self, keys: Sequence[Key]) -> pa.Table:
-        return self.connection.execute(f"select * from trips where id in {sql_list(keys)}").to_arrow_table()
+        return self.connection.execute(
+            f"select * from trips where id in {sql_list(keys)}"
+        ).to_arrow_table()
 
     def scan(self) -> pa.Table:
         return self.connection.sql("select * from trips").to_arrow_table()

@@ -1,4 +1,5 @@
-"""Environments of peers that cannot stand in that of mdt: another release of a package that both have, or of Arrow.
+"""Environments of peers that cannot stand in that of mdt: another release of a package that both
+have, or of Arrow.
 
 They are made once by pip, below a folder that stays.
 """
@@ -19,7 +20,9 @@ REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
 
 
 def interpreter(peer: str, folder: Path) -> str:
-    """Return the Python that runs a peer, whose environment is made below ``folder`` if it is not there.  Raises Missing."""
+    """Return the Python that runs a peer, whose environment is made below ``folder`` if it is not
+    there.  Raises Missing.
+    """
     requirements = REQUIREMENTS.get(peer)
     if requirements is None:
         return sys.executable

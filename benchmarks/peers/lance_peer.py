@@ -13,8 +13,13 @@ from benchmarks.queries import Query
 from benchmarks.trips import Key
 
 INDEXES = (
-    ("status", "BITMAP"), ("city", "BITMAP"), ("age", "BITMAP"), ("fare", "BTREE"), ("rider", "BTREE"), ("note", "NGRAM")
-)  # fmt: skip
+    ("status", "BITMAP"),
+    ("city", "BITMAP"),
+    ("age", "BITMAP"),
+    ("fare", "BTREE"),
+    ("rider", "BTREE"),
+    ("note", "NGRAM"),
+)
 
 
 class Lance(Peer):
@@ -28,7 +33,9 @@ class Lance(Peer):
         self.dataset.create_scalar_index("id", "BTREE")
 
     def upsert(self, rows: pa.Table) -> None:
-        self.dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+        self.dataset.merge_insert(
+            "id"
+        ).when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
     def delete_where(self, where: str) -> None:
         self.dataset.delete(where)

@@ -20,8 +20,13 @@ from mdt.stores.object_store import ObjectStorage
 BYTES_A_ROW = 80
 """Of a base file, measured: sets the number of files."""
 INDEXES = (
-    "bitmap(status)", "bitmap(city)", "bitmap(age)", "bitmap(fare)", "bitmap(rider)", "text(note, tokenizer='word')"
-)  # fmt: skip
+    "bitmap(status)",
+    "bitmap(city)",
+    "bitmap(age)",
+    "bitmap(fare)",
+    "bitmap(rider)",
+    "text(note, tokenizer='word')",
+)
 
 
 class Mdt(Peer):
@@ -34,7 +39,9 @@ class Mdt(Peer):
     def load(self, rows: pa.Table) -> None:
         options = {}
         if self.files is not None:
-            options["mdt.max.file.bytes"] = max(1024, rows.num_rows * bytes_a_row(rows, BYTES_A_ROW) // self.files)
+            options["mdt.max.file.bytes"] = max(
+                1024, rows.num_rows * bytes_a_row(rows, BYTES_A_ROW) // self.files
+            )
         self.table = mdt.create(
             self.path,
             rows.schema,

@@ -1,7 +1,9 @@
-"""Apache Paimon by pypaimon: a table with a primary key, in hash buckets; newer rows are merged over older ones when they are read.
+"""Apache Paimon by pypaimon: a table with a primary key, in hash buckets; newer rows are merged
+over older ones when they are read.
 
-It runs where ``pypaimon`` is installed, which wants an older Arrow than mdt: nothing here is imported but that and Arrow.
-Deletion vectors are left off: with them a scan before a compaction returns no row.
+It runs where ``pypaimon`` is installed, which wants an older Arrow than mdt: nothing here is
+imported but that and Arrow. Deletion vectors are left off: with them a scan before a compaction
+returns no row.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class Paimon(Peer):
 
     def lookup(self, keys: Sequence[Key]) -> pa.Table:
         builder = self.table.new_read_builder()
-        return self._read(builder.with_filter(builder.new_predicate_builder().is_in("id", list(keys))))
+        return self._read(
+            builder.with_filter(builder.new_predicate_builder().is_in("id", list(keys)))
+        )
 
     def scan(self) -> pa.Table:
         return self._read(self.table.new_read_builder())

@@ -1,4 +1,6 @@
-"""``python -m benchmarks spark``: mdt, Delta, Iceberg and Hudi, each on the Spark that it runs on."""
+"""``python -m benchmarks spark``: mdt, Delta, Iceberg and Hudi, each on the Spark that it runs
+on.
+"""
 
 from benchmarks.spark.run import ENGINES_DEFAULT, run
 

@@ -1,4 +1,6 @@
-"""How each engine on Spark loads, upserts, reads and compacts one table; imports nothing but PySpark, in whose environment it runs."""
+"""How each engine on Spark loads, upserts, reads and compacts one table; imports nothing but
+PySpark, in whose environment it runs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ KEY, ORDERING = "id", "ts"
 
 
 class Engine:
-    """A new table of one engine: ``name``, below ``folder``.  ``conf``: what its session needs; ``upserts``: whether it can."""
+    """A new table of one engine: ``name``, below ``folder``.  ``conf``: what its session needs;
+    ``upserts``: whether it can.
+    """
 
     conf: ClassVar[Mapping[str, str]] = {}
     upserts = True
@@ -155,7 +159,9 @@ class Iceberg(Engine):
     def compact(self) -> None:
         """Rewrite all data files that have deleted rows, or are small."""
         options = "map('delete-file-threshold', '1', 'min-input-files', '2')"
-        call = f"call local.system.rewrite_data_files(table => 'db.{self.name}', options => {options})"
+        call = (
+            f"call local.system.rewrite_data_files(table => 'db.{self.name}', options => {options})"
+        )
         self.spark.sql(call).collect()
 
 
@@ -189,12 +195,16 @@ class Hudi(Engine):
 
     def view(self) -> None:
         """Read its snapshot, by its metadata table."""
-        rows = self.spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(self.path)
+        rows = (
+            self.spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(self.path)
+        )
         rows.createOrReplaceTempView("trips")
 
     def compact(self) -> None:
         """Schedule and run a compaction."""
-        self.spark.sql(f"call run_compaction(op => 'scheduleandexecute', path => '{self.path}')").collect()
+        self.spark.sql(
+            f"call run_compaction(op => 'scheduleandexecute', path => '{self.path}')"
+        ).collect()
 
     def _write(self, rows: Any, operation: str, mode: str) -> None:
         told = {**self.options, "hoodie.datasource.write.operation": operation}

@@ -1,4 +1,5 @@
-"""An environment for each peer on Spark: a Python with the PySpark that it runs on, and its JARs from Maven Central.
+"""An environment for each peer on Spark: a Python with the PySpark that it runs on, and its JARs
+from Maven Central.
 
 They are made once, below a folder that stays: ``python`` with pip, and Maven's ``mvn`` on the path.
 """
@@ -20,22 +21,32 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class Environment:
-    """What a peer is installed from: a requirement of pip and artifacts of Maven (group:artifact:version)."""
+    """What a peer is installed from: a requirement of pip and artifacts of Maven
+    (group:artifact:version).
+    """
 
     pyspark: str
     artifacts: tuple[str, ...]
 
     def installed(self, folder: Path) -> tuple[str, list[str]]:
-        """Return the interpreter and the JARs, installed below ``folder`` if they are not there.  Raises Missing."""
+        """Return the interpreter and the JARs, installed below ``folder`` if they are not there.
+        Raises Missing.
+        """
         python = folder / self.pyspark / "bin" / "python"
         if not python.exists():
             make(python, self.pyspark)
-        return str(python), [str(_fetched(artifact, folder / "jars")) for artifact in self.artifacts]
+        return str(python), [
+            str(_fetched(artifact, folder / "jars")) for artifact in self.artifacts
+        ]
 
 
 ENVIRONMENTS: Mapping[str, Environment] = {
-    "delta": Environment("pyspark==4.1.*", ("io.delta:delta-spark_4.1_2.13:4.4.0", "io.delta:delta-storage:4.4.0")),
-    "iceberg": Environment("pyspark==4.1.*", ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",)),
+    "delta": Environment(
+        "pyspark==4.1.*", ("io.delta:delta-spark_4.1_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
+    ),
+    "iceberg": Environment(
+        "pyspark==4.1.*", ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",)
+    ),
     "hudi": Environment("pyspark==3.5.*", ("org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",)),
 }
 """Engines that do not run in the environment of this benchmark."""
@@ -48,7 +59,9 @@ def interpreter(engine: str, folder: Path) -> tuple[str, list[str]]:
 
 
 def make(python: Path, *requirements: str) -> None:
-    """Make the environment of the interpreter ``python`` with these requirements.  Raises Missing, and leaves nothing then."""
+    """Make the environment of the interpreter ``python`` with these requirements.  Raises Missing,
+    and leaves nothing then.
+    """
     home = python.parents[1]
     try:
         venv.create(home, with_pip=True)
@@ -65,7 +78,14 @@ def _fetched(artifact: str, folder: Path) -> Path:
         return jar
     if shutil.which("mvn") is None:
         raise Missing(f"Maven (mvn) fetches {artifact}, and is not on the path")
-    call = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
+    call = [
+        "mvn",
+        "-q",
+        "-B",
+        "dependency:copy",
+        f"-Dartifact={artifact}",
+        f"-DoutputDirectory={folder}",
+    ]
     try:
         subprocess.run(call, check=True, stdout=subprocess.DEVNULL)
     except subprocess.CalledProcessError as error:

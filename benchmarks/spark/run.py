@@ -1,7 +1,9 @@
-"""Loads, upserts and queries of `trips` on Spark: each engine in a process and an environment of its own, every answer checked.
+"""Loads, upserts and queries of `trips` on Spark: each engine in a process and an environment of
+its own, every answer checked.
 
-Each loads the same Parquet files twice (the first is cold), takes the same upserts, answers eight queries with other literals each time,
-compacts, and answers them again.  duckdb on the rows that must be there says what is right.
+Each loads the same Parquet files twice (the first is cold), takes the same upserts, answers eight
+queries with other literals each time, compacts, and answers them again.  duckdb on the rows that
+must be there says what is right.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ _WARM_TEXTS = 8
 
 @dataclass
 class World:
-    """The files that engines load and upsert, their queries, and the rows that must be there in the end."""
+    """The files that engines load and upsert, their queries, and the rows that must be there in the
+    end.
+    """
 
     folder: Path
     trips: Trips
@@ -71,7 +75,9 @@ class World:
         folder.mkdir()
         every = -(-len(rows) // files)
         for number in range(files):
-            pq.write_table(rows.slice(number * every, every), folder / f"{number}.parquet", compression="zstd")
+            pq.write_table(
+                rows.slice(number * every, every), folder / f"{number}.parquet", compression="zstd"
+            )
         return str(folder)
 
 
@@ -81,28 +87,37 @@ def _upserted(rows: pa.Table, batch: pa.Table) -> pa.Table:
 
 
 def queries(trips: Trips, count: int) -> dict[str, list[str]]:
-    """Return eight kinds of query, each with ``count`` choices of literals: SQL that Spark and duckdb understand alike."""
+    """Return eight kinds of query, each with ``count`` choices of literals: SQL that Spark and
+    duckdb understand alike.
+    """
     draw = np.random.default_rng(trips.seed + 2)
     keys = trips.some_keys(count)
     lows = [float(low) / 4 for low in draw.integers(0, 39_000, count)]
     kinds: dict[str, Callable[[int], str]] = {
         "count": lambda i: "select count(*) from trips",
         "aggregate": lambda i: (
-            f"select count(fare), sum(fare + {i}), sum(ts), max(distance), sum(age), max(note) from trips"
+            f"select count(fare), sum(fare + {i}), sum(ts), max(distance), sum(age), max(note) from"
+            " trips"
         ),
-        "group by city": lambda i: f"select city, count(*), sum(fare + {i}) from trips group by city order by city",
+        "group by city": lambda i: (
+            f"select city, count(*), sum(fare + {i}) from trips group by city order by city"
+        ),
         "one key": lambda i: f"select id, ts, fare from trips where id = '{keys[i]}'",
         "rider": lambda i: (
-            f"select id, fare from trips where rider = 'rider_{draw.integers(trips.riders)}' order by id"
+            f"select id, fare from trips where rider = 'rider_{draw.integers(trips.riders)}' order"
+            " by id"
         ),
         "three equalities": lambda i: (
-            f"select id, fare from trips where status = '{STATUSES[4]}' and age = {draw.integers(100)} "
-            f"and city = 'city_{draw.integers(100)}' order by id"
+            f"select id, fare from trips where status = '{STATUSES[4]}' and age ="
+            f" {draw.integers(100)} and city = 'city_{draw.integers(100)}' order by id"
         ),
         "range of fares": lambda i: (
-            f"select count(*), sum(fare), sum(ts) from trips where fare >= {lows[i]} and fare < {lows[i] + 7.25}"
+            f"select count(*), sum(fare), sum(ts) from trips where fare >= {lows[i]} and fare <"
+            f" {lows[i] + 7.25}"
         ),
-        "top 10": lambda i: f"select id, ts from trips where age <> {i} order by ts desc, id limit 10",
+        "top 10": lambda i: (
+            f"select id, ts from trips where age <> {i} order by ts desc, id limit 10"
+        ),
     }
     return {name: [text(i) for i in range(count)] for name, text in kinds.items()}
 
@@ -128,22 +143,35 @@ class Judge:
 
 def _alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return len(one) == len(other) and all(
-        math.isclose(a, b) if isinstance(a, float) else a == b for a, b in zip(one, other, strict=True)
+        math.isclose(a, b) if isinstance(a, float) else a == b
+        for a, b in zip(one, other, strict=True)
     )
 
 
 def run(
-    engines: Iterable[str], rows: int, seed: int, repeat: int, warm_seconds: float, emit: Callable[[str], object],
-    environments: Path, scratch: Path | None = None,
-) -> None:  # fmt: skip
-    """Measure each engine; ``emit`` takes lines of JSON: of each step medians of its warm runs, and the first.
+    engines: Iterable[str],
+    rows: int,
+    seed: int,
+    repeat: int,
+    warm_seconds: float,
+    emit: Callable[[str], object],
+    environments: Path,
+    scratch: Path | None = None,
+) -> None:
+    """Measure each engine; ``emit`` takes lines of JSON: of each step medians of its warm runs, and
+    the first.
 
-    ``warm_seconds``: how long each query is run before it is measured.  ``environments``: the folder in which those of peers are made.  Engines that cannot be had are skipped with the reason.  Raises
-    RuntimeError if one fails, WrongAnswer for a wrong answer.
+    ``warm_seconds``: how long each query is run before it is measured.  ``environments``: the
+    folder in which those of peers are made.  Engines that cannot be had are skipped with the
+    reason.  Raises RuntimeError if one fails, WrongAnswer for a wrong answer.
     """
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         world = World(Path(folder), Trips(rows, seed), repeat, warm_seconds)
-        judges = {"": Judge(world.first), "after upserts": Judge(world.last), "compacted": Judge(world.last)}
+        judges = {
+            "": Judge(world.first),
+            "after upserts": Judge(world.last),
+            "compacted": Judge(world.last),
+        }
         for engine in engines:
             try:
                 python, jars = interpreter(engine, environments)
@@ -158,15 +186,27 @@ def _lines(world: World, engine: str, python: str, jars: Sequence[str]) -> Itera
     """Yield what a worker says."""
     with tempfile.TemporaryDirectory(dir=world.folder) as folder:
         work = {
-            "engine": engine, "folder": folder, "load": world.load, "loads": _LOADS, "upserts": world.upserts,
-            "queries": world.queries, "warm_queries": world.warm_queries, "warm_seconds": world.warm_seconds,
-            "jars": list(jars), "cores": _CORES, "memory": _MEMORY,
-        }  # fmt: skip
+            "engine": engine,
+            "folder": folder,
+            "load": world.load,
+            "loads": _LOADS,
+            "upserts": world.upserts,
+            "queries": world.queries,
+            "warm_queries": world.warm_queries,
+            "warm_seconds": world.warm_seconds,
+            "jars": list(jars),
+            "cores": _CORES,
+            "memory": _MEMORY,
+        }
         told = Path(folder) / "work.json"
         told.write_text(json.dumps(work), encoding="utf-8")
         call = [python, str(Path(__file__).with_name("worker.py")), str(told)]
         with subprocess.Popen(
-            call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_surroundings(python)
+            call,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=_surroundings(python),
         ) as child:
             assert child.stdout is not None and child.stderr is not None, "both are pipes"
             for line in child.stdout:
@@ -178,13 +218,19 @@ def _lines(world: World, engine: str, python: str, jars: Sequence[str]) -> Itera
 
 
 def _surroundings(python: str) -> dict[str, str]:
-    """Return the environment's variables: a worker that shares this interpreter finds this very package, in tasks too."""
+    """Return the environment's variables: a worker that shares this interpreter finds this very
+    package, in tasks too.
+    """
     here = {"PYTHONPATH": str(Path(__file__).parents[2])} if python == sys.executable else {}
     return {**os.environ, "PYSPARK_PYTHON": python, **here}
 
 
-def _figures(lines: Iterable[Mapping[str, Any]], judges: Mapping[str, Judge]) -> Iterator[dict[str, Any]]:
-    """Yield one line for each step: medians of its warm runs where there are some.  Raises WrongAnswer."""
+def _figures(
+    lines: Iterable[Mapping[str, Any]], judges: Mapping[str, Judge]
+) -> Iterator[dict[str, Any]]:
+    """Yield one line for each step: medians of its warm runs where there are some.  Raises
+    WrongAnswer.
+    """
     laps: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     sizes: dict[tuple[str, str], int] = {}
     version = ""
@@ -201,7 +247,10 @@ def _figures(lines: Iterable[Mapping[str, Any]], judges: Mapping[str, Judge]) ->
         found: dict[str, Any] = {"step": step, "when": when, "spark": version}
         if all_laps := laps.get((step, when)):
             warm = [lap for lap in all_laps if lap["warm"]] or all_laps
-            found |= {name: statistics.median(lap[name] for lap in warm) for name in ("seconds", "cpu_seconds")}
+            found |= {
+                name: statistics.median(lap[name] for lap in warm)
+                for name in ("seconds", "cpu_seconds")
+            }
             found |= {"first_seconds": all_laps[0]["seconds"], "times": len(warm)}
         if (step, when) in sizes:
             found["bytes"] = sizes[step, when]

@@ -1,6 +1,8 @@
-"""Measures one engine on Spark in the environment that it needs: ``worker.py WORK``, a file of JSON that `run` has written.
+"""Measures one engine on Spark in the environment that it needs: ``worker.py WORK``, a file of JSON
+that `run` has written.
 
-Prints a line of JSON for each step.  Imports the standard library and PySpark, and `engines` from its own folder.
+Prints a line of JSON for each step.  Imports the standard library and PySpark, and `engines` from
+its own folder.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds() -> float:
-    """Return user and system seconds of this process and all below it, with those that have ended."""
+    """Return user and system seconds of this process and all below it, with those that have
+    ended.
+    """
     children: dict[int, list[int]] = {}
     spent: dict[int, float] = {}
     for entry in os.listdir("/proc"):
@@ -73,7 +77,10 @@ def session(work: dict[str, Any], engine: type[Engine]) -> Any:
         "spark.jars": ",".join(work["jars"]),
         "spark.local.dir": work["folder"],
         "spark.sql.warehouse.dir": f"{work['folder']}/warehouse",
-        **{name: value.format(folder=f"{work['folder']}/tables") for name, value in engine.conf.items()},
+        **{
+            name: value.format(folder=f"{work['folder']}/tables")
+            for name, value in engine.conf.items()
+        },
     }
     for name, value in told.items():
         if value:
@@ -84,17 +91,23 @@ def session(work: dict[str, Any], engine: type[Engine]) -> Any:
 
 
 def queried(spark: Any, watch: Watch, when: str, work: dict[str, Any]) -> None:
-    """Run each query with all its literals, of which the first run is cold; between that and the others it is run for warmth, with literals of its own."""
+    """Run each query with all its literals, of which the first run is cold; between that and the
+    others it is run for warmth, with literals of its own.
+    """
     for name, texts in work["queries"].items():
         for number, text in enumerate(texts):
             if number == 1:
                 warmed(spark, work["warm_queries"][name], work["warm_seconds"])
-            rows = watch.lap(name, lambda text=text: spark.sql(text).collect(), when=when, warm=number > 0)
+            rows = watch.lap(
+                name, lambda text=text: spark.sql(text).collect(), when=when, warm=number > 0
+            )
             watch.say(answer=text, when=when, rows=[list(row) for row in rows])
 
 
 def warmed(spark: Any, texts: list[str], seconds: float) -> None:
-    """Run queries in turns for so many seconds: the JVM compiles one of half a second until its twentieth run."""
+    """Run queries in turns for so many seconds: the JVM compiles one of half a second until its
+    twentieth run.
+    """
     started = time.monotonic()
     for text in itertools.cycle(texts):
         if time.monotonic() - started >= seconds:
@@ -102,7 +115,9 @@ def warmed(spark: Any, texts: list[str], seconds: float) -> None:
         spark.sql(text).collect()
 
 
-def tables(spark: Any, work: dict[str, Any], engine: type[Engine], watch: Watch) -> Iterator[Engine]:
+def tables(
+    spark: Any, work: dict[str, Any], engine: type[Engine], watch: Watch
+) -> Iterator[Engine]:
     """Yield the table of each load, the first of which is cold."""
     rows = spark.read.parquet(work["load"])
     for number in range(work["loads"]):
@@ -116,7 +131,9 @@ def main(work: dict[str, Any]) -> None:
     engine, watch = ENGINES[work["engine"]], Watch()
     spark = session(work, engine)
     watch.say(spark=spark.version)
-    spark.read.parquet(work["load"]).selectExpr("sum(fare)", "max(note)").collect()  # the JVM is warm, the engine not
+    spark.read.parquet(work["load"]).selectExpr(
+        "sum(fare)", "max(note)"
+    ).collect()  # the JVM is warm, the engine not
     *_, table = tables(spark, work, engine, watch)
     watch.say(step="load", when="", bytes=bytes_below(table.path))
     if engine.upserts:

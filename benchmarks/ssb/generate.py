@@ -1,11 +1,13 @@
-"""The tables of the Star Schema Benchmark: four dimensions, the fact table, and the flat table of all joined.
+"""The tables of the Star Schema Benchmark: four dimensions, the fact table, and the flat table of
+all joined.
 
 Vectorised and a function of scale and seed alone.  Where it departs from the paper's generator:
 
-- A scale below 1 shrinks lineorder only; the dimensions keep the size of scale 1.  With the 200 suppliers of scale 0.1
-  not every one of the 250 cities would have one, and the published filter factors would not hold.
-- Places and brands are dealt evenly instead of drawn, and order dates span all seven years as in the paper's filter
-  factors (its program, like TPC-H's, stops in August 1998).
+- A scale below 1 shrinks lineorder only; the dimensions keep the size of scale 1.  With the 200
+  suppliers of scale 0.1 not every one of the 250 cities would have one, and the published filter
+  factors would not hold.
+- Places and brands are dealt evenly instead of drawn, and order dates span all seven years as in
+  the paper's filter factors (its program, like TPC-H's, stops in August 1998).
 - Order keys are dense.  Addresses and phone numbers, random text that no query reads, are left out.
 
 Money is in cents, as in the paper.
@@ -45,7 +47,9 @@ PLACES = tuple(
 
 @dataclass(frozen=True)
 class Star:
-    """The benchmark's tables at ``scale`` (6 M rows of lineorder each 1.0), all random choices made from ``seed``."""
+    """The benchmark's tables at ``scale`` (6 M rows of lineorder each 1.0), all random choices made
+    from ``seed``.
+    """
 
     scale: float
     seed: int = 7
@@ -72,7 +76,13 @@ class Star:
     def supplier(self) -> pa.Table:
         """Suppliers: key, name, city, nation, region."""
         n = self._sized(SUPPLIERS)
-        return pa.table({"s_suppkey": _keys(n), "s_name": _named("Supplier#", n), **_places("s", self._draw(2), n)})
+        return pa.table(
+            {
+                "s_suppkey": _keys(n),
+                "s_name": _named("Supplier#", n),
+                **_places("s", self._draw(2), n),
+            }
+        )
 
     @cached_property
     def part(self) -> pa.Table:
@@ -134,7 +144,11 @@ class Star:
         order, line = _lines(draw, n)
         orders = int(order[-1]) + 1
         part = draw.integers(0, len(self.part), n)
-        quantity, discount, tax = draw.integers(1, 51, n), draw.integers(0, 11, n), draw.integers(0, 9, n)
+        quantity, discount, tax = (
+            draw.integers(1, 51, n),
+            draw.integers(0, 11, n),
+            draw.integers(0, 9, n),
+        )
         price = retail_price(part + 1)
         extended = quantity * price
         revenue = extended * (100 - discount) // 100
@@ -143,13 +157,24 @@ class Star:
         first = draw.integers(0, len(self.date), orders)[order]
         commit = FIRST_DAY + ONE_DAY * (first + draw.integers(30, 91, n))
         priority = draw.integers(0, len(words.PRIORITIES), orders)[order]
-        small = {"lo_orderkey": order + 1, "lo_linenumber": line, "lo_partkey": part + 1,
-                 "lo_custkey": draw.integers(1, len(self.customer) + 1, orders)[order],
-                 "lo_suppkey": draw.integers(1, len(self.supplier) + 1, n),
-                 "lo_orderdate": self.date["d_datekey"].to_numpy()[first], "lo_commitdate": _date_keys(commit),
-                 "lo_quantity": quantity, "lo_discount": discount, "lo_tax": tax}  # fmt: skip
-        money = {"lo_extendedprice": extended, "lo_ordtotalprice": total[order], "lo_revenue": revenue,
-                 "lo_supplycost": 6 * price // 10}  # fmt: skip
+        small = {
+            "lo_orderkey": order + 1,
+            "lo_linenumber": line,
+            "lo_partkey": part + 1,
+            "lo_custkey": draw.integers(1, len(self.customer) + 1, orders)[order],
+            "lo_suppkey": draw.integers(1, len(self.supplier) + 1, n),
+            "lo_orderdate": self.date["d_datekey"].to_numpy()[first],
+            "lo_commitdate": _date_keys(commit),
+            "lo_quantity": quantity,
+            "lo_discount": discount,
+            "lo_tax": tax,
+        }
+        money = {
+            "lo_extendedprice": extended,
+            "lo_ordtotalprice": total[order],
+            "lo_revenue": revenue,
+            "lo_supplycost": 6 * price // 10,
+        }
         return pa.table(
             {
                 **{name: pa.array(values, pa.int32()) for name, values in small.items()},
@@ -167,8 +192,10 @@ class Star:
         day = np.searchsorted(self.date["d_datekey"].to_numpy(), fact["lo_orderdate"].to_numpy())
         joined = [(self.date, day)]
         for dimension, key in (
-            (self.customer, "lo_custkey"), (self.supplier, "lo_suppkey"), (self.part, "lo_partkey")
-        ):  # fmt: skip
+            (self.customer, "lo_custkey"),
+            (self.supplier, "lo_suppkey"),
+            (self.part, "lo_partkey"),
+        ):
             joined.append((dimension, fact[key].to_numpy().astype(np.int64) - 1))
         columns = dict(zip(fact.column_names, fact.columns, strict=True))
         for dimension, row in joined:
@@ -189,7 +216,9 @@ def retail_price(part: Int64Array) -> Int64Array:
 
 
 def _lines(draw: np.random.Generator, n: int) -> tuple[Int64Array, Int64Array]:
-    """Return (order from 0, line number from 1) of ``n`` lines; orders have 1 to 7 lines, the last one what is left."""
+    """Return (order from 0, line number from 1) of ``n`` lines; orders have 1 to 7 lines, the last
+    one what is left.
+    """
     lines = draw.integers(1, LINES_AN_ORDER_MAX + 1, n)
     ends = np.cumsum(lines)
     orders = int(np.searchsorted(ends, n)) + 1
@@ -219,7 +248,9 @@ def _any(values: tuple[str, ...], draw: np.random.Generator, n: int) -> pa.Array
 
 
 def _dealt(values: int, draw: np.random.Generator, n: int) -> pa.Array:
-    """Return ``n`` numbers below ``values``, each as often as the others (give or take one), shuffled."""
+    """Return ``n`` numbers below ``values``, each as often as the others (give or take one),
+    shuffled.
+    """
     return pa.array(draw.permutation(np.arange(n) % values))
 
 

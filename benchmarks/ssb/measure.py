@@ -1,7 +1,9 @@
-"""Runs every query on every variant, checks every answer against the reference's, and keeps what was measured.
+"""Runs every query on every variant, checks every answer against the reference's, and keeps what
+was measured.
 
-A query is first run once on each variant: for warmth, for Spark's own count of files and bytes, and for the check of
-its rows.  Then the variants take turns, so that a machine that slows down slows all of them, and medians are kept.
+A query is first run once on each variant: for warmth, for Spark's own count of files and bytes, and
+for the check of its rows.  Then the variants take turns, so that a machine that slows down slows
+all of them, and medians are kept.
 """
 
 from __future__ import annotations
@@ -31,11 +33,12 @@ class WrongAnswer(AssertionError):
 class Figure:
     """One query on one variant; seconds are medians.  ``cpu_seconds``: of this process and the JVM.
 
-    ``matches``: rows that the filter selects, ``factor`` their published share.  ``files``, ``bytes``: read by Spark, of
-    ``files_total``.  ``arrow_seconds``: matching rows to Arrow in process, planning included, and
-    ``arrow_files`` / ``arrow_rows`` what that plan reads; None where Spark reads without mdt.  ``plan_seconds``: choosing
-    the files alone.  ``speed_up``: seconds of a variant by seconds of this one, by name of that variant;
-    ``cpu_speed_up`` the same of processor seconds, ``arrow_speed_up`` in process.
+    ``matches``: rows that the filter selects, ``factor`` their published share.  ``files``,
+    ``bytes``: read by Spark, of ``files_total``.  ``arrow_seconds``: matching rows to Arrow in
+    process, planning included, and ``arrow_files`` / ``arrow_rows`` what that plan reads; None
+    where Spark reads without mdt.  ``plan_seconds``: choosing the files alone.  ``speed_up``:
+    seconds of a variant by seconds of this one, by name of that variant; ``cpu_speed_up`` the same
+    of processor seconds, ``arrow_speed_up`` in process.
     """
 
     query: str
@@ -72,7 +75,9 @@ class Tables:
         stored = VARIANTS[variant].stored
         if stored not in self.loaded:
             path = self.folder / f"table-{len(self.loaded)}"
-            self.loaded[stored] = load(stored, self.rows, path, self.rows_per_file, self.compression)
+            self.loaded[stored] = load(
+                stored, self.rows, path, self.rows_per_file, self.compression
+            )
         return self.loaded[stored]
 
 
@@ -87,7 +92,9 @@ class Run:
     progress: Progress
 
     def figures(self) -> Iterator[Figure]:
-        """Yield the figures of all queries on all variants as they are measured.  Raises WrongAnswer."""
+        """Yield the figures of all queries on all variants as they are measured.  Raises
+        WrongAnswer.
+        """
         for name in self.variants:
             self.progress(f"load {name}")
             self._view(name)
@@ -97,7 +104,11 @@ class Run:
     def _view(self, name: str) -> None:
         loaded = self.tables.of(name)
         plain = VARIANTS[name].plain
-        frame = self.spark.read.parquet(*loaded.paths) if plain else mdt.read(self.spark, loaded.table.path)
+        frame = (
+            self.spark.read.parquet(*loaded.paths)
+            if plain
+            else mdt.read(self.spark, loaded.table.path)
+        )
         frame.createOrReplaceTempView(_view_name(name))
 
     def _query(self, query: Query) -> list[Figure]:
@@ -122,13 +133,22 @@ class Run:
 
     def _first(self, query: Query, name: str) -> Figure:
         loaded = self.tables.of(name)
-        reading, rows = engine.measured(self.spark, query.sql(_view_name(name)), f"{query.name} {name}")
+        reading, rows = engine.measured(
+            self.spark, query.sql(_view_name(name)), f"{query.name} {name}"
+        )
         if name == self.variants[0]:
             self._expected = rows
             self._total = sum(row[-1] or 0 for row in rows)
         check(query.name, name, rows, self._expected)
         return Figure(
-            query.name, name, len(self.tables.rows), query.factor, 0.0, reading.files, loaded.files, reading.bytes
+            query.name,
+            name,
+            len(self.tables.rows),
+            query.factor,
+            0.0,
+            reading.files,
+            loaded.files,
+            reading.bytes,
         )
 
     def _compare_rows(self, query: Query, figures: dict[str, Figure]) -> None:
@@ -141,10 +161,15 @@ class Run:
             found = table.scan(where=query.where, columns=query.columns).to_arrow()
             counts.add(len(found))
             if query.total(found) != self._total or len(counts) > 1:
-                raise WrongAnswer(f"{query.name} on {name}, in process: {query.total(found)} instead of {self._total}")
+                raise WrongAnswer(
+                    f"{query.name} on {name}, in process: {query.total(found)} instead of"
+                    f" {self._total}"
+                )
             plan = table.scan(where=query.where).explain()
             figure.arrow_files, figure.arrow_rows = plan.files_read, plan.rows_read
-            figure.plan_seconds = statistics.median(self._plan(query, table) for _ in range(self.repeat))
+            figure.plan_seconds = statistics.median(
+                self._plan(query, table) for _ in range(self.repeat)
+            )
         self._matches = counts.pop()
 
     def _plan(self, query: Query, table: mdt.Table) -> float:
@@ -161,14 +186,23 @@ class Run:
         total = query.total(table.scan(where=query.where, columns=query.columns).to_arrow())
         seconds = time.perf_counter() - started
         if total != self._total:
-            raise WrongAnswer(f"{query.name} on {name}, in process: {total} instead of {self._total}")
+            raise WrongAnswer(
+                f"{query.name} on {name}, in process: {total} instead of {self._total}"
+            )
         return [seconds]
 
 
-def check(query: str, variant: str, found: list[tuple[object, ...]], expected: list[tuple[object, ...]]) -> None:
-    """Raise WrongAnswer unless ``found`` holds the rows of ``expected``; equal sort keys may come in any order."""
+def check(
+    query: str, variant: str, found: list[tuple[object, ...]], expected: list[tuple[object, ...]]
+) -> None:
+    """Raise WrongAnswer unless ``found`` holds the rows of ``expected``; equal sort keys may come
+    in any order.
+    """
     if sorted(found, key=str) != sorted(expected, key=str):
-        raise WrongAnswer(f"{query} on {variant}: {len(found)} rows, or other values, instead of {len(expected)} rows")
+        raise WrongAnswer(
+            f"{query} on {variant}: {len(found)} rows, or other values, instead of {len(expected)}"
+            " rows"
+        )
 
 
 def _view_name(variant: str) -> str:

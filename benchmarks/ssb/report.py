@@ -1,4 +1,6 @@
-"""The figures for people: a table on the terminal, Markdown, and a plot; and for programs: JSON lines."""
+"""The figures for people: a table on the terminal, Markdown, and a plot; and for programs: JSON
+lines.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,21 @@ from benchmarks.ssb.measure import Figure
 from benchmarks.ssb.spark import CPU_TICK
 from benchmarks.ssb.variants import REFERENCE, VARIANTS, Loaded
 
-COLUMNS = ("query", "variant", "s", "cpu s", "files", "MB", f"× {REFERENCE}", "× stats", f"cpu × {REFERENCE}", "plan ms", "arrow s",
-           f"arrow × {REFERENCE}", "arrow rows read")  # fmt: skip
+COLUMNS = (
+    "query",
+    "variant",
+    "s",
+    "cpu s",
+    "files",
+    "MB",
+    f"× {REFERENCE}",
+    "× stats",
+    f"cpu × {REFERENCE}",
+    "plan ms",
+    "arrow s",
+    f"arrow × {REFERENCE}",
+    "arrow rows read",
+)
 MEAN = "geometric mean"
 
 
@@ -50,7 +65,9 @@ def cells(figure: Figure) -> list[str]:
 
 
 def mean_cells(variant: str, figures: Sequence[Figure]) -> list[str]:
-    """Return the cells of the mean over all queries of a variant: times and ratios geometric, sums of what was read."""
+    """Return the cells of the mean over all queries of a variant: times and ratios geometric, sums
+    of what was read.
+    """
     mine = [figure for figure in figures if figure.variant == variant]
 
     def of(ratios: Iterable[float | None]) -> float | None:
@@ -79,7 +96,9 @@ def mean_cells(variant: str, figures: Sequence[Figure]) -> list[str]:
 def all_cells(figures: Sequence[Figure]) -> list[list[str]]:
     """Return the rows of the table: every figure, then one mean a variant."""
     variants = dict.fromkeys(figure.variant for figure in figures)
-    return [cells(figure) for figure in figures] + [mean_cells(variant, figures) for variant in variants]
+    return [cells(figure) for figure in figures] + [
+        mean_cells(variant, figures) for variant in variants
+    ]
 
 
 def terminal(figures: Sequence[Figure], title: str) -> Table:
@@ -98,11 +117,14 @@ def terminal(figures: Sequence[Figure], title: str) -> Table:
 
 def loads(loaded: dict[str, Loaded]) -> list[str]:
     """Return Markdown lines about the tables: how long a load took and what it wrote."""
-    found = ["| variant | meaning | load s | files | data MB | metadata MB |", "|---|---|---|---|---|---|"]
+    found = [
+        "| variant | meaning | load s | files | data MB | metadata MB |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, table in loaded.items():
         found.append(
-            f"| {name} | {VARIANTS[name].meaning} | {table.seconds:.1f} | {table.files} | {table.data_bytes / 1e6:.1f} "
-            f"| {table.metadata_bytes / 1e6:.1f} |"
+            f"| {name} | {VARIANTS[name].meaning} | {table.seconds:.1f} | {table.files} |"
+            f" {table.data_bytes / 1e6:.1f} | {table.metadata_bytes / 1e6:.1f} |"
         )
     return found
 
@@ -115,7 +137,9 @@ def markdown(figures: Sequence[Figure], title: str, loaded: dict[str, Loaded]) -
 
 
 def plot(figures: Sequence[Figure], title: str, path: Path) -> None:
-    """Draw the speed-ups over the reference, on Spark and in process, into a file that matplotlib can write."""
+    """Draw the speed-ups over the reference, on Spark and in process, into a file that matplotlib
+    can write.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # only a plot needs it
     from matplotlib.figure import Figure as Drawing
 
@@ -123,21 +147,37 @@ def plot(figures: Sequence[Figure], title: str, path: Path) -> None:
     FigureCanvasAgg(drawing)
     above, below = drawing.subplots(2, 1, sharex=True)
     queries = list(dict.fromkeys(figure.query for figure in figures))
-    variants = [name for name in dict.fromkeys(figure.variant for figure in figures) if name != REFERENCE]
+    variants = [
+        name for name in dict.fromkeys(figure.variant for figure in figures) if name != REFERENCE
+    ]
     width = 0.8 / max(1, len(variants))
     for axes, on_spark in ((above, True), (below, False)):
         for number, variant in enumerate(variants):
             mine = {f.query: f for f in figures if f.variant == variant}
-            found = [mine[query].speed_up if on_spark else mine[query].arrow_speed_up for query in queries]
+            found = [
+                mine[query].speed_up if on_spark else mine[query].arrow_speed_up
+                for query in queries
+            ]
             heights = [ratios.get(REFERENCE, math.nan) for ratios in found]
             if not all(map(math.isnan, heights)):
-                places = [at + (number - (len(variants) - 1) / 2) * width for at in range(len(queries))]
-                axes.bar(places, [height - 1 for height in heights], width, 1, label=variant, color=f"C{number}")
+                places = [
+                    at + (number - (len(variants) - 1) / 2) * width for at in range(len(queries))
+                ]
+                axes.bar(
+                    places,
+                    [height - 1 for height in heights],
+                    width,
+                    1,
+                    label=variant,
+                    color=f"C{number}",
+                )
         axes.axhline(1, color="black", linewidth=0.8)
         axes.set_yscale("log", base=2)
         axes.yaxis.set_major_formatter("{x:g} ×")
         axes.set_ylabel(f"times as fast as {REFERENCE}")
-        axes.set_title("Spark SQL, whole query" if on_spark else "Arrow in process, matching rows summed")
+        axes.set_title(
+            "Spark SQL, whole query" if on_spark else "Arrow in process, matching rows summed"
+        )
         axes.grid(axis="y", alpha=0.3)
     below.set_xticks(range(len(queries)), queries)
     above.legend(ncols=len(variants))

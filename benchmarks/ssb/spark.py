@@ -24,7 +24,9 @@ CPU_TICK = 0.01
 
 @dataclass(frozen=True)
 class Reading:
-    """What the scans of one query opened: ``files``, and ``bytes`` that left the file system (footers included)."""
+    """What the scans of one query opened: ``files``, and ``bytes`` that left the file system
+    (footers included).
+    """
 
     files: int
     bytes: int
@@ -61,7 +63,9 @@ def session(folder: str, threads: int = 2) -> Iterator[SparkSession]:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one run: by the clock, and of all processors in this process and in the JVM (to CPU_TICK)."""
+    """Seconds of one run: by the clock, and of all processors in this process and in the JVM (to
+    CPU_TICK).
+    """
 
     wall: float
     cpu: float
@@ -69,7 +73,9 @@ class Timing:
 
 def cpu_seconds(spark: SparkSession) -> float:
     """Return the processor seconds that this process and the JVM have used so far."""
-    there: int = jvm(spark).java.lang.ProcessHandle.current().info().totalCpuDuration().get().toMillis()
+    there: int = (
+        jvm(spark).java.lang.ProcessHandle.current().info().totalCpuDuration().get().toMillis()
+    )
     return time.process_time() + there / 1000
 
 
@@ -91,19 +97,34 @@ def measured(spark: SparkSession, sql: str, group: str) -> tuple[Reading, list[t
     # The figures of the last tasks arrive on a bus of events.
     java_context.listenerBus().waitUntilEmpty()
     tracker, store = context.statusTracker(), java_context.statusStore()
-    jobs = [job for number in tracker.getJobIdsForGroup(group) if (job := tracker.getJobInfo(number))]
+    jobs = [
+        job for number in tracker.getJobIdsForGroup(group) if (job := tracker.getJobInfo(number))
+    ]
     stages = {stage for job in jobs for stage in job.stageIds}
-    return Reading(_files(frame), sum(store.lastStageAttempt(stage).inputBytes() for stage in stages)), rows
+    return (
+        Reading(_files(frame), sum(store.lastStageAttempt(stage).inputBytes() for stage in stages)),
+        rows,
+    )
 
 
 def _files(frame: DataFrame) -> int:
-    """Return the files that the scans of the query that ran last listed after pruning, as Spark's own page shows them.
+    """Return the files that the scans of the query that ran last listed after pruning, as Spark's
+    own page shows them.
 
-    The plan cannot tell: when no row matches, the adaptive planner drops the scans from it once they have run.
+    The plan cannot tell: when no row matches, the adaptive planner drops the scans from it once
+    they have run.
     """
     store: Any = java_session(frame.sparkSession).sharedState().statusStore()
     runs = store.executionsList()
     run = runs.apply(runs.size() - 1)
     values, metrics = store.executionMetrics(run.executionId()), run.metrics()
-    counts = {m.accumulatorId() for m in map(metrics.apply, range(metrics.size())) if m.name() == FILES_METRIC}
-    return sum(int(text.get().replace(",", "")) for number in counts if (text := values.get(number)).isDefined())
+    counts = {
+        m.accumulatorId()
+        for m in map(metrics.apply, range(metrics.size()))
+        if m.name() == FILES_METRIC
+    }
+    return sum(
+        int(text.get().replace(",", ""))
+        for number in counts
+        if (text := values.get(number)).isDefined()
+    )

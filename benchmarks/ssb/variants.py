@@ -1,4 +1,6 @@
-"""How the flat table can be laid out and indexed: one row of data per variant, and the loading of their tables."""
+"""How the flat table can be laid out and indexed: one row of data per variant, and the loading of
+their tables.
+"""
 
 from __future__ import annotations
 
@@ -55,11 +57,19 @@ class Variant:
 
 
 VARIANTS = {
-    "none": Variant(Stored("order", statistics=False), "in order of keys, no index: spark.read.parquet", plain=True),
+    "none": Variant(
+        Stored("order", statistics=False),
+        "in order of keys, no index: spark.read.parquet",
+        plain=True,
+    ),
     "stats": Variant(Stored("order"), "in order of keys, column statistics"),
-    "sorted_plain": Variant(Stored("date"), "sorted by order date, no index: spark.read.parquet", plain=True),
+    "sorted_plain": Variant(
+        Stored("date"), "sorted by order date, no index: spark.read.parquet", plain=True
+    ),
     "sorted": Variant(Stored("date"), "sorted by order date, column statistics"),
-    "bitmap": Variant(Stored("date", indexes=BITMAPS), "sorted by order date, column statistics, bitmaps"),
+    "bitmap": Variant(
+        Stored("date", indexes=BITMAPS), "sorted by order date, column statistics, bitmaps"
+    ),
     "region": Variant(Stored("region"), "sorted by regions and manufacturer, column statistics"),
     "region_bitmap": Variant(Stored("region", indexes=BITMAPS), "the same with bitmaps"),
 }
@@ -69,7 +79,9 @@ REFERENCE = "none"
 
 @dataclass(frozen=True)
 class Loaded:
-    """A table after its load: seconds it took, bytes of data and of all metadata, number of files."""
+    """A table after its load: seconds it took, bytes of data and of all metadata, number of
+    files.
+    """
 
     table: mdt.Table
     seconds: float
@@ -80,14 +92,20 @@ class Loaded:
     @property
     def paths(self) -> list[str]:
         """The data files."""
-        return [str(Path(self.table.path) / name) for name in self.table.files()["name"].to_pylist()]
+        return [
+            str(Path(self.table.path) / name) for name in self.table.files()["name"].to_pylist()
+        ]
 
 
-def load(stored: Stored, rows: pa.Table, path: Path, rows_per_file: int, compression: str = COMPRESSION) -> Loaded:
+def load(
+    stored: Stored, rows: pa.Table, path: Path, rows_per_file: int, compression: str = COMPRESSION
+) -> Loaded:
     """Write ``rows`` to a new table at ``path``, in files of about ``rows_per_file``."""
     options: dict[str, object] = {
         "mdt.compression": compression,
-        "mdt.max.file.bytes": max(1024, int(rows_per_file * STORED_SHARE * rows.nbytes / len(rows))),
+        "mdt.max.file.bytes": max(
+            1024, int(rows_per_file * STORED_SHARE * rows.nbytes / len(rows))
+        ),
         "mdt.durable": False,
     }
     if not stored.statistics:
@@ -103,6 +121,10 @@ def load(stored: Stored, rows: pa.Table, path: Path, rows_per_file: int, compres
 
 
 def usable(names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the variants among ``names`` whose indexes are installed, and why the others are not run."""
+    """Return the variants among ``names`` whose indexes are installed, and why the others are not
+    run.
+    """
     reasons = {name: ", ".join(sorted(VARIANTS[name].stored.missing)) for name in names}
-    return [n for n in reasons if not reasons[n]], {n: f"no index {r!r}" for n, r in reasons.items() if r}
+    return [n for n in reasons if not reasons[n]], {
+        n: f"no index {r!r}" for n, r in reasons.items() if r
+    }

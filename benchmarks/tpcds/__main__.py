@@ -1,6 +1,8 @@
-"""``python -m benchmarks.tpcds``: queries of TPC-DS on Spark, plain Parquet beside tables of mdt; a wrong answer fails the run.
+"""``python -m benchmarks.tpcds``: queries of TPC-DS on Spark, plain Parquet beside tables of mdt; a
+wrong answer fails the run.
 
-Rows of plain Parquet are compared with those of duckdb, rows of tables with those of plain Parquet. What is printed is what `python -m benchmarks.tpch` prints.
+Rows of plain Parquet are compared with those of duckdb, rows of tables with those of plain Parquet.
+What is printed is what `python -m benchmarks.tpch` prints.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def named(names: str) -> list[str]:
 
 
 def tpcds(run: Run, names: Sequence[str], made: Path) -> Iterator[list[Figure]]:
-    """Yield the figures of the queries that were named, as they are measured. ``made``: what was generated. Raises WrongAnswer."""
+    """Yield the figures of the queries that were named, as they are measured. ``made``: what was
+    generated. Raises WrongAnswer.
+    """
     run.open()
     for name, text in queries(made).items():
         if name in names:
@@ -43,8 +47,12 @@ def tpcds(run: Run, names: Sequence[str], made: Path) -> Iterator[list[Figure]]:
 
 
 def main(
-    scale: Annotated[float, typer.Option(min=0.001, help="scale factor: 2.9 M rows of store_sales each 1.0")] = 1.0,
-    only: Annotated[str, typer.Option("--queries", help=f"by commas, of {', '.join(NAMES)}; all without it")] = "",
+    scale: Annotated[
+        float, typer.Option(min=0.001, help="scale factor: 2.9 M rows of store_sales each 1.0")
+    ] = 1.0,
+    only: Annotated[
+        str, typer.Option("--queries", help=f"by commas, of {', '.join(NAMES)}; all without it")
+    ] = "",
     variants: front.Variants = f"{PLAIN},{CLEAN}",
     runs: front.Runs = 3,
     warm: front.Warm = 4,
@@ -58,13 +66,19 @@ def main(
     out: front.Out = None,
     markdown: front.Markdown = None,
     environments: Annotated[
-        Path, typer.Option(help="folder in which the environment of duckdb's extension is made, and stays")
+        Path,
+        typer.Option(
+            help="folder in which the environment of duckdb's extension is made, and stays"
+        ),
     ] = Path(".spark-engines"),
 ) -> None:
     """Measure queries of TPC-DS."""
     which, names = front.chosen(variants, front.settings(against or [])), named(only)
     dirty = any(variant.kind == DIRTY for variant in which)
-    with front.kept(keep, scale) as folder, tempfile.TemporaryDirectory(prefix="mdt-spark-") as local:
+    with (
+        front.kept(keep, scale) as folder,
+        tempfile.TemporaryDirectory(prefix="mdt-spark-") as local,
+    ):
         made = folder / "made"
         try:
             tables.generated(made, scale, environments.resolve())
@@ -76,7 +90,9 @@ def main(
             engine.session(local, threads) as spark,
             told(spark, (front.CBO if cbo else {}) | front.settings(set_ or [])),
         ):
-            run = Run(spark, folder, list(tables.LAYOUTS), which, runs, front.progress, warm, warm_seconds)
+            run = Run(
+                spark, folder, list(tables.LAYOUTS), which, runs, front.progress, warm, warm_seconds
+            )
             title = f"TPC-DS, scale factor {scale:g}, median of {runs}"
             front.shown([(title, tpcds(run, names, made))], out, markdown)
 

@@ -1,7 +1,9 @@
-"""Makes the tables of TPC-DS, the queries and their answers: ``python generate.py FOLDER SCALE``, in an environment with duckdb and its extension.
+"""Makes the tables of TPC-DS, the queries and their answers: ``python generate.py FOLDER SCALE``,
+in an environment with duckdb and its extension.
 
-Below the folder: ``<table>.parquet``, ``queries.json`` (texts by number, as the extension has them) and ``answers/<number>.parquet``, by duckdb.
-Nothing is loaded from the network while it runs, and nothing here is imported but duckdb.
+Below the folder: ``<table>.parquet``, ``queries.json`` (texts by number, as the extension has them)
+and ``answers/<number>.parquet``, by duckdb. Nothing is loaded from the network while it runs, and
+nothing here is imported but duckdb.
 """
 
 from __future__ import annotations

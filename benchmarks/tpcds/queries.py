@@ -1,4 +1,6 @@
-"""Which queries of TPC-DS are run, how their texts become Spark's, and whether an answer is duckdb's."""
+"""Which queries of TPC-DS are run, how their texts become Spark's, and whether an answer is
+duckdb's.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,42 @@ from typing import Any
 import pyarrow.parquet as pq
 
 Row = tuple[Any, ...]
-NUMBERS = (3, 7, 12, 13, 15, 19, 20, 21, 25, 26, 32, 37, 42, 43, 48, 52, 55, 65, 68, 73, 79, 82, 92, 96, 98)
+NUMBERS = (
+    3,
+    7,
+    12,
+    13,
+    15,
+    19,
+    20,
+    21,
+    25,
+    26,
+    32,
+    37,
+    42,
+    43,
+    48,
+    52,
+    55,
+    65,
+    68,
+    73,
+    79,
+    82,
+    92,
+    96,
+    98,
+)
 NAMES = tuple(f"Q{number}" for number in NUMBERS)
 TOLERANCE = 1e-4
 """Relative, of numbers: duckdb divides decimals as doubles, Spark to so many places."""
 
 
 def spark_text(text: str) -> str:
-    """Return a query of the extension in Spark's words: quoted names stand in backquotes, and there is no semicolon."""
+    """Return a query of the extension in Spark's words: quoted names stand in backquotes, and there
+    is no semicolon.
+    """
     return text.strip().rstrip(";").replace('"', "`")
 
 
@@ -36,7 +66,9 @@ def answer(made: Path, name: str) -> list[Row]:
 
 
 def agree(found: Sequence[Row], expected: Sequence[Row]) -> bool:
-    """Return whether two answers have the same rows, in any order: numbers to TOLERANCE, the rest exactly."""
+    """Return whether two answers have the same rows, in any order: numbers to TOLERANCE, the rest
+    exactly.
+    """
     pairs = zip(sorted(found, key=_place), sorted(expected, key=_place), strict=False)
     return len(found) == len(expected) and all(
         len(one) == len(other) and all(map(_same, one, other)) for one, other in pairs

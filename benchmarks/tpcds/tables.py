@@ -39,7 +39,9 @@ LAYOUTS = {
 
 
 def generated(folder: Path, scale: float, environments: Path) -> None:
-    """Make what `generate.generate` makes in ``folder``, unless it is there. Raises Missing where the extension cannot be had."""
+    """Make what `generate.generate` makes in ``folder``, unless it is there. Raises Missing where
+    the extension cannot be had.
+    """
     done = folder / "done"
     if done.exists():
         return

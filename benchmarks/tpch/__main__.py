@@ -1,8 +1,11 @@
-"""``python -m benchmarks.tpch``: TPC-H on Spark, plain Parquet beside tables of mdt; a wrong answer fails the run.
+"""``python -m benchmarks.tpch``: TPC-H on Spark, plain Parquet beside tables of mdt; a wrong answer
+fails the run.
 
-Prints seconds of each query on each variant, and how they stand to those of plain Parquet (below 1: faster); processor seconds beside them, which say more
-on a busy machine. Files lie in the page cache after the first run. Spark spends 0.1 to 0.3 s on a query before it reads a row: at small scales that is all.
-`--set` and `--cbo` hold for all variants; `--against` measures the tables of mdt a second time under settings of their own, in the same rounds.
+Prints seconds of each query on each variant, and how they stand to those of plain Parquet (below 1:
+faster); processor seconds beside them, which say more on a busy machine. Files lie in the page
+cache after the first run. Spark spends 0.1 to 0.3 s on a query before it reads a row: at small
+scales that is all. `--set` and `--cbo` hold for all variants; `--against` measures the tables of
+mdt a second time under settings of their own, in the same rounds.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ def made(folder: Path, scale: float, name: str) -> pa.Table:
 
 
 def tpch(run: Run, names: Sequence[str], scale: float) -> Iterator[list[Figure]]:
-    """Yield the figures of the queries that were named, as they are measured. Raises WrongAnswer."""
+    """Yield the figures of the queries that were named, as they are measured. Raises
+    WrongAnswer.
+    """
     run.open()
     for name, text in queries(scale).items():
         if name in names:
@@ -73,18 +78,35 @@ def groups(
     warm: int,
     warm_seconds: float,
 ) -> Iterator[tuple[str, Iterator[list[Figure]]]]:
-    """Yield what is measured: the queries of TPC-H, then the workloads that count files; with a title."""
+    """Yield what is measured: the queries of TPC-H, then the workloads that count files; with a
+    title.
+    """
     if [name for name in names if name != MICRO]:
-        run = Run(spark, folder, list(tables.LAYOUTS), variants, runs, front.progress, warm, warm_seconds)
+        run = Run(
+            spark, folder, list(tables.LAYOUTS), variants, runs, front.progress, warm, warm_seconds
+        )
         yield f"TPC-H, scale factor {scale:g}, median of {runs}", tpch(run, names, scale)
     if MICRO in names:
-        run = Run(spark, folder / MICRO, skipping.TABLES, variants, runs, front.progress, warm, warm_seconds)
+        run = Run(
+            spark,
+            folder / MICRO,
+            skipping.TABLES,
+            variants,
+            runs,
+            front.progress,
+            warm,
+            warm_seconds,
+        )
         yield f"What scans skip, scale factor {scale:g}, median of {runs}", micro(run)
 
 
 def main(
-    scale: Annotated[float, typer.Option(min=0.001, help="scale factor: 6 M rows of lineitem each 1.0")] = 1.0,
-    only: Annotated[str, typer.Option("--queries", help=f"by commas, Q1 to Q22 and {MICRO}; all without it")] = "",
+    scale: Annotated[
+        float, typer.Option(min=0.001, help="scale factor: 6 M rows of lineitem each 1.0")
+    ] = 1.0,
+    only: Annotated[
+        str, typer.Option("--queries", help=f"by commas, Q1 to Q22 and {MICRO}; all without it")
+    ] = "",
     variants: front.Variants = f"{PLAIN},{CLEAN}",
     runs: front.Runs = 3,
     warm: front.Warm = 4,
@@ -97,20 +119,32 @@ def main(
     keep: front.Keep = None,
     out: front.Out = None,
     markdown: front.Markdown = None,
-) -> None:  # fmt: skip
+) -> None:
     """Measure the 22 queries of TPC-H, and two small workloads that count files."""
     which, names = chosen(variants, settings(against or [])), named(only)
     dirty = any(variant.kind == DIRTY for variant in which)
     with kept(keep, scale) as folder, tempfile.TemporaryDirectory(prefix="mdt-spark-") as local:
         try:
-            front.load(folder, tables.LAYOUTS, partial(made, folder / "made", scale), scale, compression, dirty)
+            front.load(
+                folder,
+                tables.LAYOUTS,
+                partial(made, folder / "made", scale),
+                scale,
+                compression,
+                dirty,
+            )
             if MICRO in names and not (folder / MICRO / (DIRTY if dirty else CLEAN)).exists():
                 skipping.load(folder / MICRO, scale, compression, dirty)
         except tables.NoGenerator as error:
             front.people.print(f"[red]{error}")
             sys.exit(2)
-        with engine.session(local, threads) as spark, told(spark, (CBO if cbo else {}) | settings(set_ or [])):
-            front.shown(groups(spark, folder, which, names, scale, runs, warm, warm_seconds), out, markdown)
+        with (
+            engine.session(local, threads) as spark,
+            told(spark, (CBO if cbo else {}) | settings(set_ or [])),
+        ):
+            front.shown(
+                groups(spark, folder, which, names, scale, runs, warm, warm_seconds), out, markdown
+            )
 
 
 if __name__ == "__main__":

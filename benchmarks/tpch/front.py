@@ -1,4 +1,6 @@
-"""What the benchmarks with queries of TPC have in common: options, tables in every form, figures as they come."""
+"""What the benchmarks with queries of TPC have in common: options, tables in every form, figures as
+they come.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +46,16 @@ def settings(texts: Sequence[str]) -> dict[str, str]:
 
 
 def chosen(names: str, against: dict[str, str]) -> list[Variant]:
-    """Return the variants named by commas, the reference first, those of mdt once more under the settings ``against``."""
+    """Return the variants named by commas, the reference first, those of mdt once more under the
+    settings ``against``.
+    """
     wanted = dict.fromkeys([PLAIN, *(name for name in names.split(",") if name)])
     if unknown := [name for name in wanted if name not in MEANINGS]:
         raise typer.BadParameter(f"unknown variants {unknown}; known are {list(MEANINGS)}")
     found = [Variant(name, name) for name in wanted]
-    return found + [Variant(f"{name}*", name, against) for name in wanted if against and name in (CLEAN, DIRTY)]
+    return found + [
+        Variant(f"{name}*", name, against) for name in wanted if against and name in (CLEAN, DIRTY)
+    ]
 
 
 def load(
@@ -60,7 +66,9 @@ def load(
     compression: str,
     dirty: bool,
 ) -> None:
-    """Make tables below ``folder`` in every form, where they are not there yet; ``made`` returns the rows of one, in its order."""
+    """Make tables below ``folder`` in every form, where they are not there yet; ``made`` returns
+    the rows of one, in its order.
+    """
     for name, layout in layouts.items():
         done = folder / f"{name}.{'dirty' if dirty else 'clean'}"
         if done.exists():
@@ -87,7 +95,9 @@ def kept(keep: Path | None, scale: float) -> Iterator[Path]:
 
 
 def emit(found: Iterator[list[Figure]], out: Path | None) -> list[list[Figure]]:
-    """Print figures as lines of JSON as they come, append them to the file ``out``, and return them."""
+    """Print figures as lines of JSON as they come, append them to the file ``out``, and return
+    them.
+    """
     every = []
     for figures in found:
         every.append(figures)
@@ -104,8 +114,12 @@ def progress(step: str) -> None:
     people.print(f"[dim]{step} ...")
 
 
-def shown(groups: Iterable[tuple[str, Iterator[list[Figure]]]], out: Path | None, markdown: Path | None) -> None:
-    """Measure groups of queries, each with a title, and print their tables, or write them to a file too. A wrong answer ends the process with status 1."""
+def shown(
+    groups: Iterable[tuple[str, Iterator[list[Figure]]]], out: Path | None, markdown: Path | None
+) -> None:
+    """Measure groups of queries, each with a title, and print their tables, or write them to a file
+    too. A wrong answer ends the process with status 1.
+    """
     texts = []
     for title, found in groups:
         try:

@@ -1,9 +1,12 @@
-"""Runs queries on several variants of the same tables in alternating rounds, compares their rows, and keeps medians.
+"""Runs queries on several variants of the same tables in alternating rounds, compares their rows,
+and keeps medians.
 
-A query is first run some times on each variant, for warmth: Spark writes a program for each plan, and the JVM compiles one that runs often, so variants whose
-plans are alike warm each other, and one with a plan of its own would seem slow. A query of half a second is compiled for some twenty rounds, so warmth is counted
-in seconds, too. Variants take turns, every other round backwards, so that a machine that
-slows down slows all of them. Every answer of every run is compared with the reference's.
+A query is first run some times on each variant, for warmth: Spark writes a program for each plan,
+and the JVM compiles one that runs often, so variants whose plans are alike warm each other, and one
+with a plan of its own would seem slow. A query of half a second is compiled for some twenty rounds,
+so warmth is counted in seconds, too. Variants take turns, every other round backwards, so that a
+machine that slows down slows all of them. Every answer of every run is compared with the
+reference's.
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ class WrongAnswer(AssertionError):
 
 @dataclass(frozen=True)
 class Variant:
-    """What queries run on: ``kind`` of MEANINGS, and Spark ``settings`` that hold while it is opened and while it runs."""
+    """What queries run on: ``kind`` of MEANINGS, and Spark ``settings`` that hold while it is
+    opened and while it runs.
+    """
 
     name: str
     kind: str
@@ -53,10 +58,12 @@ class Variant:
 
 @dataclass
 class Figure:
-    """One query on one variant; seconds are medians, ``cpu_seconds`` of this process and the JVM. ``runs``: seconds of each run.
+    """One query on one variant; seconds are medians, ``cpu_seconds`` of this process and the JVM.
+    ``runs``: seconds of each run.
 
-    ``times``, ``cpu_times``: seconds of this variant by those of the reference, below 1 where this one is faster. ``files``: read by the scans of
-    interest, of ``files_total``, for queries that count them.
+    ``times``, ``cpu_times``: seconds of this variant by those of the reference, below 1 where this
+    one is faster. ``files``: read by the scans of interest, of ``files_total``, for queries that
+    count them.
     """
 
     query: str
@@ -89,8 +96,9 @@ def told(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 @dataclass
 class Run:
-    """The variants of one set of tables below ``folder``, in a folder a kind, opened once each; ``warm`` rounds, or as many as take ``warm_seconds`` if
-    these are more, then ``repeat`` that count.
+    """The variants of one set of tables below ``folder``, in a folder a kind, opened once each;
+    ``warm`` rounds, or as many as take ``warm_seconds`` if these are more, then ``repeat`` that
+    count.
     """
 
     spark: SparkSession
@@ -107,7 +115,9 @@ class Run:
         """Open every table of every variant."""
         for variant in self.variants:
             with told(self.spark, variant.settings):
-                self.frames[variant.name] = {name: self._open(variant.kind, name) for name in self.tables}
+                self.frames[variant.name] = {
+                    name: self._open(variant.kind, name) for name in self.tables
+                }
 
     def _open(self, kind: str, name: str) -> DataFrame:
         if kind == PLAIN:
@@ -140,7 +150,9 @@ class Run:
                 check(name, variant.name, rows, expected)
                 if counts:
                     timings[variant.name].append(timing)
-        figures = [_figure(name, variant, timings[variant], len(expected or ())) for variant in timings]
+        figures = [
+            _figure(name, variant, timings[variant], len(expected or ())) for variant in timings
+        ]
         for figure in figures:
             figure.times = figure.seconds / figures[0].seconds
             figure.cpu_times = figure.cpu_seconds / max(figures[0].cpu_seconds, engine.CPU_TICK)
@@ -158,18 +170,32 @@ class Run:
 def _figure(query: str, variant: str, timings: Sequence[engine.Timing], rows: int) -> Figure:
     walls = [timing.wall for timing in timings]
     cpu = statistics.median(timing.cpu for timing in timings)
-    return Figure(query, variant, statistics.median(walls), cpu, rows=rows, runs=[round(wall, 4) for wall in walls])
+    return Figure(
+        query,
+        variant,
+        statistics.median(walls),
+        cpu,
+        rows=rows,
+        runs=[round(wall, 4) for wall in walls],
+    )
 
 
 def check(query: str, variant: str, found: Sequence[Row], expected: Sequence[Row]) -> None:
-    """Raise WrongAnswer unless ``found`` holds the rows of ``expected``, in any order: doubles to TOLERANCE, the rest exactly."""
+    """Raise WrongAnswer unless ``found`` holds the rows of ``expected``, in any order: doubles to
+    TOLERANCE, the rest exactly.
+    """
     pairs = zip(sorted(found, key=_place), sorted(expected, key=_place), strict=False)
     if len(found) != len(expected) or not all(_alike(left, right) for left, right in pairs):
-        raise WrongAnswer(f"{query} on {variant}: {len(found)} rows, or other values, instead of {len(expected)} rows")
+        raise WrongAnswer(
+            f"{query} on {variant}: {len(found)} rows, or other values, instead of {len(expected)}"
+            " rows"
+        )
 
 
 def _place(row: Row) -> tuple[str, ...]:
-    """Return what rows are sorted by: doubles that differ by a little come last, and stand in the same place."""
+    """Return what rows are sorted by: doubles that differ by a little come last, and stand in the
+    same place.
+    """
     exact = [repr(value) for value in row if not isinstance(value, float)]
     return (*exact, *(f"{value:.6e}" for value in row if isinstance(value, float)))
 
@@ -180,7 +206,9 @@ def _alike(left: Row, right: Row) -> bool:
 
 def _same(left: Any, right: Any) -> bool:
     if isinstance(left, float) and isinstance(right, float):
-        return math.isclose(left, right, rel_tol=TOLERANCE) or (math.isnan(left) and math.isnan(right))
+        return math.isclose(left, right, rel_tol=TOLERANCE) or (
+            math.isnan(left) and math.isnan(right)
+        )
     if isinstance(left, Decimal) and isinstance(right, Decimal):
         return left == right
     return type(left) is type(right) and bool(left == right)

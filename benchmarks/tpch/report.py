@@ -18,7 +18,9 @@ def line(figure: Figure) -> str:
 
 
 def head(variants: Sequence[str]) -> list[str]:
-    """Return the names of the columns: seconds and processor seconds of each variant, and how they stand to the reference's."""
+    """Return the names of the columns: seconds and processor seconds of each variant, and how they
+    stand to the reference's.
+    """
     found = ["query"]
     for number, name in enumerate(variants):
         found += [f"{name} s", f"{name} cpu s"]
@@ -43,9 +45,15 @@ def mean_cells(queries: Sequence[Sequence[Figure]]) -> list[str]:
     """Return the cells of the geometric means over all queries."""
     found = [MEAN]
     for number, figures in enumerate(zip(*queries, strict=True)):
-        found += [f"{mean(f.seconds for f in figures):.3f}", f"{mean(max(f.cpu_seconds, 1e-3) for f in figures):.2f}"]
+        found += [
+            f"{mean(f.seconds for f in figures):.3f}",
+            f"{mean(max(f.cpu_seconds, 1e-3) for f in figures):.2f}",
+        ]
         if number:
-            found += [f"{mean(f.times for f in figures):.2f}", f"{mean(max(f.cpu_times, 1e-3) for f in figures):.2f}"]
+            found += [
+                f"{mean(f.times for f in figures):.2f}",
+                f"{mean(max(f.cpu_times, 1e-3) for f in figures):.2f}",
+            ]
         found += [""]
     return found
 
@@ -75,4 +83,6 @@ def markdown(queries: Sequence[Sequence[Figure]], title: str) -> str:
     """Return the report as Markdown."""
     top, *rows = grid(queries)
     lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([f"# {title}", "", f"| {' | '.join(top)} |", "|" + "---|" * len(top), *lines, ""])
+    return "\n".join(
+        [f"# {title}", "", f"| {' | '.join(top)} |", "|" + "---|" * len(top), *lines, ""]
+    )

@@ -1,7 +1,9 @@
-"""Two small workloads that say how many files a scan reads: the top rows of a table, and a join with few rows of a dimension.
+"""Two small workloads that say how many files a scan reads: the top rows of a table, and a join
+with few rows of a dimension.
 
-``events`` stands in many files in the order of ``at``, and with it of ``place``, a key of the dimension ``places``: ten events at a place in a row, so
-that a file has events of few places. Neither is a partition column. ``tag`` is drawn, so every file has every value of it.
+``events`` stands in many files in the order of ``at``, and with it of ``place``, a key of the
+dimension ``places``: ten events at a place in a row, so that a file has events of few places.
+Neither is a partition column. ``tag`` is drawn, so every file has every value of it.
 """
 
 from __future__ import annotations
@@ -45,10 +47,20 @@ WORKLOADS = (
     Workload("top of a filter", "select * from events where value < 500 order by at desc limit 10"),
     Workload("top by a drawn column", "select * from events order by tag, id limit 10"),
     Workload("extremes", "select count(*), min(at), max(at), min(tag), max(tag) from events", "at"),
-    Workload("join, near", "select count(*), sum(value) from events join places using (place) where near = 7"),
-    Workload("join, spread", "select count(*), sum(value) from events join places using (place) where spread = 7"),
-    Workload("semi-join, near", "select count(*), sum(value) from events where place in (select place from places where near = 7)"),
-)  # fmt: skip
+    Workload(
+        "join, near",
+        "select count(*), sum(value) from events join places using (place) where near = 7",
+    ),
+    Workload(
+        "join, spread",
+        "select count(*), sum(value) from events join places using (place) where spread = 7",
+    ),
+    Workload(
+        "semi-join, near",
+        "select count(*), sum(value) from events where place in (select place from places where"
+        " near = 7)",
+    ),
+)
 
 
 def data(scale: float, seed: int = 7) -> dict[str, pa.Table]:
@@ -61,11 +73,15 @@ def data(scale: float, seed: int = 7) -> dict[str, pa.Table]:
     places = int(place[-1]) + 1
     events = {
         "id": pa.array(draw.permutation(rows)),
-        "at": pa.array(1_700_000_000_000_000 + 1_000_000 * np.arange(rows), pa.timestamp("us", "UTC")),
+        "at": pa.array(
+            1_700_000_000_000_000 + 1_000_000 * np.arange(rows), pa.timestamp("us", "UTC")
+        ),
         "place": pa.array(place),
         "tag": pa.array(draw.integers(0, 1_000_000, rows)),
         "value": pa.array(draw.integers(0, 1000, rows)),
-        "note": pa.array([f"note {n}" for n in range(997)]).take(pa.array(draw.integers(0, 997, rows))),
+        "note": (
+            pa.array([f"note {n}" for n in range(997)]).take(pa.array(draw.integers(0, 997, rows)))
+        ),
     }
     number = np.arange(places)
     groups = max(1, places // SELECTIVE)
@@ -97,7 +113,9 @@ def files_in(folder: Path, kind: str, name: str) -> int:
 
 
 def files_read(spark: SparkSession, sql: str, marker: str) -> int:
-    """Run a query and return the files that those of its scans listed that read the column ``marker``, by Spark's own metric."""
+    """Run a query and return the files that those of its scans listed that read the column
+    ``marker``, by Spark's own metric.
+    """
     store: Any = java_session(spark).sharedState().statusStore()
     bus: Any = java_session(spark).sparkContext().listenerBus()
     spark.sql(sql).collect()
@@ -109,7 +127,9 @@ def files_read(spark: SparkSession, sql: str, marker: str) -> int:
     found = 0
     for node in (nodes.apply(i) for i in range(nodes.size())):
         if node.name().startswith("Scan ") and _reads(node.desc(), marker):
-            found += sum(_shown(values, node.metrics().apply(i)) for i in range(node.metrics().size()))
+            found += sum(
+                _shown(values, node.metrics().apply(i)) for i in range(node.metrics().size())
+            )
     return found
 
 
@@ -120,9 +140,15 @@ def _reads(description: str, column: str) -> bool:
 
 def _shown(values: Any, metric: Any) -> int:
     text = values.get(metric.accumulatorId())
-    return int(text.get().replace(",", "")) if metric.name() == FILES_METRIC and text.isDefined() else 0
+    return (
+        int(text.get().replace(",", ""))
+        if metric.name() == FILES_METRIC and text.isDefined()
+        else 0
+    )
 
 
 def _size(scale: float) -> tuple[int, int]:
     """Return files of the table of events, and rows in each."""
-    return max(FILES_MIN, round(FILES * scale)), max(ROWS_A_FILE_MIN, round(ROWS_A_FILE * min(1.0, scale)))
+    return max(FILES_MIN, round(FILES * scale)), max(
+        ROWS_A_FILE_MIN, round(ROWS_A_FILE * min(1.0, scale))
+    )

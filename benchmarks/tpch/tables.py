@@ -1,7 +1,9 @@
-"""TPC-H's eight tables: made by tpchgen-cli, put in order, and written as plain Parquet and as tables of mdt.
+"""TPC-H's eight tables: made by tpchgen-cli, put in order, and written as plain Parquet and as
+tables of mdt.
 
-Both have the same rows in the same order in about the same files: orders by date of order, lineitem by date of shipping, the others by key.
-Plain files are what `pyarrow.parquet.write_table` makes, one row group a file, the columns' codec an option.
+Both have the same rows in the same order in about the same files: orders by date of order, lineitem
+by date of shipping, the others by key. Plain files are what `pyarrow.parquet.write_table` makes,
+one row group a file, the columns' codec an option.
 """
 
 from __future__ import annotations
@@ -23,12 +25,16 @@ DIRTY_EVERY = 100
 """One row of so many is written again where a table is to be dirty."""
 OPTIONS = {"mdt.small.file.bytes": 0, "mdt.services.auto": False, "mdt.durable": False}
 STORED_SHARE = 0.62
-"""Bytes of a row in a file as a share of its bytes in Arrow: what mdt assumes for a first load, and a little more."""
+"""Bytes of a row in a file as a share of its bytes in Arrow: what mdt assumes for a first load, and
+a little more.
+"""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One table: its primary ``key``, the columns that rows are in ``order`` by, and in how many ``files`` at scale factor 1."""
+    """One table: its primary ``key``, the columns that rows are in ``order`` by, and in how many
+    ``files`` at scale factor 1.
+    """
 
     key: tuple[str, ...]
     files: int
@@ -40,7 +46,9 @@ class Layout:
         return (*self.order, *self.key)
 
     def files_at(self, scale: float) -> int:
-        """Return the files at a scale factor: some even where it is small, so that there is something to skip."""
+        """Return the files at a scale factor: some even where it is small, so that there is
+        something to skip.
+        """
         return max(min(self.files, 8), round(self.files * scale))
 
 
@@ -62,7 +70,9 @@ class NoGenerator(RuntimeError):
 
 
 def generator() -> str:
-    """Return the path of tpchgen-cli: beside this interpreter, or on the path of the process. Raises NoGenerator."""
+    """Return the path of tpchgen-cli: beside this interpreter, or on the path of the process.
+    Raises NoGenerator.
+    """
     beside = Path(sys.executable).with_name(GENERATOR)
     if found := str(beside) if beside.exists() else shutil.which(GENERATOR):
         return found
@@ -76,12 +86,17 @@ def generate(folder: Path, scale: float) -> None:
 
 
 def rows(folder: Path, name: str, layout: Layout) -> pa.Table:
-    """Return the rows of a generated table, in its layout's order, with types that Spark and mdt have: strings, long integers, decimals, dates."""
+    """Return the rows of a generated table, in its layout's order, with types that Spark and mdt
+    have: strings, long integers, decimals, dates.
+    """
     found = pq.read_table(folder / f"{name}.parquet")
     fields = [
-        (field.name, pa.string() if pa.types.is_string_view(field.type) else field.type) for field in found.schema
+        (field.name, pa.string() if pa.types.is_string_view(field.type) else field.type)
+        for field in found.schema
     ]
-    return found.cast(pa.schema(fields)).sort_by([(column, "ascending") for column in layout.sorted_by])
+    return found.cast(pa.schema(fields)).sort_by(
+        [(column, "ascending") for column in layout.sorted_by]
+    )
 
 
 def write_plain(data: pa.Table, folder: Path, files: int, compression: str = "snappy") -> None:
@@ -92,7 +107,10 @@ def write_plain(data: pa.Table, folder: Path, files: int, compression: str = "sn
         part = data.slice(number * each, each)
         if len(part) or not number:
             pq.write_table(
-                part, folder / f"part-{number:05}.parquet", compression=compression, row_group_size=max(1, each)
+                part,
+                folder / f"part-{number:05}.parquet",
+                compression=compression,
+                row_group_size=max(1, each),
             )
 
 
@@ -103,12 +121,16 @@ def write_table(data: pa.Table, path: Path, layout: Layout, files: int) -> mdt.T
     table.bulk_insert(data)
     if layout.order:
         stored = sum(table.files()["size"].to_pylist())
-        mdt.open(path, {**OPTIONS, "mdt.max.file.bytes": max(1024, stored // files + 1)}).cluster(layout.sorted_by)
+        mdt.open(path, {**OPTIONS, "mdt.max.file.bytes": max(1024, stored // files + 1)}).cluster(
+            layout.sorted_by
+        )
     return mdt.open(path)
 
 
 def write_dirty(data: pa.Table, clean: Path, path: Path) -> mdt.Table:
-    """Copy a table and upsert one row of a hundred as it is: every file has dead rows then, and a log file."""
+    """Copy a table and upsert one row of a hundred as it is: every file has dead rows then, and a
+    log file.
+    """
     shutil.copytree(clean, path)
     table = mdt.open(path, OPTIONS)
     table.upsert(data.take(np.arange(0, len(data), DIRTY_EVERY)))

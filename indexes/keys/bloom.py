@@ -1,14 +1,15 @@
 r"""``bloom/1``: key ranges and Bloom filters, one of each per group and key part.
 
-A key is compared with all ranges in one pass over an interval tree, then with the filters of the ranges that hold it.
-Ordered keys are settled by the ranges, shuffled keys by the filters.  The filters grow with the data: about 10.5 bits
-a key at the default false-positive probability of 1 %.
+A key is compared with all ranges in one pass over an interval tree, then with the filters of the
+ranges that hold it. Ordered keys are settled by the ranges, shuffled keys by the filters.  The
+filters grow with the data: about 10.5 bits a key at the default false-positive probability of 1 %.
 
-Byte layout, little-endian, nothing between the parts; an *entry* is what one ``build`` kept of one group:
+Byte layout, little-endian, nothing between the parts; an *entry* is what one ``build`` kept of one
+group:
 
-=================  ===================================================================================
+=================  =================================================================================
 offset, size       meaning
-=================  ===================================================================================
+=================  =================================================================================
 0, 8               magic ``b"MDTBLO\x00\x01"``, the last byte is the version
 8, 8               e: number of entries
 16, 8              groups: every group number is smaller
@@ -21,16 +22,16 @@ offset, size       meaning
 ..., e             uint8: bytes of each high bound, likewise
 ..., r             low bounds, then high bounds
 ..., 4             CRC-32 of everything before
-=================  ===================================================================================
+=================  =================================================================================
 
-A low bound is the smallest key, cut to 64 bytes.  A high bound is the largest key, or, if that is longer than 64 bytes,
-the smallest string of at most 64 bytes above everything that begins with its first 64 bytes; if there is none, the
-range has no upper end.
+A low bound is the smallest key, cut to 64 bytes.  A high bound is the largest key, or, if that is
+longer than 64 bytes, the smallest string of at most 64 bytes above everything that begins with its
+first 64 bytes; if there is none, the range has no upper end.
 
-``merge`` keeps the filters as they are, because filters of different sizes cannot be united.  A group that receives
-inserts in many commits has many entries, and the probability of a false positive adds up over those whose range
-holds the
-key; building the group's entry again from its keys makes it one.
+``merge`` keeps the filters as they are, because filters of different sizes cannot be united.  A
+group that receives inserts in many commits has many entries, and the probability of a false
+positive adds up over those whose range holds the key; building the group's entry again from its
+keys makes it one.
 """
 
 from __future__ import annotations
@@ -91,12 +92,17 @@ class BloomKeyIndex(KeyIndex):
     can_index_log_files: ClassVar[bool] = False
 
     def __init__(
-        self, fpp: float | str = 0.01, ranges: str = TREE, caching: str = "true", threads: int | str = 1,
+        self,
+        fpp: float | str = 0.01,
+        ranges: str = TREE,
+        caching: str = "true",
+        threads: int | str = 1,
         pairs: int | str = _PAIRS_PER_PASS,
-    ) -> None:  # fmt: skip
-        """``fpp``: false-positive probability of each filter, between 0 and 1.  Of a look-up: ``ranges``: by what keys are compared with ranges,
-        TREE, LIST or NONE (with the filters alone); ``caching``: "true" to keep what was opened; ``threads`` that share the
-        keys; ``pairs`` of keys and filters that a thread holds at a time.
+    ) -> None:
+        """``fpp``: false-positive probability of each filter, between 0 and 1.  Of a look-up:
+        ``ranges``: by what keys are compared with ranges, TREE, LIST or NONE (with the filters
+        alone); ``caching``: "true" to keep what was opened; ``threads`` that share the keys;
+        ``pairs`` of keys and filters that a thread holds at a time.
 
         Raises ValueError for anything else.
         """
@@ -104,11 +110,20 @@ class BloomKeyIndex(KeyIndex):
         bloom.keys_per_block(self._fpp)
         self._ranges, self._threads, self._pairs = ranges, int(threads), int(pairs)
         self._kept = _Kept(OPENED_MAX if caching == "true" else 0)
-        if ranges not in (TREE, LIST, NONE) or caching not in ("true", "false") or min(self._threads, self._pairs) < 1:
-            raise ValueError(f"ranges={ranges!r}, caching={caching!r}, threads={threads!r}, pairs={pairs!r} cannot be")
+        if (
+            ranges not in (TREE, LIST, NONE)
+            or caching not in ("true", "false")
+            or min(self._threads, self._pairs) < 1
+        ):
+            raise ValueError(
+                f"ranges={ranges!r}, caching={caching!r}, threads={threads!r}, pairs={pairs!r}"
+                " cannot be"
+            )
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.build`.  O(n).  Raises ValueError for more than GROUPS_MAX groups."""
+        """See :meth:`indexes.base.KeyIndex.build`.  O(n).  Raises ValueError for more than
+        GROUPS_MAX groups.
+        """
         _check_groups(groups)
         present = np.flatnonzero(np.bincount(group, minlength=groups)).astype(np.int64)
         dense = np.zeros(groups, np.int64)
@@ -116,19 +131,31 @@ class BloomKeyIndex(KeyIndex):
         owner = dense[group]
         filters, blocks = bloom.build_many(hashes, owner, len(present), self._fpp)
         low, high = _bounds(keys, owner)
-        return _encode(_KeyPart(groups, present, blocks, low, high, np.frombuffer(filters, np.uint8)))
+        return _encode(
+            _KeyPart(groups, present, blocks, low, high, np.frombuffer(filters, np.uint8))
+        )
 
     def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
-        """See :meth:`indexes.base.KeyIndex.locate`.  Checks the whole key part when it is first opened: O(key part)."""
+        """See :meth:`indexes.base.KeyIndex.locate`.  Checks the whole key part when it is first
+        opened: O(key part).
+        """
         opened = self._kept.opened(key_part, self._ranges)
         places = opened.places(keys)
-        return self._located(opened, hashes, opened.counts(places), lambda at: opened.stabbed(places[at]))
+        return self._located(
+            opened, hashes, opened.counts(places), lambda at: opened.stabbed(places[at])
+        )
 
     def locate_within(
-        self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes, key_place: Int64Array, group_place: Int64Array
-    ) -> Candidates:  # fmt: skip
-        """See :meth:`indexes.base.KeyIndex.locate_within`.  A key of which fewer entries are of its place than have it in their range is
-        compared with the former only, so that many places with the same keys cost no more than one.
+        self,
+        key_part: bytes | memoryview,
+        keys: pa.Array,
+        hashes: KeyHashes,
+        key_place: Int64Array,
+        group_place: Int64Array,
+    ) -> Candidates:
+        """See :meth:`indexes.base.KeyIndex.locate_within`.  A key of which fewer entries are of its
+        place than have it in their range is compared with the former only, so that many places with
+        the same keys cost no more than one.
         """
         opened = self._kept.opened(key_part, self._ranges)
         places = opened.places(keys)
@@ -136,9 +163,15 @@ class BloomKeyIndex(KeyIndex):
         return self._located(opened, hashes, within.counts, lambda at: within.pairs(places[at], at))
 
     def _located(
-        self, opened: _Opened, hashes: KeyHashes, counts: Int64Array, pairs_of: Callable[[slice], Pairs]
-    ) -> Candidates:  # fmt: skip
-        """Return which pairs the filters leave.  ``counts``: int64[m], about how many each key has; ``pairs_of``: (key in the pass, entry)."""
+        self,
+        opened: _Opened,
+        hashes: KeyHashes,
+        counts: Int64Array,
+        pairs_of: Callable[[slice], Pairs],
+    ) -> Candidates:
+        """Return which pairs the filters leave.  ``counts``: int64[m], about how many each key has;
+        ``pairs_of``: (key in the pass, entry).
+        """
         passes = _passes(counts, self._pairs, self._threads)
 
         def probed(at: slice) -> Pairs:
@@ -155,10 +188,14 @@ class BloomKeyIndex(KeyIndex):
         key, group = (np.concatenate(part) for part in zip(*found, strict=True))
         return _unique(key, group, opened)
 
-    def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
+    def merge(
+        self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
+    ) -> bytes:
         """See :meth:`indexes.base.KeyIndex.merge`.  O(bytes): the entries are kept one by one."""
         _check_groups(total)
-        parts = [_renumber(_open(key_part), new) for key_part, new in zip(key_parts, groups, strict=True)]
+        parts = [
+            _renumber(_open(key_part), new) for key_part, new in zip(key_parts, groups, strict=True)
+        ]
         none = np.zeros(0, np.int64)
         return _encode(
             _KeyPart(
@@ -174,7 +211,9 @@ class BloomKeyIndex(KeyIndex):
 
 @dataclass(frozen=True, slots=True)
 class _KeyPart:
-    """A verified key part.  ``group``, ``blocks``: int64[e]; ``low``, ``high``: e bounds; ``filters``: uint8[32 B]."""
+    """A verified key part.  ``group``, ``blocks``: int64[e]; ``low``, ``high``: e bounds;
+    ``filters``: uint8[32 B].
+    """
 
     group_count: int
     group: Int64Array
@@ -186,7 +225,9 @@ class _KeyPart:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A key part that can be asked.  ``ranges``: None, and every key is compared with every filter.  ``repeats``: a group has several entries."""
+    """A key part that can be asked.  ``ranges``: None, and every key is compared with every filter.
+    ``repeats``: a group has several entries.
+    """
 
     part: _KeyPart
     ranges: IntervalTree | IntervalList | None
@@ -198,12 +239,16 @@ class _Opened:
         part = _open(key_part)
         made: IntervalTree | IntervalList | None = None
         if ranges != NONE:
-            made = (IntervalTree if ranges == TREE else IntervalList)(_bound_array(part.low), _bound_array(part.high))
+            made = (IntervalTree if ranges == TREE else IntervalList)(
+                _bound_array(part.low), _bound_array(part.high)
+            )
         repeats = len(np.unique(part.group)) < len(part.group)
         return cls(part, made, bloom.filter_set(part.filters.data, part.blocks), repeats)
 
     def places(self, keys: pa.Array) -> Int64Array:
-        """Return where keys stand among the bounds of ranges, texts being compared once -> int64[m]; 0 without ranges."""
+        """Return where keys stand among the bounds of ranges, texts being compared once ->
+        int64[m]; 0 without ranges.
+        """
         return np.zeros(len(keys), np.int64) if self.ranges is None else self.ranges.ranks(keys)
 
     def counts(self, places: Int64Array) -> Int64Array:
@@ -225,9 +270,10 @@ class _Opened:
 class _Within:
     """Keys and entries with their places.
 
-    ``key_place``: int64[m]; ``entry_place``: int64[e]; ``by_place``: int64[e], entries in the order of places, of which key i's are those from
-    ``start[i]`` to ``stop[i]``; ``counts``: int64[m], entries that each key is compared with; ``is_near``: bool[m], whether by place, and not
-    by range.
+    ``key_place``: int64[m]; ``entry_place``: int64[e]; ``by_place``: int64[e], entries in the order
+    of places, of which key i's are those from ``start[i]`` to ``stop[i]``; ``counts``: int64[m],
+    entries that each key is compared with; ``is_near``: bool[m], whether by place, and not by
+    range.
     """
 
     opened: _Opened
@@ -240,21 +286,36 @@ class _Within:
     is_near: BoolArray
 
     @classmethod
-    def of(cls, opened: _Opened, ranks: Int64Array, key_place: Int64Array, entry_place: Int64Array) -> _Within:
+    def of(
+        cls, opened: _Opened, ranks: Int64Array, key_place: Int64Array, entry_place: Int64Array
+    ) -> _Within:
         by_place = stable_order(entry_place)
-        start, stop = (np.searchsorted(entry_place[by_place], key_place, side) for side in ("left", "right"))
+        start, stop = (
+            np.searchsorted(entry_place[by_place], key_place, side) for side in ("left", "right")
+        )
         here, anywhere = stop - start, opened.counts(ranks)
         is_near = here <= anywhere
         return cls(
-            opened, key_place, entry_place, by_place, start, stop, np.where(is_near, here, anywhere).astype(np.int64), is_near
-        )  # fmt: skip
+            opened,
+            key_place,
+            entry_place,
+            by_place,
+            start,
+            stop,
+            np.where(is_near, here, anywhere).astype(np.int64),
+            is_near,
+        )
 
     def pairs(self, ranks: Int64Array, at: slice) -> Pairs:
-        """Return the pairs (key, entry) of one place for the keys ``at``, which stand at ``ranks`` among the bounds."""
+        """Return the pairs (key, entry) of one place for the keys ``at``, which stand at ``ranks``
+        among the bounds.
+        """
         near, far = np.flatnonzero(self.is_near[at]), np.flatnonzero(~self.is_near[at])
         start, count = self.start[at][near], (self.stop - self.start)[at][near]
         key = np.repeat(near, count)
-        entry = self.by_place[np.repeat(start - (np.cumsum(count) - count), count) + np.arange(len(key))]
+        entry = self.by_place[
+            np.repeat(start - (np.cumsum(count) - count), count) + np.arange(len(key))
+        ]
         if self.opened.ranges is not None:
             held = self.opened.ranges.held(ranks, key, entry)
             key, entry = key[held], entry[held]
@@ -267,7 +328,9 @@ class _Within:
 
 
 def _passes(counts: Int64Array, pairs: int, threads: int) -> list[slice]:
-    """Cut keys so that each part makes about ``pairs`` pairs, in as many parts as threads at least if that pays.  ``counts``: pairs of each."""
+    """Cut keys so that each part makes about ``pairs`` pairs, in as many parts as threads at least
+    if that pays.  ``counts``: pairs of each.
+    """
     if not len(counts):
         return []
     ends = np.cumsum(counts + 1)
@@ -281,7 +344,8 @@ def _passes(counts: Int64Array, pairs: int, threads: int) -> list[slice]:
 class _Kept:
     """What was opened last, by the bytes in memory that it was made of, which nobody can change.
 
-    Without a lock, which a forked child might find held for ever: each step on the dict is one for all threads.
+    Without a lock, which a forked child might find held for ever: each step on the dict is one for
+    all threads.
     """
 
     def __init__(self, size_max: int) -> None:
@@ -297,7 +361,11 @@ class _Kept:
         key = id(view.obj), int(np.frombuffer(view, np.uint8).ctypes.data), len(view)
         known = self._found.pop(key, None)
         if known is None:
-            known = view.obj, _Opened.of(view, ranges)  # the object stays, so that no other one gets its address
+            # the object stays, so that no other one gets its address
+            known = (
+                view.obj,
+                _Opened.of(view, ranges),
+            )
         self._found[key] = known
         for old in list(self._found)[: -self._size_max]:
             self._found.pop(old, None)
@@ -312,14 +380,18 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
     magic, entries, groups, blocks, bound_bytes = _HEADER.unpack_from(view)
     size = _HEADER.size + bloom.BLOCK_BYTES * blocks + 10 * entries + bound_bytes + _CRC.size
     if magic != _MAGIC or groups > GROUPS_MAX or len(view) != size:
-        raise ValueError(f"bloom key part: not a key part of version 1, or {len(view)} bytes instead of {size}")
+        raise ValueError(
+            f"bloom key part: not a key part of version 1, or {len(view)} bytes instead of {size}"
+        )
     (check,) = _CRC.unpack_from(view, size - _CRC.size)
     if zlib.crc32(view[: size - _CRC.size]) != check:
         raise ValueError("bloom key part: damaged (CRC)")
     at = _HEADER.size + bloom.BLOCK_BYTES * blocks
     group = np.frombuffer(view, np.dtype("<u4"), entries, at).astype(np.int64)
     filter_blocks = np.frombuffer(view, np.dtype("<u4"), entries, at + 4 * entries).astype(np.int64)
-    low, high = _read_bounds(view[at + 8 * entries : at + 10 * entries], view[at + 10 * entries : size - _CRC.size])
+    low, high = _read_bounds(
+        view[at + 8 * entries : at + 10 * entries], view[at + 10 * entries : size - _CRC.size]
+    )
     if entries and int(group.max()) >= groups:
         raise ValueError(f"bloom key part: group {group.max()} of {groups}")
     filters = np.frombuffer(view, np.uint8, bloom.BLOCK_BYTES * blocks, _HEADER.size)
@@ -332,7 +404,11 @@ def _encode(key_part: _KeyPart) -> bytes:
     body = b"".join(bound for bound in bounds if bound is not None)
     parts = [
         _HEADER.pack(
-            _MAGIC, len(key_part.group), key_part.group_count, len(key_part.filters) // bloom.BLOCK_BYTES, len(body)
+            _MAGIC,
+            len(key_part.group),
+            key_part.group_count,
+            len(key_part.filters) // bloom.BLOCK_BYTES,
+            len(body),
         ),
         key_part.filters.tobytes(),
         key_part.group.astype(np.dtype("<u4")).tobytes(),
@@ -344,7 +420,9 @@ def _encode(key_part: _KeyPart) -> bytes:
     return data + _CRC.pack(zlib.crc32(data))
 
 
-def _read_bounds(sizes: memoryview, body: memoryview) -> tuple[list[bytes | None], list[bytes | None]]:
+def _read_bounds(
+    sizes: memoryview, body: memoryview
+) -> tuple[list[bytes | None], list[bytes | None]]:
     """Cut ``body`` into bounds: a loop over entries, of which a group has a few."""
     bounds: list[bytes | None] = []
     at = 0
@@ -364,13 +442,19 @@ def _read_bounds(sizes: memoryview, body: memoryview) -> tuple[list[bytes | None
 def _bounds(keys: pa.Array, owner: Int64Array) -> tuple[list[bytes | None], list[bytes | None]]:
     """Smallest and largest key of each owner in the order of owners, cut soundly."""
     table = pa.table({"owner": owner, "key": keys.cast(pa.large_binary())})
-    by_owner = table.group_by("owner", use_threads=False).aggregate([("key", "min"), ("key", "max")]).sort_by("owner")
+    by_owner = (
+        table.group_by("owner", use_threads=False)
+        .aggregate([("key", "min"), ("key", "max")])
+        .sort_by("owner")
+    )
     low = [smallest[:BOUND_BYTES_MAX] for smallest in by_owner["key_min"].to_pylist()]
     return low, [_round_up(largest) for largest in by_owner["key_max"].to_pylist()]
 
 
 def _round_up(largest: bytes) -> bytes | None:
-    """Shortest string of at most BOUND_BYTES_MAX bytes that is not below any string with this beginning."""
+    """Shortest string of at most BOUND_BYTES_MAX bytes that is not below any string with this
+    beginning.
+    """
     if len(largest) <= BOUND_BYTES_MAX:
         return largest
     head = largest[:BOUND_BYTES_MAX].rstrip(b"\xff")
@@ -384,13 +468,17 @@ def _bound_array(bounds: list[bytes | None]) -> pa.Array:
 def _renumber(key_part: _KeyPart, new: Int64Array) -> _KeyPart:
     """The entries of a key part under new group numbers, without the forgotten ones."""
     if len(new) != key_part.group_count:
-        raise ValueError(f"bloom key part: {key_part.group_count} groups, but new numbers for {len(new)}")
+        raise ValueError(
+            f"bloom key part: {key_part.group_count} groups, but new numbers for {len(new)}"
+        )
     group = new[key_part.group]
     kept = group >= 0
     blocks = key_part.filters.reshape(-1, bloom.BLOCK_BYTES)[np.repeat(kept, key_part.blocks)]
     low = [bound for bound, keep in zip(key_part.low, kept, strict=True) if keep]
     high = [bound for bound, keep in zip(key_part.high, kept, strict=True) if keep]
-    return _KeyPart(key_part.group_count, group[kept], key_part.blocks[kept], low, high, blocks.ravel())
+    return _KeyPart(
+        key_part.group_count, group[kept], key_part.blocks[kept], low, high, blocks.ravel()
+    )
 
 
 def _unique(key: Int64Array, group: Int64Array, opened: _Opened) -> Candidates:

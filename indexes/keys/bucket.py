@@ -1,11 +1,14 @@
-r"""``bucket/1``: no look-up; a hash of the key says which bucket it belongs to, and the table keeps a bucket's keys in one group.
+r"""``bucket/1``: no look-up; a hash of the key says which bucket it belongs to, and the table keeps
+a bucket's keys in one group.
 
-The bucket of a key is HUDI's: Java's hash of the list of the key's field values, without its sign, modulo the number of buckets.  Who
-assigns rows asks :meth:`BucketKeyIndex.buckets` where new keys belong.  Look-ups do not rely on it: a key part says which buckets a group's
-keys were seen to be of, so that a row that somebody has put elsewhere is found, too.
+The bucket of a key is HUDI's: Java's hash of the list of the key's field values, without its sign,
+modulo the number of buckets.  Who assigns rows asks :meth:`BucketKeyIndex.buckets` where new keys
+belong.  Look-ups do not rely on it: a key part says which buckets a group's keys were seen to be
+of, so that a row that somebody has put elsewhere is found, too.
 
-Partitions may have other numbers of buckets by rules, as HUDI's bucket index of partitions has them (its RFC 89): the first regular expression that
-is found in a partition's path says how many.  Key parts then count buckets as if every partition had the least common multiple of all these numbers,
+Partitions may have other numbers of buckets by rules, as HUDI's bucket index of partitions has them
+(its RFC 89): the first regular expression that is found in a partition's path says how many.  Key
+parts then count buckets as if every partition had the least common multiple of all these numbers,
 which says the bucket of each.
 
 Byte layout, little-endian, nothing between the parts:
@@ -42,7 +45,8 @@ from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
 from indexes.buffers import distinct_texts, flags
 
 BUCKETS_MAX = 1 << 24
-"""A file name has eight digits for a bucket; a partition with so many would be no table any more."""
+"""A file name has eight digits for a bucket; a partition with so many would be no table any more.
+"""
 GROUPS_MAX = 2**32
 """Group numbers are stored in 32 bits."""
 
@@ -70,21 +74,26 @@ class BucketKeyIndex(KeyIndex):
     by_text: ClassVar[bool] = True
 
     def __init__(self, buckets: int | str = 4, fields: str = "", partitions: str = "") -> None:
-        """``buckets``: how many a partition has.  ``fields``: those of the record key that count, separated by commas; all by default.
-        ``partitions``: rules for partitions that have another number, ``"expression,buckets;expression,buckets"``.
+        """``buckets``: how many a partition has.  ``fields``: those of the record key that count,
+        separated by commas; all by default. ``partitions``: rules for partitions that have another
+        number, ``"expression,buckets;expression,buckets"``.
 
-        Raises ValueError for numbers whose least common multiple is none from 1 to BUCKETS_MAX, an empty name, or a rule that is none.
+        Raises ValueError for numbers whose least common multiple is none from 1 to BUCKETS_MAX, an
+        empty name, or a rule that is none.
         """
         self.count = int(buckets)
         self.fields = tuple(name.strip() for name in fields.split(",")) if fields else ()
         if not 1 <= self.count <= BUCKETS_MAX or not all(self.fields):
-            raise ValueError(f"buckets={buckets!r}, fields={fields!r}: give 1 to {BUCKETS_MAX} buckets, and names")
+            raise ValueError(
+                f"buckets={buckets!r}, fields={fields!r}: give 1 to {BUCKETS_MAX} buckets, and"
+                " names"
+            )
         self.rules = _rules(partitions)
         self.modulus = math.lcm(self.count, *(count for _, count in self.rules))
         if self.modulus > BUCKETS_MAX:
             raise ValueError(
-                f"the least common multiple of {buckets} and the numbers in {partitions!r} is more than {BUCKETS_MAX}: "
-                "give multiples of each other"
+                f"the least common multiple of {buckets} and the numbers in {partitions!r} is more"
+                f" than {BUCKETS_MAX}: give multiples of each other"
             )
 
     def buckets_of(self, partition: str) -> int:
@@ -96,8 +105,13 @@ class BucketKeyIndex(KeyIndex):
         return int(self._counts([partition])[0])
 
     def _counts(self, partitions: Sequence[str]) -> npt.NDArray[np.uint32]:
-        """Return how many buckets each of some partitions has -> uint32[n].  O(length of the paths and of the rules): no expression goes back."""
-        found, paths = np.full(len(partitions), self.count, np.uint32), pa.array(partitions, pa.string())
+        """Return how many buckets each of some partitions has -> uint32[n].  O(length of the paths
+        and of the rules): no expression goes back.
+        """
+        found, paths = (
+            np.full(len(partitions), self.count, np.uint32),
+            pa.array(partitions, pa.string()),
+        )
         for expression, count in reversed(self.rules):
             found[flags(pc.match_substring_regex(paths, pattern=expression))] = count
         return found
@@ -111,7 +125,9 @@ class BucketKeyIndex(KeyIndex):
         return (_hashes(keys, self.fields) % count).astype(np.int64)
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.build`.  O(bytes of the keys).  Raises ValueError for more than GROUPS_MAX groups."""
+        """See :meth:`indexes.base.KeyIndex.build`.  O(bytes of the keys).  Raises ValueError for
+        more than GROUPS_MAX groups.
+        """
         buckets = (_hashes(keys, self.fields) % np.uint32(self.modulus)).astype(np.int64)
         return _encode(_KeyPart(groups, self.modulus, *_unique(buckets, group, groups)))
 
@@ -125,15 +141,20 @@ class BucketKeyIndex(KeyIndex):
         pair = np.repeat(left, times) + np.arange(int(times.sum())) - before
         return Candidates(np.repeat(np.arange(len(wanted)), times), part.group[pair])
 
-    def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.merge`.  Raises ValueError for key parts with different numbers of buckets."""
+    def merge(
+        self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
+    ) -> bytes:
+        """See :meth:`indexes.base.KeyIndex.merge`.  Raises ValueError for key parts with different
+        numbers of buckets.
+        """
         none = np.zeros(0, np.int64)
         pairs, count = [(none, none)], self.modulus
         for number, (key_part, new) in enumerate(zip(key_parts, groups, strict=True)):
             part = _open(key_part)
             if len(new) != part.groups or (number and part.count != count):
                 raise ValueError(
-                    f"bucket key part: {part.groups} groups and {part.count} buckets do not fit the others"
+                    f"bucket key part: {part.groups} groups and {part.count} buckets do not fit the"
+                    " others"
                 )
             count = part.count
             group = new[part.group]
@@ -143,22 +164,28 @@ class BucketKeyIndex(KeyIndex):
 
 
 def _rules(text: str) -> list[tuple[str, int]]:
-    """Return expressions of RE2 and numbers of buckets, the first that is found counts.  Raises ValueError; an expression can have no comma or semicolon."""
+    """Return expressions of RE2 and numbers of buckets, the first that is found counts.  Raises
+    ValueError; an expression can have no comma or semicolon.
+    """
     found = []
     if len(text) > RULES_CHARACTERS_MAX:
-        raise ValueError(f"partitions has {len(text):,} characters, at most {RULES_CHARACTERS_MAX:,} are taken")
+        raise ValueError(
+            f"partitions has {len(text):,} characters, at most {RULES_CHARACTERS_MAX:,} are taken"
+        )
     for rule in filter(None, map(str.strip, text.split(";"))):
         expression, comma, count = rule.partition(",")
         if not comma or not count.strip().isdecimal() or not 1 <= int(count) <= BUCKETS_MAX:
-            raise ValueError(f"partitions={text!r}: {rule!r} is no expression, a comma, and a number of buckets")
+            raise ValueError(
+                f"partitions={text!r}: {rule!r} is no expression, a comma, and a number of buckets"
+            )
         try:
             pc.match_substring_regex(_NO_TEXT, pattern=expression.strip())
         except pa.ArrowInvalid as error:
-            raise ValueError(
-                f"{expression.strip()!r} is not a regular expression of RE2, which looks neither ahead nor back: {error}"[
-                    :300
-                ]
-            ) from error
+            message = (
+                f"{expression.strip()!r} is not a regular expression of RE2,"
+                f" which looks neither ahead nor back: {error}"
+            )
+            raise ValueError(message[:300]) from error
         found.append((expression.strip(), int(count)))
     return found
 
@@ -173,13 +200,15 @@ def java_hashes(texts: pa.Array) -> npt.NDArray[np.uint32]:
     offsets = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, 8 * texts.offset)
     data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
     starts = offsets - offsets[0]
-    if bool(
-        (data >= 0x80).any()
-    ):  # Java counts units of UTF-16: two for what has four bytes here, else one a character
-        units_before = np.concatenate([[0], np.cumsum((data & 0xC0 != 0x80).astype(np.int64) + (data >= 0xF0))])
+    if bool((data >= 0x80).any()):
+        # Java counts units of UTF-16: two for what has four bytes here, else one a character
+        units_before = np.concatenate(
+            [[0], np.cumsum((data & 0xC0 != 0x80).astype(np.int64) + (data >= 0xF0))]
+        )
         starts = units_before[starts]
         data = np.frombuffer(
-            data.tobytes().decode("utf-8", "surrogatepass").encode("utf-16-le", "surrogatepass"), "<u2"
+            data.tobytes().decode("utf-8", "surrogatepass").encode("utf-16-le", "surrogatepass"),
+            "<u2",
         )
     lengths = np.diff(starts)
     powers = np.ones(int(lengths.max(initial=0)) + 1, np.uint32)
@@ -189,14 +218,17 @@ def java_hashes(texts: pa.Array) -> npt.NDArray[np.uint32]:
     found = np.zeros(len(texts), np.uint32)
     some = lengths > 0
     if len(data):
-        found[some] = np.add.reduceat(data.astype(np.uint32) * powers[behind], starts[:-1][some], dtype=np.uint32)
+        found[some] = np.add.reduceat(
+            data.astype(np.uint32) * powers[behind], starts[:-1][some], dtype=np.uint32
+        )
     return found
 
 
 def _hashes(keys: pa.Array, fields: Sequence[str]) -> npt.NDArray[np.uint32]:
     """Return HUDI's hash of each record key, without its sign -> uint32[n].
 
-    Of a key of several fields, ``f1:v1,f2:v2``, it is the hash of the list of their values; of any other, of a list of the key alone.
+    Of a key of several fields, ``f1:v1,f2:v2``, it is the hash of the list of their values; of any
+    other, of a list of the key alone.
     """
     alone = np.uint32(_PRIME) + java_hashes(keys)
     total, is_composite = np.ones(len(keys), np.uint32), np.ones(len(keys), np.bool_)
@@ -205,12 +237,18 @@ def _hashes(keys: pa.Array, fields: Sequence[str]) -> npt.NDArray[np.uint32]:
         value = pc.struct_field(pc.extract_regex(keys, pattern), [0])
         is_composite &= value.is_valid().to_numpy(zero_copy_only=False)
         total = total * np.uint32(_PRIME) + java_hashes(pc.fill_null(value, ""))
-    return np.where(is_composite, total, alone) & np.uint32(0x7FFFFFFF) if fields else alone & np.uint32(0x7FFFFFFF)
+    return (
+        np.where(is_composite, total, alone) & np.uint32(0x7FFFFFFF)
+        if fields
+        else alone & np.uint32(0x7FFFFFFF)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _KeyPart:
-    """A verified key part.  ``groups``: every number is smaller; ``count``: buckets; ``bucket``, ``group``: int64[p]."""
+    """A verified key part.  ``groups``: every number is smaller; ``count``: buckets; ``bucket``,
+    ``group``: int64[p].
+    """
 
     groups: int
     count: int
@@ -238,11 +276,28 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
         raise ValueError(f"bucket key part: {len(view)} bytes are no header")
     magic, groups, count, pairs = _HEADER.unpack_from(view)
     end = _HEADER.size + 8 * pairs
-    if magic != _MAGIC or groups > GROUPS_MAX or not 1 <= count <= BUCKETS_MAX or len(view) != end + _CRC.size:
-        raise ValueError(f"bucket key part: not a key part of version 1, or {len(view)} bytes instead of {end + 4}")
+    if (
+        magic != _MAGIC
+        or groups > GROUPS_MAX
+        or not 1 <= count <= BUCKETS_MAX
+        or len(view) != end + _CRC.size
+    ):
+        raise ValueError(
+            f"bucket key part: not a key part of version 1, or {len(view)} bytes instead of"
+            f" {end + 4}"
+        )
     if zlib.crc32(view[:end]) != _CRC.unpack_from(view, end)[0]:
         raise ValueError("bucket key part: damaged (CRC)")
-    bucket, group = (np.frombuffer(view, "<u4", pairs, _HEADER.size + 4 * pairs * i).astype(np.int64) for i in (0, 1))
-    if pairs and (int(group.max()) >= groups or int(bucket.max()) >= count or bool(np.any(np.diff(bucket) < 0))):
-        raise ValueError("bucket key part: pairs out of order, or of groups and buckets that there are not")
+    bucket, group = (
+        np.frombuffer(view, "<u4", pairs, _HEADER.size + 4 * pairs * i).astype(np.int64)
+        for i in (0, 1)
+    )
+    if pairs and (
+        int(group.max()) >= groups
+        or int(bucket.max()) >= count
+        or bool(np.any(np.diff(bucket) < 0))
+    ):
+        raise ValueError(
+            "bucket key part: pairs out of order, or of groups and buckets that there are not"
+        )
     return _KeyPart(groups, count, bucket, group)

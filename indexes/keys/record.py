@@ -1,38 +1,45 @@
 r"""``record/1``: sorted key hashes with their groups.
 
-One probe answers for a key, whatever the number of groups.  It has 40 bits of each hash or more: of the keys that are nowhere n / 2^p
-are said to be in a group, for n entries with p bits.  Where all was built at once that is one of two million or fewer (of a billion entries
-one of 280,000); parts that become one have the bits that all of them have, so of a billion that came in small loads it is one of a thousand.
+One probe answers for a key, whatever the number of groups.  It has 40 bits of each hash or more: of
+the keys that are nowhere n / 2^p are said to be in a group, for n entries with p bits.  Where all
+was built at once that is one of two million or fewer (of a billion entries one of 280,000); parts
+that become one have the bits that all of them have, so of a billion that came in small loads it is
+one of a thousand.
 
-The key part is made to be mapped, not read: a key looks at the header, at one entry of the fan-out, and at one shard, and each of the
-three is verified before it is believed.
+The key part is made to be mapped, not read: a key looks at the header, at one entry of the fan-out,
+and at one shard, and each of the three is verified before it is believed.
 
 Byte layout, little-endian, nothing between the parts:
 
-========================  ============================================================================
+========================  ==========================================================================
 offset, size              meaning
-========================  ============================================================================
+========================  ==========================================================================
 0, 8                      magic ``b"MDTREC\x00\x03"``, the last byte is the version
 8, 8                      n: number of entries
 16, 8                     groups: every group number is smaller
 24, 2                     b: the fan-out has 2^b shards, 0 <= b <= 16
 26, 2                     p: bits of a hash that are known, 40 to 64; the others are taken as zeros
 28, 4                     CRC-32 of bytes 0 to 27 followed by the whole fan-out
-32, 8 (2^b + 1)           fan-out, starts: uint64, the first entry of each shard; the last start is n
+32, 8 (2^b + 1)           fan-out, starts: uint64, the first entry of each shard; the last start is
+                          n
 ..., 8 * 2^b              fan-out, checks: uint64, the checksum of each shard
-..., h n                  hashes: h bytes of the ``hi`` word of each key, ascending in a shard, which is its b upper bits
-..., g n                  groups: g bytes each, ascending where hashes are equal; no pair appears twice
-========================  ============================================================================
+..., h n                  hashes: h bytes of the ``hi`` word of each key, ascending in a shard,
+                          which is its b upper bits
+..., g n                  groups: g bytes each, ascending where hashes are equal; no pair appears
+                          twice
+========================  ==========================================================================
 
-h is 8, the whole word, where b < 8, else 4: the 32 bits after the b upper ones.  g is 1, 2 or 4, the least that holds every number
-below ``groups``.  Versions 1 and 2 are read: h is 8 and p 64 (zeros stand at 26), and in version 1 g is 4.
+h is 8, the whole word, where b < 8, else 4: the 32 bits after the b upper ones.  g is 1, 2 or 4,
+the least that holds every number below ``groups``.  Versions 1 and 2 are read: h is 8 and p 64
+(zeros stand at 26), and in version 1 g is 4.
 
-The checksum of a shard is the first word of MurmurHash3_x64_128 over its groups, seeded with the first four bytes of
-the same function (seed 0) over its hashes.  A look-up of many keys touches every shard; this hash runs at twice the
-speed of zlib's CRC-32 and is the largest part of the time that remains.
+The checksum of a shard is the first word of MurmurHash3_x64_128 over its groups, seeded with the
+first four bytes of the same function (seed 0) over its hashes.  A look-up of many keys touches
+every shard; this hash runs at twice the speed of zlib's CRC-32 and is the largest part of the time
+that remains.
 
-Shards hold 1,000 to 2,000 entries, fewer where they are 256 so that hashes have four bytes: of a key part of 5 M entries one look-up
-checks the fan-out (64 KiB) and one shard (6 KiB).
+Shards hold 1,000 to 2,000 entries, fewer where they are 256 so that hashes have four bytes: of a
+key part of 5 M entries one look-up checks the fan-out (64 KiB) and one shard (6 KiB).
 """
 
 from __future__ import annotations
@@ -63,22 +70,29 @@ _SHARD_ENTRIES = 2048
 _HASH_BITS = 64
 _SHARD_BITS_MAX = 16
 _NARROW_SHARD_BITS = 8
-"""From so many bits of a shard on hashes are stored in _NARROW_BITS bits; of _NARROW_ENTRIES entries there are so many shards."""
+"""From so many bits of a shard on hashes are stored in _NARROW_BITS bits; of _NARROW_ENTRIES
+entries there are so many shards.
+"""
 _NARROW_BITS = 32
 _KNOWN_MIN = _NARROW_SHARD_BITS + _NARROW_BITS
 _NARROW_ENTRIES = 1 << 15
 _PIECE_ENTRIES = 1 << 17
 """Of about so many keys, a megabyte of hashes, the second-level cache holds most."""
 _FEWER = 4
-"""A key part with so many times fewer entries than there are keys: its entries are looked for among the keys."""
+"""A key part with so many times fewer entries than there are keys: its entries are looked for among
+the keys.
+"""
 _NEAR = 64
-"""Hashes are spread evenly, so of a full shard most stand nowhere farther from where their share of it ends."""
+"""Hashes are spread evenly, so of a full shard most stand nowhere farther from where their share of
+it ends.
+"""
 GROUPS_MAX = 2**32
 """Group numbers are stored in 32 bits."""
 
 
 class RecordKeyIndex(KeyIndex):
-    """Index of key hashes.  5 bytes a key of up to 256 groups, else 6 or 8 (of fewer than 32,768 keys 4 more); ``locate`` is O(m log shard) and verifies the shards it touches.
+    """Index of key hashes.  5 bytes a key of up to 256 groups, else 6 or 8 (of fewer than 32,768
+    keys 4 more); ``locate`` is O(m log shard) and verifies the shards it touches.
 
     >>> from indexes.hashing import hash_keys
     >>> keys = pa.array(["id_1", "id_2", "id_3"])
@@ -93,16 +107,25 @@ class RecordKeyIndex(KeyIndex):
     can_index_log_files: ClassVar[bool] = True
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.build`.  O(n log n).  Raises ValueError for more than GROUPS_MAX groups."""
+        """See :meth:`indexes.base.KeyIndex.build`.  O(n log n).  Raises ValueError for more than
+        GROUPS_MAX groups.
+        """
         _check_groups(groups)
-        assert not len(group) or 0 <= int(group.min()) <= int(group.max()) < groups, (int(group.max()), groups)
+        assert not len(group) or 0 <= int(group.min()) <= int(group.max()) < groups, (
+            int(group.max()),
+            groups,
+        )
         form = _Form.of(len(hashes))
         order = stable_order(hashes.hi)
         known = hashes.hi[order] & form.mask
-        return _encode(*_distinct_pairs(known, group.astype(_number_type(groups))[order]), groups, form)
+        return _encode(
+            *_distinct_pairs(known, group.astype(_number_type(groups))[order]), groups, form
+        )
 
     def build_of_groups(self, keys: Sequence[pa.Array], hashes: Sequence[KeyHashes]) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.build_of_groups`.  Many keys are brought together piece by piece.  O(n log n + groups · pieces)."""
+        """See :meth:`indexes.base.KeyIndex.build_of_groups`.  Many keys are brought together piece
+        by piece.  O(n log n + groups · pieces).
+        """
         _check_groups(len(hashes))
         count = sum(map(len, hashes))
         if count <= _PIECE_ENTRIES:
@@ -112,10 +135,14 @@ class RecordKeyIndex(KeyIndex):
         return _encode(*_in_pieces(runs, form.mask), len(hashes), form)
 
     def opened(self, key_part: bytes | memoryview) -> _KeyPart:
-        """See :meth:`indexes.base.KeyIndex.opened`.  Each shard is verified once, when it is looked into first."""
+        """See :meth:`indexes.base.KeyIndex.opened`.  Each shard is verified once, when it is looked
+        into first.
+        """
         return _open(key_part)
 
-    def locate(self, key_part: bytes | memoryview | _KeyPart, keys: pa.Array, hashes: KeyHashes) -> Candidates:
+    def locate(
+        self, key_part: bytes | memoryview | _KeyPart, keys: pa.Array, hashes: KeyHashes
+    ) -> Candidates:
         """See :meth:`indexes.base.KeyIndex.locate`.  Equal hashes give all their groups."""
         opened = key_part if isinstance(key_part, _KeyPart) else _open(key_part)
         if len(hashes) == 1:
@@ -135,8 +162,12 @@ class RecordKeyIndex(KeyIndex):
         left, key = _spread(left, times), np.repeat(order, times)
         return Candidates(key.astype(np.int64), opened.groups_at(left))
 
-    def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.merge`.  Verifies every byte.  O(n log key parts): sorted runs are merged."""
+    def merge(
+        self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
+    ) -> bytes:
+        """See :meth:`indexes.base.KeyIndex.merge`.  Verifies every byte.  O(n log key parts):
+        sorted runs are merged.
+        """
         _check_groups(total)
         opened = [_open(key_part) for key_part in key_parts]
         parts = [_renumber(part, new) for part, new in zip(opened, groups, strict=True)]
@@ -150,7 +181,9 @@ class RecordKeyIndex(KeyIndex):
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a key part has its hashes: ``bits`` of them choose the shard, ``known`` of them are told, in ``width`` bytes."""
+    """How a key part has its hashes: ``bits`` of them choose the shard, ``known`` of them are told,
+    in ``width`` bytes.
+    """
 
     bits: int
     known: int
@@ -175,12 +208,16 @@ class _Form:
         """Return what stands in a shard for each of ``hashes`` -> uint64[n] or uint32[n]."""
         if self.width == 8:
             return hashes & self.mask
-        return ((hashes & self.mask) << np.uint64(self.bits) >> np.uint64(_NARROW_BITS)).astype(np.uint32)
+        return ((hashes & self.mask) << np.uint64(self.bits) >> np.uint64(_NARROW_BITS)).astype(
+            np.uint32
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _KeyPart:
-    """An opened key part: header and fan-out are verified; of the arrays, which are views, the shards that ``verified`` says -> bool[2^bits]."""
+    """An opened key part: header and fan-out are verified; of the arrays, which are views, the
+    shards that ``verified`` says -> bool[2^bits].
+    """
 
     form: _Form
     group_count: int
@@ -195,16 +232,26 @@ class _KeyPart:
         return len(self.hashes)
 
     def whole_hashes(self) -> UInt64Array:
-        """Return the known bits of all hashes, as they stand in a whole one -> uint64[n], ascending."""
+        """Return the known bits of all hashes, as they stand in a whole one -> uint64[n],
+        ascending.
+        """
         if self.form.width == 8:
             return self.hashes.astype(np.uint64)
-        shards = np.arange(1 << self.form.bits, dtype=np.uint64) << np.uint64(_HASH_BITS - self.form.bits)
-        known = self.hashes.astype(np.uint64) << np.uint64(_HASH_BITS - self.form.bits - _NARROW_BITS)
-        known |= np.repeat(shards, self.starts[1:].astype(np.int64) - self.starts[:-1].astype(np.int64))
+        shards = np.arange(1 << self.form.bits, dtype=np.uint64) << np.uint64(
+            _HASH_BITS - self.form.bits
+        )
+        known = self.hashes.astype(np.uint64) << np.uint64(
+            _HASH_BITS - self.form.bits - _NARROW_BITS
+        )
+        known |= np.repeat(
+            shards, self.starts[1:].astype(np.int64) - self.starts[:-1].astype(np.int64)
+        )
         return known
 
     def verify(self, shards: npt.NDArray[np.integer]) -> None:
-        """Compare the checksums of those ``shards`` that have not been; ValueError names the first that is damaged."""
+        """Compare the checksums of those ``shards`` that have not been; ValueError names the first
+        that is damaged.
+        """
         shards = shards[~self.verified[shards]]
         starts, ends = self.starts[shards].tolist(), self.starts[shards + 1].tolist()
         found = _checksums(self.hashes.data, self.groups.data, starts, ends)
@@ -232,18 +279,25 @@ class _KeyPart:
         return Candidates(np.zeros(last - first, np.int64), self.groups_at(slice(first, last)))
 
     def located_among(self, wanted: UInt64Array, order: Int64Array) -> Candidates:
-        """Return what :meth:`RecordKeyIndex.locate` does: each entry is looked for among the ascending ``wanted``, those of the keys ``order``."""
+        """Return what :meth:`RecordKeyIndex.locate` does: each entry is looked for among the
+        ascending ``wanted``, those of the keys ``order``.
+        """
         self.verify(np.arange(1 << self.form.bits))
         wanted, mine = wanted & self.form.mask, self.whole_hashes()
         first = wanted.searchsorted(mine)
         times = wanted.searchsorted(mine, "right") - first
-        return Candidates(order[_spread(first, times)], self.groups_at(np.repeat(np.arange(self.count), times)))
+        return Candidates(
+            order[_spread(first, times)], self.groups_at(np.repeat(np.arange(self.count), times))
+        )
 
     def search(self, wanted: UIntArray, shard: Int64Array, *, beyond: bool = False) -> Int64Array:
-        """Return where each of ``wanted``, in the form that is stored, belongs in its ``shard``, before what equals it or ``beyond`` -> int64[m].
+        """Return where each of ``wanted``, in the form that is stored, belongs in its ``shard``,
+        before what equals it or ``beyond`` -> int64[m].
 
-        All steps are taken for all of them together, from where a hash of that size is likely to be: that takes a third (of 2,000) to half (of 50,000) of the time of a search through the whole.
-        Looks at no byte of another shard: one that is damaged there would mislead the search without being noticed.
+        All steps are taken for all of them together, from where a hash of that size is likely to
+        be: that takes a third (of 2,000) to half (of 50,000) of the time of a search through the
+        whole. Looks at no byte of another shard: one that is damaged there would mislead the search
+        without being noticed.
         """
         start, end = self.starts[shard].astype(np.int64), self.starts[shard + 1].astype(np.int64)
         if self.form.width == 8:
@@ -252,15 +306,21 @@ class _KeyPart:
             share = wanted.astype(np.float64) * 2.0**-_NARROW_BITS
         first = np.maximum(start + (share * (end - start)).astype(np.int64) - _NEAR, start)
         found = self._searched(wanted, first, end, 2 * _NEAR, beyond)
-        unsure = ((found == first) & (first > start)) | ((found == first + (2 * _NEAR - 1)) & (found < end))
+        unsure = ((found == first) & (first > start)) | (
+            (found == first + (2 * _NEAR - 1)) & (found < end)
+        )
         if unsure.any():
             start, end = start[unsure], end[unsure]
             reach = 1 << int((end - start).max()).bit_length()
             found[unsure] = self._searched(wanted[unsure], start, end, reach, beyond)
         return found
 
-    def _searched(self, wanted: UIntArray, first: Int64Array, end: Int64Array, reach: int, beyond: bool) -> Int64Array:
-        """Return what :meth:`search` does of places from ``first`` to below ``first + reach``, a power of two."""
+    def _searched(
+        self, wanted: UIntArray, first: Int64Array, end: Int64Array, reach: int, beyond: bool
+    ) -> Int64Array:
+        """Return what :meth:`search` does of places from ``first`` to below ``first + reach``, a
+        power of two.
+        """
         if not self.count:
             return first
         is_before = np.less_equal if beyond else np.less
@@ -271,7 +331,9 @@ class _KeyPart:
         return np.minimum(found, end)
 
     def holds_repeats(self, left: Int64Array, shard: Int64Array, wanted: UIntArray) -> bool:
-        """Return whether any of ``wanted``, found at ``left`` in its ``shard``, is followed by an equal hash."""
+        """Return whether any of ``wanted``, found at ``left`` in its ``shard``, is followed by an
+        equal hash.
+        """
         inside = self.starts[shard + 1].astype(np.int64) > left + 1
         return bool(np.any(self.hashes[left[inside] + 1] == wanted[inside]))
 
@@ -305,11 +367,14 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
     checks = np.frombuffer(view, np.dtype("<u8"), 1 << bits, checks_at)
     hashes = np.frombuffer(view, np.dtype(f"<u{form.width}"), count, hashes_at)
     groups = np.frombuffer(view, number, count, hashes_at + form.width * count)
-    return _KeyPart(form, group_count, starts, checks, hashes, groups, np.zeros(1 << bits, np.bool_))
+    return _KeyPart(
+        form, group_count, starts, checks, hashes, groups, np.zeros(1 << bits, np.bool_)
+    )
 
 
 def _in_pieces(runs: Sequence[UInt64Array], mask: np.uint64) -> tuple[UInt64Array, UIntArray]:
-    """Return the bits ``mask`` of the hashes of groups, those of each rising, and their groups as :func:`_distinct_pairs` does.
+    """Return the bits ``mask`` of the hashes of groups, those of each rising, and their groups as
+    :func:`_distinct_pairs` does.
 
     Hashes with the same upper bits are brought together at a time, in the processor's cache.
     """
@@ -317,15 +382,21 @@ def _in_pieces(runs: Sequence[UInt64Array], mask: np.uint64) -> tuple[UInt64Arra
     bits = (count // _PIECE_ENTRIES).bit_length()
     bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(_HASH_BITS - bits)
     cuts = np.array([[0, *np.searchsorted(run, bounds), len(run)] for run in runs])
-    begins = np.concatenate(([0], np.cumsum(np.diff(cuts).sum(axis=0)))).tolist()  # pieces, if no pair comes twice
+    begins = np.concatenate(
+        ([0], np.cumsum(np.diff(cuts).sum(axis=0)))
+    ).tolist()  # pieces, if no pair comes twice
     all_hashes, all_groups = np.empty(count, np.uint64), np.empty(count, number)
 
     def together(place: tuple[int, Int64Array, Int64Array]) -> slice:
         start, starts, stops = place
-        piece = np.concatenate([run[a:b] for run, a, b in zip(runs, starts.tolist(), stops.tolist(), strict=True)])
+        piece = np.concatenate(
+            [run[a:b] for run, a, b in zip(runs, starts.tolist(), stops.tolist(), strict=True)]
+        )
         order = stable_order(piece)
         piece &= mask
-        pairs = _distinct_pairs(piece[order], np.repeat(np.arange(len(runs), dtype=number), stops - starts)[order])
+        pairs = _distinct_pairs(
+            piece[order], np.repeat(np.arange(len(runs), dtype=number), stops - starts)[order]
+        )
         filled = slice(start, start + len(pairs[0]))
         all_hashes[filled], all_groups[filled] = pairs
         return filled
@@ -333,15 +404,21 @@ def _in_pieces(runs: Sequence[UInt64Array], mask: np.uint64) -> tuple[UInt64Arra
     filled = side_by_side(together, list(zip(begins, cuts.T, cuts.T[1:], strict=False)), count)
     if sum(piece.stop - piece.start for piece in filled) == count:
         return all_hashes, all_groups
-    hashes, groups = (np.concatenate([every[piece] for piece in filled]) for every in (all_hashes, all_groups))
+    hashes, groups = (
+        np.concatenate([every[piece] for piece in filled]) for every in (all_hashes, all_groups)
+    )
     return hashes, groups
 
 
 def _encode(hashes: UInt64Array, groups: UIntArray, group_count: int, form: _Form) -> bytes:
-    """Return the key part of pairs as :func:`_distinct_pairs` returns them; of ``hashes`` there are no bits that ``form`` has not."""
+    """Return the key part of pairs as :func:`_distinct_pairs` returns them; of ``hashes`` there are
+    no bits that ``form`` has not.
+    """
     bits = form.bits
     bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64((_HASH_BITS - bits) % _HASH_BITS)
-    starts = np.concatenate(([0], np.searchsorted(hashes, bounds), [len(hashes)])).astype(np.dtype("<u8"))
+    starts = np.concatenate(([0], np.searchsorted(hashes, bounds), [len(hashes)])).astype(
+        np.dtype("<u8")
+    )
     stored = form.stored(hashes).astype(np.dtype(f"<u{form.width}"), copy=False)
     numbers = groups.astype(_number_type(group_count), copy=False)
     at = starts.tolist()
@@ -360,11 +437,14 @@ def _number_type(groups: int) -> np.dtype[np.unsignedinteger]:
 
 
 def _distinct_pairs(hashes: UInt64Array, groups: UIntArray) -> tuple[UInt64Array, UIntArray]:
-    """Return each pair of a hash and a group once, by rising group where hashes, which rise, are equal."""
+    """Return each pair of a hash and a group once, by rising group where hashes, which rise, are
+    equal.
+    """
     equal = hashes[1:] == hashes[:-1]
     if not bool(equal.any()):
         return hashes, groups
-    some = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))  # few: only they are put in order
+    # few: only they are put in order
+    some = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
     groups = groups.copy()
     groups[some] = groups[some][np.lexsort((groups[some], hashes[some]))]
     fresh = np.concatenate(([True], ~equal | (groups[1:] != groups[:-1])))
@@ -374,10 +454,14 @@ def _distinct_pairs(hashes: UInt64Array, groups: UIntArray) -> tuple[UInt64Array
 def _renumber(key_part: _KeyPart, new: Int64Array) -> tuple[UInt64Array, UInt32Array]:
     """Verified hashes and new group numbers of a key part, without the forgotten groups."""
     if len(new) != key_part.group_count:
-        raise ValueError(f"record key part: {key_part.group_count} groups, but new numbers for {len(new)}")
+        raise ValueError(
+            f"record key part: {key_part.group_count} groups, but new numbers for {len(new)}"
+        )
     key_part.verify(np.arange(1 << key_part.form.bits, dtype=np.int64))
     if key_part.count and int(key_part.groups.max()) >= key_part.group_count:
-        raise ValueError(f"record key part: group {key_part.groups.max()} of {key_part.group_count}")
+        raise ValueError(
+            f"record key part: group {key_part.groups.max()} of {key_part.group_count}"
+        )
     numbers, hashes = new[key_part.groups], key_part.whole_hashes()
     kept = numbers >= 0
     if bool(kept.all()):
@@ -392,7 +476,11 @@ def _spread(starts: npt.NDArray[np.integer], times: npt.NDArray[np.integer]) -> 
 
 
 def _shard(hashes: UInt64Array, bits: int) -> Int64Array:
-    return (hashes >> np.uint64(_HASH_BITS - bits)).astype(np.int64) if bits else np.zeros(len(hashes), np.int64)
+    return (
+        (hashes >> np.uint64(_HASH_BITS - bits)).astype(np.int64)
+        if bits
+        else np.zeros(len(hashes), np.int64)
+    )
 
 
 def _distinct(ascending: Int64Array) -> Int64Array:
@@ -401,7 +489,9 @@ def _distinct(ascending: Int64Array) -> Int64Array:
     return ascending[fresh]
 
 
-def _checksums(hashes: memoryview, groups: memoryview, starts: Sequence[int], ends: Sequence[int]) -> UInt64Array:
+def _checksums(
+    hashes: memoryview, groups: memoryview, starts: Sequence[int], ends: Sequence[int]
+) -> UInt64Array:
     """Checksums of the shards [start, end): a loop over shards, at most 2^16 of them."""
     digest = mmh3.mmh3_x64_128_digest
     words = [

@@ -1,8 +1,10 @@
-r"""``simple/1``: nothing is kept of the keys; they are compared with the stored keys of every group of their scope.
+r"""``simple/1``: nothing is kept of the keys; they are compared with the stored keys of every group
+of their scope.
 
-What HUDI calls the indexes SIMPLE and GLOBAL_SIMPLE: a join of the keys that come with those that are stored.  The join is the
-table's, which has the sorted hashes of every file (its key maps); this index only names the groups that take part.  Nothing is cheaper to
-write, and nothing is faster when a large share of the keys of a scope comes back at once; one key costs a search in each group.
+What HUDI calls the indexes SIMPLE and GLOBAL_SIMPLE: a join of the keys that come with those that
+are stored.  The join is the table's, which has the sorted hashes of every file (its key maps); this
+index only names the groups that take part.  Nothing is cheaper to write, and nothing is faster when
+a large share of the keys of a scope comes back at once; one key costs a search in each group.
 
 Byte layout, little-endian, nothing between the parts:
 
@@ -50,7 +52,9 @@ class SimpleKeyIndex(KeyIndex):
     can_index_log_files: ClassVar[bool] = False
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.build`.  O(n).  Raises ValueError for more than GROUPS_MAX groups."""
+        """See :meth:`indexes.base.KeyIndex.build`.  O(n).  Raises ValueError for more than
+        GROUPS_MAX groups.
+        """
         return _encode(np.flatnonzero(np.bincount(group, minlength=groups)), groups)
 
     def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
@@ -58,7 +62,9 @@ class SimpleKeyIndex(KeyIndex):
         none = np.zeros(0, np.int64)
         return Candidates(none, none, _open(key_part)[0] if len(hashes) else none)
 
-    def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
+    def merge(
+        self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
+    ) -> bytes:
         """See :meth:`indexes.base.KeyIndex.merge`.  O(groups)."""
         named = [np.zeros(0, np.int64)]
         for key_part, new in zip(key_parts, groups, strict=True):
@@ -84,7 +90,11 @@ def _open(key_part: bytes | memoryview) -> tuple[Int64Array, int]:
     if end < _HEADER.size or (end - _HEADER.size) % 4:
         raise ValueError(f"simple key part: {len(view)} bytes are no key part")
     magic, groups = _HEADER.unpack_from(view)
-    if magic != _MAGIC or groups > GROUPS_MAX or zlib.crc32(view[:end]) != _CRC.unpack_from(view, end)[0]:
+    if (
+        magic != _MAGIC
+        or groups > GROUPS_MAX
+        or zlib.crc32(view[:end]) != _CRC.unpack_from(view, end)[0]
+    ):
         raise ValueError("simple key part: not one of version 1, or damaged (CRC)")
     present = np.frombuffer(view[_HEADER.size : end], np.dtype("<u4")).astype(np.int64)
     if len(present) and (int(present[-1]) >= groups or bool(np.any(np.diff(present) <= 0))):

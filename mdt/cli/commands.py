@@ -1,8 +1,9 @@
 """What all commands share: ``--json``, ``--storage-option``, exit codes, and an end without noise.
 
-A command says what it found by :func:`tell` or :func:`tell_rows`, once for programs and once for people.  With ``--json``
-stdout has one JSON document, or one for each row, and an error is one on stderr.  Exit codes: 0; 1 if ``check`` found
-problems; 2 for wrong usage and our own errors; 130 if interrupted.  A closed pipe ends a command well.
+A command says what it found by :func:`tell` or :func:`tell_rows`, once for programs and once for
+people.  With ``--json`` stdout has one JSON document, or one for each row, and an error is one on
+stderr.  Exit codes: 0; 1 if ``check`` found problems; 2 for wrong usage and our own errors; 130 if
+interrupted.  A closed pipe ends a command well.
 """
 
 from __future__ import annotations
@@ -29,10 +30,15 @@ from mdt.write.result import WriteResult
 INTERRUPTED = 130
 """What shells expect of a command that Ctrl-C ended."""
 
-_AsJson = Annotated[bool, typer.Option("--json", help="Write JSON: one document, or one a line for rows.")]
+_AsJson = Annotated[
+    bool, typer.Option("--json", help="Write JSON: one document, or one a line for rows.")
+]
 _StorageOption = Annotated[
     list[str],
-    typer.Option("--storage-option", help="For a URL, as name=value, such as region=eu-west-1; may be repeated."),
+    typer.Option(
+        "--storage-option",
+        help="For a URL, as name=value, such as region=eu-west-1; may be repeated.",
+    ),
 ]
 _as_json: ContextVar[bool] = ContextVar("as_json", default=False)
 _is_dry: ContextVar[bool] = ContextVar("is_dry", default=False)
@@ -40,7 +46,9 @@ _storage_options: ContextVar[Mapping[str, str] | None] = ContextVar("storage_opt
 
 
 class Commands(TyperGroup):
-    """The group of all commands: tells our errors without a traceback, and ends well when nobody reads on."""
+    """The group of all commands: tells our errors without a traceback, and ends well when nobody
+    reads on.
+    """
 
     def main(self, *args: Any, **named: Any) -> Any:
         """Run the command line; see the module for exit codes."""
@@ -89,14 +97,25 @@ def _close_stdout() -> None:
         return
 
 
-def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that adds a function to ``app``, with the options that every command has."""
+def command(
+    app: typer.Typer, name: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds a function to ``app``, with the options that every command
+    has.
+    """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(function, eval_str=True).parameters.values()
         shared = [
-            inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_AsJson),
-            inspect.Parameter("storage_option", inspect.Parameter.KEYWORD_ONLY, default=[], annotation=_StorageOption),
+            inspect.Parameter(
+                "json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_AsJson
+            ),
+            inspect.Parameter(
+                "storage_option",
+                inspect.Parameter.KEYWORD_ONLY,
+                default=[],
+                annotation=_StorageOption,
+            ),
         ]
 
         @wraps(function)
@@ -108,7 +127,9 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[...
 
         signature = inspect.Signature([*own, *shared])
         run.__signature__ = signature  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in signature.parameters.values()}
+        run.__annotations__ = {
+            parameter.name: parameter.annotation for parameter in signature.parameters.values()
+        }
         app.command(name)(run)
         return function
 
@@ -127,7 +148,10 @@ _SEQ_DIGITS_MAX = 10
 def opened(path: str, option: Sequence[str] = (), as_of: str | None = None) -> table.Table:
     """Open a table with the options of the command line, perhaps as of a point."""
     return table.open(
-        path, settings(option), storage_options=_storage_options.get(), as_of=None if as_of is None else point(as_of)
+        path,
+        settings(option),
+        storage_options=_storage_options.get(),
+        as_of=None if as_of is None else point(as_of),
     )
 
 
@@ -143,11 +167,15 @@ def storage_options() -> Mapping[str, str] | None:
     return _storage_options.get()
 
 
-def tell(document: Mapping[str, object], text: str | Callable[[], None], warnings: Sequence[str] | None = None) -> None:
+def tell(
+    document: Mapping[str, object],
+    text: str | Callable[[], None],
+    warnings: Sequence[str] | None = None,
+) -> None:
     """Write a result: ``document`` for programs; for people ``text``, or what a call of it shows.
 
-    ``warnings``: of the operation, None for one that has none; people find them on stderr, programs in the document.
-    Of a command that has ``--dry-run`` both say that it was one.
+    ``warnings``: of the operation, None for one that has none; people find them on stderr, programs
+    in the document. Of a command that has ``--dry-run`` both say that it was one.
     """
     if is_json():
         more = {} if warnings is None else {"warnings": list(warnings)}
@@ -162,7 +190,9 @@ def tell(document: Mapping[str, object], text: str | Callable[[], None], warning
     warn(warnings or ())
 
 
-def tell_rows(rows: pa.Table | Iterable[Mapping[str, object]], show: Callable[[], None] | None = None) -> None:
+def tell_rows(
+    rows: pa.Table | Iterable[Mapping[str, object]], show: Callable[[], None] | None = None
+) -> None:
     """Write rows: JSON lines for programs; a table, or what ``show`` shows, for people."""
     if is_json():
         for row in rows.to_pylist() if isinstance(rows, pa.Table) else rows:
@@ -176,15 +206,29 @@ def tell_rows(rows: pa.Table | Iterable[Mapping[str, object]], show: Callable[[]
 def tell_written(result: WriteResult) -> None:
     """Write how a write ended."""
     names = ("inserted", "updated", "deleted", "late", "missing")
-    done = ", ".join(f"{getattr(result, name):,} {name}" for name in names if getattr(result, name)) or "nothing to do"
+    done = (
+        ", ".join(f"{getattr(result, name):,} {name}" for name in names if getattr(result, name))
+        or "nothing to do"
+    )
     tell_commit(result, done)
 
 
 def tell_commit(result: WriteResult, done: str) -> None:
-    """Write how a write ended: what it has ``done``, and its commit; of a dry run what it would write."""
-    text = f"{done}; commit {result.seq}" + (f" at {result.instant}" if result.instant else " stays the newest")
+    """Write how a write ended: what it has ``done``, and its commit; of a dry run what it would
+    write.
+    """
+    text = f"{done}; commit {result.seq}" + (
+        f" at {result.instant}" if result.instant else " stays the newest"
+    )
     if _is_dry.get():
-        files = f"{result.files_written:,} files, {result.files_rewritten:,} of them in the place of file groups"
+        files = (
+            f"{result.files_written:,} files, {result.files_rewritten:,} of them in the place of"
+            " file groups"
+        )
         text = f"{done}; {files}, about {result.bytes_written:,} bytes"
     document = asdict(result)
-    tell({name: value for name, value in document.items() if name != "warnings"}, text, result.warnings)
+    tell(
+        {name: value for name, value in document.items() if name != "warnings"},
+        text,
+        result.warnings,
+    )

@@ -1,7 +1,8 @@
-"""Files that commands read rows from and write rows to, piece by piece: Parquet, CSV, JSON lines or Arrow IPC.
+"""Files that commands read rows from and write rows to, piece by piece: Parquet, CSV, JSON lines or
+Arrow IPC.
 
-``-`` is standard input or output.  Input is copied to a temporary file first, since Parquet files are read from their end.
-Its format follows from its first bytes.
+``-`` is standard input or output.  Input is copied to a temporary file first, since Parquet files
+are read from their end. Its format follows from its first bytes.
 """
 
 from __future__ import annotations
@@ -29,21 +30,30 @@ STANDARD = Path("-")
 
 Files = Annotated[
     list[Path],
-    typer.Argument(help="Parquet, CSV, JSON lines or Arrow IPC files; - is standard input.", metavar="FILE..."),
+    typer.Argument(
+        help="Parquet, CSV, JSON lines or Arrow IPC files; - is standard input.", metavar="FILE..."
+    ),
 ]
 
 _PARQUET, _CSV, _JSON = (".parquet", ".pq"), (".csv",), (".json", ".jsonl", ".ndjson")
 _IPC = (".arrow", ".ipc", ".feather", ".arrows")
-_FIRST_BYTES = ((b"PAR1", ".parquet"), (b"ARROW1", ".arrow"), (b"\xff\xff\xff\xff", ".arrows"), (b"{", ".jsonl"))
+_FIRST_BYTES = (
+    (b"PAR1", ".parquet"),
+    (b"ARROW1", ".arrow"),
+    (b"\xff\xff\xff\xff", ".arrows"),
+    (b"{", ".jsonl"),
+)
 """Beginning of a file and the suffix of its format.  Anything else is CSV."""
 _HEAD_BYTES = 64
 
 
 def read_all(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Return the rows of all files, which must have the same columns, in pieces of which a few are in memory; the first piece has no rows.
+    """Return the rows of all files, which must have the same columns, in pieces of which a few are
+    in memory; the first piece has no rows.
 
-    ``schema``: types of CSV columns; others are inferred.  A file is opened when its rows are asked for, but the columns of all are looked at
-    before.  Raises Invalid, now or later, for a file that cannot be read.
+    ``schema``: types of CSV columns; others are inferred.  A file is opened when its rows are asked
+    for, but the columns of all are looked at before.  Raises Invalid, now or later, for a file that
+    cannot be read.
     """
     if list(files).count(STANDARD) > 1:
         raise Invalid("standard input can be read once only", hint="give - once")
@@ -52,7 +62,9 @@ def read_all(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.Table]:
     try:
         together = pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowException as error:
-        raise Invalid(f"the files do not fit together: {error}", hint="write them one by one") from error
+        raise Invalid(
+            f"the files do not fit together: {error}", hint="write them one by one"
+        ) from error
     return _pieces(files, schemas, together)
 
 
@@ -62,10 +74,14 @@ def schema_of(file: Path) -> pa.Schema:
 
 
 def _copy_of_input() -> Path:
-    """Copy standard input to a temporary file, whose suffix says its format; it is removed when the process ends."""
+    """Copy standard input to a temporary file, whose suffix says its format; it is removed when the
+    process ends.
+    """
     source = sys.stdin.buffer
     head = source.read(_HEAD_BYTES)
-    suffix = next((suffix for begin, suffix in _FIRST_BYTES if head.lstrip().startswith(begin)), ".csv")
+    suffix = next(
+        (suffix for begin, suffix in _FIRST_BYTES if head.lstrip().startswith(begin)), ".csv"
+    )
     with tempfile.NamedTemporaryFile(prefix="mdt-", suffix=suffix, delete=False) as copy:
         atexit.register(Path(copy.name).unlink, missing_ok=True)
         copy.write(head)
@@ -73,12 +89,15 @@ def _copy_of_input() -> Path:
     return Path(copy.name)
 
 
-def _pieces(files: Sequence[Path], schemas: Sequence[pa.Schema], together: pa.Schema) -> Iterator[pa.Table]:
+def _pieces(
+    files: Sequence[Path], schemas: Sequence[pa.Schema], together: pa.Schema
+) -> Iterator[pa.Table]:
     yield together.empty_table()
     for file, schema in zip(files, schemas, strict=True):
         for batch in _batches(file, schema):
             yield pa.concat_tables(
-                [together.empty_table(), pa.Table.from_batches([batch])], promote_options="permissive"
+                [together.empty_table(), pa.Table.from_batches([batch])],
+                promote_options="permissive",
             )
 
 
@@ -96,7 +115,9 @@ def _columns(file: Path, given: pa.Schema) -> pa.Schema:
 
 
 def _columns_of_csv(file: Path, types: Mapping[str, pa.DataType]) -> pa.Schema:
-    """Return the columns of a CSV file.  Types that are not given are those of the first block if all rows have them, else those of the whole."""
+    """Return the columns of a CSV file.  Types that are not given are those of the first block if
+    all rows have them, else those of the whole.
+    """
     options = pa.csv.ConvertOptions(column_types=types)
     with pa.csv.open_csv(file, convert_options=options) as reader:
         if all(name in types for name in reader.schema.names):
@@ -110,13 +131,16 @@ def _columns_of_csv(file: Path, types: Mapping[str, pa.DataType]) -> pa.Schema:
 
 
 def _columns_of_json(file: Path, given: pa.Schema) -> pa.Schema:
-    """Return the columns that occur in a JSON lines file; those in ``given`` have the types there."""
+    """Return the columns that occur in a JSON lines file; those in ``given`` have the types
+    there.
+    """
     try:
         schema = pa.schema([])
         with pa.json.open_json(file) as reader:
             for batch in reader:
                 schema = pa.unify_schemas([schema, batch.schema], promote_options="permissive")
-    except pa.ArrowInvalid:  # a column whose type differs from block to block: read the file as one block
+    except pa.ArrowInvalid:
+        # a column whose type differs from block to block: read the file as one block
         block = pa.json.ReadOptions(block_size=max(1, file.stat().st_size))
         schema = pa.json.read_json(file, read_options=block).schema
     types = {field.name: field.type for field in given}
@@ -138,7 +162,9 @@ def _batches(file: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                     yield batch
         elif _is(file, _CSV):
             types = {field.name: field.type for field in schema}
-            with pa.csv.open_csv(file, convert_options=pa.csv.ConvertOptions(column_types=types)) as reader:
+            with pa.csv.open_csv(
+                file, convert_options=pa.csv.ConvertOptions(column_types=types)
+            ) as reader:
                 yield from reader
         elif _is(file, _JSON):
             with _open_json(file, schema) as reader:
@@ -158,12 +184,17 @@ def _ipc(source: pa.NativeFile) -> pa.RecordBatchFileReader | pa.RecordBatchStre
 
 
 def _is(file: Path, suffixes: Sequence[str]) -> bool:
-    """Return whether the suffix of a file is one of ``suffixes``.  Raises Invalid for one of no known kind."""
+    """Return whether the suffix of a file is one of ``suffixes``.  Raises Invalid for one of no
+    known kind.
+    """
     suffix = file.suffix.lower()
     if suffix not in (*_PARQUET, *_CSV, *_JSON, *_IPC):
         raise Invalid(
             f"the format of {file} is unknown",
-            hint="name it .parquet, .csv, .jsonl, .arrow (IPC file) or .arrows (stream), or pipe it to -",
+            hint=(
+                "name it .parquet, .csv, .jsonl, .arrow (IPC file) or .arrows (stream), or pipe it"
+                " to -"
+            ),
         )
     return suffix in suffixes
 
@@ -175,5 +206,6 @@ def _told(file: Path) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as error:
         raise Invalid(
-            f"{file} cannot be read: {error}", hint="give a Parquet, CSV, JSON lines or Arrow IPC file"
+            f"{file} cannot be read: {error}",
+            hint="give a Parquet, CSV, JSON lines or Arrow IPC file",
         ) from error

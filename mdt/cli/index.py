@@ -1,4 +1,6 @@
-"""The commands ``mdt index …``: list, create, drop, rebuild and build indexes, and advice on them."""
+"""The commands ``mdt index …``: list, create, drop, rebuild and build indexes, and advice on
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,19 @@ from mdt.progress import bar
 from mdt.services.index_report import NOT_COUNTED
 from mdt.services.indexing import BuildResult
 
-app = typer.Typer(help="Indexes of a table: list, create, drop, rebuild, build, advise.", no_args_is_help=True)
+app = typer.Typer(
+    help="Indexes of a table: list, create, drop, rebuild, build, advise.", no_args_is_help=True
+)
 
-Specs = Annotated[list[str], typer.Argument(help="Indexes such as 'bitmap(status)'.", metavar="INDEX...")]
-SomeSpecs = Annotated[list[str], typer.Argument(help="Indexes, or columns; default: all.", metavar="[INDEX...]")]
-IsAsync = Annotated[bool, typer.Option("--async", help="Do not cover existing files now; mdt index build does.")]
+Specs = Annotated[
+    list[str], typer.Argument(help="Indexes such as 'bitmap(status)'.", metavar="INDEX...")
+]
+SomeSpecs = Annotated[
+    list[str], typer.Argument(help="Indexes, or columns; default: all.", metavar="[INDEX...]")
+]
+IsAsync = Annotated[
+    bool, typer.Option("--async", help="Do not cover existing files now; mdt index build does.")
+]
 
 
 @command(app, "list")
@@ -48,7 +58,11 @@ def create(
     """Add indexes and cover the files that exist."""
     t = opened(path, option)
     with bar("indexing") as told:
-        _tell(t.create_index(index, mode="async" if is_async else "sync", progress=told, dry_run=dry_run))
+        _tell(
+            t.create_index(
+                index, mode="async" if is_async else "sync", progress=told, dry_run=dry_run
+            )
+        )
 
 
 @command(app)
@@ -69,7 +83,11 @@ def rebuild(
     """Forget what indexes cover, and build them again."""
     t = opened(path, option)
     with bar("indexing") as told:
-        _tell(t.rebuild_index(index or None, mode="async" if is_async else "sync", progress=told, dry_run=dry_run))
+        _tell(
+            t.rebuild_index(
+                index or None, mode="async" if is_async else "sync", progress=told, dry_run=dry_run
+            )
+        )
 
 
 @command(app)
@@ -77,13 +95,18 @@ def build(
     path: TablePath,
     index: SomeSpecs = [],  # noqa: B006 - typer copies it
     watch: Annotated[
-        bool, typer.Option(help="Go on: look for files to cover again and again, until interrupted.")
+        bool,
+        typer.Option(help="Go on: look for files to cover again and again, until interrupted."),
     ] = False,
-    seconds: Annotated[float, typer.Option(help="Pause between two looks, with --watch.", min=0.1)] = REPORT_SECONDS,
+    seconds: Annotated[
+        float, typer.Option(help="Pause between two looks, with --watch.", min=0.1)
+    ] = REPORT_SECONDS,
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - typer copies it
 ) -> None:
-    """Cover files that indexes do not cover yet; safe beside writers and other builders, and after a crash."""
+    """Cover files that indexes do not cover yet; safe beside writers and other builders, and after
+    a crash.
+    """
     t = opened(path, option)
     with suppress(KeyboardInterrupt):  # the way in which a watch ends
         while True:

@@ -1,7 +1,9 @@
 """Rows and results as JSON that every reader of JSON takes.
 
-Dates, times and durations are ISO 8601 (UTC where the column has a zone; durations in seconds, as PT90S), decimals text with all digits, bytes hexadecimal, maps lists of
-[key, value]; moments outside the years 1 to 9999 are in UTC; NaN and the infinities, which JSON has not, are the texts "NaN", "Infinity" and "-Infinity".
+Dates, times and durations are ISO 8601 (UTC where the column has a zone; durations in seconds, as
+PT90S), decimals text with all digits, bytes hexadecimal, maps lists of [key, value]; moments
+outside the years 1 to 9999 are in UTC; NaN and the infinities, which JSON has not, are the texts
+"NaN", "Infinity" and "-Infinity".
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ def _text(value: object) -> str:
 
 
 def _duration(value: timedelta | np.timedelta64) -> str:
-    """Return a duration as ISO 8601 writes it, in seconds; pandas, which pyarrow takes where it is installed, has nanoseconds of it.
+    """Return a duration as ISO 8601 writes it, in seconds; pandas, which pyarrow takes where it is
+    installed, has nanoseconds of it.
 
     >>> _duration(timedelta(days=1, microseconds=-250))
     'PT86399.99975S'

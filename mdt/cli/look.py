@@ -1,4 +1,6 @@
-"""The commands ``mdt info`` and ``mdt stats``: what a directory is, and what is known of a table's columns."""
+"""The commands ``mdt info`` and ``mdt stats``: what a directory is, and what is known of a table's
+columns.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def register(app: typer.Typer) -> None:
 
 
 def info(path: TablePath) -> None:
-    """Show what is at PATH: a table and its size, or what else it is and what can be done with it."""
+    """Show what is at PATH: a table and its size, or what else it is and what can be done with
+    it.
+    """
     try:
         found = opened(path)
     except Invalid:
@@ -36,14 +40,29 @@ def _tell_table(found: table.Table) -> None:
     definition, snapshot = found.definition, found.snapshot()
     files = snapshot.files.take(("kind", "size"), snapshot.live_numbers).to_pydict()
     rows, logs, size = found.scan().count(), sum(files["kind"]), sum(files["size"])
-    columns = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in definition.declared]
+    columns = [
+        {"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in definition.declared
+    ]
     document = {
-        "path": found.path, "kind": "mdt", "name": definition.name, "table_type": definition.table_type,
-        "key": definition.key, "partition_by": definition.partition_by, "ordering": definition.ordering,
-        "key_index": definition.key_index, "scope": definition.scope, "indexes": definition.indexes,
-        "options": definition.options, "seq": snapshot.seq, "instant": snapshot.last_instant, "rows": rows,
-        "files": len(snapshot), "log_files": logs, "bytes": size, "columns": columns,
-    }  # fmt: skip
+        "path": found.path,
+        "kind": "mdt",
+        "name": definition.name,
+        "table_type": definition.table_type,
+        "key": definition.key,
+        "partition_by": definition.partition_by,
+        "ordering": definition.ordering,
+        "key_index": definition.key_index,
+        "scope": definition.scope,
+        "indexes": definition.indexes,
+        "options": definition.options,
+        "seq": snapshot.seq,
+        "instant": snapshot.last_instant,
+        "rows": rows,
+        "files": len(snapshot),
+        "log_files": logs,
+        "bytes": size,
+        "columns": columns,
+    }
     facts = {
         "path": found.path,
         "name": definition.name,
@@ -64,16 +83,26 @@ def _tell_table(found: table.Table) -> None:
 
 
 def stats(path: TablePath, columns: Columns = []) -> None:  # noqa: B006 - typer passes a new list
-    """Show rows, nulls, bounds and bytes of each column, and distinct and common values of analyzed columns."""
+    """Show rows, nulls, bounds and bytes of each column, and distinct and common values of analyzed
+    columns.
+    """
     found = opened(path).stats()
     wanted = names(columns)
     unknown = sorted(set(wanted).difference(found["column"].to_pylist()))
     if unknown:
-        raise Invalid(f"there are no statistics of {', '.join(unknown)}", hint="mdt stats PATH shows all columns")
+        raise Invalid(
+            f"there are no statistics of {', '.join(unknown)}",
+            hint="mdt stats PATH shows all columns",
+        )
     if wanted:
         rows = {row["column"]: row for row in found.to_pylist()}
-        tell_rows(found.schema.empty_table().from_pylist([rows[name] for name in wanted], found.schema))
+        tell_rows(
+            found.schema.empty_table().from_pylist([rows[name] for name in wanted], found.schema)
+        )
     else:
         tell_rows(found)
     if found["distinct"].null_count == len(found):
-        note("distinct and common values are known after t.analyze(), or mdt index create PATH 'table_stats(COLUMN)'")
+        note(
+            "distinct and common values are known after t.analyze(), or mdt index create PATH"
+            " 'table_stats(COLUMN)'"
+        )

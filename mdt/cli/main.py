@@ -1,6 +1,7 @@
 """The command line: look at a table, read it, write files into it, look after it.
 
-Results go to stdout, progress and errors to stderr.  What all commands share stands in :mod:`mdt.cli.commands`.
+Results go to stdout, progress and errors to stderr.  What all commands share stands in
+:mod:`mdt.cli.commands`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,19 @@ from mdt.cli.commands import (
 )
 from mdt.cli.files import STANDARD, Files, read_all, schema_of
 from mdt.cli.output import Format, FormatOption, Output, chosen_format, write_rows
-from mdt.cli.terminal import Columns, DryRun, Param, Settings, TablePath, Where, names, pairs, settings, show, value_of
+from mdt.cli.terminal import (
+    Columns,
+    DryRun,
+    Param,
+    Settings,
+    TablePath,
+    Where,
+    names,
+    pairs,
+    settings,
+    show,
+    value_of,
+)
 from mdt.cli.terminal import output as terminal
 from mdt.progress import bar
 from mdt.schema.alter import type_of
@@ -48,7 +61,10 @@ ROWS_SHOWN = 20
 app = typer.Typer(
     cls=Commands,
     help="Apache Hudi tables without a JAR, with indexes that pay.",
-    epilog="Exit codes: 0; 1 if check found problems, repair could not mend all, or get missed a key; 2 for wrong usage and errors; 130 if interrupted.",
+    epilog=(
+        "Exit codes: 0; 1 if check found problems, repair could not mend all, or get missed a key;"
+        " 2 for wrong usage and errors; 130 if interrupted."
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=True,
@@ -65,7 +81,9 @@ def _show_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")]
+Version = Annotated[
+    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+]
 
 
 @app.callback()
@@ -74,10 +92,14 @@ def _main(version: Version = False) -> None:
 
 
 ForgetDeletes = Annotated[
-    bool, typer.Option("--forget-deletes", help="Forget the ordering values at which keys were deleted.")
+    bool,
+    typer.Option("--forget-deletes", help="Forget the ordering values at which keys were deleted."),
 ]
 AsOf = Annotated[
-    str | None, typer.Option(help="A past state: a seq, a tag, an instant, or a time such as 2026-02-28T12:00.")
+    str | None,
+    typer.Option(
+        help="A past state: a seq, a tag, an instant, or a time such as 2026-02-28T12:00."
+    ),
 ]
 
 # Looking at a table
@@ -95,7 +117,9 @@ def history(path: TablePath) -> None:
 @command(app)
 def files(path: TablePath, as_of: AsOf = None) -> None:
     """Show the live files."""
-    tell_rows(opened(path, as_of=as_of).files().select(["partition", "name", "instant", "size", "rows"]))
+    tell_rows(
+        opened(path, as_of=as_of).files().select(["partition", "name", "instant", "size", "rows"])
+    )
 
 
 @command(app)
@@ -104,11 +128,17 @@ def scan(
     where: Where = None,
     columns: Columns = [],  # noqa: B006 - typer reads it and passes a new list
     param: Param = [],  # noqa: B006 - as above
-    limit: Annotated[int | None, typer.Option(min=0, help=f"Rows at most; {ROWS_SHOWN} for a table.")] = None,
-    order_by: Annotated[str | None, typer.Option(help='Columns to sort by, such as "ts desc, id".')] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, help=f"Rows at most; {ROWS_SHOWN} for a table.")
+    ] = None,
+    order_by: Annotated[
+        str | None, typer.Option(help='Columns to sort by, such as "ts desc, id".')
+    ] = None,
     format: FormatOption = None,
     output: Output = STANDARD,
-    explain: Annotated[bool, typer.Option("--explain", help="Show what would be read instead of rows.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show what would be read instead of rows.")
+    ] = False,
     as_of: AsOf = None,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
@@ -117,7 +147,13 @@ def scan(
     form = chosen_format(format, output, as_json=is_json())
     if form is Format.table and limit is None and not explain:
         limit = ROWS_SHOWN
-    found = t.scan(where, names(columns) or None, params=pairs("--param", param), limit=limit, order_by=order_by)
+    found = t.scan(
+        where,
+        names(columns) or None,
+        params=pairs("--param", param),
+        limit=limit,
+        order_by=order_by,
+    )
     if explain:
         plan = found.explain()
         tell(asdict(plan), lambda: terminal().print(str(plan), markup=False, highlight=False))
@@ -130,9 +166,15 @@ def scan(
 def changes(
     path: TablePath,
     since: Annotated[str, typer.Option(help="What came after this: a seq, an instant, or a time.")],
-    until: Annotated[str | None, typer.Option(help="Up to and with this; the newest commit if left out.")] = None,
-    mode: Annotated[str, typer.Option(help="net: one change a key; all: every change of every commit.")] = "net",
-    before: Annotated[bool, typer.Option(help="Rows before updates, too; without them far less is read.")] = True,
+    until: Annotated[
+        str | None, typer.Option(help="Up to and with this; the newest commit if left out.")
+    ] = None,
+    mode: Annotated[
+        str, typer.Option(help="net: one change a key; all: every change of every commit.")
+    ] = "net",
+    before: Annotated[
+        bool, typer.Option(help="Rows before updates, too; without them far less is read.")
+    ] = True,
     where: Where = None,
     columns: Columns = [],  # noqa: B006 - as above
     param: Param = [],  # noqa: B006 - as above
@@ -145,8 +187,12 @@ def changes(
     named = names(columns) or None
     t = opened(path, option)
     given = pairs("--param", param)
-    found = t.changes(first, last, mode=mode, where=where, columns=named, params=given, before=before)
-    write_rows(found.schema, found.to_batches(), chosen_format(format, output, as_json=is_json()), output)
+    found = t.changes(
+        first, last, mode=mode, where=where, columns=named, params=given, before=before
+    )
+    write_rows(
+        found.schema, found.to_batches(), chosen_format(format, output, as_json=is_json()), output
+    )
 
 
 @command(app)
@@ -176,23 +222,41 @@ def options() -> None:
 @command(app)
 def create(
     path: TablePath,
-    like: Annotated[Path, typer.Option(help="A Parquet, CSV or Arrow IPC file with the columns of the table.")],
-    key: Annotated[list[str], typer.Option(help="Record key columns, separated by commas or repeated.")],
+    like: Annotated[
+        Path, typer.Option(help="A Parquet, CSV or Arrow IPC file with the columns of the table.")
+    ],
+    key: Annotated[
+        list[str], typer.Option(help="Record key columns, separated by commas or repeated.")
+    ],
     partition_by: Annotated[list[str], typer.Option(help="Partition columns.")] = [],  # noqa: B006 - as above
     ordering: Annotated[str | None, typer.Option(help="Column whose larger value wins.")] = None,
     type: Annotated[str, typer.Option(help="MERGE_ON_READ or COPY_ON_WRITE.")] = MERGE_ON_READ,
     key_index: Annotated[
-        str | None, typer.Option(help="bloom (default), record, simple, bucket(buckets='8'), memory or lmdb.")
+        str | None,
+        typer.Option(help="bloom (default), record, simple, bucket(buckets='8'), memory or lmdb."),
     ] = None,
-    scope: Annotated[str | None, typer.Option(help="A key is unique per partition (default) or per table.")] = None,
-    index: Annotated[list[str], typer.Option(help="A skipping index, such as bitmap(status).")] = [],  # noqa: B006
+    scope: Annotated[
+        str | None, typer.Option(help="A key is unique per partition (default) or per table.")
+    ] = None,
+    index: Annotated[
+        list[str], typer.Option(help="A skipping index, such as bitmap(status).")
+    ] = [],  # noqa: B006
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Create an empty table with the columns of a file."""
     made = table.create(
-        path, schema_of(like), names(key), partition_by=names(partition_by), ordering=ordering, table_type=type,
-        key_index=key_index, scope=scope, indexes=index, options=settings(option), storage_options=storage_options(),
-    )  # fmt: skip
+        path,
+        schema_of(like),
+        names(key),
+        partition_by=names(partition_by),
+        ordering=ordering,
+        table_type=type,
+        key_index=key_index,
+        scope=scope,
+        indexes=index,
+        options=settings(option),
+        storage_options=storage_options(),
+    )
     tell({"path": made.path}, f"created {made.path}")
 
 
@@ -201,7 +265,8 @@ def upsert(
     path: TablePath,
     file: Files,
     evolve: Annotated[
-        bool, typer.Option("--evolve", help="Add columns that only the files have, and widen numbers.")
+        bool,
+        typer.Option("--evolve", help="Add columns that only the files have, and widen numbers."),
     ] = False,
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
@@ -215,18 +280,30 @@ def upsert(
 def alter(
     path: TablePath,
     add: Annotated[
-        list[str], typer.Option(help="A new column, as name=type, such as tip=double; may be repeated.")
+        list[str],
+        typer.Option(help="A new column, as name=type, such as tip=double; may be repeated."),
     ] = [],  # noqa: B006
-    default: Annotated[list[str], typer.Option(help="What older rows have in a new column, as name=value.")] = [],  # noqa: B006
-    drop: Annotated[list[str], typer.Option(help="Columns that go, separated by commas or repeated.")] = [],  # noqa: B006
+    default: Annotated[
+        list[str], typer.Option(help="What older rows have in a new column, as name=value.")
+    ] = [],  # noqa: B006
+    drop: Annotated[
+        list[str], typer.Option(help="Columns that go, separated by commas or repeated.")
+    ] = [],  # noqa: B006
     rename: Annotated[list[str], typer.Option(help="Another name, as old=new.")] = [],  # noqa: B006 - as above
-    widen: Annotated[list[str], typer.Option(help="A wider type, as name=type, such as n=int64.")] = [],  # noqa: B006
-    reorder: Annotated[list[str], typer.Option(help="Columns that come first, in this order.")] = [],  # noqa: B006
+    widen: Annotated[
+        list[str], typer.Option(help="A wider type, as name=type, such as n=int64.")
+    ] = [],  # noqa: B006
+    reorder: Annotated[
+        list[str], typer.Option(help="Columns that come first, in this order.")
+    ] = [],  # noqa: B006
     nullable: Annotated[list[str], typer.Option(help="Columns that may be null from now on.")] = [],  # noqa: B006
     beyond_hudi: Annotated[
-        bool, typer.Option("--beyond-hudi", help="Also what Hudi's readers would answer differently.")
+        bool,
+        typer.Option("--beyond-hudi", help="Also what Hudi's readers would answer differently."),
     ] = False,
-    set: Annotated[list[str], typer.Option(help="An option that the table keeps from now on, as name=value.")] = [],  # noqa: B006
+    set: Annotated[
+        list[str], typer.Option(help="An option that the table keeps from now on, as name=value.")
+    ] = [],  # noqa: B006
     unset: Annotated[list[str], typer.Option(help="An option that goes back to its default.")] = [],  # noqa: B006
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
@@ -235,10 +312,20 @@ def alter(
     types = pairs("--add", add)
     options = {**pairs("--set", set), **dict.fromkeys(unset)}
     result = opened(path, option).alter(
-        add=types, drop=names(drop), rename=pairs("--rename", rename), widen=pairs("--widen", widen), reorder=names(reorder),
-        nullable=names(nullable), beyond_hudi=beyond_hudi, options=options, dry_run=dry_run,
-        defaults={name: value_of(text, type_of(types.get(name, "string")), "--default") for name, text in pairs("--default", default).items()},
-    )  # fmt: skip
+        add=types,
+        drop=names(drop),
+        rename=pairs("--rename", rename),
+        widen=pairs("--widen", widen),
+        reorder=names(reorder),
+        nullable=names(nullable),
+        beyond_hudi=beyond_hudi,
+        options=options,
+        dry_run=dry_run,
+        defaults={
+            name: value_of(text, type_of(types.get(name, "string")), "--default")
+            for name, text in pairs("--default", default).items()
+        },
+    )
     text = f"commit {result.seq} at {result.instant}" if result.instant else "nothing to alter"
     if dry_run:
         text = "the table can be altered so; no file is written"
@@ -258,7 +345,9 @@ def compact(
     strategy: Annotated[
         str, typer.Option(help=f"Which file groups come first: {', '.join(STRATEGIES)}.")
     ] = "log_bytes",
-    partition: Annotated[list[str], typer.Option(help="Path of a partition, such as city=Oslo; * for anything.")] = [],  # noqa: B006
+    partition: Annotated[
+        list[str], typer.Option(help="Path of a partition, such as city=Oslo; * for anything.")
+    ] = [],  # noqa: B006
     budget_bytes: Annotated[int | None, typer.Option(min=0, help="Bytes to read at most.")] = None,
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
@@ -266,18 +355,31 @@ def compact(
     """Merge log files and deleted rows into new base files."""
     with bar("compacting") as told:
         result = opened(path, option).compact(
-            told, strategy=strategy, partitions=partition or None, budget_bytes=budget_bytes, dry_run=dry_run
+            told,
+            strategy=strategy,
+            partitions=partition or None,
+            budget_bytes=budget_bytes,
+            dry_run=dry_run,
         )
-    text = f"{result.files_written:,} file groups compacted" if result.files_written else "nothing to compact"
+    text = (
+        f"{result.files_written:,} file groups compacted"
+        if result.files_written
+        else "nothing to compact"
+    )
     tell_commit(result, text)
 
 
 @command(app)
 def cluster(
     path: TablePath,
-    by: Annotated[list[str], typer.Option(help="Columns to order rows by, separated by commas or repeated; or auto.")],
+    by: Annotated[
+        list[str],
+        typer.Option(help="Columns to order rows by, separated by commas or repeated; or auto."),
+    ],
     curve: Annotated[str | None, typer.Option(help="sort, zorder or hilbert.")] = None,
-    partition: Annotated[list[str], typer.Option(help="Path of a partition, such as city=Oslo; * for anything.")] = [],  # noqa: B006
+    partition: Annotated[
+        list[str], typer.Option(help="Path of a partition, such as city=Oslo; * for anything.")
+    ] = [],  # noqa: B006
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
@@ -285,18 +387,30 @@ def cluster(
     columns = names(by)
     with bar("clustering") as told:
         result = opened(path, option).cluster(
-            "auto" if columns == ["auto"] else columns, curve=curve, partitions=partition or None, progress=told,
+            "auto" if columns == ["auto"] else columns,
+            curve=curve,
+            partitions=partition or None,
+            progress=told,
             dry_run=dry_run,
-        )  # fmt: skip
-    changes = [(name, f"{before:.1f}", f"{after:.1f}") for name, (before, after) in result.overlap.items()]
+        )
+    changes = [
+        (name, f"{before:.1f}", f"{after:.1f}") for name, (before, after) in result.overlap.items()
+    ]
     if result.files_read is not None:
         before, after = result.files_read
         changes.append(("(counted queries)", f"{before:.1f}", f"{after:.1f}"))
 
     def text() -> None:
-        made = f"{result.groups_replaced:,} file groups became {result.groups_made:,}; commit {result.seq} at {result.instant}"
+        made = (
+            f"{result.groups_replaced:,} file groups became {result.groups_made:,}; commit"
+            f" {result.seq} at {result.instant}"
+        )
         if dry_run and result.groups_replaced:
-            made = f"at most {result.groups_replaced:,} file groups become about {result.groups_made:,}, {result.rows:,} rows of about {result.bytes_written:,} bytes"
+            made = (
+                f"at most {result.groups_replaced:,} file groups become about"
+                f" {result.groups_made:,}, {result.rows:,} rows of about {result.bytes_written:,}"
+                " bytes"
+            )
         print(made if result.groups_replaced else "nothing to gain")
         show(["column", "files a value lies in", "afterwards"], changes)
 
@@ -306,15 +420,24 @@ def cluster(
 @command(app)
 def clean(
     path: TablePath,
-    retain_commits: Annotated[int | None, typer.Option(help="keep the states of so many newest commits")] = None,
-    retain_hours: Annotated[int | None, typer.Option(help="keep the states of the last hours")] = None,
-    retain_versions: Annotated[int | None, typer.Option(help="keep so many base files of each file group")] = None,
+    retain_commits: Annotated[
+        int | None, typer.Option(help="keep the states of so many newest commits")
+    ] = None,
+    retain_hours: Annotated[
+        int | None, typer.Option(help="keep the states of the last hours")
+    ] = None,
+    retain_versions: Annotated[
+        int | None, typer.Option(help="keep so many base files of each file group")
+    ] = None,
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Let old states go, delete what only they referred to, and archive old commits."""
     report = opened(path, option).clean(
-        retain_commits=retain_commits, retain_hours=retain_hours, retain_versions=retain_versions, dry_run=dry_run
+        retain_commits=retain_commits,
+        retain_hours=retain_hours,
+        retain_versions=retain_versions,
+        dry_run=dry_run,
     )
     tell(asdict(report), str(report))
 
@@ -334,7 +457,9 @@ def rekey(
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
-    """Hash the table's keys anew, with another secret, so that nobody who cannot read the table can make two keys collide."""
+    """Hash the table's keys anew, with another secret, so that nobody who cannot read the table can
+    make two keys collide.
+    """
     with bar("rekeying") as told:
         result = opened(path, option).rekey(told, forget_deletes=forget_deletes, dry_run=dry_run)
     tell_commit(result, "all keys hashed anew")
@@ -360,7 +485,9 @@ def repair(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> N
         if dry_run:
             report = opened(path, option).repair(told, dry_run=True)
         else:
-            report = table.repair(path, settings(option), storage_options=storage_options(), progress=told)
+            report = table.repair(
+                path, settings(option), storage_options=storage_options(), progress=told
+            )
     tell(
         {"ok": report.ok, **asdict(report)},
         lambda: terminal().print(str(report), markup=False, highlight=False, soft_wrap=True),
@@ -381,7 +508,9 @@ def restore(
 
 @command(app)
 def rollback(
-    path: TablePath, commit: Annotated[str, typer.Argument(help="A seq or an instant.")], dry_run: DryRun = False
+    path: TablePath,
+    commit: Annotated[str, typer.Argument(help="A seq or an instant.")],
+    dry_run: DryRun = False,
 ) -> None:
     """Take back a commit and all that came after it, in one commit."""
     tell_written(opened(path).rollback(point(commit), dry_run=dry_run))
@@ -389,9 +518,12 @@ def rollback(
 
 @command(app)
 def abort(path: TablePath, dry_run: DryRun = False) -> None:
-    """Declare every unfinished transaction dead now, running ones included (their writers will try again)."""
+    """Declare every unfinished transaction dead now, running ones included (their writers will try
+    again).
+    """
     found = opened(path).abort(dry_run=dry_run)
     tell(
         asdict(found),
-        f"{len(found.published)} instants published, {len(found.rolled_back)} rolled back, {found.files_removed} files removed",
+        f"{len(found.published)} instants published, {len(found.rolled_back)} rolled back,"
+        f" {found.files_removed} files removed",
     )

@@ -1,4 +1,6 @@
-"""Rows that commands write: a table for people, or CSV, JSON lines, Parquet or an Arrow IPC stream for programs."""
+"""Rows that commands write: a table for people, or CSV, JSON lines, Parquet or an Arrow IPC stream
+for programs.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,24 @@ class Format(StrEnum):
 
 FormatOption = Annotated[
     Format | None,
-    typer.Option(help="How rows are written; by default as the suffix of --output says, else as a table."),
+    typer.Option(
+        help="How rows are written; by default as the suffix of --output says, else as a table."
+    ),
 ]
-Output = Annotated[Path, typer.Option("--output", "-o", help="File to write rows to; - is standard output.")]
+Output = Annotated[
+    Path, typer.Option("--output", "-o", help="File to write rows to; - is standard output.")
+]
 
 _SUFFIXES = {
-    ".csv": Format.csv, ".json": Format.json, ".jsonl": Format.json, ".ndjson": Format.json,
-    ".parquet": Format.parquet, ".pq": Format.parquet, ".arrow": Format.arrow, ".arrows": Format.arrow,
-}  # fmt: skip
+    ".csv": Format.csv,
+    ".json": Format.json,
+    ".jsonl": Format.json,
+    ".ndjson": Format.json,
+    ".parquet": Format.parquet,
+    ".pq": Format.parquet,
+    ".arrow": Format.arrow,
+    ".arrows": Format.arrow,
+}
 
 
 def chosen_format(format: Format | None, output: Path, *, as_json: bool) -> Format:
@@ -63,8 +75,12 @@ def chosen_format(format: Format | None, output: Path, *, as_json: bool) -> Form
     return format
 
 
-def write_rows(schema: pa.Schema, batches: Iterator[pa.RecordBatch], format: Format, output: Path) -> None:
-    """Write rows to ``output``.  A file is complete or absent: it gets its name after the last row."""
+def write_rows(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], format: Format, output: Path
+) -> None:
+    """Write rows to ``output``.  A file is complete or absent: it gets its name after the last
+    row.
+    """
     if format is Format.table:
         show_table(pa.Table.from_batches(batches, schema))
         return
@@ -96,7 +112,8 @@ def _write_csv(schema: pa.Schema, batches: Iterator[pa.RecordBatch], sink: Binar
                 writer.write_batch(batch)
     except pa.ArrowException as error:
         raise Invalid(
-            f"the rows cannot be written as CSV: {error}", hint="use --format json, parquet or arrow"
+            f"the rows cannot be written as CSV: {error}",
+            hint="use --format json, parquet or arrow",
         ) from error
 
 
@@ -119,5 +136,8 @@ def _write_arrow(schema: pa.Schema, batches: Iterator[pa.RecordBatch], sink: Bin
 
 
 _WRITERS: dict[Format, Callable[[pa.Schema, Iterator[pa.RecordBatch], BinaryIO], None]] = {
-    Format.csv: _write_csv, Format.json: _write_json, Format.parquet: _write_parquet, Format.arrow: _write_arrow
-}  # fmt: skip
+    Format.csv: _write_csv,
+    Format.json: _write_json,
+    Format.parquet: _write_parquet,
+    Format.arrow: _write_arrow,
+}

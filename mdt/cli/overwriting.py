@@ -13,7 +13,10 @@ from mdt.errors import Invalid
 
 Partitions = Annotated[
     list[str],
-    typer.Argument(help="Paths of partitions, such as city=Oslo; * stands for anything.", metavar="PARTITION..."),
+    typer.Argument(
+        help="Paths of partitions, such as city=Oslo; * stands for anything.",
+        metavar="PARTITION...",
+    ),
 ]
 
 
@@ -31,14 +34,21 @@ def overwrite(
         bool, typer.Option("--table", help="Replace all rows, not only the partitions that occur.")
     ] = False,
     partition: Annotated[
-        list[str], typer.Option(help="Replace this one, and no other; may be repeated, * stands for anything.")
+        list[str],
+        typer.Option(
+            help="Replace this one, and no other; may be repeated, * stands for anything."
+        ),
     ] = [],  # noqa: B006 - as below
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - typer reads it and passes a new list
 ) -> None:
-    """Let the rows of files stand in the place of the partitions that occur in them, or of those that are named; one commit."""
+    """Let the rows of files stand in the place of the partitions that occur in them, or of those
+    that are named; one commit.
+    """
     if whole and partition:
-        raise Invalid("--table replaces all partitions, and --partition some", hint="leave one of them out")
+        raise Invalid(
+            "--table replaces all partitions, and --partition some", hint="leave one of them out"
+        )
     t = opened(path, option)
     rows = read_all(file, t.schema)
     if whole:

@@ -12,14 +12,26 @@ from mdt import table
 from mdt.cli.commands import command, is_json, opened, tell_written
 from mdt.cli.files import STANDARD, Files, read_all
 from mdt.cli.output import FormatOption, Output, chosen_format, write_rows
-from mdt.cli.terminal import Columns, DryRun, Param, Settings, TablePath, Where, names, note, pairs, value_of
+from mdt.cli.terminal import (
+    Columns,
+    DryRun,
+    Param,
+    Settings,
+    TablePath,
+    Where,
+    names,
+    note,
+    pairs,
+    value_of,
+)
 from mdt.errors import Invalid
 from mdt.schema.declared import plain
 
 Keys = Annotated[
     list[str],
     typer.Argument(
-        help='Values of the key column, or JSON objects such as \'{"id": 7, "city": "Oslo"}\'.', metavar="KEY..."
+        help='Values of the key column, or JSON objects such as \'{"id": 7, "city": "Oslo"}\'.',
+        metavar="KEY...",
     ),
 ]
 
@@ -43,7 +55,12 @@ def get(
     t = opened(path, option)
     keys = [_key(text, t) for text in key]
     rows: pa.Table = t.get(keys, names(columns) or None, missing="skip")
-    write_rows(rows.schema, iter(rows.to_batches()), chosen_format(format, output, as_json=is_json()), output)
+    write_rows(
+        rows.schema,
+        iter(rows.to_batches()),
+        chosen_format(format, output, as_json=is_json()),
+        output,
+    )
     missing = len(keys) - len(rows)
     if missing:
         note(f"{missing} of {len(keys)} keys are not in the table")
@@ -57,34 +74,53 @@ def _key(text: str, t: table.Table) -> dict[str, object]:
         try:
             given = json.loads(text)
         except ValueError as error:
-            raise Invalid(f"the key {text!r} is not JSON: {error}", hint="quote it: '{\"id\": 7}'") from error
+            raise Invalid(
+                f"the key {text!r} is not JSON: {error}", hint="quote it: '{\"id\": 7}'"
+            ) from error
     elif len(definition.key) == 1:
         given = {definition.key[0]: text}
     else:
         columns = ", ".join(f'"{name}": …' for name in definition.key)
         raise Invalid(
-            f"the key of this table has {len(definition.key)} columns", hint=f"write each key as {{{columns}}}"
+            f"the key of this table has {len(definition.key)} columns",
+            hint=f"write each key as {{{columns}}}",
         )
-    types = {name: plain(definition.declared.field(name).type) for name in (*definition.key, *definition.partition_by)}
+    types = {
+        name: plain(definition.declared.field(name).type)
+        for name in (*definition.key, *definition.partition_by)
+    }
     unknown = sorted(set(given).difference(types))
     if unknown:
-        raise Invalid(f"{', '.join(unknown)} is not a key or partition column", hint=f"these are {', '.join(types)}")
-    return {name: value_of(str(value), types[name], f"key column {name}") for name, value in given.items()}
+        raise Invalid(
+            f"{', '.join(unknown)} is not a key or partition column",
+            hint=f"these are {', '.join(types)}",
+        )
+    return {
+        name: value_of(str(value), types[name], f"key column {name}")
+        for name, value in given.items()
+    }
 
 
 def update(
     path: TablePath,
     set: Annotated[
-        list[str], typer.Option(help="A new value as SQL over the row, such as fare='fare * 1.1'; may be repeated.")
+        list[str],
+        typer.Option(
+            help="A new value as SQL over the row, such as fare='fare * 1.1'; may be repeated."
+        ),
     ],
-    where: Annotated[str, typer.Option(help="SQL filter of the rows to update; true for all rows.")],
+    where: Annotated[
+        str, typer.Option(help="SQL filter of the rows to update; true for all rows.")
+    ],
     param: Param = [],  # noqa: B006 - as above
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Give columns of the rows that match a filter new values; one commit."""
     given = pairs("--param", param)
-    tell_written(opened(path, option).update_where(pairs("--set", set), where, params=given, dry_run=dry_run))
+    tell_written(
+        opened(path, option).update_where(pairs("--set", set), where, params=given, dry_run=dry_run)
+    )
 
 
 def delete(
@@ -98,7 +134,8 @@ def delete(
     """Delete the rows whose keys are in files, or those that match a filter; one commit."""
     if bool(file) == (where is not None):
         raise Invalid(
-            "delete takes files with keys or a filter", hint="give FILE... or --where; --where true is all rows"
+            "delete takes files with keys or a filter",
+            hint="give FILE... or --where; --where true is all rows",
         )
     t = opened(path, option)
     if where is not None:

@@ -22,19 +22,33 @@ def register(app: typer.Typer) -> None:
 
 def show(
     path: TablePath,
-    svg: Annotated[Path | None, typer.Option(help="Write pictures of the timeline and the files here, as SVG.")] = None,
-    columns: Annotated[str, typer.Option(help="Two columns, a,b, over whose ranges files are drawn.")] = "",
-    before: Annotated[
-        str | None, typer.Option(help="A past state that is drawn beside; by default before the newest clustering.")
+    svg: Annotated[
+        Path | None, typer.Option(help="Write pictures of the timeline and the files here, as SVG.")
     ] = None,
-    commits: Annotated[int, typer.Option(help="How many of the newest commits.", min=1)] = COMMITS_SHOWN,
+    columns: Annotated[
+        str, typer.Option(help="Two columns, a,b, over whose ranges files are drawn.")
+    ] = "",
+    before: Annotated[
+        str | None,
+        typer.Option(
+            help="A past state that is drawn beside; by default before the newest clustering."
+        ),
+    ] = None,
+    commits: Annotated[
+        int, typer.Option(help="How many of the newest commits.", min=1)
+    ] = COMMITS_SHOWN,
 ) -> None:
-    """Show commits, sizes, what can be read, indexes, and services that are due; draw them with --svg."""
+    """Show commits, sizes, what can be read, indexes, and services that are due; draw them with
+    --svg.
+    """
     seen = None if before is None else point(before)
     found = opened(path).show(listed(columns) or None, before=seen, commits=commits)
     if svg is not None:
         svg.write_text(found.svg(), encoding="utf-8")
-    tell(_document(found), lambda: output().print(str(found), markup=False, highlight=False, soft_wrap=True))
+    tell(
+        _document(found),
+        lambda: output().print(str(found), markup=False, highlight=False, soft_wrap=True),
+    )
 
 
 def _document(found: Picture) -> dict[str, object]:

@@ -27,15 +27,23 @@ def tags(path: TablePath) -> None:
 def tag(
     path: TablePath,
     name: Name,
-    at: Annotated[str | None, typer.Option(help="A seq, an instant, or a time; the newest state if left out.")] = None,
-    savepoint: Annotated[bool, typer.Option("--savepoint", help="Keep Hudi's services from the state, too.")] = False,
+    at: Annotated[
+        str | None, typer.Option(help="A seq, an instant, or a time; the newest state if left out.")
+    ] = None,
+    savepoint: Annotated[
+        bool, typer.Option("--savepoint", help="Keep Hudi's services from the state, too.")
+    ] = False,
     comment: Annotated[str, typer.Option(help="What a savepoint is for.")] = "",
     dry_run: DryRun = False,
 ) -> None:
     """Name a state, which cleaning then keeps."""
     t = opened(path)
     seen = None if at is None else point(at)
-    seq = t.savepoint(name, seen, comment, dry_run=dry_run) if savepoint else t.tag(name, seen, dry_run=dry_run)
+    seq = (
+        t.savepoint(name, seen, comment, dry_run=dry_run)
+        if savepoint
+        else t.tag(name, seen, dry_run=dry_run)
+    )
     tell({"name": name, "seq": seq}, f"{name} is commit {seq}")
 
 

@@ -1,6 +1,8 @@
-"""What the command line shows: tables for people, warnings, errors and progress; and the arguments that commands share.
+"""What the command line shows: tables for people, warnings, errors and progress; and the arguments
+that commands share.
 
-Results go to stdout, everything else to stderr.  No control character of a value reaches the terminal.
+Results go to stdout, everything else to stderr.  No control character of a value reaches the
+terminal.
 """
 
 from __future__ import annotations
@@ -25,11 +27,19 @@ _WIDE = 10_000
 
 TablePath = Annotated[str, typer.Argument(help="Local path or URL of the table.", metavar="PATH")]
 """The first argument of most commands."""
-Settings = Annotated[list[str], typer.Option("--option", help="An option as name=value; may be repeated.")]
+Settings = Annotated[
+    list[str], typer.Option("--option", help="An option as name=value; may be repeated.")
+]
 """Options of the table."""
-Where = Annotated[str | None, typer.Option(help="SQL filter, such as \"status = 'done' and fare > 10\".")]
-Param = Annotated[list[str], typer.Option(help="A value for :name in the filter, as name=value; may be repeated.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
+Where = Annotated[
+    str | None, typer.Option(help="SQL filter, such as \"status = 'done' and fare > 10\".")
+]
+Param = Annotated[
+    list[str], typer.Option(help="A value for :name in the filter, as name=value; may be repeated.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
+]
 Columns = Annotated[list[str], typer.Option(help="Column names, separated by commas or repeated.")]
 
 
@@ -60,12 +70,16 @@ def show(names: Sequence[str], rows: Iterable[Iterable[object]], *, header: bool
 
 def _cell(value: object) -> Text:
     """Return a value as harmless text: neither markup nor control characters reach the terminal."""
-    return Text(_CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", "-" if value is None else str(value)))
+    return Text(
+        _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", "-" if value is None else str(value))
+    )
 
 
 def show_error(error: MdtError) -> None:
     """Show what went wrong and what to do."""
-    errors().print(f"error: {error.message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    errors().print(
+        f"error: {error.message}", style="red", markup=False, highlight=False, soft_wrap=True
+    )
     if error.hint:
         errors().print(f"hint: {error.hint}", markup=False, highlight=False, soft_wrap=True)
 
@@ -73,7 +87,9 @@ def show_error(error: MdtError) -> None:
 def warn(warnings: Sequence[str]) -> None:
     """Show warnings."""
     for warning in warnings:
-        errors().print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        errors().print(
+            f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True
+        )
 
 
 def note(text: str) -> None:
@@ -87,7 +103,9 @@ def settings(given: Sequence[str]) -> dict[str, str]:
 
 
 def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
-    """Return the arguments ``name=value`` of ``option`` as a mapping.  Raises Invalid without a value."""
+    """Return the arguments ``name=value`` of ``option`` as a mapping.  Raises Invalid without a
+    value.
+    """
     parts = [text.partition("=") for text in given]
     for name, equals, _ in parts:
         if not equals:

@@ -1,1 +1,3 @@
-"""How a table changes: claims, transactions, conflicts, Hudi's view of a commit, and recovery from crashes."""
+"""How a table changes: claims, transactions, conflicts, Hudi's view of a commit, and recovery from
+crashes.
+"""

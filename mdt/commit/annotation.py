@@ -1,6 +1,7 @@
 """Metadata of a commit that its user gives: ``t.upsert(rows, metadata={"run": "nightly-7"})``.
 
-What is given to a method holds for every commit that it makes in its thread, those of services among them, so that none of them has to pass it on.
+What is given to a method holds for every commit that it makes in its thread, those of services
+among them, so that none of them has to pass it on.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def current() -> Mapping[str, str]:
 def annotating(metadata: CommitMetadata) -> Iterator[None]:
     """Let commits of the block carry ``metadata``; with None or nothing, what they carry already.
 
-    Raises Invalid for what is not text, for names that are Hudi's or ours, and for more than a commit takes.
+    Raises Invalid for what is not text, for names that are Hudi's or ours, and for more than a
+    commit takes.
     """
     if not metadata:
         yield
@@ -46,7 +48,9 @@ def annotating(metadata: CommitMetadata) -> Iterator[None]:
 
 
 def takes_metadata(method: _Method) -> _Method:
-    """Return a method whose commits carry its argument ``metadata``, which its body need not look at."""
+    """Return a method whose commits carry its argument ``metadata``, which its body need not look
+    at.
+    """
 
     @wraps(method)
     def annotated(*args: Any, **named: Any) -> Any:
@@ -60,14 +64,22 @@ def _checked(metadata: object) -> dict[str, str]:
     given = dict(mapping("metadata", metadata))
     for name, text in given.items():
         if not isinstance(name, str) or not isinstance(text, str):
-            raise Invalid(f"metadata: {shown(name)} is {shown(text)}", hint="names and values are texts: str(value)")
+            raise Invalid(
+                f"metadata: {shown(name)} is {shown(text)}",
+                hint="names and values are texts: str(value)",
+            )
         if is_reserved(name):
             raise Invalid(
-                f"metadata: the name {shown(name)} is one that Hudi or mdt uses", hint="take another, such as 'run'"
+                f"metadata: the name {shown(name)} is one that Hudi or mdt uses",
+                hint="take another, such as 'run'",
             )
     if not is_metadata(given):
         raise Invalid(
-            f"the metadata of a commit are {len(given):,} texts of {sum(map(len, (*given, *given.values()))):,} characters",
-            hint=f"at most {TEXTS_MAX} texts and {METADATA_BYTES_MAX:,} bytes of Unicode, with printable names",
+            f"the metadata of a commit are {len(given):,} texts of"
+            f" {sum(map(len, (*given, *given.values()))):,} characters",
+            hint=(
+                f"at most {TEXTS_MAX} texts and {METADATA_BYTES_MAX:,} bytes of Unicode, with"
+                " printable names"
+            ),
         )
     return given

@@ -1,7 +1,8 @@
 """Claims: what a transaction that is under way says of itself in ``.hoodie/.mdt/pending/``.
 
-A claim tells a later writer what to finish or to remove, so a forged or torn one could tell it to remove what others need.
-One that makes no sense is *set aside*: it stays where it is, nobody believes it, and it is in nobody's way.
+A claim tells a later writer what to finish or to remove, so a forged or torn one could tell it to
+remove what others need. One that makes no sense is *set aside*: it stays where it is, nobody
+believes it, and it is in nobody's way.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ _WHAT_TO_DO = "nothing depends on it: look who made it, then delete it"
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The claim of a transaction on its instant: what a later writer needs to finish or to remove it.
+    """The claim of a transaction on its instant: what a later writer needs to finish or to remove
+    it.
 
-    ``token``: the middle number of the write token in every file name of the transaction.  ``partitions``: where it may
-    have written data files.  ``begun_at``: seq of its snapshot.  ``started_us``: UTC microseconds by its writer's clock.
+    ``token``: the middle number of the write token in every file name of the transaction.
+    ``partitions``: where it may have written data files.  ``begun_at``: seq of its snapshot.
+    ``started_us``: UTC microseconds by its writer's clock.
     """
 
     instant: str
@@ -44,7 +47,9 @@ class Pending:
 
 
 def decode(data: bytes, *, path: str) -> Pending:
-    """Return the claim in ``data``, which stands at ``path``.  Raises Corrupt if it makes no sense."""
+    """Return the claim in ``data``, which stands at ``path``.  Raises Corrupt if it makes no
+    sense.
+    """
     found = codec.parse_json(data, path=path)
     if not isinstance(found, dict):
         raise _senseless(path, "a JSON object", type(found).__name__)
@@ -52,7 +57,8 @@ def decode(data: bytes, *, path: str) -> Pending:
         if name not in found or not holds(found[name]):
             raise _senseless(path, f"a field {name} by its grammar", repr(found.get(name))[:80])
     claim = Pending(
-        **{name: found[name] for name in _FIELDS if name != "partitions"}, partitions=tuple(found["partitions"])
+        **{name: found[name] for name in _FIELDS if name != "partitions"},
+        partitions=tuple(found["partitions"]),
     )
     if path != paths.pending(claim.instant):
         raise _senseless(path, "the instant of its name", claim.instant)
@@ -66,7 +72,9 @@ def _are_partitions(value: Any) -> bool:
 _FIELDS = {
     "instant": names.is_instant,
     "txn": names.is_txn,
-    "action": lambda value: value in names.ACTIONS - {"create"} if isinstance(value, str) else False,
+    "action": lambda value: (
+        value in names.ACTIONS - {"create"} if isinstance(value, str) else False
+    ),
     "operation": names.is_word,
     "token": names.is_token,
     "begun_at": lambda value: names.is_number(value, 0, COUNT_MAX),
@@ -76,11 +84,15 @@ _FIELDS = {
 
 
 def _senseless(path: str, expected: str, got: str) -> Corrupt:
-    return Corrupt("a claim makes no sense", path=path, offset=0, expected=expected, got=got, hint=_WHAT_TO_DO)
+    return Corrupt(
+        "a claim makes no sense", path=path, offset=0, expected=expected, got=got, hint=_WHAT_TO_DO
+    )
 
 
 def put(storage: Storage, claim: Pending) -> bool:
-    """Put ``claim`` if its instant is free; True if it is there now: a store whose reply is lost tries again by itself, and meets it."""
+    """Put ``claim`` if its instant is free; True if it is there now: a store whose reply is lost
+    tries again by itself, and meets it.
+    """
     path, data = paths.pending(claim.instant), claim.encode()
     if storage.put_if_absent(path, data):
         return True
@@ -94,7 +106,9 @@ Claims = tuple[list[Pending], list[Corrupt]]
 
 
 def read_all(storage: Storage) -> Claims:
-    """Return the claims that make sense, oldest first, and what is wrong with the others.  One listing."""
+    """Return the claims that make sense, oldest first, and what is wrong with the others.  One
+    listing.
+    """
     found, aside = [], []
     listed = storage.list_dir(paths.pending_dir())
     latest_us = storage.now_us() + CLAIM_CLOCK_AHEAD_SECONDS * 1_000_000 if listed else 0
@@ -107,7 +121,9 @@ def read_all(storage: Storage) -> Claims:
 
 
 def _read(storage: Storage, info: ObjectInfo, latest_us: int) -> Pending | Corrupt | None:
-    """Return a claim.  One that says it begins after ``latest_us`` began when it was put, or it would hold back cleaning until then."""
+    """Return a claim.  One that says it begins after ``latest_us`` began when it was put, or it
+    would hold back cleaning until then.
+    """
     try:
         data = storage.read_if_exists(info.path, CLAIM_BYTES_MAX)
         claim = None if data is None else decode(data, path=info.path)
@@ -120,7 +136,11 @@ def _read(storage: Storage, info: ObjectInfo, latest_us: int) -> Pending | Corru
 
 
 def usurped(claim: Pending) -> Corrupt:
-    """Return the error for a claim that names the instant or the token of a transaction that has committed."""
+    """Return the error for a claim that names the instant or the token of a transaction that has
+    committed.
+    """
     return _senseless(
-        paths.pending(claim.instant), "an instant and a token of its own", f"{claim.instant}, {claim.token}"
+        paths.pending(claim.instant),
+        "an instant and a token of its own",
+        f"{claim.instant}, {claim.token}",
     )

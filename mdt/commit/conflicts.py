@@ -1,9 +1,11 @@
 """Who conflicts with whom: one pure function over what two transactions read and wrote.
 
-Two transactions conflict if both change the same file group, if one changed a file group that the other read, if one
-inserted a key (in the scope) that the other found absent, or if one declared the other dead.  Upserts, deletes and merges by key that
-only add log files to a file group do not conflict over it unless one ends a row that the other has read.  Whoever began before an alter
-of the schema starts again: the version of its files would be told wrong.  Everything else commits side by side.
+Two transactions conflict if both change the same file group, if one changed a file group that the
+other read, if one inserted a key (in the scope) that the other found absent, or if one declared the
+other dead.  Upserts, deletes and merges by key that only add log files to a file group do not
+conflict over it unless one ends a row that the other has read.  Whoever began before an alter of
+the schema starts again: the version of its files would be told wrong.  Everything else commits side
+by side.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from mdt.stores.object_range import ObjectRange
 
 UPDATE_WHERE, MERGE = "update_where", "merge"
 CHOOSING = frozenset((UPDATE_WHERE, MERGE))
-"""What makes rows of what it has read in others: whoever chooses rows by what they say must not miss those."""
+"""What makes rows of what it has read in others: whoever chooses rows by what they say must not
+miss those.
+"""
 TABLE = ANY
 """Stands for every partition in :attr:`Footprint.absent` under table scope."""
 
@@ -37,18 +41,20 @@ TABLE = ANY
 class Footprint:
     """What a transaction read and will write.
 
-    ``txn``: its id.  ``groups``: ids of the file groups that it read or changes.  ``absent``: partition path (TABLE under
-    table scope) -> sorted hashes of the keys that it found absent.  ``rolls_back``: ids of transactions it declares dead,
-    ``dead_tokens``: their tokens.  ``token``: its own, None before it has one.  ``needs``: seq of the oldest past state that its
-    commit refers to, None without any.  ``alters``: whether it alters the schema, and so what the
-    specifications of indexes may say, or options.  ``tags``: those that it adds or drops.
-    ``opens``: partition path and number of the buckets of which it makes the file group.
-    ``overwrites``: paths of the partitions of which it replaces whatever stands there, with ``*`` for anything, so that TABLE is all of them.
-    ``rows``: segment -> positions of all rows that it has read or ends, if these are known one by one, and what it writes to file groups that
-    exist are log files beside what stands there; else None.
-    ``stream``: that of which it writes a batch, "" for none.
-    ``may_choose``: whether rows that a record added are some that it might have chosen; None: it chose rows by key.
-    ``conditional``: whether it has chosen rows by what they say.  ``horizon``: seq of the oldest state that it leaves.  ``everything``: whether it decides about every row of the table.
+    ``txn``: its id.  ``groups``: ids of the file groups that it read or changes.  ``absent``:
+    partition path (TABLE under table scope) -> sorted hashes of the keys that it found absent.
+    ``rolls_back``: ids of transactions it declares dead, ``dead_tokens``: their tokens.  ``token``:
+    its own, None before it has one.  ``needs``: seq of the oldest past state that its commit refers
+    to, None without any.  ``alters``: whether it alters the schema, and so what the specifications
+    of indexes may say, or options.  ``tags``: those that it adds or drops. ``opens``: partition
+    path and number of the buckets of which it makes the file group. ``overwrites``: paths of the
+    partitions of which it replaces whatever stands there, with ``*`` for anything, so that TABLE is
+    all of them. ``rows``: segment -> positions of all rows that it has read or ends, if these are
+    known one by one, and what it writes to file groups that exist are log files beside what stands
+    there; else None. ``stream``: that of which it writes a batch, "" for none. ``may_choose``:
+    whether rows that a record added are some that it might have chosen; None: it chose rows by key.
+    ``conditional``: whether it has chosen rows by what they say.  ``horizon``: seq of the oldest
+    state that it leaves.  ``everything``: whether it decides about every row of the table.
     """
 
     txn: str
@@ -75,8 +81,9 @@ def check(
 ) -> str | None:
     """Return why ``mine`` cannot commit after ``theirs``, or None if it can.
 
-    ``load`` gives the key map of a file that ``theirs`` added: the keys of an added file are those that it inserted,
-    updated or carried over, and a key that was carried over or updated cannot have been absent for ``mine``.  ``key_hash``: that of the table.
+    ``load`` gives the key map of a file that ``theirs`` added: the keys of an added file are those
+    that it inserted, updated or carried over, and a key that was carried over or updated cannot
+    have been absent for ``mine``.  ``key_hash``: that of the table.
 
     >>> from indexes.key_hash import MurmurHash
     >>> from mdt.metadata.file_group import FILES
@@ -84,7 +91,9 @@ def check(
     >>> theirs = CommitRecord(7, {"txn": "b" * 32}, {"files": written})
     >>> check(Footprint("a" * 32, frozenset({"g1"})), theirs, load=None, key_hash=MurmurHash(0))
     'commit 7 changed file group g1'
-    >>> print(check(Footprint("a" * 32, frozenset({"g2"})), theirs, load=None, key_hash=MurmurHash(0)))
+    >>> print(
+    ...     check(Footprint("a" * 32, frozenset({"g2"})), theirs, load=None, key_hash=MurmurHash(0))
+    ... )
     None
     """
     if mine.txn in theirs.rolled_back or mine.token in theirs.dead_tokens:
@@ -124,7 +133,10 @@ def check(
     if mine.overwrites and (into := _written_into(mine.overwrites, files)):
         return f"commit {theirs.seq} wrote into partition {min(into)!r}"
     if mine.opens and (twice := mine.opens & _buckets(files)):
-        return f"commit {theirs.seq} made a file group for bucket {min(twice)[1]} of partition {min(twice)[0]!r}"
+        return (
+            f"commit {theirs.seq} made a file group for bucket {min(twice)[1]} of partition"
+            f" {min(twice)[0]!r}"
+        )
     if _inserted(mine.absent, files, load):
         return f"commit {theirs.seq} inserted a key that this transaction found absent"
     if len(tombstones) and _found_again(mine.absent, tombstones, key_hash):
@@ -132,24 +144,32 @@ def check(
     return None
 
 
-def _inserted(absent: Mapping[str, KeyHashes], files: pa.Table, load: Callable[[ObjectRange], KeyMap]) -> bool:
+def _inserted(
+    absent: Mapping[str, KeyHashes], files: pa.Table, load: Callable[[ObjectRange], KeyMap]
+) -> bool:
     """Return whether ``files`` have keys that were ``absent``."""
     columns = ["partition", "key_map_path", "key_map_offset", "key_map_length", "key_map_crc"]
     for file in files.select(columns).to_pylist():
         keys = absent.get(TABLE, absent.get(file["partition"]))
         if keys is None or file["key_map_path"] is None or len(keys) == 0:
             continue
-        stored = ObjectRange(file["key_map_path"], file["key_map_offset"], file["key_map_length"], file["key_map_crc"])
+        stored = ObjectRange(
+            file["key_map_path"],
+            file["key_map_offset"],
+            file["key_map_length"],
+            file["key_map_crc"],
+        )
         if bool((load(stored).find(keys) >= 0).any()):
             return True
     return False
 
 
 def _is_beside(mine: Footprint, theirs: CommitRecord) -> bool:
-    """Return whether both only add log files to file groups that they share, and ``theirs`` ends no row that ``mine`` has read or ends, and adds
-    none that ``mine`` might have chosen.
+    """Return whether both only add log files to file groups that they share, and ``theirs`` ends no
+    row that ``mine`` has read or ends, and adds none that ``mine`` might have chosen.
 
-    A key that both have found stood at the same place for both; one that ``mine`` has not found is among ``absent``.
+    A key that both have found stood at the same place for both; one that ``mine`` has not found is
+    among ``absent``.
     """
     if mine.rows is None or len(theirs.table("removed")) or theirs.replaced:
         return False
@@ -160,7 +180,9 @@ def _is_beside(mine: Footprint, theirs: CommitRecord) -> bool:
     if any(kind != LOG and name in mine.groups for name, kind in kinds):
         return False
     ended, path = theirs.table("vectors"), paths.commit(theirs.seq)
-    for segment, data in zip(ended["segment"].to_pylist(), ended["positions"].to_pylist(), strict=True):
+    for segment, data in zip(
+        ended["segment"].to_pylist(), ended["positions"].to_pylist(), strict=True
+    ):
         own = mine.rows.get(segment)
         if own is not None and own.intersect(positions(data, SEGMENT_ROWS_MAX, path=path)):
             return False
@@ -168,7 +190,9 @@ def _is_beside(mine: Footprint, theirs: CommitRecord) -> bool:
 
 
 def _buckets(files: pa.Table) -> set[tuple[str, int]]:
-    """Return partition path and bucket of the file groups of ``files``, whose ids begin with the bucket."""
+    """Return partition path and bucket of the file groups of ``files``, whose ids begin with the
+    bucket.
+    """
     named = zip(files["partition"].to_pylist(), files["file_id"].to_pylist(), strict=True)
     return {(partition, int(name[:8])) for partition, name in named if name[:8].isdecimal()}
 
@@ -186,5 +210,7 @@ def _found_again(absent: Mapping[str, KeyHashes], tombstones: pa.Table, key_hash
 
 
 def _written_into(partitions: frozenset[str], files: pa.Table) -> set[str]:
-    """Return which partitions that are among ``partitions``, or match one of them, got some of ``files``."""
+    """Return which partitions that are among ``partitions``, or match one of them, got some of
+    ``files``.
+    """
     return among(files["partition"].unique().to_pylist(), partitions)

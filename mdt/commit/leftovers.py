@@ -1,12 +1,15 @@
-"""Files that nobody will ever refer to: what transactions leave behind that were declared dead, or lost their claim.
+"""Files that nobody will ever refer to: what transactions leave behind that were declared dead, or
+lost their claim.
 
-A writer that is paused, taken for dead, rolled back and goes on cannot commit any more, but it goes on writing; if it is then
-killed, its files stay, without a claim.  They are found by a listing of the whole table.
+A writer that is paused, taken for dead, rolled back and goes on cannot commit any more, but it goes
+on writing; if it is then killed, its files stay, without a claim.  They are found by a listing of
+the whole table.
 
-Law: a file is left over only if no state that can be read refers to it and nobody can still commit it.  The listing comes first,
-then the claims, then the log.  Who wrote a listed file had a claim before; if it has none now, it has committed, and the
-log says so, or it has given up, or it was declared dead.  A token of which none of this is known is declared dead before
-its files go: see :class:`mdt.commit.recovery.Rollback`.
+Law: a file is left over only if no state that can be read refers to it and nobody can still commit
+it.  The listing comes first, then the claims, then the log.  Who wrote a listed file had a claim
+before; if it has none now, it has committed, and the log says so, or it has given up, or it was
+declared dead.  A token of which none of this is known is declared dead before its files go: see
+:class:`mdt.commit.recovery.Rollback`.
 """
 
 from __future__ import annotations
@@ -31,10 +34,13 @@ from mdt.stores.contract import Listing
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What was found.  ``files``: paths of data files and objects of summaries; ``instants``: paths of pending instants, markers and heartbeats.
+    """What was found.  ``files``: paths of data files and objects of summaries; ``instants``: paths
+    of pending instants, markers and heartbeats.
 
-    ``waiting``: those of ``files`` that states referred to which were cleaned: the next listing removes them.  ``unknown``: tokens of ``files`` whose transactions neither committed nor were declared dead.  ``foreign``: whether
-    another writer has been here, so that files of unknown tokens may be its own.
+    ``waiting``: those of ``files`` that states referred to which were cleaned: the next listing
+    removes them.  ``unknown``: tokens of ``files`` whose transactions neither committed nor were
+    declared dead.  ``foreign``: whether another writer has been here, so that files of unknown
+    tokens may be its own.
     """
 
     files: tuple[str, ...]
@@ -44,11 +50,14 @@ class Leftovers:
     waiting: frozenset[str] = frozenset()
 
 
-def find(metadata: Metadata, retention: Retention | None = None, ended: AbstractSet[str] = frozenset()) -> Leftovers:
+def find(
+    metadata: Metadata, retention: Retention | None = None, ended: AbstractSet[str] = frozenset()
+) -> Leftovers:
     """Find what is left over.  O(table).
 
-    ``retention``: what would be kept, in the place of what is.  ``ended``: instants of claims that would have ended.
-    Raises Missing if a record of the log is gone: then nobody knows what it referred to.
+    ``retention``: what would be kept, in the place of what is.  ``ended``: instants of claims that
+    would have ended. Raises Missing if a record of the log is gone: then nobody knows what it
+    referred to.
     """
     return begun_again(lambda: _found(metadata, retention, ended))
 
@@ -63,20 +72,30 @@ def _found(metadata: Metadata, retention: Retention | None, ended: AbstractSet[s
         snapshot = replace(snapshot, retention=retention)
     claimed = {claim.instant for claim in found}
     claimed.update(error.path.rpartition("/")[2] for error in aside)
-    used = set(references.everything(metadata, snapshot).to_pylist()) | _being_cleaned(metadata, snapshot, found)
+    used = set(references.everything(metadata, snapshot).to_pylist()) | _being_cleaned(
+        metadata, snapshot, found
+    )
     files = _unclaimed(listing, used, claimed, {claim.token for claim in found})
     unknown = _young_tokens(files, snapshot) - snapshot.log.tokens - snapshot.log.dead_tokens
     dead = snapshot.log.dead_instants - snapshot.instants - claimed
     known = snapshot.instants | snapshot.log.dead_instants | claimed
     instants = _instants(listing, layout_of(snapshot.definition))
-    pending = [path for path, i in instants.items() if i.time in dead and i.state != timeline.COMPLETED]
+    pending = [
+        path for path, i in instants.items() if i.time in dead and i.state != timeline.COMPLETED
+    ]
     pending += _of_ended(
-        listing, (snapshot.instants | snapshot.log.dead_instants) - claimed, snapshot.retention.instant
+        listing,
+        (snapshot.instants | snapshot.log.dead_instants) - claimed,
+        snapshot.retention.instant,
     )
     foreign = any(
-        instant.time not in known for instant in instants.values() if instant.time > snapshot.retention.instant
+        instant.time not in known
+        for instant in instants.values()
+        if instant.time > snapshot.retention.instant
     )
-    return Leftovers(tuple(files), tuple(pending), frozenset(unknown), foreign, _waiting(files, snapshot))
+    return Leftovers(
+        tuple(files), tuple(pending), frozenset(unknown), foreign, _waiting(files, snapshot)
+    )
 
 
 def _waiting(files: Mapping[str, int], snapshot: Snapshot) -> frozenset[str]:
@@ -94,8 +113,12 @@ def _waiting(files: Mapping[str, int], snapshot: Snapshot) -> frozenset[str]:
     return frozenset(waiting)
 
 
-def _being_cleaned(metadata: Metadata, snapshot: Snapshot, found: Sequence[claims.Pending]) -> set[str]:
-    """Return what cleanings let go whose claims still stand: their writers, or the next ones, delete it."""
+def _being_cleaned(
+    metadata: Metadata, snapshot: Snapshot, found: Sequence[claims.Pending]
+) -> set[str]:
+    """Return what cleanings let go whose claims still stand: their writers, or the next ones,
+    delete it.
+    """
     cleaned: set[str] = set()
     for claim in found:
         seq = snapshot.transactions.get(claim.txn)
@@ -108,7 +131,8 @@ def _being_cleaned(metadata: Metadata, snapshot: Snapshot, found: Sequence[claim
 
 
 def _young_tokens(files: Mapping[str, int], snapshot: Snapshot) -> set[int]:
-    """Return the tokens of those of ``files`` whose names do not say that their transactions have ended.
+    """Return the tokens of those of ``files`` whose names do not say that their transactions have
+    ended.
 
     One whose instant is not after those of archived records has.
     """
@@ -121,7 +145,9 @@ def _young_tokens(files: Mapping[str, int], snapshot: Snapshot) -> set[int]:
 
 
 def _instant_of(path: str) -> str | None:
-    """Return the instant in the path of a base file or object of summaries, None for anything else."""
+    """Return the instant in the path of a base file or object of summaries, None for anything
+    else.
+    """
     stored = names.stored_of(path)
     if stored is not None:
         return stored[0]
@@ -139,18 +165,26 @@ def _instants(listing: Listing, layout: Layout) -> dict[str, Instant]:
 
 
 def _of_ended(listing: Listing, ended: AbstractSet[str], archived: str) -> list[str]:
-    """Return the paths of markers and heartbeats of transactions whose instants are ``ended``, or not after ``archived``."""
+    """Return the paths of markers and heartbeats of transactions whose instants are ``ended``, or
+    not after ``archived``.
+    """
     found = []
     for info in listing:
         for folder in (paths.markers_dir(), paths.heartbeats_dir()):
-            instant = info.path[len(folder) + 1 :].partition("/")[0] if info.path.startswith(f"{folder}/") else ""
+            instant = (
+                info.path[len(folder) + 1 :].partition("/")[0]
+                if info.path.startswith(f"{folder}/")
+                else ""
+            )
             if instant in ended or (timeline.is_time(instant) and instant <= archived):
                 found.append(info.path)
     return found
 
 
 def token_of(path: str) -> int | None:
-    """Return the token in the path of a data file or object of summaries, None for anything else."""
+    """Return the token in the path of a data file or object of summaries, None for anything
+    else.
+    """
     stored = names.stored_of(path)
     if stored is not None:
         return stored[1]
@@ -159,8 +193,12 @@ def token_of(path: str) -> int | None:
     return names.token_of(path.rpartition("/")[2])
 
 
-def _unclaimed(listing: Listing, used: set[str], claimed: set[str], tokens: set[int]) -> dict[str, int]:
-    """Return the files of our kind that nothing refers to (``used``) and no claim speaks for, with their tokens."""
+def _unclaimed(
+    listing: Listing, used: set[str], claimed: set[str], tokens: set[int]
+) -> dict[str, int]:
+    """Return the files of our kind that nothing refers to (``used``) and no claim speaks for, with
+    their tokens.
+    """
     found = {}
     for info in listing:
         path = info.path

@@ -1,4 +1,6 @@
-"""Operations that are a batch of a stream: written if the table has it not yet, whoever tries how often."""
+"""Operations that are a batch of a stream: written if the table has it not yet, whoever tries how
+often.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,25 @@ from mdt.metadata.streams import Streams
 
 @dataclass(frozen=True, slots=True)
 class Once(Around):
-    """An operation as batch ``batch`` of ``stream``; nothing is to be done if that, or a larger number, is in the table.
+    """An operation as batch ``batch`` of ``stream``; nothing is to be done if that, or a larger
+    number, is in the table.
 
-    A commit of the same stream conflicts with it, so that of two that write one batch one finds the other's.
+    A commit of the same stream conflicts with it, so that of two that write one batch one finds the
+    other's.
     """
 
     stream: str
     batch: int | str
 
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
-        """Return what the operation decides, unless the batch is there; one that changes nothing is committed, too: tried again, it still does not."""
+        """Return what the operation decides, unless the batch is there; one that changes nothing is
+        committed, too: tried again, it still does not.
+        """
         streams = snapshot.streams
         if streams.has(self.stream, self.batch):
-            return WritePlan(Footprint(txn), is_needed=False, warnings=left_out(streams, self.stream, self.batch))
+            return WritePlan(
+                Footprint(txn), is_needed=False, warnings=left_out(streams, self.stream, self.batch)
+            )
         plan = self.operation.prepare(snapshot, txn)
         footprint = replace(plan.footprint, stream=self.stream)
         warnings = plan.warnings + _forgotten(streams, self.stream, self.batch)
@@ -35,17 +43,22 @@ class Once(Around):
     def write(self, snapshot: Snapshot, plan: Any, claim: Claim) -> Changes:
         """Write as the operation does, and say which batch it is."""
         changes = self.operation.write(snapshot, plan, claim)
-        return replace(changes, extra={**changes.extra, "stream": {"name": self.stream, "batch": self.batch}})
+        return replace(
+            changes, extra={**changes.extra, "stream": {"name": self.stream, "batch": self.batch}}
+        )
 
 
 def left_out(streams: Streams, stream: str, batch: int | str) -> tuple[str, ...]:
-    """Return the warning for a batch that is not written because its number is below the newest one; nothing for one that the table has."""
+    """Return the warning for a batch that is not written because its number is below the newest
+    one; nothing for one that the table has.
+    """
     if isinstance(batch, str) or streams.batches[stream][0] == batch:
         return ()
     newest, seq = streams.batches[stream]
     warning = (
-        f"batch {batch} of the stream {stream!r} was not written: the stream is at batch {newest} (commit {seq}), and smaller numbers "
-        f"count as written; to write an older batch give it a text id: t.once({stream!r}, '{batch}')"
+        f"batch {batch} of the stream {stream!r} was not written: the stream is at batch {newest}"
+        f" (commit {seq}), and smaller numbers count as written; to write an older batch give it a"
+        f" text id: t.once({stream!r}, '{batch}')"
     )
     return (warning,)
 
@@ -56,7 +69,7 @@ def _forgotten(streams: Streams, stream: str, batch: int | str) -> tuple[str, ..
     if oldest is None:
         return ()
     warning = (
-        f"the table remembers {STREAM_IDS_MAX} text ids of batches and now forgets {oldest[1]!r} of the stream {oldest[0]!r}: "
-        "a batch with this id would be written again"
+        f"the table remembers {STREAM_IDS_MAX} text ids of batches and now forgets {oldest[1]!r} of"
+        f" the stream {oldest[0]!r}: a batch with this id would be written again"
     )
     return (warning,)

@@ -1,7 +1,8 @@
-"""What a change of the table is: one function that decides, one that writes, one that gives way to others.
+"""What a change of the table is: one function that decides, one that writes, one that gives way to
+others.
 
-:mod:`mdt.commit.transaction` carries operations out.  To add one, derive from :class:`Operation`; everything that names
-files, commits, retries and cleans up is there already.
+:mod:`mdt.commit.transaction` carries operations out.  To add one, derive from :class:`Operation`;
+everything that names files, commits, retries and cleans up is there already.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from mdt.metadata.snapshot import Snapshot
 class Claim:
     """A transaction's own instant and names.
 
-    ``token`` is the middle number of its write tokens, ``attempt`` the last: tasks that are tried again count up.
-    ``is_of_task``: whether a task of an engine has it, which may outlive the transaction.
+    ``token`` is the middle number of its write tokens, ``attempt`` the last: tasks that are tried
+    again count up. ``is_of_task``: whether a task of an engine has it, which may outlive the
+    transaction.
     """
 
     txn: str
@@ -49,12 +51,14 @@ class Claim:
 class Changes:
     """What a transaction has written and wants to commit.
 
-    ``removed``: numbers of segments that leave the newest view.  ``vectors``: segment -> positions to add to its
-    deletion vector; of one that leaves, the positions of rows that do not move on.  ``covers``: (specification, segment, summary) of older segments that an index has caught up with.
-    ``extra``: further header fields.  ``absent``: what the plan's footprint could not say, because only the tasks that wrote
-    know it; see :attr:`Footprint.absent`.  ``cleaned``: paths of the data files that a cleaning lets go.  ``saved``: those of a savepoint.
-    ``tombstones``: of deleted keys, schema TOMBSTONES.  ``counts``: what is to be added to those of the plan, which could not know it.
-    ``maps``: where maps of older segments stand, schema MAPS.
+    ``removed``: numbers of segments that leave the newest view.  ``vectors``: segment -> positions
+    to add to its deletion vector; of one that leaves, the positions of rows that do not move on.
+    ``covers``: (specification, segment, summary) of older segments that an index has caught up
+    with. ``extra``: further header fields.  ``absent``: what the plan's footprint could not say,
+    because only the tasks that wrote know it; see :attr:`Footprint.absent`.  ``cleaned``: paths of
+    the data files that a cleaning lets go.  ``saved``: those of a savepoint. ``tombstones``: of
+    deleted keys, schema TOMBSTONES.  ``counts``: what is to be added to those of the plan, which
+    could not know it. ``maps``: where maps of older segments stand, schema MAPS.
     """
 
     files: Sequence[NewFile] = ()
@@ -73,12 +77,14 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What an operation decided on one snapshot, before it writes; operations that decide more derive from it.
+    """What an operation decided on one snapshot, before it writes; operations that decide more
+    derive from it.
 
-    ``footprint``: what it read and will write.  ``partitions``: paths in which it will write files.  ``counts``: rows inserted,
-    updated, deleted, late, missing.  ``is_needed``: whether there is anything to commit.
-    ``left``: segment -> positions of the rows that it has looked at and leaves, if beside those that it ends it has read no other row; else None.
-    ``warnings``: for the caller, about what the operation does.
+    ``footprint``: what it read and will write.  ``partitions``: paths in which it will write files.
+    ``counts``: rows inserted, updated, deleted, late, missing.  ``is_needed``: whether there is
+    anything to commit. ``left``: segment -> positions of the rows that it has looked at and leaves,
+    if beside those that it ends it has read no other row; else None. ``warnings``: for the caller,
+    about what the operation does.
     """
 
     footprint: Footprint
@@ -89,7 +95,9 @@ class WritePlan:
     warnings: tuple[str, ...] = field(default=(), kw_only=True)
 
     def moved(self) -> Sequence[int]:
-        """Return the numbers of the file groups whose rows are written anew, and stay what they are."""
+        """Return the numbers of the file groups whose rows are written anew, and stay what they
+        are.
+        """
         return ()
 
     def mapped(self) -> int:
@@ -97,7 +105,9 @@ class WritePlan:
         return 0
 
     def close(self) -> None:
-        """Give back what the plan holds outside this process, as rows that an engine keeps; called once."""
+        """Give back what the plan holds outside this process, as rows that an engine keeps; called
+        once.
+        """
         return
 
 
@@ -105,7 +115,9 @@ P = TypeVar("P", bound=WritePlan)
 
 
 class Operation(ABC, Generic[P]):
-    """A change of the table.  ``name``: what the history calls it.  ``action``: Hudi's word for its instant, or ``rollback``."""
+    """A change of the table.  ``name``: what the history calls it.  ``action``: Hudi's word for its
+    instant, or ``rollback``.
+    """
 
     __slots__ = ()
 
@@ -114,20 +126,28 @@ class Operation(ABC, Generic[P]):
 
     @abstractmethod
     def prepare(self, snapshot: Snapshot, txn: str) -> P:
-        """Return what is to be done to ``snapshot``.  Neither the operation nor the storage is another one afterwards."""
+        """Return what is to be done to ``snapshot``.  Neither the operation nor the storage is
+        another one afterwards.
+        """
 
     @abstractmethod
     def write(self, snapshot: Snapshot, plan: P, claim: Claim) -> Changes:
         """Write data files and summaries under new names and return them."""
 
-    def narrow(self, snapshot: Snapshot, plan: P, changes: Changes, theirs: CommitRecord) -> tuple[P, Changes] | None:
-        """Return the part of ``changes`` that does not conflict with ``theirs``; None, as here, to start again."""
+    def narrow(
+        self, snapshot: Snapshot, plan: P, changes: Changes, theirs: CommitRecord
+    ) -> tuple[P, Changes] | None:
+        """Return the part of ``changes`` that does not conflict with ``theirs``; None, as here, to
+        start again.
+        """
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Around(Operation[Any]):
-    """``operation``, as those have it that derive from this and say how a step of theirs differs."""
+    """``operation``, as those have it that derive from this and say how a step of theirs
+    differs.
+    """
 
     operation: Operation[Any]
 

@@ -1,6 +1,8 @@
-"""Hudi's view of our commits: instant files made from commit records, in commit order, idempotently.
+"""Hudi's view of our commits: instant files made from commit records, in commit order,
+idempotently.
 
-Nothing here decides anything.  Every function may be repeated after a crash and ends in the same files.
+Nothing here decides anything.  Every function may be repeated after a crash and ends in the same
+files.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
 NO_INSTANTS = ("rollback", "index", "tag")
-"""Actions of ours that are no commit to Hudi; tags and index records may leave instants beside those of commits."""
+"""Actions of ours that are no commit to Hudi; tags and index records may leave instants beside
+those of commits.
+"""
 
 _OPERATIONS = {
     "create": "insert",
@@ -34,7 +38,8 @@ _OPERATIONS = {
 
 
 def announce(storage: Storage, instant: str, action: str, definition: TableDefinition) -> list[str]:
-    """Tell Hudi that a transaction begins; return the paths of the instants that were made for that.
+    """Tell Hudi that a transaction begins; return the paths of the instants that were made for
+    that.
 
     After a power cut nobody needs to know of one that has not committed, nor of its beginning.
     """
@@ -50,10 +55,14 @@ def prepare(storage: Storage, instant: str, action: str, definition: TableDefini
 
 
 def _put_passing(storage: Storage, objects: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
-    return storage.together(*(partial(storage.put_passing, path, content) for path, content in objects))
+    return storage.together(
+        *(partial(storage.put_passing, path, content) for path, content in objects)
+    )
 
 
-def _announced(instant: str, action: str, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:
+def _announced(
+    instant: str, action: str, definition: TableDefinition
+) -> Sequence[tuple[str, bytes]]:
     return () if action in NO_INSTANTS else layout_of(definition).announced(instant, action)
 
 
@@ -84,11 +93,12 @@ def _hudi_action(record: CommitRecord, definition: TableDefinition) -> str:
 def oldest_unpublished(
     is_done: Callable[[CommitRecord], bool], load: Callable[[int], CommitRecord | None], seq: int
 ) -> int:
-    """Return where publishing must start so that commit ``seq`` is not seen without those before it.
+    """Return where publishing must start so that commit ``seq`` is not seen without those before
+    it.
 
-    Commits are published in order, so the search goes back to the newest one that is published.  ``load`` reads a commit
-    record, ``is_done`` says whether it is published.  A commit may be unpublished although its writer lives: it is on its way,
-    and we came after it.
+    Commits are published in order, so the search goes back to the newest one that is published.
+    ``load`` reads a commit record, ``is_done`` says whether it is published.  A commit may be
+    unpublished although its writer lives: it is on its way, and we came after it.
     """
     oldest = seq
     for earlier in range(seq - 1, -1, -1):
@@ -102,8 +112,8 @@ def oldest_unpublished(
 def publish(storage: Storage, record: CommitRecord, definition: TableDefinition) -> None:
     """Make the completed instant of ``record``; for record 0 also ``hoodie.properties``.
 
-    Files that the transaction wrote but left out go first: their names carry its instant, so Hudi would take them for
-    committed.  The properties come last: who finds them finds a whole table.
+    Files that the transaction wrote but left out go first: their names carry its instant, so Hudi
+    would take them for committed.  The properties come last: who finds them finds a whole table.
     """
     _publish_savepoint(storage, record, definition)
     made, gone = of_indexing(record, definition)
@@ -128,7 +138,9 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
 
 
 def _publish_savepoint(storage: Storage, record: CommitRecord, definition: TableDefinition) -> None:
-    """Make the instants of a savepoint, or remove those of one that is forgotten; they stand beside those of a commit."""
+    """Make the instants of a savepoint, or remove those of one that is forgotten; they stand beside
+    those of a commit.
+    """
     layout = layout_of(definition)
     savepoint, unsaved = record.header.get("savepoint"), record.header.get("unsaved")
     if savepoint is not None:
@@ -137,25 +149,37 @@ def _publish_savepoint(storage: Storage, record: CommitRecord, definition: Table
             partition, _, name = path.rpartition("/")
             files.setdefault(partition, []).append(name)
         at_ms = timeline.instant_us(record.instant) // 1000
-        for path, content in layout.savepoint(savepoint["time"], at_ms, savepoint["comment"], files):
+        for path, content in layout.savepoint(
+            savepoint["time"], at_ms, savepoint["comment"], files
+        ):
             storage.put_if_absent(path, content)
     if unsaved is not None:
         storage.delete_many([path for path, _ in reversed(layout.savepoint(unsaved, 0, "", {}))])
 
 
-def of_indexing(record: CommitRecord, definition: TableDefinition) -> tuple[list[tuple[str, bytes]], list[str]]:
-    """Return what a record says to Hudi of builds of indexes: (path, content) of instants, and paths of those that go."""
+def of_indexing(
+    record: CommitRecord, definition: TableDefinition
+) -> tuple[list[tuple[str, bytes]], list[str]]:
+    """Return what a record says to Hudi of builds of indexes: (path, content) of instants, and
+    paths of those that go.
+    """
     told, layout = record.header.get("indexing"), layout_of(definition)
     if told is None:
         return [], []
     made = list(layout.indexing(record.instant, told["plan"]))[:-1] if told.get("plan") else []
     made += [layout.indexing(instant, specs)[-1] for instant, specs in told.get("done", {}).items()]
-    gone = [path for instant in told.get("dropped", ()) for path in layout.retracted(instant, "indexing")]
+    gone = [
+        path
+        for instant in told.get("dropped", ())
+        for path in layout.retracted(instant, "indexing")
+    ]
     return made, gone
 
 
 def of_restore(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:
-    """Return (path, content) of the instants that a restore has beside those of its commit, none of another record."""
+    """Return (path, content) of the instants that a restore has beside those of its commit, none of
+    another record.
+    """
     to = record.header.get("restored")
     if to is None:
         return ()
@@ -163,7 +187,8 @@ def of_restore(record: CommitRecord, definition: TableDefinition) -> Sequence[tu
 
 
 def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:
-    """Return (path, content) of what completes ``record``, the completed instant first: a pure function of the record.
+    """Return (path, content) of what completes ``record``, the completed instant first: a pure
+    function of the record.
 
     ``definition``: of any later moment.
     """
@@ -172,15 +197,23 @@ def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tup
     files, slices = record.table("files"), record.table("slices")
     is_replace = record.action == "replacecommit"
     told = CommitMetadata(
-        files=pa.table([*files.columns, *slices.columns], [*files.column_names, *slices.column_names]),
+        files=pa.table(
+            [*files.columns, *slices.columns], [*files.column_names, *slices.column_names]
+        ),
         schema_json=avro_schema(definition.at(record.seq)),
         operation=operation_type(_hudi_operation(record)),
         compacted=record.action == "compaction",
-        extra={**record.header.get("metadata", {}), "mdt.seq": str(record.seq), "mdt.txn": record.txn},
+        extra={
+            **record.header.get("metadata", {}),
+            "mdt.seq": str(record.seq),
+            "mdt.txn": record.txn,
+        },
         replaced=record.replaced if is_replace else None,
     )
     plan = record.header.get("clustering_plan" if is_replace else "compaction_plan", ())
-    return layout_of(definition).completed(record.instant, _hudi_action(record, definition), told, plan)
+    return layout_of(definition).completed(
+        record.instant, _hudi_action(record, definition), told, plan
+    )
 
 
 def _hudi_operation(record: CommitRecord) -> str:
@@ -195,4 +228,10 @@ def _cleaned(record: CommitRecord) -> Cleaned:
         partition, _, name = path.rpartition("/")
         files.setdefault(partition, []).append(name)
     told = record.header.get("clean", {})
-    return Cleaned(record.instant, told.get("policy", ""), told.get("earliest", ""), told.get("action", ""), files)
+    return Cleaned(
+        record.instant,
+        told.get("policy", ""),
+        told.get("earliest", ""),
+        told.get("action", ""),
+        files,
+    )

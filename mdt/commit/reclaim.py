@@ -14,7 +14,8 @@ from mdt.metadata.metadata import Metadata
 def reclaim(metadata: Metadata, record: CommitRecord) -> int:
     """Delete the data files that ``record`` lets go, a cleaning; return how many.  May be repeated.
 
-    The record is not believed: a file stays if a state refers to it that can be read, or if it may be a running transaction's.
+    The record is not believed: a file stays if a state refers to it that can be read, or if it may
+    be a running transaction's.
     """
     told = record.table("cleaned")["path"]
     if not len(told):

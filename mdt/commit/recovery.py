@@ -1,11 +1,13 @@
 """Finish or remove what crashed transactions left behind.
 
-A claim in ``.hoodie/.mdt/pending/`` whose transaction is in the log has committed: its instant is published.  One that is
-not in the log is rolled back: first a commit record declares it dead, so that its writer, should it still live, can no
-longer commit; then its files go.  Both may be repeated after a crash at any point.
+A claim in ``.hoodie/.mdt/pending/`` whose transaction is in the log has committed: its instant is
+published.  One that is not in the log is rolled back: first a commit record declares it dead, so
+that its writer, should it still live, can no longer commit; then its files go.  Both may be
+repeated after a crash at any point.
 
 What a claim says is not believed beyond what can be proven: see :mod:`mdt.commit.claims` and
-:func:`mdt.commit.transaction.remove_files`.  A claim that makes no sense is left alone, and is in nobody's way.
+:func:`mdt.commit.transaction.remove_files`.  A claim that makes no sense is left alone, and is in
+nobody's way.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was found and done: instants published, instants rolled back, files removed, claims that make no sense."""
+    """What was found and done: instants published, instants rolled back, files removed, claims that
+    make no sense.
+    """
 
     published: tuple[str, ...] = ()
     rolled_back: tuple[str, ...] = ()
@@ -41,7 +45,9 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Rollback(Operation[WritePlan]):
-    """The operation that declares transactions dead: those with claims, and ``tokens`` of some that left only files."""
+    """The operation that declares transactions dead: those with claims, and ``tokens`` of some that
+    left only files.
+    """
 
     doomed: Sequence[Pending]
     tokens: frozenset[int] = frozenset()
@@ -62,16 +68,22 @@ class Rollback(Operation[WritePlan]):
         """Write nothing; the record says it."""
         footprint = plan.footprint
         instants = sorted(p.instant for p in self.doomed if p.txn in footprint.rolls_back)
-        return Changes(extra={"dead": {"instants": instants, "tokens": sorted(footprint.dead_tokens)}})
+        return Changes(
+            extra={"dead": {"instants": instants, "tokens": sorted(footprint.dead_tokens)}}
+        )
 
 
 def pending(metadata: Metadata) -> list[Pending]:
-    """Return the claims of all transactions that are running or crashed, oldest first; senseless ones left out."""
+    """Return the claims of all transactions that are running or crashed, oldest first; senseless
+    ones left out.
+    """
     return sensible(metadata)[0]
 
 
 def sensible(metadata: Metadata, known: Claims | None = None) -> Claims:
-    """Return the claims that make sense beside the log, oldest first, and what is wrong with the others; ``known``: as in :func:`recover`."""
+    """Return the claims that make sense beside the log, oldest first, and what is wrong with the
+    others; ``known``: as in :func:`recover`.
+    """
     found, aside = claims.read_all(metadata.storage) if known is None else known
     if not found:
         return [], aside
@@ -86,7 +98,8 @@ def sensible(metadata: Metadata, known: Claims | None = None) -> Claims:
 
 
 def _usurps(snapshot: Snapshot, claim: Pending) -> bool:
-    """Return whether a claim names an instant or a token of a transaction that has committed, and is not that one's.
+    """Return whether a claim names an instant or a token of a transaction that has committed, and
+    is not that one's.
 
     While a transaction runs, no record after the one that it began on is archived.
     """
@@ -100,8 +113,9 @@ def _usurps(snapshot: Snapshot, claim: Pending) -> bool:
 def recover(metadata: Metadata, *, after_seconds: float, known: Claims | None = None) -> Recovery:
     """Publish what committed, roll back claims older than ``after_seconds``.
 
-    ``known``: what :func:`mdt.commit.claims.read_all` has just returned, if somebody has asked.  0 rolls back every claim now, and removes what was left over without one.  Raises Conflict or Unavailable as any
-    transaction does.
+    ``known``: what :func:`mdt.commit.claims.read_all` has just returned, if somebody has asked.  0
+    rolls back every claim now, and removes what was left over without one.  Raises Conflict or
+    Unavailable as any transaction does.
     """
     since = logs.started(logs.RECOVERY, metadata.storage)
     published = _publish_creation(metadata)
@@ -126,7 +140,12 @@ def _log(metadata: Metadata, done: Recovery, aside: Sequence[Corrupt], since: in
     table = metadata.newest(watched=False).definition.name
     for error in aside:
         logs.warn_once(
-            logs.RECOVERY, metadata.said, error.path, "%s: a claim makes no sense and is left alone: %s", table, error
+            logs.RECOVERY,
+            metadata.said,
+            error.path,
+            "%s: a claim makes no sense and is left alone: %s",
+            table,
+            error,
         )
     if done.published or done.rolled_back or done.files_removed:
         facts = {
@@ -137,11 +156,17 @@ def _log(metadata: Metadata, done: Recovery, aside: Sequence[Corrupt], since: in
         logs.ended(logs.RECOVERY, metadata.storage, table, "recover", facts, since)
 
 
-def _rolled_back(metadata: Metadata, found: Sequence[Pending], after_seconds: float) -> list[Pending]:
+def _rolled_back(
+    metadata: Metadata, found: Sequence[Pending], after_seconds: float
+) -> list[Pending]:
     """Declare the transactions dead whose claims are old; return those that are dead."""
     transactions = metadata.newest().transactions
     limit = metadata.storage.now_us() - int(after_seconds * _MICROSECONDS)
-    doomed = [p for p in found if p.txn not in transactions and (not after_seconds or p.started_us < limit)]
+    doomed = [
+        p
+        for p in found
+        if p.txn not in transactions and (not after_seconds or p.started_us < limit)
+    ]
     if doomed:
         run(metadata, Rollback(doomed))
     dead = metadata.newest().rolled_back if doomed else frozenset()
@@ -161,14 +186,17 @@ def recoverable(metadata: Metadata) -> Recovery:
 def leftover_files(
     metadata: Metadata, retention: Retention | None = None, ended: frozenset[str] = frozenset()
 ) -> list[str]:
-    """Return the paths of what :func:`sweep` would remove; ``retention`` and ``ended`` as for :func:`mdt.commit.leftovers.find`."""
+    """Return the paths of what :func:`sweep` would remove; ``retention`` and ``ended`` as for
+    :func:`mdt.commit.leftovers.find`.
+    """
     left = leftovers.find(metadata, retention, ended)
     spared = left.unknown if left.foreign else frozenset()
     return [path for path in left.files if leftovers.token_of(path) not in spared]
 
 
 def sweep(metadata: Metadata) -> int:
-    """Remove what transactions left over that have ended, and have no claim; return how many files.  O(table).
+    """Remove what transactions left over that have ended, and have no claim; return how many files.
+    O(table).
 
     Where another writer has been, files of tokens that are not known may be its own: they stay.
     """
@@ -188,7 +216,10 @@ def sweep(metadata: Metadata) -> int:
 
 def _publish_creation(metadata: Metadata) -> tuple[str, ...]:
     """Make what Hudi needs of an empty table if its maker died; there is no claim of it."""
-    if metadata.watch.properties is not None or metadata.storage.size(paths.properties()) is not None:
+    if (
+        metadata.watch.properties is not None
+        or metadata.storage.size(paths.properties()) is not None
+    ):
         return ()
     record = metadata.record(0)
     if record is None:
@@ -197,12 +228,16 @@ def _publish_creation(metadata: Metadata) -> tuple[str, ...]:
     return (record.instant,)
 
 
-def _publish_committed(metadata: Metadata, snapshot: Snapshot, found: Sequence[Pending]) -> tuple[str, ...]:
+def _publish_committed(
+    metadata: Metadata, snapshot: Snapshot, found: Sequence[Pending]
+) -> tuple[str, ...]:
     """Publish in commit order everything from the oldest commit with a claim on; drop the claims.
 
     What has a claim is published again even if its instant is there: the rest of it may be missing.
     """
-    committed = sorted((snapshot.transactions[p.txn], p) for p in found if p.txn in snapshot.transactions)
+    committed = sorted(
+        (snapshot.transactions[p.txn], p) for p in found if p.txn in snapshot.transactions
+    )
     if not committed:
         return ()
     instants = []
@@ -218,17 +253,24 @@ def _publish_committed(metadata: Metadata, snapshot: Snapshot, found: Sequence[P
         if is_new:
             instants.append(record.instant)
     for _, claim in committed:
-        markers.end(metadata.storage, claim.instant, markers.standing(metadata.storage, claim.instant))
+        markers.end(
+            metadata.storage, claim.instant, markers.standing(metadata.storage, claim.instant)
+        )
     return tuple(instants)
 
 
 def remove(metadata: Metadata, claim: Pending) -> int:
-    """Remove the files of a transaction that was declared dead, its claim last; return how many files."""
+    """Remove the files of a transaction that was declared dead, its claim last; return how many
+    files.
+    """
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
     if claim.txn in snapshot.transactions:
-        raise Corrupt("a transaction is both committed and rolled back", path=paths.pending(claim.instant))
+        raise Corrupt(
+            "a transaction is both committed and rolled back", path=paths.pending(claim.instant)
+        )
     kept: set[str] = set()
-    if snapshot.retention.first:  # records may refer to log files of this token that are not in the log any more
+    if snapshot.retention.first:
+        # records may refer to log files of this token that are not in the log any more
         kept = set(references.data_files(metadata, snapshot).to_pylist())
     removed = remove_files(metadata, claim.instant, claim.token, claim.partitions, kept)
     if claim.instant not in snapshot.instants:

@@ -1,8 +1,9 @@
 """Begin, write, commit, retry: the one way in which a table changes.
 
-:func:`steps` is a generator that pauses between its phases, so that tests can interleave several writers in every order;
-:func:`run` drives it to its end.  The commit point is one put-if-absent in :mod:`mdt.metadata.commit_log`; everything before it
-leaves only garbage that nobody refers to, everything after it can be made again from the record.
+:func:`steps` is a generator that pauses between its phases, so that tests can interleave several
+writers in every order; :func:`run` drives it to its end.  The commit point is one put-if-absent in
+:mod:`mdt.metadata.commit_log`; everything before it leaves only garbage that nobody refers to,
+everything after it can be made again from the record.
 """
 
 from __future__ import annotations
@@ -38,13 +39,18 @@ from mdt.schema.definition import TableDefinition
 _BACKOFF_SECONDS = 0.02
 _BACKOFF_SECONDS_MAX = 0.5
 _CLEANED = "what it began on was cleaned"
-_UNPUBLISHED = "Hudi's readers do not see this commit yet, and a Hudi writer would remove its files: open the table with mdt before one writes"
+_UNPUBLISHED = (
+    "Hudi's readers do not see this commit yet, and a Hudi writer would remove its files: open the"
+    " table with mdt before one writes"
+)
 _ARCHIVED = "the log has been archived since this transaction began"
 
 
 @dataclass(frozen=True, slots=True)
 class CommitResult(Generic[P]):
-    """How an operation ended.  ``record`` is None if there was nothing to commit; ``warnings``: what the caller should know."""
+    """How an operation ended.  ``record`` is None if there was nothing to commit; ``warnings``:
+    what the caller should know.
+    """
 
     snapshot: Snapshot
     record: CommitRecord | None
@@ -54,9 +60,14 @@ class CommitResult(Generic[P]):
 
 
 def run(
-    metadata: Metadata, operation: Operation[P], *, attempts: int = COMMIT_ATTEMPTS_MAX, begun: Snapshot | None = None
+    metadata: Metadata,
+    operation: Operation[P],
+    *,
+    attempts: int = COMMIT_ATTEMPTS_MAX,
+    begun: Snapshot | None = None,
 ) -> CommitResult[P]:
-    """Carry out ``operation``, at first on ``begun``: the newest snapshot, where the caller has just looked.
+    """Carry out ``operation``, at first on ``begun``: the newest snapshot, where the caller has
+    just looked.
 
     Raises Conflict after ``attempts`` conflicts, Unavailable if storage fails.
     """
@@ -70,7 +81,11 @@ def run(
 
 
 def steps(
-    metadata: Metadata, operation: Operation[P], *, attempts: int = COMMIT_ATTEMPTS_MAX, begun: Snapshot | None = None
+    metadata: Metadata,
+    operation: Operation[P],
+    *,
+    attempts: int = COMMIT_ATTEMPTS_MAX,
+    begun: Snapshot | None = None,
 ) -> Generator[str, None, CommitResult[P]]:
     """Carry out ``operation``, yielding the name of each phase that has just ended."""
     storage = metadata.storage
@@ -89,7 +104,9 @@ def steps(
                 yield "prepared"
                 if not plan.is_needed:
                     return CommitResult(snapshot, None, plan, attempt, plan.warnings)
-                committed, archived, why = yield from _attempt(metadata, snapshot, operation, plan, txn)
+                committed, archived, why = yield from _attempt(
+                    metadata, snapshot, operation, plan, txn
+                )
         if plan is not None and committed is not None:
             warnings = plan.warnings + finish(metadata, committed, archived)
             newest = metadata.after(committed)
@@ -98,7 +115,12 @@ def steps(
             return CommitResult(newest, committed, plan, attempt, warnings)
         name = snapshot.definition.name
         logs.COMMIT.warning(
-            "%s: %s met a conflict in attempt %d of %d: %s", name, operation.name, attempt, attempts, why
+            "%s: %s met a conflict in attempt %d of %d: %s",
+            name,
+            operation.name,
+            attempt,
+            attempts,
+            why,
         )
         storage.sleep(min(_BACKOFF_SECONDS * attempt, _BACKOFF_SECONDS_MAX))
     raise Conflict(
@@ -107,8 +129,12 @@ def steps(
     )
 
 
-def _prepared(metadata: Metadata, operation: Operation[P], snapshot: Snapshot, txn: str) -> P | None:
-    """Return the plan, or None if something was not there because the table has been cleaned since ``snapshot`` was taken."""
+def _prepared(
+    metadata: Metadata, operation: Operation[P], snapshot: Snapshot, txn: str
+) -> P | None:
+    """Return the plan, or None if something was not there because the table has been cleaned since
+    ``snapshot`` was taken.
+    """
     try:
         return operation.prepare(snapshot, txn)
     except Missing as error:
@@ -118,14 +144,18 @@ def _prepared(metadata: Metadata, operation: Operation[P], snapshot: Snapshot, t
 
 
 def _was_cleaned(metadata: Metadata, snapshot: Snapshot, error: Exception) -> bool:
-    """Return whether ``error`` says that something is gone, and the table has been cleaned since ``snapshot`` was taken."""
+    """Return whether ``error`` says that something is gone, and the table has been cleaned since
+    ``snapshot`` was taken.
+    """
     return isinstance(error, Missing) and metadata.newest().retention != snapshot.retention
 
 
 def _attempt(
     metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, txn: str
 ) -> Generator[str, None, tuple[CommitRecord | None, int, str]]:
-    """Claim, write and commit; return the record, or None, the newest one in the archive then, and which conflict was met, when nothing is left of it."""
+    """Claim, write and commit; return the record, or None, the newest one in the archive then, and
+    which conflict was met, when nothing is left of it.
+    """
     claim = claim_instant(metadata, snapshot, operation, plan, txn)
     yield "claimed"
     try:
@@ -133,13 +163,16 @@ def _attempt(
         yield "written"
         seen = metadata.newest(to_end=False).seq  # the last look for commits of other Hudi writers
         looked_us = metadata.storage.now_us()
-    except Exception as error:  # also what somebody's progress callback or index raises: nothing is committed
+    except (
+        Exception
+    ) as error:  # also what somebody's progress callback or index raises: nothing is committed
         if not isinstance(error, Unavailable):
             abandon(metadata, snapshot, claim, operation, plan)
         if not _was_cleaned(metadata, snapshot, error):
             raise
         return None, -1, _CLEANED
-    # From here on an error leaves the outcome open: recovery decides by the log, nothing may be deleted.
+    # From here on an error leaves the outcome open: recovery decides by the log, nothing may be
+    # deleted.
     committed, why = yield from _commit(metadata, snapshot, operation, plan, claim, changes, seen)
     if committed is not None:
         yield "committed"
@@ -155,11 +188,14 @@ def _attempt(
     return None, -1, why
 
 
-def claim_instant(metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, txn: str) -> Claim:
-    """Take an instant greater than all in the history, which no other transaction has, and announce it to Hudi: no data file is written before.
+def claim_instant(
+    metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, txn: str
+) -> Claim:
+    """Take an instant greater than all in the history, which no other transaction has, and announce
+    it to Hudi: no data file is written before.
 
-    A claim ends with its commit, so where clocks differ the instant may have been used since ``snapshot``: the history
-    is read again under the claim.
+    A claim ends with its commit, so where clocks differ the instant may have been used since
+    ``snapshot``: the history is read again under the claim.
     """
     storage = metadata.storage
     token = int(storage.random_hex(4), 16) & 0x7FFFFFFF
@@ -168,10 +204,19 @@ def claim_instant(metadata: Metadata, snapshot: Snapshot, operation: Operation[P
     while True:
         instant = timeline.instant_text(at)
         pending = Pending(
-            instant, txn, operation.action, operation.name, token, snapshot.seq, now, tuple(plan.partitions)
+            instant,
+            txn,
+            operation.action,
+            operation.name,
+            token,
+            snapshot.seq,
+            now,
+            tuple(plan.partitions),
         )
         told = (storage, instant, operation.action, snapshot.definition)
-        _, is_free = storage.together(partial(publish.prepare, *told), partial(claims.put, storage, pending))
+        _, is_free = storage.together(
+            partial(publish.prepare, *told), partial(claims.put, storage, pending)
+        )
         if is_free:
             newest, announced = storage.together(
                 partial(metadata.newest, watched=False),
@@ -185,7 +230,9 @@ def claim_instant(metadata: Metadata, snapshot: Snapshot, operation: Operation[P
     return Claim(txn, instant, token)
 
 
-def _record(operation: Operation[P], plan: P, claim: Claim, snapshot: Snapshot, changes: Changes) -> CommitRecord:
+def _record(
+    operation: Operation[P], plan: P, claim: Claim, snapshot: Snapshot, changes: Changes
+) -> CommitRecord:
     """Return the record of a transaction, numbered as if nothing else had happened."""
     header = {
         "txn": claim.txn,
@@ -194,7 +241,10 @@ def _record(operation: Operation[P], plan: P, claim: Claim, snapshot: Snapshot, 
         "operation": operation.name,
         "begun_at": snapshot.seq,
         "token": claim.token,
-        "counts": {**plan.counts, **{name: plan.counts.get(name, 0) + n for name, n in changes.counts.items()}},
+        "counts": {
+            **plan.counts,
+            **{name: plan.counts.get(name, 0) + n for name, n in changes.counts.items()},
+        },
         "rolled_back": sorted(plan.footprint.rolls_back),
         **changes.extra,
         **({"metadata": dict(metadata)} if (metadata := annotation.current()) else {}),
@@ -206,7 +256,11 @@ def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
     """Return the Arrow sections of a commit record."""
     files = changes.files
     slices = [(f.previous_instant, f.base_name, list(f.log_names)) for f in files]
-    summaries = [(spec, n, data) for n, shard in enumerate(shards_of(files)[0]) for spec, data in shard.summaries]
+    summaries = [
+        (spec, n, data)
+        for n, shard in enumerate(shards_of(files)[0])
+        for spec, data in shard.summaries
+    ]
     vectors = [(segment, dead.serialize()) for segment, dead in sorted(changes.vectors.items())]
     return {
         "files": files_table(files, instant),
@@ -232,17 +286,31 @@ def _columns(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def _commit(
-    metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, claim: Claim, changes: Changes, seen: int
+    metadata: Metadata,
+    snapshot: Snapshot,
+    operation: Operation[P],
+    plan: P,
+    claim: Claim,
+    changes: Changes,
+    seen: int,
 ) -> Generator[str, None, tuple[CommitRecord | None, str]]:
-    """Append a record behind everything that came since ``snapshot``, or say why it conflicts.  ``seen``: the newest record a moment ago."""
+    """Append a record behind everything that came since ``snapshot``, or say why it conflicts.
+    ``seen``: the newest record a moment ago.
+    """
     seq = snapshot.seq + 1
     while True:
         # That none follows the newest one which was seen, the commit itself finds out.
         while seq != seen + 1 and (theirs := metadata.record(seq)) is not None:
             key_hash = snapshot.definition.key_hash
-            why = conflicts.check(_footprint(plan, claim, changes), theirs, metadata.objects.key_map, key_hash)
+            why = conflicts.check(
+                _footprint(plan, claim, changes), theirs, metadata.objects.key_map, key_hash
+            )
             if why is not None:
-                part = None if theirs.alters or theirs.rekeys else operation.narrow(snapshot, plan, changes, theirs)
+                part = (
+                    None
+                    if theirs.alters or theirs.rekeys
+                    else operation.narrow(snapshot, plan, changes, theirs)
+                )
                 if part is None:
                     return None, why
                 plan, changes = part
@@ -258,9 +326,11 @@ def _commit(
 
 
 def _is_astray(metadata: Metadata, record: CommitRecord, archived: int) -> bool:
-    """Return whether ``record`` stands under a number that was free because the record there had been archived; ``archived``: the newest one that has.
+    """Return whether ``record`` stands under a number that was free because the record there had
+    been archived; ``archived``: the newest one that has.
 
-    It happens to a transaction that slept for very long.  Nobody reads such a record: see :mod:`mdt.metadata.archive`.
+    It happens to a transaction that slept for very long.  Nobody reads such a record: see
+    :mod:`mdt.metadata.archive`.
     """
     if archived < record.seq:
         return False
@@ -272,23 +342,31 @@ def _footprint(plan: WritePlan, claim: Claim, changes: Changes) -> Footprint:
     footprint = replace(plan.footprint, token=claim.token)
     if changes.absent is not None:
         footprint = replace(footprint, absent=changes.absent)
-    only_logs = all(file.kind == LOG or file.file_id not in footprint.groups for file in changes.files)
+    only_logs = all(
+        file.kind == LOG or file.file_id not in footprint.groups for file in changes.files
+    )
     if plan.left is not None and only_logs and not changes.removed:
-        touched = {segment: rows | changes.vectors.get(segment, rows) for segment, rows in plan.left.items()}
+        touched = {
+            segment: rows | changes.vectors.get(segment, rows)
+            for segment, rows in plan.left.items()
+        }
         footprint = replace(footprint, rows={**changes.vectors, **touched})
     return footprint
 
 
 def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str, ...]:
-    """Publish ``record`` after what came before it, drop its claim, compact the metadata when due.  ``archived``: the newest record in the archive.
+    """Publish ``record`` after what came before it, drop its claim, compact the metadata when due.
+    ``archived``: the newest record in the archive.
 
-    The commit stands whatever happens here: failures of storage become warnings, the next writer repeats the work.
+    The commit stands whatever happens here: failures of storage become warnings, the next writer
+    repeats the work.
     """
     storage = metadata.storage
     is_published = False
     try:
         found = storage.begin(partial(markers.standing, storage, record.instant))
-        if archived >= record.seq:  # this process slept: others have published it, and archived it since
+        if archived >= record.seq:
+            # this process slept: others have published it, and archived it since
             markers.end(storage, record.instant, found())
             return ()
         newest = metadata.after(record)
@@ -305,16 +383,22 @@ def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str
     return ()
 
 
-def _require_unharmed_or_published(metadata: Metadata, snapshot: Snapshot, record: CommitRecord) -> None:
+def _require_unharmed_or_published(
+    metadata: Metadata, snapshot: Snapshot, record: CommitRecord
+) -> None:
     if not publish.is_published(metadata.storage, record, snapshot.definition):
         require_unharmed(metadata, record)
 
 
 def require_unharmed(metadata: Metadata, record: CommitRecord) -> None:
-    """Raise Unsupported if another Hudi writer has rolled back ``record``, which is not on Hudi's timeline: it took its writer for dead."""
+    """Raise Unsupported if another Hudi writer has rolled back ``record``, which is not on Hudi's
+    timeline: it took its writer for dead.
+    """
     storage, why = metadata.storage, ""
     files = record.table("files")
-    names = list(map(paths.partition_file, files["partition"].to_pylist(), files["name"].to_pylist()))
+    names = list(
+        map(paths.partition_file, files["partition"].to_pylist(), files["name"].to_pylist())
+    )
     try:
         metadata.newest()
         sizes = storage.each(partial(storage.size, path) for path in names)
@@ -325,9 +409,13 @@ def require_unharmed(metadata: Metadata, record: CommitRecord) -> None:
         why = error.message
     if why:
         raise Unsupported(
-            f"commit {record.seq} at {record.instant} was not on Hudi's timeline when another Hudi writer took over, which takes "
-            f"such a commit for that of a dead writer and removes its files: {why}",
-            hint="read the table with a Hudi reader from here on, and write the rows of this commit again",
+            f"commit {record.seq} at {record.instant} was not on Hudi's timeline when another Hudi"
+            " writer took over, which takes such a commit for that of a dead writer and removes"
+            f" its files: {why}",
+            hint=(
+                "read the table with a Hudi reader from here on, and write the rows of this commit"
+                " again"
+            ),
         )
 
 
@@ -344,7 +432,8 @@ def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None
 
 
 def _is_finished(metadata: Metadata, definition: TableDefinition, record: CommitRecord) -> bool:
-    """Return whether :func:`finish` got as far as publishing ``record``: its instant stands, often the last look has seen it.
+    """Return whether :func:`finish` got as far as publishing ``record``: its instant stands, often
+    the last look has seen it.
 
     What has no instant shows it by its claim, which goes when all else is done.
     """
@@ -357,13 +446,19 @@ def _is_finished(metadata: Metadata, definition: TableDefinition, record: Commit
 def _left_uncovered(snapshot: Snapshot) -> tuple[str, ...]:
     """Return which indexes of the table this process cannot keep."""
     return tuple(
-        f"the index {text} was not kept, its files are read by every query until a process that has it builds it: {why}"
+        f"the index {text} was not kept, its files are read by every query until a process that has"
+        f" it builds it: {why}"
         for text, why in skipping.unusable(snapshot.definition)
     )
 
 
 def _log(
-    metadata: Metadata, table: str, record: CommitRecord, attempts: int, warnings: Sequence[str], since: int
+    metadata: Metadata,
+    table: str,
+    record: CommitRecord,
+    attempts: int,
+    warnings: Sequence[str],
+    since: int,
 ) -> None:
     """Log a commit, and what it left undone."""
     for warning in warnings:
@@ -373,10 +468,14 @@ def _log(
         counts = {name: n for name, n in record.header["counts"].items() if n}
         facts = {"seq": record.seq, "instant": record.instant, **counts}
         facts |= {"files": len(sizes), "bytes": sum(sizes.to_pylist()), "attempts": attempts}
-        logs.ended(logs.COMMIT, metadata.storage, table, str(record.header["operation"]), facts, since)
+        logs.ended(
+            logs.COMMIT, metadata.storage, table, str(record.header["operation"]), facts, since
+        )
 
 
-def abandon(metadata: Metadata, snapshot: Snapshot, claim: Claim, operation: Operation[P], plan: P) -> None:
+def abandon(
+    metadata: Metadata, snapshot: Snapshot, claim: Claim, operation: Operation[P], plan: P
+) -> None:
     """Remove what a transaction of this process wrote and will not commit."""
     storage = metadata.storage
     remove_files(metadata, claim.instant, claim.token, plan.partitions)
@@ -385,13 +484,19 @@ def abandon(metadata: Metadata, snapshot: Snapshot, claim: Claim, operation: Ope
 
 
 def remove_files(
-    metadata: Metadata, instant: str, token: int, partitions: Sequence[str], kept: Collection[str] = ()
+    metadata: Metadata,
+    instant: str,
+    token: int,
+    partitions: Sequence[str],
+    kept: Collection[str] = (),
 ) -> int:
-    """Delete the data files and summaries of a transaction that has not committed and never will; return how many.
+    """Delete the data files and summaries of a transaction that has not committed and never will;
+    return how many.
 
-    Whatever a claim says: a file goes only if its own name carries this transaction's token, and no record refers to it.
-    Records refer to base files and summaries that carry the record's instant, and to log files that carry its token: so
-    what carries those of a transaction in the log stays.  ``kept``: what must stay, too, because archived records refer to it.
+    Whatever a claim says: a file goes only if its own name carries this transaction's token, and no
+    record refers to it. Records refer to base files and summaries that carry the record's instant,
+    and to log files that carry its token: so what carries those of a transaction in the log stays.
+    ``kept``: what must stay, too, because archived records refer to it.
     """
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
     listed = [*storage.list(paths.attachments_of(instant))]
@@ -408,7 +513,9 @@ def remove_files(
 
 
 def is_written_by(path: str, instant: str, token: int) -> bool:
-    """Return whether an object carries a transaction's token and, where its name has one, its instant."""
+    """Return whether an object carries a transaction's token and, where its name has one, its
+    instant.
+    """
     stored, name = names.stored_of(path), path.rpartition("/")[2]
     if stored is not None:
         return stored == (instant, token)
@@ -416,9 +523,11 @@ def is_written_by(path: str, instant: str, token: int) -> bool:
 
 
 def may_be_referred_to(snapshot: Snapshot, path: str) -> bool:
-    """Return whether a record that is in the log may refer to a data file or object of summaries; False is a proof.  O(1).
+    """Return whether a record that is in the log may refer to a data file or object of summaries;
+    False is a proof.  O(1).
 
-    Of records that were archived, the newest instant is known: no base file or object of theirs has a newer one.
+    Of records that were archived, the newest instant is known: no base file or object of theirs has
+    a newer one.
     """
     stored, name = names.stored_of(path), path.rpartition("/")[2]
     written = names.instant_of(name) if stored is None else stored[0]

@@ -1,5 +1,5 @@
-"""Which keys the tasks of a write have found absent, for conflict checks: brought to the driver when one asks, which is only when
-somebody else committed meanwhile.
+"""Which keys the tasks of a write have found absent, for conflict checks: brought to the driver
+when one asks, which is only when somebody else committed meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from mdt.metadata.file_group import NewFile
 
 
 class WrittenKeys(Mapping[str, KeyHashes]):
-    """The keys of the files that a transaction has written, by partition: a superset of those it found absent.
+    """The keys of the files that a transaction has written, by partition: a superset of those it
+    found absent.
 
     Loaded from their key maps.
     """
@@ -49,10 +50,16 @@ class WrittenKeys(Mapping[str, KeyHashes]):
 
 
 class AbsentKeys(Mapping[str, KeyHashes], Generic[R]):
-    """The keys that tagged rows tell to be absent (tasks.ABSENT), and those of ``written``: 16 bytes a key."""
+    """The keys that tagged rows tell to be absent (tasks.ABSENT), and those of ``written``: 16
+    bytes a key.
+    """
 
     def __init__(
-        self, engine: Engine[R], tagged: R, everywhere: bool, written: Mapping[str, KeyHashes] | None = None
+        self,
+        engine: Engine[R],
+        tagged: R,
+        everywhere: bool,
+        written: Mapping[str, KeyHashes] | None = None,
     ) -> None:
         """``everywhere``: whether they are absent from the whole table."""
         self._engine, self._tagged, self._everywhere = engine, tagged, everywhere
@@ -81,7 +88,9 @@ class AbsentKeys(Mapping[str, KeyHashes], Generic[R]):
 
 def hashes_of(rows: pa.Table) -> KeyHashes:
     """Return the hashes whose words rows have as segment and position."""
-    return KeyHashes(*(rows[name].to_numpy().view(np.uint64) for name in ("__mdt_segment", "__mdt_position")))
+    return KeyHashes(
+        *(rows[name].to_numpy().view(np.uint64) for name in ("__mdt_segment", "__mdt_position"))
+    )
 
 
 def _by_partition(rows: pa.Table, everywhere: bool) -> dict[str, KeyHashes]:

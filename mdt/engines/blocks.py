@@ -1,16 +1,19 @@
-"""Rows in blocks: what an engine of rows hands on between tasks, so that a row is taken apart once and put together once.
+"""Rows in blocks: what an engine of rows hands on between tasks, so that a row is taken apart once
+and put together once.
 
-A block is bytes: a head, which says whither its rows go and what a driver asks of them, and the rows, an Arrow stream.  Whoever moves
-blocks, a JVM for one, needs to know of them no more than where the head ends and whether a bucket takes the rows.
+A block is bytes: a head, which says whither its rows go and what a driver asks of them, and the
+rows, an Arrow stream.  Whoever moves blocks, a JVM for one, needs to know of them no more than
+where the head ends and whether a bucket takes the rows.
 
-Integers little-endian: uint8 kind, 1 if no bucket takes the rows and else 0; uint32 bytes of the head; the head, JSON in UTF-8 with
-spaces behind it, so that the stream begins at a multiple of 8.
+Integers little-endian: uint8 kind, 1 if no bucket takes the rows and else 0; uint32 bytes of the
+head; the head, JSON in UTF-8 with spaces behind it, so that the stream begins at a multiple of 8.
 
 * Rows that come together: ``from`` says where they stood in the input, [part, number in it].
-* Tagged rows: ``place``, ``number``, as :class:`mdt.engines.engine.Deal` has them, null for rows that no bucket takes; ``counts``, a list for
-  each combination of the columns COUNTED with their values, how many rows have it, and their sum of ``__mdt_n``; ``marks``: of inserts, which
-  stand by rising key, the sort keys of the first row, of every MARK_ROWS-th and of the last, in base 64; ``from``, where equal keys have not
-  met yet: [part, number of the block in it], else null.
+* Tagged rows: ``place``, ``number``, as :class:`mdt.engines.engine.Deal` has them, null for rows
+  that no bucket takes; ``counts``, a list for each combination of the columns COUNTED with their
+  values, how many rows have it, and their sum of ``__mdt_n``; ``marks``: of inserts, which stand by
+  rising key, the sort keys of the first row, of every MARK_ROWS-th and of the last, in base 64;
+  ``from``, where equal keys have not met yet: [part, number of the block in it], else null.
 * Dealt rows: ``bucket``; ``first``: the first of the marks, null without them; ``from`` as above.
 """
 
@@ -83,9 +86,11 @@ def rows_in(data: bytes) -> pa.RecordBatchReader:
 
 
 def rows_of(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of blocks: of those that come together in the order of the input, of others in any.
+    """Yield the rows of blocks: of those that come together in the order of the input, of others in
+    any.
 
-    Of dealt ones with their bucket, in its order, and there those whose keys may be equal in the order of the input, other inserts in runs that rise where they can.
+    Of dealt ones with their bucket, in its order, and there those whose keys may be equal in the
+    order of the input, other inserts in runs that rise where they can.
     """
     left = iter(blocks)
     first = next(left, None)
@@ -102,11 +107,17 @@ def rows_of(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
 
 
 def brought_together(
-    part: int, batches: Iterator[pa.RecordBatch], names: Sequence[str], parts: int, key_hash: KeyHash | None = None
+    part: int,
+    batches: Iterator[pa.RecordBatch],
+    names: Sequence[str],
+    parts: int,
+    key_hash: KeyHash | None = None,
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield rows in blocks, each with the number of the part to which it goes: equal values of the columns ``names`` go to one of ``parts``.
+    """Yield rows in blocks, each with the number of the part to which it goes: equal values of the
+    columns ``names`` go to one of ``parts``.
 
-    ``part``: which part of the input these are; ``key_hash``: as for :meth:`mdt.engines.engine.Engine.grouped`.
+    ``part``: which part of the input these are; ``key_hash``: as for
+    :meth:`mdt.engines.engine.Engine.grouped`.
     """
     for number, table in enumerate(tasks.gathered(batches)):
         dealt_rows = by_part(table, part_of(table, names, parts, key_hash))
@@ -115,8 +126,12 @@ def brought_together(
             yield target, block({"from": [part, number]}, rows)
 
 
-def blocks_of(batches: Iterator[pa.RecordBatch], key: Sequence[str], part: int | None = None) -> Iterator[bytes]:
-    """Yield tagged rows as blocks.  ``key``: columns by which inserts are put in order; ``part``: which one of the input these are, if other parts may have equal keys."""
+def blocks_of(
+    batches: Iterator[pa.RecordBatch], key: Sequence[str], part: int | None = None
+) -> Iterator[bytes]:
+    """Yield tagged rows as blocks.  ``key``: columns by which inserts are put in order; ``part``:
+    which one of the input these are, if other parts may have equal keys.
+    """
     numbers = count()
     for batch in batches:
         rows = pa.Table.from_batches([batch])
@@ -124,7 +139,10 @@ def blocks_of(batches: Iterator[pa.RecordBatch], key: Sequence[str], part: int |
         if not is_dealt.all():
             told = rows.filter(pa.array(~is_dealt))
             counts = tasks.counted(told, COUNTED.names, "__mdt_n")
-            every = [list(one) for one in zip(*(column.to_pylist() for column in counts.columns), strict=True)]
+            every = [
+                list(one)
+                for one in zip(*(column.to_pylist() for column in counts.columns), strict=True)
+            ]
             yield block(_head(None, None, every, [], None), told, _TOLD)
             rows = rows.filter(pa.array(is_dealt))
         for place, number, some in _by_place(rows):
@@ -134,8 +152,12 @@ def blocks_of(batches: Iterator[pa.RecordBatch], key: Sequence[str], part: int |
 
 
 def _head(
-    place: str | None, number: int | None, counts: list[list[Any]], marks: list[bytes], origin: list[int] | None
-) -> dict[str, Any]:  # fmt: skip
+    place: str | None,
+    number: int | None,
+    counts: list[list[Any]],
+    marks: list[bytes],
+    origin: list[int] | None,
+) -> dict[str, Any]:
     told = [b64encode(mark).decode() for mark in marks]
     return {"place": place, "number": number, "counts": counts, "marks": told, "from": origin}
 
@@ -160,8 +182,12 @@ def _by_place(rows: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
             yield place, int(group[start]), rows.slice(start, end - start)
 
 
-def _cut(rows: pa.Table, key: Sequence[str]) -> Iterator[tuple[list[list[Any]], list[bytes], pa.Table]]:
-    """Yield the rows of one place in parts of a size that moves well, each with its counts and marks."""
+def _cut(
+    rows: pa.Table, key: Sequence[str]
+) -> Iterator[tuple[list[list[Any]], list[bytes], pa.Table]]:
+    """Yield the rows of one place in parts of a size that moves well, each with its counts and
+    marks.
+    """
     rows = rows.combine_chunks()
     keys = None
     if rows["__mdt_kind"][0].as_py() == INSERT:
@@ -183,7 +209,9 @@ def _marks(keys: pa.Array) -> list[bytes]:
 
 
 def _counts(rows: pa.Table) -> list[list[Any]]:
-    """Return the counts of rows of one place; those of one kind have one partition and one file group."""
+    """Return the counts of rows of one place; those of one kind have one partition and one file
+    group.
+    """
     kind, size = rows["__mdt_kind"].to_numpy(), rows["__mdt_n"].to_numpy()
     found = []
     for one in np.unique(kind).tolist():
@@ -216,8 +244,13 @@ def marks_in(partitions: Sequence[str], heads: Iterable[bytes]) -> Iterator[tupl
 
 
 def dealt(deal: Deal, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the rows of tagged blocks that some bucket takes, in blocks of one bucket each, with its number."""
-    places = {(one["place"], one["number"]): (one["bounds"], one["takers"]) for one in deal.places.to_pylist()}
+    """Yield the rows of tagged blocks that some bucket takes, in blocks of one bucket each, with
+    its number.
+    """
+    places = {
+        (one["place"], one["number"]): (one["bounds"], one["takers"])
+        for one in deal.places.to_pylist()
+    }
     for data in blocks:
         head = head_of(data)
         place = places.get((head["place"], head["number"]))
@@ -227,22 +260,41 @@ def dealt(deal: Deal, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         marks = [b64decode(head["marks"][at]) for at in (0, -1)] if head["marks"] else [b"", b""]
         low, high = (bisect_right(bounds, mark) for mark in marks)
         if low < high:
-            yield from _split(deal, head["from"], rows_in(data).read_all(), bounds[low:high], takers[low:])
+            yield from _split(
+                deal, head["from"], rows_in(data).read_all(), bounds[low:high], takers[low:]
+            )
         else:
             first = head["marks"][0] if head["marks"] else None
-            yield takers[low], _joined({"bucket": takers[low], "first": first, "from": head["from"]}, _stream(data))
+            yield (
+                takers[low],
+                _joined(
+                    {"bucket": takers[low], "first": first, "from": head["from"]}, _stream(data)
+                ),
+            )
 
 
 def _split(
-    deal: Deal, origin: list[int] | None, rows: pa.Table, bounds: Sequence[bytes], takers: Sequence[int]
-) -> Iterator[tuple[int, bytes]]:  # fmt: skip
-    """Yield the inserts of a block, which stand by rising key, cut at ``bounds``; ``takers``: the bucket before the first of these, and those behind."""
+    deal: Deal,
+    origin: list[int] | None,
+    rows: pa.Table,
+    bounds: Sequence[bytes],
+    takers: Sequence[int],
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the inserts of a block, which stand by rising key, cut at ``bounds``; ``takers``: the
+    bucket before the first of these, and those behind.
+    """
     keys = sort_keys(rows, deal.key).cast(pa.binary())
     ends = [_below(keys, bound) for bound in bounds]
     for taker, start, end in zip(takers, [0, *ends], [*ends, len(rows)], strict=False):
         if end > start:
             first = b64encode(keys[start].as_py()).decode()
-            yield taker, block({"bucket": taker, "first": first, "from": origin}, rows.slice(start, end - start))
+            yield (
+                taker,
+                block(
+                    {"bucket": taker, "first": first, "from": origin},
+                    rows.slice(start, end - start),
+                ),
+            )
 
 
 def _below(keys: pa.Array, bound: bytes) -> int:
@@ -251,7 +303,9 @@ def _below(keys: pa.Array, bound: bytes) -> int:
 
 
 def _by_bucket(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of dealt blocks with their bucket, in its order; within it as :func:`rows_of` says."""
+    """Yield the rows of dealt blocks with their bucket, in its order; within it as :func:`rows_of`
+    says.
+    """
     found = [(_order(head_of(data)), data) for data in blocks]
     found.sort(key=lambda one: one[0])
     for (bucket, *_), data in found:
@@ -261,7 +315,12 @@ def _by_bucket(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
 
 def _order(head: Mapping[str, Any]) -> tuple[int, list[int], bool, bytes]:
     first = head["first"]
-    return head["bucket"], head["from"] or [], first is None, b"" if first is None else b64decode(first)
+    return (
+        head["bucket"],
+        head["from"] or [],
+        first is None,
+        b"" if first is None else b64decode(first),
+    )
 
 
 def chosen(

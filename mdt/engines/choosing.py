@@ -1,4 +1,5 @@
-"""Deletes and updates by a condition on an engine: the driver plans, tasks test the rows of files, and write file groups; the driver commits.
+"""Deletes and updates by a condition on an engine: the driver plans, tasks test the rows of files,
+and write file groups; the driver commits.
 
 Which rows match comes to the driver as a bitmap of each file, as deletion vectors do.
 """
@@ -43,7 +44,9 @@ def tested(share: FileShare, attempt: int) -> dict[int, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class EngineConditional(Conditional):
-    """A delete or an update by a condition, whose rows are tested and written in tasks of ``engine``."""
+    """A delete or an update by a condition, whose rows are tested and written in tasks of
+    ``engine``.
+    """
 
     engine: Engine[Any] = field(kw_only=True)
 
@@ -56,10 +59,14 @@ class EngineConditional(Conditional):
         source = source_of(self.metadata, snapshot, self.options)
         parts = [FileShare(source, asked, part) for part in shares(self.engine, scans)]
         found: Mapping[int, BitMap] = {
-            file: BitMap.deserialize(rows) for one in self.engine.each(tested, parts) for file, rows in one.items()
+            file: BitMap.deserialize(rows)
+            for one in self.engine.each(tested, parts)
+            for file, rows in one.items()
         }
         return found
 
     def written(self, shared: WriteJob, work: Sequence[Part]) -> Changes:
         """Write the files of ``work`` in tasks."""
-        return EngineRewrite(self.engine)(shared, partial(written, self.setting), work, self.progress)
+        return EngineRewrite(self.engine)(
+            shared, partial(written, self.setting), work, self.progress
+        )

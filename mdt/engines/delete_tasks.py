@@ -31,8 +31,12 @@ def columns_of(definition: TableDefinition) -> pa.Schema:
     return pa.schema(map(definition.schema.field, definition.key))
 
 
-def tag(source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:
-    """Yield what becomes of the keys of one part, with CONTROL columns; equal keys must be in one part."""
+def tag(
+    source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Yield what becomes of the keys of one part, with CONTROL columns; equal keys must be in one
+    part.
+    """
     keys = [batch for batch in batches if batch.num_rows]
     if keys:
         for part in _tag(source, keys):
@@ -47,9 +51,13 @@ def _tag(source: Source, keys: Sequence[pa.RecordBatch]) -> Iterator[pa.Table]:
     late, places, gone = ended(batch, located)
     columns = columns_of(definition)
     there = np.asarray(snapshot.file_groups.partitions(places.group))
-    yield tagged(replace(batch, table=batch.table.select(columns.names)), places, gone, FURTHER, there)
+    yield tagged(
+        replace(batch, table=batch.table.select(columns.names)), places, gone, FURTHER, there
+    )
     absent = np.flatnonzero(~located.found)
-    yield hashed(columns, ABSENT, batch.hashes.take(absent), __mdt_partition=partition_names(batch)[absent])
+    yield hashed(
+        columns, ABSENT, batch.hashes.take(absent), __mdt_partition=partition_names(batch)[absent]
+    )
     if definition.keeps_deletes:
         yield buried(columns, of_keys(snapshot, batch, located, late))
     group, n = np.unique(located.group[late], return_counts=True)

@@ -1,6 +1,8 @@
-"""Deletes by key on an engine: tasks find where the keys live and write what ends them; the driver counts, assigns and commits as for an upsert.
+"""Deletes by key on an engine: tasks find where the keys live and write what ends them; the driver
+counts, assigns and commits as for an upsert.
 
-The driver sees no key.  Where the table keeps the ordering values of deletes it sees what the commit record will say of them, 24 bytes a key.
+The driver sees no key.  Where the table keeps the ordering values of deletes it sees what the
+commit record will say of them, 24 bytes a key.
 """
 
 from __future__ import annotations
@@ -21,12 +23,21 @@ from mdt.write.normalize import normalize_keys
 
 
 def delete(
-    engine: Engine[R], metadata: Metadata, options: Options, keys: R, schema: pa.Schema, progress: Progress | None = None
-) -> EngineDelete[R]:  # fmt: skip
-    """Return the operation that deletes ``keys`` on an engine.  ``schema``: of ``keys``, refused as :func:`mdt.write.normalize.normalize_keys` does."""
+    engine: Engine[R],
+    metadata: Metadata,
+    options: Options,
+    keys: R,
+    schema: pa.Schema,
+    progress: Progress | None = None,
+) -> EngineDelete[R]:
+    """Return the operation that deletes ``keys`` on an engine.  ``schema``: of ``keys``, refused as
+    :func:`mdt.write.normalize.normalize_keys` does.
+    """
     definition = metadata.newest().definition
     normalize_keys(schema.empty_table(), definition)
-    return EngineDelete(engine, metadata, options, keys, "delete", definition.commit_action, progress)
+    return EngineDelete(
+        engine, metadata, options, keys, "delete", definition.commit_action, progress
+    )
 
 
 class EngineDelete(EngineWrite[R]):
@@ -37,7 +48,9 @@ class EngineDelete(EngineWrite[R]):
     def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
         """Find the keys in tasks and return the plan for ``snapshot``."""
         definition = snapshot.definition
-        tagged, counted = self._tagged(snapshot, delete_tasks.tag, definition.key, definition.key_hash)
+        tagged, counted = self._tagged(
+            snapshot, delete_tasks.tag, definition.key, definition.key_hash
+        )
         with self._or_dropped(tagged):
             plan = self._planned(snapshot, txn, Ready(tagged, counted))
         return replace(plan, left=None if plan.counts["late"] else {})

@@ -1,4 +1,6 @@
-"""Building indexes on an engine: files are summarized in tasks, each with an object of its own; the driver commits."""
+"""Building indexes on an engine: files are summarized in tasks, each with an object of its own; the
+driver commits.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,12 @@ class IndexRunner:
     engine: Engine[Any]
 
     def __call__(
-        self, metadata: Metadata, options: Options, snapshot: Snapshot, work: Sequence[UncoveredShard], claim: Claim
+        self,
+        metadata: Metadata,
+        options: Options,
+        snapshot: Snapshot,
+        work: Sequence[UncoveredShard],
+        claim: Claim,
     ) -> Iterator[tuple[UncoveredShard, Found]]:
         """Summarize ``work`` in tasks; yields when all of them have ended."""
         source = source_of(metadata, snapshot, options)
@@ -41,5 +48,6 @@ class IndexRunner:
                 found.setdefault(row["shard"], {})[row["index"]] = data
                 used.add(row["path"])
         stored = metadata.storage.list(paths.attachments_of(claim.instant))
-        metadata.storage.delete_many([info.path for info in stored if info.path not in used])  # of lost attempts
+        # of lost attempts
+        metadata.storage.delete_many([info.path for info in stored if info.path not in used])
         yield from ((one, found.get(one.shard, {})) for one in work)

@@ -1,7 +1,8 @@
-"""Loads on an engine: rows that meet none of the table need no look-up, so they are labelled where they are, and seen once more where they are written.
+"""Loads on an engine: rows that meet none of the table need no look-up, so they are labelled where
+they are, and seen once more where they are written.
 
-The driver learns how many rows each partition gets and, where a partition is cut, a sample of their keys.  Equal keys so meet in one
-task, which normalizes its rows as a tagging one does.
+The driver learns how many rows each partition gets and, where a partition is cut, a sample of their
+keys.  Equal keys so meet in one task, which normalizes its rows as a tagging one does.
 """
 
 from __future__ import annotations
@@ -39,15 +40,21 @@ _UPSERTS = (*_CHECKED, "upsert")
 
 
 def meets_none(metadata: Metadata, snapshot: Snapshot, name: str, columns: pa.Schema) -> bool:
-    """Return whether rows of the operation ``name`` meet none of the table, wherever their keys are; ``columns``: theirs.
+    """Return whether rows of the operation ``name`` meet none of the table, wherever their keys
+    are; ``columns``: theirs.
 
-    Not so where a key may move between partitions, a bucket takes a key, deletes are remembered, or rows may be deletes; nor where keys and partitions
-    are of other types than the table's, so that only tasks can tell them.
+    Not so where a key may move between partitions, a bucket takes a key, deletes are remembered, or
+    rows may be deletes; nor where keys and partitions are of other types than the table's, so that
+    only tasks can tell them.
     """
     definition = snapshot.definition
     if name not in (*WITH_ROWS, INSERT_UNCHECKED) and (name not in _UPSERTS or len(snapshot)):
         return False
-    if (definition.is_global and definition.partition_by) or definition.keeps_deletes or IS_DELETED in columns.names:
+    if (
+        (definition.is_global and definition.partition_by)
+        or definition.keeps_deletes
+        or IS_DELETED in columns.names
+    ):
         return False
     known = [*definition.key, *definition.partition_by]
     if any(columns.field(one).type != definition.schema.field(one).type for one in known):
@@ -72,9 +79,11 @@ class Load:
 
 
 def counted(rows: int, changes: Changes) -> Changes:
-    """Return what was written of so many ``rows`` with their number set right: of rows that repeat a key one is written, the others are late.
+    """Return what was written of so many ``rows`` with their number set right: of rows that repeat
+    a key one is written, the others are late.
 
-    Raises Conflict if rows were lost or came twice, as of an input that is another one whenever it is read.
+    Raises Conflict if rows were lost or came twice, as of an input that is another one whenever it
+    is read.
     """
     left = rows - sum(file.rows for file in changes.files)
     if left != changes.counts.get("late", 0):
@@ -84,17 +93,23 @@ def counted(rows: int, changes: Changes) -> Changes:
 
 def changed() -> Conflict:
     """Return the refusal of rows that were not the same when they were read again."""
-    return Conflict("the rows changed while they were read", hint="keep them, as by DataFrame.cache")
+    return Conflict(
+        "the rows changed while they were read", hint="keep them, as by DataFrame.cache"
+    )
 
 
 def write(load: Load, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
-    """Write the buckets among the rows of one part, as they were given; return what was written, see :mod:`mdt.write.transfer`."""
+    """Write the buckets among the rows of one part, as they were given; return what was written,
+    see :mod:`mdt.write.transfer`.
+    """
     given = [batch for batch in batches if batch.num_rows]
     return encode(_write(load, given, attempt)) if given else None
 
 
 def _write(load: Load, given: list[pa.RecordBatch], attempt: int) -> Changes:
-    """Write the rows of ``given``, which is emptied: what became a file's rows nobody else needs while it is made."""
+    """Write the rows of ``given``, which is emptied: what became a file's rows nobody else needs
+    while it is made.
+    """
     metadata, snapshot = opened(load.source)
     shared = WriteJob.of(metadata, snapshot, load.source.parsed(), load.claim.tried(attempt))
     late: list[int] = []
@@ -103,7 +118,10 @@ def _write(load: Load, given: list[pa.RecordBatch], attempt: int) -> Changes:
     shared.marked.mark((number, load.buckets[number]) for number, _ in parts)
     rows = drained(parts)
     del parts
-    slices = ((number, slice_of_bucket(load, snapshot.definition, number, table, late)) for number, table in rows)
+    slices = (
+        (number, slice_of_bucket(load, snapshot.definition, number, table, late))
+        for number, table in rows
+    )
     done = (shared.run(number, one) for number, one in slices)
     changes = collect(shared, done, threads=1, part=f"-{attempt}")
     return replace(changes, counts={"late": sum(late)})
@@ -116,8 +134,12 @@ def _of_buckets(table: pa.Table, definition: TableDefinition) -> Iterator[tuple[
         yield number, table.slice(rows.start, len(rows)).select(definition.schema.names)
 
 
-def slice_of_bucket(load: Load, definition: TableDefinition, number: int, rows: pa.Table, late: list[int]) -> Slice:
-    """Return what the file of a bucket gets; ``late``: gets the number of rows that repeat a key."""
+def slice_of_bucket(
+    load: Load, definition: TableDefinition, number: int, rows: pa.Table, late: list[int]
+) -> Slice:
+    """Return what the file of a bucket gets; ``late``: gets the number of rows that repeat a
+    key.
+    """
     batch = _unique(load, definition, rows)
     late.append(batch.duplicates)
     one = load.buckets[number]

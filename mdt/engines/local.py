@@ -1,4 +1,5 @@
-"""An engine in this process: rows are Arrow tables, tasks run on an executor, by default on threads.
+"""An engine in this process: rows are Arrow tables, tasks run on an executor, by default on
+threads.
 
 On other executors it is another engine: :mod:`mdt.testing.process_pool` gives it processes.
 """
@@ -32,7 +33,9 @@ Parts = list[pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """An :class:`mdt.engines.engine.Engine` on ``executor``, which runs ``processors`` tasks at a time."""
+    """An :class:`mdt.engines.engine.Engine` on ``executor``, which runs ``processors`` tasks at a
+    time.
+    """
 
     executor: Executor
     processors: int
@@ -54,13 +57,17 @@ class LocalEngine:
         return [*rows, *more]
 
     def grouped(self, rows: Parts, names: Sequence[str], key_hash: KeyHash | None = None) -> Parts:
-        """Return the rows with equal values of the columns ``names`` in one part; one part a processor."""
+        """Return the rows with equal values of the columns ``names`` in one part; one part a
+        processor.
+        """
         if not names:
             return rows
         table = pa.concat_tables(rows)
         return _split(table, part_of(table, names, self.processors, key_hash), self.processors)
 
-    def mapped(self, rows: Parts, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()) -> Parts:
+    def mapped(
+        self, rows: Parts, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()
+    ) -> Parts:
         """Return what ``function`` makes of each part."""
         return self._run(partial(_mapped, function, schema), rows)
 
@@ -68,16 +75,24 @@ class LocalEngine:
         """Nothing to do: the rows go with their last reference."""
 
     def counted(self, rows: Parts, by: Sequence[str], total: str) -> pa.Table:
-        """Return how many rows there are of each combination of ``by``, and their sum of ``total``."""
+        """Return how many rows there are of each combination of ``by``, and their sum of
+        ``total``.
+        """
         return tasks.counted(pa.concat_tables(rows), by, total)
 
     def selected(
-        self, rows: Parts, chosen: Mapping[str, Collection[Any]], names: Sequence[str], rows_max: int | None = None
+        self,
+        rows: Parts,
+        chosen: Mapping[str, Collection[Any]],
+        names: Sequence[str],
+        rows_max: int | None = None,
     ) -> pa.Table:
         """Return columns of the rows whose values are chosen, at most ``rows_max``."""
         return tasks.chosen(pa.concat_tables(rows), chosen, names).slice(0, rows_max)
 
-    def sampled(self, rows: Parts, partitions: Sequence[str], key: Sequence[str], share: float) -> pa.Table:
+    def sampled(
+        self, rows: Parts, partitions: Sequence[str], key: Sequence[str], share: float
+    ) -> pa.Table:
         """Return about ``share`` of the inserts into ``partitions``."""
         return thinned(tasks.insert_keys(pa.concat_tables(rows), partitions, key), share)
 
@@ -89,14 +104,18 @@ class LocalEngine:
 
     def results(self, rows: Parts, function: ResultFunction) -> list[bytes]:
         """Return what ``function`` says of each part."""
-        return [result for result in self._run(partial(_result, function), rows) if result is not None]
+        return [
+            result for result in self._run(partial(_result, function), rows) if result is not None
+        ]
 
     def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
         """Return what ``function`` says of each share."""
         return self._run(function, shares)
 
     def _run(self, function: Callable[[S, int], T], shares: Iterable[S]) -> list[T]:
-        """Call ``function`` for each share in a task of its own; all tasks have ended when this does, or when it raises."""
+        """Call ``function`` for each share in a task of its own; all tasks have ended when this
+        does, or when it raises.
+        """
         started = [self.executor.submit(function, share, next(self._attempts)) for share in shares]
         try:
             failed = [error for one in started if (error := one.exception()) is not None]
@@ -104,35 +123,51 @@ class LocalEngine:
                 raise failed[0]
             return [one.result() for one in started]
         except BrokenExecutor as error:
-            raise Unavailable(f"a task has died: {error}", hint="nothing was committed; try again") from error
+            raise Unavailable(
+                f"a task has died: {error}", hint="nothing was committed; try again"
+            ) from error
 
 
 def thinned(table: pa.Table, share: float) -> pa.Table:
     """Return about ``share`` of the rows, at even distances, at least one of some."""
     return table.take(
-        pa.array(np.linspace(0, len(table), math.ceil(len(table) * share), endpoint=False, dtype=np.int64))
+        pa.array(
+            np.linspace(
+                0, len(table), math.ceil(len(table) * share), endpoint=False, dtype=np.int64
+            )
+        )
     )
 
 
 def hashed(table: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Return equal numbers for equal values of the columns ``names`` -> uint64[n].  A null is as any other value here."""
-    texts = [pc.fill_null(pc.cast(_without_negative_zero(table[name]), pa.string()), "") for name in names]
+    """Return equal numbers for equal values of the columns ``names`` -> uint64[n].  A null is as
+    any other value here.
+    """
+    texts = [
+        pc.fill_null(pc.cast(_without_negative_zero(table[name]), pa.string()), "")
+        for name in names
+    ]
     return hash_keys(pc.binary_join_element_wise(*texts, "\0"), 0).lo
 
 
 def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return numbers with 0.0 in the place of -0.0, which is the same key in a column of whole numbers."""
+    """Return numbers with 0.0 in the place of -0.0, which is the same key in a column of whole
+    numbers.
+    """
     if not pa.types.is_floating(column.type):
         return column
     wide = pc.cast(column, pa.float64())  # Arrow adds no half floats
     return pc.add(wide, 0.0)
 
 
-def part_of(table: pa.Table, names: Sequence[str], parts: int, key_hash: KeyHash | None = None) -> Int64Array:
-    """Return which of ``parts``, at most 2^31, each row belongs to, the same for equal values of the columns ``names`` -> int64[n].
+def part_of(
+    table: pa.Table, names: Sequence[str], parts: int, key_hash: KeyHash | None = None
+) -> Int64Array:
+    """Return which of ``parts``, at most 2^31, each row belongs to, the same for equal values of
+    the columns ``names`` -> int64[n].
 
-    ``key_hash``: that of the table, if ``names`` are its key columns: each part has a range of them then, where rows say keys as the table does.
-    Raises Invalid for keys that are null.
+    ``key_hash``: that of the table, if ``names`` are its key columns: each part has a range of them
+    then, where rows say keys as the table does. Raises Invalid for keys that are null.
     """
     if key_hash is None or not all(_is_plain(table.schema.field(name).type) for name in names):
         return (hashed(table, names) % np.uint64(parts)).astype(np.int64)
@@ -141,16 +176,22 @@ def part_of(table: pa.Table, names: Sequence[str], parts: int, key_hash: KeyHash
 
 
 def _is_plain(type: pa.DataType) -> bool:
-    """Return whether equal values of a column are equal in record keys, however the table stores them."""
+    """Return whether equal values of a column are equal in record keys, however the table stores
+    them.
+    """
     return bool(pa.types.is_string(type) or pa.types.is_integer(type))
 
 
 def by_part(table: pa.Table, part: Int64Array) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the rows of each part that has some, in their order; ``part``: int64[n], of each row.  O(n log n)."""
+    """Yield the rows of each part that has some, in their order; ``part``: int64[n], of each row.
+    O(n log n).
+    """
     order = stable_order(part)
     parts, first = np.unique(part[order], return_index=True)
     table = table.take(pa.array(order))
-    for number, start, end in zip(parts.tolist(), first.tolist(), [*first[1:].tolist(), len(table)], strict=False):
+    for number, start, end in zip(
+        parts.tolist(), first.tolist(), [*first[1:].tolist(), len(table)], strict=False
+    ):
         yield number, table.slice(start, end - start)
 
 

@@ -1,4 +1,6 @@
-"""What tasks of any engine do for a merge: match their rows of the source, and say what becomes of every row."""
+"""What tasks of any engine do for a merge: match their rows of the source, and say what becomes of
+every row.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +39,23 @@ from mdt.write.slices import KeyedRows
 
 _MATCHED = pa.array([UPDATE, FALLING, FURTHER, DELETE, MATCHED], pa.int32())
 FILES = pa.schema([("file", pa.int64()), ("matched", pa.binary())])
-"""Files of the table in which rows are looked for that no row of the source matches: number, and bitmap of the positions that are matched."""
+"""Files of the table in which rows are looked for that no row of the source matches: number, and
+bitmap of the positions that are matched.
+"""
 
 
 def tag_merged(
-    said: SaidMerge, keeps_pairs: bool, source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
+    said: SaidMerge,
+    keeps_pairs: bool,
+    source: Source,
+    batches: Iterator[pa.RecordBatch],
+    attempt: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what becomes of rows of the source and of those that they match, with CONTROL columns; equal keys must be in one part.
+    """Yield what becomes of rows of the source and of those that they match, with CONTROL columns;
+    equal keys must be in one part.
 
-    ``keeps_pairs``: whether places are told of matched rows for which no clause holds.  Raises Invalid as
-    :meth:`mdt.write.merge.Merge.prepare` does, of the rows of this part.
+    ``keeps_pairs``: whether places are told of matched rows for which no clause holds.  Raises
+    Invalid as :meth:`mdt.write.merge.Merge.prepare` does, of the rows of this part.
     """
     additions = [batch for batch in batches if batch.num_rows]
     if additions:
@@ -54,7 +63,9 @@ def tag_merged(
             yield from part.to_batches()
 
 
-def _tag_merged(said: SaidMerge, keeps_pairs: bool, source: Source, rows: pa.Table) -> Iterator[pa.Table]:
+def _tag_merged(
+    said: SaidMerge, keeps_pairs: bool, source: Source, rows: pa.Table
+) -> Iterator[pa.Table]:
     merge, snapshot = _opened(said, source, rows)
     schema = snapshot.definition.schema
     done = Decision(merge, snapshot).decided()
@@ -68,22 +79,34 @@ def _tag_merged(said: SaidMerge, keeps_pairs: bool, source: Source, rows: pa.Tab
         left = done.found.take(~np.isin(done.found.places, done.acted.pairs.places))
         groups = snapshot.file_groups.of_files(left.file)
         yield without_data(
-            schema, MATCHED, __mdt_group=groups, __mdt_segment=left.file, __mdt_position=left.position, __mdt_n=0 * groups
-        )  # fmt: skip
+            schema,
+            MATCHED,
+            __mdt_group=groups,
+            __mdt_segment=left.file,
+            __mdt_position=left.position,
+            __mdt_n=0 * groups,
+        )
 
 
 def _opened(said: SaidMerge, source: Source, rows: pa.Table) -> tuple[Merge, Snapshot]:
     metadata, snapshot = opened(source)
     definition = snapshot.definition
     read = said.read(rows, definition)
-    return Merge(metadata, source.parsed(), *read, definition.schema, definition.commit_action), snapshot
+    return (
+        Merge(metadata, source.parsed(), *read, definition.schema, definition.commit_action),
+        snapshot,
+    )
 
 
 def matched(batches: Iterator[pa.RecordBatch], attempt: int = 0) -> bytes | None:
-    """Return which rows of the table are matched, of tagged rows of the source: FILES, as an Arrow stream."""
+    """Return which rows of the table are matched, of tagged rows of the source: FILES, as an Arrow
+    stream.
+    """
     found: dict[int, BitMap] = {}
     for batch in batches:
-        rows = pa.Table.from_batches([batch]).select(["__mdt_kind", "__mdt_segment", "__mdt_position"])
+        rows = pa.Table.from_batches([batch]).select(
+            ["__mdt_kind", "__mdt_segment", "__mdt_position"]
+        )
         rows = rows.filter(pc.is_in(rows[0], _MATCHED))
         for file, positions in by_value(rows[2].to_numpy(), rows[1].to_numpy()).items():
             found.setdefault(file, BitMap()).update(positions.astype(np.uint32))
@@ -101,16 +124,24 @@ def bitmaps_of(files: pa.Table) -> dict[int, BitMap]:
 
 
 def tag_alone(
-    said: SaidMerge, columns: pa.Schema, source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
+    said: SaidMerge,
+    columns: pa.Schema,
+    source: Source,
+    batches: Iterator[pa.RecordBatch],
+    attempt: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what becomes of rows that no row of the source matches, with CONTROL columns.  ``columns``: of the source; the batches are FILES."""
+    """Yield what becomes of rows that no row of the source matches, with CONTROL columns.
+    ``columns``: of the source; the batches are FILES.
+    """
     files = [batch for batch in batches if batch.num_rows]
     if files:
         for part in _tag_alone(said, columns, source, pa.Table.from_batches(files)):
             yield from part.to_batches()
 
 
-def _tag_alone(said: SaidMerge, columns: pa.Schema, source: Source, files: pa.Table) -> Iterator[pa.Table]:
+def _tag_alone(
+    said: SaidMerge, columns: pa.Schema, source: Source, files: pa.Table
+) -> Iterator[pa.Table]:
     merge, snapshot = _opened(said, source, columns.empty_table())
     done = Decision(merge, snapshot).decided_alone(bitmaps_of(files))
     seen = np.array(sorted(done.scanned), np.int64)
@@ -125,22 +156,30 @@ def _changed(merge: Merge, snapshot: Snapshot, done: Decided) -> Iterator[pa.Tab
     for kind, which in ((UPDATE, stays & ~falls), (FALLING, stays & falls)):
         some = done.acted.take(which)
         if len(some):
-            yield _there(snapshot, keyed_rows(merge.updated(snapshot, some), snapshot.definition), some, kind)
+            yield _there(
+                snapshot, keyed_rows(merge.updated(snapshot, some), snapshot.definition), some, kind
+            )
     gone = done.acted.take(~done.updates)
     if len(gone):
         yield _there(snapshot, _ended(merge, snapshot, gone), gone, FURTHER)
     moved = done.acted.take(done.acted.moved)
     if len(moved) and done.batch is not None:
-        yield _there(snapshot, done.batch.rows(np.arange(done.inserted, len(done.batch))), moved, DELETE)
+        yield _there(
+            snapshot, done.batch.rows(np.arange(done.inserted, len(done.batch))), moved, DELETE
+        )
 
 
 def _ended(merge: Merge, snapshot: Snapshot, gone: Acted) -> KeyedRows:
     """Return rows that end: their keys, and null in columns that may be."""
     definition = snapshot.definition
     needed = {field.name for field in definition.schema if not field.nullable} | {*definition.key}
-    names = [name for name in definition.schema.names if name in needed or name == definition.ordering]
+    names = [
+        name for name in definition.schema.names if name in needed or name == definition.ordering
+    ]
     found = merge.target(snapshot, gone.pairs, names, threads=1)
-    columns = [found[f.name] if f.name in names else pa.nulls(len(gone), f.type) for f in definition.schema]
+    columns = [
+        found[f.name] if f.name in names else pa.nulls(len(gone), f.type) for f in definition.schema
+    ]
     return keyed_rows(pa.table(columns, schema=definition.schema), definition)
 
 
@@ -148,7 +187,13 @@ def _there(snapshot: Snapshot, rows: KeyedRows, acted: Acted, kind: int) -> pa.T
     """Return rows beside where those stand that they replace or end."""
     groups = snapshot.file_groups.of_files(acted.pairs.file)
     places = Located(acted.pairs.file, acted.pairs.position, groups, np.empty(0, np.uint64))
-    return tagged(rows, places, np.arange(len(acted)), kind, np.asarray(snapshot.file_groups.partitions(groups)))
+    return tagged(
+        rows,
+        places,
+        np.arange(len(acted)),
+        kind,
+        np.asarray(snapshot.file_groups.partitions(groups)),
+    )
 
 
 def _new(snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:
@@ -163,21 +208,34 @@ def _new(snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:
 
 
 def _read(schema: pa.Schema, files: Int64Array, groups: Int64Array) -> pa.Table:
-    """Return the files that were looked into; ``groups``: what is read of their file groups must not change meanwhile, -1 where it may."""
+    """Return the files that were looked into; ``groups``: what is read of their file groups must
+    not change meanwhile, -1 where it may.
+    """
     return without_data(schema, READ, __mdt_group=groups, __mdt_segment=files, __mdt_n=0 * files)
 
 
 def _absent(snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:
-    """Yield the hashes of the keys that were found absent, but for those that new files will have."""
+    """Yield the hashes of the keys that were found absent, but for those that new files will
+    have.
+    """
     definition, written = snapshot.definition, dict[str, KeyHashes]()
     if done.batch is not None:
-        written = absent_keys(done.batch, np.sort(np.concatenate(done.new_rows())), definition.is_global)
+        written = absent_keys(
+            done.batch, np.sort(np.concatenate(done.new_rows())), definition.is_global
+        )
     for path, hashes in done.absent(definition.is_global).items():
         if path in written:
-            hashes = hashes.take(~(np.isin(hashes.hi, written[path].hi) & np.isin(hashes.lo, written[path].lo)))
+            hashes = hashes.take(
+                ~(np.isin(hashes.hi, written[path].hi) & np.isin(hashes.lo, written[path].lo))
+            )
         if len(hashes):
             words: Sequence[Int64Array] = (hashes.hi.view(np.int64), hashes.lo.view(np.int64))
             yield without_data(
-                definition.schema, ABSENT, __mdt_partition=[path] * len(hashes), __mdt_group=np.full(len(hashes), -1),
-                __mdt_segment=words[0], __mdt_position=words[1], __mdt_n=np.zeros(len(hashes), np.int64),
-            )  # fmt: skip
+                definition.schema,
+                ABSENT,
+                __mdt_partition=[path] * len(hashes),
+                __mdt_group=np.full(len(hashes), -1),
+                __mdt_segment=words[0],
+                __mdt_position=words[1],
+                __mdt_n=np.zeros(len(hashes), np.int64),
+            )

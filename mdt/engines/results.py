@@ -1,4 +1,6 @@
-"""What the tasks of a write have in common, whatever they write: how work is shared out, how results become one, what lost attempts left."""
+"""What the tasks of a write have in common, whatever they write: how work is shared out, how
+results become one, what lost attempts left.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ TASKS_PER_PROCESSOR = 3
 
 
 def shares(engine: Engine[Any], work: Sequence[W]) -> list[Sequence[W]]:
-    """Return ``work`` cut into as many shares as there shall be tasks, a few a processor; none is empty."""
+    """Return ``work`` cut into as many shares as there shall be tasks, a few a processor; none is
+    empty.
+    """
     count = min(len(work), TASKS_PER_PROCESSOR * engine.processors)
     ends = np.linspace(0, len(work), count + 1).astype(int).tolist()
     return [work[start:end] for start, end in pairwise(ends) if end > start]
@@ -33,7 +37,9 @@ def shares(engine: Engine[Any], work: Sequence[W]) -> list[Sequence[W]]:
 def merged(done: Sequence[Changes]) -> Changes:
     """Return what several tasks have written as one; lists in ``extra`` are concatenated."""
     extra: dict[str, list[Any]] = {}
-    buried = of_table(pa.concat_tables([NO_TOMBSTONES, *(changes.tombstones for changes in done)]), 0)
+    buried = of_table(
+        pa.concat_tables([NO_TOMBSTONES, *(changes.tombstones for changes in done)]), 0
+    )
     counts: Counter[str] = Counter()
     for changes in done:
         counts.update(changes.counts)
@@ -42,7 +48,9 @@ def merged(done: Sequence[Changes]) -> Changes:
     return Changes(
         files=[file for changes in done for file in changes.files],
         removed=[segment for changes in done for segment in changes.removed],
-        vectors={segment: vector for changes in done for segment, vector in changes.vectors.items()},
+        vectors={
+            segment: vector for changes in done for segment, vector in changes.vectors.items()
+        },
         key_parts=[part for changes in done for part in changes.key_parts],
         extra=extra,
         tombstones=new_tombstones(buried.marks, buried.ordering),
@@ -50,7 +58,9 @@ def merged(done: Sequence[Changes]) -> Changes:
     )
 
 
-def drop_lost_attempts(storage: Storage, claim: Claim, partitions: Sequence[str], changes: Changes) -> None:
+def drop_lost_attempts(
+    storage: Storage, claim: Claim, partitions: Sequence[str], changes: Changes
+) -> None:
     """Delete the files and summaries of task attempts whose result was not used."""
     used = {paths.partition_file(f.partition, f.name) for f in changes.files}
     used |= {f.key_map.path for f in changes.files if f.key_map is not None}

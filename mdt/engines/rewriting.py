@@ -1,4 +1,6 @@
-"""Compaction and clustering on an engine: each task writes some units anew, with an object of summaries of its own; the driver commits."""
+"""Compaction and clustering on an engine: each task writes some units anew, with an object of
+summaries of its own; the driver commits.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,22 @@ class EngineRewrite:
     engine: Engine[Any]
 
     def __call__(
-        self, shared: WriteJob, rewrite: Rewrite[Any], work: Sequence[Any], progress: Progress | None
+        self,
+        shared: WriteJob,
+        rewrite: Rewrite[Any],
+        work: Sequence[Any],
+        progress: Progress | None,
     ) -> Changes:
-        """Write the units ``work`` in tasks; ``progress`` is called once, when all of them have ended."""
+        """Write the units ``work`` in tasks; ``progress`` is called once, when all of them have
+        ended.
+        """
         source = source_of(shared.metadata, shared.snapshot, shared.options)
-        parts = [RewriteShare(source, shared.claim, rewrite, part) for part in shares(self.engine, work)]
-        changes = merged([decode(data, extra) for data, extra in self.engine.each(tasks.rewrite, parts)])
+        parts = [
+            RewriteShare(source, shared.claim, rewrite, part) for part in shares(self.engine, work)
+        ]
+        changes = merged(
+            [decode(data, extra) for data, extra in self.engine.each(tasks.rewrite, parts)]
+        )
         partitions = sorted({file.partition for file in changes.files})
         drop_lost_attempts(shared.metadata.storage, shared.claim, partitions, changes)
         if progress is not None:

@@ -1,8 +1,10 @@
-"""An engine for rows that do not fit into memory: they lie in scratch files, and tasks on threads of this process take parts of them in turns.
+"""An engine for rows that do not fit into memory: they lie in scratch files, and tasks on threads
+of this process take parts of them in turns.
 
-Rows are kept in parts, and a part in blocks, each a compressed Arrow batch.  What takes memory is bounded: rows that wait to be written,
-and the rows of the tasks that run at a time, as far as a single part is not larger.  Blocks of a part keep the order in which
-its rows came, so that of rows with one key the last one is the newest, as everywhere.
+Rows are kept in parts, and a part in blocks, each a compressed Arrow batch.  What takes memory is
+bounded: rows that wait to be written, and the rows of the tasks that run at a time, as far as a
+single part is not larger.  Blocks of a part keep the order in which its rows came, so that of rows
+with one key the last one is the newest, as everywhere.
 """
 
 from __future__ import annotations
@@ -28,13 +30,17 @@ from mdt.stores.scratch import Scratch
 from mdt.stores.unused import give_back
 
 PARTS = 256
-"""Parts of rows that are grouped by a key: of 1 GiB memory each may hold 32 MiB, so that inputs of 8 GiB take no part by itself."""
+"""Parts of rows that are grouped by a key: of 1 GiB memory each may hold 32 MiB, so that inputs of
+8 GiB take no part by itself.
+"""
 SHARE = 8
 """Part of the memory that rows may take of themselves; what is made of them takes the rest."""
 THREADS_MAX = SHARE
 """Threads that take parts at a time: each has an equal share of that memory."""
 ROW_BYTES = 64
-"""What is made of a row besides its values, whatever its width (key, hashes, meta columns, positions), as a share of the rows' memory."""
+"""What is made of a row besides its values, whatever its width (key, hashes, meta columns,
+positions), as a share of the rows' memory.
+"""
 _ARROW_TIMES = 3
 """How many times its bytes in a file rows take as Arrow."""
 _CODEC = "lz4_raw"
@@ -44,7 +50,9 @@ PartOf = Callable[[pa.Table], Int64Array]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Where a batch lies: ``start`` and ``size`` in the scratch file; ``memory``: its bytes as Arrow; ``rows``: how many it has."""
+    """Where a batch lies: ``start`` and ``size`` in the scratch file; ``memory``: its bytes as
+    Arrow; ``rows``: how many it has.
+    """
 
     start: int
     size: int
@@ -54,7 +62,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """Rows on disk.  ``by``: columns by whose values rows are grouped into parts, () if they are not.  ``names``: the columns that are shown.
+    """Rows on disk.  ``by``: columns by whose values rows are grouped into parts, () if they are
+    not.  ``names``: the columns that are shown.
 
     ``beside``: part -> bytes of other rows that its task holds.
     """
@@ -85,7 +94,9 @@ class Spilled:
         """Yield the rows of parts."""
         for part in parts:
             for block in self.parts[part]:
-                data = pa.decompress(self.scratch.read(block.start, block.size), block.memory, _CODEC)
+                data = pa.decompress(
+                    self.scratch.read(block.start, block.size), block.memory, _CODEC
+                )
                 batch = pa.ipc.read_record_batch(data, self.schema)
                 yield batch if self.names is None else batch.select(list(self.names))
 
@@ -95,10 +106,14 @@ class Spilled:
 
     def memory(self, part: int) -> int:
         """Return the bytes that the rows of a part take, see :func:`weight`."""
-        return self.beside.get(part, 0) + sum(weight(block.memory, block.rows) for block in self.parts[part])
+        return self.beside.get(part, 0) + sum(
+            weight(block.memory, block.rows) for block in self.parts[part]
+        )
 
     def runs(self, memory_max: int) -> list[tuple[list[int], int]]:
-        """Return the parts, neighbours together as far as they take no more than ``memory_max`` bytes, and what each run takes."""
+        """Return the parts, neighbours together as far as they take no more than ``memory_max``
+        bytes, and what each run takes.
+        """
         found: list[tuple[list[int], int]] = []
         for part in sorted(self.parts):
             size = self.memory(part)
@@ -115,7 +130,9 @@ def weight(memory: int, rows: int) -> int:
 
 
 class Spiller:
-    """Puts rows aside into the parts of ``rows`` that ``part_of`` names, holding some ``memory_max`` bytes meanwhile.  For one thread."""
+    """Puts rows aside into the parts of ``rows`` that ``part_of`` names, holding some
+    ``memory_max`` bytes meanwhile.  For one thread.
+    """
 
     def __init__(self, rows: Spilled, part_of: PartOf, memory_max: int) -> None:
         self._rows = rows
@@ -144,7 +161,9 @@ class Spiller:
 
 
 class _Room:
-    """Lets tasks in as long as all that are in need no more than ``memory_max``; one alone may need more."""
+    """Lets tasks in as long as all that are in need no more than ``memory_max``; one alone may need
+    more.
+    """
 
     def __init__(self, memory_max: int) -> None:
         self._memory_max = memory_max
@@ -154,7 +173,9 @@ class _Room:
     def enter(self, memory: int) -> None:
         """Wait until there is room."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._taken or self._taken + memory <= self._memory_max)
+            self._changed.wait_for(
+                lambda: not self._taken or self._taken + memory <= self._memory_max
+            )
             self._taken += memory
 
     def leave(self, memory: int) -> None:
@@ -168,7 +189,8 @@ class _Room:
 class SpillingEngine:
     """An :class:`mdt.engines.engine.Engine` whose rows lie in scratch files in ``directory``.
 
-    ``memory_max``: bytes that rows may take, what is made of them included.  ``progress``: called with the number of parts that were written, and of all.
+    ``memory_max``: bytes that rows may take, what is made of them included.  ``progress``: called
+    with the number of parts that were written, and of all.
     """
 
     memory_max: int
@@ -189,7 +211,8 @@ class SpillingEngine:
 
     def spiller(self, rows: Spilled, part_of: PartOf) -> Spiller:
         """Return what puts rows aside."""
-        return Spiller(rows, part_of, self._rows_memory // 3)  # which are sorted: what came, as one table, and in order
+        # which are sorted: what came, as one table, and in order
+        return Spiller(rows, part_of, self._rows_memory // 3)
 
     def spread(self, table: pa.Table) -> Spilled:
         """Return the rows of ``table``, a part a processor."""
@@ -204,12 +227,15 @@ class SpillingEngine:
         first = max(rows.parts, default=-1) + 1
         for part in sorted(more.parts):
             copies = [
-                replace(b, start=found.scratch.append(more.scratch.read(b.start, b.size))) for b in more.parts[part]
+                replace(b, start=found.scratch.append(more.scratch.read(b.start, b.size)))
+                for b in more.parts[part]
             ]
             found.parts[first + part] = copies
         return found
 
-    def grouped(self, rows: Spilled, names: Sequence[str], key_hash: KeyHash | None = None) -> Spilled:
+    def grouped(
+        self, rows: Spilled, names: Sequence[str], key_hash: KeyHash | None = None
+    ) -> Spilled:
         """Return the rows with equal values of the columns ``names`` in one part."""
         if not names or rows.by == tuple(names):
             return rows
@@ -217,7 +243,9 @@ class SpillingEngine:
         self._moved(rows, found, partial(part_by, tuple(names)))
         return found
 
-    def mapped(self, rows: Spilled, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()) -> Spilled:
+    def mapped(
+        self, rows: Spilled, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()
+    ) -> Spilled:
         """Return what ``function`` makes of each part."""
         found = self.empty(schema)
 
@@ -233,20 +261,32 @@ class SpillingEngine:
         rows.scratch.close()
 
     def counted(self, rows: Spilled, by: Sequence[str], total: str) -> pa.Table:
-        """Return how many rows there are of each combination of ``by``, and their sum of ``total``."""
+        """Return how many rows there are of each combination of ``by``, and their sum of
+        ``total``.
+        """
         named = [*by, "rows", "total"]
         found = [
             pa.table(
-                [pa.array([], rows.schema.field(name).type) for name in by] + [pa.array([], pa.int64())] * 2, named
+                [pa.array([], rows.schema.field(name).type) for name in by]
+                + [pa.array([], pa.int64())] * 2,
+                named,
             )
         ]
         for batch in self._all(rows):
             found.append(tasks.counted(pa.Table.from_batches([batch]), by, total))
-        sums = pa.concat_tables(found).group_by(list(by)).aggregate([("rows", "sum"), ("total", "sum")])
+        sums = (
+            pa.concat_tables(found)
+            .group_by(list(by))
+            .aggregate([("rows", "sum"), ("total", "sum")])
+        )
         return sums.select([*by, "rows_sum", "total_sum"]).rename_columns(named)
 
     def selected(
-        self, rows: Spilled, chosen: Mapping[str, Collection[Any]], names: Sequence[str], rows_max: int | None = None
+        self,
+        rows: Spilled,
+        chosen: Mapping[str, Collection[Any]],
+        names: Sequence[str],
+        rows_max: int | None = None,
     ) -> pa.Table:
         """Return columns of the rows whose values are chosen, at most ``rows_max``."""
         found = [pa.schema([rows.schema.field(name) for name in names]).empty_table()]
@@ -256,10 +296,17 @@ class SpillingEngine:
                 break
         return pa.concat_tables(found).slice(0, rows_max)
 
-    def sampled(self, rows: Spilled, partitions: Sequence[str], key: Sequence[str], share: float) -> pa.Table:
+    def sampled(
+        self, rows: Spilled, partitions: Sequence[str], key: Sequence[str], share: float
+    ) -> pa.Table:
         """Return about ``share`` of the inserts into ``partitions``."""
-        parts = (tasks.insert_keys(pa.Table.from_batches([batch]), partitions, key) for batch in self._all(rows))
-        return pa.concat_tables([tasks.SAMPLED.empty_table(), *(thinned(part, share) for part in parts)])
+        parts = (
+            tasks.insert_keys(pa.Table.from_batches([batch]), partitions, key)
+            for batch in self._all(rows)
+        )
+        return pa.concat_tables(
+            [tasks.SAMPLED.empty_table(), *(thinned(part, share) for part in parts)]
+        )
 
     def dealt(self, rows: Spilled, deal: Deal) -> Spilled:
         """Return the rows of buckets, a part for each."""
@@ -270,13 +317,18 @@ class SpillingEngine:
             for dealt in tasks.bucketed(deal, iter([batch])):
                 spiller.add(pa.Table.from_batches([dealt]).drop_columns(list(tasks.DECIDED)))
         spiller.flush()
-        stored = {bucket: weight(_ARROW_TIMES * size, rows) for bucket, (size, rows) in deal.carried.items()}
+        stored = {
+            bucket: weight(_ARROW_TIMES * size, rows)
+            for bucket, (size, rows) in deal.carried.items()
+        }
         return replace(found, beside=stored)
 
     def results(self, rows: Spilled, function: ResultFunction) -> list[bytes]:
         """Return what ``function`` says of each part."""
         runs = rows.runs(self._rows_memory // self.processors)
-        done = self._run(lambda parts, attempt: function(rows.batches(parts), attempt), runs, self.progress)
+        done = self._run(
+            lambda parts, attempt: function(rows.batches(parts), attempt), runs, self.progress
+        )
         return [result for result in done if result is not None]
 
     def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
@@ -311,7 +363,9 @@ class SpillingEngine:
         runs: Sequence[tuple[list[int], int]],
         progress: Progress | None = None,
     ) -> list[T]:
-        """Call ``function`` for each run of parts, in a task of its own; all tasks have ended when this does, or when it raises."""
+        """Call ``function`` for each run of parts, in a task of its own; all tasks have ended when
+        this does, or when it raises.
+        """
         room, total = _Room(self._rows_memory), sum(len(parts) for parts, _ in runs)
         done: list[int] = []
 

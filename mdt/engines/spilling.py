@@ -1,6 +1,8 @@
-"""Writes whose input is read piece by piece: what is small becomes a table, what is not is checked on its way into scratch files.
+"""Writes whose input is read piece by piece: what is small becomes a table, what is not is checked
+on its way into scratch files.
 
-A write of such rows is that of :mod:`mdt.engines.write` on an engine whose rows lie on disk, so what it means is the same; only who holds the rows differs.
+A write of such rows is that of :mod:`mdt.engines.write` on an engine whose rows lie on disk, so
+what it means is the same; only who holds the rows differs.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ from mdt.write.normalize import columns_of_deletes, normalize_keys
 from mdt.write.said import SaidMerge
 
 _FILE_SHARE = 32
-"""Part of the memory that a new file may have: its rows have some three times its bytes, and are held more than once while it is made."""
+"""Part of the memory that a new file may have: its rows have some three times its bytes, and are
+held more than once while it is made.
+"""
 _FILE_BYTES_MIN = 1 << 20
 """Smaller files would cost more than the memory that they save."""
 
@@ -44,28 +48,43 @@ _FILE_BYTES_MIN = 1 << 20
 def engine_of(options: Options, progress: Progress | None = None) -> SpillingEngine:
     """Return the engine for a write with ``options``."""
     return SpillingEngine(
-        options.write_memory_max, options.write_spill_dir, min(options.threads("writer"), THREADS_MAX), progress
+        options.write_memory_max,
+        options.write_spill_dir,
+        min(options.threads("writer"), THREADS_MAX),
+        progress,
     )
 
 
 def read(
-    pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition, *, partial_rows: bool = False
+    pieces: Iterator[pa.Table],
+    engine: SpillingEngine,
+    definition: TableDefinition,
+    *,
+    partial_rows: bool = False,
 ) -> pa.Table | Spilled:
     """Return the rows of ``pieces`` as one table, or put aside by their keys if they are too large.
 
-    ``partial_rows``: whether columns may be missing from all pieces.  Raises Invalid if pieces do not fit each other, or, of what is put aside, the table; rows
-    are counted from the first piece on.
+    ``partial_rows``: whether columns may be missing from all pieces.  Raises Invalid if pieces do
+    not fit each other, or, of what is put aside, the table; rows are counted from the first piece
+    on.
     """
     held, is_all = _held(pieces, engine)
     if is_all:
         return joined(held)
     marks = any(IS_DELETED in piece.column_names for piece in held)
     return _put_aside(
-        chain(held, pieces), engine, definition, definition.declared.names, may_lack=partial_rows, marks=marks
+        chain(held, pieces),
+        engine,
+        definition,
+        definition.declared.names,
+        may_lack=partial_rows,
+        marks=marks,
     )
 
 
-def read_keys(pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition) -> pa.Table | Spilled:
+def read_keys(
+    pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition
+) -> pa.Table | Spilled:
     """Return rows to delete as :func:`read` does, without columns that no delete looks at."""
     needed, more = columns_of_deletes(definition)
     names = list(dict.fromkeys([*needed, *more]))
@@ -83,10 +102,14 @@ def _only(piece: pa.Table, names: Sequence[str]) -> pa.Table:
     return piece.select([at for at, name in enumerate(piece.column_names) if name in names])
 
 
-def looked_through(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[pa.Schema, Iterator[pa.Table]]:
-    """Return the columns that ``pieces`` have together, and these pieces behind one without rows that has all columns.
+def looked_through(
+    pieces: Iterator[pa.Table], engine: SpillingEngine
+) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    """Return the columns that ``pieces`` have together, and these pieces behind one without rows
+    that has all columns.
 
-    They are put aside meanwhile if they are too large.  Raises Invalid if they do not fit each other.
+    They are put aside meanwhile if they are too large.  Raises Invalid if they do not fit each
+    other.
     """
     held, is_all = _held(pieces, engine)
     if is_all:
@@ -104,8 +127,12 @@ def looked_through(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[
 
 
 def _plain(piece: pa.Table) -> pa.Table:
-    """Return rows without dictionaries and metadata, which a single batch does not carry, and without views."""
-    schema = pa.schema([pa.field(field.name, movable(field.type), field.nullable) for field in piece.schema])
+    """Return rows without dictionaries and metadata, which a single batch does not carry, and
+    without views.
+    """
+    schema = pa.schema(
+        [pa.field(field.name, movable(field.type), field.nullable) for field in piece.schema]
+    )
     columns = [
         pa.chunked_array([convert(chunk, field.type) for chunk in column.chunks], field.type)
         for field, column in zip(schema, piece.columns, strict=True)
@@ -114,7 +141,9 @@ def _plain(piece: pa.Table) -> pa.Table:
 
 
 def _read_again(runs: Sequence[Spilled]) -> Iterator[pa.Table]:
-    """Yield the rows of ``runs``, which share a scratch file, in their order, then give its space back."""
+    """Yield the rows of ``runs``, which share a scratch file, in their order, then give its space
+    back.
+    """
     with closing(runs[0].scratch):
         for rows in runs:
             for batch in rows.batches(sorted(rows.parts)):
@@ -122,7 +151,9 @@ def _read_again(runs: Sequence[Spilled]) -> Iterator[pa.Table]:
 
 
 def read_source(pieces: Iterator[pa.Table], engine: SpillingEngine) -> pa.Table | Spilled:
-    """Return the rows of ``pieces``, of any columns, as one table, or put aside if they are too large, and all of them have the same plain columns."""
+    """Return the rows of ``pieces``, of any columns, as one table, or put aside if they are too
+    large, and all of them have the same plain columns.
+    """
     held, is_all = _held(pieces, engine)
     schema = held[0].schema.remove_metadata()
     if is_all or any(movable(field.type) != field.type for field in schema):
@@ -148,13 +179,25 @@ def merge_source(
     schema: pa.Schema,
     progress: Progress | None,
 ) -> EngineMerge[Spilled]:
-    """Return the operation that merges rows that were put aside; otherwise as :func:`mdt.engines.merging.merge`."""
-    return merge(replace(engine, progress=progress), metadata, _bounded(options), rows, rows.schema, said, schema)
+    """Return the operation that merges rows that were put aside; otherwise as
+    :func:`mdt.engines.merging.merge`.
+    """
+    return merge(
+        replace(engine, progress=progress),
+        metadata,
+        _bounded(options),
+        rows,
+        rows.schema,
+        said,
+        schema,
+    )
 
 
 @contextmanager
 def _or_closed(rows: Spilled) -> Iterator[None]:
-    """Give the space of ``rows`` back if what puts them aside fails: whoever keeps the error, or tries again at once, does not need it twice."""
+    """Give the space of ``rows`` back if what puts them aside fails: whoever keeps the error, or
+    tries again at once, does not need it twice.
+    """
     try:
         yield
     except BaseException:
@@ -175,14 +218,23 @@ def _held(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[list[pa.T
 
 
 def _put_aside(
-    pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition, names: Sequence[str], *,
-    may_lack: bool, marks: bool = False,
-) -> Spilled:  # fmt: skip
-    """Return rows with the columns ``names`` of the table; ``may_lack``: whether all pieces may be without some of them.
+    pieces: Iterator[pa.Table],
+    engine: SpillingEngine,
+    definition: TableDefinition,
+    names: Sequence[str],
+    *,
+    may_lack: bool,
+    marks: bool = False,
+) -> Spilled:
+    """Return rows with the columns ``names`` of the table; ``may_lack``: whether all pieces may be
+    without some of them.
 
-    ``marks``: whether a column says which rows are deletes, which need not have what every row has; tasks look once more.
+    ``marks``: whether a column says which rows are deletes, which need not have what every row has;
+    tasks look once more.
     """
-    declared, stored = (pa.schema(map(of.field, names)) for of in (definition.declared, definition.schema))
+    declared, stored = (
+        pa.schema(map(of.field, names)) for of in (definition.declared, definition.schema)
+    )
     if marks:
         declared = declared.append(pa.field(IS_DELETED, pa.bool_()))
         stored = _nullable(stored, ()).append(pa.field(IS_DELETED, pa.bool_()))
@@ -196,7 +248,11 @@ def _put_aside(
             whole = _with_all(piece, declared)
             wanted = _nullable(stored, piece.column_names) if may_lack else stored
             checked = conform(whole, declared, wanted, definition.key, first=first)
-            spiller.add((checked if kept.types == stored.types else conform(whole, declared, kept)).cast(kept))
+            spiller.add(
+                (checked if kept.types == stored.types else conform(whole, declared, kept)).cast(
+                    kept
+                )
+            )
             first += len(piece)
         spiller.flush()
         if not may_lack:
@@ -207,14 +263,18 @@ def _put_aside(
 
 
 def _together(seen: pa.Schema, given: pa.Schema) -> pa.Schema:
-    """Return the columns of all pieces so far.  Raises Invalid where two pieces do not fit, as :func:`mdt.schema.input.joined` does."""
+    """Return the columns of all pieces so far.  Raises Invalid where two pieces do not fit, as
+    :func:`mdt.schema.input.joined` does.
+    """
     return joined([without_rows(seen), without_rows(given)]).schema
 
 
 def _nullable(stored: pa.Schema, given: Sequence[str]) -> pa.Schema:
     """Return ``stored`` with columns that may be null where they are not ``given``."""
     have = frozenset(given)
-    return pa.schema([field if field.name in have else field.with_nullable(True) for field in stored])
+    return pa.schema(
+        [field if field.name in have else field.with_nullable(True) for field in stored]
+    )
 
 
 def _with_all(piece: pa.Table, declared: pa.Schema) -> pa.Table:
@@ -226,20 +286,35 @@ def _with_all(piece: pa.Table, declared: pa.Schema) -> pa.Table:
 
 
 def _part_of(definition: TableDefinition, table: pa.Table) -> Int64Array:
-    """Return parts by the hash of the record key, of which each has a range: so has what key maps are asked for."""
+    """Return parts by the hash of the record key, of which each has a range: so has what key maps
+    are asked for.
+    """
     return part_of(table, definition.key, PARTS, definition.key_hash)
 
 
 def write(
-    metadata: Metadata, options: Options, rows: Spilled, name: str, engine: SpillingEngine, kept: Kept | None = None,
+    metadata: Metadata,
+    options: Options,
+    rows: Spilled,
+    name: str,
+    engine: SpillingEngine,
+    kept: Kept | None = None,
     ends: Sequence[str] | None = None,
-) -> EngineWrite[Spilled]:  # fmt: skip
-    """Return the operation that writes rows which were put aside, as :func:`mdt.engines.write.write` does; the caller drops them then."""
-    return writes.write(engine, metadata, _bounded(options), rows, rows.shown, name, kept=kept, ends=ends)
+) -> EngineWrite[Spilled]:
+    """Return the operation that writes rows which were put aside, as
+    :func:`mdt.engines.write.write` does; the caller drops them then.
+    """
+    return writes.write(
+        engine, metadata, _bounded(options), rows, rows.shown, name, kept=kept, ends=ends
+    )
 
 
-def delete(metadata: Metadata, options: Options, rows: Spilled, engine: SpillingEngine) -> EngineDelete[Spilled]:
-    """Return the operation that deletes keys which were put aside, as :func:`mdt.engines.deleting.delete` does; the caller drops them then."""
+def delete(
+    metadata: Metadata, options: Options, rows: Spilled, engine: SpillingEngine
+) -> EngineDelete[Spilled]:
+    """Return the operation that deletes keys which were put aside, as
+    :func:`mdt.engines.deleting.delete` does; the caller drops them then.
+    """
     return deleting.delete(engine, metadata, _bounded(options), rows, rows.shown)
 
 

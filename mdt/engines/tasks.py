@@ -1,8 +1,8 @@
-"""What tasks of any engine do: tag rows with where their key lives, write a bucket, write file groups anew, summarize
-files.
+"""What tasks of any engine do: tag rows with where their key lives, write a bucket, write file
+groups anew, summarize files.
 
-Plain functions over Arrow batches around the same code that writes in process.  A task opens the table at the
-transaction's snapshot; a process keeps it for the next task.
+Plain functions over Arrow batches around the same code that writes in process.  A task opens the
+table at the transaction's snapshot; a process keeps it for the next task.
 """
 
 from __future__ import annotations
@@ -56,14 +56,16 @@ from mdt.write.transfer import encode
 B = TypeVar("B", pa.Table, pa.RecordBatch)
 
 INSERT, RETURN, UPDATE, DELETE, FURTHER, FALLING, DROPPED, READ, MATCHED, ABSENT, BURIED = range(11)
-"""Kinds of tagged rows; RETURN: an insert where a dead row of the key stands; DELETE: where a row stood that moves; FURTHER: a row that ends and has no
-successor; FALLING: an update to a smaller ordering value, for which its file group gets a base file.
+"""Kinds of tagged rows; RETURN: an insert where a dead row of the key stands; DELETE: where a row
+stood that moves; FURTHER: a row that ends and has no successor; FALLING: an update to a smaller
+ordering value, for which its file group gets a base file.
 
-The column ``n`` is the mean size of the task's rows in bytes of Arrow.  From DROPPED on they carry no data, and no bucket takes them: DROPPED says how many
-rows ``n`` were late in a file group; READ names a file (``segment``) that was looked into, or says that the source has ``n`` rows; MATCHED
-names a row of the table that is matched, but stays as it is; ABSENT says in
-``segment`` and ``position`` the two words of the hash of a key that was found absent in a partition, and is not inserted; BURIED says there those of a tombstone,
-and as ``key`` the digits of its ordering value.
+The column ``n`` is the mean size of the task's rows in bytes of Arrow.  From DROPPED on they carry
+no data, and no bucket takes them: DROPPED says how many rows ``n`` were late in a file group; READ
+names a file (``segment``) that was looked into, or says that the source has ``n`` rows; MATCHED
+names a row of the table that is matched, but stays as it is; ABSENT says in ``segment`` and
+``position`` the two words of the hash of a key that was found absent in a partition, and is not
+inserted; BURIED says there those of a tombstone, and as ``key`` the digits of its ordering value.
 """
 
 CONTROL = pa.schema(
@@ -77,7 +79,9 @@ CONTROL = pa.schema(
         ("__mdt_n", pa.int64()),
     ]
 )
-COUNTED = pa.schema([CONTROL.field(name) for name in ("__mdt_kind", "__mdt_partition", "__mdt_group")])
+COUNTED = pa.schema(
+    [CONTROL.field(name) for name in ("__mdt_kind", "__mdt_partition", "__mdt_group")]
+)
 """By what rows are counted: the columns that say what becomes of them, and where."""
 _AS_INSERT = {"__mdt_kind": INSERT, "__mdt_group": NEW, "__mdt_segment": -1, "__mdt_position": -1}
 """CONTROL of a row that meets none of the table; its partition and size aside."""
@@ -94,10 +98,13 @@ _NO_GROUPS: Int64Array = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a task finds the table: path or URL, the table's id, seq of the snapshot, and this writer's options.
+    """Where a task finds the table: path or URL, the table's id, seq of the snapshot, and this
+    writer's options.
 
-    ``instant``: the newest one in the snapshot: that of a copy which was put back and went on to the same seq is another one.  ``checkpoint_seq``: the checkpoint of the driver's snapshot, on which the numbers of files and file groups depend.  ``storage_options``: those that
-    are no secrets; a task takes credentials from the environment of its own machine.
+    ``instant``: the newest one in the snapshot: that of a copy which was put back and went on to
+    the same seq is another one.  ``checkpoint_seq``: the checkpoint of the driver's snapshot, on
+    which the numbers of files and file groups depend.  ``storage_options``: those that are no
+    secrets; a task takes credentials from the environment of its own machine.
     """
 
     url: str
@@ -109,8 +116,12 @@ class Source:
     storage_options: tuple[tuple[str, str], ...] = ()
 
     def is_of(self, snapshot: Snapshot) -> bool:
-        """Return whether ``snapshot`` is the driver's, or one of its table that has the same newest commit."""
-        return snapshot.definition.table_id == self.table_id and snapshot.last_instant == self.instant
+        """Return whether ``snapshot`` is the driver's, or one of its table that has the same newest
+        commit.
+        """
+        return (
+            snapshot.definition.table_id == self.table_id and snapshot.last_instant == self.instant
+        )
 
     def parsed(self) -> Options:
         """Return the options."""
@@ -130,13 +141,20 @@ class Here(Source):
         return self.given
 
 
-def source_of(metadata: Metadata, snapshot: Snapshot, options: Options, *, is_here: bool = False) -> Source:
+def source_of(
+    metadata: Metadata, snapshot: Snapshot, options: Options, *, is_here: bool = False
+) -> Source:
     """Return where tasks find ``snapshot``; ``is_here``: tasks of this process."""
     storage = metadata.storage
     place = (
-        storage.url, snapshot.definition.table_id, snapshot.seq, tuple(options.to_mapping().items()), snapshot.checkpoint.seq,
-        snapshot.last_instant, tuple(storage.public_options.items()),
-    )  # fmt: skip
+        storage.url,
+        snapshot.definition.table_id,
+        snapshot.seq,
+        tuple(options.to_mapping().items()),
+        snapshot.checkpoint.seq,
+        snapshot.last_instant,
+        tuple(storage.public_options.items()),
+    )
     if is_here:
         return Here(*place, metadata=metadata, snapshot=snapshot, given=options)
     return Source(*place)
@@ -144,15 +162,24 @@ def source_of(metadata: Metadata, snapshot: Snapshot, options: Options, *, is_he
 
 @lru_cache(maxsize=4)
 def _metadata(
-    url: str, table_id: str, options: tuple[tuple[str, str], ...], storage_options: tuple[tuple[str, str], ...]
+    url: str,
+    table_id: str,
+    options: tuple[tuple[str, str], ...],
+    storage_options: tuple[tuple[str, str], ...],
 ) -> Metadata:
-    """Return what a worker keeps of a table; a table that replaced another at the same path has another id."""
+    """Return what a worker keeps of a table; a table that replaced another at the same path has
+    another id.
+    """
     durable = parse_options(dict(options)).durable
-    return Metadata(open_storage(url, durable=durable, storage_options=dict(storage_options)), dict(options))
+    return Metadata(
+        open_storage(url, durable=durable, storage_options=dict(storage_options)), dict(options)
+    )
 
 
 def kept(source: Source, *, anew: bool = False) -> Metadata:
-    """Return what this worker keeps of a table, of whatever state; ``anew``: as storage has it now, because what was kept may be of an older copy."""
+    """Return what this worker keeps of a table, of whatever state; ``anew``: as storage has it now,
+    because what was kept may be of an older copy.
+    """
     if anew:
         _metadata.cache_clear()
     return _metadata(source.url, source.table_id, source.options, source.storage_options)
@@ -161,8 +188,8 @@ def kept(source: Source, *, anew: bool = False) -> Metadata:
 def opened(source: Source) -> tuple[Metadata, Snapshot]:
     """Return the table at the transaction's snapshot.
 
-    What this worker keeps may be of a copy that stands there no more, so the table is opened anew before an error is raised.  Raises
-    Unsupported if this worker sees another table, or none.
+    What this worker keeps may be of a copy that stands there no more, so the table is opened anew
+    before an error is raised.  Raises Unsupported if this worker sees another table, or none.
     """
     if isinstance(source, Here):
         return source.metadata, source.snapshot
@@ -185,7 +212,10 @@ def elsewhere(source: Source) -> Unsupported:
     """Return the error of a worker that sees another table than the driver, or none."""
     return Unsupported(
         f"a worker does not find at {source.url} the table that the driver sees",
-        hint="use a path or URL that the driver and all executors share; of a table that was deleted or replaced, make the DataFrame anew",
+        hint=(
+            "use a path or URL that the driver and all executors share; of a table that was deleted"
+            " or replaced, make the DataFrame anew"
+        ),
     )
 
 
@@ -195,20 +225,32 @@ def tagged_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def labelled_schema(definition: TableDefinition, columns: pa.Schema) -> pa.Schema:
-    """Return the columns of labelled rows: those of the table, as ``columns`` has them, and CONTROL."""
-    return pa.schema([*(pa.field(name, columns.field(name).type) for name in definition.schema.names), *CONTROL])
+    """Return the columns of labelled rows: those of the table, as ``columns`` has them, and
+    CONTROL.
+    """
+    return pa.schema(
+        [*(pa.field(name, columns.field(name).type) for name in definition.schema.names), *CONTROL]
+    )
 
 
-def label(definition: TableDefinition, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:
-    """Yield rows as they were given, with CONTROL columns of inserts, many together.  Raises Invalid for null keys, which have no place."""
+def label(
+    definition: TableDefinition, batches: Iterator[pa.RecordBatch], attempt: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows as they were given, with CONTROL columns of inserts, many together.  Raises
+    Invalid for null keys, which have no place.
+    """
     for table in gathered(batches):
         table = table.select(definition.schema.names)
         if any(table[name].null_count for name in definition.key):
             record_keys(table, definition.key, numbered=False)
         codes, paths = paths_of(table, definition)
         known = {**_AS_INSERT, "__mdt_n": table.nbytes // len(table)}
-        control = [pa.repeat(pa.scalar(known.get(field.name), field.type), len(table)) for field in CONTROL]
-        control[CONTROL.get_field_index("__mdt_partition")] = pa.array(paths, pa.string()).take(pa.array(codes))
+        control = [
+            pa.repeat(pa.scalar(known.get(field.name), field.type), len(table)) for field in CONTROL
+        ]
+        control[CONTROL.get_field_index("__mdt_partition")] = pa.array(paths, pa.string()).take(
+            pa.array(codes)
+        )
         labelled = pa.table([*table.columns, *control], labelled_schema(definition, table.schema))
         yield from labelled.combine_chunks().to_batches()
 
@@ -228,7 +270,9 @@ def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-def tag(source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:
+def tag(
+    source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one part with CONTROL columns; equal keys must be in one part."""
     additions = [batch for batch in batches if batch.num_rows]
     if additions:
@@ -239,7 +283,8 @@ def tag(source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> 
 def tag_anew(
     looks_up: bool, source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one part as inserts, whatever stands in their partitions; equal keys must be in one part.
+    """Yield the rows of one part as inserts, whatever stands in their partitions; equal keys must
+    be in one part.
 
     ``looks_up``: whether keys that live in other partitions are deleted there.
     """
@@ -252,7 +297,9 @@ def tag_anew(
 def tag_blended(
     kept: Kept, source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one part with CONTROL columns, with what stays of older rows; equal keys must be in one part."""
+    """Yield the rows of one part with CONTROL columns, with what stays of older rows; equal keys
+    must be in one part.
+    """
     additions = [batch for batch in batches if batch.num_rows]
     if additions:
         for part in _tag_blended(kept, source, additions):
@@ -278,9 +325,13 @@ def _tag_blended(kept: Kept, source: Source, additions: Sequence[pa.RecordBatch]
     return _all_kinds(snapshot, located, *upsert.decided(snapshot, batch, located))
 
 
-def _tag_anew(looks_up: bool, source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
+def _tag_anew(
+    looks_up: bool, source: Source, additions: Sequence[pa.RecordBatch]
+) -> list[pa.Table]:
     metadata, snapshot = opened(source)
-    batch = normalize(pa.Table.from_batches(additions), snapshot.definition, numbered=False).without_deletes()
+    batch = normalize(
+        pa.Table.from_batches(additions), snapshot.definition, numbered=False
+    ).without_deletes()
     located, names = Located.absent(len(batch)), partition_names(batch)
     if looks_up:
         located = replace(locate_batch(metadata, snapshot, batch), dead_in=located.dead_in)
@@ -305,7 +356,11 @@ def _tag(source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
 
 
 def _all_kinds(
-    snapshot: Snapshot, located: Located, batch: Batch, late: npt.NDArray[np.bool_], moved: npt.NDArray[np.bool_]
+    snapshot: Snapshot,
+    located: Located,
+    batch: Batch,
+    late: npt.NDArray[np.bool_],
+    moved: npt.NDArray[np.bool_],
 ) -> list[pa.Table]:
     names, ends = partition_names(batch), batch.deletes
     late = late | outlived(snapshot, batch.hashes, names, batch.ordering, located.found)
@@ -320,7 +375,9 @@ def _all_kinds(
     told = []
     if batch.ends is not None:
         schema = batch.table.schema
-        told.append(hashed(schema, ABSENT, batch.hashes.take(missing), __mdt_partition=names[missing]))
+        told.append(
+            hashed(schema, ABSENT, batch.hashes.take(missing), __mdt_partition=names[missing])
+        )
         told.append(buried(schema, of_keys(snapshot, batch, located, late, ends)))
     return [
         *told,
@@ -340,7 +397,9 @@ def tagged(
     kind: int,
     partition: np.ndarray[tuple[int], np.dtype[np.object_]],
 ) -> pa.Table:
-    """Return entries ``rows`` of ``located`` with the data of their keys in ``batch``.  ``partition``: the path of each entry."""
+    """Return entries ``rows`` of ``located`` with the data of their keys in ``batch``.
+    ``partition``: the path of each entry.
+    """
     schema = tagged_schema(batch.table.schema)
     is_new = kind in (INSERT, RETURN)
     group = located.dead_in if kind == RETURN else located.group
@@ -361,9 +420,13 @@ def tagged(
 
 
 def _dropped(batch: Batch, groups: Int64Array) -> pa.Table:
-    """Return one row without data for each file group with late rows (-1: rows older than the delete of their key), and one for repeated keys."""
+    """Return one row without data for each file group with late rows (-1: rows older than the
+    delete of their key), and one for repeated keys.
+    """
     group, n = np.unique(groups, return_counts=True)
-    return without_data(batch.table.schema, DROPPED, __mdt_group=[*group, REPEATED], __mdt_n=[*n, batch.duplicates])
+    return without_data(
+        batch.table.schema, DROPPED, __mdt_group=[*group, REPEATED], __mdt_n=[*n, batch.duplicates]
+    )
 
 
 def without_data(schema: pa.Schema, kind: int, **control: Any) -> pa.Table:
@@ -373,7 +436,8 @@ def without_data(schema: pa.Schema, kind: int, **control: Any) -> pa.Table:
     known = {"__mdt_kind": np.full(size, kind), **control}
     nulls = (pa.nulls(size, f.type) for f in found)
     columns = [
-        pa.array(known[f.name], f.type) if f.name in known else null for f, null in zip(found, nulls, strict=True)
+        pa.array(known[f.name], f.type) if f.name in known else null
+        for f, null in zip(found, nulls, strict=True)
     ]
     return pa.table(columns, schema=found)
 
@@ -388,31 +452,45 @@ def hashed(columns: pa.Schema, kind: int, hashes: KeyHashes, **control: Any) -> 
 def buried(columns: pa.Schema, stones: pa.Table) -> pa.Table:
     """Return one row without data for each tombstone of ``stones``, schema TOMBSTONES."""
     marks = KeyHashes(*(stones[name].to_numpy() for name in ("hi", "lo")))
-    return hashed(columns, BURIED, marks, __mdt_key=stones["ordering"].cast(pa.string()).combine_chunks())
+    return hashed(
+        columns, BURIED, marks, __mdt_key=stones["ordering"].cast(pa.string()).combine_chunks()
+    )
 
 
 def chosen(rows: B, wanted: Mapping[str, Collection[Any]], names: Sequence[str]) -> B:
     """Return columns ``names`` of the rows whose values are among the ``wanted`` ones."""
     for name, values in wanted.items():
-        rows = rows.filter(pc.is_in(rows[name], pa.array(list(values), rows.schema.field(name).type)))
+        rows = rows.filter(
+            pc.is_in(rows[name], pa.array(list(values), rows.schema.field(name).type))
+        )
     return rows.select(list(names))
 
 
 def counted(rows: pa.Table, by: Sequence[str], total: str) -> pa.Table:
-    """Return how many rows there are of each combination of ``by``, and their sum of ``total``: columns rows and total."""
+    """Return how many rows there are of each combination of ``by``, and their sum of ``total``:
+    columns rows and total.
+    """
     found = rows.group_by(list(by)).aggregate([([], "count_all"), (total, "sum")])
     return found.select([*by, "count_all", f"{total}_sum"]).rename_columns([*by, "rows", "total"])
 
 
 def insert_keys(rows: pa.Table, partitions: Sequence[str], key: Sequence[str]) -> pa.Table:
-    """Return of the tagged ``rows`` the inserts into ``partitions``: SAMPLED, with their sort keys by the columns ``key``."""
+    """Return of the tagged ``rows`` the inserts into ``partitions``: SAMPLED, with their sort keys
+    by the columns ``key``.
+    """
     mine = pc.is_in(rows["__mdt_partition"], pa.array(list(partitions), pa.string()))
     rows = rows.filter(pc.and_(pc.equal(rows["__mdt_kind"], INSERT), mine))
-    return pa.table([rows["__mdt_partition"], sort_keys(rows, key).cast(pa.binary())], schema=SAMPLED)
+    return pa.table(
+        [rows["__mdt_partition"], sort_keys(rows, key).cast(pa.binary())], schema=SAMPLED
+    )
 
 
-def bucketed(deal: Deal, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that belong to a bucket, with its number; for engines that cannot deal rows natively.  O(rows log rows) a batch."""
+def bucketed(
+    deal: Deal, batches: Iterator[pa.RecordBatch], attempt: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that belong to a bucket, with its number; for engines that cannot deal rows
+    natively.  O(rows log rows) a batch.
+    """
     places = {(one["place"], one["number"]): one for one in deal.places.to_pylist()}
     for batch in batches:
         table = pa.Table.from_batches([batch])
@@ -425,7 +503,9 @@ def bucketed(deal: Deal, batches: Iterator[pa.RecordBatch], attempt: int = 0) ->
         order = np.lexsort((groups, codes))  # stable: rows of a place stay in their order
         table, codes, groups = table.take(pa.array(order)), codes[order], groups[order]
         bucket = np.full(len(table), -1, np.int32)
-        edges = np.flatnonzero(np.concatenate([[True], (np.diff(codes) != 0) | (np.diff(groups) != 0), [True]]))
+        edges = np.flatnonzero(
+            np.concatenate([[True], (np.diff(codes) != 0) | (np.diff(groups) != 0), [True]])
+        )
         paths = names.dictionary.to_pylist()
         for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
             path = paths[codes[start]] if codes[start] >= 0 else None
@@ -436,15 +516,23 @@ def bucketed(deal: Deal, batches: Iterator[pa.RecordBatch], attempt: int = 0) ->
 
 
 def _takers(deal: Deal, rows: pa.Table, place: Mapping[str, Any]) -> npt.NDArray[np.int32]:
-    """Return the number of the bucket that takes each of the rows of one place -> int32[1] if it is the same for all, else int32[n]."""
+    """Return the number of the bucket that takes each of the rows of one place -> int32[1] if it is
+    the same for all, else int32[n].
+    """
     takers = np.array(place["takers"], np.int32)
     if not place["bounds"]:
         return takers[:1]
-    return takers[_followed(pa.array(place["bounds"], pa.binary()), sort_keys(rows, deal.key).cast(pa.binary()))]
+    return takers[
+        _followed(
+            pa.array(place["bounds"], pa.binary()), sort_keys(rows, deal.key).cast(pa.binary())
+        )
+    ]
 
 
 def _followed(bounds: pa.Array, keys: pa.Array) -> Int64Array:
-    """Return how many of the sorted ``bounds`` each key does not precede -> int64[n].  O(n log bounds)."""
+    """Return how many of the sorted ``bounds`` each key does not precede -> int64[n].  O(n log
+    bounds).
+    """
     low, high = np.zeros(len(keys), np.int64), np.full(len(keys), len(bounds), np.int64)
     for _ in range(len(bounds).bit_length()):
         middle = (low + high) // 2
@@ -465,7 +553,9 @@ class RewriteShare:
 
 
 def rewrite(share: RewriteShare, attempt: int) -> tuple[bytes, dict[str, list[Any]]]:
-    """Write units anew, on one thread; return what was written, see :mod:`mdt.write.transfer`, and what goes into the record's header."""
+    """Write units anew, on one thread; return what was written, see :mod:`mdt.write.transfer`, and
+    what goes into the record's header.
+    """
     metadata, snapshot = opened(share.source)
     options = replace(share.source.parsed(), writer_threads=1)
     shared = WriteJob.of(metadata, snapshot, options, share.claim.tried(attempt))
@@ -483,9 +573,13 @@ class IndexShare:
 
 
 def summarize(share: IndexShare, attempt: int) -> pa.Table:
-    """Summarize shards, larger summaries in one object of their own -> SUMMARIES, with the snapshot's numbers of shards."""
+    """Summarize shards, larger summaries in one object of their own -> SUMMARIES, with the
+    snapshot's numbers of shards.
+    """
     metadata, snapshot = opened(share.source)
-    objects = AttachmentWriter(paths.attachment(share.claim.instant, f"{share.claim.token}-{attempt}"))
+    objects = AttachmentWriter(
+        paths.attachment(share.claim.instant, f"{share.claim.token}-{attempt}")
+    )
     found = []
     for work in share.work:
         summaries = summaries_of(metadata, snapshot, work)

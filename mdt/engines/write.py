@@ -1,7 +1,7 @@
 """Writes on an engine: rows are located and written in its tasks, the driver decides and commits.
 
-The driver sees how many rows there are of each kind, partition and file group, a sample of keys where inserts of a partition
-are cut, and what tasks have written; never a row.
+The driver sees how many rows there are of each kind, partition and file group, a sample of keys
+where inserts of a partition are cut, and what tasks have written; never a row.
 """
 
 from __future__ import annotations
@@ -66,33 +66,50 @@ _TOUCHING = (UPDATE, DELETE, FURTHER, FALLING)
 
 
 def write(
-    engine: Engine[R], metadata: Metadata, options: Options, data: R, schema: pa.Schema, name: str,
-    progress: Progress | None = None, kept: Kept | None = None, ends: Sequence[str] | None = None,
-) -> EngineWrite[R]:  # fmt: skip
-    """Return the operation that upserts, inserts or overwrites with ``data`` on an engine.  ``schema``: of ``data``.
+    engine: Engine[R],
+    metadata: Metadata,
+    options: Options,
+    data: R,
+    schema: pa.Schema,
+    name: str,
+    progress: Progress | None = None,
+    kept: Kept | None = None,
+    ends: Sequence[str] | None = None,
+) -> EngineWrite[R]:
+    """Return the operation that upserts, inserts or overwrites with ``data`` on an engine.
+    ``schema``: of ``data``.
 
-    ``kept``: of an upsert, what stays of older rows.  ``ends``: of insert_overwrite, patterns of the partitions that end.
+    ``kept``: of an upsert, what stays of older rows.  ``ends``: of insert_overwrite, patterns of
+    the partitions that end.
     """
     definition = metadata.newest().definition
     if kept is not None:
         batch_of(schema.empty_table(), blend_of(definition, schema.names, kept))
-        return EngineBlend(engine, metadata, options, data, name, definition.commit_action, progress, kept)
+        return EngineBlend(
+            engine, metadata, options, data, name, definition.commit_action, progress, kept
+        )
     conform(without_marks(schema.empty_table())[0], definition.declared, definition.schema)
     if name in overwriting.WITH_ROWS:
         action = overwriting.ACTION
-        return EngineOverwrite(engine, metadata, options, data, name, action, progress, ends, columns=schema)
+        return EngineOverwrite(
+            engine, metadata, options, data, name, action, progress, ends, columns=schema
+        )
     kind: type[EngineWrite[R]] = EngineWrite
     if name == INSERT_UNCHECKED:
         require_repeats(definition, schema.names)
         kind = EngineInsert
-    return kind(engine, metadata, options, data, name, definition.commit_action, progress, columns=schema)
+    return kind(
+        engine, metadata, options, data, name, definition.commit_action, progress, columns=schema
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class TaggedPlan(WritePlan, Generic[R]):
-    """``tagged``: the rows with what becomes of each, which ``engine`` keeps until the plan is closed.
+    """``tagged``: the rows with what becomes of each, which ``engine`` keeps until the plan is
+    closed.
 
-    ``is_load``: whether they are as they were given, and meet no row of the table (:mod:`mdt.engines.loading`).  ``tombstones``: of deleted keys, schema TOMBSTONES.
+    ``is_load``: whether they are as they were given, and meet no row of the table
+    (:mod:`mdt.engines.loading`).  ``tombstones``: of deleted keys, schema TOMBSTONES.
     """
 
     work: Sequence[Assignment] = ()
@@ -108,7 +125,9 @@ class TaggedPlan(WritePlan, Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Ready(Generic[R]):
-    """What is known before rows are assigned: ``counted`` rows of each kind, partition and file group; the others as in :class:`TaggedPlan`."""
+    """What is known before rows are assigned: ``counted`` rows of each kind, partition and file
+    group; the others as in :class:`TaggedPlan`.
+    """
 
     tagged: R
     counted: Sequence[Mapping[str, Any]]
@@ -119,7 +138,8 @@ class Ready(Generic[R]):
 class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
     """Upsert, insert or bulk_insert the rows of ``data``.
 
-    ``progress`` is called once, with the number of files: all tasks end together here.  ``columns``: of ``data``, if these are the table's.
+    ``progress`` is called once, with the number of files: all tasks end together here.
+    ``columns``: of ``data``, if these are the table's.
     """
 
     engine: Engine[R]
@@ -132,7 +152,9 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
     columns: pa.Schema | None = field(default=None, kw_only=True)
 
     def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
-        """Tag every row in tasks and return the plan for ``snapshot``.  Raises Invalid if keys exist that must not."""
+        """Tag every row in tasks and return the plan for ``snapshot``.  Raises Invalid if keys
+        exist that must not.
+        """
         ready = self._ready(snapshot, self._tag())
         if self.name != "upsert":
             with self._or_dropped(ready.tagged):
@@ -147,16 +169,27 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
             counts["missing"] = sum(row["rows"] for row in counted if row["__mdt_kind"] == ABSENT)
         groups = {row["__mdt_group"] for row in counted if row["__mdt_group"] >= 0}
         groups |= {w.group for w in work if w.group > NEW}
-        footprint = Footprint(txn, frozenset(snapshot.file_groups.names(sorted(groups))), opens=opened_by(work))
+        footprint = Footprint(
+            txn, frozenset(snapshot.file_groups.names(sorted(groups))), opens=opened_by(work)
+        )
         partitions = sorted({w.partition for w in work})
         falls, returns = (
-            {row["__mdt_group"] for row in counted if row["__mdt_kind"] == kind} for kind in (FALLING, RETURN)
+            {row["__mdt_group"] for row in counted if row["__mdt_kind"] == kind}
+            for kind in (FALLING, RETURN)
         )
         tombstones = self._tombstones(ready)
         return TaggedPlan(
-            footprint, partitions, counts, bool(work) or bool(len(tombstones)), work, tagged=ready.tagged, engine=self.engine,
-            is_load=ready.is_load, tombstones=tombstones, warnings=rewriting_warnings(snapshot, work, falls=falls, returns=returns),
-        )  # fmt: skip
+            footprint,
+            partitions,
+            counts,
+            bool(work) or bool(len(tombstones)),
+            work,
+            tagged=ready.tagged,
+            engine=self.engine,
+            is_load=ready.is_load,
+            tombstones=tombstones,
+            warnings=rewriting_warnings(snapshot, work, falls=falls, returns=returns),
+        )
 
     def _tombstones(self, ready: Ready[R]) -> pa.Table:
         """Return the tombstones that tagged rows tell, schema TOMBSTONES."""
@@ -182,9 +215,11 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
     def _tagged(
         self, snapshot: Snapshot, tag: Tag, by: Sequence[str], key_hash: KeyHash | None
     ) -> tuple[R, list[dict[str, Any]]]:
-        """Return the rows with what becomes of each, and how many there are of each kind, partition and file group.
+        """Return the rows with what becomes of each, and how many there are of each kind, partition
+        and file group.
 
-        ``by``: columns of the data; rows with equal ones meet in one task.  ``key_hash``: as for :meth:`mdt.engines.engine.Engine.grouped`.
+        ``by``: columns of the data; rows with equal ones meet in one task.  ``key_hash``: as for
+        :meth:`mdt.engines.engine.Engine.grouped`.
         """
         definition = snapshot.definition
         together = self.engine.grouped(self.data, by, key_hash)
@@ -226,8 +261,12 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         absent = WrittenKeys(self.metadata.objects, changes.files, snapshot.definition.is_global)
         return replace(changes, absent=self._absent(snapshot, plan, absent))
 
-    def _absent(self, snapshot: Snapshot, plan: TaggedPlan[R], written: WrittenKeys) -> Mapping[str, KeyHashes]:
-        """Return the keys that were found absent: those that are ``written``, and those of deletes."""
+    def _absent(
+        self, snapshot: Snapshot, plan: TaggedPlan[R], written: WrittenKeys
+    ) -> Mapping[str, KeyHashes]:
+        """Return the keys that were found absent: those that are ``written``, and those of
+        deletes.
+        """
         if not plan.counts.get("missing"):
             return written
         return AbsentKeys(self.engine, plan.tagged, snapshot.definition.is_global, written)
@@ -237,14 +276,20 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         source = self._source(snapshot)
         rows = self.engine.dealt(plan.tagged, self._deal(snapshot, plan))
         if plan.is_load:
-            return self.engine.results(rows, partial(loading.write, Load(source, claim, plan.work, self.name)))
-        return self.engine.results(rows, partial(write_tasks.write, Work(source, claim, plan.work, self.name == MERGE)))
+            return self.engine.results(
+                rows, partial(loading.write, Load(source, claim, plan.work, self.name))
+            )
+        return self.engine.results(
+            rows, partial(write_tasks.write, Work(source, claim, plan.work, self.name == MERGE))
+        )
 
     def _source(self, snapshot: Snapshot) -> Source:
         return source_of(self.metadata, snapshot, self.options, is_here=self.engine.is_here)
 
     def _refuse(self, tagged: R, counted: Sequence[Mapping[str, Any]]) -> None:
-        """Refuse keys that exist or occur twice, as an insert must; rows that are older than the delete of their key are late."""
+        """Refuse keys that exist or occur twice, as an insert must; rows that are older than the
+        delete of their key are late.
+        """
         updated = _counts(counted)["updated"]
         refused = _dropped([row for row in counted if row["__mdt_group"] != NEW])
         if updated:
@@ -273,18 +318,27 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         )
 
     def _deal(self, snapshot: Snapshot, plan: TaggedPlan[R]) -> Deal:
-        """Return which assignment takes which rows; tasks: a few a processor, more where one would hold too many rows."""
+        """Return which assignment takes which rows; tasks: a few a processor, more where one would
+        hold too many rows.
+        """
         key = snapshot.definition.key
         ranges = self._ranges(plan, key)
         places: list[tuple[Any, ...]] = [
             ("", w.group, [], [number]) for number, w in enumerate(plan.work) if w.group > NEW
         ]
-        homes: list[tuple[Any, ...]] = [(*w.place, [], [number]) for number, w in enumerate(plan.work) if w.home != NEW]
-        places += [home for home in homes if home not in places]  # without partitions an insert has no other place
-        places += [(partition, NEW, bounds, numbers) for partition, (bounds, numbers) in ranges.items()]
+        homes: list[tuple[Any, ...]] = [
+            (*w.place, [], [number]) for number, w in enumerate(plan.work) if w.home != NEW
+        ]
+        # without partitions an insert has no other place
+        places += [home for home in homes if home not in places]
+        places += [
+            (partition, NEW, bounds, numbers) for partition, (bounds, numbers) in ranges.items()
+        ]
         types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
         columns = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
-        wanted = max(TASKS_PER_PROCESSOR * self.engine.processors, -(-self._dealt_rows(plan) // _TASK_ROWS))
+        wanted = max(
+            TASKS_PER_PROCESSOR * self.engine.processors, -(-self._dealt_rows(plan) // _TASK_ROWS)
+        )
         dealt = pa.table(columns, ["place", "number", "bounds", "takers"])
         return Deal(dealt, key, min(len(plan.work), wanted), _carried(snapshot, plan.work))
 
@@ -292,7 +346,9 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         """Return about how many rows tasks write."""
         return plan.counts["inserted"] + plan.counts.get("updated", 0)
 
-    def _ranges(self, plan: TaggedPlan[R], key: Sequence[str]) -> dict[str, tuple[list[bytes], list[int]]]:
+    def _ranges(
+        self, plan: TaggedPlan[R], key: Sequence[str]
+    ) -> dict[str, tuple[list[bytes], list[int]]]:
         """Return for each partition with inserts the bounds between its assignments, and these.
 
         The inserts of a partition are cut at quantiles of a sample, by the columns ``key``.
@@ -301,7 +357,9 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         for number, one in enumerate(plan.work):
             if len(one.inserts) and one.home == NEW:
                 takers.setdefault(one.partition, []).append(number)
-        ranges: dict[str, tuple[list[bytes], list[int]]] = {name: ([], numbers[:1]) for name, numbers in takers.items()}
+        ranges: dict[str, tuple[list[bytes], list[int]]] = {
+            name: ([], numbers[:1]) for name, numbers in takers.items()
+        }
         cut = {partition for partition, numbers in takers.items() if len(numbers) > 1}
         if cut:
             for partition, keys in self._sample(plan, cut, key).items():
@@ -311,7 +369,9 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
                 ranges[partition] = (keys.take(pa.array(at)).to_pylist(), numbers)
         return ranges
 
-    def _sample(self, plan: TaggedPlan[R], partitions: set[str], key: Sequence[str]) -> dict[str, pa.Array]:
+    def _sample(
+        self, plan: TaggedPlan[R], partitions: set[str], key: Sequence[str]
+    ) -> dict[str, pa.Array]:
         """Return the sort keys of a sample of the inserts of each of ``partitions``, in order."""
         total = max(1, plan.counts["inserted"] + plan.counts.get("updated", 0))
         share = min(1.0, _SAMPLE_ROWS / total)
@@ -347,7 +407,9 @@ class EngineInsert(EngineWrite[R]):
         """Tag every row in tasks; the plan depends on no row of the table."""
         ready = self._ready(snapshot, partial(tasks.tag_anew, False))
         counted, inserts = ready.counted, _inserts(ready.counted)
-        work = overwriting.assigned(snapshot, self.options, inserts, {}, _row_bytes(counted), self.engine.processors)
+        work = overwriting.assigned(
+            snapshot, self.options, inserts, {}, _row_bytes(counted), self.engine.processors
+        )
         counts = {"inserted": sum(inserts.values()), "late": _dropped(counted)}
         return TaggedPlan(
             Footprint(txn),
@@ -363,7 +425,8 @@ class EngineInsert(EngineWrite[R]):
 
 @dataclass(frozen=True, slots=True)
 class EngineOverwrite(EngineWrite[R]):
-    """Let the rows of ``data`` stand in the place of partitions, or of the whole table: :mod:`mdt.write.overwriting`.
+    """Let the rows of ``data`` stand in the place of partitions, or of the whole table:
+    :mod:`mdt.write.overwriting`.
 
     ``ends``: as for :func:`mdt.write.overwriting.overwritten`.
     """
@@ -371,28 +434,45 @@ class EngineOverwrite(EngineWrite[R]):
     ends: Sequence[str] | None = None
 
     def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
-        """Tag every row in tasks, looking for keys only where they may live elsewhere; return the plan for ``snapshot``."""
-        looks_up = snapshot.definition.is_global and not overwriting.is_whole(self.name, snapshot.definition)
+        """Tag every row in tasks, looking for keys only where they may live elsewhere; return the
+        plan for ``snapshot``.
+        """
+        looks_up = snapshot.definition.is_global and not overwriting.is_whole(
+            self.name, snapshot.definition
+        )
         ready = self._ready(snapshot, partial(tasks.tag_anew, looks_up))
         counted, inserts = ready.counted, _inserts(ready.counted)
         with self._or_dropped(ready.tagged):
             occur = sorted({partition for partition, _ in inserts})
             partitions = overwriting.overwritten(self.name, snapshot, occur, self.ends)
             ending = Ending.of(snapshot, partitions)
-        found = [(row["__mdt_group"], row["rows"]) for row in counted if row["__mdt_kind"] == DELETE]
+        found = [
+            (row["__mdt_group"], row["rows"]) for row in counted if row["__mdt_kind"] == DELETE
+        ]
         gone = set(ending.groups.tolist())
         moves = {group: rows for group, rows in found if group not in gone}
-        work = overwriting.assigned(snapshot, self.options, inserts, moves, _row_bytes(counted), self.engine.processors)
+        work = overwriting.assigned(
+            snapshot, self.options, inserts, moves, _row_bytes(counted), self.engine.processors
+        )
         groups = np.array(sorted(gone | moves.keys()), np.int64)
         footprint = overwriting.footprint_of(snapshot, txn, partitions, groups)
         counts = {
-            "inserted": sum(inserts.values()), "deleted": ending.rows + sum(moves.values()), "late": _dropped(counted)
-        }  # fmt: skip
+            "inserted": sum(inserts.values()),
+            "deleted": ending.rows + sum(moves.values()),
+            "late": _dropped(counted),
+        }
         is_needed = bool(work) or bool(gone)
         paths = sorted({w.partition for w in work})
         return TaggedPlan(
-            footprint, paths, counts, is_needed, work, tagged=ready.tagged, engine=self.engine, is_load=ready.is_load,
-        )  # fmt: skip
+            footprint,
+            paths,
+            counts,
+            is_needed,
+            work,
+            tagged=ready.tagged,
+            engine=self.engine,
+            is_load=ready.is_load,
+        )
 
     def write(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> Changes:
         """Write the new files in tasks."""
@@ -401,7 +481,9 @@ class EngineOverwrite(EngineWrite[R]):
 
 
 def _carried(snapshot: Snapshot, work: Sequence[Assignment]) -> dict[int, tuple[int, int]]:
-    """Return bytes and number of the rows that each assignment of a new base file takes over from its file group."""
+    """Return bytes and number of the rows that each assignment of a new base file takes over from
+    its file group.
+    """
     groups = snapshot.file_groups
     return {
         number: (groups.group(w.group).bytes, int(snapshot.rows[groups.members(w.group)].sum()))
@@ -432,7 +514,10 @@ def _inserts(counted: Sequence[Mapping[str, Any]]) -> dict[Place, int]:
 
 
 def _counts(counted: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    rows = {kind: sum(row["rows"] for row in counted if row["__mdt_kind"] == kind) for kind in range(DROPPED)}
+    rows = {
+        kind: sum(row["rows"] for row in counted if row["__mdt_kind"] == kind)
+        for kind in range(DROPPED)
+    }
     return {
         "inserted": rows[INSERT] + rows[RETURN] - rows[DELETE],
         "updated": rows[UPDATE] + rows[FALLING] + rows[DELETE],

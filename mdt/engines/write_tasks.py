@@ -1,4 +1,6 @@
-"""What tasks of any engine do to write: files of the rows that were tagged and dealt (:mod:`mdt.engines.tasks`)."""
+"""What tasks of any engine do to write: files of the rows that were tagged and dealt
+(:mod:`mdt.engines.tasks`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,17 @@ import pyarrow as pa
 from indexes.base import Int64Array
 from indexes.buffers import taken
 from mdt.commit.operation import Changes, Claim
-from mdt.engines.tasks import BUCKET, DELETE, FALLING, FURTHER, INSERT, RETURN, UPDATE, Source, opened
+from mdt.engines.tasks import (
+    BUCKET,
+    DELETE,
+    FALLING,
+    FURTHER,
+    INSERT,
+    RETURN,
+    UPDATE,
+    Source,
+    opened,
+)
 from mdt.metadata.commit_log import NO_TOMBSTONES
 from mdt.metadata.deleted_keys import scope_of
 from mdt.metadata.locate import Located
@@ -33,7 +45,8 @@ T = TypeVar("T")
 class Work:
     """What the write tasks share: the source, the claim, and the assignment of each bucket.
 
-    ``leaves_tombstones``: whether FURTHER rows were deleted, and so leave tombstones where the table keeps them.
+    ``leaves_tombstones``: whether FURTHER rows were deleted, and so leave tombstones where the
+    table keeps them.
     """
 
     source: Source
@@ -43,13 +56,17 @@ class Work:
 
 
 def write(work: Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
-    """Write the buckets among the rows of one part; return what was written, see :mod:`mdt.write.transfer`."""
+    """Write the buckets among the rows of one part; return what was written, see
+    :mod:`mdt.write.transfer`.
+    """
     given = [batch for batch in batches if batch.num_rows]
     return encode(_write(work, given, attempt)) if given else None
 
 
 def _write(work: Work, given: list[pa.RecordBatch], attempt: int) -> Changes:
-    """Write the rows of ``given``, which is emptied: rows of a single bucket are in its slice, and nobody else needs them while its file is made."""
+    """Write the rows of ``given``, which is emptied: rows of a single bucket are in its slice, and
+    nobody else needs them while its file is made.
+    """
     metadata, snapshot = opened(work.source)
     shared = WriteJob.of(metadata, snapshot, work.source.parsed(), work.claim.tried(attempt))
     table, places = by_bucket(pa.Table.from_batches(given))
@@ -60,7 +77,9 @@ def _write(work: Work, given: list[pa.RecordBatch], attempt: int) -> Changes:
     if work.leaves_tombstones and snapshot.definition.keeps_deletes:
         tombstones = rows.tombstones(snapshot)
     shared.marked.mark((n, work.buckets[n]) for n in places)
-    slices: Iterator[tuple[int, Slice]] = ((n, rows.slice(of, work.buckets[n])) for n, of in places.items())
+    slices: Iterator[tuple[int, Slice]] = (
+        (n, rows.slice(of, work.buckets[n])) for n, of in places.items()
+    )
     if len(places) == 1:
         slices = drained(list(slices))
         del rows
@@ -69,21 +88,27 @@ def _write(work: Work, given: list[pa.RecordBatch], attempt: int) -> Changes:
 
 
 def by_bucket(table: pa.Table) -> tuple[pa.Table, dict[int, range]]:
-    """Return the rows of ``table``, those of a bucket side by side and in their order, and where those of each bucket stand.
+    """Return the rows of ``table``, those of a bucket side by side and in their order, and where
+    those of each bucket stand.
 
-    Rows of several buckets are in one chunk then: whenever some rows of a column are taken, Arrow joins all of its chunks.
+    Rows of several buckets are in one chunk then: whenever some rows of a column are taken, Arrow
+    joins all of its chunks.
     """
     bucket = table[BUCKET].to_numpy()
     numbers, counts = np.unique(bucket, return_counts=True)
     stops = np.cumsum(counts)
-    places = dict(zip(numbers.tolist(), map(range, (stops - counts).tolist(), stops.tolist()), strict=True))
+    places = dict(
+        zip(numbers.tolist(), map(range, (stops - counts).tolist(), stops.tolist()), strict=True)
+    )
     if len(places) > 1:
         table = _ordered(table, np.argsort(bucket, kind="stable"), stops)
     return table, places
 
 
 def _ordered(table: pa.Table, order: Int64Array, stops: Int64Array) -> pa.Table:
-    """Return the rows of ``table`` in ``order``; bucket by bucket, which end at ``stops``, where they are too many for one chunk."""
+    """Return the rows of ``table`` in ``order``; bucket by bucket, which end at ``stops``, where
+    they are too many for one chunk.
+    """
     try:
         return table.take(pa.array(order))
     except pa.ArrowInvalid:  # more than 2 GiB of texts in a column
@@ -98,7 +123,9 @@ def drained(items: list[T]) -> Iterator[T]:
 
 @dataclass(frozen=True, slots=True)
 class _Dealt:
-    """Rows of buckets: the CONTROL columns that say what is done with each, int64[n], ``batch`` with the rows, and where older ones are."""
+    """Rows of buckets: the CONTROL columns that say what is done with each, int64[n], ``batch``
+    with the rows, and where older ones are.
+    """
 
     control: Mapping[str, Int64Array]
     batch: KeyedRows
@@ -106,14 +133,22 @@ class _Dealt:
 
     @classmethod
     def of(cls, snapshot: Snapshot, table: pa.Table) -> _Dealt:
-        control = {name: table[name].to_numpy() for name in ("__mdt_kind", "__mdt_segment", "__mdt_position")}
+        control = {
+            name: table[name].to_numpy()
+            for name in ("__mdt_kind", "__mdt_segment", "__mdt_position")
+        }
         group = table["__mdt_group"].to_numpy()
-        stored = pa.schema([field for field in snapshot.definition.schema if field.name in table.column_names])
+        stored = pa.schema(
+            [field for field in snapshot.definition.schema if field.name in table.column_names]
+        )
         data = table.select(stored.names)  # of deletes only what makes their keys
-        nullable = pa.schema([field.with_nullable(True) for field in stored])  # as deletes are in what every row has
+        # as deletes are in what every row has
+        nullable = pa.schema([field.with_nullable(True) for field in stored])
         rows = pa.table(conform(data, nullable, nullable, first=None).columns, schema=stored)
         batch = keyed_rows(rows, snapshot.definition)
-        located = Located(control["__mdt_segment"], control["__mdt_position"], group, np.empty(0, np.uint64))
+        located = Located(
+            control["__mdt_segment"], control["__mdt_position"], group, np.empty(0, np.uint64)
+        )
         return cls(control, batch, located)
 
     def slice(self, rows: range, one: Assignment) -> Slice:
@@ -126,11 +161,19 @@ class _Dealt:
         return _tombstones(snapshot, self.batch, rows, self.located.group[rows])
 
 
-def _tombstones(snapshot: Snapshot, batch: KeyedRows, rows: Int64Array, groups: Int64Array) -> pa.Table:
-    """Return the tombstones of deleted ``rows`` that stood in file groups ``groups``, schema TOMBSTONES."""
-    assert batch.ordering is not None, "tables keep the ordering values of deletes only if there are any"
+def _tombstones(
+    snapshot: Snapshot, batch: KeyedRows, rows: Int64Array, groups: Int64Array
+) -> pa.Table:
+    """Return the tombstones of deleted ``rows`` that stood in file groups ``groups``, schema
+    TOMBSTONES.
+    """
+    assert batch.ordering is not None, (
+        "tables keep the ordering values of deletes only if there are any"
+    )
     partition = np.asarray(snapshot.file_groups.partitions(groups))
-    marks = marks_of(batch.hashes.take(rows), scope_of(snapshot, partition), snapshot.definition.key_hash)
+    marks = marks_of(
+        batch.hashes.take(rows), scope_of(snapshot, partition), snapshot.definition.key_hash
+    )
     return new_tombstones(marks, batch.ordering[rows])
 
 
@@ -138,5 +181,7 @@ def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, rows: range) -> 
     """Return those of ``rows`` of ``batch`` by what is done to them."""
     kind = control["__mdt_kind"][rows.start : rows.stop]
     kinds = ((UPDATE, FALLING), (INSERT,), (RETURN,), (DELETE, FURTHER))
-    updates, inserts, returns, deletes = (rows.start + np.flatnonzero(np.isin(kind, told)) for told in kinds)
+    updates, inserts, returns, deletes = (
+        rows.start + np.flatnonzero(np.isin(kind, told)) for told in kinds
+    )
     return Fates(updates, in_key_order(batch.sort_keys, inserts), returns, deletes)

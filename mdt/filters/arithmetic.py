@@ -1,6 +1,8 @@
-"""Values of SQL expressions over Arrow columns, with the rules of Spark in its ANSI mode: what overflows, or divides by zero, is an error.
+"""Values of SQL expressions over Arrow columns, with the rules of Spark in its ANSI mode: what
+overflows, or divides by zero, is an error.
 
-A value is a function of a table: it gives a column of as many values as the table has rows, or a scalar.
+A value is a function of a table: it gives a column of as many values as the table has rows, or a
+scalar.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ _CHECKED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_chec
 
 
 def arithmetic(first: Value, rest: Sequence[tuple[str, Value]]) -> Value:
-    """Return ``first + … - …`` and the like, from left to right: ``rest`` has signs with what follows them.  Any number of them."""
+    """Return ``first + … - …`` and the like, from left to right: ``rest`` has signs with what
+    follows them.  Any number of them.
+    """
 
     def found(table: pa.Table) -> Datum:
         value = first(table)
@@ -76,11 +80,15 @@ def _joined(texts: Sequence[Datum]) -> Datum:
     for text in texts:
         _require("||", text, text, _is_text)
     texts = [pc.cast(text, pa.large_string()) for text in texts]
-    return pc.binary_join_element_wise(*texts, pa.scalar("", pa.large_string()), null_handling="emit_null")
+    return pc.binary_join_element_wise(
+        *texts, pa.scalar("", pa.large_string()), null_handling="emit_null"
+    )
 
 
 def chosen(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> Value:
-    """Return CASE: of each row the value of the first condition that holds; the others are not evaluated for it."""
+    """Return CASE: of each row the value of the first condition that holds; the others are not
+    evaluated for it.
+    """
 
     def found(table: pa.Table) -> Datum:
         left = np.arange(len(table))
@@ -89,11 +97,18 @@ def chosen(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> V
             some = table.take(pa.array(left))
             mask = np.ones(len(some), np.bool_) if holds is None else np.asarray(holds(some))
             mine = some.filter(pa.array(mask))
-            parts.append(pa.chunked_array([pa.nulls(len(mine))]) if value is None else column_of(mine, value(mine)))
+            parts.append(
+                pa.chunked_array([pa.nulls(len(mine))])
+                if value is None
+                else column_of(mine, value(mine))
+            )
             rows.append(left[mask])
             left = left[~mask]
         type = reduce(_common, [part.type for part in parts])
-        cast = [as_floating(part, type) if pa.types.is_floating(type) else part.cast(type) for part in parts]
+        cast = [
+            as_floating(part, type) if pa.types.is_floating(type) else part.cast(type)
+            for part in parts
+        ]
         whole = pa.chunked_array([chunk for part in cast for chunk in part.chunks], type)
         return whole.take(pa.array(np.argsort(np.concatenate(rows))))
 
@@ -101,7 +116,9 @@ def chosen(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> V
 
 
 def first_known(values: Sequence[Value]) -> Value:
-    """Return COALESCE: of each row the first value that is not null; those behind it are not evaluated for it."""
+    """Return COALESCE: of each row the first value that is not null; those behind it are not
+    evaluated for it.
+    """
 
     def known(value: Value) -> Mask:
         return lambda table: column_of(table, pc.is_valid(value(table)))
@@ -114,14 +131,17 @@ def _common(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 
 
 def promoted(*data: Datum) -> list[Datum]:
-    """Return values as Spark takes them together: integers and decimals beside floating-point numbers become such, rounded; null is of any type.
+    """Return values as Spark takes them together: integers and decimals beside floating-point
+    numbers become such, rounded; null is of any type.
 
     >>> from decimal import Decimal
     >>> [one.as_py() for one in promoted(pa.scalar(2.5), pa.scalar(Decimal("0.3")), pa.scalar(7))]
     [2.5, 0.3, 7.0]
     """
     known = [one.type for one in data if not pa.types.is_null(one.type)]
-    data = tuple(pc.cast(one, known[0]) if known and pa.types.is_null(one.type) else one for one in data)
+    data = tuple(
+        pc.cast(one, known[0]) if known and pa.types.is_null(one.type) else one for one in data
+    )
     floating = [one.type for one in data if pa.types.is_floating(one.type)]
     if not floating:
         return list(data)
@@ -130,7 +150,12 @@ def promoted(*data: Datum) -> list[Datum]:
     )
     type = pa.float64() if is_double else pa.float32()
     return [
-        one if pa.types.is_floating(one.type) or not _is_number(one.type) else as_floating(one, type) for one in data
+        (
+            one
+            if pa.types.is_floating(one.type) or not _is_number(one.type)
+            else as_floating(one, type)
+        )
+        for one in data
     ]
 
 
@@ -139,7 +164,9 @@ def _divided(a: Datum, b: Datum) -> Datum:
     if any(pa.types.is_decimal(one.type) for one in (a, b)) and not any(
         pa.types.is_floating(one.type) for one in (a, b)
     ):
-        raise Invalid("decimals cannot be divided here", hint="cast one side: cast(x as double) / y")
+        raise Invalid(
+            "decimals cannot be divided here", hint="cast one side: cast(x as double) / y"
+        )
     a, b = (as_floating(one, pa.float64()) for one in (a, b))
     if pc.any(pc.and_(pc.equal(b, 0.0), pc.is_valid(a))).as_py():
         raise Invalid("a row is divided by zero", hint="nullif(y, 0) makes it null")
@@ -167,4 +194,6 @@ def _is_text(type: pa.DataType) -> bool:
 def _require(sign: str, a: Datum, b: Datum, holds: Callable[[pa.DataType], bool]) -> None:
     for one in (a, b):
         if not holds(one.type) and not pa.types.is_null(one.type):
-            raise Invalid(f"{sign} does not take {one.type}", hint="cast(x as …) gives another type")
+            raise Invalid(
+                f"{sign} does not take {one.type}", hint="cast(x as …) gives another type"
+            )

@@ -13,5 +13,7 @@ class Col:
 
 
 def col(name: str) -> Col:
-    """Return the column called ``name``, as a value that a merge sets: ``{"fare": mdt.col("source.fare")}``."""
+    """Return the column called ``name``, as a value that a merge sets: ``{"fare":
+    mdt.col("source.fare")}``.
+    """
     return Col(name)

@@ -1,6 +1,8 @@
-"""Comparisons of two values of a row, where a filter knows columns and literals only: ``source.ts > target.ts + 1``.
+"""Comparisons of two values of a row, where a filter knows columns and literals only: ``source.ts >
+target.ts + 1``.
 
-They stand in a predicate beside its leaves, and prove nothing to an index.  The order is Spark's: NaN above everything and equal to itself.
+They stand in a predicate beside its leaves, and prove nothing to an index.  The order is Spark's:
+NaN above everything and equal to itself.
 """
 
 from __future__ import annotations
@@ -18,12 +20,19 @@ from mdt.errors import Invalid
 from mdt.filters.arithmetic import Datum, Value, column_of, promoted
 
 _KERNELS: dict[str, Callable[[Datum, Datum], Any]] = {
-    "=": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
-}  # fmt: skip
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
 COMPARISONS = frozenset((*_KERNELS, "<=>"))
 """What stands between two values."""
 _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
-    lambda type: pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type),
+    lambda type: (
+        pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type)
+    ),
     lambda type: pa.types.is_string(type) or pa.types.is_large_string(type),
     lambda type: pa.types.is_binary(type) or pa.types.is_large_binary(type),
     pa.types.is_boolean,
@@ -34,7 +43,8 @@ _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Compared(Unknown):
-    """``left op right`` of two expressions, or with ``is_negated`` what is true where that is false.  ``op``: = != < <= > >= or <=>.
+    """``left op right`` of two expressions, or with ``is_negated`` what is true where that is
+    false.  ``op``: = != < <= > >= or <=>.
 
     ``names``: of both sides, empty for one that is no column.
     """
@@ -50,7 +60,9 @@ class Compared(Unknown):
         return Compared(self.text, self.op, self.left, self.right, self.names, not self.is_negated)
 
     def bound(self, schema: pa.Schema) -> Test:
-        """Return the test of rows that have the columns of ``schema``.  The test raises Invalid for values of two families."""
+        """Return the test of rows that have the columns of ``schema``.  The test raises Invalid for
+        values of two families.
+        """
 
         def test(table: Any) -> Any:
             try:
@@ -74,7 +86,9 @@ def compared(op: str, a: Datum, b: Datum) -> Datum:
     if pa.types.is_null(a.type):  # both: promoted gives one of them the type of the other
         a, b = pc.cast(a, pa.bool_()), pc.cast(b, pa.bool_())
     if not any(family(a.type) and family(b.type) for family in _FAMILIES):
-        raise Invalid(f"{a.type} is not compared with {b.type}", hint="cast(x as …) gives another type")
+        raise Invalid(
+            f"{a.type} is not compared with {b.type}", hint="cast(x as …) gives another type"
+        )
     if op == "<=>":
         both = pc.and_(pc.is_null(a), pc.is_null(b))
         return pc.or_(pc.fill_null(compared("=", a, b), False), both)

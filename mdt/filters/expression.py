@@ -1,7 +1,9 @@
-"""SQL expressions over the columns of a row, as an update sets them: ``fare * 1.1``, ``case when … then … else … end``.
+"""SQL expressions over the columns of a row, as an update sets them: ``fare * 1.1``, ``case when …
+then … else … end``.
 
-They are read as filters are (:mod:`mdt.filters.sql`), with Spark's grammar and its ANSI mode; ``upper`` and ``lower`` map letter by letter.
-In the conditions of an expression, and in those of a merge, values are compared with values: ``a + 1 > b``.
+They are read as filters are (:mod:`mdt.filters.sql`), with Spark's grammar and its ANSI mode;
+``upper`` and ``lower`` map letter by letter. In the conditions of an expression, and in those of a
+merge, values are compared with values: ``a + 1 > b``.
 """
 
 from __future__ import annotations
@@ -28,28 +30,42 @@ from mdt.filters.tokens import NotSql, caret
 from mdt.limits import WHERE_BYTES_MAX, WHERE_DEPTH_MAX
 
 SUPPORTED = (
-    "values are columns, literals, + - * / % ||, CASE WHEN … THEN … ELSE … END, CAST, and the functions coalesce, nullif, if, concat, "
-    "lower, upper, trim, length, abs, greatest, least; for anything else read the rows, change them and upsert them"
+    "values are columns, literals, + - * / % ||, CASE WHEN … THEN … ELSE … END, CAST, and the"
+    " functions coalesce, nullif, if, concat, lower, upper, trim, length, abs, greatest, least; for"
+    " anything else read the rows, change them and upsert them"
 )
 """What an expression may be, as a hint."""
-_NO_PARAMETERS = "an expression has no parameters: write a literal, or give the column a value of Python"
+_NO_PARAMETERS = (
+    "an expression has no parameters: write a literal, or give the column a value of Python"
+)
 T = TypeVar("T")
 _SUMS, _PRODUCTS = ("+", "-", "||"), ("*", "/", "%")
 _INT32, _INT64 = 1 << 31, 1 << 63
 _CASTS: Mapping[str, pa.DataType] = {
-    "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64(),
-    "float": pa.float32(), "double": pa.float64(), "string": pa.string(),
-}  # fmt: skip
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+}
 
 
-def parse_expression(text: Any, schema: pa.Schema, params: Mapping[str, object] | None = None) -> Value:
-    """Return what SQL text gives for the rows of a table with (at least) the columns of ``schema`` -> a column.
+def parse_expression(
+    text: Any, schema: pa.Schema, params: Mapping[str, object] | None = None
+) -> Value:
+    """Return what SQL text gives for the rows of a table with (at least) the columns of ``schema``
+    -> a column.
 
-    Raises Invalid and Unsupported, with the place in the text; the function that is returned raises Invalid for rows that have no
-    value, as where one is divided by zero.
+    Raises Invalid and Unsupported, with the place in the text; the function that is returned raises
+    Invalid for rows that have no value, as where one is divided by zero.
 
     >>> rows = pa.table({"a": [1, None, 3], "b": ["x", "y", None]})
-    >>> parse_expression("case when a > 2 then -a else a * 10 + 1 end", rows.schema)(rows).to_pylist()
+    >>> parse_expression("case when a > 2 then -a else a * 10 + 1 end", rows.schema)(
+    ...     rows
+    ... ).to_pylist()
     [11, None, -3]
     >>> parse_expression("coalesce(upper(b), 'none') || '!'", rows.schema)(rows).to_pylist()
     ['X!', 'Y!', 'none!']
@@ -60,15 +76,23 @@ def parse_expression(text: Any, schema: pa.Schema, params: Mapping[str, object] 
 def parse_with_columns(
     text: Any, schema: pa.Schema, params: Mapping[str, object] | None = None
 ) -> tuple[Value, frozenset[str]]:
-    """Return what :func:`parse_expression` does, and the columns of ``schema`` that are read for it."""
+    """Return what :func:`parse_expression` does, and the columns of ``schema`` that are read for
+    it.
+    """
     parameters = Parameters(params, hint=_NO_PARAMETERS)
-    return _read(text, schema, parameters, lambda reader: (_guarded(text, reader.whole()), reader.columns_read()))
+    return _read(
+        text,
+        schema,
+        parameters,
+        lambda reader: (_guarded(text, reader.whole()), reader.columns_read()),
+    )
 
 
 def parse_condition(
     text: Any, schema: pa.Schema, params: Mapping[str, object] | None = None
 ) -> tuple[Predicate, frozenset[str]]:
-    """Return the condition that SQL text is, values compared with values included, and the columns of ``schema`` that it reads.
+    """Return the condition that SQL text is, values compared with values included, and the columns
+    of ``schema`` that it reads.
 
     Raises as :func:`parse_expression` does.
 
@@ -77,10 +101,14 @@ def parse_condition(
     >>> bind(asked, rows.schema)(rows).to_pylist(), sorted(names)
     ([True, False, False], ['a', 'b'])
     """
-    return _read(text, schema, Parameters(params), lambda reader: (reader.run(), reader.columns_read()))
+    return _read(
+        text, schema, Parameters(params), lambda reader: (reader.run(), reader.columns_read())
+    )
 
 
-def _read(text: Any, schema: pa.Schema, parameters: Parameters, run: Callable[[_Expressions], T]) -> T:
+def _read(
+    text: Any, schema: pa.Schema, parameters: Parameters, run: Callable[[_Expressions], T]
+) -> T:
     if not isinstance(text, str):
         raise Invalid(
             f"an expression is text, not {type(text).__name__}",
@@ -89,7 +117,9 @@ def _read(text: Any, schema: pa.Schema, parameters: Parameters, run: Callable[[_
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError as error:
-        raise Invalid(f"the expression holds half a character, {text[error.start]!a}, at {error.start}") from None
+        raise Invalid(
+            f"the expression holds half a character, {text[error.start]!a}, at {error.start}"
+        ) from None
     if size > WHERE_BYTES_MAX:
         raise Invalid(f"the expression has more than {WHERE_BYTES_MAX} bytes")
     try:
@@ -111,7 +141,9 @@ def _guarded(text: str, value: Value) -> Value:
         except RecursionError:
             raise Invalid("the expression nests too deeply") from None
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise Invalid(f"{text} has no value: {error}", hint="case when … then … leaves such rows out") from error
+            raise Invalid(
+                f"{text} has no value: {error}", hint="case when … then … leaves such rows out"
+            ) from error
 
     return found
 
@@ -158,7 +190,9 @@ class _Expressions(Conditions):
     def _product(self) -> Value:
         return self._chain(_PRODUCTS, self._signed_value)
 
-    def _chain(self, signs: tuple[str, ...], part: Callable[[], Value], first: Value | None = None) -> Value:
+    def _chain(
+        self, signs: tuple[str, ...], part: Callable[[], Value], first: Value | None = None
+    ) -> Value:
         found = part() if first is None else first
         rest = []
         while self.token.kind == "sign" and self.token.text in signs:
@@ -274,7 +308,9 @@ class _Expressions(Conditions):
     # Tests of values that are no columns
 
     def operand(self, negated: bool) -> Predicate | Operand:
-        """Return what stands on one side of a test here: as in a filter, or a value that is computed."""
+        """Return what stands on one side of a test here: as in a filter, or a value that is
+        computed.
+        """
         offset = self.token.offset
         first: Predicate | Operand
         if self._begins_a_value():
@@ -323,7 +359,9 @@ class _Expressions(Conditions):
 
     def _compared(self, left: Operand, op: str, right: Operand) -> Compared:
         a, b = (side.name if isinstance(side, Column) else "" for side in (left, right))
-        return Compared(self.text, op, self._value(left, left.offset), self._value(right, right.offset), (a, b))
+        return Compared(
+            self.text, op, self._value(left, left.offset), self._value(right, right.offset), (a, b)
+        )
 
 
 def _scalar(value: Any) -> pa.Scalar:
@@ -340,7 +378,8 @@ def _cast(found: Datum, target: pa.DataType) -> Datum:
     if pa.types.is_floating(found.type) and pa.types.is_string(target):
         raise Invalid("a floating-point number is not cast to text here")
     if pa.types.is_integer(found.type) and pa.types.is_decimal(target):
-        found = pc.cast(found, pa.decimal128(38, target.scale))  # wide enough for Arrow, whatever the values are
+        # wide enough for Arrow, whatever the values are
+        found = pc.cast(found, pa.decimal128(38, target.scale))
     if pa.types.is_decimal(found.type) and pa.types.is_floating(target):
         return as_floating(found, target)
     return pc.cast(found, target, safe=not pa.types.is_floating(target))
@@ -363,7 +402,9 @@ def _each(kernel: Callable[..., Any], type: pa.DataType) -> Function:
 
 
 def _among(op: str) -> Function:
-    """Return a function that gives the first of its arguments which is ``op`` all others; nulls are left out, NaN is above everything."""
+    """Return a function that gives the first of its arguments which is ``op`` all others; nulls are
+    left out, NaN is above everything.
+    """
 
     def better(a: Datum, b: Datum) -> Datum:
         return pc.if_else(pc.or_(pc.is_null(a), pc.fill_null(compared(op, b, a), False)), b, a)
@@ -396,4 +437,4 @@ _FUNCTIONS: Mapping[str, tuple[int, int, Function]] = {
     "abs": (1, 1, _each(pc.abs_checked, pa.int32())),
     "greatest": (2, _MANY, _among(">")),
     "least": (2, _MANY, _among("<")),
-}  # fmt: skip
+}

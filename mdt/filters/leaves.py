@@ -1,4 +1,6 @@
-"""One test of a filter: a column by its name, an operator and literals, checked against the schema."""
+"""One test of a filter: a column by its name, an operator and literals, checked against the
+schema.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ def column_name(name: str, schema: pa.Schema) -> str:
 
 
 def leaf(column: str, op: str, value: object, schema: pa.Schema) -> Leaf:
-    """Return a leaf that can be tested on ``schema``, its literals read as values of the column's type.
+    """Return a leaf that can be tested on ``schema``, its literals read as values of the column's
+    type.
 
-    ``value``: as ``parameters.native`` returns it, a tuple of such for in and not in.  Raises ValueError if it cannot be.
+    ``value``: as ``parameters.native`` returns it, a tuple of such for in and not in.  Raises
+    ValueError if it cannot be.
     """
     _check_size(op, value)
     type = paths.type_at(schema, column)
@@ -46,11 +50,17 @@ def _check_size(op: str, value: object) -> None:
     """Raise ValueError for literals whose test would take time or memory out of proportion."""
     for one in value if isinstance(value, tuple) else (value,):
         if isinstance(one, (str, bytes)) and len(one) > LITERAL_BYTES_MAX:
-            raise ValueError(f"a value of {len(one):,} characters; at most {LITERAL_BYTES_MAX:,} are taken")
+            raise ValueError(
+                f"a value of {len(one):,} characters; at most {LITERAL_BYTES_MAX:,} are taken"
+            )
     if op not in ("like", "not like", "match", "not match") or not isinstance(value, str):
         return
     if len(value) > LIKE_CHARACTERS_MAX:
-        raise ValueError(f"a pattern of {len(value):,} characters; at most {LIKE_CHARACTERS_MAX:,} are taken")
+        raise ValueError(
+            f"a pattern of {len(value):,} characters; at most {LIKE_CHARACTERS_MAX:,} are taken"
+        )
     wildcards = 0 if "match" in op else sum(not part for part in parse_like(value))
     if wildcards > LIKE_WILDCARDS_MAX:
-        raise ValueError(f"a pattern with {wildcards:,} wildcards; at most {LIKE_WILDCARDS_MAX} are taken")
+        raise ValueError(
+            f"a pattern with {wildcards:,} wildcards; at most {LIKE_WILDCARDS_MAX} are taken"
+        )

@@ -1,8 +1,9 @@
-"""Literals of filters, by Spark's rules (its ANSI mode): numbers with their suffixes, typed literals, casts, text of a value.
+"""Literals of filters, by Spark's rules (its ANSI mode): numbers with their suffixes, typed
+literals, casts, text of a value.
 
-A literal becomes a plain value of Python: None, bool, int, float, Decimal, str, bytes, date or datetime.  What the rules
-refuse (``cast(300 as tinyint)``, ``5`` for ``'five'``) is a ValueError that says so.  Where mdt differs from Spark on
-purpose is told in docs/filters.md.
+A literal becomes a plain value of Python: None, bool, int, float, Decimal, str, bytes, date or
+datetime.  What the rules refuse (``cast(300 as tinyint)``, ``5`` for ``'five'``) is a ValueError
+that says so.  Where mdt differs from Spark on purpose is told in docs/filters.md.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ _INTEGER_TEXT = re.compile(r"[+-]?[0-9]+")
 _FLOAT_TEXT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _FLOAT_WORDS = {
     sign + word: -size if sign == "-" else size
-    for word, size in (("inf", math.inf), ("infinity", math.inf)) for sign in ("", "+", "-")
-} | {"nan": math.nan}  # fmt: skip
+    for word, size in (("inf", math.inf), ("infinity", math.inf))
+    for sign in ("", "+", "-")
+} | {"nan": math.nan}
 _BOOLEAN_WORDS = {
-    **dict.fromkeys(("t", "true", "y", "yes", "1"), True), **dict.fromkeys(("f", "false", "n", "no", "0"), False)
-}  # fmt: skip
+    **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
+    **dict.fromkeys(("f", "false", "n", "no", "0"), False),
+}
 _DAY = r"(?P<year>[0-9]{4})(?:-(?P<month>[0-9]{1,2})(?:-(?P<day>[0-9]{1,2})"
 _DATE = re.compile(_DAY + r"(?P<rest>[ T].*)?)?)?", re.DOTALL)
-_CLOCK = r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]*))?)?"
+_SECOND = r"(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]*))?)?"
+_CLOCK = r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})" + _SECOND
 _ZONE = r"(?P<zone>Z|UTC|GMT|(?P<ahead>[+-])(?P<hours>[0-9]{1,2})(?::?(?P<minutes>[0-9]{2}))?)"
 _TIMESTAMP = re.compile(rf"{_DAY}(?:[ T]{_CLOCK}\s*{_ZONE}?)?)?)?")
 _LARGEST = {"float": float(np.finfo(np.float32).max), "double": float(np.finfo(np.float64).max)}
@@ -54,14 +58,17 @@ class NoSuchCast(Exception):
 
 
 def number(text: str, negative: bool = False) -> int | float | Decimal:
-    """Return a numeric literal as Spark types it: 5, 5L, 1.5 (a decimal), 1.5e0 (a double), 1.5D, 0.1F, 1BD.
+    """Return a numeric literal as Spark types it: 5, 5L, 1.5 (a decimal), 1.5e0 (a double), 1.5D,
+    0.1F, 1BD.
 
     >>> [number(text) for text in ("5", "1.5", "1.5e0", "0.1F", "5Y")]
     [5, Decimal('1.5'), 1.5, 0.10000000149011612, 5]
     """
     found = _NUMBER.fullmatch(text)
     if found is None or len(text) > LITERAL_DIGITS_MAX:
-        raise ValueError(f"a number of {len(text)} characters; at most {LITERAL_DIGITS_MAX} are read")
+        raise ValueError(
+            f"a number of {len(text)} characters; at most {LITERAL_DIGITS_MAX} are read"
+        )
     digits, suffix = ("-" if negative else "") + found[1], (found[2] or "").upper()
     if suffix in ("L", "S", "Y"):
         return _integer(digits, _SUFFIXES[suffix])
@@ -95,8 +102,8 @@ def typed(name: str, text: str) -> Value:
 def cast(value: Value, target: str, precision: int = 10, scale: int = 0) -> Value:
     """Return ``cast(value as target)``; ``precision`` and ``scale`` are of decimals.
 
-    ``target``: Spark's name of a type, in its first spelling ("int").  Null stays null.  Raises ValueError where Spark's
-    cast fails, NoSuchCast for a pair of types that is not known here.
+    ``target``: Spark's name of a type, in its first spelling ("int").  Null stays null.  Raises
+    ValueError where Spark's cast fails, NoSuchCast for a pair of types that is not known here.
 
     >>> cast("12", "int"), cast(1.9, "int"), cast(None, "date")
     (12, 1, None)
@@ -120,9 +127,11 @@ def cast(value: Value, target: str, precision: int = 10, scale: int = 0) -> Valu
 
 
 def fitted(value: Any, type: pa.DataType) -> Any:
-    """Return a literal that is compared with a column of ``type``: text is read as a value of that type.
+    """Return a literal that is compared with a column of ``type``: text is read as a value of that
+    type.
 
-    Everything else stays as it is, and is compared exactly.  Raises ValueError for text that is no such value.
+    Everything else stays as it is, and is compared exactly.  Raises ValueError for text that is no
+    such value.
 
     >>> fitted("2024-02-29", pa.date32()), fitted("7", pa.int64()), fitted("7", pa.string())
     (datetime.date(2024, 2, 29), 7, '7')
@@ -146,7 +155,9 @@ def all_fitted(items: tuple[Any, ...], type: pa.DataType) -> tuple[Any, ...]:
 
 
 def read_date(text: str) -> date:
-    """Return the date of ``2024``, ``2024-2``, ``2024-02-29``; what follows a space or T is dropped, as Spark does."""
+    """Return the date of ``2024``, ``2024-2``, ``2024-02-29``; what follows a space or T is
+    dropped, as Spark does.
+    """
     found = _DATE.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{_shown(text)} is no date; write it as 2024-01-31")
@@ -154,14 +165,17 @@ def read_date(text: str) -> date:
 
 
 def read_timestamp(text: str) -> datetime:
-    """Return the moment of ``2024-02-29 12:00:00.5+01:00`` and its shorter forms; naive if it names no zone.
+    """Return the moment of ``2024-02-29 12:00:00.5+01:00`` and its shorter forms; naive if it names
+    no zone.
 
     >>> str(read_timestamp("2024-02-29 12:00:00.5+01:00")), str(read_timestamp("2024-02"))
     ('2024-02-29 12:00:00.500000+01:00', '2024-02-01 00:00:00')
     """
     found = _TIMESTAMP.fullmatch(text.strip())
     if found is None:
-        hint = "write it as 2024-01-31 12:00:00.123456+01:00, with an offset in place of a zone's name"
+        hint = (
+            "write it as 2024-01-31 12:00:00.123456+01:00, with an offset in place of a zone's name"
+        )
         raise ValueError(f"{_shown(text)} is no time; {hint}")
     day, fraction = _date(found, text), found["fraction"] or ""
     if len(fraction) > 6:
@@ -189,12 +203,14 @@ def _zone(found: re.Match[str]) -> timezone | None:
 
 
 def _day_alone(text: str) -> date:
-    """Return the date that a date column is compared with: Spark would drop a time of day, and its meaning with it."""
+    """Return the date that a date column is compared with: Spark would drop a time of day, and its
+    meaning with it.
+    """
     found = _DATE.fullmatch(text.strip())
     if found is not None and found["rest"] and found["rest"].strip():
         raise ValueError(
-            f"{_shown(text)} has a time of day, which no date has; write DATE '{text.strip()[: found.start('rest')]}', "
-            "or TIMESTAMP '…' to compare with midnight"
+            f"{_shown(text)} has a time of day, which no date has; write DATE"
+            f" '{text.strip()[: found.start('rest')]}', or TIMESTAMP '…' to compare with midnight"
         )
     return read_date(text)
 
@@ -218,14 +234,18 @@ def _integer(value: Value, type: str) -> int:
 
 
 def _in_range(digits: str, type: str) -> float:
-    """Return the value of a floating point literal; one that only rounds to the largest value is above it, as in Spark."""
+    """Return the value of a floating point literal; one that only rounds to the largest value is
+    above it, as in Spark.
+    """
     if abs(_decimal(digits)) > _LARGEST[type]:
         raise ValueError(f"{_shown(digits)} is outside the range of {type}")
     return _floating(digits, type)
 
 
 def _floating(value: Value, type: str) -> float:
-    """Return a value as a double, or as a double that is a float32; rounded but once, to infinity where it is too large."""
+    """Return a value as a double, or as a double that is a float32; rounded but once, to infinity
+    where it is too large.
+    """
     if isinstance(value, str):
         word = value.strip().lower()
         if word in _FLOAT_WORDS:
@@ -251,7 +271,9 @@ def _float32(double: float, exact: float | Decimal) -> float:
             return near
         other = float(np.nextafter(nearest, np.float32(math.inf if near < double else -math.inf)))
     low, high = sorted((near, other))
-    if (low + high) / 2 == double and exact != double:  # rounding twice would take the even one of the two
+    if (
+        low + high
+    ) / 2 == double and exact != double:  # rounding twice would take the even one of the two
         return high if exact > double else low
     return near
 
@@ -261,10 +283,15 @@ def _decimal(value: Value) -> Decimal:
         if not _FLOAT_TEXT.fullmatch(value.strip()):
             raise ValueError(f"{_shown(value)} is no number")
         if len(value) > LITERAL_DIGITS_MAX:
-            raise ValueError(f"a number of {len(value)} characters; at most {LITERAL_DIGITS_MAX} are read")
+            raise ValueError(
+                f"a number of {len(value)} characters; at most {LITERAL_DIGITS_MAX} are read"
+            )
         exponent = value.strip().lower().partition("e")[2].lstrip("+-0")
-        if len(exponent) > len(str(LITERAL_DIGITS_MAX)):  # past some digits Python has no such number at all
-            raise ValueError(f"a number with an exponent of {exponent}; at most {LITERAL_DIGITS_MAX} is read")
+        if len(exponent) > len(str(LITERAL_DIGITS_MAX)):
+            # past some digits Python has no such number at all
+            raise ValueError(
+                f"a number with an exponent of {exponent}; at most {LITERAL_DIGITS_MAX} is read"
+            )
         return _bounded(Decimal(value.strip()))
     if isinstance(value, (int, Decimal)):
         return Decimal(value)
@@ -272,15 +299,22 @@ def _decimal(value: Value) -> Decimal:
 
 
 def _bounded(value: Decimal) -> Decimal:
-    """Return ``value``, if its exponent is no bomb: as an integer it would have billions of digits."""
+    """Return ``value``, if its exponent is no bomb: as an integer it would have billions of
+    digits.
+    """
     if value and abs(value.adjusted()) > LITERAL_DIGITS_MAX:
-        raise ValueError(f"a number with an exponent of {value.adjusted()}; at most {LITERAL_DIGITS_MAX} is read")
+        raise ValueError(
+            f"a number with an exponent of {value.adjusted()}; at most {LITERAL_DIGITS_MAX} is read"
+        )
     return value
 
 
 def _rounded(value: Decimal, precision: int, scale: int) -> Decimal:
     if not 1 <= precision <= 38 or not 0 <= scale <= precision:
-        raise ValueError(f"decimal({precision},{scale}) is no type: at most 38 digits, scale from 0 to the digits")
+        raise ValueError(
+            f"decimal({precision},{scale}) is no type: at most 38 digits, scale from 0 to the"
+            " digits"
+        )
     found = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
     if found and found.adjusted() >= precision - scale:
         raise ValueError(f"{value} is outside the range of decimal({precision},{scale})")
@@ -303,20 +337,36 @@ def _shown(text: str) -> str:
 
 
 _CASTS: dict[tuple[str, type], Callable[[Any], Value]] = {
-    ("boolean", str): _boolean, ("boolean", bool): bool, ("boolean", int): bool,
-    ("string", str): str, ("string", int): str, ("string", bool): lambda flag: str(flag).lower(),
-    ("binary", str): str.encode, ("binary", bytes): bytes,
-    ("date", str): read_date, ("date", date): lambda day: day, ("date", datetime): lambda moment: moment.date(),
+    ("boolean", str): _boolean,
+    ("boolean", bool): bool,
+    ("boolean", int): bool,
+    ("string", str): str,
+    ("string", int): str,
+    ("string", bool): lambda flag: str(flag).lower(),
+    ("binary", str): str.encode,
+    ("binary", bytes): bytes,
+    ("date", str): read_date,
+    ("date", date): lambda day: day,
+    ("date", datetime): lambda moment: moment.date(),
     **{
         (name, source): convert
         for name in ("timestamp", "timestamp_ltz", "timestamp_ntz")
-        for source, convert in ((str, read_timestamp), (date, _midnight), (datetime, lambda moment: moment))
+        for source, convert in (
+            (str, read_timestamp),
+            (date, _midnight),
+            (datetime, lambda moment: moment),
+        )
     },
-}  # fmt: skip
+}
 """(type, class of the value) -> conversion."""
 
 _READERS: dict[str, Callable[[str], Value]] = {
-    "int": lambda text: _integer(text, "bigint"), "float": lambda text: _floating(text, "double"),
-    "decimal": _decimal, "bool": _boolean, "binary": str.encode, "date": _day_alone, "timestamp": read_timestamp,
-}  # fmt: skip
+    "int": lambda text: _integer(text, "bigint"),
+    "float": lambda text: _floating(text, "double"),
+    "decimal": _decimal,
+    "bool": _boolean,
+    "binary": str.encode,
+    "date": _day_alone,
+    "timestamp": read_timestamp,
+}
 """Kind of a column -> how text that is compared with it is read."""

@@ -1,7 +1,7 @@
 """``order_by`` as users write it, turned into sort keys; and rows brought into that order.
 
-The order is Spark's: NaN stands above everything, ``-0.0`` equals ``0.0``, text is compared by its UTF-8 bytes, nulls come
-first in rising and last in falling order unless something else is said.
+The order is Spark's: NaN stands above everything, ``-0.0`` equals ``0.0``, text is compared by its
+UTF-8 bytes, nulls come first in rising and last in falling order unless something else is said.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from mdt.errors import Invalid
 from mdt.filters.leaves import column_name
 
 OrderBy = str | Sequence[str | tuple[str, ...]] | None
-"""SQL text such as ``"ts desc, id"``, or a list of such texts and of tuples (column, "asc" or "desc"[, "nulls first" or
-"nulls last"]), or None for no order."""
+"""SQL text such as ``"ts desc, id"``, or a list of such texts and of tuples (column, "asc" or
+"desc"[, "nulls first" or "nulls last"]), or None for no order.
+"""
 
 _NAME = r"(?:`(?:[^`]|``)+`|[^\s,`.]+)"
 _ITEM = re.compile(
@@ -54,7 +55,8 @@ class SortKey:
         return paths.column_at(table, self.column)
 
     def not_behind(self, value: pa.Scalar, *, strict: bool) -> Predicate | None:
-        """Return the test that rows before ``value`` pass, and rows beside it unless ``strict``; None if any row may be one.
+        """Return the test that rows before ``value`` pass, and rows beside it unless ``strict``;
+        None if any row may be one.
 
         Rows behind ``value`` fail it, but for values that no literal can express.
         """
@@ -65,7 +67,12 @@ class SortKey:
             return Leaf(self.column, "is not null") if strict else None
         try:
             literal = value.as_py()
-        except (ValueError, OverflowError, pa.ArrowException):  # a time after the year 9999, text that is not UTF-8
+        except (
+            ValueError,
+            OverflowError,
+            pa.ArrowException,
+        ):
+            # a time after the year 9999, text that is not UTF-8
             return None
         op = (">" if self.descending else "<") + ("" if strict else "=")
         near = Leaf(self.column, op, literal)
@@ -73,11 +80,14 @@ class SortKey:
 
 
 def parse_order(order_by: OrderBy, schema: pa.Schema) -> tuple[SortKey, ...]:
-    """Return the sort keys that ``order_by`` means for columns of ``schema``; a column that comes again is left out.
+    """Return the sort keys that ``order_by`` means for columns of ``schema``; a column that comes
+    again is left out.
 
-    Raises Invalid for text that is no order, unknown columns, and columns whose values have no order.
+    Raises Invalid for text that is no order, unknown columns, and columns whose values have no
+    order.
 
-    >>> print(*parse_order("ts desc, id nulls last", pa.schema([("id", pa.string()), ("ts", pa.int64())])), sep=", ")
+    >>> schema = pa.schema([("id", pa.string()), ("ts", pa.int64())])
+    >>> print(*parse_order("ts desc, id nulls last", schema), sep=", ")
     ts desc, id asc nulls last
     """
     if order_by is None:
@@ -95,15 +105,24 @@ def _items(order_by: object) -> Iterator[tuple[str, str, str]]:
         yield from _parsed(order_by)
         return
     if not isinstance(order_by, (list, tuple)):
-        raise Invalid(f"order_by takes text or a list, not a value of type {type(order_by).__name__}", hint=_HINT)
+        raise Invalid(
+            f"order_by takes text or a list, not a value of type {type(order_by).__name__}",
+            hint=_HINT,
+        )
     for item in order_by:
         if isinstance(item, str):
             yield from _parsed(item)
-        elif isinstance(item, (list, tuple)) and 1 <= len(item) <= 3 and all(isinstance(part, str) for part in item):
+        elif (
+            isinstance(item, (list, tuple))
+            and 1 <= len(item) <= 3
+            and all(isinstance(part, str) for part in item)
+        ):
             name, way, nulls = (*item, "", "")[:3]
             yield name, way.strip().lower(), nulls.strip().lower()
         else:
-            raise Invalid(f"order_by has an item that is no column: {_excerpt(repr(item))}", hint=_HINT)
+            raise Invalid(
+                f"order_by has an item that is no column: {_excerpt(repr(item))}", hint=_HINT
+            )
 
 
 def _parsed(text: str) -> Iterator[tuple[str, str, str]]:
@@ -111,7 +130,9 @@ def _parsed(text: str) -> Iterator[tuple[str, str, str]]:
     while is_more:
         found = _ITEM.match(text, at)
         if found is None:
-            raise Invalid(f"order_by cannot be read from here on: {_excerpt(text[at:])!r}", hint=_HINT)
+            raise Invalid(
+                f"order_by cannot be read from here on: {_excerpt(text[at:])!r}", hint=_HINT
+            )
         name = ".".join(_unquoted(part) for part in _PART.findall(found["name"]))
         yield name, (found["way"] or "").lower(), (found["nulls"] or "").lower()
         at, is_more = found.end(), found[0].endswith(",")
@@ -123,13 +144,17 @@ def _unquoted(part: str) -> str:
 
 def _sort_key(name: str, way: str, nulls: str, schema: pa.Schema) -> SortKey:
     if way not in ("", "asc", "desc") or nulls not in ("", *_NULLS):
-        raise Invalid(f"order_by cannot sort {_excerpt(name)!r} by {_excerpt(f'{way} {nulls}'.strip())!r}", hint=_HINT)
+        raise Invalid(
+            f"order_by cannot sort {_excerpt(name)!r} by {_excerpt(f'{way} {nulls}'.strip())!r}",
+            hint=_HINT,
+        )
     name = column_name(name, schema)
     field = paths.field_at(schema, name)
     assert field is not None, "the name is one of the schema"
     if not values.supports(field.type):
         raise Invalid(
-            f"column {name!r} has type {field.type}; its values have no order", hint="order by scalar columns or fields"
+            f"column {name!r} has type {field.type}; its values have no order",
+            hint="order by scalar columns or fields",
         )
     descending = way == "desc"
     return SortKey(name, descending, _NULLS[nulls] if nulls else not descending, field.type)
@@ -140,7 +165,8 @@ def _excerpt(text: str) -> str:
 
 
 def sorted_rows(table: pa.Table, keys: Sequence[SortKey], limit: int | None = None) -> pa.Table:
-    """Return the rows of ``table`` in the order of ``keys``, the first ``limit`` of them; equal rows stay as they stood.
+    """Return the rows of ``table`` in the order of ``keys``, the first ``limit`` of them; equal
+    rows stay as they stood.
 
     O(rows × log(rows)).
 
@@ -154,7 +180,8 @@ def sorted_rows(table: pa.Table, keys: Sequence[SortKey], limit: int | None = No
     ways: list[tuple[str, str]] = []
     for number, key in enumerate(keys):
         column = key.values(table)
-        if column.null_count:  # Arrow has one place for the nulls of all columns, so they get a column of their own
+        if column.null_count:
+            # Arrow has one place for the nulls of all columns, so they get a column of their own
             columns[f"null{number}"] = pc.is_null(column).cast(pa.int8())
             ways.append((f"null{number}", "descending" if key.nulls_first else "ascending"))
         columns[f"value{number}"] = _comparable(column)
@@ -164,7 +191,9 @@ def sorted_rows(table: pa.Table, keys: Sequence[SortKey], limit: int | None = No
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return values that Arrow sorts as we do: floats as machine words, because Arrow puts NaN beside the nulls."""
+    """Return values that Arrow sorts as we do: floats as machine words, because Arrow puts NaN
+    beside the nulls.
+    """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if values.kind_of(column.type) != "float":

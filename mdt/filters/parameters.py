@@ -1,7 +1,8 @@
-"""Values that users hand over, of Python, NumPy, pandas or Arrow, as the plain values that predicates hold.
+"""Values that users hand over, of Python, NumPy, pandas or Arrow, as the plain values that
+predicates hold.
 
-Parameters of SQL text (``"id = :id"``) and the list form of a filter take the same ones.  A value never becomes text of
-the filter, so nothing in it can be mistaken for SQL.
+Parameters of SQL text (``"id = :id"``) and the list form of a filter take the same ones.  A value
+never becomes text of the filter, so nothing in it can be mistaken for SQL.
 """
 
 from __future__ import annotations
@@ -25,24 +26,36 @@ from mdt.limits import LITERAL_DIGITS_MAX, LITERALS_MAX
 _PLAIN = frozenset((type(None), bool, int, float, str, bytes, date, datetime))
 _NAME = re.compile(r"\w+")
 _INTEGER_BITS_MAX = int(LITERAL_DIGITS_MAX / math.log10(2))
-_KNOWN = "values are None, bool, int, float, Decimal, str, bytes, UUID, date, datetime, or of NumPy, pandas and Arrow the like"
+_KNOWN = (
+    "values are None, bool, int, float, Decimal, str, bytes, UUID, date, datetime, or of NumPy,"
+    " pandas and Arrow the like"
+)
 
 
 class Parameters:
-    """The values of ``:name`` in one SQL text; afterwards it knows which of them were used.  ``hint``: what to do where the text takes none."""
+    """The values of ``:name`` in one SQL text; afterwards it knows which of them were used.
+    ``hint``: what to do where the text takes none.
+    """
 
     def __init__(self, given: Mapping[str, object] | None, *, hint: str = "") -> None:
         self._hint = hint
         if given is not None and not isinstance(given, Mapping):
-            raise Invalid(f"params is a {_kind(given)}", hint="pass a dict, e.g. params={'id': 'x'} for \"id = :id\"")
+            raise Invalid(
+                f"params is a {_kind(given)}",
+                hint="pass a dict, e.g. params={'id': 'x'} for \"id = :id\"",
+            )
         self._given = {} if given is None else dict(given)
         wrong = [name for name in self._given if not isinstance(name, str)]
         if wrong:
-            raise Invalid(f"the name of a parameter is a {_kind(wrong[0])}", hint="names are text, without the colon")
+            raise Invalid(
+                f"the name of a parameter is a {_kind(wrong[0])}",
+                hint="names are text, without the colon",
+            )
         wrong = [name for name in self._given if not _NAME.fullmatch(name)]
         if wrong:
             raise Invalid(
-                f"{wrong[0]!a} cannot be the name of a parameter", hint="names are words, such as :id or :id_2"
+                f"{wrong[0]!a} cannot be the name of a parameter",
+                hint="names are words, such as :id or :id_2",
             )
         self._unused = set(self._given)
 
@@ -59,7 +72,11 @@ class Parameters:
         """
         if name not in self._given:
             near = difflib.get_close_matches(name, self._given, n=1)
-            hint = f"did you mean :{near[0]}?" if near else self._hint or f"pass params={{{name!r}: …}}"
+            hint = (
+                f"did you mean :{near[0]}?"
+                if near
+                else self._hint or f"pass params={{{name!r}: …}}"
+            )
             raise Invalid(f"the parameter :{name} has no value", hint=hint)
         self._unused.discard(name)
         given = self._given[name]
@@ -69,10 +86,15 @@ class Parameters:
             raise Invalid(f"the parameter :{name} cannot be used: {error}", hint=_KNOWN) from None
 
     def require_all_used(self) -> None:
-        """Raise Invalid if a value was given that the text does not name: one of the two is misspelled."""
+        """Raise Invalid if a value was given that the text does not name: one of the two is
+        misspelled.
+        """
         if self._unused:
             names = ", ".join(f":{name}" for name in sorted(self._unused))
-            raise Invalid(f"the filter does not name {names}", hint="a parameter is written :name, outside of quotes")
+            raise Invalid(
+                f"the filter does not name {names}",
+                hint="a parameter is written :name, outside of quotes",
+            )
 
 
 def is_several(value: object) -> bool:
@@ -81,11 +103,17 @@ def is_several(value: object) -> bool:
         return False
     if isinstance(value, (list, tuple, AbstractSet)):
         return True
-    return getattr(value, "ndim", 0) != 0 or isinstance(value, (pa.Array, pa.ChunkedArray)) or _is_series(value)
+    return (
+        getattr(value, "ndim", 0) != 0
+        or isinstance(value, (pa.Array, pa.ChunkedArray))
+        or _is_series(value)
+    )
 
 
 def several(value: Any) -> list[Any]:
-    """Return the plain values of a list, set or one-dimensional array; raises ValueError for what has none."""
+    """Return the plain values of a list, set or one-dimensional array; raises ValueError for what
+    has none.
+    """
     found = _arrow(value) if _is_series(value) else value
     items: Collection[Any]
     if isinstance(found, np.ndarray):
@@ -95,7 +123,9 @@ def several(value: Any) -> list[Any]:
     else:
         items = found
     if len(items) > LITERALS_MAX:
-        raise ValueError(f"{len(items)} values; at most {LITERALS_MAX} are taken, join tables for more")
+        raise ValueError(
+            f"{len(items)} values; at most {LITERALS_MAX} are taken, join tables for more"
+        )
     classes = set(map(type, items))
     if classes == {str} and "".join(items).isascii():
         return list(items)
@@ -105,9 +135,11 @@ def several(value: Any) -> list[Any]:
 
 
 def native(value: Any) -> Any:
-    """Return one value as None, bool, int, float, Decimal, str, bytes, date or datetime, unchanged in meaning, or a UUID.
+    """Return one value as None, bool, int, float, Decimal, str, bytes, date or datetime, unchanged
+    in meaning, or a UUID.
 
-    NaT and NA are None; a float stays NaN.  Raises ValueError for anything else, and for digits below the microsecond.
+    NaT and NA are None; a float stays NaN.  Raises ValueError for anything else, and for digits
+    below the microsecond.
 
     >>> native(np.float32(0.5)), native(pa.scalar("a")), native(np.datetime64("2024-02-29"))
     (0.5, 'a', datetime.date(2024, 2, 29))
@@ -141,7 +173,10 @@ def native(value: Any) -> Any:
 
 def _checked(value: Any) -> Any:
     if value.__class__ is int and value.bit_length() > _INTEGER_BITS_MAX:
-        raise ValueError(f"an integer of {value.bit_length()} bits; at most {LITERAL_DIGITS_MAX} digits are taken")
+        raise ValueError(
+            f"an integer of {value.bit_length()} bits; at most {LITERAL_DIGITS_MAX} digits are"
+            " taken"
+        )
     if value.__class__ is str and not value.isascii():
         _require_text(value)
     return value
@@ -151,7 +186,9 @@ def _require_text(value: str) -> None:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ValueError(f"{value[error.start]!a} at character {error.start} is half a character, no text") from None
+        raise ValueError(
+            f"{value[error.start]!a} at character {error.start} is half a character, no text"
+        ) from None
 
 
 def _datetime(value: datetime) -> datetime:
@@ -198,7 +235,9 @@ def _in_calendar(value: Any) -> Any:
 
 
 def _from_arrow(found: Any, method: str) -> Any:
-    """Return what ``method`` makes of an Arrow scalar or array; Python's times have no nanoseconds."""
+    """Return what ``method`` makes of an Arrow scalar or array; Python's times have no
+    nanoseconds.
+    """
     type = found.type
     try:
         if pa.types.is_timestamp(type) and type.unit == "ns":
@@ -211,15 +250,23 @@ def _from_arrow(found: Any, method: str) -> Any:
 def _is_series(value: object) -> bool:
     """Return whether ``value`` is a column of another library, such as a Series of polars."""
     return not isinstance(value, (pa.Array, pa.ChunkedArray, pa.Table, np.ndarray)) and any(
-        hasattr(value, name) for name in ("__arrow_c_stream__", "__arrow_c_array__", "__arrow_array__", "__array__")
+        hasattr(value, name)
+        for name in ("__arrow_c_stream__", "__arrow_c_array__", "__arrow_array__", "__array__")
     )
 
 
 def _arrow(value: Any) -> Any:
-    if not any(hasattr(value, name) for name in ("__arrow_c_stream__", "__arrow_c_array__", "__arrow_array__")):
+    if not any(
+        hasattr(value, name)
+        for name in ("__arrow_c_stream__", "__arrow_c_array__", "__arrow_array__")
+    ):
         return np.asarray(value)
     try:
-        return pa.chunked_array(value) if hasattr(value, "__arrow_c_stream__") else pa.array(value, from_pandas=False)
+        return (
+            pa.chunked_array(value)
+            if hasattr(value, "__arrow_c_stream__")
+            else pa.array(value, from_pandas=False)
+        )
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ValueError(f"a {_kind(value)} is no list of values: {error}") from None
 

@@ -1,11 +1,13 @@
-"""SQL text of a filter to a predicate: the part of Spark's grammar that has an exact meaning as tests of single columns.
+"""SQL text of a filter to a predicate: the part of Spark's grammar that has an exact meaning as
+tests of single columns.
 
-A descent by precedence, as in Spark's grammar: OR below AND below NOT below one test; operands are columns, literals,
-parameters and calls.  There is no tree in between: each test becomes a leaf when it is read.  ``negated`` travels down, so
-that a condition yields what makes it true, or what makes it false, never the rest: SQL's unknown stays apart from both.
+A descent by precedence, as in Spark's grammar: OR below AND below NOT below one test; operands are
+columns, literals, parameters and calls.  There is no tree in between: each test becomes a leaf when
+it is read.  ``negated`` travels down, so that a condition yields what makes it true, or what makes
+it false, never the rest: SQL's unknown stays apart from both.
 
-What is SQL but no test of one column is Unsupported, what is no SQL is Invalid, both with the place: a filter is never
-silently weakened.  Naive timestamps are UTC.
+What is SQL but no test of one column is Unsupported, what is no SQL is Invalid, both with the
+place: a filter is never silently weakened.  Naive timestamps are UTC.
 """
 
 from __future__ import annotations
@@ -23,17 +25,53 @@ from mdt.errors import Invalid, Unsupported
 from mdt.filters import literals
 from mdt.filters.leaves import column_name, leaf
 from mdt.filters.parameters import Parameters
-from mdt.filters.tokens import BEYOND, RESERVED, SUPPORTED, Cursor, NotSql, caret, characters_besides_lists, list_items
+from mdt.filters.tokens import (
+    BEYOND,
+    RESERVED,
+    SUPPORTED,
+    Cursor,
+    NotSql,
+    caret,
+    characters_besides_lists,
+    list_items,
+)
 from mdt.limits import LITERALS_MAX, WHERE_BYTES_MAX, WHERE_DEPTH_MAX, WHERE_LISTS_BYTES_MAX
 
-_COMPARISONS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "<=>"}
+_COMPARISONS = {
+    "=": "=",
+    "==": "=",
+    "!=": "!=",
+    "<>": "!=",
+    "<": "<",
+    "<=": "<=",
+    ">": ">",
+    ">=": ">=",
+    "<=>": "<=>",
+}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TYPES = {
-    "tinyint": "tinyint", "byte": "tinyint", "smallint": "smallint", "short": "smallint", "int": "int", "integer": "int",
-    "bigint": "bigint", "long": "bigint", "float": "float", "real": "float", "double": "double", "decimal": "decimal",
-    "dec": "decimal", "numeric": "decimal", "boolean": "boolean", "string": "string", "binary": "binary", "date": "date",
-    "timestamp": "timestamp", "timestamp_ltz": "timestamp_ltz", "timestamp_ntz": "timestamp_ntz",
-}  # fmt: skip
+    "tinyint": "tinyint",
+    "byte": "tinyint",
+    "smallint": "smallint",
+    "short": "smallint",
+    "int": "int",
+    "integer": "int",
+    "bigint": "bigint",
+    "long": "bigint",
+    "float": "float",
+    "real": "float",
+    "double": "double",
+    "decimal": "decimal",
+    "dec": "decimal",
+    "numeric": "decimal",
+    "boolean": "boolean",
+    "string": "string",
+    "binary": "binary",
+    "date": "date",
+    "timestamp": "timestamp",
+    "timestamp_ltz": "timestamp_ltz",
+    "timestamp_ntz": "timestamp_ntz",
+}
 """Names of types -> what ``literals.cast`` calls them."""
 _TYPED = frozenset(("x", "date", "timestamp", "timestamp_ltz", "timestamp_ntz"))
 _CONSTANTS = {"null": None, "true": True, "false": False}
@@ -68,12 +106,19 @@ def parse(text: str, schema: pa.Schema, parameters: Parameters) -> Predicate:
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError as error:
-        raise Invalid(f"the filter holds half a character, {text[error.start]!a}, at {error.start}") from None
-    if size > WHERE_LISTS_BYTES_MAX or (size > WHERE_BYTES_MAX and characters_besides_lists(text) > WHERE_BYTES_MAX):
+        raise Invalid(
+            f"the filter holds half a character, {text[error.start]!a}, at {error.start}"
+        ) from None
+    if size > WHERE_LISTS_BYTES_MAX or (
+        size > WHERE_BYTES_MAX and characters_besides_lists(text) > WHERE_BYTES_MAX
+    ):
         raise Invalid(
             f"the filter has {size} bytes",
-            hint=f"at most {WHERE_BYTES_MAX} are read beside long lists of numbers or texts after IN, {WHERE_LISTS_BYTES_MAX} with "
-            "them; give lists as parameters (id in :ids), or use a join",
+            hint=(
+                f"at most {WHERE_BYTES_MAX} are read beside long lists of numbers or texts after"
+                f" IN, {WHERE_LISTS_BYTES_MAX} with them; give lists as parameters (id in :ids), or"
+                " use a join"
+            ),
         )
     if not text.strip():
         raise Invalid("the filter is empty", hint="leave where out to read every row")
@@ -101,8 +146,8 @@ class Conditions(Cursor):
             self.unexpected()
         return found
 
-    # Conditions: each method returns what makes it true, or false if ``negated``; an operand that nothing tests is
-    # handed up as it is, since it may stand in brackets: (a) = 1.
+    # Conditions: each method returns what makes it true, or false if ``negated``; an operand that
+    # nothing tests is handed up as it is, since it may stand in brackets: (a) = 1.
 
     def disjunction(self, negated: bool) -> Predicate | Operand:
         """Return the condition here, or the operand that nothing tests."""
@@ -112,7 +157,11 @@ class Conditions(Cursor):
         return self._joined("and", self._negation, Or if negated else And, negated)
 
     def _joined(
-        self, word: str, part: Callable[[bool], Predicate | Operand], kind: type[And | Or], negated: bool
+        self,
+        word: str,
+        part: Callable[[bool], Predicate | Operand],
+        kind: type[And | Or],
+        negated: bool,
     ) -> Predicate | Operand:
         first = part(negated)
         if not self.is_word(word):
@@ -131,7 +180,9 @@ class Conditions(Cursor):
         return self.condition(self._test(negated), negated)
 
     def condition(self, found: Predicate | Operand, negated: bool) -> Predicate:
-        """Return the condition that an operand is, if nothing tests it: a boolean column or literal."""
+        """Return the condition that an operand is, if nothing tests it: a boolean column or
+        literal.
+        """
         if isinstance(found, _PREDICATES):
             return found
         if not self.ends():
@@ -183,7 +234,9 @@ class Conditions(Cursor):
         for each in literals:
             if isinstance(each.value, str) and each.value in self._schema.names:
                 self.invalid(
-                    f"{each.value!r} is a text here, no column", each.offset, f"write {backquoted(each.value)}"
+                    f"{each.value!r} is a text here, no column",
+                    each.offset,
+                    f"write {backquoted(each.value)}",
                 )
 
     def _worded(self, left: Operand, negated: bool) -> Predicate | None:
@@ -193,7 +246,11 @@ class Conditions(Cursor):
         if self.take_word("is"):
             return self._is(left, negated)
         inverted = self.take_word("not")
-        for word, test in (("between", self._between), ("in", self._membership), ("like", self._like)):
+        for word, test in (
+            ("between", self._between),
+            ("in", self._membership),
+            ("like", self._like),
+        ):
             if self.take_word(word):
                 if isinstance(left, Literal):
                     self.unsupported(f"a literal before {word.upper()}", left.offset)
@@ -241,7 +298,11 @@ class Conditions(Cursor):
                 items += self._several(self._side())
             self.expect_sign(")")
         if len(items) > LITERALS_MAX:
-            self.invalid(f"IN has {len(items)} values", start, f"at most {LITERALS_MAX} are taken; use a join")
+            self.invalid(
+                f"IN has {len(items)} values",
+                start,
+                f"at most {LITERALS_MAX} are taken; use a join",
+            )
         return self._leaf(left, "in", Literal(tuple(items), start, True))
 
     def _several(self, found: Operand) -> tuple[object, ...]:
@@ -394,7 +455,9 @@ class Conditions(Cursor):
             return self._cast_call(start, lenient=word == "try_cast")
         arguments = self._arguments()
         if word in _TYPES and len(arguments) == 1:
-            return self._made(lambda: literals.cast(self._value_of(arguments[0]), _TYPES[word]), start)
+            return self._made(
+                lambda: literals.cast(self._value_of(arguments[0]), _TYPES[word]), start
+            )
         if word == "match":
             return self._match(arguments, start)
         if word in ("startswith", "endswith", "contains") and len(arguments) == 2:
@@ -412,13 +475,18 @@ class Conditions(Cursor):
 
     def _match(self, arguments: list[Predicate | Operand], start: int) -> Leaf:
         if len(arguments) not in (2, 3):
-            hint = "write match(note, 'all of these words'), or with a tokenizer match(note, 'part', 'ngram(3)')"
+            hint = (
+                "write match(note, 'all of these words'), or with a tokenizer match(note, 'part',"
+                " 'ngram(3)')"
+            )
             self.invalid(f"match takes 2 or 3 arguments, not {len(arguments)}", start, hint)
         text, *tokenizer = (self._value_of(argument) for argument in arguments[1:])
         value = (text, *tokenizer) if tokenizer and text is not None else text
         last = arguments[-1]
         assert isinstance(last, Literal)
-        return self._leaf(self._column_of(arguments[0], start), "match", Literal(value, last.offset))
+        return self._leaf(
+            self._column_of(arguments[0], start), "match", Literal(value, last.offset)
+        )
 
     def _part(self, word: str, arguments: list[Predicate | Operand]) -> Leaf:
         value = self._value_of(arguments[1])
@@ -429,12 +497,19 @@ class Conditions(Cursor):
         return self._leaf(self._column_of(arguments[0], offset), op, Literal(value, offset))
 
     def _own(self, word: str, arguments: list[Predicate | Operand], start: int) -> Call:
-        """Return the test of a predicate function (``indexes.functions``): its columns first, then literals."""
+        """Return the test of a predicate function (``indexes.functions``): its columns first, then
+        literals.
+        """
         function = functions.find(word)
         if isinstance(function, functions.Unknown):
-            hint = f"{SUPPORTED}; mdt.function registers one, or the package that has it must be installed"
+            hint = (
+                f"{SUPPORTED}; mdt.function registers one, or the package that has it must be"
+                " installed"
+            )
             raise Unsupported(function.reason + caret(self.text, start), hint=hint)
-        names = [self._column_of(argument, start).name for argument in arguments[: function.columns]]
+        names = [
+            self._column_of(argument, start).name for argument in arguments[: function.columns]
+        ]
         given = [self._value_of(argument) for argument in arguments[function.columns :]]
         try:
             if len(names) < function.columns:
@@ -484,7 +559,12 @@ class Conditions(Cursor):
         found: list[int] = []
         while self.take_sign("," if found else "("):
             token = self.next()
-            if token.kind != "number" or not token.text.isdecimal() or len(token.text) > 2 or len(found) == 2:
+            if (
+                token.kind != "number"
+                or not token.text.isdecimal()
+                or len(token.text) > 2
+                or len(found) == 2
+            ):
                 self.invalid("this is no size of a decimal", token.offset)
             found.append(int(token.text))
         if found:

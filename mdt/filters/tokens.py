@@ -1,9 +1,10 @@
 r"""SQL text of a filter as tokens, cut and unescaped as Spark does.
 
-A token is (kind, text, offset).  Kinds: "word" (name or keyword), "quoted" (a name in backquotes, without them), "string"
-(unescaped), "number" (with its suffix), "sign" (operators and brackets), and "end".  Comments are space.  Text in single or
-double quotes is a string; a quote is doubled or escaped in it, ``r'…'`` knows no escapes, and ``\%`` and ``\_`` stay as
-they are, for LIKE.  The brackets after IN with many plain numbers or texts are one token, a "list".
+A token is (kind, text, offset).  Kinds: "word" (name or keyword), "quoted" (a name in backquotes,
+without them), "string" (unescaped), "number" (with its suffix), "sign" (operators and brackets),
+and "end".  Comments are space.  Text in single or double quotes is a string; a quote is doubled or
+escaped in it, ``r'…'`` knows no escapes, and ``\%`` and ``\_`` stay as they are, for LIKE.  The
+brackets after IN with many plain numbers or texts are one token, a "list".
 
 A cursor walks over the tokens of a text and refuses what it must, with the place.
 """
@@ -39,31 +40,78 @@ _LIST = re.compile(
     """,
     re.VERBOSE,
 )
-"""What follows IN, where it can be read without cutting each literal: whole numbers, or texts without escapes."""
+"""What follows IN, where it can be read without cutting each literal: whole numbers, or texts
+without escapes.
+"""
 _IN = re.compile(r"\b[iI][nN]\b")
 RESERVED = frozenset(("and", "or", "not", "in", "is", "like", "between"))
 """Words that are no names of columns unless they are quoted."""
 BEYOND = frozenset(
     (
-        "select", "case", "when", "then", "else", "end", "exists", "rlike", "regexp", "ilike", "similar", "escape", "any", "some",
-        "all", "over", "collate", "div", "xor", "symmetric", "asymmetric", "interval", "limit", "order", "group", "having", "where",
-        "union", "from", "join", "against", "within", "filter", "as", "sort", "cluster", "distribute", "distinct",
+        "select",
+        "case",
+        "when",
+        "then",
+        "else",
+        "end",
+        "exists",
+        "rlike",
+        "regexp",
+        "ilike",
+        "similar",
+        "escape",
+        "any",
+        "some",
+        "all",
+        "over",
+        "collate",
+        "div",
+        "xor",
+        "symmetric",
+        "asymmetric",
+        "interval",
+        "limit",
+        "order",
+        "group",
+        "having",
+        "where",
+        "union",
+        "from",
+        "join",
+        "against",
+        "within",
+        "filter",
+        "as",
+        "sort",
+        "cluster",
+        "distribute",
+        "distinct",
     )
-)  # fmt: skip
+)
 """Words of SQL that begin or continue what is no test of one column."""
 _OPERATORS = frozenset(
     "= == != <> < <= > >= <=> + - * / % || | && & ^ ~ -> :: [ ? ;".split()  # noqa: SIM905 - a list is harder to read
 )
 SUPPORTED = (
-    "filters are comparisons of one column with literals: = != <> < <= > >= <=>, BETWEEN, IN, LIKE, IS [NOT] NULL, "
-    "IS TRUE, startswith, endswith, contains, match(column, 'words'[, tokenizer]), registered functions of columns and "
-    "literals, joined by AND, OR, NOT; for anything else filter the Arrow or Spark result"
+    "filters are comparisons of one column with literals: = != <> < <= > >= <=>, BETWEEN, IN, LIKE,"
+    " IS [NOT] NULL, IS TRUE, startswith, endswith, contains, match(column, 'words'[, tokenizer]),"
+    " registered functions of columns and literals, joined by AND, OR, NOT; for anything else"
+    " filter the Arrow or Spark result"
 )
 """What a filter may be, as a hint."""
 _EXCERPT_CHARACTERS_MAX = 100
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[01][0-7]{2}|.)|(['\"])\2", re.DOTALL)
-_ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_ESCAPED = {
+    "0": "\0",
+    "b": "\b",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "Z": "\x1a",
+    "%": "\\%",
+    "_": "\\_",
+}
 
 
 class Token(NamedTuple):
@@ -108,13 +156,17 @@ def tokenize(text: str) -> list[Token]:
             at = items.end()
     if at < len(text):
         unclosed = text[at] in "'\"`"
-        raise NotSql("a quote is not closed" if unclosed else f"{text[at]!a} means nothing here", at)
+        raise NotSql(
+            "a quote is not closed" if unclosed else f"{text[at]!a} means nothing here", at
+        )
     found.append(Token("end", "", len(text)))
     return found
 
 
 def characters_besides_lists(text: str) -> int:
-    """Return how many characters of ``text`` are no long list after IN.  O(characters), some ten milliseconds for a million."""
+    """Return how many characters of ``text`` are no long list after IN.  O(characters), some ten
+    milliseconds for a million.
+    """
     listed = (items for word in _IN.finditer(text) if (items := _LIST.match(text, word.end())))
     return len(text) - sum(items.end() - items.start() for items in listed)
 
@@ -164,7 +216,9 @@ def _unescaped(token: str, offset: int) -> str:
 
 
 class Cursor:
-    """A place in the tokens of one text: ``token`` is the one that comes next.  Raises NotSql for text that has none."""
+    """A place in the tokens of one text: ``token`` is the one that comes next.  Raises NotSql for
+    text that has none.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -221,7 +275,9 @@ class Cursor:
     def unexpected(self) -> NoReturn:
         """Refuse what stands behind a complete operand or condition."""
         kind, text, offset = self.token
-        if (kind == "sign" and text in _OPERATORS) or (kind == "word" and text.lower() in BEYOND | RESERVED):
+        if (kind == "sign" and text in _OPERATORS) or (
+            kind == "word" and text.lower() in BEYOND | RESERVED
+        ):
             self.unsupported(f"{text.upper()} in this place of a filter", offset)
         if kind == "end":
             self.missing()

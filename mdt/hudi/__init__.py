@@ -1,1 +1,3 @@
-"""Hudi on disk: one module per noun, bytes and Arrow in, bytes and Arrow out; nothing here touches storage."""
+"""Hudi on disk: one module per noun, bytes and Arrow in, bytes and Arrow out; nothing here touches
+storage.
+"""

@@ -1,8 +1,10 @@
-"""Hudi's archive of instants that have left its active timeline, as table version 6 has it: log files with Avro blocks.
+"""Hudi's archive of instants that have left its active timeline, as table version 6 has it: log
+files with Avro blocks.
 
-Each record is a HoodieArchivedMetaEntry: time, action, state, and what the completed instant said.  The writer's schema has the
-fields that we know of; Hudi's reader fills in the others by their defaults.  Field lists: Apache Hudi,
-``HoodieArchivedMetaEntry.avsc``, ``HoodieCommitMetadata.avsc``, ``HoodieReplaceCommitMetadata.avsc``.
+Each record is a HoodieArchivedMetaEntry: time, action, state, and what the completed instant said.
+The writer's schema has the fields that we know of; Hudi's reader fills in the others by their
+defaults.  Field lists: Apache Hudi, ``HoodieArchivedMetaEntry.avsc``,
+``HoodieCommitMetadata.avsc``, ``HoodieReplaceCommitMetadata.avsc``.
 """
 
 from __future__ import annotations
@@ -52,9 +54,12 @@ def encode(instants: Sequence[tuple[Instant, bytes]]) -> bytes:
 
 def _entry(instant: Instant, body: bytes) -> dict[str, Any]:
     entry: dict[str, Any] = {
-        "commitTime": instant.time, "actionType": instant.action, "actionState": COMPLETED.upper(),
-        "hoodieCommitMetadata": None, "hoodieReplaceCommitMetadata": None,
-    }  # fmt: skip
+        "commitTime": instant.time,
+        "actionType": instant.action,
+        "actionState": COMPLETED.upper(),
+        "hoodieCommitMetadata": None,
+        "hoodieReplaceCommitMetadata": None,
+    }
     if instant.action in _COMMITS:
         entry["hoodieCommitMetadata"] = _told(instant, body)
     if instant.action == "replacecommit":
@@ -63,14 +68,22 @@ def _entry(instant: Instant, body: bytes) -> dict[str, Any]:
 
 
 def _told(instant: Instant, body: bytes) -> Mapping[str, Any]:
-    """Return what the JSON of a commit says, by the names of Hudi's Avro.  Raises Corrupt for other bytes."""
+    """Return what the JSON of a commit says, by the names of Hudi's Avro.  Raises Corrupt for other
+    bytes.
+    """
     try:
         told = json.loads(body)
         stats = {
-            partition: [{name: stat[name] for name in _STAT_NAMES if stat.get(name) is not None} for stat in found]
+            partition: [
+                {name: stat[name] for name in _STAT_NAMES if stat.get(name) is not None}
+                for stat in found
+            ]
             for partition, found in told["partitionToWriteStats"].items()
         }
-        return {**{name: told[name] for name in _COMMIT_NAMES if name in told}, "partitionToWriteStats": stats}
+        return {
+            **{name: told[name] for name in _COMMIT_NAMES if name in told},
+            "partitionToWriteStats": stats,
+        }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Corrupt(
             f"what Hudi's {instant.action} at {instant.time} says is no commit metadata: {error!r}"
@@ -85,40 +98,63 @@ def _encoded(entry: Mapping[str, Any]) -> bytes:
 
 _TEXTS = ("fileId", "path", "prevCommit", "partitionPath", "baseFile")
 _LONGS = (
-    "numWrites", "numDeletes", "numUpdateWrites", "totalWriteBytes", "totalWriteErrors", "totalLogRecords",
-    "totalUpdatedRecordsCompacted", "numInserts", "totalLogBlocks", "totalCorruptLogBlock", "totalRollbackBlocks",
-    "fileSizeInBytes", "logOffset",
-)  # fmt: skip
+    "numWrites",
+    "numDeletes",
+    "numUpdateWrites",
+    "totalWriteBytes",
+    "totalWriteErrors",
+    "totalLogRecords",
+    "totalUpdatedRecordsCompacted",
+    "numInserts",
+    "totalLogBlocks",
+    "totalCorruptLogBlock",
+    "totalRollbackBlocks",
+    "fileSizeInBytes",
+    "logOffset",
+)
 _STAT_NAMES = (*_TEXTS, *_LONGS, "logVersion", "logFiles")
 _COMMIT_NAMES = ("compacted", "extraMetadata", "operationType", "partitionToReplaceFileIds")
 
 _STAT = {
-    "type": "record", "name": "HoodieWriteStat",
+    "type": "record",
+    "name": "HoodieWriteStat",
     "fields": [
-        *(optional(name, "string") for name in _TEXTS), *(optional(name, "long") for name in _LONGS),
-        optional("logVersion", "int"), optional("logFiles", array("string")),
+        *(optional(name, "string") for name in _TEXTS),
+        *(optional(name, "long") for name in _LONGS),
+        optional("logVersion", "int"),
+        optional("logFiles", array("string")),
     ],
-}  # fmt: skip
+}
 _COMMIT_FIELDS = [
-    optional("compacted", "boolean"), optional("extraMetadata", mapping("string")),
-    VERSION, optional("operationType", "string"),
-]  # fmt: skip
+    optional("compacted", "boolean"),
+    optional("extraMetadata", mapping("string")),
+    VERSION,
+    optional("operationType", "string"),
+]
 _COMMIT = {
-    "type": "record", "name": "HoodieCommitMetadata",
+    "type": "record",
+    "name": "HoodieCommitMetadata",
     "fields": [optional("partitionToWriteStats", mapping(array(_STAT))), *_COMMIT_FIELDS],
-}  # fmt: skip
+}
 _REPLACE = {
-    "type": "record", "name": "HoodieReplaceCommitMetadata",
+    "type": "record",
+    "name": "HoodieReplaceCommitMetadata",
     "fields": [
-        optional("partitionToWriteStats", mapping(array("HoodieWriteStat"))), *_COMMIT_FIELDS,
+        optional("partitionToWriteStats", mapping(array("HoodieWriteStat"))),
+        *_COMMIT_FIELDS,
         optional("partitionToReplaceFileIds", mapping(array("string"))),
     ],
-}  # fmt: skip
+}
 _ENTRY = {
-    "type": "record", "name": "HoodieArchivedMetaEntry", "namespace": NAMESPACE,
+    "type": "record",
+    "name": "HoodieArchivedMetaEntry",
+    "namespace": NAMESPACE,
     "fields": [
-        optional("hoodieCommitMetadata", _COMMIT), optional("commitTime", "string"), optional("actionType", "string"),
-        optional("actionState", "string"), optional("hoodieReplaceCommitMetadata", _REPLACE),
+        optional("hoodieCommitMetadata", _COMMIT),
+        optional("commitTime", "string"),
+        optional("actionType", "string"),
+        optional("actionState", "string"),
+        optional("hoodieReplaceCommitMetadata", _REPLACE),
     ],
-}  # fmt: skip
+}
 _PARSED = fastavro.parse_schema(json.loads(json.dumps(_ENTRY)))

@@ -1,4 +1,6 @@
-"""What the Avro bodies of Hudi's instants are made of: pieces of schemas, and a file with one record."""
+"""What the Avro bodies of Hudi's instants are made of: pieces of schemas, and a file with one
+record.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def mapping(values: Any) -> dict[str, Any]:
 
 
 def one_record(schema: Any, record: Mapping[str, Any], sync: bytes) -> bytes:
-    """Return an Avro file with ``record`` alone; ``sync``: its 16 bytes between blocks, fixed so that the same record gives the same file."""
+    """Return an Avro file with ``record`` alone; ``sync``: its 16 bytes between blocks, fixed so
+    that the same record gives the same file.
+    """
     out = BytesIO()
     fastavro.writer(out, schema, [record], sync_marker=sync)
     return out.getvalue()

@@ -1,9 +1,11 @@
-"""Base files: names, meta columns, and Parquet bytes; log files use the same bytes in their data blocks.
+"""Base files: names, meta columns, and Parquet bytes; log files use the same bytes in their data
+blocks.
 
-Parquet is written for other readers: without Arrow's own schema, and with statistics only where they are right.
-parquet-cpp leaves NaN out of min and max while Spark orders it above everything, so a column with a NaN gets none.
-Floats have no dictionary: parquet-java looks for ``= 0.0`` among its bits, and would skip row groups that hold -0.0 only.
-Decimals are bytes, not integers, whose scale Hudi 1.2 loses where it rewrites a base file.
+Parquet is written for other readers: without Arrow's own schema, and with statistics only where
+they are right. parquet-cpp leaves NaN out of min and max while Spark orders it above everything, so
+a column with a NaN gets none. Floats have no dictionary: parquet-java looks for ``= 0.0`` among its
+bits, and would skip row groups that hold -0.0 only. Decimals are bytes, not integers, whose scale
+Hudi 1.2 loses where it rewrites a base file.
 """
 
 from __future__ import annotations
@@ -21,29 +23,44 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mdt.hudi.file_names import BASE
-from mdt.hudi.schema import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_FIELDS, PARTITION_PATH, RECORD_KEY
+from mdt.hudi.schema import (
+    COMMIT_SEQNO,
+    COMMIT_TIME,
+    FILE_NAME,
+    META_FIELDS,
+    PARTITION_PATH,
+    RECORD_KEY,
+)
 from mdt.limits import PAGE_BYTES, PAGE_ROWS_MAX, SINGLE_PAGE_ROWS_MAX
 from mdt.parquet import digests
 from mdt.parquet.nested import LeafColumn, leaf_columns, leaf_values
 from mdt.schema.names import as_in_files, in_files
 
 COMPRESSION = "lz4"
-"""Default codec (LZ4_RAW): with small pages a full read takes three quarters of the time of zstd or snappy."""
+"""Default codec (LZ4_RAW): with small pages a full read takes three quarters of the time of zstd or
+snappy.
+"""
 LEVELS = {"zstd": 1}
 """Compression levels; zstd 3 takes a fifth more time than zstd 1 for the same size."""
 
 MIN_KEY, MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"
 FILTER, FILTER_TYPE = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
-"""What footers say of record keys, for Hudi's Bloom index: the range of them, and a filter (:mod:`indexes.hudi_bloom`)."""
+"""What footers say of record keys, for Hudi's Bloom index: the range of them, and a filter
+(:mod:`indexes.hudi_bloom`).
+"""
 CALENDAR = {"org.apache.spark.version": "4.0.0"}
-"""Tells Spark, and Hudi's readers on it, that days and times are of the proleptic Gregorian calendar, as Spark has written them since 3.1.
-Without it they take the calendar that a session names for files of old writers (``spark.sql.parquet.datetimeRebaseModeInRead``)."""
+"""Tells Spark, and Hudi's readers on it, that days and times are of the proleptic Gregorian
+calendar, as Spark has written them since 3.1. Without it they take the calendar that a session
+names for files of old writers (``spark.sql.parquet.datetimeRebaseModeInRead``).
+"""
 BLOOM_DYNAMIC = "DYNAMIC_V0"
 BLOOM_SIMPLE = "SIMPLE"
 
 _SINGLE_PAGE_BYTES_MAX = 1 << 20
 _PAGE_FACTORS = {"zstd": 4}
-"""zstd needs some 10 µs to begin a page: it asks the processor what it can do, which a virtual machine answers slowly."""
+"""zstd needs some 10 µs to begin a page: it asks the processor what it can do, which a virtual
+machine answers slowly.
+"""
 _WRITE_BATCH_ROWS = 64
 """After how many values parquet-cpp looks whether a page is full; fewer if they are long."""
 _PROBED_ROWS = 1000
@@ -51,16 +68,21 @@ _SMALL_ROWS = 2000
 """Below this, probing every column costs more than a dictionary gains."""
 _CONSTANT = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
 _UNBOUNDED = frozenset({COMMIT_SEQNO, PARTITION_PATH, FILE_NAME})
-"""Columns that nobody filters on within a file.  Bounds of them took a tenth of the time of writing: parquet-cpp goes through the
-dictionary at each of its small steps."""
+"""Columns that nobody filters on within a file.  Bounds of them took a tenth of the time of
+writing: parquet-cpp goes through the dictionary at each of its small steps.
+"""
 _UNIQUE = frozenset({COMMIT_SEQNO, RECORD_KEY})
 _DISTINCT_SHARE_MAX = 0.75
 """A dictionary is likely to pay if at most this share of the first values are distinct."""
 _FEW_SHARE_MAX = 0.125
 _PREFIXED = "DELTA_BYTE_ARRAY"
-"""Encodings: differences of integers in as few bits as they need; texts without what they begin with as the one before."""
+"""Encodings: differences of integers in as few bits as they need; texts without what they begin
+with as the one before.
+"""
 _PREFIXED_SHARE = 0.25
-"""Texts are so encoded if that takes at most this share of their bytes, as it does of sorted keys (a tenth)."""
+"""Texts are so encoded if that takes at most this share of their bytes, as it does of sorted keys
+(a tenth).
+"""
 _HEX = re.compile(r"[0-9a-f]{32}")
 
 
@@ -76,14 +98,17 @@ def name(file_id: str, token: str, instant: str) -> str:
 
 
 def new_file_id(hex32: str) -> str:
-    """Return a file group's id made of 32 hexadecimal digits of randomness: a version 4 UUID and ``-0``."""
+    """Return a file group's id made of 32 hexadecimal digits of randomness: a version 4 UUID and
+    ``-0``.
+    """
     assert _HEX.fullmatch(hex32), hex32
     variant = "89ab"[int(hex32[16], 16) & 3]
     return f"{hex32[:8]}-{hex32[8:12]}-4{hex32[13:16]}-{variant}{hex32[17:20]}-{hex32[20:]}-0"
 
 
 def bucket_file_id(file_id: str, bucket: int) -> str:
-    """Return a file group's id with the number of a bucket in place of its first eight digits, as Hudi's bucket index reads it.
+    """Return a file group's id with the number of a bucket in place of its first eight digits, as
+    Hudi's bucket index reads it.
 
     >>> bucket_file_id("6f2c0a11-aaaa-4bbb-8ccc-ddddeeeeffff-0", 7)
     '00000007-aaaa-4bbb-8ccc-ddddeeeeffff-0'
@@ -93,12 +118,20 @@ def bucket_file_id(file_id: str, bucket: int) -> str:
 
 
 def meta_columns(
-    n: int, *, instant: str, task: int, keys: pa.Array, partition: str, file_name: str, first_row: int = 0
+    n: int,
+    *,
+    instant: str,
+    task: int,
+    keys: pa.Array,
+    partition: str,
+    file_name: str,
+    first_row: int = 0,
 ) -> list[pa.Array]:
     """Return the five meta columns of ``n`` new rows, in the order of META_FIELDS.
 
-    ``keys``: string[n].  ``first_row``: number of the first row in ``_hoodie_commit_seqno``.  Columns that hold one value
-    are dictionary<int32, string> arrays, which cost 4 bytes a row here and nothing in the file.
+    ``keys``: string[n].  ``first_row``: number of the first row in ``_hoodie_commit_seqno``.
+    Columns that hold one value are dictionary<int32, string> arrays, which cost 4 bytes a row here
+    and nothing in the file.
     """
     assert len(keys) == n, (len(keys), n)
     if n == 1:
@@ -106,9 +139,12 @@ def meta_columns(
     else:
         seqno = pc.binary_join_element_wise(f"{instant}_{task}_", _row_numbers(first_row, n), "")
     zeros = _zeros(n)
-    # One array has all three texts: of a small file, of which there may be thousands, each array costs more than its texts.
+    # One array has all three texts: of a small file, of which there may be thousands, each array
+    # costs more than its texts.
     texts = pa.array([instant, partition, file_name], pa.string())
-    time, path, file = (pa.DictionaryArray.from_arrays(zeros, texts.slice(at, 1)) for at in range(len(texts)))
+    time, path, file = (
+        pa.DictionaryArray.from_arrays(zeros, texts.slice(at, 1)) for at in range(len(texts))
+    )
     return [time, seqno, keys, path, file]
 
 
@@ -139,7 +175,9 @@ def with_meta_columns(table: pa.Table, meta: Sequence[pa.Array]) -> pa.Table:
 
 
 def stack(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return tables of the same columns below each other, whether or not their meta columns are dictionaries."""
+    """Return tables of the same columns below each other, whether or not their meta columns are
+    dictionaries.
+    """
     types = [table.schema.types for table in tables]
     plain = [len(set(of_column)) > 1 for of_column in zip(*types, strict=True)]
     return pa.concat_tables([_decoded(table, plain) for table in tables])
@@ -149,7 +187,9 @@ def _decoded(table: pa.Table, plain: Sequence[bool]) -> pa.Table:
     for i, wanted in enumerate(plain):
         column = table.column(i)
         if wanted and pa.types.is_dictionary(column.type):
-            table = table.set_column(i, table.schema.field(i).name, pc.cast(column, column.type.value_type))
+            table = table.set_column(
+                i, table.schema.field(i).name, pc.cast(column, column.type.value_type)
+            )
     return table
 
 
@@ -165,24 +205,30 @@ def encode(
     page_bytes: int = PAGE_BYTES,
     bloom_type: str = BLOOM_SIMPLE,
 ) -> tuple[pa.Buffer, pq.FileMetaData]:
-    """Return ``table`` as Parquet bytes, in the row groups of :func:`row_groups_of`, and what pyarrow says of them.
+    """Return ``table`` as Parquet bytes, in the row groups of :func:`row_groups_of`, and what
+    pyarrow says of them.
 
     Columns have the names that Hudi's files have for them (:mod:`mdt.schema.names`).
 
-    ``avro_schema``: with meta columns.  ``min_key``, ``max_key``: bounds of the record keys, or None.  ``bloom``: gives
-    Hudi's filter of the record keys, already in base64, of the kind ``bloom_type``; asked when the rows are encoded.  An empty table has one
-    empty row group.
-    ``page_bytes``: size at which pages are cut, larger ones with zstd.  A small table has one page in each chunk, and no page index.
-    The footer has digests of all column chunks (:mod:`mdt.parquet.digests`).
+    ``avro_schema``: with meta columns.  ``min_key``, ``max_key``: bounds of the record keys, or
+    None.  ``bloom``: gives Hudi's filter of the record keys, already in base64, of the kind
+    ``bloom_type``; asked when the rows are encoded.  An empty table has one empty row group.
+    ``page_bytes``: size at which pages are cut, larger ones with zstd.  A small table has one page
+    in each chunk, and no page index. The footer has digests of all column chunks
+    (:mod:`mdt.parquet.digests`).
     """
     table = as_in_files(table)
     sink = pa.BufferOutputStream()
     told: list[pq.FileMetaData] = []
-    writer = _writer(table, sink, without_bounds(table), compression, page_bytes, told, rows=len(table))
+    writer = _writer(
+        table, sink, without_bounds(table), compression, page_bytes, told, rows=len(table)
+    )
     row_groups = row_groups_of(len(table), row_group_rows)
     with writer:
         writer.write_table(table, row_group_size=row_group_rows)
-        known = _footer(avro_schema, min_key, max_key, None if bloom is None else bloom(), bloom_type)
+        known = _footer(
+            avro_schema, min_key, max_key, None if bloom is None else bloom(), bloom_type
+        )
         writer.add_key_value_metadata(known | _place_of_digests(len(row_groups), table.schema))
     data = sink.getvalue()
     digests.fill(data, told[0])
@@ -190,13 +236,23 @@ def encode(
 
 
 def encode_groups(
-    groups: Iterable[pa.Table], sink: Any, *, rows: int, unbounded: AbstractSet[str], avro_schema: str,
-    said: Callable[[], tuple[str | None, str | None, bytes | None]], compression: str, page_bytes: int, bloom_type: str,
-) -> pq.FileMetaData:  # fmt: skip
-    """Write row groups, at least one, as Parquet bytes to the file object ``sink``, as :func:`encode` does; return what pyarrow says of them.
+    groups: Iterable[pa.Table],
+    sink: Any,
+    *,
+    rows: int,
+    unbounded: AbstractSet[str],
+    avro_schema: str,
+    said: Callable[[], tuple[str | None, str | None, bytes | None]],
+    compression: str,
+    page_bytes: int,
+    bloom_type: str,
+) -> pq.FileMetaData:
+    """Write row groups, at least one, as Parquet bytes to the file object ``sink``, as
+    :func:`encode` does; return what pyarrow says of them.
 
-    ``unbounded``: those of :func:`without_bounds` of all rows.  ``said``: gives ``min_key``, ``max_key`` and the filter when all rows are written.  The
-    digests are left to the caller (:func:`mdt.parquet.digests.fill`).  The first row group says how columns are encoded.
+    ``unbounded``: those of :func:`without_bounds` of all rows.  ``said``: gives ``min_key``,
+    ``max_key`` and the filter when all rows are written.  The digests are left to the caller
+    (:func:`mdt.parquet.digests.fill`).  The first row group says how columns are encoded.
     """
     told: list[pq.FileMetaData] = []
     left = map(as_in_files, groups)
@@ -221,7 +277,9 @@ def _writer(
     *,
     rows: int,
 ) -> pq.ParquetWriter:
-    """Return what writes rows such as those of ``table``, ``rows`` in all; at its end it puts into ``told`` what it has written."""
+    """Return what writes rows such as those of ``table``, ``rows`` in all; at its end it puts into
+    ``told`` what it has written.
+    """
     paths = [leaf.path for leaf in leaf_columns(table.schema)]
     statistics = [path for path in paths if path not in _UNBOUNDED and path not in unbounded]
     repetitive = _repetitive(table)
@@ -232,7 +290,8 @@ def _writer(
         table.schema.remove_metadata(),
         store_schema=False,
         compression=codecs,
-        compression_level={path: LEVELS[codec] for path, codec in codecs.items() if codec in LEVELS} or None,
+        compression_level={path: LEVELS[codec] for path, codec in codecs.items() if codec in LEVELS}
+        or None,
         use_dictionary=sorted(repetitive),
         column_encoding=encodings or None,
         write_statistics=statistics or False,
@@ -253,9 +312,13 @@ def floats(schema: pa.Schema) -> list[str]:
 
 
 def without_bounds(table: pa.Table) -> frozenset[str]:
-    """Return the paths, in files, of the leaves whose min and max by parquet-cpp do not bound every value, in everyone's order."""
+    """Return the paths, in files, of the leaves whose min and max by parquet-cpp do not bound every
+    value, in everyone's order.
+    """
     leaves = _leaves_in_files(table.schema)
-    return frozenset(leaf.path for leaf in leaves if not _bounded(table.column(leaf.column), leaf.type))
+    return frozenset(
+        leaf.path for leaf in leaves if not _bounded(table.column(leaf.column), leaf.type)
+    )
 
 
 @lru_cache(maxsize=64)
@@ -273,8 +336,9 @@ def row_groups_of(rows: int, row_group_rows: int) -> tuple[int, ...]:
 def _codec(compression: str, distinct: float) -> str:
     """Return the codec of one column.
 
-    parquet-java fails on LZ4 dictionaries above 8 KiB (its issue 3478, open in the release that Spark 4.3 has).  Numbers of few values
-    are hardly smaller with zstd, which takes its time for each of their pages.
+    parquet-java fails on LZ4 dictionaries above 8 KiB (its issue 3478, open in the release that
+    Spark 4.3 has).  Numbers of few values are hardly smaller with zstd, which takes its time for
+    each of their pages.
     """
     if distinct <= {"lz4": _DISTINCT_SHARE_MAX, "zstd": _FEW_SHARE_MAX}.get(compression, -1.0):
         return "snappy"
@@ -282,9 +346,14 @@ def _codec(compression: str, distinct: float) -> str:
 
 
 def _paging(table: pa.Table, page_bytes: int, compression: str, rows: int) -> dict[str, int | bool]:
-    """Return how pages are cut.  No value of Arrow grows when it is written, so one page takes all of a small table."""
+    """Return how pages are cut.  No value of Arrow grows when it is written, so one page takes all
+    of a small table.
+    """
     if rows <= SINGLE_PAGE_ROWS_MAX and table.nbytes <= _SINGLE_PAGE_BYTES_MAX:
-        return {"data_page_size": 2 * _SINGLE_PAGE_BYTES_MAX, "max_rows_per_page": SINGLE_PAGE_ROWS_MAX}
+        return {
+            "data_page_size": 2 * _SINGLE_PAGE_BYTES_MAX,
+            "max_rows_per_page": SINGLE_PAGE_ROWS_MAX,
+        }
     factor = _PAGE_FACTORS.get(compression, 1)
     widest = max((column.nbytes for column in table.columns), default=0) // len(table)
     return {
@@ -295,7 +364,9 @@ def _paging(table: pa.Table, page_bytes: int, compression: str, rows: int) -> di
     }
 
 
-def _footer(avro_schema: str, low: str | None, high: str | None, bloom: bytes | None, kind: str) -> dict[str, str]:
+def _footer(
+    avro_schema: str, low: str | None, high: str | None, bloom: bytes | None, kind: str
+) -> dict[str, str]:
     found = {"parquet.avro.schema": avro_schema, **CALENDAR}
     if low is not None and high is not None:
         found |= {MIN_KEY: low, MAX_KEY: high}
@@ -311,7 +382,9 @@ def _is_floating(leaf: pa.DataType) -> bool:
 
 
 def _bounded(column: pa.ChunkedArray, leaf: pa.DataType) -> bool:
-    """Return whether parquet-cpp's min and max of a leaf below ``column`` bound every value, in everyone's order."""
+    """Return whether parquet-cpp's min and max of a leaf below ``column`` bound every value, in
+    everyone's order.
+    """
     if not _is_floating(leaf):
         return True
     if column.type != leaf:
@@ -324,9 +397,12 @@ def _bounded(column: pa.ChunkedArray, leaf: pa.DataType) -> bool:
 def _encodings(table: pa.Table, repetitive: AbstractSet[str], compression: str) -> dict[str, str]:
     """Return the encodings of flat columns that have neither a dictionary nor plain values.
 
-    Texts without their prefixes take 10 ns more to decode each: an eighth of a look-up of 100 keys for a key column.  So only meta columns, which
-    hardly anybody reads, are so encoded, and others where size comes first.  Spark's vectorized reader knows these (3.3 and later); BYTE_STREAM_SPLIT, which would suit floats, only from 4.3 on.
-    DELTA_BINARY_PACKED, which would suit integers and times, gives wrong values in Spark up to 4.1 where rows of a page are skipped, as an index on pages does.
+    Texts without their prefixes take 10 ns more to decode each: an eighth of a look-up of 100 keys
+    for a key column.  So only meta columns, which hardly anybody reads, are so encoded, and others
+    where size comes first.  Spark's vectorized reader knows these (3.3 and later);
+    BYTE_STREAM_SPLIT, which would suit floats, only from 4.3 on. DELTA_BINARY_PACKED, which would
+    suit integers and times, gives wrong values in Spark up to 4.1 where rows of a page are skipped,
+    as an index on pages does.
     """
     texts = _texts(table.schema)
     if len(table) < _SMALL_ROWS:
@@ -340,11 +416,17 @@ def _encodings(table: pa.Table, repetitive: AbstractSet[str], compression: str) 
 @lru_cache(maxsize=64)
 def _texts(schema: pa.Schema) -> frozenset[str]:
     """Return the columns of texts and bytes."""
-    return frozenset(field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type))
+    return frozenset(
+        field.name
+        for field in schema
+        if pa.types.is_string(field.type) or pa.types.is_binary(field.type)
+    )
 
 
 def _prefixed(sample: pa.Table) -> list[str]:
-    """Return the columns of texts that take few bytes without what they share with the one before."""
+    """Return the columns of texts that take few bytes without what they share with the one
+    before.
+    """
     names = sample.column_names
     if not names:
         return []
@@ -360,11 +442,17 @@ def _prefixed(sample: pa.Table) -> list[str]:
     )
     chunks = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
     sizes = [chunks.column(number).total_uncompressed_size for number in range(len(names))]
-    return [name for name, size in zip(names, sizes, strict=True) if size <= _PREFIXED_SHARE * sample[name].nbytes]
+    return [
+        name
+        for name, size in zip(names, sizes, strict=True)
+        if size <= _PREFIXED_SHARE * sample[name].nbytes
+    ]
 
 
 def _repetitive(table: pa.Table) -> Mapping[str, float]:
-    """Return the leaves for which a Parquet dictionary is likely to pay, and which share of the first values of each are distinct."""
+    """Return the leaves for which a Parquet dictionary is likely to pay, and which share of the
+    first values of each are distinct.
+    """
     always, perhaps = _dictionaries(table.schema)
     if len(table) < _SMALL_ROWS:
         return always
@@ -383,7 +471,9 @@ def _distinct_share(sample: pa.ChunkedArray, leaf: LeafColumn) -> float:
 
 @lru_cache(maxsize=64)
 def _dictionaries(schema: pa.Schema) -> tuple[Mapping[str, float], tuple[LeafColumn, ...]]:
-    """Return the leaves that have a dictionary whatever their values are, with a guess at the share of distinct ones, and those that may have one."""
+    """Return the leaves that have a dictionary whatever their values are, with a guess at the share
+    of distinct ones, and those that may have one.
+    """
     always, perhaps = dict[str, float](), []
     for leaf in leaf_columns(schema):
         if _is_floating(leaf.type) or leaf.path in _UNIQUE or pa.types.is_boolean(leaf.type):

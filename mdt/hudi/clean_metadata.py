@@ -1,7 +1,8 @@
-"""What cleaning tells Hudi, the same in all table versions: Avro files with one HoodieCleanerPlan and one HoodieCleanMetadata.
+"""What cleaning tells Hudi, the same in all table versions: Avro files with one HoodieCleanerPlan
+and one HoodieCleanMetadata.
 
-The encoding is a pure function of its argument, byte for byte.  Field lists: Apache Hudi, ``HoodieCleanerPlan.avsc``,
-``HoodieCleanMetadata.avsc``.
+The encoding is a pure function of its argument, byte for byte.  Field lists: Apache Hudi,
+``HoodieCleanerPlan.avsc``, ``HoodieCleanMetadata.avsc``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ def encode_plan(told: Cleaned) -> bytes:
     """Return the content of a requested or inflight clean."""
     earliest = {"timestamp": told.earliest, "action": told.action, "state": COMPLETED.upper()}
     paths = {
-        partition: [{"filePath": f"{partition}/{name}".lstrip("/"), "isBootstrapBaseFile": False} for name in names]
+        partition: [
+            {"filePath": f"{partition}/{name}".lstrip("/"), "isBootstrapBaseFile": False}
+            for name in names
+        ]
         for partition, names in sorted(told.files.items())
     }
     plan: dict[str, Any] = {
@@ -40,11 +44,15 @@ def encode_metadata(told: Cleaned) -> bytes:
     """Return the content of a completed clean."""
     partitions = {
         partition: {
-            "partitionPath": partition, "policy": told.policy, "deletePathPatterns": list(names),
-            "successDeleteFiles": list(names), "failedDeleteFiles": [], "isPartitionDeleted": False,
+            "partitionPath": partition,
+            "policy": told.policy,
+            "deletePathPatterns": list(names),
+            "successDeleteFiles": list(names),
+            "failedDeleteFiles": [],
+            "isPartitionDeleted": False,
         }
         for partition, names in sorted(told.files.items())
-    }  # fmt: skip
+    }
     metadata = {
         "startCleanTime": told.time,
         "timeTakenInMillis": 0,
@@ -59,16 +67,20 @@ def encode_metadata(told: Cleaned) -> bytes:
 
 
 _INSTANT = {
-    "type": "record", "name": "HoodieActionInstant",
+    "type": "record",
+    "name": "HoodieActionInstant",
     "fields": [field("timestamp", "string"), field("action", "string"), field("state", "string")],
-}  # fmt: skip
+}
 _FILE = {
-    "type": "record", "name": "HoodieCleanFileInfo",
+    "type": "record",
+    "name": "HoodieCleanFileInfo",
     "fields": [optional("filePath", "string"), optional("isBootstrapBaseFile", "boolean")],
-}  # fmt: skip
+}
 _PLAN = fastavro.parse_schema(
     {
-        "type": "record", "name": "HoodieCleanerPlan", "namespace": NAMESPACE,
+        "type": "record",
+        "name": "HoodieCleanerPlan",
+        "namespace": NAMESPACE,
         "fields": [
             optional("earliestInstantToRetain", _INSTANT),
             {"name": "lastCompletedCommitTimestamp", "type": "string", "default": ""},
@@ -79,20 +91,28 @@ _PLAN = fastavro.parse_schema(
             optional("partitionsToBeDeleted", STRINGS),
         ],
     }
-)  # fmt: skip
+)
 _OF_PARTITION = {
-    "type": "record", "name": "HoodieCleanPartitionMetadata",
+    "type": "record",
+    "name": "HoodieCleanPartitionMetadata",
     "fields": [
-        field("partitionPath", "string"), field("policy", "string"), field("deletePathPatterns", STRINGS),
-        field("successDeleteFiles", STRINGS), field("failedDeleteFiles", STRINGS),
+        field("partitionPath", "string"),
+        field("policy", "string"),
+        field("deletePathPatterns", STRINGS),
+        field("successDeleteFiles", STRINGS),
+        field("failedDeleteFiles", STRINGS),
         optional("isPartitionDeleted", "boolean"),
     ],
-}  # fmt: skip
+}
 _METADATA = fastavro.parse_schema(
     {
-        "type": "record", "name": "HoodieCleanMetadata", "namespace": NAMESPACE,
+        "type": "record",
+        "name": "HoodieCleanMetadata",
+        "namespace": NAMESPACE,
         "fields": [
-            field("startCleanTime", "string"), field("timeTakenInMillis", "long"), field("totalFilesDeleted", "int"),
+            field("startCleanTime", "string"),
+            field("timeTakenInMillis", "long"),
+            field("totalFilesDeleted", "int"),
             field("earliestCommitToRetain", "string"),
             {"name": "lastCompletedCommitTimestamp", "type": "string", "default": ""},
             field("partitionMetadata", mapping(_OF_PARTITION)),
@@ -100,4 +120,4 @@ _METADATA = fastavro.parse_schema(
             optional("bootstrapPartitionMetadata", mapping("HoodieCleanPartitionMetadata")),
         ],
     }
-)  # fmt: skip
+)

@@ -1,7 +1,9 @@
-"""What a ``replacecommit`` plans, the same in all table versions: an Avro file with one HoodieRequestedReplaceMetadata.
+"""What a ``replacecommit`` plans, the same in all table versions: an Avro file with one
+HoodieRequestedReplaceMetadata.
 
-Of a clustering it has the plan; of everything else that replaces file groups, such as an overwrite, the operation alone.  The encoding is a pure function of its arguments, byte for byte.  Field lists: Apache Hudi, ``HoodieRequestedReplaceMetadata.avsc``,
-``HoodieClusteringPlan.avsc``.
+Of a clustering it has the plan; of everything else that replaces file groups, such as an overwrite,
+the operation alone.  The encoding is a pure function of its arguments, byte for byte.  Field lists:
+Apache Hudi, ``HoodieRequestedReplaceMetadata.avsc``, ``HoodieClusteringPlan.avsc``.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ CLUSTER = "CLUSTER"
 def encode(units: Sequence[Mapping[str, Any]], operation: str = CLUSTER) -> bytes:
     """Return what the ``operation``, Hudi's word, plans: of a clustering its ``units``.
 
-    Each unit has ``slices``, file slices with the keys ``dataFilePath`` (path of the base file in the table, or None),
-    ``deltaFilePaths`` (of log files), ``fileId`` and ``partitionPath``; and ``outputs``, the ids of the new file groups.
+    Each unit has ``slices``, file slices with the keys ``dataFilePath`` (path of the base file in
+    the table, or None), ``deltaFilePaths`` (of log files), ``fileId`` and ``partitionPath``; and
+    ``outputs``, the ids of the new file groups.
     """
     groups: list[dict[str, Any]] = [
         {
@@ -45,7 +48,12 @@ def encode(units: Sequence[Mapping[str, Any]], operation: str = CLUSTER) -> byte
         "missingSchedulePartitions": None,
     }
     known = plan if operation == CLUSTER else None
-    told = {"operationType": operation, "clusteringPlan": known, "extraMetadata": None, "version": 1}
+    told = {
+        "operationType": operation,
+        "clusteringPlan": known,
+        "extraMetadata": None,
+        "version": 1,
+    }
     return one_record(_REQUESTED_REPLACE, told, _SYNC)
 
 
@@ -75,7 +83,11 @@ _GROUP = {
 _STRATEGY = {
     "type": "record",
     "name": "HoodieClusteringStrategy",
-    "fields": [optional("strategyClassName", "string"), optional("strategyParams", mapping("string")), VERSION],
+    "fields": [
+        optional("strategyClassName", "string"),
+        optional("strategyParams", mapping("string")),
+        VERSION,
+    ],
 }
 _PLAN = {
     "type": "record",

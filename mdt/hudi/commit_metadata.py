@@ -1,7 +1,9 @@
-"""What a completed instant says: HoodieCommitMetadata, and its JSON, which version 6 has; what a cleaning says.
+"""What a completed instant says: HoodieCommitMetadata, and its JSON, which version 6 has; what a
+cleaning says.
 
-The encoding is a pure function of its arguments, byte for byte, so that an instant can be published again after a crash.
-Field lists: Apache Hudi, ``HoodieCommitMetadata.java``, ``HoodieWriteStat.java``.
+The encoding is a pure function of its arguments, byte for byte, so that an instant can be published
+again after a crash. Field lists: Apache Hudi, ``HoodieCommitMetadata.java``,
+``HoodieWriteStat.java``.
 """
 
 from __future__ import annotations
@@ -20,29 +22,52 @@ NO_PREVIOUS = "null"
 
 OPERATIONS = frozenset(
     (
-        "INSERT", "UPSERT", "BULK_INSERT", "DELETE", "INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION", "CLUSTER",
-        "COMPACT", "LOG_COMPACT", "INDEX", "ALTER_SCHEMA", "BOOTSTRAP",
+        "INSERT",
+        "UPSERT",
+        "BULK_INSERT",
+        "DELETE",
+        "INSERT_OVERWRITE",
+        "INSERT_OVERWRITE_TABLE",
+        "DELETE_PARTITION",
+        "CLUSTER",
+        "COMPACT",
+        "LOG_COMPACT",
+        "INDEX",
+        "ALTER_SCHEMA",
+        "BOOTSTRAP",
     )
-)  # fmt: skip
+)
 """Hudi's words for what a commit did; in Java they are an enumeration, which takes no other."""
 
 WRITTEN = pa.schema(
     [
-        ("partition", pa.string()), ("file_id", pa.string()), ("name", pa.string()), ("log_version", pa.int32()),
-        ("size", pa.int64()), ("rows", pa.int64()), ("inserts", pa.int64()), ("updates", pa.int64()), ("deletes", pa.int64()),
-        ("previous_instant", pa.string()), ("base_name", pa.string()), ("log_names", pa.list_(pa.string())),
+        ("partition", pa.string()),
+        ("file_id", pa.string()),
+        ("name", pa.string()),
+        ("log_version", pa.int32()),
+        ("size", pa.int64()),
+        ("rows", pa.int64()),
+        ("inserts", pa.int64()),
+        ("updates", pa.int64()),
+        ("deletes", pa.int64()),
+        ("previous_instant", pa.string()),
+        ("base_name", pa.string()),
+        ("log_names", pa.list_(pa.string())),
     ]
-)  # fmt: skip
-"""What Hudi is told of each new file.  ``log_version``: 0 of a base file.  ``previous_instant``: of the slice before, NO_PREVIOUS without.
-``base_name``, ``log_names``: the slice of a log file, with every log file so far; names are relative to the partition."""
+)
+"""What Hudi is told of each new file.  ``log_version``: 0 of a base file.  ``previous_instant``: of
+the slice before, NO_PREVIOUS without. ``base_name``, ``log_names``: the slice of a log file, with
+every log file so far; names are relative to the partition.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
     """What a completed instant says.
 
-    ``files``: a table with the columns WRITTEN, and perhaps others.  ``schema_json``: Avro schema without meta columns.
-    ``operation``: Hudi's word, such as ``UPSERT``.  ``extra``: private texts kept beside the schema.  ``replaced``: partition -> ids of the file groups that end here.
+    ``files``: a table with the columns WRITTEN, and perhaps others.  ``schema_json``: Avro schema
+    without meta columns. ``operation``: Hudi's word, such as ``UPSERT``.  ``extra``: private texts
+    kept beside the schema.  ``replaced``: partition -> ids of the file groups that end here.
     """
 
     files: pa.Table
@@ -55,8 +80,9 @@ class CommitMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """A cleaning.  ``time``: its instant.  ``policy``: Hudi's word.  ``earliest``: the instant of the oldest state that stays, with its
-    ``action``; "" if there is none.  ``files``: partition path -> names of the data files that go.
+    """A cleaning.  ``time``: its instant.  ``policy``: Hudi's word.  ``earliest``: the instant of
+    the oldest state that stays, with its ``action``; "" if there is none.  ``files``: partition
+    path -> names of the data files that go.
     """
 
     time: str
@@ -93,12 +119,16 @@ def encode_commit(told: CommitMetadata) -> bytes:
         "operationType": told.operation,
     }
     if told.replaced is not None:
-        value["partitionToReplaceFileIds"] = {name: list(ids) for name, ids in sorted(told.replaced.items())}
+        value["partitionToReplaceFileIds"] = {
+            name: list(ids) for name, ids in sorted(told.replaced.items())
+        }
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _write_stat(file: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the HoodieWriteStat of one file, a row of WRITTEN; what Hudi measures and we do not is 0."""
+    """Return the HoodieWriteStat of one file, a row of WRITTEN; what Hudi measures and we do not is
+    0.
+    """
     partition, name = file["partition"], file["name"]
     stat = {
         "fileId": file["file_id"],
@@ -132,7 +162,8 @@ def _write_stat(file: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decode_extra(data: bytes) -> dict[str, str]:
-    """Return the private texts of any writer's completed instant; what else it says may have any form.
+    """Return the private texts of any writer's completed instant; what else it says may have any
+    form.
 
     Raises Corrupt if ``data`` is no JSON.
     """

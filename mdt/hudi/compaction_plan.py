@@ -1,6 +1,7 @@
 """A compaction's plan, the same in all table versions: an Avro file with one HoodieCompactionPlan.
 
-The encoding is a pure function of its argument, byte for byte.  Field list: Apache Hudi, ``HoodieCompactionPlan.avsc``.
+The encoding is a pure function of its argument, byte for byte.  Field list: Apache Hudi,
+``HoodieCompactionPlan.avsc``.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ _SYNC = b"mdt.compaction/1"
 def encode(operations: Sequence[Mapping[str, Any]]) -> bytes:
     """Return the plan of a compaction.
 
-    Each operation has the keys ``baseInstantTime``, ``fileId``, ``partitionPath``, ``dataFilePath`` (the base file's
-    name, or None), ``deltaFilePaths`` (log file names, oldest first) and optionally ``metrics`` (name -> float).
+    Each operation has the keys ``baseInstantTime``, ``fileId``, ``partitionPath``, ``dataFilePath``
+    (the base file's name, or None), ``deltaFilePaths`` (log file names, oldest first) and
+    optionally ``metrics`` (name -> float).
     """
     plan = {
-        "operations": [{"metrics": {}, "bootstrapFilePath": None, **operation} for operation in operations],
+        "operations": [
+            {"metrics": {}, "bootstrapFilePath": None, **operation} for operation in operations
+        ],
         "extraMetadata": None,
         "version": 1,
         "strategy": None,
@@ -61,7 +65,11 @@ _OPERATION = {
 _STRATEGY = {
     "type": "record",
     "name": "HoodieCompactionStrategy",
-    "fields": [optional("compactorClassName", "string"), optional("strategyParams", mapping("string")), VERSION],
+    "fields": [
+        optional("compactorClassName", "string"),
+        optional("strategyParams", mapping("string")),
+        VERSION,
+    ],
 }
 _COMPACTION_PLAN = fastavro.parse_schema(
     {

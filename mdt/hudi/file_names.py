@@ -1,4 +1,6 @@
-"""The grammar of Hudi's names that are the same in all table versions, apart from what writes them: whoever reads metadata parses names."""
+"""The grammar of Hudi's names that are the same in all table versions, apart from what writes them:
+whoever reads metadata parses names.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ HUDI = ".hoodie"
 """The directory of Hudi's own files."""
 BASE = re.compile(r"([^_/]+)_([0-9]+-[0-9]+-[0-9]+)_([0-9]{14,20})\.parquet")
 """Names of base files."""
-LOG = re.compile(r"\.([^_/]+)_([0-9]{14,20})\.log\.([1-9][0-9]{0,8})(?:_([0-9]+-[0-9]+-[0-9]+))?(\.cdc)?")
+LOG = re.compile(
+    r"\.([^_/]+)_([0-9]{14,20})\.log\.([1-9][0-9]{0,8})(?:_([0-9]+-[0-9]+-[0-9]+))?(\.cdc)?"
+)
 """Names of log files."""
 
 
@@ -24,7 +28,9 @@ class BaseFileName:
 
 @dataclass(frozen=True, slots=True)
 class LogFileName:
-    """The parts of a log file's name.  ``instant``: which one is said by a layout.  ``token``: "" in old tables."""
+    """The parts of a log file's name.  ``instant``: which one is said by a layout.  ``token``: ""
+    in old tables.
+    """
 
     file_id: str
     instant: str
@@ -48,8 +54,9 @@ def parse_base(file_name: str) -> BaseFileName | None:
 def parse_log(file_name: str) -> LogFileName | None:
     """Return the parts of a log file's name, or None if it is no such name.
 
-    >>> parse_log(".6f2c-0_20240229120000123.log.2_3-77-0")
-    LogFileName(file_id='6f2c-0', instant='20240229120000123', version=2, token='3-77-0', is_cdc=False)
+    >>> name = parse_log(".6f2c-0_20240229120000123.log.2_3-77-0")
+    >>> name.file_id, name.instant, name.version, name.token, name.is_cdc
+    ('6f2c-0', '20240229120000123', 2, '3-77-0', False)
     """
     match = LOG.fullmatch(file_name)
     if match is None:

@@ -1,7 +1,9 @@
-"""What the building of indexes tells Hudi, the same in all table versions: Avro files with one HoodieIndexPlan and one HoodieIndexCommitMetadata.
+"""What the building of indexes tells Hudi, the same in all table versions: Avro files with one
+HoodieIndexPlan and one HoodieIndexCommitMetadata.
 
-The encoding is a pure function of its argument, byte for byte.  Field lists: Apache Hudi, ``HoodieIndexPlan.avsc``,
-``HoodieIndexCommitMetadata.avsc``.  Each index stands there as a part of the metadata table, under the name of its specification.
+The encoding is a pure function of its argument, byte for byte.  Field lists: Apache Hudi,
+``HoodieIndexPlan.avsc``, ``HoodieIndexCommitMetadata.avsc``.  Each index stands there as a part of
+the metadata table, under the name of its specification.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ _SYNC = b"mdt.indexing/1.."
 
 
 def encode_plan(specs: Sequence[str], upto: str) -> bytes:
-    """Return the content of a requested ``indexing``: what ``specs`` do not cover yet of the files up to the instant ``upto``."""
+    """Return the content of a requested ``indexing``: what ``specs`` do not cover yet of the files
+    up to the instant ``upto``.
+    """
     return one_record(_PLAN, {"version": 1, "indexPartitionInfos": _parts(specs, upto)}, _SYNC)
 
 
@@ -33,21 +37,32 @@ def _parts(specs: Sequence[str], upto: str) -> list[dict[str, Any]]:
 
 
 _INFO = {
-    "type": "record", "name": "HoodieIndexPartitionInfo",
+    "type": "record",
+    "name": "HoodieIndexPartitionInfo",
     "fields": [
-        VERSION, optional("metadataPartitionPath", "string"), optional("indexUptoInstant", "string"),
+        VERSION,
+        optional("metadataPartitionPath", "string"),
+        optional("indexUptoInstant", "string"),
         optional("extraMetadata", mapping("string")),
     ],
-}  # fmt: skip
+}
 _PLAN = fastavro.parse_schema(
     {
-        "type": "record", "name": "HoodieIndexPlan", "namespace": NAMESPACE,
+        "type": "record",
+        "name": "HoodieIndexPlan",
+        "namespace": NAMESPACE,
         "fields": [VERSION, optional("indexPartitionInfos", array(_INFO))],
     }
-)  # fmt: skip
+)
 _METADATA = fastavro.parse_schema(
     {
-        "type": "record", "name": "HoodieIndexCommitMetadata", "namespace": NAMESPACE,
-        "fields": [VERSION, optional("operationType", "string"), optional("indexPartitionInfos", array(_INFO))],
+        "type": "record",
+        "name": "HoodieIndexCommitMetadata",
+        "namespace": NAMESPACE,
+        "fields": [
+            VERSION,
+            optional("operationType", "string"),
+            optional("indexPartitionInfos", array(_INFO)),
+        ],
     }
-)  # fmt: skip
+)

@@ -1,7 +1,9 @@
-"""Record keys: the text that identifies a row to Hudi, made from the key columns, and bytes that put rows in order.
+"""Record keys: the text that identifies a row to Hudi, made from the key columns, and bytes that
+put rows in order.
 
-One key field: the value.  Several: ``f1:v1,f2:v2``, by the names that Hudi's files have.  The text is injective: what would make two keys equal is refused.
-As text, 10 comes before 9; :func:`sort_keys` has the order of the columns' own types.
+One key field: the value.  Several: ``f1:v1,f2:v2``, by the names that Hudi's files have.  The text
+is injective: what would make two keys equal is refused. As text, 10 comes before 9;
+:func:`sort_keys` has the order of the columns' own types.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ _SAMPLE = 64
 def record_keys(table: pa.Table, fields: Sequence[str], *, numbered: bool = True) -> pa.Array:
     """Return the record key of each row -> string[n], without nulls.
 
-    Strings stay, integers are decimal, booleans ``true`` and ``false``, dates ISO, timestamps microseconds since 1970.
-    Raises Invalid, naming the first ten rows, for a null, an empty string, or, with several fields, a value that holds the
-    text by which the next field begins; and for another type.  ``numbered``: whether the numbers of rows mean anything to the caller;
-    else values are named only.
+    Strings stay, integers are decimal, booleans ``true`` and ``false``, dates ISO, timestamps
+    microseconds since 1970. Raises Invalid, naming the first ten rows, for a null, an empty string,
+    or, with several fields, a value that holds the text by which the next field begins; and for
+    another type.  ``numbered``: whether the numbers of rows mean anything to the caller; else
+    values are named only.
 
     >>> rows = pa.table({"id": ["a", "b"], "n": [7, 10]})
     >>> record_keys(rows, ["n"]).to_pylist(), record_keys(rows, ["id", "n"]).to_pylist()
@@ -58,14 +61,19 @@ def record_keys(table: pa.Table, fields: Sequence[str], *, numbered: bool = True
 
 
 def sort_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
-    """Return for each row bytes that compare as its key columns do, the first column first -> string or binary[n].
+    """Return for each row bytes that compare as its key columns do, the first column first ->
+    string or binary[n].
 
-    The columns must be such as :func:`record_keys` takes.  One string column is returned as it is; each other value is
-    its key (:mod:`indexes.values`), and of several columns the strings before the last get an end that is below every
-    byte: zeros in them are replaced by 00 FF, and 00 00 follows.
+    The columns must be such as :func:`record_keys` takes.  One string column is returned as it is;
+    each other value is its key (:mod:`indexes.values`), and of several columns the strings before
+    the last get an end that is below every byte: zeros in them are replaced by 00 FF, and 00 00
+    follows.
 
     >>> rows = pa.table({"n": [9, 10]})
-    >>> [keys.to_pylist() == sorted(keys.to_pylist()) for keys in (record_keys(rows, ["n"]), sort_keys(rows, ["n"]))]
+    >>> [
+    ...     keys.to_pylist() == sorted(keys.to_pylist())
+    ...     for keys in (record_keys(rows, ["n"]), sort_keys(rows, ["n"]))
+    ... ]
     [False, True]
     """
     columns = [plain(table[field]) for field in fields]
@@ -81,7 +89,8 @@ def sort_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
 
 
 def rising(keys: pa.Array) -> npt.NDArray[np.int64] | None:
-    """Return the permutation that puts n sort keys in order -> int64[n]; None if they are.  O(n log n).
+    """Return the permutation that puts n sort keys in order -> int64[n]; None if they are.  O(n log
+    n).
 
     >>> rising(pa.array(["b", "a"])).tolist(), rising(pa.array(["a", "b"]))
     ([1, 0], None)
@@ -96,12 +105,16 @@ def rising(keys: pa.Array) -> npt.NDArray[np.int64] | None:
 
 
 def _words(keys: pa.Array) -> npt.NDArray[np.uint64] | None:
-    """Return numbers that compare as the keys do -> uint64[n]: of keys of one length that differ in a stretch of up to 8 bytes; None for others."""
+    """Return numbers that compare as the keys do -> uint64[n]: of keys of one length that differ in
+    a stretch of up to 8 bytes; None for others.
+    """
     offsets = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1, 4 * keys.offset)
     width = int(offsets[1] - offsets[0])
     if not width or bool(np.any(np.diff(offsets) != width)):
         return None
-    rows = np.frombuffer(keys.buffers()[2], np.uint8, len(keys) * width, int(offsets[0])).reshape(-1, width)
+    rows = np.frombuffer(keys.buffers()[2], np.uint8, len(keys) * width, int(offsets[0])).reshape(
+        -1, width
+    )
     differs = np.flatnonzero((rows[:_SAMPLE] != rows[0]).any(axis=0))
     end = min(width, max(_WORD_BYTES, int(differs[-1]) + 1)) if len(differs) else width
     begin = max(0, end - _WORD_BYTES)
@@ -139,11 +152,20 @@ def _as_text(values: pa.Array, field: str) -> pa.Array:
         values = pc.cast(pc.cast(values, pa.timestamp("us", values.type.tz)), pa.int64())
     if kinds.is_decimal128(values.type) and values.type.scale == 0:
         return pc.cast(values, pa.string())
-    known = (kinds.is_integer, kinds.is_boolean, kinds.is_date32, kinds.is_large_string, kinds.is_string_view)
+    known = (
+        kinds.is_integer,
+        kinds.is_boolean,
+        kinds.is_date32,
+        kinds.is_large_string,
+        kinds.is_string_view,
+    )
     if not any(kind(values.type) for kind in known):
         raise Invalid(
             f"column {field!r} of type {values.type} cannot be a key",
-            hint="use a string, integer, boolean, date or timestamp (up to microseconds) column, or cast it to string",
+            hint=(
+                "use a string, integer, boolean, date or timestamp (up to microseconds) column, or"
+                " cast it to string"
+            ),
         )
     return pc.cast(values, pa.string())
 
@@ -155,7 +177,9 @@ def _refuse(values: pa.Array, field: str, wrong: pa.Array, what: str, numbered: 
     rows = np.flatnonzero(wrong.to_numpy(zero_copy_only=False))
     named = [values[int(row)].as_py() for row in rows[:_SHOWN]]
     if numbered:
-        shown = ", ".join(f"row {row}" + _quoted(value) for row, value in zip(rows, named, strict=False))
+        shown = ", ".join(
+            f"row {row}" + _quoted(value) for row, value in zip(rows, named, strict=False)
+        )
     else:
         shown = ", ".join(_quoted(value).removeprefix(": ") for value in named if value)
     raise Invalid(

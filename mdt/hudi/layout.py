@@ -1,9 +1,11 @@
 """What of Hudi's directory depends on the table version, and which versions there are.
 
-A layout names instants, makes their bodies, and says what is written in which order.  It touches no storage and decides
-nothing: what it returns is a pure function of what it is given, so that everything can be made again after a crash.
+A layout names instants, makes their bodies, and says what is written in which order.  It touches no
+storage and decides nothing: what it returns is a pure function of what it is given, so that
+everything can be made again after a crash.
 
-Not here, because it is the same in all versions: base files, the blocks of log files, plans of services, bodies of cleanings, markers of partitions.
+Not here, because it is the same in all versions: base files, the blocks of log files, plans of
+services, bodies of cleanings, markers of partitions.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from mdt.schema.definition import TableDefinition
 class Layout(Protocol):
     """What one table version has of its own.  Paths are relative to the table.
 
-    ``time``: of an instant, 17 digits.  ``action``: Hudi's word for it while it is pending: commit, deltacommit, compaction, replacecommit.
-    ``version``: as in ``hoodie.table.version``.  ``archive``: the directory of Hudi's archive of instants.  ``timeline``: the directory of the instants.  Their names begin with their time,
-    so that a listing has them in order; other names in that directory begin with a letter or a dot.
+    ``time``: of an instant, 17 digits.  ``action``: Hudi's word for it while it is pending: commit,
+    deltacommit, compaction, replacecommit. ``version``: as in ``hoodie.table.version``.
+    ``archive``: the directory of Hudi's archive of instants.  ``timeline``: the directory of the
+    instants.  Their names begin with their time, so that a listing has them in order; other names
+    in that directory begin with a letter or a dot.
     """
 
     version: int
@@ -33,18 +37,24 @@ class Layout(Protocol):
     # names
 
     def instant_at(self, path: str) -> Instant | None:
-        """Return the instant that the file at ``path`` stands for, or None if it is none: any path may be asked."""
+        """Return the instant that the file at ``path`` stands for, or None if it is none: any path
+        may be asked.
+        """
 
     def completed_path(self, time: str, action: str) -> str:
         """Return the path of the file whose creation completes an action."""
         ...
 
     def log_instant(self, base_instant: str, time: str) -> str:
-        """Return which instant the name of a log file carries: that of its slice's base file, or its own, ``time``."""
+        """Return which instant the name of a log file carries: that of its slice's base file, or
+        its own, ``time``.
+        """
         ...
 
     def marker(self, path: str) -> str:
-        """Return the name of the marker of the data file at ``path``, below the directory of its transaction's markers."""
+        """Return the name of the marker of the data file at ``path``, below the directory of its
+        transaction's markers.
+        """
         ...
 
     # bodies
@@ -54,17 +64,23 @@ class Layout(Protocol):
         ...
 
     def extra(self, body: bytes) -> Mapping[str, str]:
-        """Return the private texts that a completed instant of any writer holds.  Raises Corrupt for other bytes."""
+        """Return the private texts that a completed instant of any writer holds.  Raises Corrupt
+        for other bytes.
+        """
         ...
 
     # order
 
     def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
-        """Return (path, content) of what is written when a transaction begins, in any order: nothing of one that writes no data files."""
+        """Return (path, content) of what is written when a transaction begins, in any order:
+        nothing of one that writes no data files.
+        """
         ...
 
     def retracted(self, time: str, action: str) -> Sequence[str]:
-        """Return the paths of what is deleted, in this order, of a transaction that will not commit."""
+        """Return the paths of what is deleted, in this order, of a transaction that will not
+        commit.
+        """
         ...
 
     def completed(
@@ -72,38 +88,50 @@ class Layout(Protocol):
     ) -> Sequence[tuple[str, bytes]]:
         """Return (path, content) of what is written after a commit, in this order.
 
-        The first one is at :meth:`completed_path`: with it the commit is seen.  ``told``: what it says.  Of log files it has the slice's
-        base file, and all its log files so far.  ``plan``: of a compaction or clustering, see :mod:`mdt.hudi.compaction_plan` and
+        The first one is at :meth:`completed_path`: with it the commit is seen.  ``told``: what it
+        says.  Of log files it has the slice's base file, and all its log files so far.  ``plan``:
+        of a compaction or clustering, see :mod:`mdt.hudi.compaction_plan` and
         :mod:`mdt.hudi.clustering_plan`.
         """
         ...
 
-    def archived(self, known: Iterable[str], instants: Sequence[tuple[Instant, bytes]]) -> tuple[str, bytes]:
-        """Return (path, content) of what Hudi's archive gets of completed instants that leave the timeline, oldest first.
+    def archived(
+        self, known: Iterable[str], instants: Sequence[tuple[Instant, bytes]]
+    ) -> tuple[str, bytes]:
+        """Return (path, content) of what Hudi's archive gets of completed instants that leave the
+        timeline, oldest first.
 
         ``known``: paths in the folder ``archive``.
         """
         ...
 
     def cleaned(self, told: Cleaned) -> Sequence[tuple[str, bytes]]:
-        """Return (path, content) of what is written after the commit of a cleaning, in this order; as in :meth:`completed`."""
+        """Return (path, content) of what is written after the commit of a cleaning, in this order;
+        as in :meth:`completed`.
+        """
         ...
 
     def savepoint(
         self, time: str, at_ms: int, comment: str, files: Mapping[str, Sequence[str]]
     ) -> Sequence[tuple[str, bytes]]:
-        """Return (path, content) of what keeps the state after the commit ``time`` from Hudi's services, in this order.
+        """Return (path, content) of what keeps the state after the commit ``time`` from Hudi's
+        services, in this order.
 
-        ``at_ms``: when that was said.  ``files``: partition path -> names of the data files of the state.
+        ``at_ms``: when that was said.  ``files``: partition path -> names of the data files of the
+        state.
         """
         ...
 
     def restored(self, time: str, to: str) -> Sequence[tuple[str, bytes]]:
-        """Return (path, content) of what stands beside the commit ``time`` of a restore, in this order; ``to``: instant of the state that is again."""
+        """Return (path, content) of what stands beside the commit ``time`` of a restore, in this
+        order; ``to``: instant of the state that is again.
+        """
         ...
 
     def indexing(self, time: str, specs: Sequence[str]) -> Sequence[tuple[str, bytes]]:
-        """Return (path, content) of what Hudi is told of a build of indexes that is planned, as it begins, and, the last one, when it has ended."""
+        """Return (path, content) of what Hudi is told of a build of indexes that is planned, as it
+        begins, and, the last one, when it has ended.
+        """
         ...
 
 
@@ -124,5 +152,7 @@ def layout_of(definition: TableDefinition) -> Layout:
 
 
 def log_instants(base_instant: str, time: str) -> set[str]:
-    """Return which instants the name of a log file may carry in any layout; for who has no definition at hand."""
+    """Return which instants the name of a log file may carry in any layout; for who has no
+    definition at hand.
+    """
     return {layout.log_instant(base_instant, time) for layout in LAYOUTS.values()}

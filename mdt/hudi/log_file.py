@@ -2,12 +2,13 @@
 
 A block, integers big-endian (Apache Hudi, ``HoodieLogFormatWriter.java``)::
 
-    6 "#HUDI#" | 8 size of what follows | 4 format version 1 | 4 block type | header | 8 content length | content
-    | footer | 8 size + 6
+    6 "#HUDI#" | 8 size of what follows | 4 format version 1 | 4 block type | header
+    | 8 content length | content | footer | 8 size + 6
     header, footer: 4 count, then for each: 4 key, 4 length, UTF-8 text
 
-Positions (header 5) say which row of the base file each record replaces or deletes: the n-th record of the block belongs
-to the n-th set bit, so records must be sorted by position and every one must have a position; readers trust them.
+Positions (header 5) say which row of the base file each record replaces or deletes: the n-th record
+of the block belongs to the n-th set bit, so records must be sorted by position and every one must
+have a position; readers trust them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ _COMMIT_TIME_DELETE = b"\x04\x00"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block and where it stands: offset and length of all of it and of its content, in bytes of the file.
+    """A block and where it stands: offset and length of all of it and of its content, in bytes of
+    the file.
 
     ``kind``: COMMAND to CDC.  ``header``: key -> text.  ``content`` is not copied.
     """
@@ -61,7 +63,8 @@ class Block:
 
 
 def name(file_id: str, instant: str, version: int, token: str) -> str:
-    """Return the name of log file number ``version`` (from 1) of its slice; ``instant``: which one is said by a layout.
+    """Return the name of log file number ``version`` (from 1) of its slice; ``instant``: which one
+    is said by a layout.
 
     >>> name("6f2c-0", "20240229120000123", 2, "3-77-0")
     '.6f2c-0_20240229120000123.log.2_3-77-0'
@@ -84,10 +87,12 @@ def data_block(
 ) -> tuple[bytes, int]:
     """Return a data block around Parquet bytes, and the offset of those bytes in it.
 
-    ``avro_schema``: with meta columns.  ``positions``: of the rows of base file ``base_instant`` that the rows replace, one
-    for each and in the same order; None if any row is new.
+    ``avro_schema``: with meta columns.  ``positions``: of the rows of base file ``base_instant``
+    that the rows replace, one for each and in the same order; None if any row is new.
     """
-    return _block(PARQUET, _header(instant, avro_schema, positions, base_instant), memoryview(parquet))
+    return _block(
+        PARQUET, _header(instant, avro_schema, positions, base_instant), memoryview(parquet)
+    )
 
 
 def avro_block(content: bytes, *, avro_schema: str) -> bytes:
@@ -106,15 +111,17 @@ def delete_block(
 ) -> bytes:
     """Return a block that deletes ``keys``: string[n] in ``partitions``: one for all, or string[n].
 
-    The deletes are absolute (Hudi: in commit time): they do not depend on ordering values.  ``positions`` as for
-    :func:`data_block`.  Raises Invalid for null keys.
+    The deletes are absolute (Hudi: in commit time): they do not depend on ordering values.
+    ``positions`` as for :func:`data_block`.  Raises Invalid for null keys.
     """
     if keys.null_count:
         raise Invalid("a null key cannot be deleted")
     assert positions is None or len(positions) == len(keys), (len(keys), positions)
     body = _delete_list(keys, partitions)
     content = struct.pack(">ii", CONTENT_VERSION, len(body)) + body
-    return _block(DELETE, _header(instant, avro_schema, positions, base_instant), memoryview(content))[0]
+    return _block(
+        DELETE, _header(instant, avro_schema, positions, base_instant), memoryview(content)
+    )[0]
 
 
 def _header(
@@ -134,38 +141,58 @@ def _block(kind: int, header: Mapping[int, str], content: memoryview) -> tuple[b
         parts += [struct.pack(">ii", key, len(data)), data]
     head = b"".join(parts)
     size = 8 + len(head) + 8 + content.nbytes + 4 + 8
-    begin = _MAGIC + struct.pack(">qii", size, _FORMAT_VERSION, kind) + head + struct.pack(">q", content.nbytes)
+    begin = (
+        _MAGIC
+        + struct.pack(">qii", size, _FORMAT_VERSION, kind)
+        + head
+        + struct.pack(">q", content.nbytes)
+    )
     return b"".join((begin, content, struct.pack(">iq", 0, size + len(_MAGIC)))), len(begin)
 
 
 def encode_positions(positions: BitMap64 | BitMap) -> str:
-    """Return positions as header text: base64 of the portable 64-bit roaring format, run-compressed as Java does."""
+    """Return positions as header text: base64 of the portable 64-bit roaring format, run-compressed
+    as Java does.
+    """
     wide = BitMap64(positions)
     wide.run_optimize()
     return base64.b64encode(wide.serialize()).decode("ascii")
 
 
 def _delete_list(keys: pa.Array, partitions: str | pa.Array) -> bytes:
-    """Return the Avro binary of HoodieDeleteRecordList, without a loop over rows: its bytes are joined as Arrow binaries."""
+    """Return the Avro binary of HoodieDeleteRecordList, without a loop over rows: its bytes are
+    joined as Arrow binaries.
+    """
     if not len(keys):
         return b"\x00"
     texts = pc.cast(keys, pa.large_binary())
     if isinstance(partitions, str):
         data = partitions.encode()
-        tail: list[pa.Array | bytes] = [_STRING_BRANCH + _varint(len(data)) + data + _COMMIT_TIME_DELETE]
+        tail: list[pa.Array | bytes] = [
+            _STRING_BRANCH + _varint(len(data)) + data + _COMMIT_TIME_DELETE
+        ]
     else:
         places = pc.cast(partitions, pa.large_binary())
         tail = [_STRING_BRANCH, _lengths(places), places, _COMMIT_TIME_DELETE]
-    parts = (pa.scalar(part, pa.large_binary()) if isinstance(part, bytes) else part for part in tail)
-    branch, nothing = pa.scalar(_STRING_BRANCH, pa.large_binary()), pa.scalar(b"", pa.large_binary())
+    parts = (
+        pa.scalar(part, pa.large_binary()) if isinstance(part, bytes) else part for part in tail
+    )
+    branch, nothing = (
+        pa.scalar(_STRING_BRANCH, pa.large_binary()),
+        pa.scalar(b"", pa.large_binary()),
+    )
     records = pc.binary_join_element_wise(branch, _lengths(texts), texts, *parts, nothing)
     return _varint(len(keys)) + _joined(records) + b"\x00"
 
 
 def _lengths(texts: pa.Array) -> pa.Array:
-    """Return the Avro encoding of each length -> large_binary[n]; varints are made once per distinct length."""
+    """Return the Avro encoding of each length -> large_binary[n]; varints are made once per
+    distinct length.
+    """
     encoded = pc.dictionary_encode(pc.binary_length(texts))
-    varints = pa.array([_varint(length) for length in encoded.dictionary.to_pylist()], pa.large_binary())
+    varints = pa.array(
+        [_varint(length) for length in encoded.dictionary.to_pylist()], pa.large_binary()
+    )
     return varints.take(encoded.indices)
 
 
@@ -195,11 +222,16 @@ def _varint(value: int) -> bytes:
 def parse(data: bytes | pa.Buffer, *, path: str) -> list[Block]:
     """Return the blocks of a log file, in order.
 
-    Raises Corrupt, with ``path`` and the offset, unless the file is whole blocks from end to end; every length is checked
-    before it is used.
+    Raises Corrupt, with ``path`` and the offset, unless the file is whole blocks from end to end;
+    every length is checked before it is used.
 
     >>> data = delete_block(
-    ...     pa.array(["a"]), "", instant="20240229120000123", avro_schema="{}", positions=None, base_instant=None
+    ...     pa.array(["a"]),
+    ...     "",
+    ...     instant="20240229120000123",
+    ...     avro_schema="{}",
+    ...     positions=None,
+    ...     base_instant=None,
     ... )
     >>> [block] = parse(data, path="example")
     >>> block.kind == DELETE, decode_delete_block(block.content).to_pylist()
@@ -223,7 +255,9 @@ def _parse_block(view: memoryview, begin: int, path: str) -> Block:
     bytes_ = _Cursor(view, begin, view.nbytes, path)
     bytes_.expect(bytes_.take(6, "magic") == _MAGIC, "no block begins here")
     size = bytes_.integer(">q", "block size")
-    bytes_.expect(_MIN_SIZE <= size <= view.nbytes - bytes_.offset, f"a block of {size} bytes does not fit")
+    bytes_.expect(
+        _MIN_SIZE <= size <= view.nbytes - bytes_.offset, f"a block of {size} bytes does not fit"
+    )
     bytes_.end = bytes_.offset + size
     version = bytes_.integer(">i", "format version")
     bytes_.expect(version == _FORMAT_VERSION, f"unknown log format version {version}")
@@ -235,9 +269,13 @@ def _parse_block(view: memoryview, begin: int, path: str) -> Block:
     bytes_.skip(length, "content")
     dict(_texts(bytes_))
     total = bytes_.integer(">q", "reverse pointer")
-    bytes_.expect(total == size + len(_MAGIC), f"reverse pointer {total} differs from the block size")
+    bytes_.expect(
+        total == size + len(_MAGIC), f"reverse pointer {total} differs from the block size"
+    )
     bytes_.expect(bytes_.offset == bytes_.end, "bytes left over in a block")
-    return Block(kind, header, begin, bytes_.end - begin, content, length, view[content : content + length])
+    return Block(
+        kind, header, begin, bytes_.end - begin, content, length, view[content : content + length]
+    )
 
 
 def _texts(bytes_: _Cursor) -> Iterator[tuple[int, str]]:
@@ -247,7 +285,10 @@ def _texts(bytes_: _Cursor) -> Iterator[tuple[int, str]]:
     seen = set()
     for _ in range(count):
         key = bytes_.integer(">i", "header key")
-        bytes_.expect(INSTANT_TIME <= key <= BASE_INSTANT and key not in seen, f"unknown or repeated header key {key}")
+        bytes_.expect(
+            INSTANT_TIME <= key <= BASE_INSTANT and key not in seen,
+            f"unknown or repeated header key {key}",
+        )
         seen.add(key)
         text = bytes_.take(bytes_.integer(">i", "header length"), "header text")
         try:
@@ -281,7 +322,8 @@ class _Cursor:
 
 
 def decode_delete_block(content: bytes | memoryview) -> pa.Table:
-    """Return ``key: string[n], partition: string[n]`` of a delete block's content; nulls where Hudi left one out.
+    """Return ``key: string[n], partition: string[n]`` of a delete block's content; nulls where Hudi
+    left one out.
 
     Raises Corrupt if ``content`` is not exactly one list of delete records.
     """
@@ -295,7 +337,9 @@ def decode_delete_block(content: bytes | memoryview) -> pa.Table:
         raise Corrupt(f"damaged delete block: {error!r}", offset=8 + source.tell()) from error
     if source.tell() != len(data) - 8 or not isinstance(value, dict):
         raise Corrupt("damaged delete block: bytes left over", offset=8 + source.tell())
-    return pa.Table.from_pylist(value["deleteRecordList"], schema=_DELETES).rename_columns(["key", "partition"])
+    return pa.Table.from_pylist(value["deleteRecordList"], schema=_DELETES).rename_columns(
+        ["key", "partition"]
+    )
 
 
 def decode_positions(text: str) -> BitMap64:
@@ -342,7 +386,9 @@ _ARRAY_ITEMS = [
 _ARRAY_WRAPPER = {
     "type": "record",
     "name": "ArrayWrapper",
-    "fields": [{"name": "wrappedValues", "type": ["null", {"type": "array", "items": _ARRAY_ITEMS}]}],
+    "fields": [
+        {"name": "wrappedValues", "type": ["null", {"type": "array", "items": _ARRAY_ITEMS}]}
+    ],
 }
 _DELETE_RECORD = {
     "type": "record",
@@ -358,7 +404,9 @@ _DELETE_LIST = fastavro.parse_schema(
         "type": "record",
         "name": "HoodieDeleteRecordList",
         "namespace": "org.apache.hudi.avro.model",
-        "fields": [{"name": "deleteRecordList", "type": {"type": "array", "items": _DELETE_RECORD}}],
+        "fields": [
+            {"name": "deleteRecordList", "type": {"type": "array", "items": _DELETE_RECORD}}
+        ],
     }
 )
 _DELETES = pa.schema([("recordKey", pa.string()), ("partitionPath", pa.string())])

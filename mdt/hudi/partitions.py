@@ -1,8 +1,8 @@
 r"""Partition paths: the directory of every row, made from its partition columns.
 
-Values are escaped as by Hudi's ``PartitionPathEncodeUtils`` (that is Hive's ``FileUtils``): control characters, DEL and
-``" # % ' * / : = ? \ { [ ] ^``; not ``}``.  So no value can add a level or leave the table's directory.  All text work
-is done once per distinct value.
+Values are escaped as by Hudi's ``PartitionPathEncodeUtils`` (that is Hive's ``FileUtils``): control
+characters, DEL and ``" # % ' * / : = ? \ { [ ] ^``; not ``}``.  So no value can add a level or
+leave the table's directory.  All text work is done once per distinct value.
 """
 
 from __future__ import annotations
@@ -48,14 +48,19 @@ def unescape(text: str) -> str:
 
 
 def partition_paths(
-    table: pa.Table, fields: Sequence[str], hive_style: bool = True, time_path: TimePath | None = None
+    table: pa.Table,
+    fields: Sequence[str],
+    hive_style: bool = True,
+    time_path: TimePath | None = None,
 ) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return the partition path of each row as ``(codes: int64[n], paths)``; row i is in ``paths[codes[i]]``; the codes can only be read.
+    """Return the partition path of each row as ``(codes: int64[n], paths)``; row i is in
+    ``paths[codes[i]]``; the codes can only be read.
 
-    ``hive_style``: ``column=value`` instead of ``value``, the column by its name in Hudi's files.  Levels are joined by ``/``; a null is NULL_PARTITION; without
-    ``fields`` the only path is "".  Every path occurs.  Columns may be strings, integers, booleans or dates; with ``time_path`` the only one is a time.
-    Raises Invalid, naming the values, for an empty string, a value that reads as null, a reserved or overlong name, or
-    another type.
+    ``hive_style``: ``column=value`` instead of ``value``, the column by its name in Hudi's files.
+    Levels are joined by ``/``; a null is NULL_PARTITION; without ``fields`` the only path is "".
+    Every path occurs.  Columns may be strings, integers, booleans or dates; with ``time_path`` the
+    only one is a time. Raises Invalid, naming the values, for an empty string, a value that reads
+    as null, a reserved or overlong name, or another type.
 
     >>> rows = pa.table({"city": ["Oslo", None, "Oslo"], "year": [2024, 2024, 2024]})
     >>> codes, found = partition_paths(rows, ["city", "year"])
@@ -70,15 +75,20 @@ def partition_paths(
     codes = np.zeros(len(table), dtype=np.int64)
     for field in fields:
         own, names = (
-            _components(table, field, hive_style) if time_path is None else _times(table, field, hive_style, time_path)
+            _components(table, field, hive_style)
+            if time_path is None
+            else _times(table, field, hive_style, time_path)
         )
         codes, pairs = _compressed(codes * max(len(names), 1) + own)
-        paths = [f"{paths[pair // len(names)]}{names[pair % len(names)]}/" for pair in pairs.tolist()]
+        paths = [
+            f"{paths[pair // len(names)]}{names[pair % len(names)]}/" for pair in pairs.tolist()
+        ]
     return codes, [path.removesuffix("/") for path in paths]
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a partition is in a directory that hudi-rs leaves out, because other table formats have theirs under such names.
+    """Return whether a partition is in a directory that hudi-rs leaves out, because other table
+    formats have theirs under such names.
 
     >>> is_hidden("metadata/2024"), is_hidden("kind=metadata"), is_hidden("2024/metadata")
     (True, False, False)
@@ -87,7 +97,8 @@ def is_hidden(path: str) -> bool:
 
 
 def partition_values(paths: Sequence[str], schema: pa.Schema, hive_style: bool = True) -> pa.Table:
-    """Return what rows in each of the partitions ``paths`` have in the partition columns, which ``schema`` names -> table of n rows.
+    """Return what rows in each of the partitions ``paths`` have in the partition columns, which
+    ``schema`` names -> table of n rows.
 
     >>> found = partition_values(["a=x%2Fy/n=3"], pa.schema({"a": pa.string(), "n": pa.int64()}))
     >>> found.to_pylist()
@@ -109,24 +120,38 @@ def null_levels(path: str) -> frozenset[int]:
     >>> null_levels("city=__HIVE_DEFAULT_PARTITION__/year=2024")
     frozenset({0})
     """
-    return frozenset(n for n, name in enumerate(path.split("/")) if name.rpartition("=")[2] == NULL_PARTITION)
+    return frozenset(
+        n for n, name in enumerate(path.split("/")) if name.rpartition("=")[2] == NULL_PARTITION
+    )
 
 
-def _compressed(codes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _compressed(
+    codes: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return codes renumbered without gaps, and the old code of each new one."""
     kept, renumbered = np.unique(codes, return_inverse=True)
     return renumbered.astype(np.int64), kept
 
 
-def _components(table: pa.Table, field: str, hive_style: bool) -> tuple[npt.NDArray[np.int64], list[str]]:
+def _components(
+    table: pa.Table, field: str, hive_style: bool
+) -> tuple[npt.NDArray[np.int64], list[str]]:
     """Return for each row the code of its directory name, and the names."""
     column = plain(table[field])
     kinds = pa.types
     if not any(
         known(column.type)
-        for known in (kinds.is_string, kinds.is_large_string, kinds.is_integer, kinds.is_boolean, kinds.is_date32)
+        for known in (
+            kinds.is_string,
+            kinds.is_large_string,
+            kinds.is_integer,
+            kinds.is_boolean,
+            kinds.is_date32,
+        )
     ):
-        by_time = ", or make paths of the time: options={'mdt.partition.time.pattern': 'yyyy/MM/dd'}"
+        by_time = (
+            ", or make paths of the time: options={'mdt.partition.time.pattern': 'yyyy/MM/dd'}"
+        )
         raise Invalid(
             f"column {field!r} of type {column.type} cannot partition a table",
             hint="partition by a string, integer, boolean or date column; derive one with a cast"
@@ -134,16 +159,23 @@ def _components(table: pa.Table, field: str, hive_style: bool) -> tuple[npt.NDAr
         )
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     values = pc.cast(encoded.dictionary, pa.string()).to_pylist()
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), _names(field, values, hive_style)
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), _names(
+        field, values, hive_style
+    )
 
 
 def _times(
     table: pa.Table, field: str, hive_style: bool, time_path: TimePath
 ) -> tuple[npt.NDArray[np.int64], list[str]]:
     """Return what :func:`_components` does, for times; a name may have several levels."""
-    texts = pc.dictionary_encode(time_path.texts(plain(table[field])).cast(pa.string()), null_encoding="encode")
+    texts = pc.dictionary_encode(
+        time_path.texts(plain(table[field])).cast(pa.string()), null_encoding="encode"
+    )
     prefix = f"{avro_name(field)}=" if hive_style else ""
-    names = [f"{prefix}{NULL_PARTITION if text is None else text}" for text in texts.dictionary.to_pylist()]
+    names = [
+        f"{prefix}{NULL_PARTITION if text is None else text}"
+        for text in texts.dictionary.to_pylist()
+    ]
     return texts.indices.to_numpy(zero_copy_only=False).astype(np.int64), names
 
 
@@ -172,7 +204,9 @@ def _names(field: str, values: list[str | None], hive_style: bool) -> list[str]:
 
 
 def _refused(value: str, unescaped: str, name: str) -> str:
-    """Return why ``value`` cannot name a directory, or "".  ``name``: the name that it would get."""
+    """Return why ``value`` cannot name a directory, or "".  ``name``: the name that it would
+    get.
+    """
     if not value:
         return "is empty"
     if value == NULL_PARTITION:

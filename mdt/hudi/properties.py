@@ -1,7 +1,8 @@
-r"""Java ``.properties`` text as Hudi keeps it: ``hoodie.properties`` and ``.hoodie_partition_metadata``.
+r"""Java ``.properties`` text as Hudi keeps it: ``hoodie.properties`` and
+``.hoodie_partition_metadata``.
 
-The syntax is that of ``java.util.Properties`` (ISO 8859-1, backslash escapes, ``\uXXXX``, continued lines).  What is
-written is sorted by key and carries no date, so equal properties give equal bytes.
+The syntax is that of ``java.util.Properties`` (ISO 8859-1, backslash escapes, ``\uXXXX``, continued
+lines).  What is written is sorted by key and carries no date, so equal properties give equal bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ _LINE = re.compile(r"\r\n|\r|\n")
 
 def encode(properties: Mapping[str, str]) -> bytes:
     """Return ``properties`` as Java properties text, sorted by key."""
-    lines = (f"{_escape(key, is_key=True)}={_escape(properties[key])}\n" for key in sorted(properties))
+    lines = (
+        f"{_escape(key, is_key=True)}={_escape(properties[key])}\n" for key in sorted(properties)
+    )
     return "".join(lines).encode("ascii")
 
 
@@ -89,8 +92,9 @@ def checksum(database: str, table: str) -> str:
 def verify(properties: Mapping[str, str]) -> None:
     """Check that ``properties`` can describe a table.
 
-    Raises Corrupt if a required property is missing or the checksum is wrong, Unsupported if the table version, its
-    timeline layout or the table type is unknown.  A missing checksum is accepted: Hudi before 0.11 wrote none.
+    Raises Corrupt if a required property is missing or the checksum is wrong, Unsupported if the
+    table version, its timeline layout or the table type is unknown.  A missing checksum is
+    accepted: Hudi before 0.11 wrote none.
     """
     for key in (NAME, TYPE, VERSION, LAYOUT):
         if not properties.get(key):
@@ -103,13 +107,15 @@ def verify(properties: Mapping[str, str]) -> None:
         raise Unsupported(f"unknown table type {properties[TYPE]!r}")
     if _LAYOUT_OF_VERSION.get(properties[VERSION]) != properties[LAYOUT]:
         raise Unsupported(
-            f"table version {properties[VERSION]} with timeline layout {properties[LAYOUT]} is not known",
+            f"table version {properties[VERSION]} with timeline layout {properties[LAYOUT]} is not"
+            " known",
             hint="known are version 6 with layout 1, versions 8 and 9 with layout 2",
         )
 
 
 def partition_metadata(instant: str, depth: int) -> bytes:
-    """Return ``.hoodie_partition_metadata`` of a partition created by ``instant``, ``depth`` levels below the table.
+    """Return ``.hoodie_partition_metadata`` of a partition created by ``instant``, ``depth`` levels
+    below the table.
 
     >>> decode(partition_metadata("20240229120000123", 2))
     {'commitTime': '20240229120000123', 'partitionDepth': '2'}

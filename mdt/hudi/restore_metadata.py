@@ -1,9 +1,12 @@
-"""What a restore tells Hudi, the same in all table versions: Avro files with one HoodieRestorePlan and one HoodieRestoreMetadata.
+"""What a restore tells Hudi, the same in all table versions: Avro files with one HoodieRestorePlan
+and one HoodieRestoreMetadata.
 
-Ours takes no commit off the timeline and deletes no file, so it names none: Hudi's readers that follow a timeline would drop these files from
-what they know, and see file groups again that one of these commits has replaced (docs/decisions/24-restore-instants.md).
+Ours takes no commit off the timeline and deletes no file, so it names none: Hudi's readers that
+follow a timeline would drop these files from what they know, and see file groups again that one of
+these commits has replaced (docs/decisions/24-restore-instants.md).
 
-The encoding is a pure function of its arguments, byte for byte.  Field lists: Apache Hudi, ``HoodieRestorePlan.avsc``, ``HoodieRestoreMetadata.avsc``.
+The encoding is a pure function of its arguments, byte for byte.  Field lists: Apache Hudi,
+``HoodieRestorePlan.avsc``, ``HoodieRestoreMetadata.avsc``.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ _SYNC = b"mdt.restoring/1."
 
 
 def encode_plan(to: str) -> bytes:
-    """Return the content of a requested restore; ``to``: instant of the state that is to be again."""
+    """Return the content of a requested restore; ``to``: instant of the state that is to be
+    again.
+    """
     plan = {"instantsToRollback": [], "version": 2, "savepointToRestoreTimestamp": to}
     return one_record(_PLAN, plan, _SYNC)
 
@@ -26,50 +31,70 @@ def encode_plan(to: str) -> bytes:
 def encode_metadata(time: str) -> bytes:
     """Return the content of a completed restore; ``time``: its instant."""
     told: dict[str, Any] = {
-        "startRestoreTime": time, "timeTakenInMillis": 0, "instantsToRollback": [], "hoodieRestoreMetadata": {},
-        "version": 1, "restoreInstantInfo": [],
-    }  # fmt: skip
+        "startRestoreTime": time,
+        "timeTakenInMillis": 0,
+        "instantsToRollback": [],
+        "hoodieRestoreMetadata": {},
+        "version": 1,
+        "restoreInstantInfo": [],
+    }
     return one_record(_METADATA, told, _SYNC)
 
 
 _INSTANT = {
-    "type": "record", "name": "HoodieInstantInfo",
+    "type": "record",
+    "name": "HoodieInstantInfo",
     "fields": [field("commitTime", "string"), field("action", "string")],
-}  # fmt: skip
+}
 _INSTANTS = {"name": "instantsToRollback", "type": array(_INSTANT), "default": []}
 _OF_PARTITION = {
-    "type": "record", "name": "HoodieRollbackPartitionMetadata",
+    "type": "record",
+    "name": "HoodieRollbackPartitionMetadata",
     "fields": [
-        field("partitionPath", "string"), field("successDeleteFiles", STRINGS), field("failedDeleteFiles", STRINGS),
-        optional("rollbackLogFiles", mapping("long")), optional("logFilesFromFailedCommit", mapping("long")),
+        field("partitionPath", "string"),
+        field("successDeleteFiles", STRINGS),
+        field("failedDeleteFiles", STRINGS),
+        optional("rollbackLogFiles", mapping("long")),
+        optional("logFilesFromFailedCommit", mapping("long")),
     ],
-}  # fmt: skip
+}
 _ROLLBACK = {
-    "type": "record", "name": "HoodieRollbackMetadata",
+    "type": "record",
+    "name": "HoodieRollbackMetadata",
     "fields": [
-        field("startRollbackTime", "string"), field("timeTakenInMillis", "long"), field("totalFilesDeleted", "int"),
-        field("commitsRollback", STRINGS), field("partitionMetadata", mapping(_OF_PARTITION)), VERSION,
+        field("startRollbackTime", "string"),
+        field("timeTakenInMillis", "long"),
+        field("totalFilesDeleted", "int"),
+        field("commitsRollback", STRINGS),
+        field("partitionMetadata", mapping(_OF_PARTITION)),
+        VERSION,
         {"name": "instantsRollback", "type": array(_INSTANT), "default": []},
     ],
-}  # fmt: skip
+}
 _PLAN = fastavro.parse_schema(
     {
-        "type": "record", "name": "HoodieRestorePlan", "namespace": NAMESPACE,
+        "type": "record",
+        "name": "HoodieRestorePlan",
+        "namespace": NAMESPACE,
         "fields": [
             _INSTANTS,
             {"name": "version", "type": ["int", "null"], "default": 2},
             {"name": "savepointToRestoreTimestamp", "type": ["string", "null"]},
         ],
     }
-)  # fmt: skip
+)
 _METADATA = fastavro.parse_schema(
     {
-        "type": "record", "name": "HoodieRestoreMetadata", "namespace": NAMESPACE,
+        "type": "record",
+        "name": "HoodieRestoreMetadata",
+        "namespace": NAMESPACE,
         "fields": [
-            field("startRestoreTime", "string"), field("timeTakenInMillis", "long"),
+            field("startRestoreTime", "string"),
+            field("timeTakenInMillis", "long"),
             field("instantsToRollback", STRINGS),
-            field("hoodieRestoreMetadata", mapping(array(["null", _ROLLBACK]))), VERSION,
+            field("hoodieRestoreMetadata", mapping(array(["null", _ROLLBACK]))),
+            VERSION,
             {"name": "restoreInstantInfo", "type": array("HoodieInstantInfo"), "default": []},
         ],
     }
-)  # fmt: skip
+)

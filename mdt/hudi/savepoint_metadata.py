@@ -1,6 +1,8 @@
-"""What a savepoint tells Hudi, the same in all table versions: an Avro file with one HoodieSavepointMetadata.
+"""What a savepoint tells Hudi, the same in all table versions: an Avro file with one
+HoodieSavepointMetadata.
 
-The encoding is a pure function of its arguments, byte for byte.  Field list: Apache Hudi, ``HoodieSavePointMetadata.avsc``.
+The encoding is a pure function of its arguments, byte for byte.  Field list: Apache Hudi,
+``HoodieSavePointMetadata.avsc``.
 """
 
 from __future__ import annotations
@@ -17,13 +19,19 @@ _SYNC = b"mdt.savepoint/1."
 def encode(by: str, at_ms: int, comment: str, files: Mapping[str, Sequence[str]]) -> bytes:
     """Return the content of a completed savepoint.
 
-    ``by``: who made it.  ``at_ms``: when, in milliseconds since 1970.  ``files``: partition path -> names of the data files of the state.
+    ``by``: who made it.  ``at_ms``: when, in milliseconds since 1970.  ``files``: partition path ->
+    names of the data files of the state.
     """
     partitions = {
         partition: {"partitionPath": partition, "savepointDataFile": list(names)}
         for partition, names in sorted(files.items())
     }
-    told = {"savepointedBy": by, "savepointedAt": at_ms, "comments": comment, "partitionMetadata": partitions}
+    told = {
+        "savepointedBy": by,
+        "savepointedAt": at_ms,
+        "comments": comment,
+        "partitionMetadata": partitions,
+    }
     return one_record(_SAVEPOINT, told, _SYNC)
 
 

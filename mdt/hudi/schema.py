@@ -1,7 +1,8 @@
 """Arrow schemas as a Hudi table keeps them, and their Avro text.
 
-Which types a table keeps is said by :func:`mdt.schema.declared.stored`.  Names and nesting of Avro types follow
-Spark's ``SchemaConverters`` and Hudi's ``AvroConversionUtils``, so that they stay the same if Spark writes to the table.
+Which types a table keeps is said by :func:`mdt.schema.declared.stored`.  Names and nesting of Avro
+types follow Spark's ``SchemaConverters`` and Hudi's ``AvroConversionUtils``, so that they stay the
+same if Spark writes to the table.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ def with_meta(schema: pa.Schema) -> pa.Schema:
 
 
 def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
-    """Return the Avro record of ``stored(schema)`` as JSON text: ``["null", T]`` with default null, of a required field ``T``.
+    """Return the Avro record of ``stored(schema)`` as JSON text: ``["null", T]`` with default null,
+    of a required field ``T``.
 
-    ``name``: the table's name.  ``meta_fields``: put Hudi's five in front.  Names that Avro does not allow are those of
-    :func:`mdt.schema.names.avro_name`.  Raises Invalid as :func:`mdt.schema.declared.stored`.
+    ``name``: the table's name.  ``meta_fields``: put Hudi's five in front.  Names that Avro does
+    not allow are those of :func:`mdt.schema.names.avro_name`.  Raises Invalid as
+    :func:`mdt.schema.declared.stored`.
 
     >>> json.loads(to_avro(pa.schema({"fare": pa.float64()}), "trips"))["fields"]
     [{'name': 'fare', 'type': ['null', 'double'], 'default': None}]
@@ -49,10 +52,14 @@ def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
     record, namespace = record_name(name)
     fields: list[dict[str, Any]] = []
     if meta_fields:
-        fields = [{"name": meta, "type": ["null", "string"], "doc": "", "default": None} for meta in META_FIELDS]
+        fields = [
+            {"name": meta, "type": ["null", "string"], "doc": "", "default": None}
+            for meta in META_FIELDS
+        ]
     fields += _avro_fields(list(in_files(stored(schema))), f"{namespace}.{record}")
     return json.dumps(
-        {"type": "record", "name": record, "namespace": namespace, "fields": fields}, separators=(",", ":")
+        {"type": "record", "name": record, "namespace": namespace, "fields": fields},
+        separators=(",", ":"),
     )
 
 
@@ -72,7 +79,8 @@ def record_name(table: str) -> tuple[str, str]:
 def from_avro(text: str) -> pa.Schema:
     """Return the Arrow schema of an Avro record, meta columns included if it has them.
 
-    Raises Corrupt if ``text`` is no Avro record, Unsupported for types that a table here cannot hold.
+    Raises Corrupt if ``text`` is no Avro record, Unsupported for types that a table here cannot
+    hold.
     """
     try:
         value = json.loads(text)
@@ -121,14 +129,21 @@ def _avro_field(field: pa.Field, name: str, namespace: str) -> Any:
 
 
 def _avro(type: pa.DataType, name: str, namespace: str) -> Any:
-    """Return the Avro type of a field ``name`` inside the record whose full name is ``namespace``."""
+    """Return the Avro type of a field ``name`` inside the record whose full name is
+    ``namespace``.
+    """
     if type in _PRIMITIVES:
         return _PRIMITIVES[type]
     if pa.types.is_decimal(type):
         return {
-            "type": "fixed", "name": "fixed", "namespace": f"{namespace}.{name}", "size": _decimal_bytes(type.precision),
-            "logicalType": "decimal", "precision": type.precision, "scale": type.scale,
-        }  # fmt: skip
+            "type": "fixed",
+            "name": "fixed",
+            "namespace": f"{namespace}.{name}",
+            "size": _decimal_bytes(type.precision),
+            "logicalType": "decimal",
+            "precision": type.precision,
+            "scale": type.scale,
+        }
     if pa.types.is_map(type):
         return {"type": "map", "values": _avro_field(type.item_field, name, namespace)}
     if pa.types.is_list(type):
@@ -159,7 +174,9 @@ _LOGICAL: dict[tuple[str, str], pa.DataType] = {
     ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
     ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
 }
-_REFUSED = frozenset({"time-millis", "time-micros", "local-timestamp-millis", "local-timestamp-micros", "duration"})
+_REFUSED = frozenset(
+    {"time-millis", "time-micros", "local-timestamp-millis", "local-timestamp-micros", "duration"}
+)
 
 
 def _arrow(value: Any, namespace: str, named: dict[str, pa.DataType], depth: int) -> pa.DataType:
@@ -189,12 +206,16 @@ def _arrow(value: Any, namespace: str, named: dict[str, pa.DataType], depth: int
     return _known(kind, namespace, named)
 
 
-def _arrow_field(name: str, value: Any, namespace: str, named: dict[str, pa.DataType], depth: int) -> pa.Field:
+def _arrow_field(
+    name: str, value: Any, namespace: str, named: dict[str, pa.DataType], depth: int
+) -> pa.Field:
     nullable = isinstance(value, list) and "null" in value
     return pa.field(name, _arrow(value, namespace, named, depth + 1), nullable)
 
 
-def _arrow_union(value: list[Any], namespace: str, named: dict[str, pa.DataType], depth: int) -> pa.DataType:
+def _arrow_union(
+    value: list[Any], namespace: str, named: dict[str, pa.DataType], depth: int
+) -> pa.DataType:
     branches = [branch for branch in value if branch != "null"]
     if len(branches) != 1:
         raise Unsupported(f"an Avro union of {len(branches)} types is not supported")
@@ -221,7 +242,11 @@ _Named = Callable[[Mapping[str, Any], str, dict[str, pa.DataType], int], pa.Data
 
 
 def _arrow_named(
-    build: _Named, value: Mapping[str, Any], namespace: str, named: dict[str, pa.DataType], depth: int
+    build: _Named,
+    value: Mapping[str, Any],
+    namespace: str,
+    named: dict[str, pa.DataType],
+    depth: int,
 ) -> pa.DataType:
     name = str(value["name"])
     full = _full_name(name, str(value.get("namespace") or namespace))
@@ -229,17 +254,25 @@ def _arrow_named(
     return named[full]
 
 
-def _arrow_record(value: Mapping[str, Any], namespace: str, named: dict[str, pa.DataType], depth: int) -> pa.DataType:
-    return pa.struct([_arrow_field(str(f["name"]), f["type"], namespace, named, depth) for f in value["fields"]])
+def _arrow_record(
+    value: Mapping[str, Any], namespace: str, named: dict[str, pa.DataType], depth: int
+) -> pa.DataType:
+    return pa.struct(
+        [_arrow_field(str(f["name"]), f["type"], namespace, named, depth) for f in value["fields"]]
+    )
 
 
-def _arrow_fixed(value: Mapping[str, Any], namespace: str, named: dict[str, pa.DataType], depth: int) -> pa.DataType:
+def _arrow_fixed(
+    value: Mapping[str, Any], namespace: str, named: dict[str, pa.DataType], depth: int
+) -> pa.DataType:
     if value.get("logicalType") == "decimal":
         return pa.decimal128(int(value["precision"]), int(value.get("scale", 0)))
     return pa.binary()
 
 
-def _arrow_enum(value: Mapping[str, Any], namespace: str, named: dict[str, pa.DataType], depth: int) -> pa.DataType:
+def _arrow_enum(
+    value: Mapping[str, Any], namespace: str, named: dict[str, pa.DataType], depth: int
+) -> pa.DataType:
     return pa.string()
 
 

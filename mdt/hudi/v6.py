@@ -1,7 +1,9 @@
-"""Table version 6, which Hudi 0.14 to 1.x, hudi-rs and Trino read: see :class:`mdt.hudi.layout.Layout`.
+"""Table version 6, which Hudi 0.14 to 1.x, hudi-rs and Trino read: see
+:class:`mdt.hudi.layout.Layout`.
 
-How rows are merged follows the payload class, whatever else is set, so it is always written.  Readers hide the log files of a
-file group while a ``compaction`` is pending, so a compaction is announced as the ``commit`` that it becomes.
+How rows are merged follows the payload class, whatever else is set, so it is always written.
+Readers hide the log files of a file group while a ``compaction`` is pending, so a compaction is
+announced as the ``commit`` that it becomes.
 """
 
 from __future__ import annotations
@@ -34,14 +36,17 @@ _NAME = re.compile(r"([0-9]{17}|[0-9]{14})\.([a-z]+)(?:\.(requested|inflight))?"
 
 
 class Version6:
-    """The layout.  Names of instants are those of :meth:`path_of`, and it has everything else from there."""
+    """The layout.  Names of instants are those of :meth:`path_of`, and it has everything else from
+    there.
+    """
 
     version = 6
     timeline = HUDI
     archive = f"{HUDI}/archived"
 
     def path_of(self, instant: Instant) -> str:
-        """Return the path of an instant's file; an inflight ``commit`` has the short form ``<time>.inflight``.
+        """Return the path of an instant's file; an inflight ``commit`` has the short form
+        ``<time>.inflight``.
 
         >>> Version6().path_of(Instant("20240229120000123", "compaction", "requested"))
         '.hoodie/20240229120000123.compaction.requested'
@@ -81,7 +86,8 @@ class Version6:
         return base_instant
 
     def marker(self, path: str) -> str:
-        """Return the name of a marker: log files, of which other writers end what blocks say, have a kind of their own.
+        """Return the name of a marker: log files, of which other writers end what blocks say, have
+        a kind of their own.
 
         >>> Version6().marker("city=x/.6f2c-0_20240229120000123.log.2_3-77-0")
         'city=x/.6f2c-0_20240229120000123.log.2_3-77-0.marker.APPEND'
@@ -125,7 +131,9 @@ class Version6:
     def completed(
         self, time: str, action: str, told: CommitMetadata, plan: Sequence[Mapping[str, Any]]
     ) -> Sequence[tuple[str, bytes]]:
-        """Return the completed instant; after it, for Java readers, the pending ones of a service."""
+        """Return the completed instant; after it, for Java readers, the pending ones of a
+        service.
+        """
         instant = (self.completed_path(time, action), self.completed_body(told))
         if action not in _SERVICES:
             return [instant]
@@ -133,21 +141,29 @@ class Version6:
         from mdt.hudi import clustering_plan, compaction_plan
 
         is_compaction = action == "compaction"
-        requested = compaction_plan.encode(plan) if is_compaction else clustering_plan.encode(plan, told.operation)
+        requested = (
+            compaction_plan.encode(plan)
+            if is_compaction
+            else clustering_plan.encode(plan, told.operation)
+        )
         return [
             instant,
             (self.path_of(Instant(time, action, REQUESTED)), requested),
             (self.path_of(Instant(time, action, INFLIGHT)), b""),
         ]
 
-    def archived(self, known: Iterable[str], instants: Sequence[tuple[Instant, bytes]]) -> tuple[str, bytes]:
+    def archived(
+        self, known: Iterable[str], instants: Sequence[tuple[Instant, bytes]]
+    ) -> tuple[str, bytes]:
         """Return a log file with one Avro block."""
         from mdt.hudi import archived_timeline  # as above
 
         return archived_timeline.next_path(known), archived_timeline.encode(instants)
 
     def cleaned(self, told: Cleaned) -> Sequence[tuple[str, bytes]]:
-        """Return the completed instant; after it, for Java readers, the pending ones with the plan."""
+        """Return the completed instant; after it, for Java readers, the pending ones with the
+        plan.
+        """
         from mdt.hudi import clean_metadata  # as above
 
         plan = clean_metadata.encode_plan(told)
@@ -168,10 +184,14 @@ class Version6:
         return [(self.path_of(inflight), b""), (self.path_of(completed), content)]
 
     def restored(self, time: str, to: str) -> Sequence[tuple[str, bytes]]:
-        """Return the requested instant with the plan, the inflight one, and the completed one, beside those of the commit."""
+        """Return the requested instant with the plan, the inflight one, and the completed one,
+        beside those of the commit.
+        """
         from mdt.hudi import restore_metadata  # as above
 
-        requested, inflight, completed = (Instant(time, "restore", state) for state in (REQUESTED, INFLIGHT, COMPLETED))
+        requested, inflight, completed = (
+            Instant(time, "restore", state) for state in (REQUESTED, INFLIGHT, COMPLETED)
+        )
         return [
             (self.path_of(requested), restore_metadata.encode_plan(to)),
             (self.path_of(inflight), b""),
@@ -206,15 +226,26 @@ def table_properties(
 ) -> dict[str, str]:
     """Return the properties of a new version 6 table, checksum included.
 
-    ``ordering``: the ordering field (event time: the larger value wins), or None (commit time: the later commit wins).
-    ``schema_json``: Avro schema without meta columns.  ``extra`` may add properties but not change these.
-    Raises Invalid for an empty, overlong or unprintable name and for ``extra`` that contradicts.
+    ``ordering``: the ordering field (event time: the larger value wins), or None (commit time: the
+    later commit wins). ``schema_json``: Avro schema without meta columns.  ``extra`` may add
+    properties but not change these. Raises Invalid for an empty, overlong or unprintable name and
+    for ``extra`` that contradicts.
     """
-    if not name.isprintable() or not name or len(name.encode()) > NAME_BYTES_MAX or name != name.strip():
-        raise Invalid(f"{name!r} cannot name a table", hint=f"use 1 to {NAME_BYTES_MAX} bytes of printable text")
+    if (
+        not name.isprintable()
+        or not name
+        or len(name.encode()) > NAME_BYTES_MAX
+        or name != name.strip()
+    ):
+        raise Invalid(
+            f"{name!r} cannot name a table",
+            hint=f"use 1 to {NAME_BYTES_MAX} bytes of printable text",
+        )
     found = {
         "hoodie.archivelog.folder": "archived",
-        "hoodie.compaction.payload.class": COMMIT_TIME_PAYLOAD if ordering is None else EVENT_TIME_PAYLOAD,
+        "hoodie.compaction.payload.class": (
+            COMMIT_TIME_PAYLOAD if ordering is None else EVENT_TIME_PAYLOAD
+        ),
         properties.DATABASE: DATABASE,
         "hoodie.datasource.write.drop.partition.columns": "false",
         "hoodie.datasource.write.hive_style_partitioning": str(hive_style).lower(),
@@ -243,12 +274,17 @@ def table_properties(
 def _extended(found: dict[str, str], extra: Mapping[str, str]) -> dict[str, str]:
     for key, value in extra.items():
         if found.setdefault(key, value) != value:
-            raise Invalid(f"{key} is {found[key]!r} for this table, not {value!r}", hint="leave the property out")
+            raise Invalid(
+                f"{key} is {found[key]!r} for this table, not {value!r}",
+                hint="leave the property out",
+            )
     return found
 
 
 def time_based(time_path: TimePath) -> dict[str, str]:
-    """Return the properties by which Hudi makes the same partition paths of a time; a slash of theirs is not escaped."""
+    """Return the properties by which Hudi makes the same partition paths of a time; a slash of
+    theirs is not escaped.
+    """
     return {
         "hoodie.table.keygenerator.class": "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
         "hoodie.keygen.timebased.timestamp.type": UNITS[time_path.unit],
@@ -261,8 +297,9 @@ def time_based(time_path: TimePath) -> dict[str, str]:
 def key_generator(key_fields: Sequence[str], partition_fields: Sequence[str]) -> str:
     """Return Hudi's class that makes the same record keys and partition paths as we do.
 
-    One key field with two or more partition fields needs the complex one, whose record key is ``value`` in Hudi 0.14.1 to
-    1.0.2 (as ours) and ``field:value`` in other releases: a foreign writer on such a table must be set to the former.
+    One key field with two or more partition fields needs the complex one, whose record key is
+    ``value`` in Hudi 0.14.1 to 1.0.2 (as ours) and ``field:value`` in other releases: a foreign
+    writer on such a table must be set to the former.
 
     >>> key_generator(["id"], ["city"])
     'org.apache.hudi.keygen.SimpleKeyGenerator'

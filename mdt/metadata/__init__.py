@@ -1,1 +1,3 @@
-"""THE metadata table: a log of commit records, compacted checkpoints, and the snapshot that both make; one module a part."""
+"""THE metadata table: a log of commit records, compacted checkpoints, and the snapshot that both
+make; one module a part.
+"""

@@ -1,4 +1,6 @@
-"""What the age of a file proves: a column that was added after it is null in all of its rows, unless it has a default."""
+"""What the age of a file proves: a column that was added after it is null in all of its rows,
+unless it has a default.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from mdt.schema.versions import Column, SchemaVersion, numbers_of
 
 
 def may_match(snapshot: Snapshot, predicate: Predicate) -> BoolArray | None:
-    """Return which files may hold a row that matches, as far as their age tells -> bool[numbered]; None if it tells nothing.
+    """Return which files may hold a row that matches, as far as their age tells -> bool[numbered];
+    None if it tells nothing.
 
     O(versions + files).
     """
@@ -32,9 +35,14 @@ def may_match(snapshot: Snapshot, predicate: Predicate) -> BoolArray | None:
 
 
 def _may_match(
-    version: SchemaVersion, newest: SchemaVersion, ways: dict[str, tuple[Column, ...]], predicate: Predicate
+    version: SchemaVersion,
+    newest: SchemaVersion,
+    ways: dict[str, tuple[Column, ...]],
+    predicate: Predicate,
 ) -> bool:
-    """Return whether a row of a file of ``version`` may match.  ``ways``: path -> the fields that lead to it."""
+    """Return whether a row of a file of ``version`` may match.  ``ways``: path -> the fields that
+    lead to it.
+    """
     absent = {
         path: way[-1].type
         for path, way in ways.items()
@@ -46,15 +54,22 @@ def _may_match(
     def lookup(path: str) -> tuple[pa.RecordBatch, pa.DataType] | None:
         if path not in absent:
             return None
-        return column_stats.to_batch([column_stats.summarize(pa.nulls(1, absent[path]))]), absent[path]
+        return (
+            column_stats.to_batch([column_stats.summarize(pa.nulls(1, absent[path]))]),
+            absent[path],
+        )
 
     return bool(column_stats.prune_predicate(lookup, predicate, 1)[0])
 
 
 def _ways(version: SchemaVersion) -> Iterator[tuple[str, tuple[Column, ...]]]:
-    """Yield the path of every scalar column and field of structs, and the fields that lead to it, itself last."""
+    """Yield the path of every scalar column and field of structs, and the fields that lead to it,
+    itself last.
+    """
 
-    def walk(column: Column, prefix: str, way: tuple[Column, ...]) -> Iterator[tuple[str, tuple[Column, ...]]]:
+    def walk(
+        column: Column, prefix: str, way: tuple[Column, ...]
+    ) -> Iterator[tuple[str, tuple[Column, ...]]]:
         path = prefix + column.field.name
         if values.supports(column.type):
             yield path, (*way, column)

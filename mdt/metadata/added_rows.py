@@ -1,4 +1,6 @@
-"""Whether rows that one commit record has added may match a predicate, by the column statistics that it carries."""
+"""Whether rows that one commit record has added may match a predicate, by the column statistics
+that it carries.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What commit records have added since the checkpoint: files with their statistics and summaries, a few tables at a time."""
+"""What commit records have added since the checkpoint: files with their statistics and summaries, a
+few tables at a time.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from mdt.stores.forking import cached_property
 from mdt.stores.object_range import ObjectRange
 
 ADDITIONS_MERGED = 16
-"""So many additions of one size become one: a query looks into few tables, and a row is copied once for each power."""
+"""So many additions of one size become one: a query looks into few tables, and a row is copied once
+for each power.
+"""
 
 COVERS = SUMMARIES.append(pa.field("seq", pa.int64()))
 """Summaries of older shards, and the record that brought them."""
@@ -35,9 +39,9 @@ Int64s = npt.NDArray[np.int64]
 class Addition:
     """Files that were added one after the other, ``first`` being the number of the first one.
 
-    ``files`` FILES; ``stats`` STATS and ``summaries`` SUMMARIES of these files; ``covers`` COVERS of any older ones.
-    Segments have their numbers.  ``level``: how often the addition was merged; ``stats_of``, ``bounds_of``: answers of :meth:`column_stats` and
-    :meth:`bounds` so far.
+    ``files`` FILES; ``stats`` STATS and ``summaries`` SUMMARIES of these files; ``covers`` COVERS
+    of any older ones. Segments have their numbers.  ``level``: how often the addition was merged;
+    ``stats_of``, ``bounds_of``: answers of :meth:`column_stats` and :meth:`bounds` so far.
     """
 
     first: int
@@ -63,7 +67,11 @@ class Addition:
 
     @cached_property
     def _row_groups(self) -> tuple[pa.Table, Int64s]:
-        row_groups = self.stats.filter(mask(numbers(self.stats["row_group"]) >= 0)).sort_by("segment").combine_chunks()
+        row_groups = (
+            self.stats.filter(mask(numbers(self.stats["row_group"]) >= 0))
+            .sort_by("segment")
+            .combine_chunks()
+        )
         return row_groups, numbers(row_groups["segment"])
 
     @cached_property
@@ -83,7 +91,9 @@ class Addition:
         return list(self._by_column)
 
     def column_stats(self, name: str) -> pa.Table | None:
-        """Return the statistics of ``name``, one row per file (null where there are none), or None."""
+        """Return the statistics of ``name``, one row per file (null where there are none), or
+        None.
+        """
         if name not in self.stats_of:
             found = self._by_column.get(name)
             if found is not None:
@@ -138,7 +148,9 @@ def aligned(table: pa.Table, segments: Int64s, wanted: Int64s) -> pa.Table:
 
 
 def numbered(table: pa.Table, seq: int) -> pa.Table:
-    """Return a table of record ``seq`` with numbers of segments and shards instead of ordinals, in columns of one chunk."""
+    """Return a table of record ``seq`` with numbers of segments and shards instead of ordinals, in
+    columns of one chunk.
+    """
     if not len(table):
         return table
     table = table.combine_chunks()
@@ -154,9 +166,13 @@ def addition_of(record: CommitRecord, first: int) -> Addition | None:
     files, covers = record.table("files"), record.table("covers")
     if not len(files) and not len(covers):
         return None
-    of_files = [numbered(record.table(name), record.seq) for name in ("files", "stats", "summaries")]
+    of_files = [
+        numbered(record.table(name), record.seq) for name in ("files", "stats", "summaries")
+    ]
     dated = (
-        covers.append_column("seq", column(np.full(len(covers), record.seq, np.int64))) if len(covers) else _NO_COVERS
+        covers.append_column("seq", column(np.full(len(covers), record.seq, np.int64)))
+        if len(covers)
+        else _NO_COVERS
     )
     return Addition(first, of_files[0], of_files[1], of_files[2], dated.combine_chunks())
 
@@ -166,7 +182,10 @@ def adding(additions: tuple[Addition, ...], new: Addition | None) -> tuple[Addit
     if new is None:
         return additions
     additions = (*additions, new)
-    while len(additions) >= ADDITIONS_MERGED and len({p.level for p in additions[-ADDITIONS_MERGED:]}) == 1:
+    while (
+        len(additions) >= ADDITIONS_MERGED
+        and len({p.level for p in additions[-ADDITIONS_MERGED:]}) == 1
+    ):
         additions = (*additions[:-ADDITIONS_MERGED], merged(additions[-ADDITIONS_MERGED:]))
     return additions
 
@@ -178,24 +197,36 @@ def merged(parts: Sequence[Addition]) -> Addition:
         return pa.concat_tables([getattr(part, name) for part in parts]).combine_chunks()
 
     level = parts[0].level + 1
-    return Addition(parts[0].first, joined("files"), joined("stats"), joined("summaries"), joined("covers"), level)
+    return Addition(
+        parts[0].first,
+        joined("files"),
+        joined("stats"),
+        joined("summaries"),
+        joined("covers"),
+        level,
+    )
 
 
 @dataclass(frozen=True)
 class Summaries:
-    """The summaries of one index among additions, those of a shard newest first; those before record ``since`` were forgotten."""
+    """The summaries of one index among additions, those of a shard newest first; those before
+    record ``since`` were forgotten.
+    """
 
     shards: Int64s
     table: pa.Table
 
     @classmethod
     def among(cls, additions: Sequence[Addition], index: str, since: int) -> Summaries:
-        """Collect what ``additions`` know of the index with the specification ``index``.  O(rows of its additions)."""
+        """Collect what ``additions`` know of the index with the specification ``index``.  O(rows of
+        its additions).
+        """
         found = []
         for addition in reversed(additions):
             if len(addition.covers):
                 wanted = pc.and_(
-                    pc.equal(addition.covers["index"], index), pc.greater_equal(addition.covers["seq"], since)
+                    pc.equal(addition.covers["index"], index),
+                    pc.greater_equal(addition.covers["seq"], since),
                 )
                 newest_first = addition.covers.filter(wanted).sort_by([("seq", "descending")])
                 found.append(newest_first.drop_columns(["seq"]))
@@ -206,12 +237,16 @@ class Summaries:
                 else None
             )
             if own is not None:
-                found.append(own.filter(pc.greater_equal(own["shard"], since * SEGMENTS_PER_COMMIT_MAX)))
+                found.append(
+                    own.filter(pc.greater_equal(own["shard"], since * SEGMENTS_PER_COMMIT_MAX))
+                )
         table = pa.concat_tables(found) if found else no_rows(SUMMARIES)
         return cls(numbers(table["shard"]), table.select(SUMMARY.names))
 
     def of(self, wanted: Int64s) -> pa.Table:
-        """Return the newest summary of each wanted shard, schema SUMMARY, null where there is none."""
+        """Return the newest summary of each wanted shard, schema SUMMARY, null where there is
+        none.
+        """
         return aligned(self.table, self.shards, wanted)
 
 
@@ -228,14 +263,22 @@ def summary_of(row: Mapping[str, Any]) -> SummaryRef | None:
 
 
 def summary_sizes(table: pa.Table) -> Int64s:
-    """Return the bytes of each summary, -1 where there is none -> int64[n].  ``table``: schema SUMMARY."""
+    """Return the bytes of each summary, -1 where there is none -> int64[n].  ``table``: schema
+    SUMMARY.
+    """
     return numbers(
-        pc.coalesce(table["length"], pc.binary_length(table["payload"]).cast(pa.int64()), pa.scalar(-1, pa.int64()))
+        pc.coalesce(
+            table["length"],
+            pc.binary_length(table["payload"]).cast(pa.int64()),
+            pa.scalar(-1, pa.int64()),
+        )
     )
 
 
 def stats_table(files: Sequence[NewFile]) -> pa.Table:
-    """Return the column statistics of ``files`` below each other, schema STATS; ``segment`` holds ordinals."""
+    """Return the column statistics of ``files`` below each other, schema STATS; ``segment`` holds
+    ordinals.
+    """
     told = {n: file.stats for n, file in enumerate(files) if file.stats is not None}
     if not told:
         return STATS.empty_table()
@@ -253,6 +296,9 @@ def summaries_table(rows: Sequence[tuple[str, int, SummaryRef]]) -> pa.Table:
         [spec for spec, _, _ in rows],
         [shard for _, shard, _ in rows],
         [data if isinstance(data, bytes) else None for _, _, data in rows],
-        *([getattr(stored, name, None) for stored in objects] for name in ("path", "offset", "length", "crc")),
+        *(
+            [getattr(stored, name, None) for stored in objects]
+            for name in ("path", "offset", "length", "crc")
+        ),
     ]
     return pa.table(columns, schema=SUMMARIES)

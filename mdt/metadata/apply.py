@@ -1,6 +1,7 @@
 """From one snapshot to the next: what a commit record means.
 
-``apply`` is the only place where that is defined.  It costs what the record changes, not what the table has.
+``apply`` is the only place where that is defined.  It costs what the record changes, not what the
+table has.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """Specifications that a record adds to the table, removes from it, and whose older summaries it drops.
+    """Specifications that a record adds to the table, removes from it, and whose older summaries it
+    drops.
 
     ``packages``: where indexes of other packages came from, as in the definition.
     """
@@ -46,12 +48,16 @@ class IndexChange:
     packages: Mapping[str, str] = field(default_factory=dict)
 
     def applied(self, indexes: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the table's indexes after the change; changes of several writers do not get lost."""
+        """Return the table's indexes after the change; changes of several writers do not get
+        lost.
+        """
         kept = tuple(spec for spec in indexes if spec not in self.dropped)
         return kept + tuple(spec for spec in self.added if spec not in kept)
 
     def defined(self, definition: TableDefinition) -> TableDefinition:
-        """Return the table's definition after the change, itself where nothing changes: what was made of it is kept then."""
+        """Return the table's definition after the change, itself where nothing changes: what was
+        made of it is kept then.
+        """
         if not (self.added or self.dropped or self.packages):
             return definition
         packages = {**definition.packages, **self.packages}
@@ -62,15 +68,24 @@ def change_of(found: Mapping[str, Any]) -> IndexChange:
     """Return what the header field ``indexes`` of a record says."""
     dropped = tuple(found.get("drop", ()))
     forgotten = dropped + tuple(found.get("forget", ()))
-    return IndexChange(tuple(found.get("add", ())), dropped, forgotten, dict(found.get("packages", {})))
+    return IndexChange(
+        tuple(found.get("add", ())), dropped, forgotten, dict(found.get("packages", {}))
+    )
 
 
 def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefinition:
-    """Return the table's definition after ``record``.  Raises Corrupt for a schema that cannot follow, or files of an older one."""
-    path, newest = paths.commit(record.seq), definition.versions[-1].since if definition.versions else 0
+    """Return the table's definition after ``record``.  Raises Corrupt for a schema that cannot
+    follow, or files of an older one.
+    """
+    path, newest = (
+        paths.commit(record.seq),
+        (definition.versions[-1].since if definition.versions else 0),
+    )
     if newest > record.header["begun_at"] and len(record.table("files")):
         raise Corrupt(
-            "a record has files of a schema that was altered before it", path=path, expected=f"begun at {newest}"
+            "a record has files of a schema that was altered before it",
+            path=path,
+            expected=f"begun at {newest}",
         )
     definition = _with_options(definition, record)
     if record.rekeys:
@@ -80,38 +95,54 @@ def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefiniti
     try:
         return definition.altered(versions.from_json(record.header["schema"], record.seq))
     except (KeyError, TypeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
-        raise Corrupt(f"a version of the schema cannot be read: {error!r}"[:300], path=path) from error
+        raise Corrupt(
+            f"a version of the schema cannot be read: {error!r}"[:300], path=path
+        ) from error
 
 
-def _without_ended(snapshot: Snapshot, definition: TableDefinition, record: CommitRecord) -> TableDefinition:
-    """Return the definition without the versions of the schema that leave with ``record``.  Raises Corrupt if a live file has one of them."""
+def _without_ended(
+    snapshot: Snapshot, definition: TableDefinition, record: CommitRecord
+) -> TableDefinition:
+    """Return the definition without the versions of the schema that leave with ``record``.  Raises
+    Corrupt if a live file has one of them.
+    """
     ended = record.ended_versions
     if not ended:
         return definition
     try:
         left = definition.without_versions(ended)
     except ValueError as error:
-        raise Corrupt(str(error), path=paths.commit(record.seq), got=str(sorted(ended))[:80]) from error
+        raise Corrupt(
+            str(error), path=paths.commit(record.seq), got=str(sorted(ended))[:80]
+        ) from error
     since = np.array([version.since for version in definition.versions], np.int64)
     of_files = since[versions.numbers_of(definition.versions, snapshot.segment_ids[snapshot.live])]
     if bool(np.isin(of_files, list(ended)).any()):
-        raise Corrupt("a version of the schema leaves that a live file has", path=paths.commit(record.seq))
+        raise Corrupt(
+            "a version of the schema leaves that a live file has", path=paths.commit(record.seq)
+        )
     return left
 
 
 def _with_options(definition: TableDefinition, record: CommitRecord) -> TableDefinition:
-    """Return the definition with the options that ``record`` changes.  Raises Corrupt for such as no writer gives."""
+    """Return the definition with the options that ``record`` changes.  Raises Corrupt for such as
+    no writer gives.
+    """
     changes = record.header.get("options")
     if changes is None:
         return definition
     try:
         return definition.with_options(changes)
     except Invalid as error:
-        raise Corrupt(f"a record changes options: {error.message}", path=paths.commit(record.seq)) from error
+        raise Corrupt(
+            f"a record changes options: {error.message}", path=paths.commit(record.seq)
+        ) from error
 
 
 def _maps(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> pa.Table | None:
-    """Return where maps stand after ``record``, as :attr:`Snapshot.maps` has it.  Raises Corrupt where a live file got none."""
+    """Return where maps stand after ``record``, as :attr:`Snapshot.maps` has it.  Raises Corrupt
+    where a live file got none.
+    """
     if not record.rekeys:
         return snapshot.maps
     told, path = record.table("maps"), paths.commit(record.seq)
@@ -121,7 +152,10 @@ def _maps(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> pa.Table | 
     found = np.full(snapshot.numbered, -1, np.int64)
     found[number[number >= 0]] = np.flatnonzero(number >= 0)
     if bool((wanted & (found < 0)).any()):
-        raise Corrupt("a commit record gives the table another key hash, and not all files key maps of it", path=path)
+        raise Corrupt(
+            "a commit record gives the table another key hash, and not all files key maps of it",
+            path=path,
+        )
     return taken(told.drop_columns(["segment"]), found).combine_chunks()
 
 
@@ -131,11 +165,14 @@ def first(record: CommitRecord, *, path: str) -> Snapshot:
         raise Corrupt("record 0 does not define a table", path=path)
     definition = from_json(record.header["definition"], path=path)
     nothing = BuiltColumns(-1, 0, {})
-    return Snapshot(record.seq, definition, nothing, record.instant, history_since=(history_row(record),))
+    return Snapshot(
+        record.seq, definition, nothing, record.instant, history_since=(history_row(record),)
+    )
 
 
 def _file_numbers(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> Int64s:
-    """Return the file numbers of segments, -1 for those that have left before the checkpoint -> int64[n].
+    """Return the file numbers of segments, -1 for those that have left before the checkpoint ->
+    int64[n].
 
     Raises Corrupt for a segment that no record has added; ``path``: of the record that names it.
     """
@@ -148,7 +185,11 @@ def _file_numbers(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> I
         start = snapshot.starts.get(seq)
         number = end if start is None else start + ordinal
         if number >= end or snapshot.files.value("segment", number).as_py() != wanted[i]:
-            raise Corrupt("a commit record changes a segment that does not exist", path=path, got=str(wanted[i]))
+            raise Corrupt(
+                "a commit record changes a segment that does not exist",
+                path=path,
+                got=str(wanted[i]),
+            )
         found[i] = number
     if snapshot.checkpoint.rows and not since.all():
         known = snapshot.checkpoint.numpy("files/segment")
@@ -158,8 +199,11 @@ def _file_numbers(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> I
     return found
 
 
-def _vectors(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> tuple[Layered[int, BitMap], int]:
-    """Return what deletion vectors have after ``record`` that the checkpoint's lack, and how many positions it adds.
+def _vectors(
+    snapshot: Snapshot, record: CommitRecord, gone: Int64s
+) -> tuple[Layered[int, BitMap], int]:
+    """Return what deletion vectors have after ``record`` that the checkpoint's lack, and how many
+    positions it adds.
 
     What it says of segments that leave, ``gone``, is for those who read changes.
     """
@@ -214,7 +258,11 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     known = snapshot.__dict__.get("file_groups")
     step = ((files, first, gone),) if len(files) or len(gone) else ()
     uncovered = _uncovered(record, key_parts, snapshot.definition.key_index)
-    again = frozenset(name for part in key_parts for name in part.groups) if record.action == "index" else _NO_GROUPS
+    again = (
+        frozenset(name for part in key_parts for name in part.groups)
+        if record.action == "index"
+        else _NO_GROUPS
+    )
     vectors, died = _vectors(snapshot, record, gone)
     older = snapshot.key_parts_since
     if again:
@@ -222,7 +270,9 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     return replace(
         snapshot,
         seq=record.seq,
-        definition=_without_ended(snapshot, _altered(change.defined(snapshot.definition), record), record),
+        definition=_without_ended(
+            snapshot, _altered(change.defined(snapshot.definition), record), record
+        ),
         last_instant=max(snapshot.last_instant, record.instant),
         maps=_maps(snapshot, record, gone),
         additions=additions.adding(snapshot.additions, addition),

@@ -1,8 +1,10 @@
-"""The archive: what is kept of commit records that have left the log, which is who committed what, and when.
+"""The archive: what is kept of commit records that have left the log, which is who committed what,
+and when.
 
-Objects of the archive have the rows of a run of records; together they have all records from 0 on.  An object is written before any of its
-records is deleted, and an object with a higher last record always exists before one goes.  So who has put a record under a
-number that was free, and finds no archived number as high, knows that the number was free because it is the next one.
+Objects of the archive have the rows of a run of records; together they have all records from 0 on.
+An object is written before any of its records is deleted, and an object with a higher last record
+always exists before one goes.  So who has put a record under a number that was free, and finds no
+archived number as high, knows that the number was free because it is the next one.
 """
 
 from __future__ import annotations
@@ -25,11 +27,16 @@ Span = tuple[int, int]
 
 
 def spans(storage: Storage) -> list[Span]:
-    """Return the objects that make up the archive, in the order of their records, without those that larger ones contain.
+    """Return the objects that make up the archive, in the order of their records, without those
+    that larger ones contain.
 
     One listing.
     """
-    found = sorted(span for info in storage.list_dir(paths.archive_dir()) if (span := paths.archived(info.path)))
+    found = sorted(
+        span
+        for info in storage.list_dir(paths.archive_dir())
+        if (span := paths.archived(info.path))
+    )
     whole: list[Span] = []
     for first, last in found:
         if whole and last <= whole[-1][1]:
@@ -54,7 +61,9 @@ def read(storage: Storage, first: int = 0) -> pa.Table:
     tables, following = [no_rows(HISTORY)], 0
     for span in spans(storage):
         if span[0] != following:
-            raise Missing(f"the archive lacks the records from {following} on", path=paths.archive(*span))
+            raise Missing(
+                f"the archive lacks the records from {following} on", path=paths.archive(*span)
+            )
         following = span[1] + 1
         if following > first:
             tables.append(read_span(storage, span))
@@ -65,21 +74,26 @@ def read(storage: Storage, first: int = 0) -> pa.Table:
 def read_span(storage: Storage, span: Span) -> pa.Table:
     """Return the rows of one object, schema HISTORY.  Raises Corrupt if it is damaged."""
     path = paths.archive(*span)
-    frame = codec.unframe(storage.read_whole(path, FRAME_BYTES_MAX), KIND, path=path, version_max=VERSION)
+    frame = codec.unframe(
+        storage.read_whole(path, FRAME_BYTES_MAX), KIND, path=path, version_max=VERSION
+    )
     _, sections = codec.unpack(frame, path=path)
     if "history" not in sections:
         raise Corrupt("an object of the archive lacks its rows", path=path)
     table = codec.decode_ipc(sections["history"], HISTORY, path=path, added=HISTORY_ADDED)
-    if table["seq"].null_count or not np.array_equal(numbers(table["seq"]), np.arange(span[0], span[1] + 1)):
+    if table["seq"].null_count or not np.array_equal(
+        numbers(table["seq"]), np.arange(span[0], span[1] + 1)
+    ):
         raise Corrupt("an object of the archive has other records than its name says", path=path)
     return table
 
 
 def add(storage: Storage, rows: pa.Table) -> None:
-    """Put the rows of records (schema HISTORY) into the archive; the first must be the one after the last that it has.
+    """Put the rows of records (schema HISTORY) into the archive; the first must be the one after
+    the last that it has.
 
-    Objects that are not larger than what follows them become part of the new one, so that there are few, and a row is written
-    again O(log n) times.  May be repeated.
+    Objects that are not larger than what follows them become part of the new one, so that there are
+    few, and a row is written again O(log n) times.  May be repeated.
     """
     first, last = int(rows["seq"][0].as_py()), int(rows["seq"][-1].as_py())
     known = spans(storage)
@@ -98,13 +112,19 @@ def add(storage: Storage, rows: pa.Table) -> None:
 
 
 def rewrite(storage: Storage, rows: pa.Table) -> None:
-    """Put ``rows``, of all records from 0 on, in the place of the whole archive.  May be repeated."""
+    """Put ``rows``, of all records from 0 on, in the place of the whole archive.  May be
+    repeated.
+    """
     last = len(rows) - 1
     storage.replace(paths.archive(0, last), _encoded(rows, 0, last))
     listed = [info.path for info in storage.list_dir(paths.archive_dir())]
     kept = paths.archive(0, last)
     storage.delete_many(
-        [path for path in listed if path != kept and (paths.archived(path) or (0, last + 1))[1] <= last]
+        [
+            path
+            for path in listed
+            if path != kept and (paths.archived(path) or (0, last + 1))[1] <= last
+        ]
     )
 
 

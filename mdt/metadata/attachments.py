@@ -1,7 +1,8 @@
 """Larger summaries: bytes that commit records refer to instead of carrying them.
 
-A :class:`AttachmentWriter` collects the attachments of one transaction into one object; :class:`ObjectReader` reads ranges back, checks
-their CRC once, and keeps what was read within a byte limit.  On a local disk they are memory-mapped.
+A :class:`AttachmentWriter` collects the attachments of one transaction into one object;
+:class:`ObjectReader` reads ranges back, checks their CRC once, and keeps what was read within a
+byte limit.  On a local disk they are memory-mapped.
 """
 
 from __future__ import annotations
@@ -42,11 +43,14 @@ _T = TypeVar("_T")
 class AttachmentWriter:
     """Collects attachments for new objects, one unless they are many bytes; not thread-safe.
 
-    ``store``: begins to store an object while others are collected, and sees to it that somebody waits for it; None: all go into one.
-    The key map and the page map of a file belong into one object.
+    ``store``: begins to store an object while others are collected, and sees to it that somebody
+    waits for it; None: all go into one. The key map and the page map of a file belong into one
+    object.
     """
 
-    def __init__(self, path: str, store: Callable[[str, Sequence[bytes | pa.Buffer]], None] | None = None) -> None:
+    def __init__(
+        self, path: str, store: Callable[[str, Sequence[bytes | pa.Buffer]], None] | None = None
+    ) -> None:
         self._first = self._path = path
         self._store = store
         self._stored = 0
@@ -62,7 +66,9 @@ class AttachmentWriter:
         return stored
 
     def settle(self) -> None:
-        """Begin to store what was added if it is many bytes; what comes next goes into another object."""
+        """Begin to store what was added if it is many bytes; what comes next goes into another
+        object.
+        """
         if self._store is not None and self._size >= ATTACHED_BYTES_MIN:
             self._store(self._path, self._parts)
             self._stored += 1
@@ -91,30 +97,42 @@ class ObjectReader:
         """Data files that look-ups have opened."""
 
     def read(self, stored: ObjectRange, *, verify: bool) -> pa.Buffer:
-        """Return the bytes of ``stored``.  Raises Corrupt if they are short or, with ``verify``, not as written."""
+        """Return the bytes of ``stored``.  Raises Corrupt if they are short or, with ``verify``,
+        not as written.
+        """
         if self._storage.is_remote and min(stored.offset, stored.length) >= 0:
             data = pa.py_buffer(self._storage.read(stored.path, stored.offset, stored.length))
         else:
             data = self._read_of_file(stored)
         if verify and zlib.crc32(data) != stored.crc:
             raise Corrupt(
-                "a summary is damaged", path=stored.path, offset=stored.offset,
-                expected=f"{stored.crc:08x}", got=f"{zlib.crc32(data):08x}",
-            )  # fmt: skip
+                "a summary is damaged",
+                path=stored.path,
+                offset=stored.offset,
+                expected=f"{stored.crc:08x}",
+                got=f"{zlib.crc32(data):08x}",
+            )
         return data
 
     def read_key_maps(self, wanted: Iterable[ObjectRange]) -> None:
-        """Read those key maps at once that are not in memory and have room there; only where each is a request."""
+        """Read those key maps at once that are not in memory and have room there; only where each
+        is a request.
+        """
         self._read_ahead(self.key_maps, self.key_map, KEY_MAP_CACHE_BYTES_MAX // 2, wanted)
 
     def read_page_maps(self, wanted: Iterable[ObjectRange | None]) -> None:
-        """Read page maps as :meth:`read_key_maps` does key maps; they take more in memory than their bytes."""
+        """Read page maps as :meth:`read_key_maps` does key maps; they take more in memory than
+        their bytes.
+        """
         self._read_ahead(self.page_maps, self.page_map, PAGE_MAP_CACHE_BYTES_MAX // 4, wanted)
 
     def _read_ahead(
-        self, cache: Recent[ObjectRange, _T], read: Callable[[ObjectRange], _T], bytes_max: int,
+        self,
+        cache: Recent[ObjectRange, _T],
+        read: Callable[[ObjectRange], _T],
+        bytes_max: int,
         wanted: Iterable[ObjectRange | None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         missing, size = [], 0
         for stored in wanted if self._storage.is_remote else ():
             if stored is not None and not cache.has(stored) and size + stored.length <= bytes_max:
@@ -123,30 +141,45 @@ class ObjectReader:
         self._storage.together(*missing)
 
     def keep_key_map(self, stored: ObjectRange, data: bytes | pa.Buffer) -> None:
-        """Keep a key map that this process has written, where reading it again would be a request."""
+        """Keep a key map that this process has written, where reading it again would be a
+        request.
+        """
         if self._storage.is_remote:
-            self.key_maps.put(stored, key_map.decode(data, path=stored.path, offset=stored.offset), stored.length)
+            self.key_maps.put(
+                stored, key_map.decode(data, path=stored.path, offset=stored.offset), stored.length
+            )
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
         """Return (hits, misses) of what was looked for in memory."""
         caches: dict[str, Recent[Any, Any]] = {
-            "key maps": self.key_maps, "page maps": self.page_maps, "footers": self.footers
-        }  # fmt: skip
+            "key maps": self.key_maps,
+            "page maps": self.page_maps,
+            "footers": self.footers,
+        }
         return {name: (cache.hits, cache.misses) for name, cache in caches.items()}
 
     def _read_of_file(self, stored: ObjectRange) -> pa.Buffer:
         with self._lock:
             file = self._opened(stored.path)
-            if stored.offset < 0 or stored.length < 0 or stored.offset + stored.length > file.size():
+            if (
+                stored.offset < 0
+                or stored.length < 0
+                or stored.offset + stored.length > file.size()
+            ):
                 raise Corrupt(
-                    "a summary object is too short", path=stored.path, offset=stored.offset,
-                    expected=str(stored.offset + stored.length), got=str(file.size()),
-                )  # fmt: skip
+                    "a summary object is too short",
+                    path=stored.path,
+                    offset=stored.offset,
+                    expected=str(stored.offset + stored.length),
+                    got=str(file.size()),
+                )
             file.seek(stored.offset)
             return file.read_buffer(stored.length)
 
     def _opened(self, path: str) -> pa.NativeFile:
-        """Return the open object; under the lock.  Buffers that were read from a dropped one stay valid."""
+        """Return the open object; under the lock.  Buffers that were read from a dropped one stay
+        valid.
+        """
         file = self._files.get(path)
         if file is None:
             file = self._files[path] = self._mappings.open(path)
@@ -156,8 +189,12 @@ class ObjectReader:
         return file
 
     def key_map(self, stored: ObjectRange) -> KeyMap:
-        """Return the key map at ``stored``, which verifies itself where it is looked into; from memory if it was read before."""
-        return self._decoded(self.key_maps, stored, key_map.decode, lambda _: stored.length, verify=False)
+        """Return the key map at ``stored``, which verifies itself where it is looked into; from
+        memory if it was read before.
+        """
+        return self._decoded(
+            self.key_maps, stored, key_map.decode, lambda _: stored.length, verify=False
+        )
 
     def page_map(self, stored: ObjectRange) -> PageMap:
         """Return the page map at ``stored``, from memory if it was read before."""

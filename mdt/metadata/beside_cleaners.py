@@ -1,4 +1,6 @@
-"""Work on a table that others clean meanwhile: what it looks for may go between two of its steps, which is no damage."""
+"""Work on a table that others clean meanwhile: what it looks for may go between two of its steps,
+which is no damage.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ _ATTEMPTS_MAX = 3
 
 
 def begun_again(work: Callable[[], T]) -> T:
-    """Return what ``work`` returns, which takes the newest snapshot itself and may be repeated; it begins again where something is gone.
+    """Return what ``work`` returns, which takes the newest snapshot itself and may be repeated; it
+    begins again where something is gone.
 
     Raises Missing if something is gone each time: then it is damage.
     """

@@ -1,7 +1,9 @@
-"""Buckets of a partition: the file groups that take new keys by a hash, where the table's key index says so.
+"""Buckets of a partition: the file groups that take new keys by a hash, where the table's key index
+says so.
 
-The id of a bucket's file group begins with the bucket's number in eight digits, as Hudi's bucket index has it.  While a bucket has no
-file group, a number below -1 stands for the one that is to be made.
+The id of a bucket's file group begins with the bucket's number in eight digits, as Hudi's bucket
+index has it.  While a bucket has no file group, a number below -1 stands for the one that is to be
+made.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ _FIRST = -2
 
 
 def opened(buckets: Int64Array) -> Int64Array:
-    """Return what stands for the file group of each bucket while there is none -> int64[n], below -1.
+    """Return what stands for the file group of each bucket while there is none -> int64[n], below
+    -1.
 
     >>> import numpy as np
     >>> opened(np.array([0, 7])).tolist(), number(-9)
@@ -37,7 +40,8 @@ def number(group: int) -> int:
 def homes(
     metadata: Metadata, snapshot: Snapshot, texts: pa.Array, partition: npt.NDArray[np.object_]
 ) -> Int64Array | None:
-    """Return what stands for the new file group of each record key, string[n] -> int64[n]; None: the table has no buckets.
+    """Return what stands for the new file group of each record key, string[n] -> int64[n]; None:
+    the table has no buckets.
 
     ``partition``: path of each key.
     """
@@ -48,7 +52,8 @@ def homes(
 
 
 def names(groups: Int64Array) -> npt.NDArray[np.object_]:
-    """Return with which eight digits the file group's id of each bucket begins -> object[n]; ``groups``: what stands for them.
+    """Return with which eight digits the file group's id of each bucket begins -> object[n];
+    ``groups``: what stands for them.
 
     >>> import numpy as np
     >>> names(np.array([-2, -9])).tolist()
@@ -58,10 +63,14 @@ def names(groups: Int64Array) -> npt.NDArray[np.object_]:
     return np.array([f"{bucket:08d}" for bucket in buckets.tolist()], object)[of_group]
 
 
-def settle(home: Int64Array, snapshot: Snapshot, proposed: Candidates, partition: npt.NDArray[np.object_]) -> None:
-    """Put the file group of a key's bucket in the place of what stands for it, where there is one in the key's partition.
+def settle(
+    home: Int64Array, snapshot: Snapshot, proposed: Candidates, partition: npt.NDArray[np.object_]
+) -> None:
+    """Put the file group of a key's bucket in the place of what stands for it, where there is one
+    in the key's partition.
 
-    Most keys are in a file group that the key index has ``proposed``; of a key like which none was seen before, the ids of file groups say it.
+    Most keys are in a file group that the key index has ``proposed``; of a key like which none was
+    seen before, the ids of file groups say it.
     """
     _settle_by_candidates(home, snapshot, proposed, partition)
     _settle_by_ids(home, snapshot, partition)
@@ -81,7 +90,9 @@ def _settle_by_candidates(
     home[key[first]] = group[first]
 
 
-def _settle_by_ids(home: Int64Array, snapshot: Snapshot, partition: npt.NDArray[np.object_]) -> None:
+def _settle_by_ids(
+    home: Int64Array, snapshot: Snapshot, partition: npt.NDArray[np.object_]
+) -> None:
     """Settle what is left, as in a bucket without a file group yet.  O(files) if anything is."""
     left = np.flatnonzero(home < 0)
     if not len(left):

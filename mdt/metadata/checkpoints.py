@@ -1,6 +1,7 @@
 """The checkpoints of a table on its storage: which there are, and the snapshot that each one is.
 
-The hint names the newest.  It may be stale, damaged or gone; then a listing says which manifests there are.
+The hint names the newest.  It may be stale, damaged or gone; then a listing says which manifests
+there are.
 """
 
 from __future__ import annotations
@@ -42,16 +43,26 @@ def hint_to(seq: int) -> bytes:
 
 
 def standing_on(columns: Columns, whole: Snapshot) -> Snapshot:
-    """Return the state of a checkpoint that was made again: ``columns``, and what the state ``whole`` says of the table."""
+    """Return the state of a checkpoint that was made again: ``columns``, and what the state
+    ``whole`` says of the table.
+    """
     return Snapshot(
-        whole.seq, whole.definition, columns, whole.last_instant, retention=whole.retention, tags=whole.tags,
-        streams=whole.streams, known=whole.known,
-    )  # fmt: skip
+        whole.seq,
+        whole.definition,
+        columns,
+        whole.last_instant,
+        retention=whole.retention,
+        tags=whole.tags,
+        streams=whole.streams,
+        known=whole.known,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One checkpoint: its ``snapshot``, the ``columns`` that this stands on, and the ``header`` of its manifest."""
+    """One checkpoint: its ``snapshot``, the ``columns`` that this stands on, and the ``header`` of
+    its manifest.
+    """
 
     snapshot: Snapshot
     columns: StoredColumns
@@ -60,9 +71,11 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """Reads checkpoints.  ``overrides``: options that take precedence over the table's.  ``known``: segments of this process.
+    """Reads checkpoints.  ``overrides``: options that take precedence over the table's.  ``known``:
+    segments of this process.
 
-    ``damaged`` is told of damage when it is found; ``rebuild`` makes the columns of checkpoint ``seq`` again without it.
+    ``damaged`` is told of damage when it is found; ``rebuild`` makes the columns of checkpoint
+    ``seq`` again without it.
     """
 
     storage: Storage
@@ -73,17 +86,25 @@ class Checkpoints:
     rebuild: Callable[[int], Columns]
 
     def hinted(self) -> int | None:
-        """Return the seq that the hint names, None without a hint.  Raises Corrupt if it names none."""
+        """Return the seq that the hint names, None without a hint.  Raises Corrupt if it names
+        none.
+        """
         hint = self.storage.read_if_exists(paths.hint())
         if hint is None:
             return None
         try:
             seq = json.loads(hint)["seq"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise Corrupt(f"the hint cannot be read: {error!r}", path=paths.hint(), offset=0) from error
+            raise Corrupt(
+                f"the hint cannot be read: {error!r}", path=paths.hint(), offset=0
+            ) from error
         if type(seq) is not int or seq < 0:
             raise Corrupt(
-                "the hint names no checkpoint", path=paths.hint(), offset=0, expected="a number", got=repr(seq)[:40]
+                "the hint names no checkpoint",
+                path=paths.hint(),
+                offset=0,
+                expected="a number",
+                got=repr(seq)[:40],
             )
         return seq
 
@@ -93,9 +114,11 @@ class Checkpoints:
         return sorted((seq for seq in found if seq is not None), reverse=True)
 
     def before(self, seq: int | None, listed: Sequence[int] | None = None) -> Checkpoint | None:
-        """Return the newest checkpoint at or before ``seq`` (None: of all) that can be opened, or None.
+        """Return the newest checkpoint at or before ``seq`` (None: of all) that can be opened, or
+        None.
 
-        ``listed``: what :meth:`listed` said a while ago, for who asks for many; None: it is asked, as it is where one has gone since.
+        ``listed``: what :meth:`listed` said a while ago, for who asks for many; None: it is asked,
+        as it is where one has gone since.
         """
         there = self.listed() if listed is None else listed
         for found in there[0 if seq is None else bisect_left(there, -seq, key=neg) :]:
@@ -108,7 +131,9 @@ class Checkpoints:
         return None
 
     def open(self, seq: int) -> Checkpoint:
-        """Return checkpoint ``seq``; nothing but its manifest is read.  Raises Corrupt if it is damaged or gone."""
+        """Return checkpoint ``seq``; nothing but its manifest is read.  Raises Corrupt if it is
+        damaged or gone.
+        """
         columns, header = self.columns(seq)
         path = paths.checkpoint_manifest(seq)
         definition = from_json(header["definition"], path=path)
@@ -118,12 +143,21 @@ class Checkpoints:
             raise Corrupt(f"a checkpoint cannot be read: {error}", path=path) from error
         instant = str(header["last_instant"])
         snapshot = Snapshot(
-            seq, definition, columns, instant, retention=retention, tags=tags, streams=streams, known=self.known
+            seq,
+            definition,
+            columns,
+            instant,
+            retention=retention,
+            tags=tags,
+            streams=streams,
+            known=self.known,
         )
         return Checkpoint(snapshot, columns, header)
 
     def columns(self, seq: int, *, cached: bool = True) -> tuple[StoredColumns, dict[str, Any]]:
-        """Return the columns of checkpoint ``seq`` and the header of its manifest; raises Corrupt as :meth:`open` does."""
+        """Return the columns of checkpoint ``seq`` and the header of its manifest; raises Corrupt
+        as :meth:`open` does.
+        """
         path = paths.checkpoint_manifest(seq)
         payload = codec.unframe(
             self.storage.read_whole(path, FRAME_BYTES_MAX), MANIFEST, path=path, version_max=VERSION
@@ -135,20 +169,31 @@ class Checkpoints:
         except (ValueError, KeyError, TypeError) as error:
             raise Corrupt(f"a checkpoint cannot be read: {error!r}", path=path) from error
         if layout.seq != seq:
-            raise Corrupt("a manifest has a wrong number", path=path, expected=str(seq), got=str(layout.seq))
+            raise Corrupt(
+                "a manifest has a wrong number", path=path, expected=str(seq), got=str(layout.seq)
+            )
         cache = self._page_cache() if cached else None
         columns = StoredColumns(
-            self.storage, self.mappings, layout, cache=cache, damaged=self.damaged, rebuild=lambda: self.rebuild(seq)
+            self.storage,
+            self.mappings,
+            layout,
+            cache=cache,
+            damaged=self.damaged,
+            rebuild=lambda: self.rebuild(seq),
         )
         return columns, header
 
     def _page_cache(self) -> PageCache | None:
-        """Return the cache on the local disk for pages of a remote store; others are mapped or in memory already."""
+        """Return the cache on the local disk for pages of a remote store; others are mapped or in
+        memory already.
+        """
         options = parse_options(self.overrides)
         if not self.storage.is_remote or not options.cache_bytes_max:
             return None
         cache = stores.open_page_cache(options.cache_dir, options.cache_bytes_max)
         if cache.refusal:
             text = "%s: metadata pages are not cached on the local disk: %s"
-            logs.warn_once(logs.METADATA, cache.said, "refusal", text, self.storage.url, cache.refusal)
+            logs.warn_once(
+                logs.METADATA, cache.said, "refusal", text, self.storage.url, cache.refusal
+            )
         return cache

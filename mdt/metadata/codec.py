@@ -9,17 +9,20 @@ Frame, little endian, 24 bytes before the payload::
     4  CRC-32 (ISO-HDLC, as zlib) of the header with this field zero, then of the payload
     8  length of the payload
 
-A CRC-32 finds every single flipped bit and every burst up to 32 bits; the length finds truncation and trailing bytes.
+A CRC-32 finds every single flipped bit and every burst up to 32 bits; the length finds truncation
+and trailing bytes.
 
 Pack, the payload of most kinds::
 
     4  length of the JSON text
     4  zero
-    n  JSON: {"header": {...}, "sections": [[name, offset, length], ...]}, then zeros up to a multiple of 8
-       the sections, in order, each followed by zeros up to a multiple of 8; offsets count from the first section
+    n  JSON: {"header": {...}, "sections": [[name, offset, length], ...]},
+       then zeros up to a multiple of 8
+       the sections, in order, each followed by zeros up to a multiple of 8;
+       offsets count from the first section
 
-Frame and pack keep sections on multiples of 8 bytes, so Arrow reads them in place.  Every byte is checked before it is
-parsed, every length before it is used.
+Frame and pack keep sections on multiples of 8 bytes, so Arrow reads them in place.  Every byte is
+checked before it is parsed, every length before it is used.
 """
 
 from __future__ import annotations
@@ -56,7 +59,9 @@ _IPC_END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def frame(kind: bytes, version: int, payload: Data) -> bytes:
-    """Return ``payload`` in a frame; ``kind``: 4 bytes, ``version``: 0 to 65535.  O(bytes), one copy."""
+    """Return ``payload`` in a frame; ``kind``: 4 bytes, ``version``: 0 to 65535.  O(bytes), one
+    copy.
+    """
     assert len(kind) == 4, f"a kind has four bytes, not {kind!r}"
     views = parts(payload)
     length = sum(view.nbytes for view in views)
@@ -70,12 +75,18 @@ def frame(kind: bytes, version: int, payload: Data) -> bytes:
 def unframe(data: Buffer, kind: bytes, *, path: str, version_max: int) -> memoryview:
     """Return the payload of a frame, without a copy.
 
-    Raises ``errors.Corrupt`` for bytes that are not such a frame, ``errors.Unsupported`` for a version above
-    ``version_max``; ``path`` is for the message.
+    Raises ``errors.Corrupt`` for bytes that are not such a frame, ``errors.Unsupported`` for a
+    version above ``version_max``; ``path`` is for the message.
     """
     view = memoryview(data).cast("B") if memoryview(data).nbytes else memoryview(b"")
     if len(view) < _HEADER.size:
-        _corrupt("the object ends inside its header", path, len(view), f"{_HEADER.size} bytes", f"{len(view)}")
+        _corrupt(
+            "the object ends inside its header",
+            path,
+            len(view),
+            f"{_HEADER.size} bytes",
+            f"{len(view)}",
+        )
     magic, found_kind, version, reserved, crc, length = _HEADER.unpack_from(view)
     if magic != MAGIC:
         _corrupt("this is not one of our objects", path, 0, repr(MAGIC), repr(magic))
@@ -83,21 +94,26 @@ def unframe(data: Buffer, kind: bytes, *, path: str, version_max: int) -> memory
         got = len(view) - _HEADER.size
         _corrupt("the payload has another length", path, 16, f"{length} bytes", f"{got}")
     payload = view[_HEADER.size :]
-    actual = zlib.crc32(payload, zlib.crc32(_HEADER.pack(magic, found_kind, version, reserved, 0, length)))
+    actual = zlib.crc32(
+        payload, zlib.crc32(_HEADER.pack(magic, found_kind, version, reserved, 0, length))
+    )
     if actual != crc:
         _corrupt("the checksum does not match", path, 12, f"{crc:08x}", f"{actual:08x}")
     if found_kind != kind:
         _corrupt("the object is of another kind", path, 4, repr(kind), repr(found_kind))
     if version > version_max or reserved:
         raise Unsupported(
-            f"{path} has format version {version} of {kind.decode('latin-1')}; this mdt knows up to {version_max}",
+            f"{path} has format version {version} of {kind.decode('latin-1')}; this mdt knows up to"
+            f" {version_max}",
             hint="upgrade mdt",
         )
     return payload
 
 
 def encode_ipc(table: pa.Table, *, compression: str | None = None) -> pa.Buffer:
-    """Return a table as an Arrow IPC stream; ``compression``: None, or "lz4" for the stream as a whole."""
+    """Return a table as an Arrow IPC stream; ``compression``: None, or "lz4" for the stream as a
+    whole.
+    """
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -110,10 +126,12 @@ def encode_ipc(table: pa.Table, *, compression: str | None = None) -> pa.Buffer:
 
 
 def decode_ipc(buffer: Buffer, schema: pa.Schema | None, *, path: str, added: int = 0) -> pa.Table:
-    """Return the table in an Arrow IPC stream, fully validated; uncompressed bytes are used in place.
+    """Return the table in an Arrow IPC stream, fully validated; uncompressed bytes are used in
+    place.
 
-    ``schema``: what it must be, metadata aside; None: any.  ``added``: how many of its last columns older writers did not know; where all of
-    them are missing they are null.  Raises ``errors.Corrupt``.
+    ``schema``: what it must be, metadata aside; None: any.  ``added``: how many of its last columns
+    older writers did not know; where all of them are missing they are null.  Raises
+    ``errors.Corrupt``.
     """
     try:
         stream = _uncompressed(pa.py_buffer(buffer), path)
@@ -152,20 +170,35 @@ def pack(header: Mapping[str, Any], sections: Mapping[str, Buffer]) -> list[Buff
 
 
 def unpack(payload: Buffer, *, path: str) -> tuple[dict[str, Any], dict[str, memoryview]]:
-    """Return the header and the sections (views, not copies) of what :func:`pack` made; raises ``errors.Corrupt``."""
+    """Return the header and the sections (views, not copies) of what :func:`pack` made; raises
+    ``errors.Corrupt``.
+    """
     view = memoryview(payload).cast("B") if memoryview(payload).nbytes else memoryview(b"")
     if len(view) < _PACK.size:
-        _corrupt("the payload ends inside its prefix", path, len(view), f"{_PACK.size} bytes", f"{len(view)}")
+        _corrupt(
+            "the payload ends inside its prefix",
+            path,
+            len(view),
+            f"{_PACK.size} bytes",
+            f"{len(view)}",
+        )
     length, reserved = _PACK.unpack_from(view)
     start = _PACK.size + length + -length % _ALIGNMENT
     if reserved or start > len(view) or length > limits.HEADER_JSON_BYTES_MAX:
-        _corrupt("the header's length is impossible", path, 0, f"at most {len(view) - _PACK.size}", f"{length}")
+        _corrupt(
+            "the header's length is impossible",
+            path,
+            0,
+            f"at most {len(view) - _PACK.size}",
+            f"{length}",
+        )
     header, entries = _parse_header(bytes(view[_PACK.size : _PACK.size + length]), path)
     return header, _slice(view[start:], entries, path)
 
 
 def parse_json(text: bytes, *, path: str, offset: int = 0) -> Any:
-    """Return what JSON text says; raises ``errors.Corrupt`` for other bytes, NaN, infinity, and what is nested too deep.
+    """Return what JSON text says; raises ``errors.Corrupt`` for other bytes, NaN, infinity, and
+    what is nested too deep.
 
     ``path``, ``offset``: where it stands, for the message.
     """
@@ -179,9 +212,19 @@ def _parse_header(text: bytes, path: str) -> tuple[dict[str, Any], list[Any]]:
     document = parse_json(text, path=path, offset=_PACK.size)
     if isinstance(document, dict) and document.keys() == {"header", "sections"}:
         header, entries = document["header"], document["sections"]
-        if isinstance(header, dict) and isinstance(entries, list) and len(entries) <= limits.SECTIONS_MAX:
+        if (
+            isinstance(header, dict)
+            and isinstance(entries, list)
+            and len(entries) <= limits.SECTIONS_MAX
+        ):
             return header, entries
-    _corrupt("the header has another form", path, _PACK.size, "an object with header and sections", repr(text[:60]))
+    _corrupt(
+        "the header has another form",
+        path,
+        _PACK.size,
+        "an object with header and sections",
+        repr(text[:60]),
+    )
 
 
 def _slice(body: memoryview, entries: list[Any], path: str) -> dict[str, memoryview]:
@@ -190,10 +233,22 @@ def _slice(body: memoryview, entries: list[Any], path: str) -> dict[str, memoryv
     at = 0
     for entry in entries:
         if not (isinstance(entry, list) and [type(item) for item in entry] == [str, int, int]):
-            _corrupt("a section's entry has another form", path, -1, "[name, offset, length]", repr(entry)[:100])
+            _corrupt(
+                "a section's entry has another form",
+                path,
+                -1,
+                "[name, offset, length]",
+                repr(entry)[:100],
+            )
         name, offset, length = entry
         if name in sections or offset != at or not 0 <= length <= len(body) - offset:
-            _corrupt(f"section {name[:60]!r} is misplaced", path, -1, f"offset {at}", f"{offset}, {length} bytes")
+            _corrupt(
+                f"section {name[:60]!r} is misplaced",
+                path,
+                -1,
+                f"offset {at}",
+                f"{offset}, {length} bytes",
+            )
         sections[name] = body[offset : offset + length]
         at = offset + length + -length % _ALIGNMENT
     if at != len(body):
@@ -215,15 +270,18 @@ def _uncompressed(buffer: pa.Buffer, path: str) -> pa.Buffer:
     size = unfolded_bytes(memoryview(buffer))
     most = min(limits.UNFOLDED_BYTES_MAX, limits.LZ4_RATIO_MAX * (buffer.size - _LZ4.size))
     if size > most:
-        _corrupt("a compressed section claims too much", path, 8, f"at most {most} bytes", f"{size}")
+        _corrupt(
+            "a compressed section claims too much", path, 8, f"at most {most} bytes", f"{size}"
+        )
     return pa.decompress(buffer.slice(_LZ4.size), decompressed_size=size, codec="lz4")
 
 
 def _refuse_compressed_bodies(stream: memoryview, path: str) -> None:
     """Raise Corrupt unless a stream is a schema and batches without compression.
 
-    Arrow unfolds a compressed body to whatever length it claims, and our writers compress none.
-    The messages are flatbuffers (Arrow's Message.fbs): a table begins with the distance back to its list of field offsets.
+    Arrow unfolds a compressed body to whatever length it claims, and our writers compress none. The
+    messages are flatbuffers (Arrow's Message.fbs): a table begins with the distance back to its
+    list of field offsets.
     """
     at = batch = 0
     while at + _MESSAGE.size <= len(stream):
@@ -234,7 +292,13 @@ def _refuse_compressed_bodies(stream: memoryview, path: str) -> None:
         root = _UINT32.unpack_from(message)[0]
         kind = _flatbuffer_field(message, root, _HEADER_TYPE)
         if not kind or (message[kind] == _SCHEMA) != (not batch):
-            _corrupt("an Arrow section has a message of another kind", path, at, "a schema, then batches", "another")
+            _corrupt(
+                "an Arrow section has a message of another kind",
+                path,
+                at,
+                "a schema, then batches",
+                "another",
+            )
         header = _flatbuffer_table(message, root, _MESSAGE_HEADER)
         if message[kind] == _DICTIONARY_BATCH:
             header = _flatbuffer_table(message, header, _DATA)
@@ -243,13 +307,21 @@ def _refuse_compressed_bodies(stream: memoryview, path: str) -> None:
         body = _flatbuffer_field(message, root, _BODY_LENGTH)
         size = _INT64.unpack_from(message, body)[0] if body else 0
         if not 0 <= size <= len(stream):
-            _corrupt("an Arrow section has an impossible body", path, at, f"at most {len(stream)} bytes", f"{size}")
+            _corrupt(
+                "an Arrow section has an impossible body",
+                path,
+                at,
+                f"at most {len(stream)} bytes",
+                f"{size}",
+            )
         at += _MESSAGE.size + length + size
         batch += 1
 
 
 def _flatbuffer_field(message: memoryview, table: int, field: int) -> int:
-    """Return where a field of a flatbuffer's table stands, 0 if the table lacks it.  Raises struct.error outside of it."""
+    """Return where a field of a flatbuffer's table stands, 0 if the table lacks it.  Raises
+    struct.error outside of it.
+    """
     fields = table - _INT32.unpack_from(message, table)[0]
     if fields < 0 or _UINT16.unpack_from(message, fields)[0] < _FIELD_OFFSETS + 2 * field + 2:
         return 0
@@ -258,29 +330,51 @@ def _flatbuffer_field(message: memoryview, table: int, field: int) -> int:
 
 
 def _flatbuffer_table(message: memoryview, table: int, field: int) -> int:
-    """Return where the table in a field of a flatbuffer's table stands.  Raises struct.error if there is none."""
+    """Return where the table in a field of a flatbuffer's table stands.  Raises struct.error if
+    there is none.
+    """
     at = _flatbuffer_field(message, table, field)
     return at + int(_UINT32.unpack_from(message, at or len(message))[0])
 
 
 def _read_stream(buffer: pa.Buffer, schema: pa.Schema | None, path: str, added: int) -> pa.Table:
-    """Return the table of a stream that ends as ours do: pyarrow takes a stream cut between two batches for a whole."""
+    """Return the table of a stream that ends as ours do: pyarrow takes a stream cut between two
+    batches for a whole.
+    """
     source = pa.BufferReader(buffer)
     with pa.ipc.open_stream(source) as reader:
         later = [] if schema is None or not added else list(schema)[-added:]
-        is_older = bool(later) and schema is not None and reader.schema.equals(pa.schema(list(schema)[:-added]))
+        is_older = (
+            bool(later)
+            and schema is not None
+            and reader.schema.equals(pa.schema(list(schema)[:-added]))
+        )
         if schema is not None and not is_older and not reader.schema.equals(schema):
-            _corrupt("an Arrow section has another schema", path, -1, _describe(schema), _describe(reader.schema))
+            _corrupt(
+                "an Arrow section has another schema",
+                path,
+                -1,
+                _describe(schema),
+                _describe(reader.schema),
+            )
         table = reader.read_all()
     if source.tell() != buffer.size or bytes(memoryview(buffer)[-8:]) != _IPC_END:
-        _corrupt("an Arrow section does not end where it should", path, -1, "the end mark", f"{buffer.size} bytes")
+        _corrupt(
+            "an Arrow section does not end where it should",
+            path,
+            -1,
+            "the end mark",
+            f"{buffer.size} bytes",
+        )
     for field in later if is_older else ():
         table = table.append_column(field, pa.nulls(len(table), field.type))
     return table
 
 
 def _describe(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name}: {field.type}{'' if field.nullable else ' not null'}" for field in schema)
+    return ", ".join(
+        f"{field.name}: {field.type}{'' if field.nullable else ' not null'}" for field in schema
+    )
 
 
 def _refuse_constant(text: str) -> NoReturn:

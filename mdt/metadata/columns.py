@@ -1,10 +1,13 @@
-"""The columns of a checkpoint: the compacted state of the metadata table, read column by column and page by page.
+"""The columns of a checkpoint: the compacted state of the metadata table, read column by column and
+page by page.
 
-A checkpoint is one manifest and a few objects of *pages*.  A page is one Arrow IPC stream with some rows of one column (or of one
-small family of columns); the manifest says where each page stands, how long it is and its CRC-32.  A page is read, checked
-and decoded when it is first used; on a local disk it is mapped, so Arrow reads it in place.
+A checkpoint is one manifest and a few objects of *pages*.  A page is one Arrow IPC stream with some
+rows of one column (or of one small family of columns); the manifest says where each page stands,
+how long it is and its CRC-32.  A page is read, checked and decoded when it is first used; on a
+local disk it is mapped, so Arrow reads it in place.
 
-A page that turns out damaged costs time, never rows: the columns are then made again from the log, for good.
+A page that turns out damaged costs time, never rows: the columns are then made again from the log,
+for good.
 """
 
 from __future__ import annotations
@@ -50,10 +53,14 @@ HISTORY = pa.schema(
         ("metadata", pa.map_(pa.string(), pa.string())),
     ]
 )
-"""One row per commit record, oldest first; ``token`` is null where a record has none.  ``files``, ``rows``, ``bytes``: of the data files that it
-added.  ``metadata``: what its user gave, null without any."""
+"""One row per commit record, oldest first; ``token`` is null where a record has none.  ``files``,
+``rows``, ``bytes``: of the data files that it added.  ``metadata``: what its user gave, null
+without any.
+"""
 HISTORY_ADDED = 4
-"""So many of its last columns were added later: objects that are older lack them, and they are null then."""
+"""So many of its last columns were added later: objects that are older lack them, and they are null
+then.
+"""
 
 SUMMARY = pa.schema([SUMMARIES.field(name) for name in SUMMARIES.names[2:]])
 """A summary, or where it stands; all null: not covered."""
@@ -61,13 +68,16 @@ SUMMARY = pa.schema([SUMMARIES.field(name) for name in SUMMARIES.names[2:]])
 NUMBERED_KEY_PARTS = pa.schema(
     [pa.field("groups", pa.list_(pa.int32())) if f.name == "groups" else f for f in KEY_PARTS]
 )
-"""As KEY_PARTS, with the numbers that file groups have in the checkpoint (-1: gone); a row with index "" holds the groups of which
-the key index does not know every key."""
+"""As KEY_PARTS, with the numbers that file groups have in the checkpoint (-1: gone); a row with
+index "" holds the groups of which the key index does not know every key.
+"""
 
 STORED_TOMBSTONES = TOMBSTONES.append(pa.field("deleted_us", pa.int64()))
 """Tombstones with the time of the delete, microseconds since 1970."""
 
-PAGES = pa.schema([("object", pa.int32()), ("offset", pa.int64()), ("length", pa.int64()), ("crc", pa.int64())])
+PAGES = pa.schema(
+    [("object", pa.int32()), ("offset", pa.int64()), ("length", pa.int64()), ("crc", pa.int64())]
+)
 """Where the pages of a checkpoint stand, in the order of its columns."""
 
 _SIMPLE: Mapping[str, pa.DataType] = {
@@ -90,8 +100,11 @@ _SIMPLE: Mapping[str, pa.DataType] = {
     "partition_rows": pa.int64(),
 }
 _FAMILIES: Mapping[str, pa.Schema] = {
-    "stats": STATS_SCHEMA, "partition_stats": STATS_SCHEMA, "summaries": SUMMARY, "sizes": pa.schema([("size", pa.int64())]),
-}  # fmt: skip
+    "stats": STATS_SCHEMA,
+    "partition_stats": STATS_SCHEMA,
+    "summaries": SUMMARY,
+    "sizes": pa.schema([("size", pa.int64())]),
+}
 _TABLES: Mapping[str, pa.Schema] = {
     "vector_range": pa.schema([("length", pa.int64()), ("crc", pa.int64())]),
     "row_groups": STATS,
@@ -107,7 +120,8 @@ Ints = npt.NDArray[Any]
 
 
 def schema_of(name: str) -> pa.Schema | None:
-    """Return the schema of the pages of column ``name``, None for a name that this version does not know.
+    """Return the schema of the pages of column ``name``, None for a name that this version does not
+    know.
 
     >>> schema_of("files/rows").names, schema_of("dead").names, schema_of("stats/fare").names[:2]
     (['rows'], ['value'], ['min', 'max'])
@@ -123,7 +137,9 @@ def schema_of(name: str) -> pa.Schema | None:
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:
-    """Return a table without rows; ``schema.empty_table()`` would import pandas where it is installed."""
+    """Return a table without rows; ``schema.empty_table()`` would import pandas where it is
+    installed.
+    """
     return pa.Table.from_batches([], schema)
 
 
@@ -134,8 +150,8 @@ def simple(name: str, values: Any) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column in memory, one chunk.  ``every``: files in a page, 0 for one page; ``cuts``: where pages start in ``table``,
-    and its end, if a file may have any number of rows.
+    """A column in memory, one chunk.  ``every``: files in a page, 0 for one page; ``cuts``: where
+    pages start in ``table``, and its end, if a file may have any number of rows.
     """
 
     table: pa.Table
@@ -151,7 +167,9 @@ class Column:
 
 
 class Columns(ABC):
-    """The state of a table after record ``seq``: ``rows`` files in the order of their segments, all live."""
+    """The state of a table after record ``seq``: ``rows`` files in the order of their segments, all
+    live.
+    """
 
     seq: int
     rows: int
@@ -171,7 +189,9 @@ class Columns(ABC):
         return found
 
     def statistics(self, name: str, part: int, make: Callable[[], Bounds]) -> Bounds:
-        """Return what ``make`` reads of part ``part`` of a column, from memory while there is room."""
+        """Return what ``make`` reads of part ``part`` of a column, from memory while there is
+        room.
+        """
         key = f"bounds of {name}", part
         found: Bounds | None = self._recent.get(key)
         self.statistics_hits += found is not None
@@ -201,12 +221,16 @@ class Columns(ABC):
         """Return the names of the columns of a family, without its prefix, in order."""
 
     def optional(self, name: str) -> pa.Table:
-        """Return a whole column that readers can do without.  Raises Corrupt instead of making it again."""
+        """Return a whole column that readers can do without.  Raises Corrupt instead of making it
+        again.
+        """
         return self.table(name)
 
     @abstractmethod
     def load(self, names: Sequence[str], rows: Sequence[int] | None = None) -> None:
-        """Read whole columns, or the pages that hold files ``rows``; from remote storage in threads."""
+        """Read whole columns, or the pages that hold files ``rows``; from remote storage in
+        threads.
+        """
 
     def numpy(self, name: str) -> Ints:
         """Return a column of numbers -> [values]; null is 0.  Zero copy where it has no null."""
@@ -216,7 +240,9 @@ class Columns(ABC):
         return numbers(values)
 
     def vector(self, file: int) -> BitMap:
-        """Return the dead positions of a file that has some, from memory while there is room; not to be changed.  Raises Corrupt."""
+        """Return the dead positions of a file that has some, from memory while there is room; not
+        to be changed.  Raises Corrupt.
+        """
         key = "dead positions", file
         found: BitMap | None = self._recent.get(key)
         if found is None:
@@ -227,11 +253,15 @@ class Columns(ABC):
         return found
 
     def vectors(self, files: npt.NDArray[np.int64]) -> StoredVectors | None:
-        """Return where the deletion vectors of ``files``, which rise, stand; None if only their bytes can be had."""
+        """Return where the deletion vectors of ``files``, which rise, stand; None if only their
+        bytes can be had.
+        """
         return None
 
     def vector_bytes(self, files: npt.NDArray[np.int64]) -> list[bytes | None]:
-        """Return the deletion vectors of ``files``, which rise, as they are stored, None where there is none: pages are checked, and no more."""
+        """Return the deletion vectors of ``files``, which rise, as they are stored, None where
+        there is none: pages are checked, and no more.
+        """
         found: list[bytes | None] = []
         while len(found) < len(files):
             table, first = self.page("vector", int(files[len(found)]))
@@ -240,7 +270,9 @@ class Columns(ABC):
         return found
 
     def value(self, name: str, row: int) -> pa.Scalar:
-        """Return the value of a one-valued column for file (or file group) ``row``; reads one page."""
+        """Return the value of a one-valued column for file (or file group) ``row``; reads one
+        page.
+        """
         table, first = self.page(name, row)
         return table.column(0)[row - first]
 

@@ -1,8 +1,8 @@
 """The commit log: one object per transaction, appended by put-if-absent, never changed.
 
-``.hoodie/.mdt/log/<seq>`` is the only commit point of a table.  A record is a frame (magic, length, CRC) around one JSON
-header and Arrow IPC sections; FORMAT.md lists every field.  This module reads and writes records and knows nothing of
-their meaning.
+``.hoodie/.mdt/log/<seq>`` is the only commit point of a table.  A record is a frame (magic, length,
+CRC) around one JSON header and Arrow IPC sections; FORMAT.md lists every field.  This module reads
+and writes records and knows nothing of their meaning.
 """
 
 from __future__ import annotations
@@ -27,24 +27,41 @@ KIND = b"CMIT"
 VERSION = 2
 """Of records that older versions cannot apply; all others have version 1."""
 
-_OBJECT_RANGE = [("path", pa.string()), ("offset", pa.int64()), ("length", pa.int64()), ("crc", pa.int64())]
+_OBJECT_RANGE = [
+    ("path", pa.string()),
+    ("offset", pa.int64()),
+    ("length", pa.int64()),
+    ("crc", pa.int64()),
+]
 
 REMOVED = pa.schema([("segment", pa.int64())])
 VECTORS = pa.schema([("segment", pa.int64()), ("positions", pa.binary())])
-"""Deletion vectors: serialized 32-bit roaring bitmaps; in a commit record only the added positions."""
-STATS = pa.schema([("column", pa.string()), ("segment", pa.int64()), ("row_group", pa.int32()), *STATS_SCHEMA])
+"""Deletion vectors: serialized 32-bit roaring bitmaps; in a commit record only the added positions.
+"""
+STATS = pa.schema(
+    [("column", pa.string()), ("segment", pa.int64()), ("row_group", pa.int32()), *STATS_SCHEMA]
+)
 """Column statistics; ``row_group`` is the number of a row group, or -1 for the whole segment."""
 SUMMARIES = pa.schema(
     [("index", pa.string()), ("shard", pa.int64()), ("payload", pa.binary()), *_OBJECT_RANGE],
 )
 """Summaries of skipping indexes, one for each shard: inline in ``payload`` or referred to."""
 KEY_PARTS = pa.schema(
-    [("index", pa.string()), ("groups", pa.list_(pa.string())), ("payload", pa.large_binary()), *_OBJECT_RANGE],
+    [
+        ("index", pa.string()),
+        ("groups", pa.list_(pa.string())),
+        ("payload", pa.large_binary()),
+        *_OBJECT_RANGE,
+    ],
 )
 """Parts of the key index: inline in ``payload`` or referred to."""
 
 SLICES = pa.schema(
-    [("previous_instant", pa.string()), ("base_name", pa.string()), ("log_names", pa.list_(pa.string()))]
+    [
+        ("previous_instant", pa.string()),
+        ("base_name", pa.string()),
+        ("log_names", pa.list_(pa.string())),
+    ]
 )
 """What Hudi's write statistics say of the file slice of each added file; parallel to ``files``."""
 SAVED = pa.schema([("path", pa.string())])
@@ -54,12 +71,19 @@ CLEANED = pa.schema([("path", pa.string())])
 """Data files that no state refers to any more which can be read after a cleaning."""
 
 TOMBSTONES = pa.schema([("hi", pa.uint64()), ("lo", pa.uint64()), ("ordering", pa.uint64())])
-"""Deleted keys and at which ordering value, null where a tombstone is taken back: see :mod:`mdt.metadata.tombstones`."""
+"""Deleted keys and at which ordering value, null where a tombstone is taken back: see
+:mod:`mdt.metadata.tombstones`.
+"""
 
 MAPS = pa.schema(
-    [("segment", pa.int64()), *(field for field in FILES if field.name.startswith(("key_map", "page_map")))],
+    [
+        ("segment", pa.int64()),
+        *(field for field in FILES if field.name.startswith(("key_map", "page_map"))),
+    ],
 )
-"""Where key maps and page maps of older segments stand from this record on, which gives the table another key hash."""
+"""Where key maps and page maps of older segments stand from this record on, which gives the table
+another key hash.
+"""
 
 SECTIONS: Mapping[str, pa.Schema] = {
     "files": FILES,
@@ -82,7 +106,9 @@ _TXN_WITHIN = 128
 _HEADER_BYTES = 4_096
 """About what a record's header takes in memory."""
 _COLUMN_BYTES = 1_024
-"""About what a column takes in memory beside its values: objects of Arrow, of which a record of one file has 45."""
+"""About what a column takes in memory beside its values: objects of Arrow, of which a record of one
+file has 45.
+"""
 _EMPTY = {name: pa.Table.from_batches([], schema) for name, schema in SECTIONS.items()}
 """Made once; ``schema.empty_table()`` would import pandas where it is installed."""
 NO_MAPS, NO_TOMBSTONES = _EMPTY["maps"], _EMPTY["tombstones"]
@@ -92,10 +118,12 @@ NO_MAPS, NO_TOMBSTONES = _EMPTY["maps"], _EMPTY["tombstones"]
 class CommitRecord:
     """One transaction as it stands in the log.
 
-    ``header`` holds the JSON fields: txn, instant, action, operation, begun_at, counts and, where they apply, definition,
-    rolled_back, replaced, compaction_plan, clustering_plan, schema (a new version) and indexes (lists of specifications: ``add``, ``drop``, ``forget``: those whose older
-    summaries are dropped).  In ``files``, ``stats``, ``fresh`` and ``summaries`` the column ``segment`` holds the ordinal of a file of this
-    record; in ``removed``, ``vectors`` and ``covers`` it holds the numbers of older segments.
+    ``header`` holds the JSON fields: txn, instant, action, operation, begun_at, counts and, where
+    they apply, definition, rolled_back, replaced, compaction_plan, clustering_plan, schema (a new
+    version) and indexes (lists of specifications: ``add``, ``drop``, ``forget``: those whose older
+    summaries are dropped).  In ``files``, ``stats``, ``fresh`` and ``summaries`` the column
+    ``segment`` holds the ordinal of a file of this record; in ``removed``, ``vectors`` and
+    ``covers`` it holds the numbers of older segments.
     """
 
     seq: int
@@ -139,7 +167,9 @@ class CommitRecord:
 
     @property
     def token(self) -> int | None:
-        """The middle number of the write tokens in its file names; None in the record that makes a table."""
+        """The middle number of the write tokens in its file names; None in the record that makes a
+        table.
+        """
         found: int | None = self.header.get("token")
         return found
 
@@ -150,12 +180,16 @@ class CommitRecord:
 
     @property
     def dead_tokens(self) -> tuple[int, ...]:
-        """Tokens of the transactions that this one declares dead, known by their claims or by files that they left."""
+        """Tokens of the transactions that this one declares dead, known by their claims or by files
+        that they left.
+        """
         return tuple(self.header.get("dead", {}).get("tokens", ()))
 
     @property
     def replaced(self) -> Mapping[str, list[str]]:
-        """Partition path -> ids of the file groups that end here, because their rows stand in others or nowhere."""
+        """Partition path -> ids of the file groups that end here, because their rows stand in
+        others or nowhere.
+        """
         found: Mapping[str, list[str]] = self.header.get("replaced", {})
         return found
 
@@ -174,7 +208,11 @@ class CommitRecord:
     def nbytes(self) -> int:
         """About how many bytes of memory it takes."""
         columns = sum(table.num_columns for table in self.tables.values())
-        return _HEADER_BYTES + _COLUMN_BYTES * columns + sum(t.get_total_buffer_size() for t in self.tables.values())
+        return (
+            _HEADER_BYTES
+            + _COLUMN_BYTES * columns
+            + sum(t.get_total_buffer_size() for t in self.tables.values())
+        )
 
     def at(self, seq: int) -> CommitRecord:
         """Return the same transaction as record number ``seq``."""
@@ -182,21 +220,28 @@ class CommitRecord:
 
 
 def encode(record: CommitRecord) -> bytes:
-    """Return the bytes of ``record``.  Raises Unsupported if they are more than a record may have."""
+    """Return the bytes of ``record``.  Raises Unsupported if they are more than a record may
+    have.
+    """
     header = {**record.header, "seq": record.seq}
-    sections = {name: codec.encode_ipc(table) for name, table in record.tables.items() if len(table)}
+    sections = {
+        name: codec.encode_ipc(table) for name, table in record.tables.items() if len(table)
+    }
     version = VERSION if record.rekeys else 1
     data = codec.frame(KIND, version, codec.pack(header, sections))
     if len(data) > COMMIT_RECORD_BYTES_MAX:
         raise Unsupported(
-            f"the commit record has {len(data)} bytes, at most {COMMIT_RECORD_BYTES_MAX} are allowed",
+            f"the commit record has {len(data)} bytes, at most {COMMIT_RECORD_BYTES_MAX} are"
+            " allowed",
             hint="write the data in several operations",
         )
     return data
 
 
 def as_read(record: CommitRecord) -> CommitRecord:
-    """Return ``record`` as whoever reads it from the log has it.  Raises Internal if they would refuse it: then it must not be written."""
+    """Return ``record`` as whoever reads it from the log has it.  Raises Internal if they would
+    refuse it: then it must not be written.
+    """
     path = paths.commit(record.seq)
     header = json.loads(json.dumps({**record.header, "seq": record.seq}))
     tables = {name: table for name, table in record.tables.items() if len(table)}
@@ -211,16 +256,26 @@ def as_read(record: CommitRecord) -> CommitRecord:
 
 
 def decode(data: bytes, *, seq: int, path: str) -> CommitRecord:
-    """Return the record in ``data``.  Raises Corrupt if any byte is not as written, or it is not number ``seq``."""
-    header, sections = codec.unpack(codec.unframe(data, KIND, path=path, version_max=VERSION), path=path)
+    """Return the record in ``data``.  Raises Corrupt if any byte is not as written, or it is not
+    number ``seq``.
+    """
+    header, sections = codec.unpack(
+        codec.unframe(data, KIND, path=path, version_max=VERSION), path=path
+    )
     records.check_header(header, seq, path)
     known = {name: section for name, section in sections.items() if name in SECTIONS}
     unfolded = sum(map(codec.unfolded_bytes, known.values()))
     if unfolded > UNFOLDED_BYTES_MAX:
         raise Corrupt(
-            "a commit record unfolds to too much", path=path, expected=f"{UNFOLDED_BYTES_MAX}", got=f"{unfolded}"
+            "a commit record unfolds to too much",
+            path=path,
+            expected=f"{UNFOLDED_BYTES_MAX}",
+            got=f"{unfolded}",
         )
-    tables = {name: codec.decode_ipc(section, SECTIONS[name], path=path) for name, section in known.items()}
+    tables = {
+        name: codec.decode_ipc(section, SECTIONS[name], path=path)
+        for name, section in known.items()
+    }
     check_tables(header, seq, tables, path)
     return CommitRecord(seq, header, tables)
 
@@ -233,7 +288,9 @@ def read(storage: Storage, seq: int) -> CommitRecord | None:
 
 
 def begins_with(storage: Storage, seq: int, txn: str) -> bool:
-    """Return whether record ``seq`` is that of the transaction ``txn``, by its first bytes alone; False if there is none."""
+    """Return whether record ``seq`` is that of the transaction ``txn``, by its first bytes alone;
+    False if there is none.
+    """
     try:
         return txn.encode() in storage.read(paths.commit(seq), 0, _TXN_WITHIN)
     except Missing:
@@ -241,10 +298,11 @@ def begins_with(storage: Storage, seq: int, txn: str) -> bool:
 
 
 def append(storage: Storage, record: CommitRecord) -> bool:
-    """Put ``record`` under its number; True if it is now there, False if another transaction was first.
+    """Put ``record`` under its number; True if it is now there, False if another transaction was
+    first.
 
-    A reply that got lost is resolved by reading the record back.  Raises Unavailable if even that is not possible; then
-    the outcome is unknown until the table is opened again.
+    A reply that got lost is resolved by reading the record back.  Raises Unavailable if even that
+    is not possible; then the outcome is unknown until the table is opened again.
     """
     data = encode(record)
     path = paths.commit(record.seq)

@@ -1,4 +1,5 @@
-"""What a snapshot knows of keys that were deleted: which tombstones stand, and which rows come too late for theirs.
+"""What a snapshot knows of keys that were deleted: which tombstones stand, and which rows come too
+late for theirs.
 
 Where a key lives, its row alone decides; a tombstone counts while it does not.
 """
@@ -27,7 +28,9 @@ def standing(snapshot: Snapshot) -> Tombstones:
 
 
 def deleted_at(snapshot: Snapshot, marks: KeyHashes) -> tuple[BoolArray, UInt64Array]:
-    """Return which keys have a tombstone, and its ordering value -> bool[n], uint64[n].  O(n log tombstones)."""
+    """Return which keys have a tombstone, and its ordering value -> bool[n], uint64[n].  O(n log
+    tombstones).
+    """
     known, stands = np.zeros(len(marks), np.bool_), np.zeros(len(marks), np.bool_)
     ordering = np.zeros(len(marks), np.uint64)
     since = remembered_since(snapshot.definition, snapshot.last_instant)
@@ -41,38 +44,57 @@ def deleted_at(snapshot: Snapshot, marks: KeyHashes) -> tuple[BoolArray, UInt64A
     return stands, ordering
 
 
-def scope_of(snapshot: Snapshot, partition: npt.NDArray[np.object_]) -> npt.NDArray[np.object_] | None:
-    """Return the partition paths that tombstones of keys depend on, None under table scope.  ``partition``: of each key."""
+def scope_of(
+    snapshot: Snapshot, partition: npt.NDArray[np.object_]
+) -> npt.NDArray[np.object_] | None:
+    """Return the partition paths that tombstones of keys depend on, None under table scope.
+    ``partition``: of each key.
+    """
     return None if snapshot.definition.is_global else partition
 
 
 def outlived(
-    snapshot: Snapshot, hashes: KeyHashes, partition: npt.NDArray[np.object_], ordering: UInt64Array | None,
+    snapshot: Snapshot,
+    hashes: KeyHashes,
+    partition: npt.NDArray[np.object_],
+    ordering: UInt64Array | None,
     found: BoolArray,
-) -> BoolArray:  # fmt: skip
-    """Return which rows, of keys that do not live (``found``), are older than the delete of their key -> bool[n].
+) -> BoolArray:
+    """Return which rows, of keys that do not live (``found``), are older than the delete of their
+    key -> bool[n].
 
-    Rows of the same ordering value are not: of those that compare equal, the later write counts, as between rows.
+    Rows of the same ordering value are not: of those that compare equal, the later write counts, as
+    between rows.
     """
     late = np.zeros(len(hashes), np.bool_)
     if ordering is None or not has_tombstones(snapshot):
         return late
     rows: Int64Array = np.flatnonzero(~found)
-    marks = marks_of(hashes.take(rows), scope_of(snapshot, partition[rows]), snapshot.definition.key_hash)
+    marks = marks_of(
+        hashes.take(rows), scope_of(snapshot, partition[rows]), snapshot.definition.key_hash
+    )
     stands, deleted = deleted_at(snapshot, marks)
     late[rows] = stands & (ordering[rows] < deleted)
     return late
 
 
 def undone(old: Snapshot, snapshot: Snapshot) -> pa.Table:
-    """Return what a record says of tombstones, schema TOMBSTONES, so that after ``snapshot`` those of ``old`` stand again.  O(tombstones)."""
+    """Return what a record says of tombstones, schema TOMBSTONES, so that after ``snapshot`` those
+    of ``old`` stand again.  O(tombstones).
+    """
     if not has_tombstones(old) and not has_tombstones(snapshot):
         return NO_TOMBSTONES
     now = standing(snapshot)
-    then = standing(old) if old.definition.key_hash == snapshot.definition.key_hash else of_table(NO_TOMBSTONES, 0)
+    then = (
+        standing(old)
+        if old.definition.key_hash == snapshot.definition.key_hash
+        else of_table(NO_TOMBSTONES, 0)
+    )
     stands, ordering = deleted_at(snapshot, then.marks)
     back = then.take(~stands | (ordering != then.ordering))
     gone = now.take(then.find(now.marks) < 0)
-    marks = KeyHashes(np.append(back.marks.hi, gone.marks.hi), np.append(back.marks.lo, gone.marks.lo))
+    marks = KeyHashes(
+        np.append(back.marks.hi, gone.marks.hi), np.append(back.marks.lo, gone.marks.lo)
+    )
     stands = np.arange(len(marks)) < len(back)
     return new_tombstones(marks, np.append(back.ordering, gone.ordering), stands)

@@ -1,7 +1,7 @@
 """File groups and their files: the nouns that commit records and snapshots are made of.
 
-Every file is one *segment*: a base file, or a log file with at most one data block.  A segment's number is
-``seq << 20 | ordinal`` of the commit that added it, so numbers need no coordination.
+Every file is one *segment*: a base file, or a log file with at most one data block.  A segment's
+number is ``seq << 20 | ordinal`` of the commit that added it, so numbers need no coordination.
 """
 
 from __future__ import annotations
@@ -52,11 +52,15 @@ FILES = pa.schema(
         ("page_map_crc", pa.int64()),
     ]
 )
-"""Columns of the metadata partition ``files``; sizes and offsets in bytes.  The page map stands in the object of the key map.
-``shard``: number of the shard, ``first_row``: position of the file's first row in it."""
+"""Columns of the metadata partition ``files``; sizes and offsets in bytes.  The page map stands in
+the object of the key map. ``shard``: number of the shard, ``first_row``: position of the file's
+first row in it.
+"""
 
 FRESH = pa.schema([("segment", pa.int64()), ("positions", pa.binary())])
-"""Of added files that hold rows of older ones, too: the positions of those rows that the commit itself wrote."""
+"""Of added files that hold rows of older ones, too: the positions of those rows that the commit
+itself wrote.
+"""
 
 SummaryRef = bytes | ObjectRange
 """A summary as the metadata hold it: its bytes, or where they stand."""
@@ -71,7 +75,8 @@ def summary_length(summary: SummaryRef) -> int:
 class Shard:
     """Segments of one commit whose rows are summarized together, one segment after the other.
 
-    ``summaries``: (index specification, summary) pairs of the table's skipping indexes, of all rows of the shard.
+    ``summaries``: (index specification, summary) pairs of the table's skipping indexes, of all rows
+    of the shard.
     """
 
     summaries: tuple[tuple[str, SummaryRef], ...] = ()
@@ -81,11 +86,13 @@ class Shard:
 class NewFile:
     """One data file that a transaction has written; names are relative to the partition.
 
-    ``base_instant``: of the slice.  ``crc``: CRC-32 of all its bytes.  ``block_offset``, ``block_length``: where the Parquet bytes stand in the file.
-    ``footer_length``, ``footer_crc``: bytes at their end that are the footer, and CRC-32 of these; 0 without Parquet bytes.
-    ``row_group_rows``: rows of each row group.  ``stats``: rows of the partition ``column_stats`` without ``segment``.
-    ``shard``: with which other files it is summarized; they follow each other.  ``first_row``: position of its first row in the shard.
-    ``fresh``: positions of the rows that the transaction itself wrote, as serialized bitmap; None: all, no row comes from another file.
+    ``base_instant``: of the slice.  ``crc``: CRC-32 of all its bytes.  ``block_offset``,
+    ``block_length``: where the Parquet bytes stand in the file. ``footer_length``, ``footer_crc``:
+    bytes at their end that are the footer, and CRC-32 of these; 0 without Parquet bytes.
+    ``row_group_rows``: rows of each row group.  ``stats``: rows of the partition ``column_stats``
+    without ``segment``. ``shard``: with which other files it is summarized; they follow each other.
+    ``first_row``: position of its first row in the shard. ``fresh``: positions of the rows that the
+    transaction itself wrote, as serialized bitmap; None: all, no row comes from another file.
     """
 
     partition: str
@@ -117,7 +124,9 @@ class NewFile:
 
 
 def shards_of(files: Sequence[NewFile]) -> tuple[list[Shard], list[int]]:
-    """Return the shards of ``files`` in their order, and the position of each file's shard among them."""
+    """Return the shards of ``files`` in their order, and the position of each file's shard among
+    them.
+    """
     shards: list[Shard] = []
     of_file = []
     for file in files:
@@ -128,8 +137,12 @@ def shards_of(files: Sequence[NewFile]) -> tuple[list[Shard], list[int]]:
 
 
 def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:
-    """Return ``files`` as a table with the schema FILES; ``segment`` and ``shard`` hold ordinals (0, 1, 2 …)."""
-    assert len(files) <= SEGMENTS_PER_COMMIT_MAX, "more files would run into the next commit's segment numbers"
+    """Return ``files`` as a table with the schema FILES; ``segment`` and ``shard`` hold ordinals
+    (0, 1, 2 …).
+    """
+    assert len(files) <= SEGMENTS_PER_COMMIT_MAX, (
+        "more files would run into the next commit's segment numbers"
+    )
 
     def stored(member: str, attribute: str) -> list[object]:
         objects = [getattr(f, member) for f in files]
@@ -147,13 +160,18 @@ def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:
         "instant": [instant] * len(files),
         "row_group_rows": [list(f.row_group_rows) for f in files],
         "shard": shards_of(files)[1],
-        **{f"key_map_{name}": stored("key_map", name) for name in ("path", "offset", "length", "crc")},
+        **{
+            f"key_map_{name}": stored("key_map", name)
+            for name in ("path", "offset", "length", "crc")
+        },
         **{f"page_map_{name}": stored("page_map", name) for name in ("offset", "length", "crc")},
     }
     return pa.table([pa.array(columns[f.name], f.type) for f in FILES], schema=FILES)
 
 
 def fresh_table(files: Sequence[NewFile]) -> pa.Table:
-    """Return which rows are new in those of ``files`` that hold others, too, schema FRESH; ``segment`` holds ordinals."""
+    """Return which rows are new in those of ``files`` that hold others, too, schema FRESH;
+    ``segment`` holds ordinals.
+    """
     told = {n: file.fresh for n, file in enumerate(files) if file.fresh is not None}
     return pa.table([list(told), list(told.values())], schema=FRESH)

@@ -1,8 +1,9 @@
 """The file groups of a snapshot by number: names, partitions, members, sizes.
 
-Groups of the checkpoint have the numbers of the checkpoint, new ones follow; a number never changes its group until the metadata are
-compacted.  A group whose files are all gone keeps its number and has no members.  What a commit changes is laid over the
-checkpoint, so that a snapshot's groups cost what its commits changed, however many files the table has.
+Groups of the checkpoint have the numbers of the checkpoint, new ones follow; a number never changes
+its group until the metadata are compacted.  A group whose files are all gone keeps its number and
+has no members.  What a commit changes is laid over the checkpoint, so that a snapshot's groups cost
+what its commits changed, however many files the table has.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ NAME_SEED = 0
 """Of the hashes by which file ids are found; ids are random already."""
 
 SMALL_LOOKED_AT_MAX = 4_096
-"""Changed file groups that are looked at for room, newest first: a small insert must not walk through a large table."""
+"""Changed file groups that are looked at for room, newest first: a small insert must not walk
+through a large table.
+"""
 
 GROUPED = ("file_id", "partition", "size", "rows", "kind")
 """Columns of files that file groups are made of."""
@@ -44,8 +47,8 @@ Recent = tuple[tuple[int, ...], Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One file group as it is now.  ``members``: numbers of its files, oldest first; ``bytes``: of them; ``logs``: how many
-    are log files.
+    """One file group as it is now.  ``members``: numbers of its files, oldest first; ``bytes``: of
+    them; ``logs``: how many are log files.
     """
 
     name: str
@@ -66,9 +69,9 @@ class Small:
 
 @dataclass(frozen=True)
 class Groups:
-    """See the module.  ``changed``: groups that differ from the checkpoint; ``recent``: partition -> the groups that each commit
-    changed, newest first; ``weights``: partition -> (bytes, rows) of base files; ``tail``: groups of the files after
-    the checkpoint -> int64[files].
+    """See the module.  ``changed``: groups that differ from the checkpoint; ``recent``: partition
+    -> the groups that each commit changed, newest first; ``weights``: partition -> (bytes, rows) of
+    base files; ``tail``: groups of the files after the checkpoint -> int64[files].
     """
 
     checkpoint: Columns
@@ -92,7 +95,9 @@ class Groups:
     # Look-ups
 
     def number(self, names: Sequence[str]) -> Int64s:
-        """Return the number of each file id, -1 where there is none -> int64[n].  O(n log groups)."""
+        """Return the number of each file id, -1 where there is none -> int64[n].  O(n log
+        groups).
+        """
         found = np.full(len(names), -1, np.int64)
         if not len(names):
             return found
@@ -115,7 +120,10 @@ class Groups:
         return np.array([known[name] for name in names], np.int64)
 
     def _searched(self, names: Sequence[str]) -> Int64s:
-        hashes, by_hash = self.checkpoint.numpy("group_hash"), self.checkpoint.numpy("group_by_hash")
+        hashes, by_hash = (
+            self.checkpoint.numpy("group_hash"),
+            self.checkpoint.numpy("group_by_hash"),
+        )
         wanted = pa.array(names, pa.string())
         words = hash_keys(wanted, NAME_SEED).hi
         at = np.minimum(np.searchsorted(hashes, words), len(hashes) - 1)
@@ -134,8 +142,13 @@ class Groups:
 
     def _checkpoint_names(self, numbers: Int64s) -> pa.Array:
         if len(numbers) <= _FEW:
-            return pa.array([self.checkpoint.value("group_name", n).as_py() for n in numbers.tolist()], pa.string())
-        return self.checkpoint.table("group_name").column(0).take(pa.array(numbers)).combine_chunks()
+            return pa.array(
+                [self.checkpoint.value("group_name", n).as_py() for n in numbers.tolist()],
+                pa.string(),
+            )
+        return (
+            self.checkpoint.table("group_name").column(0).take(pa.array(numbers)).combine_chunks()
+        )
 
     def names(self, numbers: Sequence[int]) -> list[str]:
         """Return the file ids of groups."""
@@ -152,13 +165,19 @@ class Groups:
 
     def all_names(self) -> list[str]:
         """Return the file id of every group, by number.  O(groups)."""
-        known = self.checkpoint.table("group_name").column(0).to_pylist() if self.checkpoint.rows else []
+        known = (
+            self.checkpoint.table("group_name").column(0).to_pylist()
+            if self.checkpoint.rows
+            else []
+        )
         return known + [self.name(number) for number in range(len(known), self.count)]
 
     @property
     def _partition_names(self) -> npt.NDArray[np.object_]:
         def make() -> npt.NDArray[np.object_]:
-            return np.array(self.checkpoint.table("partition_name").column(0).to_pylist(), dtype=object)
+            return np.array(
+                self.checkpoint.table("partition_name").column(0).to_pylist(), dtype=object
+            )
 
         found: npt.NDArray[np.object_] = self.checkpoint.memo("partition names", make)
         return found
@@ -176,7 +195,9 @@ class Groups:
         found = np.full(len(numbers), "", dtype=object)
         if self.checkpoint.rows:
             old = (numbers >= 0) & (numbers < self.checkpoint_count)
-            found[old] = self._partition_names[self.checkpoint.numpy("group_partition")[numbers[old]]]
+            found[old] = self._partition_names[
+                self.checkpoint.numpy("group_partition")[numbers[old]]
+            ]
         new = np.flatnonzero(numbers >= self.checkpoint_count)
         if len(new):
             number = numbers[new] - self.checkpoint_count
@@ -187,7 +208,9 @@ class Groups:
         return found
 
     def places(self, numbers: Int64s, partitions: Sequence[str]) -> Int64s:
-        """Return which of ``partitions`` each group is in, -1 for none of them -> int64[n].  O(n + partitions)."""
+        """Return which of ``partitions`` each group is in, -1 for none of them -> int64[n].  O(n +
+        partitions).
+        """
         found = np.full(len(numbers), -1, np.int64)
         if self.checkpoint.rows:
             known = np.full(len(self._partition_names), -1, np.int64)
@@ -200,14 +223,18 @@ class Groups:
         new = np.flatnonzero(numbers >= self.checkpoint_count)
         if len(new):
             place_of = {path: place for place, path in enumerate(partitions)}
-            found[new] = [place_of.get(self.partition(number), -1) for number in numbers[new].tolist()]
+            found[new] = [
+                place_of.get(self.partition(number), -1) for number in numbers[new].tolist()
+            ]
         return found
 
     @property
     def _partition_codes(self) -> dict[str, int]:
         def make() -> dict[str, int]:
             return (
-                {name: code for code, name in enumerate(self._partition_names.tolist())} if self.checkpoint.rows else {}
+                {name: code for code, name in enumerate(self._partition_names.tolist())}
+                if self.checkpoint.rows
+                else {}
             )
 
         found: dict[str, int] = self.checkpoint.memo("partition codes", make)
@@ -227,7 +254,9 @@ class Groups:
         return found
 
     def members(self, number: int) -> Int64s:
-        """Return the numbers of a group's files, oldest first, none if it is gone -> int64[files]."""
+        """Return the numbers of a group's files, oldest first, none if it is gone ->
+        int64[files].
+        """
         changed = self.changed.get(number)
         if changed is not None:
             return np.array(changed.members, np.int64)
@@ -239,15 +268,25 @@ class Groups:
         changed = self.changed.get(number)
         if changed is not None:
             return changed
-        size, logs = (int(self.checkpoint.numpy(name)[number]) for name in ("group_bytes", "group_logs"))
-        return Group(self.name(number), self.partition(number), tuple(self.members(number).tolist()), size, logs)
+        size, logs = (
+            int(self.checkpoint.numpy(name)[number]) for name in ("group_bytes", "group_logs")
+        )
+        return Group(
+            self.name(number),
+            self.partition(number),
+            tuple(self.members(number).tolist()),
+            size,
+            logs,
+        )
 
     # Room for inserts
 
     def small(self, partition: str, bytes_max: int) -> Iterator[Small]:
-        """Yield the groups of ``partition`` with fewer than ``bytes_max`` bytes, smallest first, one by one.
+        """Yield the groups of ``partition`` with fewer than ``bytes_max`` bytes, smallest first,
+        one by one.
 
-        Of the groups that were changed since the checkpoint, the SMALL_LOOKED_AT_MAX latest are looked at.
+        Of the groups that were changed since the checkpoint, the SMALL_LOOKED_AT_MAX latest are
+        looked at.
         """
         fresh = sorted(self._changed_small(partition, bytes_max), key=lambda s: (s.bytes, s.group))
         old = self._checkpoint_small(partition, bytes_max)
@@ -277,7 +316,10 @@ class Groups:
         if code is None:
             return
         start, end = self.checkpoint.numpy("partition_start")[code : code + 2].tolist()
-        by_size, sizes = self.checkpoint.numpy("group_by_size"), self.checkpoint.numpy("group_bytes")
+        by_size, sizes = (
+            self.checkpoint.numpy("group_by_size"),
+            self.checkpoint.numpy("group_bytes"),
+        )
         logs = self.checkpoint.numpy("group_logs")
         for at in range(start, end):
             number = int(by_size[at])
@@ -302,15 +344,17 @@ class Groups:
         code = self._partition_codes.get(partition)
         if code is None:
             return 0, 0
-        return int(self.checkpoint.numpy("partition_bytes")[code]), int(self.checkpoint.numpy("partition_rows")[code])
+        return int(self.checkpoint.numpy("partition_bytes")[code]), int(
+            self.checkpoint.numpy("partition_rows")[code]
+        )
 
     # Change
 
     def after(self, added: pa.Table, first: int, removed: pa.Table, gone: Int64s) -> Groups:
         """Return the groups after a commit.  O(files of the commit).
 
-        ``added``: its files, which are numbered from ``first`` on; ``removed``: the files ``gone``; both with the columns
-        GROUPED.
+        ``added``: its files, which are numbered from ``first`` on; ``removed``: the files ``gone``;
+        both with the columns GROUPED.
         """
         changed: dict[int, Group] = {}
         numbers = self._with_new(added["file_id"].to_pylist())
@@ -320,14 +364,27 @@ class Groups:
             known = changed.get(number) or self.changed.get(number)
             if known is not None:
                 return known
-            return self.group(number) if number < self.checkpoint_count else Group(name, partition, (), 0, 0)
+            return (
+                self.group(number)
+                if number < self.checkpoint_count
+                else Group(name, partition, (), 0, 0)
+            )
 
-        for files, which, sign in ((removed, gone.tolist(), -1), (added, range(first, first + len(added)), 1)):
+        for files, which, sign in (
+            (removed, gone.tolist(), -1),
+            (added, range(first, first + len(added)), 1),
+        ):
             of = (self.of_files(gone) if sign < 0 else numbers).tolist()
             columns = (files[name].to_pylist() for name in GROUPED)
-            for file, number, name, partition, size, rows, kind in zip(which, of, *columns, strict=True):
+            for file, number, name, partition, size, rows, kind in zip(
+                which, of, *columns, strict=True
+            ):
                 group, is_checkpoint = current(number, name, partition), kind == BASE
-                members = (*group.members, file) if sign > 0 else tuple(n for n in group.members if n != file)
+                members = (
+                    (*group.members, file)
+                    if sign > 0
+                    else tuple(n for n in group.members if n != file)
+                )
                 changed[number] = replace(
                     group,
                     members=members,
@@ -337,16 +394,23 @@ class Groups:
                 count = max(count, number + 1)
                 if is_checkpoint:
                     for place in (group.partition, _TABLE):
-                        total = weights.setdefault(place, list(self.weight(None if place == _TABLE else place)))
+                        total = weights.setdefault(
+                            place, list(self.weight(None if place == _TABLE else place))
+                        )
                         total[0] += sign * size
                         total[1] += sign * rows
         new = {changed[n].name: n for n in changed if n >= self.count}
         return replace(
-            self, count=count, changed=self.changed.adding(changed), numbers=self.numbers.adding(new),
+            self,
+            count=count,
+            changed=self.changed.adding(changed),
+            numbers=self.numbers.adding(new),
             recent=self.recent.adding(self._recent(changed)),
-            weights=self.weights.adding({name: (size, rows) for name, (size, rows) in weights.items()}),
+            weights=self.weights.adding(
+                {name: (size, rows) for name, (size, rows) in weights.items()}
+            ),
             tail=np.concatenate([self.tail, numbers]),
-        )  # fmt: skip
+        )
 
     def _with_new(self, names: Sequence[str]) -> Int64s:
         """Return the number of each file id, new ones in the order in which they come."""

@@ -1,8 +1,9 @@
 """The data files of a snapshot by number: as segments, and as columns.
 
-A file's *number* is its position among all files that the snapshot knows: those of the checkpoint in their order, then
-those that records have added, one after the other.  A file that leaves keeps its number, which no other file gets; which
-files are live is a mask (:attr:`mdt.metadata.snapshot.Snapshot.live`).  Numbers hold until the metadata stand on another
+A file's *number* is its position among all files that the snapshot knows: those of the checkpoint
+in their order, then those that records have added, one after the other.  A file that leaves keeps
+its number, which no other file gets; which files are live is a mask
+(:attr:`mdt.metadata.snapshot.Snapshot.live`).  Numbers hold until the metadata stand on another
 checkpoint.
 """
 
@@ -25,13 +26,17 @@ from mdt.metadata.segments import COLUMNS, KnownSegments, segment_of
 from mdt.parquet.segment import Segment
 
 _FEW = 8
-"""Of a table with this many times as many files as are asked for, single values are read; else whole columns."""
+"""Of a table with this many times as many files as are asked for, single values are read; else
+whole columns.
+"""
 
 Int64s = npt.NDArray[np.int64]
 
 
 class Files:
-    """The files of a checkpoint and those of the additions after it.  Nothing is read before it is used."""
+    """The files of a checkpoint and those of the additions after it.  Nothing is read before it is
+    used.
+    """
 
     def __init__(
         self,
@@ -43,7 +48,8 @@ class Files:
     ) -> None:
         """``known``: segments by key hash and id, kept for every snapshot of the process.
 
-        ``maps``: columns of FILES which the first files have in place of those in the checkpoint and the additions.
+        ``maps``: columns of FILES which the first files have in place of those in the checkpoint
+        and the additions.
         """
         self._checkpoint = checkpoint
         self._additions = [addition for addition in additions if len(addition)]
@@ -62,7 +68,9 @@ class Files:
         known = self._known.get(key)
         if known is not None:
             return known
-        return self._known.put(key, segment_of({name: self.value(name, number).as_py() for name in COLUMNS}))
+        return self._known.put(
+            key, segment_of({name: self.value(name, number).as_py() for name in COLUMNS})
+        )
 
     def _id(self, number: int) -> int:
         if number < self._checkpoint.rows:
@@ -82,7 +90,10 @@ class Files:
         missing = [at for at, id in enumerate(ids) if found[id] is None]
         if missing:
             fresh = map(segment_of, self.take(COLUMNS, numbers[missing]).to_pylist())
-            found |= {segment.id: self._known.put((self._key_hash, segment.id), segment) for segment in fresh}
+            found |= {
+                segment.id: self._known.put((self._key_hash, segment.id), segment)
+                for segment in fresh
+            }
         return [segment for id in ids if (segment := found[id]) is not None]
 
     def value(self, name: str, number: int) -> pa.Scalar:
@@ -108,7 +119,9 @@ class Files:
         )
         parts = [np.zeros(self._checkpoint.rows, np.int64) if known is None else known]
         parts += [numbers(addition.files[name].fill_null(0)) for addition in self._additions]
-        return parts[0] if len(parts) == 1 else np.concatenate([p for p in parts if len(p)] or parts)
+        return (
+            parts[0] if len(parts) == 1 else np.concatenate([p for p in parts if len(p)] or parts)
+        )
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return a column of FILES [files]."""
@@ -132,7 +145,10 @@ class Files:
         """Return some columns of FILES of the files numbered ``of``, in their order."""
         schema = pa.schema([FILES.field(name) for name in names])
         if self._are_few(of):
-            return pa.table([pa.array(self.values(field.name, of), field.type) for field in schema], schema=schema)
+            return pa.table(
+                [pa.array(self.values(field.name, of), field.type) for field in schema],
+                schema=schema,
+            )
         return pa.table([self.column(name) for name in names], schema=schema).take(column(of))
 
     def _are_few(self, of: Int64s) -> bool:

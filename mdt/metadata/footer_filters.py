@@ -1,6 +1,7 @@
 """Which file groups may hold keys, by the ranges and Bloom filters in the footers of base files.
 
-What Hudi's Bloom index does where it may not ask the metadata table: a footer is read for every file group that is in question.
+What Hudi's Bloom index does where it may not ask the metadata table: a footer is read for every
+file group that is in question.
 """
 
 from __future__ import annotations
@@ -41,32 +42,51 @@ class _Footer:
 
 
 def proposed(
-    metadata: Metadata, snapshot: Snapshot, options: Options, texts: pa.Array, partition: npt.NDArray[np.object_] | None
+    metadata: Metadata,
+    snapshot: Snapshot,
+    options: Options,
+    texts: pa.Array,
+    partition: npt.NDArray[np.object_] | None,
 ) -> Candidates:
     """Return a superset of where n record keys live, by numbers of file groups; ``whole`` rises.
 
-    ``texts``: string[n].  ``partition``: path of each key, if only rows there matter.  A file group without a base file, or whose footer
-    has no filter or cannot be read, may hold every key.  O(file groups in question), a footer each.
+    ``texts``: string[n].  ``partition``: path of each key, if only rows there matter.  A file group
+    without a base file, or whose footer has no filter or cannot be read, may hold every key.
+    O(file groups in question), a footer each.
     """
     groups = np.unique(snapshot.file_groups.of_files(snapshot.live_numbers))
-    paths, key_place = distinct_texts(np.full(len(texts), "", object) if partition is None else partition)
-    place = np.zeros(len(groups), np.int64) if partition is None else snapshot.file_groups.places(groups, paths)
+    paths, key_place = distinct_texts(
+        np.full(len(texts), "", object) if partition is None else partition
+    )
+    place = (
+        np.zeros(len(groups), np.int64)
+        if partition is None
+        else snapshot.file_groups.places(groups, paths)
+    )
     groups, place = groups[place >= 0], place[place >= 0]
     place_of = dict(zip(groups.tolist(), place.tolist(), strict=True))
-    with ThreadPoolExecutor(min(THREADS_MAX, options.bloom_parallelism or options.threads("writer"))) as pool:
+    with ThreadPoolExecutor(
+        min(THREADS_MAX, options.bloom_parallelism or options.threads("writer"))
+    ) as pool:
         footers = list(pool.map(lambda group: _read(metadata, snapshot, group), groups.tolist()))
     whole = [one.group for one in footers if one.filter is None]
     keys, found = [_NONE], [_NONE]
-    for one, in_range in _in_range(options, [one for one in footers if one.filter is not None], texts):
+    for one, in_range in _in_range(
+        options, [one for one in footers if one.filter is not None], texts
+    ):
         mine = in_range[key_place[in_range] == place_of[one.group]]
         try:
-            maybe = mine[hudi_bloom.may_contain(one.filter or b"", one.kind, texts.take(pa.array(mine)))]
+            maybe = mine[
+                hudi_bloom.may_contain(one.filter or b"", one.kind, texts.take(pa.array(mine)))
+            ]
         except ValueError:  # no filter of a kind that is known
             whole.append(one.group)
             continue
         keys.append(maybe)
         found.append(np.full(len(maybe), one.group))
-    return Candidates(np.concatenate(keys), np.concatenate(found), np.array(sorted(whole), np.int64))
+    return Candidates(
+        np.concatenate(keys), np.concatenate(found), np.array(sorted(whole), np.int64)
+    )
 
 
 def _read(metadata: Metadata, snapshot: Snapshot, group: int) -> _Footer:
@@ -75,7 +95,9 @@ def _read(metadata: Metadata, snapshot: Snapshot, group: int) -> _Footer:
     if snapshot.kind[first] != BASE:
         return _Footer(group)
     try:
-        opened = open_segment(metadata.storage, snapshot.segment(first), footers=metadata.objects.footers)
+        opened = open_segment(
+            metadata.storage, snapshot.segment(first), footers=metadata.objects.footers
+        )
         said = {name.decode(): text for name, text in (opened.metadata.metadata or {}).items()}
         low, high = (said[name].decode() if name in said else None for name in (MIN_KEY, MAX_KEY))
         return _Footer(group, low, high, said.get(FILTER), said.get(FILTER_TYPE, b"").decode())
@@ -83,15 +105,21 @@ def _read(metadata: Metadata, snapshot: Snapshot, group: int) -> _Footer:
         return _Footer(group)
 
 
-def _in_range(options: Options, footers: Sequence[_Footer], texts: pa.Array) -> Iterator[tuple[_Footer, Int64Array]]:
-    """Yield footers with the keys in their range, or with all; of several footers no more pairs at a time than ``options.bloom_pairs``."""
+def _in_range(
+    options: Options, footers: Sequence[_Footer], texts: pa.Array
+) -> Iterator[tuple[_Footer, Int64Array]]:
+    """Yield footers with the keys in their range, or with all; of several footers no more pairs at
+    a time than ``options.bloom_pairs``.
+    """
     if not footers:
         return
     if not options.bloom_ranges:
         every = np.arange(len(texts))
         yield from ((one, every) for one in footers)
         return
-    bounds = (pa.array([getattr(one, name) for one in footers], pa.string()) for name in ("low", "high"))
+    bounds = (
+        pa.array([getattr(one, name) for one in footers], pa.string()) for name in ("low", "high")
+    )
     ranges = (IntervalTree if options.bloom_tree else IntervalList)(*bounds)
     if len(footers) > 1 and int(ranges.counts(texts).sum()) > options.bloom_pairs:
         middle = len(footers) // 2

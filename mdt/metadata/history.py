@@ -1,4 +1,6 @@
-"""What the records of the log say of transactions: who committed, with which instant and token, and who was declared dead."""
+"""What the records of the log say of transactions: who committed, with which instant and token, and
+who was declared dead.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from mdt.stores.forking import cached_property
 
 @dataclass(frozen=True)
 class History:
-    """The records up to a checkpoint, and the rows of HISTORY of those ``since``; what a checkpoint says is worked out once."""
+    """The records up to a checkpoint, and the rows of HISTORY of those ``since``; what a checkpoint
+    says is worked out once.
+    """
 
     checkpoint: Columns
     since: tuple[Mapping[str, Any], ...]
@@ -27,7 +31,11 @@ class History:
     def table(self) -> pa.Table:
         """One row per commit record, oldest first, schema HISTORY."""
         since = pa.Table.from_pylist(list(self.since), schema=HISTORY)
-        return pa.concat_tables([self.checkpoint.table("history"), since]) if "history" in self.checkpoint else since
+        return (
+            pa.concat_tables([self.checkpoint.table("history"), since])
+            if "history" in self.checkpoint
+            else since
+        )
 
     @cached_property
     def instants(self) -> frozenset[str]:
@@ -37,7 +45,9 @@ class History:
     @cached_property
     def tokens(self) -> frozenset[int]:
         """Tokens of all transactions that have committed."""
-        return self._all("token").union(row["token"] for row in self.since if row["token"] is not None)
+        return self._all("token").union(
+            row["token"] for row in self.since if row["token"] is not None
+        )
 
     @cached_property
     def rolled_back(self) -> frozenset[str]:
@@ -57,15 +67,21 @@ class History:
     @cached_property
     def transactions(self) -> Mapping[str, int]:
         """Transaction id -> seq."""
-        known: dict[str, int] = self.checkpoint.memo("transactions", lambda: _transactions(self.checkpoint))
+        known: dict[str, int] = self.checkpoint.memo(
+            "transactions", lambda: _transactions(self.checkpoint)
+        )
         return ChainMap({str(row["txn"]): int(row["seq"]) for row in self.since}, known)
 
     def _all_of_lists(self, name: str) -> frozenset[Any]:
         return self._all(name).union(value for row in self.since for value in row[name])
 
     def _all(self, name: str) -> frozenset[Any]:
-        """Return the values of a column in the checkpoint, nulls aside, those of its lists if it holds lists."""
-        found: frozenset[Any] = self.checkpoint.memo(f"history/{name}", lambda: _values(self.checkpoint, name))
+        """Return the values of a column in the checkpoint, nulls aside, those of its lists if it
+        holds lists.
+        """
+        found: frozenset[Any] = self.checkpoint.memo(
+            f"history/{name}", lambda: _values(self.checkpoint, name)
+        )
         return found
 
 
@@ -85,13 +101,27 @@ def _transactions(checkpoint: Columns) -> dict[str, int]:
 
 
 _SHOWN = (
-    "seq", "instant", "time", "action", "operation", "txn", "inserted", "updated", "deleted", "late", "rolled_back", "files", "rows", "bytes",
+    "seq",
+    "instant",
+    "time",
+    "action",
+    "operation",
+    "txn",
+    "inserted",
+    "updated",
+    "deleted",
+    "late",
+    "rolled_back",
+    "files",
+    "rows",
+    "bytes",
     "metadata",
-)  # fmt: skip
+)
 
 
 def with_times(history: pa.Table) -> pa.Table:
-    """Return rows of HISTORY as users see them: with the time of each instant, timestamp[ms, UTC], and without tokens.
+    """Return rows of HISTORY as users see them: with the time of each instant, timestamp[ms, UTC],
+    and without tokens.
 
     >>> row = {"seq": 0, "instant": "20240229120000123"}
     >>> str(with_times(pa.Table.from_pylist([row], schema=HISTORY))["time"][0].as_py())
@@ -99,17 +129,28 @@ def with_times(history: pa.Table) -> pa.Table:
     """
     instants = history["instant"]
     seconds = pc.strptime(
-        pc.utf8_slice_codeunits(instants, 0, 14), format="%Y%m%d%H%M%S", unit="ms", error_is_null=True
+        pc.utf8_slice_codeunits(instants, 0, 14),
+        format="%Y%m%d%H%M%S",
+        unit="ms",
+        error_is_null=True,
     )
     millis = pc.utf8_slice_codeunits(instants, 14, 17)
-    rest = pc.if_else(pc.equal(pc.utf8_length(millis), 3), millis, "0").cast(pa.int64()).cast(pa.duration("ms"))
+    rest = (
+        pc.if_else(pc.equal(pc.utf8_length(millis), 3), millis, "0")
+        .cast(pa.int64())
+        .cast(pa.duration("ms"))
+    )
     time = pc.assume_timezone(pc.add(seconds, rest), "UTC")
     return history.append_column(pa.field("time", time.type), time).select(_SHOWN)
 
 
 def history_row(record: CommitRecord) -> dict[str, Any]:
     """Return what history keeps of a record, a row of HISTORY."""
-    counts, metadata, files = record.header.get("counts", {}), record.header.get("metadata"), record.table("files")
+    counts, metadata, files = (
+        record.header.get("counts", {}),
+        record.header.get("metadata"),
+        record.table("files"),
+    )
     return {
         "seq": record.seq,
         "instant": record.instant,

@@ -1,8 +1,9 @@
-"""Summaries of skipping indexes as the indexes read them: in memory, or by ranges of the object where they stand.
+"""Summaries of skipping indexes as the indexes read them: in memory, or by ranges of the object
+where they stand.
 
-What an index has parsed of a large summary is kept for the next query, and so are the ranges that were read from storage
-that is not local (a local object is mapped, so the operating system keeps its pages).  Objects never change, so nothing
-here can be stale.
+What an index has parsed of a large summary is kept for the next query, and so are the ranges that
+were read from storage that is not local (a local object is mapped, so the operating system keeps
+its pages).  Objects never change, so nothing here can be stale.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.base import Int64Array, SkippingIndex, Summary
-from mdt.limits import INDEX_CACHE_BYTES_MAX, SEGMENTS_KNOWN_MAX, SUMMARIES_CACHE_BYTES_MAX, SUMMARY_OPEN_BYTES
+from mdt.limits import (
+    INDEX_CACHE_BYTES_MAX,
+    SEGMENTS_KNOWN_MAX,
+    SUMMARIES_CACHE_BYTES_MAX,
+    SUMMARY_OPEN_BYTES,
+)
 from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.file_group import SummaryRef
 from mdt.metadata.recent import SHARED, Recent
@@ -72,14 +78,20 @@ class Stored(_Keeping):
         return self._stored.length
 
     def read(self, start: int, stop: int) -> memoryview:
-        """Return bytes [start, stop).  Raises Corrupt if the object is too short, Unavailable if storage fails."""
+        """Return bytes [start, stop).  Raises Corrupt if the object is too short, Unavailable if
+        storage fails.
+        """
         stop = min(stop, self._stored.length)
         start = min(start, stop)
-        return self._cache.read(ObjectRange(self._stored.path, self._stored.offset + start, stop - start, 0))
+        return self._cache.read(
+            ObjectRange(self._stored.path, self._stored.offset + start, stop - start, 0)
+        )
 
 
 class SummaryCache:
-    """Opens summaries for their indexes; safe to use from threads.  ``is_local``: objects are mapped, not fetched."""
+    """Opens summaries for their indexes; safe to use from threads.  ``is_local``: objects are
+    mapped, not fetched.
+    """
 
     def __init__(self, objects: ObjectReader, *, is_local: bool) -> None:
         self._objects = objects
@@ -89,7 +101,9 @@ class SummaryCache:
         self._snapshots: Recent[tuple[int, int, str], SummaryDirectory] = Recent(_SNAPSHOTS_KEPT)
 
     def open(self, index: SkippingIndex, found: SummaryRef) -> Summary:
-        """Return a summary for ``index``: by ranges if it knows positions, else whole and checked.  Raises Corrupt."""
+        """Return a summary for ``index``: by ranges if it knows positions, else whole and checked.
+        Raises Corrupt.
+        """
         if isinstance(found, bytes):
             return Parsed(found)
         known = self.opened.get(found)
@@ -102,18 +116,24 @@ class SummaryCache:
         return self.opened.put(found, summary, found.length + SUMMARY_OPEN_BYTES)
 
     def of_snapshot(self, snapshot: Snapshot, spec: str, index: SkippingIndex) -> SummaryDirectory:
-        """Return what is known of where the summaries of one index stand, for one snapshot, to be filled by the caller.
+        """Return what is known of where the summaries of one index stand, for one snapshot, to be
+        filled by the caller.
 
-        It is kept for tables of at most SEGMENTS_KNOWN_MAX files, whose numbers depend on the checkpoint.
+        It is kept for tables of at most SEGMENTS_KNOWN_MAX files, whose numbers depend on the
+        checkpoint.
         """
         if snapshot.numbered > SEGMENTS_KNOWN_MAX:
             return SummaryDirectory(self, index)
         key = snapshot.seq, snapshot.checkpoint.seq, spec
         found = self._snapshots.get(key)
-        return found if found is not None else self._snapshots.put(key, SummaryDirectory(self, index))
+        return (
+            found if found is not None else self._snapshots.put(key, SummaryDirectory(self, index))
+        )
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
-        """Return (hits, misses) of opened summaries and, where storage is not local, of their ranges."""
+        """Return (hits, misses) of opened summaries and, where storage is not local, of their
+        ranges.
+        """
         opened, ranges = ((cache.hits, cache.misses) for cache in (self.opened, self._ranges))
         return {"summaries": opened} if self._is_local else {"summaries": opened, "ranges": ranges}
 
@@ -124,11 +144,15 @@ class SummaryCache:
         known = self._ranges.get(part)
         if known is not None:
             return known
-        return self._ranges.put(part, memoryview(self._objects.read(part, verify=False)), part.length)
+        return self._ranges.put(
+            part, memoryview(self._objects.read(part, verify=False)), part.length
+        )
 
 
 class SummaryDirectory:
-    """Where the summaries of one index stand, for one snapshot, as far as it was asked; safe to use from threads."""
+    """Where the summaries of one index stand, for one snapshot, as far as it was asked; safe to use
+    from threads.
+    """
 
     def __init__(self, cache: SummaryCache, index: SkippingIndex) -> None:
         self._cache = cache

@@ -1,4 +1,6 @@
-"""Key indexes of a table, by their specifications: ``bloom``, ``record``, or one of any package such as ``cuckoo(bits='12')``."""
+"""Key indexes of a table, by their specifications: ``bloom``, ``record``, or one of any package
+such as ``cuckoo(bits='12')``.
+"""
 
 from __future__ import annotations
 
@@ -29,44 +31,69 @@ _SHORT = {
 }
 """The indexes of this package are kept by their short names, as tables have always had them."""
 
-OPTIONS = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields", "mdt.bucket.partitions", "mdt.bucket.rule")
+OPTIONS = (
+    "mdt.index.type",
+    "mdt.bucket.count",
+    "mdt.bucket.fields",
+    "mdt.bucket.partitions",
+    "mdt.bucket.rule",
+)
 """Options that must agree with the specification of a table's key index (:func:`check`)."""
 
 
-def find(text: str, options: Options | None = None, *, packages: Mapping[str, str] | None = None) -> KeyIndex:
+def find(
+    text: str, options: Options | None = None, *, packages: Mapping[str, str] | None = None
+) -> KeyIndex:
     """Return the key index of a specification.
 
-    ``options``: for a Bloom index whose specification does not say.  ``packages``: index name -> package that had it.
-    Raises Unsupported, naming the package, if this process has no such index.
+    ``options``: for a Bloom index whose specification does not say.  ``packages``: index name ->
+    package that had it. Raises Unsupported, naming the package, if this process has no such index.
     """
     spec = registry.parse_spec(text)
     found = registry.find_key_index(spec.kind)
     if isinstance(found, registry.Unknown):
         package = (packages or {}).get(spec.kind)
-        hint = f"install the package {package}, which had it" if package else "install the package that has it"
+        hint = (
+            f"install the package {package}, which had it"
+            if package
+            else "install the package that has it"
+        )
         raise Unsupported(
-            f"the key index {text!r} is not available: {found.reason}", hint=f"{hint}; reading does without"
+            f"the key index {text!r} is not available: {found.reason}",
+            hint=f"{hint}; reading does without",
         )
     try:
-        return found(**{**(_bloom_options(options) if found.name == _BLOOM and options else {}), **spec.options})
+        return found(
+            **{
+                **(_bloom_options(options) if found.name == _BLOOM and options else {}),
+                **spec.options,
+            }
+        )
     except (TypeError, ValueError) as error:
-        raise Invalid(f"the key index {text!r} cannot be used: its options are not possible: {error}") from error
+        raise Invalid(
+            f"the key index {text!r} cannot be used: its options are not possible: {error}"
+        ) from error
 
 
 def keys_for(key_index: str, texts: pa.Array, ordered: pa.Array) -> pa.Array:
-    """Return what a key index gets of n keys: their ``texts`` if it says so, else what puts them in order."""
+    """Return what a key index gets of n keys: their ``texts`` if it says so, else what puts them in
+    order.
+    """
     found = registry.find_key_index(registry.parse_spec(key_index).kind)
     return texts if not isinstance(found, registry.Unknown) and found.by_text else ordered
 
 
 def is_kept_in_table(key_index: str) -> bool:
-    """Return whether commits carry key parts of a key index; of one that this process does not have, they may."""
+    """Return whether commits carry key parts of a key index; of one that this process does not
+    have, they may.
+    """
     found = registry.find_key_index(registry.parse_spec(key_index).kind)
     return isinstance(found, registry.Unknown) or found.kept == TABLE
 
 
 def chosen(key_index: object, scope: object, options: Options) -> tuple[object, object]:
-    """Return the key index and the scope of a new table: as given, else as Hudi's index type says, else bloom and partition.
+    """Return the key index and the scope of a new table: as given, else as Hudi's index type says,
+    else bloom and partition.
 
     Raises Invalid if what is given contradicts the index type.
     """
@@ -81,7 +108,8 @@ def chosen(key_index: object, scope: object, options: Options) -> tuple[object, 
 def with_buckets(key_index: str, options: Options, key: Sequence[str]) -> str:
     """Return the specification of a table's key index with the buckets that options of Hudi's give.
 
-    Raises Invalid if there are none in it, if it says something else, or for fields that are no columns of ``key``.
+    Raises Invalid if there are none in it, if it says something else, or for fields that are no
+    columns of ``key``.
     """
     spec, given = registry.parse_spec(key_index), _bucket_options(options)
     if not has_buckets(key_index):
@@ -93,10 +121,15 @@ def with_buckets(key_index: str, options: Options, key: Sequence[str]) -> str:
         return key_index
     for name, value in given.items():
         if spec.options.get(name, value) != value:
-            raise Invalid(f"the key index {key_index!r} and the options say different {name}", hint="give one of them")
+            raise Invalid(
+                f"the key index {key_index!r} and the options say different {name}",
+                hint="give one of them",
+            )
     found = {**spec.options, **given}
     in_keys = {name: avro_name(name) for name in (*map(avro_name, key), *key)}
-    fields = [name.strip() for name in found.pop("fields", ",".join(map(avro_name, key))).split(",")]
+    fields = [
+        name.strip() for name in found.pop("fields", ",".join(map(avro_name, key))).split(",")
+    ]
     if not set(fields) <= in_keys.keys():
         raise Invalid(
             f"a bucket is chosen by columns of the key ({', '.join(key)}), not {', '.join(fields)}",
@@ -113,7 +146,9 @@ def has_buckets(key_index: str) -> bool:
 
 
 def bucket_rules(key_index: str) -> tuple[str, int] | None:
-    """Return the rules by which partitions have other numbers of buckets, and the number of all others; None: there are no rules."""
+    """Return the rules by which partitions have other numbers of buckets, and the number of all
+    others; None: there are no rules.
+    """
     rules = registry.parse_spec(key_index).options.get("partitions")
     if not has_buckets(key_index) or rules is None:
         return None
@@ -132,20 +167,25 @@ def _kind(key_index: str) -> str:
 
 def _bucket_options(options: Options) -> dict[str, str]:
     given = {
-        "buckets": str(options.bucket_count or ""), "fields": options.bucket_fields, "partitions": options.bucket_partitions
-    }  # fmt: skip
+        "buckets": str(options.bucket_count or ""),
+        "fields": options.bucket_fields,
+        "partitions": options.bucket_partitions,
+    }
     return {name: value for name, value in given.items() if value}
 
 
 def check(options: Options, key_index: str, scope: str) -> None:
-    """Raise Invalid if options that a table is opened with name another key index, scope or number of buckets than it has."""
+    """Raise Invalid if options that a table is opened with name another key index, scope or number
+    of buckets than it has.
+    """
     if options.index_type:
         _agree(options, key_index, scope)
     known = registry.parse_spec(key_index).options
     for name, value in _bucket_options(options).items():
         if not has_buckets(key_index) or known.get(name, value) != value:
             raise Invalid(
-                f"the table's key index is {key_index!r}, so {name} cannot be {value}", hint="leave the option out"
+                f"the table's key index is {key_index!r}, so {name} cannot be {value}",
+                hint="leave the option out",
             )
 
 
@@ -153,7 +193,8 @@ def _agree(options: Options, key_index: str, scope: str) -> None:
     kind, hudi_scope = INDEX_TYPES[options.index_type]
     if _kind(key_index) != kind or scope != hudi_scope:
         raise Invalid(
-            f"the index type {options.index_type} is key_index={kind!r} with scope={hudi_scope!r}, not {key_index!r} with {scope!r}",
+            f"the index type {options.index_type} is key_index={kind!r} with scope={hudi_scope!r},"
+            f" not {key_index!r} with {scope!r}",
             hint="give one of the two; key index and scope are fixed at creation",
         )
 
@@ -163,18 +204,25 @@ def _bloom_options(options: Options) -> dict[str, str]:
     ranges = ("tree" if options.bloom_tree else "list") if options.bloom_ranges else "none"
     threads = options.bloom_parallelism or options.threads("writer")
     return {
-        "fpp": str(options.bloom_fpp), "ranges": ranges, "caching": str(options.bloom_caching).lower(),
-        "threads": str(min(threads, THREADS_MAX)), "pairs": str(options.bloom_pairs),
-    }  # fmt: skip
+        "fpp": str(options.bloom_fpp),
+        "ranges": ranges,
+        "caching": str(options.bloom_caching).lower(),
+        "threads": str(min(threads, THREADS_MAX)),
+        "pairs": str(options.bloom_pairs),
+    }
 
 
 def named(text: object) -> str:
-    """Return the specification ``text`` as a table keeps it: with the persisted name of its class, version included.
+    """Return the specification ``text`` as a table keeps it: with the persisted name of its class,
+    version included.
 
     Raises Invalid for text that does not parse, an unknown kind or impossible options.
     """
     if not isinstance(text, str):
-        raise Invalid(f"key_index is a {type(text).__name__}", hint="give the name of a key index, such as 'bloom'")
+        raise Invalid(
+            f"key_index is a {type(text).__name__}",
+            hint="give the name of a key index, such as 'bloom'",
+        )
     try:
         spec = registry.parse_spec(text)
     except ValueError as error:
@@ -182,11 +230,13 @@ def named(text: object) -> str:
     known = ", ".join(registry.key_index_names())
     if spec.columns:
         raise Invalid(
-            f"the key index {text!r} names a column", hint="a key index is one of the record key; leave it out"
+            f"the key index {text!r} names a column",
+            hint="a key index is one of the record key; leave it out",
         )
     if isinstance(registry.find_key_index(spec.kind), registry.Unknown):
         raise Invalid(
-            f"key_index={text!r} is not possible", hint=f"give one of {known}, or install the package that has it"
+            f"key_index={text!r} is not possible",
+            hint=f"give one of {known}, or install the package that has it",
         )
     name = find(text).name
     return str(replace(spec, kind=_SHORT.get(name, name)))

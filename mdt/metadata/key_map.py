@@ -1,17 +1,22 @@
 """Key maps: for one segment, which record key stands at which position.
 
-A key map is 80 bits each of the hashes of a segment's record keys, sorted, with their positions and, where the table has an
-ordering field, the ordering values.  It answers exactly (up to a collision of 80 bits: about 1e-9 where each of a billion keys is looked for in a
-file of a million rows) what a key index can only guess.
+A key map is 80 bits each of the hashes of a segment's record keys, sorted, with their positions
+and, where the table has an ordering field, the ordering values.  It answers exactly (up to a
+collision of 80 bits: about 1e-9 where each of a billion keys is looked for in a file of a million
+rows) what a key index can only guess.
 
-It is cut into shards by the upper bits of the hashes, each with a checksum, so that a look-up of a few keys verifies, and on
-a local disk reads, no more than their shards.  Header and starts of the shards have a CRC, so a search never leaves what was verified.
+It is cut into shards by the upper bits of the hashes, each with a checksum, so that a look-up of a
+few keys verifies, and on a local disk reads, no more than their shards.  Header and starts of the
+shards have a CRC, so a search never leaves what was verified.
 
-Bytes, little-endian (see FORMAT.md): ``b"MKM4" | u32 flags | u64 n | u32 b | u32 crc | u64 least | u32 start[2^b + 1] |
-u32 check[2^b] | u32 0 | u64 hi[n] | u16 lo[n] | ordering[n] - least if flagged | position[n]``.  Sorted by (hi, lo), of which the upper bits stand there.  Flags: 1 = has ordering; bits
-8 to 15 and 16 to 23: bytes of an ordering value and of a position, as few as the largest needs.
+Bytes, little-endian (see FORMAT.md): ``b"MKM4" | u32 flags | u64 n | u32 b | u32 crc | u64 least |
+u32 start[2^b + 1] | u32 check[2^b] | u32 0 | u64 hi[n] | u16 lo[n] | ordering[n] - least if flagged
+| position[n]``.  Sorted by (hi, lo), of which the upper bits stand there.  Flags: 1 = has ordering;
+bits 8 to 15 and 16 to 23: bytes of an ordering value and of a position, as few as the largest
+needs.
 
-``MKM3`` and ``MKM2``, which older writers left, have u64 ``lo``; ``MKM2`` has no ``least``, and 8 and 4 bytes for ordering values and positions.
+``MKM3`` and ``MKM2``, which older writers left, have u64 ``lo``; ``MKM2`` has no ``least``, and 8
+and 4 bytes for ordering values and positions.
 """
 
 from __future__ import annotations
@@ -46,7 +51,9 @@ _LEAST_AT = _HEADER.size + _CRC.size
 _SHARD_ENTRIES = 1024
 _SHARD_BITS_MAX = 16
 _FEW = 4
-"""Where keys lie among this many times as many shards as they are, only the shards of these keys are verified, else all between the first and the last."""
+"""Where keys lie among this many times as many shards as they are, only the shards of these keys
+are verified, else all between the first and the last.
+"""
 
 _DECIMAL_DIGITS_MAX = 18
 """Of a decimal whose digits fit a word."""
@@ -57,9 +64,10 @@ UInt32Array = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """The shards of a stored key map: ``start``: first entry of each, and the end -> int64[2^b + 1]; ``check``: checksums,
-    uint32[2^b]; ``verified``: which have been compared with them so far, bool[2^b].  ``columns``: what the checksums are of, as it is stored.
-    ``path``, ``offset`` name the map in errors.
+    """The shards of a stored key map: ``start``: first entry of each, and the end -> int64[2^b +
+    1]; ``check``: checksums, uint32[2^b]; ``verified``: which have been compared with them so far,
+    bool[2^b].  ``columns``: what the checksums are of, as it is stored. ``path``, ``offset`` name
+    the map in errors.
     """
 
     bits: int
@@ -83,17 +91,22 @@ class Shards:
             found = _checksum([column[start:stop] for column in self.columns])
             if found != self.check[number]:
                 raise Corrupt(
-                    "a key map is damaged", path=self.path, offset=self.offset,
-                    expected=f"{self.check[number]:08x} for shard {number}", got=f"{found:08x}",
-                )  # fmt: skip
+                    "a key map is damaged",
+                    path=self.path,
+                    offset=self.offset,
+                    expected=f"{self.check[number]:08x} for shard {number}",
+                    got=f"{found:08x}",
+                )
             self.verified[number] = True
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Unsigned numbers that have as few bytes as the largest needs, above ``least``: ``data``: uint8[n, bytes], little-endian.
+    """Unsigned numbers that have as few bytes as the largest needs, above ``least``: ``data``:
+    uint8[n, bytes], little-endian.
 
-    Few of them are asked for, so they stay as they are stored.  ``numpy.asarray`` gives all of them.
+    Few of them are asked for, so they stay as they are stored.  ``numpy.asarray`` gives all of
+    them.
     """
 
     data: npt.NDArray[np.uint8]
@@ -101,11 +114,15 @@ class Packed:
 
     @classmethod
     def of(cls, numbers: npt.NDArray[Any], least: int = 0, width: int | None = None) -> Packed:
-        """Return ``numbers``, none of them below ``least``, in few bytes each, or in ``width`` bytes.  O(n)."""
+        """Return ``numbers``, none of them below ``least``, in few bytes each, or in ``width``
+        bytes.  O(n).
+        """
         above = numbers.astype("<u8") - np.uint64(least)
         if width is None:
             width = width_of(int(above.max(initial=0)))
-        return cls(np.ascontiguousarray(above.view(np.uint8).reshape(-1, _WORD_BYTES)[:, :width]), least)
+        return cls(
+            np.ascontiguousarray(above.view(np.uint8).reshape(-1, _WORD_BYTES)[:, :width]), least
+        )
 
     def __len__(self) -> int:
         return len(self.data)
@@ -129,9 +146,11 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class KeyMap:
-    """Hashes (sorted), positions and ordering values of one segment; arrays or packed, of length n, ``ordering`` may be None.
+    """Hashes (sorted), positions and ordering values of one segment; arrays or packed, of length n,
+    ``ordering`` may be None.
 
-    ``hi``: the first words; ``lo``: the upper LO_BITS of the second.  Of a stored map (``shards``) nothing may be believed but the entries that :meth:`find` returned, or all after :meth:`whole`.
+    ``hi``: the first words; ``lo``: the upper LO_BITS of the second.  Of a stored map (``shards``)
+    nothing may be believed but the entries that :meth:`find` returned, or all after :meth:`whole`.
     """
 
     hi: UInt64Array
@@ -149,7 +168,8 @@ class KeyMap:
         return KeyHashes(self.hi, self.lo.astype(np.uint64) << np.uint64(_WORD_BITS - LO_BITS))
 
     def find(self, wanted: KeyHashes) -> Int64Array:
-        """Return the entry of each wanted key, or -1 -> int64[m].  O(m log n), faster if ``wanted`` is sorted.
+        """Return the entry of each wanted key, or -1 -> int64[m].  O(m log n), faster if ``wanted``
+        is sorted.
 
         Raises Corrupt if a shard that may hold one of the keys is damaged.
         """
@@ -175,12 +195,15 @@ class KeyMap:
         return np.where(is_inside, self._exact(wanted, at), -1)
 
     def _exact(self, wanted: KeyHashes, at: Int64Array) -> Int64Array:
-        """Return ``at``, where the first hash that is not smaller stands, for keys that are there, else -1."""
+        """Return ``at``, where the first hash that is not smaller stands, for keys that are there,
+        else -1.
+        """
         n, hi, lo, wanted_lo = len(self), self.hi, self.lo, upper(wanted.lo)
         np.minimum(at, n - 1, out=at)
         same = hi[at] == wanted.hi
         found = same & (lo[at] == wanted_lo)
-        # Equal first words with other second words are next to impossible; the loop is for correctness.
+        # Equal first words with other second words are next to impossible; the loop is for
+        # correctness.
         for i in np.flatnonzero(same & ~found).tolist():
             while at[i] + 1 < n and hi[at[i] + 1] == wanted.hi[i] and not found[i]:
                 at[i] += 1
@@ -188,7 +211,9 @@ class KeyMap:
         return np.where(found, at, -1)
 
     def whole(self) -> KeyMap:
-        """Return this map after all of it was verified.  O(n), once.  Raises Corrupt if it is not as it was written."""
+        """Return this map after all of it was verified.  O(n), once.  Raises Corrupt if it is not
+        as it was written.
+        """
         if self.shards is not None:
             self.shards.verify(np.flatnonzero(~self.shards.verified).tolist())
         return self
@@ -198,11 +223,15 @@ class KeyMap:
         hi, lo = self.hi, self.lo
         rising = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))
         assert bool(np.all(rising)), "hashes must rise strictly"
-        assert len(np.unique(np.asarray(self.position))) == len(self.position), "positions must be unique"
+        assert len(np.unique(np.asarray(self.position))) == len(self.position), (
+            "positions must be unique"
+        )
 
 
 def _checksum(parts: list[npt.NDArray[Any]]) -> int:
-    """Return the checksum of a shard: the first word of MurmurHash3_x64_128 of each array, seeded with that of the one before."""
+    """Return the checksum of a shard: the first word of MurmurHash3_x64_128 of each array, seeded
+    with that of the one before.
+    """
     seed = 0
     for part in parts:
         seed = int.from_bytes(mmh3.mmh3_x64_128_digest(part.reshape(-1).data, seed)[:4], "little")
@@ -210,12 +239,16 @@ def _checksum(parts: list[npt.NDArray[Any]]) -> int:
 
 
 def upper(lo: UInt64Array) -> UInt16Array:
-    """Return the upper LO_BITS of second words -> uint16[n], a view where they lie one after the other."""
+    """Return the upper LO_BITS of second words -> uint16[n], a view where they lie one after the
+    other.
+    """
     return np.ascontiguousarray(lo, "<u8").view("<u2")[3::4]
 
 
 def build(hashes: KeyHashes, ordering: UInt64Array | None) -> KeyMap:
-    """Return the key map of a segment whose n-th row has the n-th of ``hashes`` and of ``ordering``."""
+    """Return the key map of a segment whose n-th row has the n-th of ``hashes`` and of
+    ``ordering``.
+    """
     order = hashes.kept_order()
     ordering = None if ordering is None else ordering[order]
     return KeyMap(hashes.hi[order], upper(hashes.lo)[order], order.astype(np.uint32), ordering)
@@ -223,7 +256,11 @@ def build(hashes: KeyHashes, ordering: UInt64Array | None) -> KeyMap:
 
 def encode(key_map: KeyMap) -> bytes:
     """Return the bytes of ``key_map``."""
-    n, hi, lo = len(key_map), key_map.hi.astype("<u8", copy=False), np.ascontiguousarray(key_map.lo, "<u2")
+    n, hi, lo = (
+        len(key_map),
+        key_map.hi.astype("<u8", copy=False),
+        np.ascontiguousarray(key_map.lo, "<u2"),
+    )
     position = Packed.of(np.asarray(key_map.position))
     packed, least = [position], 0
     if key_map.ordering is not None:
@@ -255,9 +292,11 @@ def shard_of(hi: UInt64Array, bits: int) -> Int64Array:
     return (hi >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(len(hi), np.int64)
 
 
-def shard_bounds(hi: npt.NDArray[Any], bits: int, first: int = 0, count: int | None = None) -> Int64Array:
-    """Return where in ``hi``, which rises, shards begin, and where the last one ends -> int64[count + 1]: ``count`` of them from ``first`` on, all others
-    are empty; by default all 2^bits.
+def shard_bounds(
+    hi: npt.NDArray[Any], bits: int, first: int = 0, count: int | None = None
+) -> Int64Array:
+    """Return where in ``hi``, which rises, shards begin, and where the last one ends -> int64[count
+    + 1]: ``count`` of them from ``first`` on, all others are empty; by default all 2^bits.
     """
     if not bits:
         return np.array([0, len(hi)], np.int64)
@@ -277,52 +316,88 @@ def head_bytes(bits: int) -> int:
     return _LEAST_AT + _LEAST.size + 4 * ((1 << bits) + 1) + 4 * (1 << bits) + 4
 
 
-def head(rows: int, widths: Sequence[int], least: int, start: Int64Array, check: Sequence[int]) -> bytes:
-    """Return what stands before the entries.  ``widths``: bytes of an ordering value, where there are any, and of a position; ``start``, ``check``: see :class:`Shards`."""
+def head(
+    rows: int, widths: Sequence[int], least: int, start: Int64Array, check: Sequence[int]
+) -> bytes:
+    """Return what stands before the entries.  ``widths``: bytes of an ordering value, where there
+    are any, and of a position; ``start``, ``check``: see :class:`Shards`.
+    """
     flags = widths[-1] << 16
     if len(widths) > 1:
         flags |= HAS_ORDERING | widths[0] << 8
-    shards = _LEAST.pack(least) + start.astype("<u4").tobytes() + np.array(check, "<u4").tobytes() + bytes(4)
+    shards = (
+        _LEAST.pack(least)
+        + start.astype("<u4").tobytes()
+        + np.array(check, "<u4").tobytes()
+        + bytes(4)
+    )
     told = _HEADER.pack(MAGIC, flags, rows, (len(start) - 1).bit_length() - 1)
     return told + _CRC.pack(zlib.crc32(shards, zlib.crc32(told))) + shards
 
 
 def decode(data: Any, *, path: str, offset: int) -> KeyMap:
-    """Return the key map in the buffer ``data`` without copying; ``path`` and ``offset`` name it in errors.
+    """Return the key map in the buffer ``data`` without copying; ``path`` and ``offset`` name it in
+    errors.
 
-    Header and starts are verified, the shards when they are looked into.  Raises Corrupt if the bytes are not as they were written.
+    Header and starts are verified, the shards when they are looked into.  Raises Corrupt if the
+    bytes are not as they were written.
     """
     view = memoryview(data).cast("B")
     magic = bytes(view[:4])
     if len(view) < _LEAST_AT + _LEAST.size or magic not in (MAGIC, _MAGIC_3, _MAGIC_2):
-        raise Corrupt("not a key map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(magic))
+        raise Corrupt(
+            "not a key map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(magic)
+        )
     _, flags, n, bits = _HEADER.unpack_from(view)
-    least, starts_at, of_ordering, of_position = 0, _LEAST_AT, _WORD_BYTES * (flags & HAS_ORDERING), _POSITION_BYTES
+    least, starts_at, of_ordering, of_position = (
+        0,
+        _LEAST_AT,
+        _WORD_BYTES * (flags & HAS_ORDERING),
+        _POSITION_BYTES,
+    )
     if magic != _MAGIC_2:
         (least,), starts_at = _LEAST.unpack_from(view, _LEAST_AT), _LEAST_AT + _LEAST.size
         of_ordering, of_position = flags >> 8 & 0xFF, flags >> 16 & 0xFF
-    widths = [_WORD_BYTES, LO_BITS // 8 if magic == MAGIC else _WORD_BYTES, of_ordering, of_position]
+    widths = [
+        _WORD_BYTES,
+        LO_BITS // 8 if magic == MAGIC else _WORD_BYTES,
+        of_ordering,
+        of_position,
+    ]
     begin = starts_at + 8 * (1 << min(bits, _SHARD_BITS_MAX)) + 8
     expected = begin + n * sum(widths)
-    possible = bits <= _SHARD_BITS_MAX and of_ordering <= _WORD_BYTES and of_position <= _POSITION_BYTES
+    possible = (
+        bits <= _SHARD_BITS_MAX and of_ordering <= _WORD_BYTES and of_position <= _POSITION_BYTES
+    )
     if not possible or len(view) != expected:
         raise Corrupt(
-            "a key map has the wrong length", path=path, offset=offset, expected=str(expected), got=str(len(view))
+            "a key map has the wrong length",
+            path=path,
+            offset=offset,
+            expected=str(expected),
+            got=str(len(view)),
         )
-    if zlib.crc32(view[_LEAST_AT:begin], zlib.crc32(view[: _HEADER.size])) != _CRC.unpack_from(view, _HEADER.size)[0]:
+    if (
+        zlib.crc32(view[_LEAST_AT:begin], zlib.crc32(view[: _HEADER.size]))
+        != _CRC.unpack_from(view, _HEADER.size)[0]
+    ):
         raise Corrupt("the header of a key map is damaged", path=path, offset=offset)
     count = 1 << bits
     start = np.frombuffer(view, "<u4", count + 1, starts_at).astype(np.int64)
     if start[0] != 0 or start[-1] != n or bool((start[1:] < start[:-1]).any()):
         raise Corrupt("the shards of a key map do not cover it", path=path, offset=offset)
     check = np.frombuffer(view, "<u4", count, starts_at + 4 * (count + 1))
-    columns = [_bytes(view, begin + n * sum(widths[:i]), n, width) for i, width in enumerate(widths)]
+    columns = [
+        _bytes(view, begin + n * sum(widths[:i]), n, width) for i, width in enumerate(widths)
+    ]
     hi, lo, ordering, position = columns
     has_ordering = bool(flags & HAS_ORDERING)
     checked = columns if has_ordering else [hi, lo, position]
     shards = Shards(bits, start, check, np.zeros(count, np.bool_), checked, path, offset)
     words = hi.view("<u8").reshape(-1), lo.view("<u2")[:, -1]
-    return KeyMap(*words, Packed(position), Packed(ordering, least) if has_ordering else None, shards)
+    return KeyMap(
+        *words, Packed(position), Packed(ordering, least) if has_ordering else None, shards
+    )
 
 
 def _bytes(view: memoryview, at: int, rows: int, width: int) -> npt.NDArray[np.uint8]:
@@ -342,12 +417,16 @@ def orderable(type: pa.DataType) -> bool:
 
 
 def has_whole_words(type: pa.DataType) -> bool:
-    """Return whether ordering values of ``type`` are the same if their words are; words of text have its first eight bytes."""
+    """Return whether ordering values of ``type`` are the same if their words are; words of text
+    have its first eight bytes.
+    """
     return not pa.types.is_string(type)
 
 
 def _unscaled(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Return decimals of up to _DECIMAL_DIGITS_MAX digits, without nulls, as whole numbers of their last digit -> int64[n]."""
+    """Return decimals of up to _DECIMAL_DIGITS_MAX digits, without nulls, as whole numbers of their
+    last digit -> int64[n].
+    """
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if not len(whole):
         return pa.array([], pa.int64())
@@ -358,14 +437,16 @@ def _unscaled(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 def ordering_words(column: pa.ChunkedArray | pa.Array, *, numbered: bool = True) -> UInt64Array:
     """Return ordering values as unsigned words that compare as the values do -> uint64[n].
 
-    Integers, floats (NaN above all, -0.0 below 0.0: as Hudi's readers compare them when they merge logs), dates,
-    timestamps, decimals of one scale, and the first eight bytes of text (:func:`has_whole_words`).  Raises Invalid for nulls, naming the first rows
-    if they are ``numbered``: if their numbers mean anything to the caller.
+    Integers, floats (NaN above all, -0.0 below 0.0: as Hudi's readers compare them when they merge
+    logs), dates, timestamps, decimals of one scale, and the first eight bytes of text
+    (:func:`has_whole_words`).  Raises Invalid for nulls, naming the first rows if they are
+    ``numbered``: if their numbers mean anything to the caller.
     """
     if column.null_count:
         rows = np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[:10]
         raise Invalid(
-            f"the ordering field is null in {column.null_count} rows" + f", first at rows {rows.tolist()}" * numbered,
+            f"the ordering field is null in {column.null_count} rows"
+            + f", first at rows {rows.tolist()}" * numbered,
             hint="fill the ordering field, or create the table without one",
         )
     wide = column
@@ -382,5 +463,6 @@ def ordering_words(column: pa.ChunkedArray | pa.Array, *, numbered: bool = True)
     words = values.words(wide)
     if pa.types.is_floating(wide.type):
         numbers = wide.to_numpy()
-        words -= np.signbit(numbers) & (numbers == 0)  # 0.0 and -0.0 have one word; the one below it is free
+        # 0.0 and -0.0 have one word; the one below it is free
+        words -= np.signbit(numbers) & (numbers == 0)
     return words

@@ -1,4 +1,6 @@
-"""Merging key parts when the metadata are compacted: few and large ones cost a look-up less than many small ones."""
+"""Merging key parts when the metadata are compacted: few and large ones cost a look-up less than
+many small ones.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,14 @@ def can_be_read(key_part: KeyPart, index: KeyIndex, payload: Payload) -> bool:
 def mergeable(snapshot: Snapshot, index: KeyIndex) -> list[KeyPart]:
     """Return the smaller key parts of ``snapshot``, those that the next compaction makes one.
 
-    Size-tiered: a key part is among them while it is at most four times the sum of the smaller ones, so that a byte is
-    rewritten O(log n) times over n compactions.
+    Size-tiered: a key part is among them while it is at most four times the sum of the smaller
+    ones, so that a byte is rewritten O(log n) times over n compactions.
     """
     chosen: list[KeyPart] = []
     total = 0
-    for key_part in sorted((u for u in snapshot.key_parts if u.index == index.name), key=lambda u: u.size):
+    for key_part in sorted(
+        (u for u in snapshot.key_parts if u.index == index.name), key=lambda u: u.size
+    ):
         if chosen and key_part.size > max(4 * total, INLINE_SUMMARY_BYTES_MAX):
             break
         chosen.append(key_part)
@@ -46,8 +50,14 @@ def mergeable(snapshot: Snapshot, index: KeyIndex) -> list[KeyPart]:
 def merged_key_parts(
     snapshot: Snapshot, index: KeyIndex, payload: Payload, *, whole: bool = False
 ) -> tuple[KeyPart, ...]:
-    """Return the key parts of ``snapshot`` with the smaller ones (all of them, if ``whole``) merged into one, dead groups forgotten."""
-    chosen = [part for part in snapshot.key_parts if part.index == index.name] if whole else mergeable(snapshot, index)
+    """Return the key parts of ``snapshot`` with the smaller ones (all of them, if ``whole``) merged
+    into one, dead groups forgotten.
+    """
+    chosen = (
+        [part for part in snapshot.key_parts if part.index == index.name]
+        if whole
+        else mergeable(snapshot, index)
+    )
     if len(chosen) < (1 if whole else 2):
         return snapshot.key_parts
     groups = [snapshot.key_part_groups(key_part) for key_part in chosen]

@@ -1,4 +1,6 @@
-"""The bytes of parts of the key index, and what a key index has made of them: read once by each process."""
+"""The bytes of parts of the key index, and what a key index has made of them: read once by each
+process.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,23 @@ class KeyPartReader:
         self._opened: Recent[tuple[str, ObjectRange], Any] = Recent(KEY_PARTS_OPEN_MAX)
 
     def payload(self, key_part: KeyPart) -> bytes | pa.Buffer:
-        """Return the bytes of a key part; they verify themselves when they are parsed.  Raises Corrupt if they are gone."""
+        """Return the bytes of a key part; they verify themselves when they are parsed.  Raises
+        Corrupt if they are gone.
+        """
         if key_part.payload is not None:
             return key_part.payload
         assert key_part.stored is not None
         known = self._payloads.get(key_part.stored)
         if known is None:
-            known = self._payloads.put(key_part.stored, self._objects.read(key_part.stored, verify=False))
+            known = self._payloads.put(
+                key_part.stored, self._objects.read(key_part.stored, verify=False)
+            )
         return known
 
     def opened(self, key_part: KeyPart, index: KeyIndex) -> Any:
-        """Return what ``index`` takes in the place of the key part (:meth:`indexes.base.KeyIndex.opened`).  Raises ValueError, Corrupt."""
+        """Return what ``index`` takes in the place of the key part
+        (:meth:`indexes.base.KeyIndex.opened`).  Raises ValueError, Corrupt.
+        """
         stored = key_part.stored
         known = None if stored is None else self._opened.get((index.name, stored))
         if known is None:

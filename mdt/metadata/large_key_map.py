@@ -1,6 +1,8 @@
-"""Key maps of more rows than memory should hold: entries lie in a scratch file by the first bits of their hashes, and are put in order part by part.
+"""Key maps of more rows than memory should hold: entries lie in a scratch file by the first bits of
+their hashes, and are put in order part by part.
 
-The bytes are those of :func:`mdt.metadata.key_map.encode`: its shards are cut by the first bits, too, and a part has whole shards.
+The bytes are those of :func:`mdt.metadata.key_map.encode`: its shards are cut by the first bits,
+too, and a part has whole shards.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ _PART_ROWS = 1 << 17
 
 
 class LargeKeyMap:
-    """The key map of a file of ``rows`` rows, which come piece by piece, in their order.  For one thread."""
+    """The key map of a file of ``rows`` rows, which come piece by piece, in their order.  For one
+    thread.
+    """
 
     def __init__(self, rows: int, directory: str = "") -> None:
         """Make a scratch file in ``directory``; see :class:`mdt.stores.scratch.Scratch`."""
@@ -37,7 +41,11 @@ class LargeKeyMap:
         rows = len(hashes)
         if not rows:
             return
-        columns = [hashes.hi, hashes.lo, np.arange(self._added, self._added + rows, dtype=np.uint64)]
+        columns = [
+            hashes.hi,
+            hashes.lo,
+            np.arange(self._added, self._added + rows, dtype=np.uint64),
+        ]
         if ordering is not None:
             columns.append(ordering)
             self._bounds.append((int(ordering.min()), int(ordering.max())))
@@ -67,7 +75,9 @@ class LargeKeyMap:
             arrays = self._ordered(part, widths, least)
             for place, array in zip(places, arrays, strict=True):
                 found.put(place + at * (array.nbytes // max(1, len(array))), array.tobytes())
-            own = key_map.shard_bounds(arrays[0], shards, part << (shards - self._bits), 1 << (shards - self._bits))
+            own = key_map.shard_bounds(
+                arrays[0], shards, part << (shards - self._bits), 1 << (shards - self._bits)
+            )
             checks += key_map.checksums(arrays, own)
             starts.append(at + own[1:])
             at += len(arrays[0])
@@ -81,7 +91,9 @@ class LargeKeyMap:
         """Return the columns of a part by rising hashes, as they are stored."""
         columns = 2 + len(widths)
         blocks = [
-            np.frombuffer(self._scratch.read(start, 8 * columns * rows), np.uint64).reshape(-1, columns)
+            np.frombuffer(self._scratch.read(start, 8 * columns * rows), np.uint64).reshape(
+                -1, columns
+            )
             for start, rows in self._parts[part]
         ]
         entries = np.concatenate([np.empty((0, columns), np.uint64), *blocks])

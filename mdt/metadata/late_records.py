@@ -1,4 +1,6 @@
-"""Commit records that must be there, and that a storage shows late, as network file systems do whose caches hold that a name is free."""
+"""Commit records that must be there, and that a storage shows late, as network file systems do
+whose caches hold that a name is free.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ Load = Callable[[int], CommitRecord | None]
 
 
 def late_record(storage: Storage, load: Load, seq: int) -> CommitRecord | None:
-    """Return record ``seq``, which has been written; None if the storage does not show it after some more looks."""
+    """Return record ``seq``, which has been written; None if the storage does not show it after
+    some more looks.
+    """
     for seconds in LATE_LOOK_SECONDS:
         record = load(seq)
         if record is not None:
@@ -26,7 +30,9 @@ def late_record(storage: Storage, load: Load, seq: int) -> CommitRecord | None:
 
 
 def with_late_records(watch: Watch, seen: Seen | None, snapshot: Snapshot, load: Load) -> Snapshot:
-    """Return ``snapshot`` after the records of commits that are on Hudi's timeline, as far as the storage shows them."""
+    """Return ``snapshot`` after the records of commits that are on Hudi's timeline, as far as the
+    storage shows them.
+    """
     while seen is not None and watch.is_late(seen, snapshot):
         record = late_record(watch.storage, load, snapshot.seq + 1)
         if record is None:

@@ -1,4 +1,6 @@
-"""A mapping that never changes: adding to it gives another one, which shares most of what both hold."""
+"""A mapping that never changes: adding to it gives another one, which shares most of what both
+hold.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ _GROWTH = 2
 class Layered(Generic[K, V]):
     """Dictionaries over one another, newest last; the newest that has a key holds its value.
 
-    Sizes fall by half from layer to layer, so a look-up asks O(log n) dictionaries and an item is copied O(log n) times in
-    all, as in a log-structured merge tree.
+    Sizes fall by half from layer to layer, so a look-up asks O(log n) dictionaries and an item is
+    copied O(log n) times in all, as in a log-structured merge tree.
     """
 
     __slots__ = ("_layers",)

@@ -1,6 +1,8 @@
-"""Leases: readers who need a past state for a while say so, and cleaning leaves it to them until the time that they name.
+"""Leases: readers who need a past state for a while say so, and cleaning leaves it to them until
+the time that they name.
 
-A lease is an object of its own; who cannot write leaves none, and is told with Expired if the state goes meanwhile.
+A lease is an object of its own; who cannot write leaves none, and is told with Expired if the state
+goes meanwhile.
 """
 
 from __future__ import annotations
@@ -22,9 +24,14 @@ _MICROSECONDS = 1_000_000
 
 
 def take(storage: Storage, seq: int, seconds: float) -> str:
-    """Keep the state after commit ``seq`` for ``seconds``; return the lease's path, for :func:`give_back`.  Raises Invalid for what is no time."""
+    """Keep the state after commit ``seq`` for ``seconds``; return the lease's path, for
+    :func:`give_back`.  Raises Invalid for what is no time.
+    """
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
-        raise Invalid(f"a lease of {shown(seconds)} seconds", hint="give a number above 0, such as seconds=600")
+        raise Invalid(
+            f"a lease of {shown(seconds)} seconds",
+            hint="give a number above 0, such as seconds=600",
+        )
     path = paths.lease(storage.random_hex(16))
     until = storage.now_us() + int(min(seconds, LEASE_SECONDS_MAX) * _MICROSECONDS)
     storage.create(path, json.dumps({"seq": seq, "until_us": until}).encode())
@@ -37,11 +44,15 @@ def give_back(storage: Storage, path: str) -> None:
 
 
 def leased(storage: Storage) -> tuple[list[int], list[str]]:
-    """Return the states that leases name which have not ended, and the paths of those that have.  What makes no sense keeps nothing."""
+    """Return the states that leases name which have not ended, and the paths of those that have.
+    What makes no sense keeps nothing.
+    """
     now = storage.now_us()
     found, ended = list[int](), list[str]()
     listed = [info.path for info in storage.list_dir(paths.leases_dir())]
-    for path, lease in zip(listed, storage.each(partial(_read, storage, path) for path in listed), strict=True):
+    for path, lease in zip(
+        listed, storage.each(partial(_read, storage, path) for path in listed), strict=True
+    ):
         if lease is None:
             continue
         seq, until = lease

@@ -1,4 +1,6 @@
-"""Find the live row that each key of a batch replaces: the key index proposes file groups, key maps confirm exactly."""
+"""Find the live row that each key of a batch replaces: the key index proposes file groups, key maps
+confirm exactly.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,24 @@ from mdt.stores.object_range import ObjectRange
 
 _NONE: Int64Array = np.empty(0, np.int64)
 _PLACED_KEYS_MIN = 32
-"""Fewer keys are looked for in all partitions at once: to say which file groups are in theirs would cost more."""
+"""Fewer keys are looked for in all partitions at once: to say which file groups are in theirs would
+cost more.
+"""
 _LOOKED_UP_MAX = 64
 """Up to so many positions are looked up in a deletion vector one by one."""
 _FEW = 8
-"""Of so many keys for each that the key index proposes, only those that it proposes are put in order."""
+"""Of so many keys for each that the key index proposes, only those that it proposes are put in
+order.
+"""
 _MARKED_MAX = 32
 """Of more dead rows than so many for each position only those at the positions are marked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Further:
-    """m live rows of keys that have another one already.  ``key``: int64[m], which of the keys; ``file``, ``position``, ``group``: int64[m]."""
+    """m live rows of keys that have another one already.  ``key``: int64[m], which of the keys;
+    ``file``, ``position``, ``group``: int64[m].
+    """
 
     key: Int64Array = field(default_factory=lambda: _NONE)
     file: Int64Array = field(default_factory=lambda: _NONE)
@@ -45,12 +53,14 @@ class Further:
 class Located:
     """For n keys where their live row is, or where a dead one is left.
 
-    ``file``: int64[n], number of the file in the snapshot, or -1: absent.  ``position``: int64[n] in the file.
-    ``group``: int64[n], number of the file group in the snapshot, or -1.  ``ordering``: uint64[n] of the live row, 0
-    where absent or without ordering field.  ``dead_in``: int64[n], number of the file group of the key's own partition in
-    which a dead row of it still stands while it does not live in that partition, or -1; empty if nobody asked.
-    ``home``: int64[n], the number of the file group to which the key belongs if it is new, or what stands for that of its bucket
-    (:mod:`mdt.metadata.buckets`); None: any.  ``further``: in a table whose keys repeat, live rows of keys beside those; ``ordering`` is the largest of all of a key.
+    ``file``: int64[n], number of the file in the snapshot, or -1: absent.  ``position``: int64[n]
+    in the file. ``group``: int64[n], number of the file group in the snapshot, or -1.
+    ``ordering``: uint64[n] of the live row, 0 where absent or without ordering field.  ``dead_in``:
+    int64[n], number of the file group of the key's own partition in which a dead row of it still
+    stands while it does not live in that partition, or -1; empty if nobody asked. ``home``:
+    int64[n], the number of the file group to which the key belongs if it is new, or what stands for
+    that of its bucket (:mod:`mdt.metadata.buckets`); None: any.  ``further``: in a table whose keys
+    repeat, live rows of keys beside those; ``ordering`` is the largest of all of a key.
     """
 
     file: Int64Array
@@ -70,12 +80,16 @@ class Located:
 
     @classmethod
     def absent(cls, count: int) -> Located:
-        """Return the location of ``count`` keys of which nothing stands anywhere; its arrays take no memory, and can only be read."""
+        """Return the location of ``count`` keys of which nothing stands anywhere; its arrays take
+        no memory, and can only be read.
+        """
         nowhere = np.broadcast_to(np.int64(-1), count)
         return cls(nowhere, nowhere, nowhere, np.broadcast_to(np.uint64(0), count), nowhere)
 
     def with_further(self) -> Located:
-        """Return the same with one entry more for each of ``further``, in their order, behind those of the n keys."""
+        """Return the same with one entry more for each of ``further``, in their order, behind those
+        of the n keys.
+        """
         if not len(self.further.key):
             return self
         more = self.further
@@ -83,7 +97,13 @@ class Located:
         ordering = np.append(self.ordering, np.zeros(len(more.key), np.uint64))
         key = np.append(np.arange(len(self.file)), more.key)
         return Located(
-            file, position, np.append(self.group, more.group), ordering, self.dead_in, home=self.home, _key=key
+            file,
+            position,
+            np.append(self.group, more.group),
+            ordering,
+            self.dead_in,
+            home=self.home,
+            _key=key,
         )
 
     def keys_of(self, entries: Int64Array) -> Int64Array:
@@ -97,18 +117,24 @@ class Located:
 
 
 def propose(
-    metadata: Metadata, snapshot: Snapshot, keys: pa.Array, hashes: KeyHashes,
+    metadata: Metadata,
+    snapshot: Snapshot,
+    keys: pa.Array,
+    hashes: KeyHashes,
     partition: npt.NDArray[np.object_] | None = None,
-) -> Candidates:  # fmt: skip
-    """Return a superset of where the keys live, by numbers of file groups; a pair may come more than once, ``whole`` rises.
+) -> Candidates:
+    """Return a superset of where the keys live, by numbers of file groups; a pair may come more
+    than once, ``whole`` rises.
 
     ``partition``: path of each key, if only rows there matter.
 
-    A key part that cannot be read, or that another index wrote, makes its groups candidates for every key; where this process does not have
-    the key index, every group is.
+    A key part that cannot be read, or that another index wrote, makes its groups candidates for
+    every key; where this process does not have the key index, every group is.
     """
     if metadata.key_index_problem(snapshot):
-        return Candidates(_NONE, _NONE, np.unique(snapshot.file_groups.of_files(snapshot.live_numbers)))
+        return Candidates(
+            _NONE, _NONE, np.unique(snapshot.file_groups.of_files(snapshot.live_numbers))
+        )
     index = metadata.key_index(snapshot)
     if index.kept != TABLE:
         from mdt.metadata import key_runs
@@ -142,17 +168,26 @@ def propose(
     return Candidates(key[live], group[live], everywhere[everywhere >= 0])
 
 
-def _places(snapshot: Snapshot, partition: npt.NDArray[np.object_] | None) -> tuple[list[str], Int64Array | None]:
-    """Return the distinct paths of ``partition`` and which of them each key has -> int64[n]; None where it is not worth while to ask."""
-    if partition is None or len(partition) < _PLACED_KEYS_MIN or not snapshot.definition.partition_by:
+def _places(
+    snapshot: Snapshot, partition: npt.NDArray[np.object_] | None
+) -> tuple[list[str], Int64Array | None]:
+    """Return the distinct paths of ``partition`` and which of them each key has -> int64[n]; None
+    where it is not worth while to ask.
+    """
+    if (
+        partition is None
+        or len(partition) < _PLACED_KEYS_MIN
+        or not snapshot.definition.partition_by
+    ):
         return [], None
     return distinct_texts(partition)
 
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """Pairs (key, live row): ``key`` int64[h] of the keys asked for, ``file`` (its number) and ``position`` int64[h] of the row,
-    ``ordering`` uint64[h].  Under partition scope one key may hit a row in each of several partitions.
+    """Pairs (key, live row): ``key`` int64[h] of the keys asked for, ``file`` (its number) and
+    ``position`` int64[h] of the row, ``ordering`` uint64[h].  Under partition scope one key may hit
+    a row in each of several partitions.
     """
 
     key: Int64Array
@@ -172,7 +207,8 @@ def locate(
     """Return where n record keys live, each in its scope, and where dead rows of them stand.
 
     ``keys``: string or binary[n], as the key index gets them; ``hashes``: of the record keys.
-    ``partition``: path of each key.  ``proposed``: where they may live or be dead, if somebody else knows than :func:`propose`.
+    ``partition``: path of each key.  ``proposed``: where they may live or be dead, if somebody else
+    knows than :func:`propose`.
     """
     n = len(hashes)
     is_global, groups = snapshot.definition.is_global, snapshot.file_groups
@@ -202,8 +238,12 @@ def locate(
     return Located(file, position, group, ordering, dead_in, further, home)
 
 
-def _parted(snapshot: Snapshot, hits: Sequence[Hits], partition: npt.NDArray[np.object_]) -> tuple[list[Hits], Further]:
-    """Return one hit of each key, in its own partition if there is one, with the largest ordering value of all; and the others."""
+def _parted(
+    snapshot: Snapshot, hits: Sequence[Hits], partition: npt.NDArray[np.object_]
+) -> tuple[list[Hits], Further]:
+    """Return one hit of each key, in its own partition if there is one, with the largest ordering
+    value of all; and the others.
+    """
     whole = Hits(
         *(
             np.concatenate(column)
@@ -217,7 +257,9 @@ def _parted(snapshot: Snapshot, hits: Sequence[Hits], partition: npt.NDArray[np.
     first, others = order[is_first], order[~is_first]
     largest = np.maximum.reduceat(whole.ordering[order], np.flatnonzero(is_first))
     chosen = Hits(whole.key[first], whole.file[first], whole.position[first], largest)
-    return [chosen], Further(whole.key[others], whole.file[others], whole.position[others], group[others])
+    return [chosen], Further(
+        whole.key[others], whole.file[others], whole.position[others], group[others]
+    )
 
 
 def find(
@@ -230,16 +272,28 @@ def find(
 ) -> list[Hits]:
     """Return every live row of ``keys``, in one piece for each segment with hits.
 
-    ``partition``: path of each key under partition scope, None for the whole table.  To ``dead`` are added file groups with
-    those of the keys, int64, that have a dead row there; they may live in the same group.
+    ``partition``: path of each key under partition scope, None for the whole table.  To ``dead``
+    are added file groups with those of the keys, int64, that have a dead row there; they may live
+    in the same group.
     """
-    return _found(metadata, snapshot, propose(metadata, snapshot, keys, hashes, partition), hashes, partition, dead)
+    return _found(
+        metadata,
+        snapshot,
+        propose(metadata, snapshot, keys, hashes, partition),
+        hashes,
+        partition,
+        dead,
+    )
 
 
 def _found(
-    metadata: Metadata, snapshot: Snapshot, proposed: Candidates, hashes: KeyHashes,
-    partition: npt.NDArray[np.object_] | None, dead: list[tuple[int, Int64Array]] | None,
-) -> list[Hits]:  # fmt: skip
+    metadata: Metadata,
+    snapshot: Snapshot,
+    proposed: Candidates,
+    hashes: KeyHashes,
+    partition: npt.NDArray[np.object_] | None,
+    dead: list[tuple[int, Int64Array]] | None,
+) -> list[Hits]:
     """Return what :func:`find` does, of the groups in which keys may live."""
     if len(hashes) == 1:
         here = np.append(proposed.group, proposed.whole)
@@ -251,7 +305,11 @@ def _found(
         asked = list(_by_group(snapshot, proposed, hashes, partition))
     if metadata.storage.is_remote:
         metadata.objects.read_key_maps(_key_maps(snapshot, asked))
-    return [hits for group, key in asked for hits in _confirm(metadata, snapshot, group, key, hashes, dead)]
+    return [
+        hits
+        for group, key in asked
+        for hits in _confirm(metadata, snapshot, group, key, hashes, dead)
+    ]
 
 
 def _key_maps(snapshot: Snapshot, asked: Sequence[tuple[int, Int64Array]]) -> Iterator[ObjectRange]:
@@ -264,9 +322,14 @@ def _key_maps(snapshot: Snapshot, asked: Sequence[tuple[int, Int64Array]]) -> It
 
 
 def _by_group(
-    snapshot: Snapshot, proposed: Candidates, hashes: KeyHashes, partition: npt.NDArray[np.object_] | None
+    snapshot: Snapshot,
+    proposed: Candidates,
+    hashes: KeyHashes,
+    partition: npt.NDArray[np.object_] | None,
 ) -> Iterator[tuple[int, Int64Array]]:
-    """Yield each group with the keys that may live there, by rising hash: each key map is walked in its own order, which is kind to the cache."""
+    """Yield each group with the keys that may live there, by rising hash: each key map is walked in
+    its own order, which is kind to the cache.
+    """
     if not len(proposed.group) and not len(proposed.whole):
         return  # a load of many rows would sort them for nothing
     n, key, group = len(hashes), proposed.key, proposed.group
@@ -284,26 +347,36 @@ def _by_group(
     group, key = pair // n, by_rank[pair % n]
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     parts = np.split(key, starts[1:])
-    some = dict(zip(group[starts].tolist(), parts, strict=False))  # of no pair there is one part, which is empty
+    # of no pair there is one part, which is empty
+    some = dict(zip(group[starts].tolist(), parts, strict=False))
     paths_of = [""] * len(proposed.whole)
     keys_of = {"": by_rank}
     if partition is not None and len(proposed.whole):
         paths_of = snapshot.file_groups.partitions(proposed.whole).tolist()
-        keys_of = {path: by_rank[partition[by_rank] == path] for path in {*paths_of}.intersection(partition.tolist())}
+        keys_of = {
+            path: by_rank[partition[by_rank] == path]
+            for path in {*paths_of}.intersection(partition.tolist())
+        }
     some |= {
-        number: keys_of[path] for number, path in zip(proposed.whole.tolist(), paths_of, strict=True) if path in keys_of
+        number: keys_of[path]
+        for number, path in zip(proposed.whole.tolist(), paths_of, strict=True)
+        if path in keys_of
     }
     yield from sorted(some.items())
 
 
 def _confirm(
-    metadata: Metadata, snapshot: Snapshot, group: int, key: Int64Array, hashes: KeyHashes,
+    metadata: Metadata,
+    snapshot: Snapshot,
+    group: int,
+    key: Int64Array,
+    hashes: KeyHashes,
     dead: list[tuple[int, Int64Array]] | None,
-) -> Iterator[Hits]:  # fmt: skip
+) -> Iterator[Hits]:
     """Look ``key`` up in the key maps of one file group; yield what is live.
 
-    A key is live once in a file group, so one that was found is not looked for in other segments.  Most stand in the base
-    file; those that do not, in one of the newest log files.
+    A key is live once in a file group, so one that was found is not looked for in other segments.
+    Most stand in the base file; those that do not, in one of the newest log files.
     """
     members = snapshot.file_groups.members(group).tolist()
     wanted = hashes.take(key)
@@ -319,16 +392,21 @@ def _confirm(
         position = found.position[entry[hit]].astype(np.int64)
         if int(position.max()) >= segment.rows:
             raise Corrupt(
-                "a key map names a row that its file does not have", path=segment.key_map.path, offset=segment.key_map.offset,
-                expected=f"less than {segment.rows}", got=str(position.max()),
-            )  # fmt: skip
+                "a key map names a row that its file does not have",
+                path=segment.key_map.path,
+                offset=segment.key_map.offset,
+                expected=f"less than {segment.rows}",
+                got=str(position.max()),
+            )
         live = is_live(snapshot, i, position)
         if dead is not None and not live.all():
             dead.append((group, key[hit[~live]]))
         hit, position = hit[live], position[live]
         if not len(hit):
             continue
-        ordering = np.zeros(len(hit), np.uint64) if found.ordering is None else found.ordering[entry[hit]]
+        ordering = (
+            np.zeros(len(hit), np.uint64) if found.ordering is None else found.ordering[entry[hit]]
+        )
         yield Hits(key[hit], np.full(len(hit), i, np.int64), position, ordering)
         if len(hit) == len(key):
             return
@@ -352,7 +430,9 @@ def is_live(snapshot: Snapshot, number: int, position: Int64Array) -> npt.NDArra
 
 
 def base_key_map(metadata: Metadata, snapshot: Snapshot, group: int) -> KeyMap | None:
-    """Return the key map of the base file of ``group``, dead rows included, or None if it has none."""
+    """Return the key map of the base file of ``group``, dead rows included, or None if it has
+    none.
+    """
     for i in snapshot.file_groups.members(group).tolist():
         segment = snapshot.segment(i)
         if segment.kind == BASE and segment.key_map is not None:
@@ -361,7 +441,9 @@ def base_key_map(metadata: Metadata, snapshot: Snapshot, group: int) -> KeyMap |
 
 
 def positions_in_base(base: KeyMap | None, wanted: KeyHashes) -> Int64Array | None:
-    """Return where each wanted key stands in the base file, live or dead -> int64[n]; None if one does not."""
+    """Return where each wanted key stands in the base file, live or dead -> int64[n]; None if one
+    does not.
+    """
     entry = np.full(1, -1) if base is None else base.find(wanted)
     if base is None or bool(np.any(entry < 0)):
         return None

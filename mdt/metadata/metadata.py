@@ -1,7 +1,9 @@
-"""The metadata table: checkpoint (a compacted state up to one seq) plus log (the commit records after it).
+"""The metadata table: checkpoint (a compacted state up to one seq) plus log (the commit records
+after it).
 
-Reading starts from the newest checkpoint, which a hint names, and replays the records after it, probing seq + 1 until it is
-absent.  Hint and checkpoint are derived and may be missing or damaged: the log alone gives the same snapshot.
+Reading starts from the newest checkpoint, which a hint names, and replays the records after it,
+probing seq + 1 until it is absent.  Hint and checkpoint are derived and may be missing or damaged:
+the log alone gives the same snapshot.
 """
 
 from __future__ import annotations
@@ -36,7 +38,14 @@ from mdt.metadata import archive, codec, commit_log, key_indexes, paths
 from mdt.metadata.apply import apply, first
 from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.checkpoint import checkpoint_of, is_due, to_checkpoint, wrong_stripes
-from mdt.metadata.checkpoints import MANIFEST, VERSION, Checkpoint, Checkpoints, hint_to, standing_on
+from mdt.metadata.checkpoints import (
+    MANIFEST,
+    VERSION,
+    Checkpoint,
+    Checkpoints,
+    hint_to,
+    standing_on,
+)
 from mdt.metadata.column_stats import FileStats
 from mdt.metadata.columns import HISTORY
 from mdt.metadata.commit_log import CommitRecord
@@ -63,8 +72,9 @@ class Metadata:
     """Reads and compacts the metadata table of one table; caches the newest snapshot."""
 
     def __init__(self, storage: Storage, overrides: Mapping[str, object] | None = None) -> None:
-        """``overrides``: options that take precedence over those kept with the table.  ``cleaned_at``: when this process last looked
-        whether to clean.  ``last_archived``: the newest record in the archive, as far as it knows.  ``swept_before``: what the log began with
+        """``overrides``: options that take precedence over those kept with the table.
+        ``cleaned_at``: when this process last looked whether to clean.  ``last_archived``: the
+        newest record in the archive, as far as it knows.  ``swept_before``: what the log began with
         when it last looked for leftovers.  ``said``: what was logged and shall not be again.
         """
         self.storage = storage
@@ -91,13 +101,18 @@ class Metadata:
         self.summaries = SummaryCache(self.objects, is_local=storage.local_path("") is not None)
         self.segments: KnownSegments = Recent(SEGMENTS_CACHED_MAX)
         self._checkpoints = Checkpoints(
-            storage, self._mappings, self._overrides, self.segments, self._distrust,
+            storage,
+            self._mappings,
+            self._overrides,
+            self.segments,
+            self._distrust,
             lambda seq: checkpoint_of(self.made_again(seq)),
-        )  # fmt: skip
+        )
         self.key_parts = KeyPartReader(self.objects)
         self._checkpoint: Checkpoint | None = None
         self._past: Recent[tuple[int, int], Snapshot] = Recent(PAST_SNAPSHOTS_CACHED_MAX)
-        self.referred: Recent[Hashable, pa.Array] = Recent(REFERRED_CACHE_BYTES_MAX, SHARED)  # mdt.metadata.references
+        # mdt.metadata.references
+        self.referred: Recent[Hashable, pa.Array] = Recent(REFERRED_CACHE_BYTES_MAX, SHARED)
         self._looked_at = -1
         self._newest: Snapshot | None = None
 
@@ -107,10 +122,12 @@ class Metadata:
         return self._overrides
 
     def newest(self, *, watched: bool = True, to_end: bool = True) -> Snapshot:
-        """Return the newest snapshot.  O(records since the last call); one failed probe when nothing happened.
+        """Return the newest snapshot.  O(records since the last call); one failed probe when
+        nothing happened.
 
-        Raises Unsupported if another Hudi writer has changed the table, unless not ``watched``: within a transaction.  ``to_end``: whether to find
-        out that records have left the log since the last call, with all that follow; not within a transaction, whose commit finds it out.
+        Raises Unsupported if another Hudi writer has changed the table, unless not ``watched``:
+        within a transaction.  ``to_end``: whether to find out that records have left the log since
+        the last call, with all that follow; not within a transaction, whose commit finds it out.
         """
         while True:
             try:
@@ -123,10 +140,14 @@ class Metadata:
         return self._newest or self.newest(watched=False)
 
     def after(self, record: CommitRecord) -> Snapshot:
-        """Return a snapshot that has ``record``, which stands in the log; storage is asked only for records before it that are not in memory."""
+        """Return a snapshot that has ``record``, which stands in the log; storage is asked only for
+        records before it that are not in memory.
+        """
         self.remember(record)
         snapshot = self._newest
-        while snapshot is not None and (following := self._records.get(snapshot.seq + 1)) is not None:
+        while (
+            snapshot is not None and (following := self._records.get(snapshot.seq + 1)) is not None
+        ):
             snapshot = apply(snapshot, following)
         if snapshot is None or snapshot.seq < record.seq:
             return self.newest(watched=False)
@@ -153,15 +174,21 @@ class Metadata:
         return snapshot
 
     def _asked(self, snapshot: Snapshot, watched: bool) -> tuple[Seen | None, CommitRecord | None]:
-        """Return what stands in ``.hoodie``, if it is ``watched``, and the record that follows ``snapshot``."""
+        """Return what stands in ``.hoodie``, if it is ``watched``, and the record that follows
+        ``snapshot``.
+        """
         following = partial(self.record, snapshot.seq + 1)
         if not watched:
             return None, following()
-        seen, record = self.storage.together(partial(self.watch.look, layout_of(snapshot.definition)), following)
+        seen, record = self.storage.together(
+            partial(self.watch.look, layout_of(snapshot.definition)), following
+        )
         return seen, record
 
     def _begin_again(self, error: Missing) -> None:
-        """Stand on the newest checkpoint: the one before was cleaned while it was read.  Raises ``error`` if there is no newer one."""
+        """Stand on the newest checkpoint: the one before was cleaned while it was read.  Raises
+        ``error`` if there is no newer one.
+        """
         stood_on = -1 if self._checkpoint is None else self._checkpoint.snapshot.seq
         found = self._checkpoints.before(None)
         if found is None or found.snapshot.seq <= stood_on:
@@ -169,16 +196,22 @@ class Metadata:
         self._newest = self._stand_on(found)
 
     def _may_be_rebased(self, snapshot: Snapshot) -> bool:
-        """Return whether another process may have written a newer checkpoint, or has removed the one that ``snapshot`` stands on."""
+        """Return whether another process may have written a newer checkpoint, or has removed the
+        one that ``snapshot`` stands on.
+        """
         if not snapshot.keeps_checkpoint(snapshot.checkpoint.seq):
             return True
-        records = min(self.options(snapshot.definition).metadata_compact_records, METADATA_COMPACT_RECORDS)
+        records = min(
+            self.options(snapshot.definition).metadata_compact_records, METADATA_COMPACT_RECORDS
+        )
         return snapshot.seq - max(self._looked_at, snapshot.checkpoint.seq) > records
 
     def _is_end(self, snapshot: Snapshot, known: Snapshot | None, is_asked: bool) -> bool:
-        """Return whether no record follows ``snapshot`` because there is none, and not because it was archived.
+        """Return whether no record follows ``snapshot`` because there is none, and not because it
+        was archived.
 
-        Records go in order.  So if that of the snapshot which was ``known`` before is still there, so are all that followed it.
+        Records go in order.  So if that of the snapshot which was ``known`` before is still there,
+        so are all that followed it.
         """
         if known is None:
             self.last_archived = archive.last_archived(self.storage)
@@ -186,7 +219,9 @@ class Metadata:
         return not is_asked or self.storage.size(paths.commit(known.seq)) is not None
 
     def _replayed_on(self, snapshot: Snapshot, following: CommitRecord | None) -> Snapshot:
-        """Return ``snapshot`` after ``following`` and all records behind that; on a far storage more of them are asked for at once, the more there are."""
+        """Return ``snapshot`` after ``following`` and all records behind that; on a far storage
+        more of them are asked for at once, the more there are.
+        """
         found, ahead = [following], 1
         while True:
             for record in found:
@@ -199,7 +234,9 @@ class Metadata:
             found = self.storage.together(*(partial(self.record, seq) for seq in asked))
 
     def _rebased(self, snapshot: Snapshot) -> Snapshot:
-        """Return the same snapshot on a newer checkpoint, if another process has written one: what was added since gets less."""
+        """Return the same snapshot on a newer checkpoint, if another process has written one: what
+        was added since gets less.
+        """
         self._looked_at = snapshot.seq
         try:
             seq = self._checkpoints.hinted()
@@ -209,11 +246,15 @@ class Metadata:
         except Corrupt:
             return snapshot
 
-    def at(self, seq: int, checkpoint_seq: int | None = None, *, newest: Snapshot | None = None) -> Snapshot:
-        """Return the snapshot after commit ``seq``.  Raises Invalid if there is no such commit, Expired if it was cleaned.
+    def at(
+        self, seq: int, checkpoint_seq: int | None = None, *, newest: Snapshot | None = None
+    ) -> Snapshot:
+        """Return the snapshot after commit ``seq``.  Raises Invalid if there is no such commit,
+        Expired if it was cleaned.
 
-        ``checkpoint_seq``: the checkpoint that it shall stand on, -1 for none.  Processes that tell each other numbers of files
-        or file groups must name it, because the numbers depend on it.  ``newest``: the newest snapshot, if it was looked for just now.
+        ``checkpoint_seq``: the checkpoint that it shall stand on, -1 for none.  Processes that tell
+        each other numbers of files or file groups must name it, because the numbers depend on it.
+        ``newest``: the newest snapshot, if it was looked for just now.
         """
         newest = newest or self.newest()
         if not 0 <= seq <= newest.seq:
@@ -227,7 +268,9 @@ class Metadata:
         return self.state(seq)
 
     def state(self, seq: int, listed: Sequence[int] | None = None) -> Snapshot:
-        """Return the snapshot after commit ``seq``, cleaned or not: its files may be gone.  ``listed``: the checkpoints.  Raises Missing if records are."""
+        """Return the snapshot after commit ``seq``, cleaned or not: its files may be gone.
+        ``listed``: the checkpoints.  Raises Missing if records are.
+        """
         oldest = (self._newest or self.newest()).retention.first
         found = self._past.get((oldest, seq))
         if found is not None:
@@ -238,7 +281,9 @@ class Metadata:
 
     @contextmanager
     def reading(self, snapshot: Snapshot) -> Iterator[None]:
-        """A context that reads files of ``snapshot``: if one is gone because its state was cleaned, that is Expired, not Missing."""
+        """A context that reads files of ``snapshot``: if one is gone because its state was cleaned,
+        that is Expired, not Missing.
+        """
         try:
             yield
         except Missing as error:
@@ -246,13 +291,18 @@ class Metadata:
             if not newest.is_kept(snapshot.seq):
                 text = f"the state after commit {snapshot.seq} was cleaned while it was read"
             elif not newest.keeps_checkpoint(snapshot.checkpoint.seq):
-                text = f"the metadata that commit {snapshot.seq} was read from were cleaned meanwhile, begin again"
+                text = (
+                    f"the metadata that commit {snapshot.seq} was read from were cleaned meanwhile,"
+                    " begin again"
+                )
             else:
                 raise
             raise newest.expired(text) from error
 
     def _base_of(self, seq: int, listed: Sequence[int] | None) -> Snapshot:
-        """Return the snapshot of a checkpoint from which few records lead to ``seq``, or of record 0."""
+        """Return the snapshot of a checkpoint from which few records lead to ``seq``, or of record
+        0.
+        """
         known = self._checkpoint
         if known is not None and 0 <= seq - known.snapshot.seq <= METADATA_COMPACT_RECORDS_MAX:
             return known.snapshot
@@ -262,7 +312,9 @@ class Metadata:
         return self._from_log() if found is None else found.snapshot
 
     def _standing_on(self, checkpoint_seq: int) -> Snapshot:
-        """Return the snapshot of checkpoint ``checkpoint_seq``; one that cannot be read is made again."""
+        """Return the snapshot of checkpoint ``checkpoint_seq``; one that cannot be read is made
+        again.
+        """
         if checkpoint_seq < 0:
             return self._from_log()
         if self._checkpoint is not None and self._checkpoint.snapshot.seq == checkpoint_seq:
@@ -274,7 +326,8 @@ class Metadata:
             return standing_on(checkpoint_of(whole), whole)
 
     def made_again(self, checkpoint_seq: int) -> Snapshot:
-        """Return the state at a checkpoint without reading it: from an older one, or from the log alone.
+        """Return the state at a checkpoint without reading it: from an older one, or from the log
+        alone.
 
         Raises Missing if neither leads there.
         """
@@ -282,10 +335,11 @@ class Metadata:
         return self._advanced(self._from_log() if found is None else found.snapshot, checkpoint_seq)
 
     def history(self, *, since: int = -1, of: Snapshot | None = None) -> pa.Table:
-        """Return one row per commit record since the table was made, or of those after ``since`` at least, oldest first, schema HISTORY.
+        """Return one row per commit record since the table was made, or of those after ``since`` at
+        least, oldest first, schema HISTORY.
 
-        ``of``: the snapshot up to which; None for the newest.  The archive is read only for records that have left the log.  Raises
-        Corrupt if it is damaged.
+        ``of``: the snapshot up to which; None for the newest.  The archive is read only for records
+        that have left the log.  Raises Corrupt if it is damaged.
         """
         snapshot = of or self.newest()
         oldest = snapshot.retention.first
@@ -296,14 +350,20 @@ class Metadata:
         return pa.concat_tables([archived.slice(0, oldest), left, snapshot.history])
 
     def history_of(self, first_seq: int, last_seq: int) -> pa.Table:
-        """Return one row for each of some records that are in the log, schema HISTORY.  Raises Missing if one is not."""
+        """Return one row for each of some records that are in the log, schema HISTORY.  Raises
+        Missing if one is not.
+        """
         rows = [history_row(record) for record in self.records(first_seq, last_seq)]
         return pa.Table.from_pylist(rows, schema=HISTORY)
 
     def records(self, first_seq: int, last_seq: int) -> Iterator[CommitRecord]:
-        """Yield some records that are in the log, of a far one many at once.  Raises Missing at one that is not."""
+        """Yield some records that are in the log, of a far one many at once.  Raises Missing at one
+        that is not.
+        """
         seqs = range(first_seq, last_seq + 1)
-        for seq, record in zip(seqs, self.storage.each(partial(self.record, seq) for seq in seqs), strict=True):
+        for seq, record in zip(
+            seqs, self.storage.each(partial(self.record, seq) for seq in seqs), strict=True
+        ):
             if record is None:
                 raise Missing("a commit record is gone", path=paths.commit(seq))
             yield record
@@ -343,33 +403,53 @@ class Metadata:
         return self._options[1]
 
     def compaction_is_due(self, snapshot: Snapshot) -> bool:
-        """Return whether the next open would gain by a checkpoint of ``snapshot``, the newest one."""
+        """Return whether the next open would gain by a checkpoint of ``snapshot``, the newest
+        one.
+        """
         least = self.options(snapshot.definition).metadata_compact_records
         return is_due(snapshot, snapshot.seq - max(self.checkpoint_seq, 0), least)
 
     def compact(self, *, whole: bool = False) -> Snapshot:
-        """Write the newest snapshot as a checkpoint, point the hint to it, and return it.  Idempotent; not a commit.
+        """Write the newest snapshot as a checkpoint, point the hint to it, and return it.
+        Idempotent; not a commit.
 
-        ``whole``: nothing is kept of file groups that have gone, at the cost of merging large key parts.
+        ``whole``: nothing is kept of file groups that have gone, at the cost of merging large key
+        parts.
         """
         since = logs.started(logs.METADATA, self.storage)
         snapshot = self.newest(watched=False)
         self.write_checkpoint(snapshot, whole=whole)
         self.storage.replace(paths.hint(), hint_to(snapshot.seq))
-        logs.ended(logs.METADATA, self.storage, snapshot.definition.name, "checkpoint", {"seq": snapshot.seq}, since)
+        logs.ended(
+            logs.METADATA,
+            self.storage,
+            snapshot.definition.name,
+            "checkpoint",
+            {"seq": snapshot.seq},
+            since,
+        )
         self._newest = None
         return self.newest(watched=False)
 
-    def write_checkpoint(self, snapshot: Snapshot, *, whole: bool = False, replacing: bool = False) -> None:
-        """Write ``snapshot``, the newest or a past one, as a checkpoint, if there is none of it, or in its place."""
+    def write_checkpoint(
+        self, snapshot: Snapshot, *, whole: bool = False, replacing: bool = False
+    ) -> None:
+        """Write ``snapshot``, the newest or a past one, as a checkpoint, if there is none of it, or
+        in its place.
+        """
         token = self.storage.random_hex(4)
         key_parts = snapshot.key_parts
-        if self.key_index_problem(snapshot) is None:  # else they stay as they are, for a process that can read them
+        if self.key_index_problem(snapshot) is None:
+            # else they stay as they are, for a process that can read them
             snapshot = self._without_damaged_key_parts(snapshot)
-            key_parts = merged_key_parts(snapshot, self.key_index(snapshot), self.key_parts.payload, whole=whole)
+            key_parts = merged_key_parts(
+                snapshot, self.key_index(snapshot), self.key_parts.payload, whole=whole
+            )
         columns = to_checkpoint(snapshot, self._with_objects(snapshot, key_parts, token))
         objects, entries, starts, pages = write_pages(
-            self.storage, columns, lambda n: paths.checkpoint_part(snapshot.seq, token, f"pages-{n}")
+            self.storage,
+            columns,
+            lambda n: paths.checkpoint_part(snapshot.seq, token, f"pages-{n}"),
         )
         header = {
             "seq": snapshot.seq,
@@ -386,14 +466,20 @@ class Metadata:
             "columns": entries,
             "vector_starts": starts,
         }
-        manifest = codec.frame(MANIFEST, VERSION, codec.pack(header, {"pages": codec.encode_ipc(pages)}))
+        manifest = codec.frame(
+            MANIFEST, VERSION, codec.pack(header, {"pages": codec.encode_ipc(pages)})
+        )
         put = self.storage.replace if replacing else self.storage.put_if_absent
         put(paths.checkpoint_manifest(snapshot.seq), manifest)
 
     def warm(self, columns: Sequence[str] | None = None) -> None:
         """Read what plans need: the files, and the statistics of ``columns`` (default: of all)."""
         snapshot = self.newest()
-        names = [path for path, _ in leaf_paths(snapshot.definition.schema)] if columns is None else columns
+        names = (
+            [path for path, _ in leaf_paths(snapshot.definition.schema)]
+            if columns is None
+            else columns
+        )
         stats = FileStats(snapshot, And(()), names)
         stored = None if self._checkpoint is None else self._checkpoint.columns
         if stored is not None and snapshot.checkpoint is stored:
@@ -403,29 +489,46 @@ class Metadata:
         stats.warm()
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
-        """Return (hits, misses) of each cache of this process: ``pages`` in memory, ``statistics`` made of them, ``disk``."""
+        """Return (hits, misses) of each cache of this process: ``pages`` in memory, ``statistics``
+        made of them, ``disk``.
+        """
         checkpoint = None if self._checkpoint is None else self._checkpoint.columns
         disk = None if checkpoint is None else checkpoint.cache
         return {
             "pages": (0, 0) if checkpoint is None else (checkpoint.hits, checkpoint.misses),
-            "statistics": (0, 0) if checkpoint is None else (checkpoint.statistics_hits, checkpoint.statistics_misses),
+            "statistics": (
+                (0, 0)
+                if checkpoint is None
+                else (checkpoint.statistics_hits, checkpoint.statistics_misses)
+            ),
             "disk": (0, 0) if disk is None else (disk.hits, disk.misses),
         }
 
     def _without_damaged_key_parts(self, snapshot: Snapshot) -> Snapshot:
         """Forget key parts that cannot be read; every key is then looked for in their groups."""
         index = self.key_index(snapshot)
-        damaged = [u for u in mergeable(snapshot, index) if not can_be_read(u, index, self.key_parts.payload)]
+        damaged = [
+            u
+            for u in mergeable(snapshot, index)
+            if not can_be_read(u, index, self.key_parts.payload)
+        ]
         if not damaged:
             return snapshot
         lost = np.concatenate([snapshot.key_part_groups(key_part) for key_part in damaged])
         changed = replace(
-            snapshot, uncovered_since=snapshot.uncovered.union(snapshot.file_groups.names(lost[lost >= 0].tolist()))
+            snapshot,
+            uncovered_since=snapshot.uncovered.union(
+                snapshot.file_groups.names(lost[lost >= 0].tolist())
+            ),
         )
-        changed.__dict__["key_parts"] = tuple(u for u in snapshot.key_parts if all(u is not d for d in damaged))
+        changed.__dict__["key_parts"] = tuple(
+            u for u in snapshot.key_parts if all(u is not d for d in damaged)
+        )
         return changed
 
-    def _with_objects(self, snapshot: Snapshot, key_parts: Sequence[KeyPart], token: str) -> tuple[KeyPart, ...]:
+    def _with_objects(
+        self, snapshot: Snapshot, key_parts: Sequence[KeyPart], token: str
+    ) -> tuple[KeyPart, ...]:
         placed = []
         for number, key_part in enumerate(key_parts):
             if key_part.payload is not None and len(key_part.payload) > INLINE_SUMMARY_BYTES_MAX:
@@ -437,7 +540,9 @@ class Metadata:
         return tuple(placed)
 
     def _opened(self) -> Snapshot:
-        """Return the snapshot of the newest checkpoint, as far as the hint knows it; of record 0 without one."""
+        """Return the snapshot of the newest checkpoint, as far as the hint knows it; of record 0
+        without one.
+        """
         try:
             seq = self._checkpoints.hinted()
             if seq is not None:
@@ -474,16 +579,23 @@ class Metadata:
         self.checkpoint_seq = -1
 
     def check_checkpoint(self, seq: int | None = None) -> None:
-        """Read a checkpoint (None: the one that the hint names, if any) as a whole.  Raises Corrupt if something in it is damaged."""
+        """Read a checkpoint (None: the one that the hint names, if any) as a whole.  Raises Corrupt
+        if something in it is damaged.
+        """
         seq = self._checkpoints.hinted() if seq is None else seq
         if seq is not None:
             columns = self._checkpoints.columns(seq, cached=False)[0]
             columns.check()
             for name in wrong_stripes(columns):
-                raise Corrupt(f"{name} and the statistics of files disagree", path=paths.checkpoint_manifest(seq))
+                raise Corrupt(
+                    f"{name} and the statistics of files disagree",
+                    path=paths.checkpoint_manifest(seq),
+                )
 
     def stands_firm(self, storage: Storage) -> bool:
-        """Return whether the checkpoint that this process stands on is sound, as far as it knows, and the one in ``storage``: a repair writes another one."""
+        """Return whether the checkpoint that this process stands on is sound, as far as it knows,
+        and the one in ``storage``: a repair writes another one.
+        """
         if self._checkpoint is None or self.damage is not None:
             return self.damage is None
         header = self._checkpoint.header

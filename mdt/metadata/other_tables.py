@@ -1,4 +1,6 @@
-"""What stands at a path where no table of ours is: another kind of table, files, nothing; said with what can be done."""
+"""What stands at a path where no table of ours is: another kind of table, files, nothing; said with
+what can be done.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ _NAMES_SHOWN = 3
 class Finding:
     """What is at a path that holds no table of ours.
 
-    ``kind``: "file", "hudi", "delta", "iceberg", "parquet", "directory" or "nothing".  ``text``: the same in words.
-    ``hint``: what can be done with it.
+    ``kind``: "file", "hudi", "delta", "iceberg", "parquet", "directory" or "nothing".  ``text``:
+    the same in words. ``hint``: what can be done with it.
     """
 
     kind: str
@@ -35,7 +37,8 @@ def no_table(storage: Storage) -> MdtError:
     """
     if storage.list_dir(paths.log_dir()):
         return Missing(
-            "the first commit record is gone, and without compacted metadata nothing says what the table is",
+            "the first commit record is gone, and without compacted metadata nothing says what the"
+            " table is",
             path=paths.commit(0),
             hint="restore .hoodie/.mdt from a copy; a Hudi reader still reads the rows",
         )
@@ -44,7 +47,8 @@ def no_table(storage: Storage) -> MdtError:
 
 
 def refuse_to_create(storage: Storage) -> None:
-    """Raise Invalid if a new table may not be put here: a table, files or directories are in the way.
+    """Raise Invalid if a new table may not be put here: a table, files or directories are in the
+    way.
 
     Names that begin with a dot are not.
     """
@@ -53,7 +57,8 @@ def refuse_to_create(storage: Storage) -> None:
     other = _other_table(storage)
     if other is not None:
         raise Invalid(
-            f"{storage.url} is no place for a new table: {other.text}", hint=f"choose another path, or {other.hint}"
+            f"{storage.url} is no place for a new table: {other.text}",
+            hint=f"choose another path, or {other.hint}",
         )
     found = [name for name in storage.children("") if not name.startswith(".")]
     if found:
@@ -71,8 +76,15 @@ def finding(storage: Storage) -> Finding:
     children = storage.children("")
     parquet = [name for name in children if name.endswith((".parquet", ".pq"))]
     if parquet:
-        create = f"mdt create NEW_PATH --like {parquet[0]} --key COLUMN, then mdt upsert NEW_PATH FILE..."
-        return Finding("parquet", f"it is a directory with {_listed(parquet)}", f"make a table of them: {create}")
+        create = (
+            f"mdt create NEW_PATH --like {parquet[0]} --key COLUMN, then mdt upsert NEW_PATH"
+            " FILE..."
+        )
+        return Finding(
+            "parquet",
+            f"it is a directory with {_listed(parquet)}",
+            f"make a table of them: {create}",
+        )
     if children:
         return Finding("directory", f"it is a directory with {_listed(children)}", _CREATE)
     near = difflib.get_close_matches(_name(storage), storage.neighbours(), n=_NAMES_SHOWN)
@@ -92,25 +104,33 @@ def _other_table(storage: Storage) -> Finding | None:
         text = f"it is a Hudi table whose properties cannot be read: {error.message}"
         return Finding("hudi", text, "repair hoodie.properties")
     if found is not None:
-        hint = f"read it with a Hudi reader (hudi.HudiTable(path).read(), or Hudi on Spark), and {_LOAD}"
+        hint = (
+            "read it with a Hudi reader (hudi.HudiTable(path).read(), or Hudi on Spark), and"
+            f" {_LOAD}"
+        )
         return Finding("hudi", f"it is {_hudi(found)}", hint)
     if storage.list_dir("_delta_log"):
         hint = f"read it (deltalake.DeltaTable(path).to_pyarrow_table()), and {_LOAD}"
         return Finding("delta", "it is a Delta table", hint)
     if any(info.path.endswith(".metadata.json") for info in storage.list_dir("metadata")):
         return Finding(
-            "iceberg", "it is an Iceberg table", f"read it (pyiceberg, or iceberg_scan of duckdb), and {_LOAD}"
+            "iceberg",
+            "it is an Iceberg table",
+            f"read it (pyiceberg, or iceberg_scan of duckdb), and {_LOAD}",
         )
     return None
 
 
 def _hudi(found: dict[str, str]) -> str:
     """Return in words what kind of Hudi table another writer has made."""
-    version, table_type = found.get(properties.VERSION, "unknown"), found.get(properties.TYPE, "of unknown type")
+    version, table_type = (
+        found.get(properties.VERSION, "unknown"),
+        found.get(properties.TYPE, "of unknown type"),
+    )
     keys = found.get("hoodie.table.recordkey.fields")
     return (
-        f"a Hudi table of another writer, {found.get(properties.NAME, 'without a name')!r}, version {version}, {table_type}"
-        f"{f', key {keys}' if keys else ''}; mdt cannot adopt it yet"
+        f"a Hudi table of another writer, {found.get(properties.NAME, 'without a name')!r}, version"
+        f" {version}, {table_type}{f', key {keys}' if keys else ''}; mdt cannot adopt it yet"
     )
 
 

@@ -1,4 +1,5 @@
-"""The names of the objects of a table, all relative to its root; those of instants are made by :mod:`mdt.hudi.layout`.
+"""The names of the objects of a table, all relative to its root; those of instants are made by
+:mod:`mdt.hudi.layout`.
 
 Sequence numbers have 20 digits, so that names sort as numbers do.
 """
@@ -31,14 +32,21 @@ def checkpoint_manifest(seq: int) -> str:
 
 
 def checkpoint_part(seq: int, token: str, partition: str) -> str:
-    """Return the name of one partition of the metadata compacted up to ``seq`` by the writer ``token``."""
+    """Return the name of one partition of the metadata compacted up to ``seq`` by the writer
+    ``token``.
+    """
     return f"{checkpoints_dir()}/{_digits(seq)}-{token}.{partition}"
 
 
 def checkpoint_of(path: str) -> int | None:
-    """Return the seq of the checkpoint that an object is the manifest or a part of, None for any other name.
+    """Return the seq of the checkpoint that an object is the manifest or a part of, None for any
+    other name.
 
-    >>> checkpoint_of(checkpoint_manifest(8)), checkpoint_of(checkpoint_part(9, "0a1b2c3d", "pages-0")), checkpoint_of(hint())
+    >>> (
+    ...     checkpoint_of(checkpoint_manifest(8)),
+    ...     checkpoint_of(checkpoint_part(9, "0a1b2c3d", "pages-0")),
+    ...     checkpoint_of(hint()),
+    ... )
     (8, 9, None)
     """
     folder, _, name = path.rpartition("/")
@@ -53,7 +61,9 @@ def checkpoints_dir() -> str:
 
 
 def hint() -> str:
-    """Return the name of the pointer to the newest compacted metadata; it may be stale or absent."""
+    """Return the name of the pointer to the newest compacted metadata; it may be stale or
+    absent.
+    """
     return f"{PRIVATE}/hint"
 
 
@@ -110,7 +120,9 @@ def usage(process: str) -> str:
 
 
 def attachment(instant: str, token: str) -> str:
-    """Return the name of the attachments that the transaction ``instant`` wrote in its attempt ``token``."""
+    """Return the name of the attachments that the transaction ``instant`` wrote in its attempt
+    ``token``.
+    """
     return f"{attachments_of(instant)}/{token}.attached"
 
 
@@ -124,7 +136,9 @@ def further_attachment(path: str, number: int) -> str:
 
 
 def attachments_of(instant: str) -> str:
-    """Return the directory of what the transaction ``instant`` wrote beside data files: key maps, key parts, summaries."""
+    """Return the directory of what the transaction ``instant`` wrote beside data files: key maps,
+    key parts, summaries.
+    """
     return f"{attachments_dir()}/{instant}"
 
 
@@ -159,7 +173,9 @@ def properties() -> str:
 
 
 def partition_file(partition: str, name: str) -> str:
-    """Return the path of a file in a partition; "" is the partition of a table without partitions."""
+    """Return the path of a file in a partition; "" is the partition of a table without
+    partitions.
+    """
     return f"{partition}/{name}" if partition else name
 
 

@@ -1,8 +1,10 @@
-"""Points in the history of a table: what users write where a past state is meant, and the seq that each names.
+"""Points in the history of a table: what users write where a past state is meant, and the seq that
+each names.
 
-A point is the seq of a commit, the name of a tag, an instant or a time.  Commits of several writers may get their seqs in
-another order than their instants; seqs are the order of the history, so a time means the newest commit whose instant is not
-after it, with everything that was committed before that one.
+A point is the seq of a commit, the name of a tag, an instant or a time.  Commits of several writers
+may get their seqs in another order than their instants; seqs are the order of the history, so a
+time means the newest commit whose instant is not after it, with everything that was committed
+before that one.
 """
 
 from __future__ import annotations
@@ -19,17 +21,21 @@ from mdt.hudi import timeline
 from mdt.metadata.snapshot import Snapshot
 
 Point = int | str | date | datetime
-"""A seq; a tag, an instant (14 or 17 digits) or a time in ISO 8601; a date or time.  Without a zone they are UTC."""
+"""A seq; a tag, an instant (14 or 17 digits) or a time in ISO 8601; a date or time.  Without a zone
+they are UTC.
+"""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HINT = "give a seq, a tag, an instant, or a time such as '2026-02-28 12:00:00'"
 
 
 def seq_at(newest: Snapshot, point: Point, argument: str = "as_of") -> int:
-    """Return the seq of the commit that ``point`` names in the history of ``newest``; ``argument``: for messages.
+    """Return the seq of the commit that ``point`` names in the history of ``newest``; ``argument``:
+    for messages.
 
-    A number is returned as it is: who reads that state finds out whether it is there.  Raises Invalid for what is no point,
-    and for a time before the table was created, Expired for one before the oldest record that is known.
+    A number is returned as it is: who reads that state finds out whether it is there.  Raises
+    Invalid for what is no point, and for a time before the table was created, Expired for one
+    before the oldest record that is known.
     """
     if isinstance(point, str):
         require_unicode(argument, point)
@@ -51,7 +57,10 @@ def _before(newest: Snapshot, instant: str, point: str) -> int:
         raise newest.expired(f"the state at {point!r} was cleaned")
     if not len(seqs):
         first = history["instant"][0].as_py()
-        raise Invalid(f"the table was not there yet at {point!r}", hint=f"its first commit is of {first}, in UTC")
+        raise Invalid(
+            f"the table was not there yet at {point!r}",
+            hint=f"its first commit is of {first}, in UTC",
+        )
     return int(np.max(seqs.to_numpy()))
 
 

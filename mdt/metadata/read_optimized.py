@@ -1,7 +1,9 @@
-"""The read-optimized view of a snapshot, as Hudi defines it: base files alone, each with all of its rows.
+"""The read-optimized view of a snapshot, as Hudi defines it: base files alone, each with all of its
+rows.
 
-What stands in log files is not seen, deletes and updates included: a row that a log file replaced is there as its base file
-has it.  It costs what reading base files costs, and is as old as the last compaction of each file group.
+What stands in log files is not seen, deletes and updates included: a row that a log file replaced
+is there as its base file has it.  It costs what reading base files costs, and is as old as the last
+compaction of each file group.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ Int64s = npt.NDArray[np.int64]
 
 
 class ReadOptimized(Snapshot):
-    """A snapshot without log files, in which no row is dead.  Only log files end rows of a base file that stays."""
+    """A snapshot without log files, in which no row is dead.  Only log files end rows of a base
+    file that stays.
+    """
 
     finds_keys = False
 

@@ -1,7 +1,8 @@
 """What was used last, within a limit: the caches of one process, each of which drops its oldest.
 
-A cache has a limit of its own, and those that hold bytes share a :class:`Budget` besides, whichever tables they belong to: a process that has opened a
-thousand tables keeps no more in memory than one that has opened one.
+A cache has a limit of its own, and those that hold bytes share a :class:`Budget` besides, whichever
+tables they belong to: a process that has opened a thousand tables keeps no more in memory than one
+that has opened one.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ class _Entry:
 
 
 class Budget:
-    """A limit that caches share: what was used longest ago goes, in whichever of them it is; safe for many threads.
+    """A limit that caches share: what was used longest ago goes, in whichever of them it is; safe
+    for many threads.
 
-    ``size``: of all that they keep together.  What a cache kept goes when nobody has the cache any more.
+    ``size``: of all that they keep together.  What a cache kept goes when nobody has the cache any
+    more.
     """
 
     def __init__(self, size_max: int, lock: Any = None) -> None:
@@ -51,11 +54,17 @@ class Budget:
             self._make_room()
 
     def check(self) -> None:
-        """Raise AssertionError if the size is not that of the entries, or beyond the limit without need."""
+        """Raise AssertionError if the size is not that of the entries, or beyond the limit without
+        need.
+        """
         with self.lock:
             self._give_back()
-            assert self.size == sum(entry.size for entry in self._entries), "entries and their size disagree"
-            assert self.size <= self.size_max or len(self._entries) == 1, "more is kept than there is room for"
+            assert self.size == sum(entry.size for entry in self._entries), (
+                "entries and their size disagree"
+            )
+            assert self.size <= self.size_max or len(self._entries) == 1, (
+                "more is kept than there is room for"
+            )
 
     def _add(self, entry: _Entry) -> None:
         """Count a new entry, the newest; under the lock, as all that follows."""
@@ -81,7 +90,9 @@ class Budget:
                 owner._forget(oldest)
 
     def _lost(self, entries: Iterable[_Entry]) -> None:
-        """Take back what a cache kept that nobody has any more.  The interpreter may call this within any line, one of those above too."""
+        """Take back what a cache kept that nobody has any more.  The interpreter may call this
+        within any line, one of those above too.
+        """
         self._left.append(entries)
         if self.lock.acquire(blocking=False):
             try:
@@ -100,10 +111,11 @@ SHARED = Budget(CACHES_BYTES_MAX, free_in_children())
 
 
 class Recent(Generic[K, V]):
-    """Values by key, the oldest of which go when their sizes exceed ``size_max`` together; safe for many threads.
+    """Values by key, the oldest of which go when their sizes exceed ``size_max`` together; safe for
+    many threads.
 
-    ``budget``: a further limit, which it shares with other caches.  ``hits``, ``misses``: how often :meth:`get` found something, and how often
-    not.  ``dropped``: values that had to go.
+    ``budget``: a further limit, which it shares with other caches.  ``hits``, ``misses``: how often
+    :meth:`get` found something, and how often not.  ``dropped``: values that had to go.
     """
 
     def __init__(self, size_max: int, budget: Budget | None = None) -> None:
@@ -137,7 +149,9 @@ class Recent(Generic[K, V]):
             return value
 
     def has(self, key: K) -> bool:
-        """Return whether there is a value of ``key``; nothing is counted, and nothing gets newer."""
+        """Return whether there is a value of ``key``; nothing is counted, and nothing gets
+        newer.
+        """
         return key in self._found
 
     def values(self) -> list[V]:
@@ -146,7 +160,9 @@ class Recent(Generic[K, V]):
             return [entry.value for entry in self._found.values()]
 
     def put(self, key: K, value: V, size: int = 1) -> V:
-        """Keep ``value`` unless ``key`` has one already; return what is kept.  One value is kept whatever its size."""
+        """Keep ``value`` unless ``key`` has one already; return what is kept.  One value is kept
+        whatever its size.
+        """
         with self._lock:
             known = self._found.get(key)
             if known is None:

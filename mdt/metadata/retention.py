@@ -1,6 +1,7 @@
 """What a table keeps of its past: which states can be read, and which records are still in the log.
 
-Cleaning moves both forward, by commit records with the action ``clean``: first the record says so, then files go.
+Cleaning moves both forward, by commit records with the action ``clean``: first the record says so,
+then files go.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from mdt.metadata import trusted_names as names
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """``horizon``: seq of the oldest state that can be read.  ``first``: seq of the oldest record that the log is sure to have;
-    a checkpoint stands right before it, and another one before the horizon.  ``instant``: the newest instant of the records before
-    ``first``, "" if there are none.
+    """``horizon``: seq of the oldest state that can be read.  ``first``: seq of the oldest record
+    that the log is sure to have; a checkpoint stands right before it, and another one before the
+    horizon.  ``instant``: the newest instant of the records before ``first``, "" if there are none.
     """
 
     horizon: int = 0
@@ -34,13 +35,19 @@ class Retention:
         if told is None:
             return self
         new = Retention(**told)
-        return Retention(max(self.horizon, new.horizon), max(self.first, new.first), max(self.instant, new.instant))
+        return Retention(
+            max(self.horizon, new.horizon),
+            max(self.first, new.first),
+            max(self.instant, new.instant),
+        )
 
 
 def is_retention(value: Any, last: int) -> bool:
-    """Return whether ``value`` is what :meth:`Retention.to_json` gives; ``last``: the newest seq that it may name.
+    """Return whether ``value`` is what :meth:`Retention.to_json` gives; ``last``: the newest seq
+    that it may name.
 
-    The state at the horizon is made from a checkpoint before it: so the records from there on must be in the log.
+    The state at the horizon is made from a checkpoint before it: so the records from there on must
+    be in the log.
     """
     return (
         isinstance(value, dict)

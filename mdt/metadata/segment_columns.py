@@ -1,4 +1,6 @@
-"""Rows of a file with the columns of a snapshot's schema, whatever version of it the file was written with."""
+"""Rows of a file with the columns of a snapshot's schema, whatever version of it the file was
+written with.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,21 @@ def read_columns(
     use_threads: bool = True,
     footers: Footers | None = None,
 ) -> pa.Table:
-    """Return the columns ``schema``, which are of the table ``definition``, of ``segment``; dead rows included.
+    """Return the columns ``schema``, which are of the table ``definition``, of ``segment``; dead
+    rows included.
 
-    The rest is as in :func:`mdt.parquet.segment_rows.read_rows`, which knows nothing of versions of the schema.
+    The rest is as in :func:`mdt.parquet.segment_rows.read_rows`, which knows nothing of versions of
+    the schema.
     """
     form = form_of(definition, segment.id, schema)
     read = schema if form is None else form.stored
     table = read_rows(
-        storage, segment, read, row_groups=row_groups, wanted=wanted, use_threads=use_threads, footers=footers
+        storage,
+        segment,
+        read,
+        row_groups=row_groups,
+        wanted=wanted,
+        use_threads=use_threads,
+        footers=footers,
     )
     return table if form is None else form.converted(table)

@@ -1,8 +1,10 @@
-"""Shards: the segments of one commit whose rows are summarized together, up to a million rows; a large segment alone.
+"""Shards: the segments of one commit whose rows are summarized together, up to a million rows; a
+large segment alone.
 
-Writers cut them once, when they write (:mod:`mdt.write.summarize`).  A file says in which shard it is, and at which
-position of the shard its first row stands; a skipping index has one summary a shard.  The shard of a file never changes,
-so an index that is built later numbers rows as every other one does.  A file that leaves leaves a gap.
+Writers cut them once, when they write (:mod:`mdt.write.summarize`).  A file says in which shard it
+is, and at which position of the shard its first row stands; a skipping index has one summary a
+shard.  The shard of a file never changes, so an index that is built later numbers rows as every
+other one does.  A file that leaves leaves a gap.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ Int64s = npt.NDArray[np.int64]
 class Shards:
     """The shards of n files.
 
-    ``number``: int64[shards], rising, ``seq << 20 | ordinal``.  ``of_file``: int64[n], not falling, the position in
-    ``number`` of each file's shard: by it a snapshot counts its shards.
+    ``number``: int64[shards], rising, ``seq << 20 | ordinal``.  ``of_file``: int64[n], not falling,
+    the position in ``number`` of each file's shard: by it a snapshot counts its shards.
     """
 
     number: Int64s
@@ -31,7 +33,9 @@ class Shards:
 
     @classmethod
     def of(cls, numbers: Int64s) -> Shards:
-        """Return the shards of files that stand in the shards ``numbers``, int64[n], which do not fall."""
+        """Return the shards of files that stand in the shards ``numbers``, int64[n], which do not
+        fall.
+        """
         begins = np.diff(numbers, prepend=-1) != 0
         return cls(numbers[begins].astype(np.int64), np.cumsum(begins) - 1)
 
@@ -52,7 +56,9 @@ class Shards:
         return np.unique(self.of_file[files])
 
     def followed_by(self, more: Sequence[Int64s]) -> Shards:
-        """Return these shards and, behind them, those of files that later commits have added; ``more``: as for :meth:`of`."""
+        """Return these shards and, behind them, those of files that later commits have added;
+        ``more``: as for :meth:`of`.
+        """
         added = Shards.of(np.concatenate([np.empty(0, np.int64), *more]))
         if not len(added):
             return self

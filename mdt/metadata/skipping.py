@@ -1,4 +1,6 @@
-"""Skipping indexes of a table, by their specifications: their classes, the columns that they are of, and what is missing."""
+"""Skipping indexes of a table, by their specifications: their classes, the columns that they are
+of, and what is missing.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from mdt.filters.leaves import column_name
 from mdt.schema.definition import TableDefinition
 
 PARTS_KIND = b"parts/1"
-"""The container of the summaries of the parts of a shard: its segments, or their row groups (``indexes.blocks``)."""
+"""The container of the summaries of the parts of a shard: its segments, or their row groups
+(``indexes.blocks``).
+"""
 
 
 def find_index(spec: registry.IndexSpec) -> SkippingIndex | str:
@@ -33,7 +37,9 @@ def find_index(spec: registry.IndexSpec) -> SkippingIndex | str:
 
 
 def index_of(text: str) -> tuple[registry.IndexSpec, SkippingIndex | str]:
-    """Return a specification that the table keeps, parsed, and its index or why that cannot be used."""
+    """Return a specification that the table keeps, parsed, and its index or why that cannot be
+    used.
+    """
     spec = registry.parse_spec(text)
     return spec, find_index(spec)
 
@@ -53,7 +59,9 @@ def unusable(definition: TableDefinition) -> Iterator[tuple[str, str]]:
 
 
 def packages_of(texts: Iterable[str]) -> dict[str, str]:
-    """Return for the indexes of other packages among the specifications ``texts``: persisted name -> package."""
+    """Return for the indexes of other packages among the specifications ``texts``: persisted name
+    -> package.
+    """
     found = {}
     for text in texts:
         kind = registry.parse_spec(text).kind
@@ -66,7 +74,8 @@ def packages_of(texts: Iterable[str]) -> dict[str, str]:
 def named_spec(text: str, schema: pa.Schema) -> str:
     """Return the specification ``text`` with the persisted name of its class, version included.
 
-    Raises Invalid for text that does not parse, an unknown kind or column, impossible options or an unsupported type.
+    Raises Invalid for text that does not parse, an unknown kind or column, impossible options or an
+    unsupported type.
     """
     try:
         spec = registry.parse_spec(text)
@@ -83,7 +92,10 @@ def named_spec(text: str, schema: pa.Schema) -> str:
         raise Invalid(f"index {text!r} cannot be used: {index}")
     if len(spec.columns) > 1 and not index.several_columns:
         hint = " and ".join(str(replace(spec, columns=(column,))) for column in spec.columns)
-        raise Invalid(f"index {text!r} names {len(spec.columns)} columns; {spec.kind} is of one", hint=f"create {hint}")
+        raise Invalid(
+            f"index {text!r} names {len(spec.columns)} columns; {spec.kind} is of one",
+            hint=f"create {hint}",
+        )
     type = type_of(schema, spec.columns, index)
     if not index.supports(type):
         raise Invalid(f"index {text!r} does not support columns of type {type}")
@@ -91,13 +103,17 @@ def named_spec(text: str, schema: pa.Schema) -> str:
 
 
 def type_of(schema: pa.Schema, columns: Sequence[str], index: SkippingIndex) -> pa.DataType:
-    """Return the type that ``index`` sees: that of its column, or a struct of its ``columns`` by their paths."""
+    """Return the type that ``index`` sees: that of its column, or a struct of its ``columns`` by
+    their paths.
+    """
     types = [paths.type_at(schema, column) for column in columns]
     return pa.struct(list(zip(columns, types, strict=True))) if index.several_columns else types[0]
 
 
 def values_of(table: pa.Table, columns: Sequence[str], index: SkippingIndex) -> pa.Array:
-    """Return what ``index`` summarizes -> [rows], of the type that :func:`type_of` says; no row of a struct is null."""
+    """Return what ``index`` summarizes -> [rows], of the type that :func:`type_of` says; no row of
+    a struct is null.
+    """
     arrays = [paths.column_at(table, column).combine_chunks() for column in columns]
     return pa.StructArray.from_arrays(arrays, list(columns)) if index.several_columns else arrays[0]
 
@@ -105,7 +121,8 @@ def values_of(table: pa.Table, columns: Sequence[str], index: SkippingIndex) -> 
 def parts_of(
     index: SkippingIndex, table: pa.Table, columns: Sequence[str], row_groups: Sequence[int]
 ) -> list[tuple[int, bytes]]:
-    """Return the first row of each part of a segment, and its summary: of the whole, or of each row group.
+    """Return the first row of each part of a segment, and its summary: of the whole, or of each row
+    group.
 
     ``row_groups``: rows of each.  For indexes that do not find rows.
     """
@@ -118,7 +135,9 @@ def parts_of(
 
 
 def pack_parts(parts: Sequence[tuple[int, bytes]]) -> bytes:
-    """Return the summary of a shard: a container of the summaries of its ``parts``, after their first rows (uint32), rising."""
+    """Return the summary of a shard: a container of the summaries of its ``parts``, after their
+    first rows (uint32), rising.
+    """
     first = np.array([start for start, _ in parts], "<u4")
     return pack([first.tobytes(), *(summary for _, summary in parts)], kind=PARTS_KIND)
 
@@ -138,7 +157,9 @@ class Parts:
         self._known: dict[int, Summary] = {}
 
     def within(self, start: int, stop: int, count: int) -> list[Summary]:
-        """Return the summaries of the ``count`` parts that begin at the rows [start, stop).  Raises ValueError for another number."""
+        """Return the summaries of the ``count`` parts that begin at the rows [start, stop).  Raises
+        ValueError for another number.
+        """
         low, high = bisect_left(self._first, start), bisect_left(self._first, stop)
         if high - low != count:
             raise ValueError(f"a segment of {count} parts has {high - low} summaries")
@@ -151,5 +172,9 @@ class Parts:
 
 def top_levels(schema: pa.Schema, specs: Iterable[str]) -> pa.Schema:
     """Return the top-level columns that the indexes ``specs`` are of."""
-    wanted = {paths.top_level(schema, column) for spec in specs for column in registry.parse_spec(spec).columns}
+    wanted = {
+        paths.top_level(schema, column)
+        for spec in specs
+        for column in registry.parse_spec(spec).columns
+    }
     return pa.schema([field for field in schema if field.name in wanted])

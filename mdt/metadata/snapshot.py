@@ -1,7 +1,9 @@
-"""The immutable view of a table at one seq: the columns of a checkpoint, and what the commit records after it have changed.
+"""The immutable view of a table at one seq: the columns of a checkpoint, and what the commit
+records after it have changed.
 
-Everybody counts files by their *numbers* (:mod:`mdt.metadata.files`): what is said of every file is an array with one entry
-for each number, and files that have left since the checkpoint keep theirs.  Which files are live is a mask.
+Everybody counts files by their *numbers* (:mod:`mdt.metadata.files`): what is said of every file is
+an array with one entry for each number, and files that have left since the checkpoint keep theirs.
+Which files are live is a mask.
 """
 
 from __future__ import annotations
@@ -50,16 +52,22 @@ Int64s = npt.NDArray[np.int64]
 class Snapshot:
     """A table at ``seq``.
 
-    ``checkpoint``: the compacted state that it stands on.  ``additions``: files added since.  ``gone``: numbers of files that have
-    left, rising.  ``vectors_since``: file number -> positions that are no longer live, and were in the checkpoint; ``died_since``: how many, those of
-    files that have left included.  ``starts``: seq -> number of its first file.  ``forgotten``: index -> record since which its summaries count.  ``known_again``: file
-    groups of which the checkpoint's key parts say nothing any more, because a later key part has all keys.  ``pending``: what happened
-    to file groups since ``groups_known``; most readers never ask.  ``retention``: what is kept of the past.  ``tags``: names of states.  ``streams``: their newest batches.  ``maps``: where the
-    maps of the files that a rekey has met stand since then, columns of FILES by file number.  ``known``: segments that this process has read, by key hash and id.
+    ``checkpoint``: the compacted state that it stands on.  ``additions``: files added since.
+    ``gone``: numbers of files that have left, rising.  ``vectors_since``: file number -> positions
+    that are no longer live, and were in the checkpoint; ``died_since``: how many, those of files
+    that have left included.  ``starts``: seq -> number of its first file.  ``forgotten``: index ->
+    record since which its summaries count.  ``known_again``: file groups of which the checkpoint's
+    key parts say nothing any more, because a later key part has all keys.  ``pending``: what
+    happened to file groups since ``groups_known``; most readers never ask.  ``retention``: what is
+    kept of the past.  ``tags``: names of states.  ``streams``: their newest batches.  ``maps``:
+    where the maps of the files that a rekey has met stand since then, columns of FILES by file
+    number.  ``known``: segments that this process has read, by key hash and id.
     """
 
     finds_keys: ClassVar[bool] = True
-    """Whether the key index finds the rows of this view; other views have rows that are not the newest of their keys."""
+    """Whether the key index finds the rows of this view; other views have rows that are not the
+    newest of their keys.
+    """
 
     seq: int
     definition: TableDefinition
@@ -82,7 +90,9 @@ class Snapshot:
     streams: Streams = field(default_factory=Streams)
     tombstones_since: TombstonesSince = field(default_factory=TombstonesSince)
     maps: pa.Table | None = None
-    known: KnownSegments = field(default_factory=lambda: Recent(SEGMENTS_CACHED_MAX), repr=False, compare=False)
+    known: KnownSegments = field(
+        default_factory=lambda: Recent(SEGMENTS_CACHED_MAX), repr=False, compare=False
+    )
 
     def __repr__(self) -> str:
         return f"<mdt snapshot {self.seq} of {self.definition.name!r}: {len(self):,} files>"
@@ -97,7 +107,9 @@ class Snapshot:
 
     @cached_property
     def numbered(self) -> int:
-        """How many files have a number: those that are live, and those that have left since the checkpoint."""
+        """How many files have a number: those that are live, and those that have left since the
+        checkpoint.
+        """
         return self.checkpoint.rows + sum(map(len, self.additions))
 
     @cached_property
@@ -115,7 +127,9 @@ class Snapshot:
     @cached_property
     def files(self) -> Files:
         """All files: segments and columns of FILES by number, read when they are used."""
-        return Files(self.checkpoint, self.additions, self.known, self.definition.key_hash, self.maps)
+        return Files(
+            self.checkpoint, self.additions, self.known, self.definition.key_hash, self.maps
+        )
 
     def listing(self) -> pa.Table:
         """Return the live files as a table, schema FILES."""
@@ -176,15 +190,22 @@ class Snapshot:
 
     @cached_property
     def has_rows(self) -> npt.NDArray[np.bool_]:
-        """Which files are live and have rows that are not dead -> bool[numbered].  Nothing of the checkpoint is looked at twice."""
+        """Which files are live and have rows that are not dead -> bool[numbered].  Nothing of the
+        checkpoint is looked at twice.
+        """
         checkpoint, nothing = self.checkpoint, np.empty(0, np.int64)
         known = (
-            checkpoint.memo("has_rows", lambda: checkpoint.numpy("files/rows") > checkpoint.numpy("dead"))
+            checkpoint.memo(
+                "has_rows", lambda: checkpoint.numpy("files/rows") > checkpoint.numpy("dead")
+            )
             if checkpoint.rows
             else nothing > 0
         )
         fresh = np.concatenate(
-            [nothing, *(numbers(addition.files["rows"]) for addition in self.additions if len(addition))]
+            [
+                nothing,
+                *(numbers(addition.files["rows"]) for addition in self.additions if len(addition)),
+            ]
         )
         found = np.concatenate([known, fresh > 0])
         changed = self.vectors_since.flat()
@@ -193,7 +214,9 @@ class Snapshot:
         old, new = numbered < checkpoint.rows, numbered >= checkpoint.rows
         if old.any():
             known_dead = checkpoint.numpy("dead")[numbered[old]]
-            found[numbered[old]] = checkpoint.numpy("files/rows")[numbered[old]] > known_dead + dead[old]
+            found[numbered[old]] = (
+                checkpoint.numpy("files/rows")[numbered[old]] > known_dead + dead[old]
+            )
         found[numbered[new]] = fresh[numbered[new] - checkpoint.rows] > dead[new]
         found[self.gone] = False
         return np.asarray(found, np.bool_)
@@ -223,7 +246,9 @@ class Snapshot:
         return {}
 
     def column_stats(self, column: str) -> pa.Table | None:
-        """Return the statistics of ``column`` [numbered] (null where not covered), or None if there are none."""
+        """Return the statistics of ``column`` [numbered] (null where not covered), or None if there
+        are none.
+        """
         if column not in self._column_stats:
             self._column_stats[column] = self._aligned_stats(column)
         return self._column_stats[column]
@@ -235,7 +260,10 @@ class Snapshot:
         if old is None and all(table is None for table in new):
             return None
         parts = [_nulls(STATS_SCHEMA, self.checkpoint.rows) if old is None else old]
-        parts += [_nulls(STATS_SCHEMA, len(p)) if t is None else t for p, t in zip(self.additions, new, strict=True)]
+        parts += [
+            _nulls(STATS_SCHEMA, len(p)) if t is None else t
+            for p, t in zip(self.additions, new, strict=True)
+        ]
         return one_chunk(pa.concat_tables([p for p in parts if len(p)] or parts[:1]))
 
     @cached_property
@@ -243,7 +271,9 @@ class Snapshot:
         return {}
 
     def added_bounds(self, column: str, type: pa.DataType) -> Bounds:
-        """Return the statistics of ``column`` of the files since the checkpoint, ready to compare [numbered - checkpoint.rows]."""
+        """Return the statistics of ``column`` of the files since the checkpoint, ready to compare
+        [numbered - checkpoint.rows].
+        """
         found = self._added_bounds.get(column)
         if found is None:
             parts = [addition.bounds(column, type) for addition in self.additions if len(addition)]
@@ -258,7 +288,9 @@ class Snapshot:
         if number < self.checkpoint.rows:
             return added.of_segment(self.checkpoint.page("row_groups", number)[0], segment)
         addition = next(
-            addition for addition in self.additions if addition.first <= number < addition.first + len(addition)
+            addition
+            for addition in self.additions
+            if addition.first <= number < addition.first + len(addition)
         )
         return addition.row_group_stats(segment)
 
@@ -274,7 +306,9 @@ class Snapshot:
 
     @property
     def stats(self) -> pa.Table:
-        """All statistics of live files, schema STATS: of whole segments by column, then of row groups.  O(files)."""
+        """All statistics of live files, schema STATS: of whole segments by column, then of row
+        groups.  O(files).
+        """
         parts = [no_rows(STATS)]
         for name in self.stats_columns:
             table = self.column_stats(name)
@@ -284,12 +318,22 @@ class Snapshot:
         return pa.concat_tables([*parts, self.all_row_groups()])
 
     def all_row_groups(self) -> pa.Table:
-        """Return the statistics of all row groups of live files, by segment, schema STATS.  O(files)."""
-        parts = [self.checkpoint.table("row_groups")] if "row_groups" in self.checkpoint else [no_rows(STATS)]
-        row_groups = pa.concat_tables([*parts, *(addition.all_row_groups() for addition in self.additions)])
+        """Return the statistics of all row groups of live files, by segment, schema STATS.
+        O(files).
+        """
+        parts = (
+            [self.checkpoint.table("row_groups")]
+            if "row_groups" in self.checkpoint
+            else [no_rows(STATS)]
+        )
+        row_groups = pa.concat_tables(
+            [*parts, *(addition.all_row_groups() for addition in self.additions)]
+        )
         if not len(self.gone):
             return row_groups
-        return row_groups.filter(pc.is_in(row_groups["segment"], pa.array(self.segment_ids[self.live])))
+        return row_groups.filter(
+            pc.is_in(row_groups["segment"], pa.array(self.segment_ids[self.live]))
+        )
 
     # Indexes
 
@@ -314,7 +358,9 @@ class Snapshot:
         return self.shards.of_files(self.live_numbers)
 
     def covered(self, index: str) -> npt.NDArray[np.bool_]:
-        """Return which files are live and covered by the index with the specification ``index`` -> bool[numbered]."""
+        """Return which files are live and covered by the index with the specification ``index`` ->
+        bool[numbered].
+        """
         return self.covered_shards(index)[self.shards.of_file] & self.live
 
     def covered_shards(self, index: str) -> npt.NDArray[np.bool_]:
@@ -322,7 +368,9 @@ class Snapshot:
         return self.summary_bytes(index) >= 0
 
     def index_bytes(self, index: str) -> int:
-        """Return the bytes of an index: of its summaries of shards that have live files.  O(files)."""
+        """Return the bytes of an index: of its summaries of shards that have live files.
+        O(files).
+        """
         return int(np.maximum(self.summary_bytes(index)[self.live_shards], 0).sum())
 
     def summary_bytes(self, index: str) -> Int64s:
@@ -338,7 +386,9 @@ class Snapshot:
         return {}
 
     def _of_index(self, index: str) -> tuple[added.Summaries, Int64s]:
-        """Return the summaries among the additions, and the size of each shard's summary, -1 without -> int64[shards]."""
+        """Return the summaries among the additions, and the size of each shard's summary, -1
+        without -> int64[shards].
+        """
         if index not in self._summaries:
             fresh = added.Summaries.among(self.additions, index, self.forgotten.get(index) or 0)
             sizes = np.full(len(self.shards), -1, np.int64)
@@ -356,7 +406,9 @@ class Snapshot:
         return f"sizes/{index}" in self.checkpoint and self.forgotten.get(index) is None
 
     def index_summaries(self, index: str, shards: Int64s) -> list[SummaryRef | None]:
-        """Return the summaries of ``shards`` by the index specification ``index``, None: not covered."""
+        """Return the summaries of ``shards`` by the index specification ``index``, None: not
+        covered.
+        """
         fresh, _ = self._of_index(index)
         result: list[SummaryRef | None] = [None] * len(shards)
         if self._is_stored(index):
@@ -366,7 +418,10 @@ class Snapshot:
         if len(fresh.table):
             found = fresh.of(self.shards.number[shards]).to_pylist()
             newer = [added.summary_of(row) for row in found]
-            result = [known if summary is None else summary for known, summary in zip(result, newer, strict=True)]
+            result = [
+                known if summary is None else summary
+                for known, summary in zip(result, newer, strict=True)
+            ]
         return result
 
     def summary_table(self, index: str) -> pa.Table:
@@ -382,7 +437,9 @@ class Snapshot:
         return pa.table(parts, schema=SUMMARY).combine_chunks()
 
     def _stored(self, index: str, shards: Int64s) -> Iterator[dict[str, Any]]:
-        """Yield the rows of SUMMARY of ``shards``, which rise, of the checkpoint, a page at a time."""
+        """Yield the rows of SUMMARY of ``shards``, which rise, of the checkpoint, a page at a
+        time.
+        """
         name = f"summaries/{index}"
         at = 0
         while at < len(shards):
@@ -400,17 +457,25 @@ class Snapshot:
         stored = stored_key_parts(self.checkpoint)[0]
         if self.known_again:
             numbers = self.file_groups.number(sorted(self.known_again))
-            stored = tuple(found for part in stored if (found := part.without(numbers=numbers)) is not None)
+            stored = tuple(
+                found for part in stored if (found := part.without(numbers=numbers)) is not None
+            )
         return (*stored, *self.key_parts_since)
 
     def key_part_groups(self, key_part: KeyPart) -> Int64s:
-        """Return the number of each of a key part's groups in this snapshot, -1 where it is gone -> int64[groups]."""
+        """Return the number of each of a key part's groups in this snapshot, -1 where it is gone ->
+        int64[groups].
+        """
         return key_part.numbers_in(self.file_groups)
 
     @cached_property
     def uncovered(self) -> frozenset[str]:
         """Ids of file groups of which the key index does not know every key."""
-        stored = self.file_groups.names(stored_key_parts(self.checkpoint)[1]) if self.checkpoint.rows else []
+        stored = (
+            self.file_groups.names(stored_key_parts(self.checkpoint)[1])
+            if self.checkpoint.rows
+            else []
+        )
         return self.uncovered_since.union(set(stored) - self.known_again)
 
     # History
@@ -424,7 +489,9 @@ class Snapshot:
         return seq >= self.retention.first - 1 or seq in self.tags.states
 
     def expired(self, message: str) -> Expired:
-        """Return the error for a past state that cannot be read any more, as seen from this newest one."""
+        """Return the error for a past state that cannot be read any more, as seen from this newest
+        one.
+        """
         return Expired(message, oldest=self.retention.horizon, newest=self.seq)
 
     @cached_property
@@ -436,10 +503,16 @@ class Snapshot:
     def history(self) -> pa.Table:
         """One row per commit record that is in the log, oldest first, schema HISTORY."""
         table = self.log.table
-        return table.filter(mask(numbers(table["seq"]) >= self.retention.first)) if self.retention.first else table
+        return (
+            table.filter(mask(numbers(table["seq"]) >= self.retention.first))
+            if self.retention.first
+            else table
+        )
 
     def unknown_instants(self, times: AbstractSet[str]) -> AbstractSet[str]:
-        """Return which of ``times`` are no instants of records, nor as old as archived ones.  The history of the checkpoint is read only if need be."""
+        """Return which of ``times`` are no instants of records, nor as old as archived ones.  The
+        history of the checkpoint is read only if need be.
+        """
         left = times - {self.last_instant, *(str(row["instant"]) for row in self.history_since)}
         left = {time for time in left if time > self.retention.instant}
         return left - self.log.instants if left else left
@@ -470,7 +543,9 @@ class Snapshot:
         )
         for number in np.flatnonzero(self.dead_rows).tolist():
             vector = self.vector(number)
-            assert vector is not None and vector.max() < self.rows[number], "a dead position must be a row"
+            assert vector is not None and vector.max() < self.rows[number], (
+                "a dead position must be a row"
+            )
             assert len(vector) == self.dead_rows[number], "dead rows must be those of the vector"
         self._check_groups()
 
@@ -480,12 +555,22 @@ class Snapshot:
             members = groups.members(number)
             count += len(members)
             assert bool(np.all(self.live[members])), "the members of a group must be live"
-            assert int(np.sum(self.kind[members] == BASE)) <= 1, "a file group has at most one live base file"
-            assert bool(np.all(groups.of_files(members) == number)), "the members of a group must name it"
+            assert int(np.sum(self.kind[members] == BASE)) <= 1, (
+                "a file group has at most one live base file"
+            )
+            assert bool(np.all(groups.of_files(members) == number)), (
+                "the members of a group must name it"
+            )
             group = groups.group(number)
-            assert group.bytes == int(size[members].sum()), "the bytes of a group must be those of its files"
-            assert group.logs == int((self.kind[members] != BASE).sum()), "the log files of a group must be counted"
-            assert not len(members) or groups.number([group.name])[0] == number, "a group must be found by its name"
+            assert group.bytes == int(size[members].sum()), (
+                "the bytes of a group must be those of its files"
+            )
+            assert group.logs == int((self.kind[members] != BASE).sum()), (
+                "the log files of a group must be counted"
+            )
+            assert not len(members) or groups.number([group.name])[0] == number, (
+                "a group must be found by its name"
+            )
         assert count == len(self), "every live file must be the member of a group"
 
 
@@ -494,7 +579,13 @@ def _nulls(schema: pa.Schema, rows: int) -> pa.Table:
 
 
 def _labelled(stats: pa.Table, column: str, segments: Int64s) -> pa.Table:
-    """Return statistics of whole segments with the columns that tell whose they are, schema STATS."""
+    """Return statistics of whole segments with the columns that tell whose they are, schema
+    STATS.
+    """
     n = len(stats)
-    labels = [pa.array([column] * n, pa.string()), pa.array(segments, pa.int64()), pa.array([-1] * n, pa.int32())]
+    labels = [
+        pa.array([column] * n, pa.string()),
+        pa.array(segments, pa.int64()),
+        pa.array([-1] * n, pa.int32()),
+    ]
     return pa.table([*labels, *stats.columns], schema=STATS)

@@ -1,6 +1,8 @@
-"""The columns of a checkpoint as they stand on storage: pages of Arrow IPC that are read, checked and decoded when first used.
+"""The columns of a checkpoint as they stand on storage: pages of Arrow IPC that are read, checked
+and decoded when first used.
 
-A page that turns out damaged costs time, never rows: the columns are then made again from the log, for good.
+A page that turns out damaged costs time, never rows: the columns are then made again from the log,
+for good.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ _WHOLE = -1
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a column stands: its first page's number and how many there are; ``every`` as in :class:`Column`."""
+    """Where a column stands: its first page's number and how many there are; ``every`` as in
+    :class:`Column`.
+    """
 
     name: str
     every: int
@@ -59,8 +63,8 @@ class Placed:
 class StoredColumns(Columns):
     """Columns in the objects of a checkpoint; safe to use from threads.
 
-    ``damaged`` is told of a damaged page, then ``rebuild`` makes the same columns from the log, unless the page can be
-    done without.
+    ``damaged`` is told of a damaged page, then ``rebuild`` makes the same columns from the log,
+    unless the page can be done without.
     """
 
     def __init__(
@@ -95,7 +99,9 @@ class StoredColumns(Columns):
         return members_of(self._layout.columns, family)
 
     def every(self, name: str) -> int:
-        return self._layout.columns[name].every if self._rebuilt is None else self._rebuilt.every(name)
+        return (
+            self._layout.columns[name].every if self._rebuilt is None else self._rebuilt.every(name)
+        )
 
     def table(self, name: str) -> pa.Table:
         found: pa.Table | None = self._recent.get((name, _WHOLE))
@@ -125,9 +131,13 @@ class StoredColumns(Columns):
         pages = self._read_pages([(place, n) for n in range(place.count)])
         schema = schema_of(name)
         assert schema is not None, f"a column of this version, not {name}"
-        found = pages[0] if len(pages) == 1 else pa.concat_tables(pages) if pages else no_rows(schema)
+        found = (
+            pages[0] if len(pages) == 1 else pa.concat_tables(pages) if pages else no_rows(schema)
+        )
         length = int(self._layout.pages["length"][place.first : place.first + place.count].sum())
-        return self._recent.put((name, _WHOLE), found, MAPPED_BYTES * (1 + place.count) if self._is_mapped else length)
+        return self._recent.put(
+            (name, _WHOLE), found, MAPPED_BYTES * (1 + place.count) if self._is_mapped else length
+        )
 
     def page(self, name: str, row: int) -> tuple[pa.Table, int]:
         if self._rebuilt is not None:
@@ -149,7 +159,10 @@ class StoredColumns(Columns):
         found: list[Ints] = []
         for number in np.unique(files // place.every).tolist():
             table, first = self.page("vector_range", number * place.every)
-            inside = files[np.searchsorted(files, first) : np.searchsorted(files, first + place.every)] - first
+            inside = (
+                files[np.searchsorted(files, first) : np.searchsorted(files, first + place.every)]
+                - first
+            )
             ranges = self._layout.vectors_of_page(
                 place, number, *(numbers(table[name].fill_null(0)) for name in table.column_names)
             )
@@ -167,7 +180,11 @@ class StoredColumns(Columns):
                 self._read_pages([(place, n) for place in places for n in range(place.count)])
             else:
                 self._read_pages(
-                    [(p, n) for p in places for n in sorted({row // p.every if p.every else 0 for row in rows})]
+                    [
+                        (p, n)
+                        for p in places
+                        for n in sorted({row // p.every if p.every else 0 for row in rows})
+                    ]
                 )
         except Corrupt as error:
             self._fall_back(error)
@@ -187,7 +204,8 @@ class StoredColumns(Columns):
     def _fall_back(self, error: Corrupt) -> Columns:
         with self._lock:
             if self._rebuilt is None:
-                self._rebuilt = self._rebuild()  # raises Missing if the checkpoint was cleaned, which is no damage
+                # raises Missing if the checkpoint was cleaned, which is no damage
+                self._rebuilt = self._rebuild()
                 self._damage = error
                 self._damaged(error)
             return self._rebuilt
@@ -205,7 +223,11 @@ class StoredColumns(Columns):
         added = HISTORY_ADDED if place.name == "history" else 0
         data = self._verified(number, path, offset, length, crc)
         found = codec.decode_ipc(data, schema, path=path, added=added)
-        if place.every and place.name != "row_groups" and len(found) != self._layout.page_rows(place, n, len(found)):
+        if (
+            place.every
+            and place.name != "row_groups"
+            and len(found) != self._layout.page_rows(place, n, len(found))
+        ):
             raise Corrupt(f"a page of {place.name} has {len(found)} rows", path=path, offset=offset)
         return self._recent.put((place.name, n), found, MAPPED_BYTES if self._is_mapped else length)
 
@@ -220,7 +242,11 @@ class StoredColumns(Columns):
         found = zlib.crc32(data)
         if found != crc:
             raise Corrupt(
-                "a page of the metadata is damaged", path=path, offset=offset, expected=f"{crc:08x}", got=f"{found:08x}"
+                "a page of the metadata is damaged",
+                path=path,
+                offset=offset,
+                expected=f"{crc:08x}",
+                got=f"{found:08x}",
             )
         if self.cache is not None:
             self.cache.put(key, data)
@@ -236,7 +262,9 @@ class StoredColumns(Columns):
             if file is None:
                 file = self._files[path] = self._mappings.open(path)
             if offset + length > file.size():
-                raise Corrupt("an object of the metadata is too short", path=path, offset=file.size())
+                raise Corrupt(
+                    "an object of the metadata is too short", path=path, offset=file.size()
+                )
             file.seek(offset)
             return file.read_buffer(length)
 
@@ -246,7 +274,9 @@ class StoredColumns(Columns):
         return len({(path, offset // FAR_OBJECT_WHOLE_BYTES_MAX) for path, offset in where}) == 1
 
     def _read_of_chunk(self, path: str, offset: int, length: int) -> Buffer:
-        """Return some bytes of an object on a far storage, which is read in chunks: most pages are small, and stand beside what is asked for next."""
+        """Return some bytes of an object on a far storage, which is read in chunks: most pages are
+        small, and stand beside what is asked for next.
+        """
         number = offset // FAR_OBJECT_WHOLE_BYTES_MAX
         start = number * FAR_OBJECT_WHOLE_BYTES_MAX
         if offset + length > start + FAR_OBJECT_WHOLE_BYTES_MAX:
@@ -261,8 +291,9 @@ class StoredColumns(Columns):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a manifest says.  ``owner``: the table's id; ``pages``: PAGES as numpy columns; ``vector_starts``: where in each page of ``vector`` the first vector
-    begins, None if it is not said.
+    """What a manifest says.  ``owner``: the table's id; ``pages``: PAGES as numpy columns;
+    ``vector_starts``: where in each page of ``vector`` the first vector begins, None if it is not
+    said.
     """
 
     owner: str
@@ -286,7 +317,9 @@ class Layout:
         return int((self.pages["offset"] + self.pages["length"])[here].max())
 
     def vectors_of_page(self, place: Placed, n: int, lengths: Ints, crcs: Ints) -> Ints | None:
-        """Return object, offset, length, crc and bytes of the page for each vector of page ``n`` -> int64[5, n]; None if they would not be in it."""
+        """Return object, offset, length, crc and bytes of the page for each vector of page ``n`` ->
+        int64[5, n]; None if they would not be in it.
+        """
         assert self.vector_starts is not None
         start, (path, offset, size, _) = self.vector_starts[n], self.page(place.first + n)
         if start < 0 or start + int(lengths.sum()) > size or bool((lengths < 0).any()):
@@ -308,7 +341,9 @@ class Layout:
 
 
 def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> Layout:
-    """Return what the header and the page table of a manifest say.  Raises Corrupt for what is not possible."""
+    """Return what the header and the page table of a manifest say.  Raises Corrupt for what is not
+    possible.
+    """
     if any(column.null_count for column in pages.columns):
         raise Corrupt("the page table of a checkpoint has nulls", path=path)
     places = {name: numbers(pages[name]) for name in PAGES.names}
@@ -324,7 +359,10 @@ def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> La
     bad |= (places["length"] < 0) | (places["length"] > FRAME_BYTES_MAX)
     if first != len(pages) or bool(bad.any()):
         raise Corrupt(
-            "the page table of a checkpoint is impossible", path=path, expected=f"{first} pages", got=str(len(pages))
+            "the page table of a checkpoint is impossible",
+            path=path,
+            expected=f"{first} pages",
+            got=str(len(pages)),
         )
     owner = str(header["definition"]["table_id"])
     starts = header.get("vector_starts")
@@ -333,12 +371,22 @@ def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> La
     ):
         raise Corrupt("a checkpoint says of other pages where deletion vectors begin", path=path)
     layout = Layout(
-        owner, header["seq"], header["rows"], header["groups"], header["shards"], objects, columns, places, starts
+        owner,
+        header["seq"],
+        header["rows"],
+        header["groups"],
+        header["shards"],
+        objects,
+        columns,
+        places,
+        starts,
     )
     for place in columns.values():
         total = layout.total(place.name)
         if place.count != (-(-total // place.every) if place.every else 1):
-            raise Corrupt(f"column {place.name!r} of a checkpoint has {place.count} pages", path=path)
+            raise Corrupt(
+                f"column {place.name!r} of a checkpoint has {place.count} pages", path=path
+            )
     return layout
 
 
@@ -347,8 +395,8 @@ def write_pages(
 ) -> tuple[list[str], list[tuple[str, int, int]], list[int], pa.Table]:
     """Write columns as pages into as few objects as their size allows.
 
-    ``name_of`` gives the n-th object's path.  Returns the paths, (name, files in a page, pages) of each column, where deletion
-    vectors begin in each page of theirs, and the page table (PAGES).
+    ``name_of`` gives the n-th object's path.  Returns the paths, (name, files in a page, pages) of
+    each column, where deletion vectors begin in each page of theirs, and the page table (PAGES).
     """
     objects: list[str] = []
     parts: list[pa.Buffer] = []
@@ -377,6 +425,7 @@ def write_pages(
             size += data.size
     flush()
     table = pa.table(
-        [pa.array(list(c), t) for c, t in zip(zip(*rows, strict=True), PAGES.types, strict=True)], schema=PAGES
+        [pa.array(list(c), t) for c, t in zip(zip(*rows, strict=True), PAGES.types, strict=True)],
+        schema=PAGES,
     )
     return objects, entries, starts, table

@@ -1,9 +1,11 @@
-"""The batches of streams that are written once: which ones are in the table, told by the records of their commits.
+"""The batches of streams that are written once: which ones are in the table, told by the records of
+their commits.
 
 A writer that begins again does not know whether its last batch was committed. The table does.
 
-Batches with numbers come in rising order: a stream has one newest number, and smaller ones count as written.  Batches with text ids come
-in any order: each id is remembered by itself, the newest ``STREAM_IDS_MAX`` of all streams.
+Batches with numbers come in rising order: a stream has one newest number, and smaller ones count as
+written.  Batches with text ids come in any order: each id is remembered by itself, the newest
+``STREAM_IDS_MAX`` of all streams.
 """
 
 from __future__ import annotations
@@ -20,15 +22,18 @@ from mdt.metadata import trusted_names as names
 class Streams:
     """The batches that the table remembers.
 
-    ``batches``: stream -> its newest number, and seq of the commit that has it; of the STREAMS_MAX that wrote last.
-    ``ids``: stream -> text id -> seq of the commit that has it; STREAM_IDS_MAX in all.
+    ``batches``: stream -> its newest number, and seq of the commit that has it; of the STREAMS_MAX
+    that wrote last. ``ids``: stream -> text id -> seq of the commit that has it; STREAM_IDS_MAX in
+    all.
     """
 
     batches: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def has(self, stream: str, batch: int | str) -> bool:
-        """Return whether a batch is in the table, or has a number that is not above the newest one of its stream."""
+        """Return whether a batch is in the table, or has a number that is not above the newest one
+        of its stream.
+        """
         if isinstance(batch, str):
             return batch in self.ids.get(stream, ())
         return stream in self.batches and self.batches[stream][0] >= batch
@@ -52,7 +57,9 @@ class Streams:
         return Streams(batches, self.ids)
 
     def forgets(self, stream: str) -> tuple[str, str] | None:
-        """Return the stream and the text id that the table forgets for a new id of ``stream``: the oldest of the stream with the most."""
+        """Return the stream and the text id that the table forgets for a new id of ``stream``: the
+        oldest of the stream with the most.
+        """
         if sum(map(len, self.ids.values())) < STREAM_IDS_MAX:
             return None
         largest = max(self.ids, key=lambda name: (len(self.ids[name]), name == stream))
@@ -69,7 +76,9 @@ class Streams:
 
 def is_stream(value: Any) -> bool:
     """Return whether ``value`` may name a stream: printable text."""
-    return isinstance(value, str) and value.isprintable() and 0 < len(value.encode()) <= NAME_BYTES_MAX
+    return (
+        isinstance(value, str) and value.isprintable() and 0 < len(value.encode()) <= NAME_BYTES_MAX
+    )
 
 
 def is_text_id(value: Any) -> bool:
@@ -95,12 +104,17 @@ def streams_of(header: Mapping[str, Any]) -> Streams:
     for name, numbers in told.items():
         if not (is_stream(name) and isinstance(numbers, list) and len(numbers) == 2):
             raise ValueError("the streams make no sense")
-        if not (names.is_number(numbers[0], 0, COUNT_MAX) and names.is_number(numbers[1], 0, header["seq"])):
+        if not (
+            names.is_number(numbers[0], 0, COUNT_MAX)
+            and names.is_number(numbers[1], 0, header["seq"])
+        ):
             raise ValueError("the streams make no sense")
     for name, known in ids.items():
         if not (is_stream(name) and isinstance(known, dict) and known):
             raise ValueError("the ids of streams make no sense")
-        if not all(is_text_id(text) and names.is_number(at, 0, header["seq"]) for text, at in known.items()):
+        if not all(
+            is_text_id(text) and names.is_number(at, 0, header["seq"]) for text, at in known.items()
+        ):
             raise ValueError("the ids of streams make no sense")
     if sum(map(len, ids.values())) > STREAM_IDS_MAX:
         raise ValueError("the ids of streams make no sense")

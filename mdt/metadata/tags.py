@@ -1,4 +1,6 @@
-"""Tags: names of states, which cleaning keeps, and what lies between them not; and savepoints, tags of which Hudi's readers know."""
+"""Tags: names of states, which cleaning keeps, and what lies between them not; and savepoints, tags
+of which Hudi's readers know.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from mdt.metadata import trusted_names as names
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The tags of a table: name -> seq.  ``savepoints``: of some of them, name -> instant of the commit that Hudi keeps."""
+    """The tags of a table: name -> seq.  ``savepoints``: of some of them, name -> instant of the
+    commit that Hudi keeps.
+    """
 
     seqs: Mapping[str, int] = field(default_factory=dict)
     savepoints: Mapping[str, str] = field(default_factory=dict)
@@ -25,7 +29,9 @@ class Tags:
         return frozenset(self.seqs.values())
 
     def before(self, horizon: int) -> list[int]:
-        """Return the seqs of tagged states before ``horizon``, rising: each is kept by itself, without what came after it."""
+        """Return the seqs of tagged states before ``horizon``, rising: each is kept by itself,
+        without what came after it.
+        """
         return sorted(seq for seq in self.states if seq < horizon)
 
     def followed_by(self, header: Mapping[str, Any]) -> Tags:
@@ -65,7 +71,9 @@ def _is_time(text: str) -> bool:
 
 
 def are_changes(value: Any, last: int) -> bool:
-    """Return whether ``value`` says what a record changes of the tags; ``last``: the newest seq that may be named."""
+    """Return whether ``value`` says what a record changes of the tags; ``last``: the newest seq
+    that may be named.
+    """
     return (
         isinstance(value, dict)
         and value.keys() <= {"add", "drop"}
@@ -113,5 +121,8 @@ def _are_seqs(value: Any, last: int) -> bool:
     return (
         isinstance(value, dict)
         and len(value) <= LIST_ITEMS_MAX
-        and all(is_tag(name) and names.is_number(seq, 0, min(last, COUNT_MAX)) for name, seq in value.items())
+        and all(
+            is_tag(name) and names.is_number(seq, 0, min(last, COUNT_MAX))
+            for name, seq in value.items()
+        )
     )

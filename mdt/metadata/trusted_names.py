@@ -1,4 +1,6 @@
-"""The grammar of the names that files of a table hold: instants, transactions, tokens, partition paths, file names."""
+"""The grammar of the names that files of a table hold: instants, transactions, tokens, partition
+paths, file names.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,28 @@ _RESERVED = frozenset(("schema", "latest_schema"))
 _RESERVED_PREFIXES = ("mdt.", "hoodie.", "_hoodie", "deltastreamer.", "streamer.")
 _TXN = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"[a-z][a-z_]{0,63}")
-_ATTACHMENT = re.compile(re.escape(paths.attachments_dir()) + r"/([0-9]{17})/([0-9]{1,10})[0-9-]{0,64}\.attached")
+_ATTACHMENT = re.compile(
+    re.escape(paths.attachments_dir()) + r"/([0-9]{17})/([0-9]{1,10})[0-9-]{0,64}\.attached"
+)
 
 ACTIONS = frozenset(
-    ("create", "commit", "deltacommit", "compaction", "replacecommit", "rollback", "index", "clean", "tag")
+    (
+        "create",
+        "commit",
+        "deltacommit",
+        "compaction",
+        "replacecommit",
+        "rollback",
+        "index",
+        "clean",
+        "tag",
+    )
 )
 """What a record of the log can be."""
 KNOWN_MAX = 1 << 14
-"""Of so many names a process remembers whether they follow the grammar: every checkpoint has all tags of a table."""
+"""Of so many names a process remembers whether they follow the grammar: every checkpoint has all
+tags of a table.
+"""
 
 
 def is_number(value: Any, low: int, high: int) -> bool:
@@ -37,7 +53,8 @@ def is_txn(value: Any) -> bool:
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether Hudi, or this package, keeps something of its own under this name in a completed instant.
+    """Return whether Hudi, or this package, keeps something of its own under this name in a
+    completed instant.
 
     >>> [name for name in ("run", "schema", "Hoodie.x", "mdt.seq") if is_reserved(name)]
     ['schema', 'Hoodie.x', 'mdt.seq']
@@ -46,7 +63,9 @@ def is_reserved(name: str) -> bool:
 
 
 def is_metadata(value: Any) -> bool:
-    """Return whether ``value`` is metadata that a user may have given to a commit: few short texts under printable names of their own."""
+    """Return whether ``value`` is metadata that a user may have given to a commit: few short texts
+    under printable names of their own.
+    """
     if not isinstance(value, dict) or len(value) > TEXTS_MAX:
         return False
     pairs = list(value.items())
@@ -85,10 +104,16 @@ def is_token(value: Any) -> bool:
 
 
 def is_partition(value: Any) -> bool:
-    """Return whether ``value`` is the path of a partition: below the root, and not among Hudi's own files."""
+    """Return whether ``value`` is the path of a partition: below the root, and not among Hudi's own
+    files.
+    """
     if value == "":
         return True
-    if not isinstance(value, str) or len(value) > NAME_BYTES_MAX or value.split("/", 1)[0] == paths.HUDI:
+    if (
+        not isinstance(value, str)
+        or len(value) > NAME_BYTES_MAX
+        or value.split("/", 1)[0] == paths.HUDI
+    ):
         return False
     try:
         check_path(value).encode()
@@ -106,9 +131,14 @@ def is_data_file(path: Any) -> bool:
 
 
 def token_of(name: str) -> int | None:
-    """Return the transaction's token in a data file's name, None for other names and those of other writers.
+    """Return the transaction's token in a data file's name, None for other names and those of other
+    writers.
 
-    >>> token_of("a-0_3-77-0_20240101000000000.parquet"), token_of(".a-0_20240101000000000.log.1_3-77-0"), token_of("x")
+    >>> (
+    ...     token_of("a-0_3-77-0_20240101000000000.parquet"),
+    ...     token_of(".a-0_20240101000000000.log.1_3-77-0"),
+    ...     token_of("x"),
+    ... )
     (77, 77, None)
     """
     base, log = file_names.parse_base(name), file_names.parse_log(name)
@@ -119,12 +149,16 @@ def token_of(name: str) -> int | None:
 
 
 def instant_of(name: str) -> str | None:
-    """Return the instant of the transaction that wrote a base file, None for other names; a log file's has none."""
+    """Return the instant of the transaction that wrote a base file, None for other names; a log
+    file's has none.
+    """
     base = file_names.parse_base(name)
     return None if base is None else base.instant
 
 
 def stored_of(path: Any) -> tuple[str, int] | None:
-    """Return instant and token of the transaction that wrote an object of key maps and summaries, None for other names."""
+    """Return instant and token of the transaction that wrote an object of key maps and summaries,
+    None for other names.
+    """
     found = _ATTACHMENT.fullmatch(path) if isinstance(path, str) else None
     return None if found is None else (found[1], int(found[2]))

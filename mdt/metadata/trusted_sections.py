@@ -1,4 +1,5 @@
-"""Sections of commit records: every column held against its grammar, the header and the other columns.
+"""Sections of commit records: every column held against its grammar, the header and the other
+columns.
 
 Fields of the header: :mod:`mdt.metadata.trusted_records`.
 """
@@ -42,19 +43,35 @@ Range = tuple[int, int]
 Numbers = Mapping[str, npt.NDArray[Any]]
 
 _FILES: Mapping[str, Range] = {
-    "segment": (0, SEGMENTS_PER_COMMIT_MAX), "kind": (BASE, LOG), "log_version": (0, 10**9), "size": (0, FILE_BYTES_MAX),
-    "crc": (0, _CRC_MAX), "rows": (0, SEGMENT_ROWS_MAX), "block_offset": (0, FILE_BYTES_MAX),
-    "block_length": (0, FILE_BYTES_MAX), "footer_length": (0, FILE_BYTES_MAX), "footer_crc": (0, _CRC_MAX),
-    "inserts": (0, COUNT_MAX), "updates": (0, COUNT_MAX), "deletes": (0, COUNT_MAX),
-    "shard": (0, SEGMENTS_PER_COMMIT_MAX), "first_row": (0, SHARD_ROWS_MAX),
-}  # fmt: skip
+    "segment": (0, SEGMENTS_PER_COMMIT_MAX),
+    "kind": (BASE, LOG),
+    "log_version": (0, 10**9),
+    "size": (0, FILE_BYTES_MAX),
+    "crc": (0, _CRC_MAX),
+    "rows": (0, SEGMENT_ROWS_MAX),
+    "block_offset": (0, FILE_BYTES_MAX),
+    "block_length": (0, FILE_BYTES_MAX),
+    "footer_length": (0, FILE_BYTES_MAX),
+    "footer_crc": (0, _CRC_MAX),
+    "inserts": (0, COUNT_MAX),
+    "updates": (0, COUNT_MAX),
+    "deletes": (0, COUNT_MAX),
+    "shard": (0, SEGMENTS_PER_COMMIT_MAX),
+    "first_row": (0, SHARD_ROWS_MAX),
+}
 _KEY_MAPS: Mapping[str, Range] = {
-    "key_map_offset": (0, FILE_BYTES_MAX), "key_map_length": (0, FILE_BYTES_MAX), "key_map_crc": (0, _CRC_MAX),
-}  # fmt: skip
+    "key_map_offset": (0, FILE_BYTES_MAX),
+    "key_map_length": (0, FILE_BYTES_MAX),
+    "key_map_crc": (0, _CRC_MAX),
+}
 _PAGE_MAPS: Mapping[str, Range] = {
-    "page_map_offset": (0, FILE_BYTES_MAX), "page_map_length": (0, FRAME_BYTES_MAX), "page_map_crc": (0, _CRC_MAX),
-}  # fmt: skip
-_STATS: Mapping[str, Range] = {name: (0, COUNT_MAX) for name in ("nulls", "nans", "values", "bytes")}
+    "page_map_offset": (0, FILE_BYTES_MAX),
+    "page_map_length": (0, FRAME_BYTES_MAX),
+    "page_map_crc": (0, _CRC_MAX),
+}
+_STATS: Mapping[str, Range] = {
+    name: (0, COUNT_MAX) for name in ("nulls", "nans", "values", "bytes")
+}
 _OBJECT_RANGE: Mapping[str, Range] = {
     "offset": (0, FILE_BYTES_MAX),
     "length": (0, FRAME_BYTES_MAX),
@@ -62,8 +79,12 @@ _OBJECT_RANGE: Mapping[str, Range] = {
 }
 
 
-def check_tables(header: Mapping[str, Any], seq: int, tables: Mapping[str, pa.Table], path: str) -> None:
-    """Raise Corrupt unless the sections of a record agree with its header and with each other.  O(bytes), vectorised."""
+def check_tables(
+    header: Mapping[str, Any], seq: int, tables: Mapping[str, pa.Table], path: str
+) -> None:
+    """Raise Corrupt unless the sections of a record agree with its header and with each other.
+    O(bytes), vectorised.
+    """
     files = tables.get("files")
     count = 0 if files is None else len(files)
     older = seq * SEGMENTS_PER_COMMIT_MAX - 1
@@ -77,7 +98,10 @@ def check_tables(header: Mapping[str, Any], seq: int, tables: Mapping[str, pa.Ta
     if "vectors" in tables:
         section = _Section("vectors", tables["vectors"], path)
         section.no_nulls("positions")
-        section.require(len(set(section.columns["segment"].to_pylist())) == section.rows, "one vector for each segment")
+        section.require(
+            len(set(section.columns["segment"].to_pylist())) == section.rows,
+            "one vector for each segment",
+        )
     if "fresh" in tables:
         _check_fresh(_Section("fresh", tables["fresh"], path), count)
     if "stats" in tables:
@@ -97,7 +121,9 @@ def check_tables(header: Mapping[str, Any], seq: int, tables: Mapping[str, pa.Ta
         section.same_nulls(*_PAGE_MAPS)
         section.numbers(_PAGE_MAPS, nullable=True)
         section.texts("key_map_path", _of(header["instant"]), "objects of this transaction")
-        section.require(len(set(section.columns["segment"].to_pylist())) == section.rows, "each segment once")
+        section.require(
+            len(set(section.columns["segment"].to_pylist())) == section.rows, "each segment once"
+        )
     if "tombstones" in tables:
         _check_tombstones(_Section("tombstones", tables["tombstones"], path))
     if "key_parts" in tables:
@@ -118,12 +144,18 @@ def _check_left_out(header: Mapping[str, Any], tables: Mapping[str, pa.Table], p
     for name in {"summaries", "covers", "key_parts"}.intersection(tables):
         used.update(tables[name]["path"].to_pylist())
     if used & left_out:
-        corrupt("a commit record leaves out what it refers to", path, "other files", str(min(used & left_out)))
+        corrupt(
+            "a commit record leaves out what it refers to",
+            path,
+            "other files",
+            str(min(used & left_out)),
+        )
 
 
 class _Section:
-    """One section with what it takes to complain about it.  Every reader of the log pays for these checks: they look at
-    Arrow's buffers, which costs a tenth of what its functions cost on a few rows.
+    """One section with what it takes to complain about it.  Every reader of the log pays for these
+    checks: they look at Arrow's buffers, which costs a tenth of what its functions cost on a few
+    rows.
     """
 
     def __init__(self, name: str, table: pa.Table, path: str) -> None:
@@ -138,7 +170,12 @@ class _Section:
     def require(self, holds: bool | np.bool_, expected: str) -> None:
         """Raise Corrupt unless ``holds``."""
         if not holds:
-            corrupt(f"the section {self.name} of a commit record makes no sense", self.path, expected, "something else")
+            corrupt(
+                f"the section {self.name} of a commit record makes no sense",
+                self.path,
+                expected,
+                "something else",
+            )
 
     def no_nulls(self, *columns: str) -> None:
         """Raise Corrupt if one of ``columns`` has a null."""
@@ -147,7 +184,9 @@ class _Section:
                 self.require(False, f"no null in {column}")
 
     def numbers(self, ranges: Mapping[str, Range], *, nullable: bool = False) -> Numbers:
-        """Return columns of integers as numpy has them, null as the smallest that is allowed; raise Corrupt for others."""
+        """Return columns of integers as numpy has them, null as the smallest that is allowed; raise
+        Corrupt for others.
+        """
         found = {}
         for name, (low, high) in ranges.items():
             column = self.columns[name]
@@ -164,10 +203,14 @@ class _Section:
     def texts(self, column: str, holds: Callable[[Any], bool], expected: str) -> None:
         """Raise Corrupt unless every distinct value of ``column``, nulls aside, holds."""
         values = set(self.columns[column].to_pylist())
-        self.require(all(holds(value) for value in values if value is not None), f"{column}: {expected}")
+        self.require(
+            all(holds(value) for value in values if value is not None), f"{column}: {expected}"
+        )
 
     def same_nulls(self, first: str, *others: str) -> BoolArray:
-        """Return where column ``first`` has a value; raise Corrupt unless the others have one exactly there."""
+        """Return where column ``first`` has a value; raise Corrupt unless the others have one
+        exactly there.
+        """
         valid = self.valid(first)
         for name in others:
             column, expected = self.columns[name], f"{name} where there is {first}"
@@ -189,9 +232,16 @@ def _check_files(section: _Section, header: Mapping[str, Any]) -> None:
     found = section.numbers(_FILES)
     section.require(np.array_equal(found["segment"], np.arange(section.rows)), "ordinals 0, 1, 2 …")
     rows, size = found["rows"], found["size"]
-    section.require((rows <= size * ROWS_PER_BYTE_MAX).all(), f"at most {ROWS_PER_BYTE_MAX} rows for each byte")
-    section.require((found["block_offset"] + found["block_length"] <= size).all(), "Parquet bytes inside the file")
-    section.require((found["footer_length"] <= found["block_length"]).all(), "a footer inside the Parquet bytes")
+    section.require(
+        (rows <= size * ROWS_PER_BYTE_MAX).all(), f"at most {ROWS_PER_BYTE_MAX} rows for each byte"
+    )
+    section.require(
+        (found["block_offset"] + found["block_length"] <= size).all(),
+        "Parquet bytes inside the file",
+    )
+    section.require(
+        (found["footer_length"] <= found["block_length"]).all(), "a footer inside the Parquet bytes"
+    )
     section.texts("partition", names.is_partition, "paths below the root")
     section.texts("instant", lambda instant: instant == header["instant"], "that of the record")
     _check_names(section, header)
@@ -200,7 +250,10 @@ def _check_files(section: _Section, header: Mapping[str, Any]) -> None:
     has_key_map = section.same_nulls("key_map_path", *_KEY_MAPS)
     section.require(not (has_key_map & (rows == 0)).any(), "key maps of files with rows")
     length = section.numbers(_KEY_MAPS, nullable=True)["key_map_length"]
-    section.require((length >= KEY_MAP_ENTRY_BYTES * rows)[has_key_map].all(), "key maps with an entry for each row")
+    section.require(
+        (length >= KEY_MAP_ENTRY_BYTES * rows)[has_key_map].all(),
+        "key maps with an entry for each row",
+    )
     has_page_map = section.same_nulls(*_PAGE_MAPS)
     section.require((has_key_map | ~has_page_map).all(), "page maps beside key maps")
     section.numbers(_PAGE_MAPS, nullable=True)
@@ -208,7 +261,9 @@ def _check_files(section: _Section, header: Mapping[str, Any]) -> None:
 
 
 def _of(instant: str) -> Callable[[Any], bool]:
-    """Return whether a path is that of an object which the transaction ``instant`` wrote beside its data files."""
+    """Return whether a path is that of an object which the transaction ``instant`` wrote beside its
+    data files.
+    """
 
     def holds(value: Any) -> bool:
         stored = names.stored_of(value)
@@ -218,14 +273,24 @@ def _of(instant: str) -> Callable[[Any], bool]:
 
 
 def _check_names(section: _Section, header: Mapping[str, Any]) -> None:
-    """Names carry the record's token; base files its instant, log files what the other columns say."""
+    """Names carry the record's token; base files its instant, log files what the other columns
+    say.
+    """
     token, instant = header.get("token"), header["instant"]
     section.require(names.is_token(token), "the token of the record")
-    told = [section.columns[name].to_pylist() for name in ("name", "kind", "file_id", "base_instant", "log_version")]
+    told = [
+        section.columns[name].to_pylist()
+        for name in ("name", "kind", "file_id", "base_instant", "log_version")
+    ]
     for name, kind, file_id, base_instant, log_version in zip(*told, strict=True):
         if kind == BASE:
             base = file_names.parse_base(name)
-            right = base is not None and (base.file_id, base.instant, base_instant, log_version) == (
+            right = base is not None and (
+                base.file_id,
+                base.instant,
+                base_instant,
+                log_version,
+            ) == (
                 file_id,
                 instant,
                 instant,
@@ -238,7 +303,9 @@ def _check_names(section: _Section, header: Mapping[str, Any]) -> None:
                 and (log.file_id, log.version) == (file_id, log_version)
                 and log.instant in log_instants(base_instant, instant)
             )
-        section.require(right and names.token_of(name) == token, "file names that agree with the other columns")
+        section.require(
+            right and names.token_of(name) == token, "file names that agree with the other columns"
+        )
 
 
 def _check_row_groups(section: _Section, rows: Int64Array) -> None:
@@ -252,7 +319,8 @@ def _check_row_groups(section: _Section, rows: Int64Array) -> None:
     offsets = numbers(lists.offsets).astype(np.int64)
     offsets -= offsets[0]
     section.require(
-        np.array_equal(sums[offsets[1:]] - sums[offsets[:-1]], rows), "row groups with the rows of their file"
+        np.array_equal(sums[offsets[1:]] - sums[offsets[:-1]], rows),
+        "row groups with the rows of their file",
     )
 
 
@@ -261,13 +329,17 @@ def _check_slices(slices: pa.Table | None, count: int, path: str) -> None:
     section.require(section.rows == count, "a file slice for each file")
     if count:
         section.no_nulls("previous_instant", "base_name", "log_names")
-        section.require(not section.columns["log_names"].flatten().null_count, "log files with names")
+        section.require(
+            not section.columns["log_names"].flatten().null_count, "log files with names"
+        )
 
 
 def _check_fresh(section: _Section, count: int) -> None:
     section.no_nulls("positions")
     segments = section.numbers({"segment": (0, count - 1)})["segment"]
-    section.require(len(set(segments.tolist())) == section.rows, "one set of positions for each file")
+    section.require(
+        len(set(segments.tolist())) == section.rows, "one set of positions for each file"
+    )
 
 
 def _check_stats(section: _Section, count: int) -> None:
@@ -284,16 +356,25 @@ def _check_stats(section: _Section, count: int) -> None:
 
 
 def _check_shards(section: _Section, found: Mapping[str, Int64Array]) -> None:
-    """Shards are 0, 1, 2 …; the rows of a file follow those of the files before it in the shard, perhaps after a gap."""
+    """Shards are 0, 1, 2 …; the rows of a file follow those of the files before it in the shard,
+    perhaps after a gap.
+    """
     shard, first, rows = found["shard"], found["first_row"], found["rows"]
     steps = np.diff(shard, prepend=-1)
     section.require(((steps == 1) | (steps == 0)).all() and shard[0] == 0, "shards 0, 1, 2 …")
     again = np.flatnonzero(steps == 0)
-    section.require((rows[again] > 0).all() and (rows[again - 1] > 0).all(), "files with rows in a shard of several")
-    section.require((first[again] >= first[again - 1] + rows[again - 1]).all(), "rows of a shard one after the other")
+    section.require(
+        (rows[again] > 0).all() and (rows[again - 1] > 0).all(),
+        "files with rows in a shard of several",
+    )
+    section.require(
+        (first[again] >= first[again - 1] + rows[again - 1]).all(),
+        "rows of a shard one after the other",
+    )
     ends = (first + rows)[(first > 0) | (np.diff(shard, append=-1) == 0)]
     section.require(
-        not len(ends) or ends.max() <= SHARD_ROWS_MAX, f"at most {SHARD_ROWS_MAX} rows in a shard of several files"
+        not len(ends) or ends.max() <= SHARD_ROWS_MAX,
+        f"at most {SHARD_ROWS_MAX} rows in a shard of several files",
     )
 
 
@@ -320,6 +401,8 @@ def _check_tombstones(section: _Section) -> None:
 def _check_objects(section: _Section, instant: str) -> None:
     """Bytes stand inline or in an object of this transaction."""
     elsewhere = section.same_nulls("path", *_OBJECT_RANGE)
-    section.require(np.array_equal(section.valid("payload"), ~elsewhere), "bytes inline or elsewhere")
+    section.require(
+        np.array_equal(section.valid("payload"), ~elsewhere), "bytes inline or elsewhere"
+    )
     section.numbers(_OBJECT_RANGE, nullable=True)
     section.texts("path", _of(instant), "objects of this transaction")

@@ -1,9 +1,10 @@
-"""How queries use the indexes of a table: counts for ``t.indexes()`` and ``t.advise()``, never for an answer.
+"""How queries use the indexes of a table: counts for ``t.indexes()`` and ``t.advise()``, never for
+an answer.
 
-Queries are counted where the option ``mdt.usage.counts`` is on.  Each process keeps its own counts and now and then puts
-them into an object of its own in ``.hoodie/.mdt/usage/``, where others can add them up.  Nothing else depends on these
-objects: they may be deleted at any time, may lag behind by :data:`REPORT_SECONDS`, and a reader that may not write simply
-leaves none.
+Queries are counted where the option ``mdt.usage.counts`` is on.  Each process keeps its own counts
+and now and then puts them into an object of its own in ``.hoodie/.mdt/usage/``, where others can
+add them up.  Nothing else depends on these objects: they may be deleted at any time, may lag behind
+by :data:`REPORT_SECONDS`, and a reader that may not write simply leaves none.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(slots=True)
 class IndexUse:
-    """``queries``: that ran while the index was there; ``asked``: of these, in which it was asked; ``pruned``: segments it proved empty;
-    ``last_us``: when it was last asked, UTC; ``saved``: bytes that were not read because of it.
+    """``queries``: that ran while the index was there; ``asked``: of these, in which it was asked;
+    ``pruned``: segments it proved empty; ``last_us``: when it was last asked, UTC; ``saved``: bytes
+    that were not read because of it.
     """
 
     queries: int = 0
@@ -55,7 +57,9 @@ class IndexUse:
 
 @dataclass(slots=True)
 class TestUse:
-    """Queries that test a column in one way: how many, rows that match the test, bytes that are read without an index of the column, and with an exact one."""
+    """Queries that test a column in one way: how many, rows that match the test, bytes that are
+    read without an index of the column, and with an exact one.
+    """
 
     queries: int = 0
     rows: int = 0
@@ -87,7 +91,9 @@ class ColumnUse:
 
 @dataclass(slots=True)
 class Counts:
-    """Counts by index specification and by column; ``since_us``: when counting began (0: nothing was counted)."""
+    """Counts by index specification and by column; ``since_us``: when counting began (0: nothing
+    was counted).
+    """
 
     since_us: int = 0
     queries: int = 0
@@ -122,7 +128,10 @@ def decode(data: bytes) -> Counts:
         return Counts(
             int(document["since_us"]),
             int(document["queries"]),
-            {str(spec): IndexUse(*map(int, numbers)) for spec, numbers in document["indexes"].items()},
+            {
+                str(spec): IndexUse(*map(int, numbers))
+                for spec, numbers in document["indexes"].items()
+            },
             {str(name): _column_use(numbers) for name, numbers in document["tests"].items()},
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -136,7 +145,8 @@ def _column_use(numbers: Any) -> ColumnUse:
 class Usage:
     """The counts of this process for one table; safe to use from threads.
 
-    ``samples``: (checkpoint, column) -> values of a sample of its rows, and for "" where these stand (:mod:`mdt.scan.use`).
+    ``samples``: (checkpoint, column) -> values of a sample of its rows, and for "" where these
+    stand (:mod:`mdt.scan.use`).
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -158,9 +168,11 @@ class Usage:
             self.report()
 
     def report(self) -> None:
-        """Put the counts of this process, if there are any, where others find them; failures of storage do not matter.
+        """Put the counts of this process, if there are any, where others find them; failures of
+        storage do not matter.
 
-        The first report of a process also folds those of processes that have ended, if there are many.
+        The first report of a process also folds those of processes that have ended, if there are
+        many.
         """
         with self._lock:
             if not self._own.queries:
@@ -177,7 +189,9 @@ class Usage:
             return
 
     def total(self) -> Counts:
-        """Return the counts of this process and of all reports that can be read; nothing is written."""
+        """Return the counts of this process and of all reports that can be read; nothing is
+        written.
+        """
         found = Counts()
         with self._lock:
             found.add(self._own)
@@ -191,8 +205,14 @@ class Usage:
         """Return path -> counts and time of the last report."""
         reports = {}
         try:
-            listed = [info for info in self._storage.list_dir(paths.usage_dir()) if info.size <= _REPORT_BYTES_MAX]
-            read = self._storage.each(partial(self._storage.read_if_exists, info.path) for info in listed)
+            listed = [
+                info
+                for info in self._storage.list_dir(paths.usage_dir())
+                if info.size <= _REPORT_BYTES_MAX
+            ]
+            read = self._storage.each(
+                partial(self._storage.read_if_exists, info.path) for info in listed
+            )
             for info, data in zip(listed, read, strict=True):
                 try:
                     reports[info.path] = decode(data or b""), info.modified_us
@@ -203,12 +223,16 @@ class Usage:
         return reports
 
     def _fold(self) -> None:
-        """Replace reports of ended processes by one, if there are many.  Raises what storage raises."""
+        """Replace reports of ended processes by one, if there are many.  Raises what storage
+        raises.
+        """
         reports = self._reports()
         if len(reports) <= REPORTS_MAX:
             return
         limit = self._storage.now_us() - FOLDED_AFTER_SECONDS * _MICROSECONDS
-        old = {path: counts for path, (counts, reported_us) in reports.items() if reported_us < limit}
+        old = {
+            path: counts for path, (counts, reported_us) in reports.items() if reported_us < limit
+        }
         if not old:
             return
         total = Counts()

@@ -1,7 +1,9 @@
-"""Decimals of which few are wanted: decoded as the bytes that the file has, and made numbers when they are known.
+"""Decimals of which few are wanted: decoded as the bytes that the file has, and made numbers when
+they are known.
 
-A file has a decimal as two's complement, its first byte the highest, in as few bytes as its precision needs
-(https://github.com/apache/parquet-format/blob/master/LogicalTypes.md#decimal).  parquet-cpp takes half the time to hand out those bytes.
+A file has a decimal as two's complement, its first byte the highest, in as few bytes as its
+precision needs (https://github.com/apache/parquet-format/blob/master/LogicalTypes.md#decimal).
+parquet-cpp takes half the time to hand out those bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ def _stored(type: pa.DataType) -> pa.DataType:
 
 
 def as_decimals(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
-    """Return a column of :func:`as_stored` with the decimal ``type`` that it had; one that has its type as it is."""
+    """Return a column of :func:`as_stored` with the decimal ``type`` that it had; one that has its
+    type as it is.
+    """
     if column.type == type:
         return column
     return pa.chunked_array([_decimals(chunk, type) for chunk in column.chunks], type)

@@ -1,7 +1,9 @@
-"""Texts of which a file has few: decoded as numbers with a dictionary, and made texts when it is known which rows are wanted.
+"""Texts of which a file has few: decoded as numbers with a dictionary, and made texts when it is
+known which rows are wanted.
 
-parquet-cpp takes a third more time to decode such a column into texts than Arrow takes to make them of the numbers, and rows that nobody wants cost
-next to nothing as numbers.  Of a column with many texts the reader would have to make a dictionary itself, which takes four times as long.
+parquet-cpp takes a third more time to decode such a column into texts than Arrow takes to make them
+of the numbers, and rows that nobody wants cost next to nothing as numbers.  Of a column with many
+texts the reader would have to make a dictionary itself, which takes four times as long.
 """
 
 from __future__ import annotations
@@ -11,17 +13,25 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 SMALL_BYTES = 32 << 10
-"""Of a dictionary in a file, compressed: it was never full, so that the writer would have left it for plain texts."""
+"""Of a dictionary in a file, compressed: it was never full, so that the writer would have left it
+for plain texts.
+"""
 _TEXT_BYTES_MAX = (1 << 31) - 1
 """Of an Arrow array of texts."""
 
 
 def few_texts(metadata: pq.FileMetaData) -> frozenset[str]:
-    """Return the top-level columns of bytes that have a small dictionary in every row group.  O(chunks)."""
+    """Return the top-level columns of bytes that have a small dictionary in every row group.
+    O(chunks).
+    """
     found: set[str] = set()
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        here = {column.path_in_schema for column in map(group.column, range(metadata.num_columns)) if _has_few(column)}
+        here = {
+            column.path_in_schema
+            for column in map(group.column, range(metadata.num_columns))
+            if _has_few(column)
+        }
         found = found & here if number else here
     return frozenset(name for name in found if "." not in name)
 
@@ -33,7 +43,9 @@ def _has_few(column: pq.ColumnChunkMetaData) -> bool:
 
 
 def as_texts(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return ``table`` with the columns ``schema``; those with dictionaries become texts.  Raises what pyarrow's casts raise."""
+    """Return ``table`` with the columns ``schema``; those with dictionaries become texts.  Raises
+    what pyarrow's casts raise.
+    """
     for at, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type):
             table = table.set_column(at, table.field(at).name, _texts(column))
@@ -45,5 +57,8 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     for chunk in column.chunks:
         longest = pc.max(pc.binary_length(chunk.dictionary)).as_py() or 1
         step = max(1, _TEXT_BYTES_MAX // longest)
-        chunks += [chunk.slice(first, step).cast(column.type.value_type) for first in range(0, len(chunk), step)]
+        chunks += [
+            chunk.slice(first, step).cast(column.type.value_type)
+            for first in range(0, len(chunk), step)
+        ]
     return pa.chunked_array(chunks, column.type.value_type)

@@ -1,7 +1,8 @@
 """Parquet's own structures below what pyarrow shows: page locations in, footers out.
 
-Source: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift.  A *chunk* is one column of
-one row group, a *page* a run of bytes in it that decodes on its own (after the chunk's dictionary page, if it has one).
+Source: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift.  A
+*chunk* is one column of one row group, a *page* a run of bytes in it that decodes on its own (after
+the chunk's dictionary page, if it has one).
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Locations:
-    """Pages of many chunks, chunk by chunk: offset and size (with header) in bytes, number of the first row in its row
-    group, all int64[pages]; ``pages``: how many each chunk has.
+    """Pages of many chunks, chunk by chunk: offset and size (with header) in bytes, number of the
+    first row in its row group, all int64[pages]; ``pages``: how many each chunk has.
     """
 
     offset: Int64Array
@@ -64,7 +65,8 @@ class Locations:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A column with one leaf as a footer describes it: its schema elements, outermost first, the physical type and the path.
+    """A column with one leaf as a footer describes it: its schema elements, outermost first, the
+    physical type and the path.
 
     ``elements``: Thrift bytes of each; ``path``: their names.
     """
@@ -78,8 +80,9 @@ class Leaf:
 class Chunks:
     """n chunks of a footer to write, int64[n] each, at most one for each column and row group.
 
-    ``column``, ``group``: which; ``rows``; ``values``: number of values, other than that of rows where there are lists; ``offset``, ``size``:
-    where its first byte is, and bytes; ``dictionary``: bytes of its dictionary page, 0 for none; ``codec``: Parquet's number of its compression.
+    ``column``, ``group``: which; ``rows``; ``values``: number of values, other than that of rows
+    where there are lists; ``offset``, ``size``: where its first byte is, and bytes; ``dictionary``:
+    bytes of its dictionary page, 0 for none; ``codec``: Parquet's number of its compression.
     """
 
     column: Int64Array
@@ -113,14 +116,18 @@ def _footer(parquet: pa.Buffer) -> bytes:
 
 
 def locations(parquet: pa.Buffer, chunks: int) -> Locations:
-    """Return the pages of all ``chunks`` (row group by row group) of a file that parquet-cpp wrote with page indexes.
+    """Return the pages of all ``chunks`` (row group by row group) of a file that parquet-cpp wrote
+    with page indexes.
 
-    parquet-cpp writes the offset indexes of all chunks one after the other, right before the footer; they are decoded
-    together.  Raises Malformed, IndexError or KeyError if they are not found there.
+    parquet-cpp writes the offset indexes of all chunks one after the other, right before the
+    footer; they are decoded together.  Raises Malformed, IndexError or KeyError if they are not
+    found there.
     """
     footer = _footer(parquet)
     start = _first_offset_index(footer)
-    data = parquet.slice(start, parquet.size - _FOOTER_TAIL_BYTES - len(footer) - start).to_pybytes()
+    data = parquet.slice(
+        start, parquet.size - _FOOTER_TAIL_BYTES - len(footer) - start
+    ).to_pybytes()
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) < 0x80)
     tokens = _Tokens(data, ends)
     first, pages = [], []
@@ -131,7 +138,9 @@ def locations(parquet: pa.Buffer, chunks: int) -> Locations:
     if tokens.at != len(data):
         raise Malformed("something else stands behind the offset indexes")
     counts = np.array(pages, dtype=np.int64)
-    begin = np.repeat(np.array(first, np.int64) - _TOKENS_OF_LOCATION * (np.cumsum(counts) - counts), counts)
+    begin = np.repeat(
+        np.array(first, np.int64) - _TOKENS_OF_LOCATION * (np.cumsum(counts) - counts), counts
+    )
     at = begin + _TOKENS_OF_LOCATION * np.arange(counts.sum())
     offset, size, row = (_values(data, ends, at + field) for field in (1, 3, 5))
     return Locations(offset, size, row, counts)
@@ -145,10 +154,12 @@ def _first_offset_index(footer: bytes) -> int:
 
 
 def value_counts(parquet: pa.Buffer, offset: Int64Array) -> Int64Array:
-    """Return how many values each of the data pages (of version 1, with checksums) at ``offset`` has -> int64[pages].
+    """Return how many values each of the data pages (of version 1, with checksums) at ``offset``
+    has -> int64[pages].
 
-    PageHeader: 1 type, 2 and 3 sizes, 4 checksum, 5 data page header, whose first field is the number of values; lists count each element, and one
-    where there is none.  Raises Malformed or IndexError if a page begins in another way.
+    PageHeader: 1 type, 2 and 3 sizes, 4 checksum, 5 data page header, whose first field is the
+    number of values; lists count each element, and one where there is none.  Raises Malformed or
+    IndexError if a page begins in another way.
     """
     data, at = np.frombuffer(parquet, np.uint8), offset
     for kind in (I32, I32, I32, I32, STRUCT, I32):
@@ -180,10 +191,12 @@ class _Tokens:
     token: int = 0
 
     def offset_index(self) -> tuple[int, int]:
-        """Return the first varint of the first location and the number of locations; moves behind the structure.
+        """Return the first varint of the first location and the number of locations; moves behind
+        the structure.
 
-        OffsetIndex: 1 list<PageLocation>, 2 list<i64> (sizes of byte arrays).  PageLocation: 1 i64 offset, 2 i32 size,
-        3 i64 row, each field one varint of header and one of value, and a stop byte: seven in all.
+        OffsetIndex: 1 list<PageLocation>, 2 list<i64> (sizes of byte arrays).  PageLocation: 1 i64
+        offset, 2 i32 size, 3 i64 row, each field one varint of header and one of value, and a stop
+        byte: seven in all.
         """
         count = self._list(STRUCT)
         first = self.token
@@ -196,7 +209,9 @@ class _Tokens:
         return first, count
 
     def _list(self, kind: int) -> int:
-        """Return the number of elements of the list whose field header stands here; moves to the first of them."""
+        """Return the number of elements of the list whose field header stands here; moves to the
+        first of them.
+        """
         if self.data[self.at] != _STEP | LIST:
             raise Malformed("no list where one should be")
         found, count, self.at = read_list(self.data, self.at + 1)
@@ -212,7 +227,9 @@ class _Tokens:
 
 
 def _values(data: bytes, ends: Int64Array, token: Int64Array) -> Int64Array:
-    """Return the signed numbers that the varints ``token`` (not the first of all) hold -> int64[len(token)]."""
+    """Return the signed numbers that the varints ``token`` (not the first of all) hold ->
+    int64[len(token)].
+    """
     codes = np.frombuffer(data, np.uint8)
     first, last = ends[token - 1] + 1, ends[token]
     value = np.zeros(len(token), dtype=np.int64)
@@ -226,7 +243,9 @@ def _values(data: bytes, ends: Int64Array, token: Int64Array) -> Int64Array:
 
 
 def leaves(schema: pa.Schema) -> tuple[Leaf, ...]:
-    """Return how pyarrow describes the columns of ``schema``, each of which has one leaf, in a footer."""
+    """Return how pyarrow describes the columns of ``schema``, each of which has one leaf, in a
+    footer.
+    """
     sink = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), sink, store_schema=False)
     footer = _footer(sink.getvalue())
@@ -246,11 +265,17 @@ def leaves(schema: pa.Schema) -> tuple[Leaf, ...]:
 
 
 def footer(columns: Sequence[Leaf], chunks: Chunks) -> bytes:
-    """Return footer, its length and the magic of a file of ``columns``; row groups that lack a chunk of one have an empty one.
+    """Return footer, its length and the magic of a file of ``columns``; row groups that lack a
+    chunk of one have an empty one.
 
     The chunks of a row group may differ in length; each is then to be read on its own.
     """
-    root = bytes((4 << 4 | BINARY,)) + thrift_text("schema") + integer(1, I32, len(columns)) + bytes((STOP,))
+    root = (
+        bytes((4 << 4 | BINARY,))
+        + thrift_text("schema")
+        + integer(1, I32, len(columns))
+        + bytes((STOP,))
+    )
     groups = list(_row_groups(columns, chunks))
     elements = [element for leaf in columns for element in leaf.elements]
     body = b"".join(
@@ -273,8 +298,8 @@ def footer(columns: Sequence[Leaf], chunks: Chunks) -> bytes:
 def _row_groups(columns: Sequence[Leaf], chunks: Chunks) -> Iterator[tuple[int, bytes]]:
     """Yield rows and bytes of each row group.
 
-    Its rows, and the values of its first column, are those of its longest chunk: pyarrow reads no more of any column, by the one number
-    from version 26 on, by the other before.
+    Its rows, and the values of its first column, are those of its longest chunk: pyarrow reads no
+    more of any column, by the one number from version 26 on, by the other before.
     """
     count = int(chunks.group.max(initial=-1)) + 1
     rows, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -282,28 +307,42 @@ def _row_groups(columns: Sequence[Leaf], chunks: Chunks) -> Iterator[tuple[int, 
     np.add.at(sizes, chunks.group, chunks.size)
     led = _led(chunks, rows)
     parts_of_chunks = _column_chunks(columns, led)
-    if count == 1 and len(parts_of_chunks) == len(columns):  # one chunk of each column, in their order
+    if count == 1 and len(parts_of_chunks) == len(columns):
+        # one chunk of each column, in their order
         groups = [parts_of_chunks]
     else:
         absent = _absent(tuple(columns))
         groups = [list(absent) for _ in range(count)]
-        for group, column, data in zip(led.group.tolist(), led.column.tolist(), parts_of_chunks, strict=True):
+        for group, column, data in zip(
+            led.group.tolist(), led.column.tolist(), parts_of_chunks, strict=True
+        ):
             groups[group][column] = data
     head = bytes((_STEP | LIST,)) + list_head(STRUCT, len(columns))
     for parts, size, length in zip(groups, sizes.tolist(), rows.tolist(), strict=True):
-        yield length, b"".join([head, *parts, integer(1, I64, size), integer(1, I64, length), bytes((STOP,))])
+        yield (
+            length,
+            b"".join(
+                [head, *parts, integer(1, I64, size), integer(1, I64, length), bytes((STOP,))]
+            ),
+        )
 
 
 def _led(chunks: Chunks, rows: Int64Array) -> Chunks:
-    """Return ``chunks`` with one of the first column in each row group, which claims all ``rows`` of that."""
+    """Return ``chunks`` with one of the first column in each row group, which claims all ``rows``
+    of that.
+    """
     leads = chunks.column == 0
-    led = replace(chunks, values=np.where(leads, np.maximum(chunks.values, rows[chunks.group]), chunks.values))
+    led = replace(
+        chunks, values=np.where(leads, np.maximum(chunks.values, rows[chunks.group]), chunks.values)
+    )
     if np.count_nonzero(leads) == len(rows):
         return led
     lacking = np.setdiff1d(np.arange(len(rows)), chunks.group[leads])
     none = np.zeros_like(lacking)
     added = Chunks(none, lacking, none, rows[lacking], none + len(MAGIC), none, none, none)
-    return Chunks(*(np.concatenate([getattr(of, f.name) for of in (led, added)]) for f in fields(Chunks)))
+    return Chunks(
+        *(np.concatenate([getattr(of, f.name) for of in (led, added)]) for f in fields(Chunks))
+    )
 
 
 @lru_cache(maxsize=64)
@@ -315,26 +354,42 @@ def _absent(columns: tuple[Leaf, ...]) -> list[bytes]:
 
 
 def _column_chunks(columns: Sequence[Leaf], chunks: Chunks) -> list[bytes]:
-    """Return a ColumnChunk with its ColumnMetaData for each chunk.  Sizes are those in the file: readers use no others."""
+    """Return a ColumnChunk with its ColumnMetaData for each chunk.  Sizes are those in the file:
+    readers use no others.
+    """
     heads = _heads(tuple(columns))
     pages = chunks.offset + chunks.dictionary
     # file_offset; num_values, both sizes, data_page_offset, dictionary_page_offset
     lead = _integers([(2, chunks.offset)])
-    rest = _integers([(1, chunks.values), (1, chunks.size), (1, chunks.size), (2, pages), (2, chunks.offset)])
+    rest = _integers(
+        [(1, chunks.values), (1, chunks.size), (1, chunks.size), (2, pages), (2, chunks.offset)]
+    )
     struct, stops = bytes((_STEP | STRUCT,)), bytes((STOP, STOP))
     found = []
-    told = zip(chunks.column.tolist(), chunks.dictionary.tolist(), chunks.codec.tolist(), strict=True)
+    told = zip(
+        chunks.column.tolist(), chunks.dictionary.tolist(), chunks.codec.tolist(), strict=True
+    )
     for number, (column, dictionary, codec) in enumerate(told):
         at, end = 5 * _FIELD_BYTES * number, (5 if dictionary else 4) * _FIELD_BYTES
         offset = lead[_FIELD_BYTES * number : _FIELD_BYTES * (number + 1)]
         found.append(
-            b"".join((offset, struct, heads[column][dictionary > 0], _codec(codec), rest[at : at + end], stops))
+            b"".join(
+                (
+                    offset,
+                    struct,
+                    heads[column][dictionary > 0],
+                    _codec(codec),
+                    rest[at : at + end],
+                    stops,
+                )
+            )
         )
     return found
 
 
 def _integers(fields: Sequence[tuple[int, Int64Array]]) -> bytes:
-    """Return n runs of I64 fields of _FIELD_BYTES each; ``fields``: (step from the field before, values, int64[n] >= 0).
+    """Return n runs of I64 fields of _FIELD_BYTES each; ``fields``: (step from the field before,
+    values, int64[n] >= 0).
 
     Numbers are written with zeros in front, which every reader of varints takes.
     """
@@ -357,11 +412,15 @@ def _codec(codec: int) -> bytes:
 
 
 def _chunk_head(leaf: Leaf, has_dictionary: bool) -> bytes:
-    """Return the ColumnMetaData that all chunks of a column begin with: type, encodings, path.  Pages say which encoding they have."""
+    """Return the ColumnMetaData that all chunks of a column begin with: type, encodings, path.
+    Pages say which encoding they have.
+    """
     encodings = (PLAIN, RLE, RLE_DICTIONARY) if has_dictionary else (PLAIN, RLE)
     parts = [
         integer(1, I32, leaf.type),
         bytes((_STEP | LIST,)) + list_head(I32, len(encodings)) + bytes(e << 1 for e in encodings),
-        bytes((_STEP | LIST,)) + list_head(BINARY, len(leaf.path)) + b"".join(map(thrift_text, leaf.path)),
+        bytes((_STEP | LIST,))
+        + list_head(BINARY, len(leaf.path))
+        + b"".join(map(thrift_text, leaf.path)),
     ]
     return b"".join(parts)

@@ -1,4 +1,6 @@
-"""Data files that stay mapped between look-ups, so that reading a few rows of many files opens none of them again."""
+"""Data files that stay mapped between look-ups, so that reading a few rows of many files opens none
+of them again.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,11 @@ class MappedFiles:
         self._lock = OwnLock()
 
     def get(self, path: str, size: int) -> pa.Buffer | None:
-        """Return the bytes of a file of ``size`` bytes, or None if this storage can only read ranges.
+        """Return the bytes of a file of ``size`` bytes, or None if this storage can only read
+        ranges.
 
-        Raises Corrupt (Missing) if the file has another size (is gone), however long it has been mapped.
+        Raises Corrupt (Missing) if the file has another size (is gone), however long it has been
+        mapped.
         """
         if not self._mappable:
             return None
@@ -34,7 +38,8 @@ class MappedFiles:
                 self._buffers.move_to_end(path)
         if found is None:
             return self._map(path, size)
-        # Who reads a mapping behind the end of its file is killed, so a file that was cut must be found before.
+        # Who reads a mapping behind the end of its file is killed, so a file that was cut must be
+        # found before.
         _require_size(path, size, self._storage.size(path))
         return found
 
@@ -58,4 +63,6 @@ def _require_size(path: str, expected: int, got: int | None) -> None:
     if got is None:
         raise Missing("there is no such object", path=path)
     if got != expected:
-        raise Corrupt("a data file has another size", path=path, expected=str(expected), got=str(got))
+        raise Corrupt(
+            "a data file has another size", path=path, expected=str(expected), got=str(got)
+        )

@@ -1,11 +1,13 @@
-"""Leaves of nested columns: Parquet stores a struct, list or map as one column for each value in it that is not nested.
+"""Leaves of nested columns: Parquet stores a struct, list or map as one column for each value in it
+that is not nested.
 
-A *chain* is a nested type with a single leaf left in it: ``list<struct<x, y>>`` has the chains ``list<struct<x>>`` and
-``list<struct<y>>``.  The levels that Parquet stores beside the values of a leaf are those of its chain, so a leaf can be read without its
-neighbours, whose pages hold other rows.  :func:`assembled` puts the chains together.
+A *chain* is a nested type with a single leaf left in it: ``list<struct<x, y>>`` has the chains
+``list<struct<x>>`` and ``list<struct<y>>``.  The levels that Parquet stores beside the values of a
+leaf are those of its chain, so a leaf can be read without its neighbours, whose pages hold other
+rows.  :func:`assembled` puts the chains together.
 
-The chain of a map has a list of structs in its place, which has the same levels: ``map<k, v>`` has ``list<struct<key: k>>``
-and ``list<struct<value: v>>``.
+The chain of a map has a list of structs in its place, which has the same levels: ``map<k, v>`` has
+``list<struct<key: k>>`` and ``list<struct<value: v>>``.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ _KEY, _VALUE = "key", "value"
 class LeafColumn:
     """A leaf of the column number ``column`` of a schema.
 
-    ``path``: as Parquet writes it.  ``number``: among the leaves of the column.  ``type``: of its values.  ``chain``: the column with
-    this leaf alone.
+    ``path``: as Parquet writes it.  ``number``: among the leaves of the column.  ``type``: of its
+    values.  ``chain``: the column with this leaf alone.
     """
 
     path: str
@@ -77,7 +79,11 @@ def _chains(type: pa.DataType) -> Iterator[tuple[tuple[str, ...], pa.DataType, p
         for name, field in ((_KEY, type.key_field), (_VALUE, type.item_field)):
             for path, leaf, chain in _chains(field.type):
                 entry = pa.struct([pa.field(name, chain, field.nullable)])
-                yield ("key_value", name, *path), leaf, pa.list_(pa.field("entry", entry, nullable=False))
+                yield (
+                    ("key_value", name, *path),
+                    leaf,
+                    pa.list_(pa.field("entry", entry, nullable=False)),
+                )
     elif is_list(type):
         for path, leaf, chain in _chains(type.value_type):
             yield ("list", "element", *path), leaf, pa.list_(type.value_field.with_type(chain))
@@ -86,7 +92,9 @@ def _chains(type: pa.DataType) -> Iterator[tuple[tuple[str, ...], pa.DataType, p
 
 
 def leaf_values(column: pa.ChunkedArray, leaf: LeafColumn) -> pa.Array | pa.ChunkedArray:
-    """Return the values of ``leaf`` in its ``column``, one after the other; null where something around them is."""
+    """Return the values of ``leaf`` in its ``column``, one after the other; null where something
+    around them is.
+    """
     if not pa.types.is_nested(column.type):
         return column
     return next(islice(_values(column.combine_chunks()), leaf.number, None))
@@ -108,7 +116,9 @@ def _values(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def assembled(type: pa.DataType, chains: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    """Return the column of ``type`` whose leaves are ``chains``, n rows each.  O(n + values in lists)."""
+    """Return the column of ``type`` whose leaves are ``chains``, n rows each.  O(n + values in
+    lists).
+    """
     if len(chains) == 1 and chains[0].type == type:
         return chains[0]
     batches = pa.table(list(chains), [str(number) for number in range(len(chains))]).to_batches()
@@ -116,7 +126,9 @@ def assembled(type: pa.DataType, chains: Sequence[pa.ChunkedArray]) -> pa.Chunke
 
 
 def _joined(type: pa.DataType, chains: Sequence[pa.Array]) -> pa.Array:
-    """Return the array of ``type`` whose leaves are ``chains``: lists in these have the same lengths, and the same rows are null."""
+    """Return the array of ``type`` whose leaves are ``chains``: lists in these have the same
+    lengths, and the same rows are null.
+    """
     first = chains[0]
     if len(chains) == 1 and first.type == type:
         return first

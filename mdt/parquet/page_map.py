@@ -1,16 +1,18 @@
 """Page maps: for one segment, where every page of every leaf column stands and which rows it holds.
 
-With it a reader fetches single rows without reading row groups, or the Parquet footer.  The names of columns are the paths of
-leaves; those of lists and maps begin their pages with whole rows, as parquet-cpp writes them where there is an offset index.
+With it a reader fetches single rows without reading row groups, or the Parquet footer.  The names
+of columns are the paths of leaves; those of lists and maps begin their pages with whole rows, as
+parquet-cpp writes them where there is an offset index.
 
-Bytes, little-endian (see FORMAT.md): ``b"MPM3" | u32 0 | u32 columns c | u32 row groups g | u32 pages p | u32 rows |
-u32 bytes of names n | u32 0 | u64 start[c g] | u32 dictionary[c g] | u32 pages[c g] | u32 size[p] | u32 row[p] | u32
-dictionary digest[c g] | u32 digest[p] | u8 codec[c g] | names``.  ``MPM4``, where a leaf is in a list or map, has ``u32 values[p]`` before
-the codecs.  Chunks are in the order of columns, then of row groups.  Integrity is the
-reference's CRC; that of the pages, their digests (:mod:`mdt.parquet.digests`).
+Bytes, little-endian (see FORMAT.md): ``b"MPM3" | u32 0 | u32 columns c | u32 row groups g | u32
+pages p | u32 rows | u32 bytes of names n | u32 0 | u64 start[c g] | u32 dictionary[c g] | u32
+pages[c g] | u32 size[p] | u32 row[p] | u32 dictionary digest[c g] | u32 digest[p] | u8 codec[c g] |
+names``.  ``MPM4``, where a leaf is in a list or map, has ``u32 values[p]`` before the codecs.
+Chunks are in the order of columns, then of row groups.  Integrity is the reference's CRC; that of
+the pages, their digests (:mod:`mdt.parquet.digests`).
 
-``MPM2``, which older writers left, has no codecs of chunks; the first word of its header is the codec of those without a dictionary, and that of
-those with one << 8.
+``MPM2``, which older writers left, has no codecs of chunks; the first word of its header is the
+codec of those without a dictionary, and that of those with one << 8.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ BoolArray = npt.NDArray[np.bool_]
 UInt32Array = npt.NDArray[np.uint32]
 UInt8Array = npt.NDArray[np.uint8]
 
-OFFSET, SIZE, ROW, ROWS, CHUNK, START, DICTIONARY, DIGEST, DICTIONARY_DIGEST, CODEC, VALUES = range(_INFO_COLUMNS)
+OFFSET, SIZE, ROW, ROWS, CHUNK, START, DICTIONARY, DIGEST, DICTIONARY_DIGEST, CODEC, VALUES = range(
+    _INFO_COLUMNS
+)
 """Columns of :attr:`PageMap.info`."""
 
 UNKNOWN_LAYOUT = (ValueError, IndexError, KeyError)
@@ -64,12 +68,14 @@ class PageMap:
     """The pages of one segment.
 
     ``columns``: paths of the leaf columns, flat ones have their names; ``rows``: of the segment.
-    ``codec``: Parquet's number of the compression of each chunk (columns, then row groups), uint8[chunks].
-    ``start``, ``dictionary``, ``first``: where each chunk begins, how many bytes its
-    dictionary page has, and the number of its first page, int64[chunks].  Of all p pages, chunk by chunk: ``keys``: column
-    number << 32 | first row, rising -> int64[p]; ``before``: bytes of the pages before each one, headers included, and of
-    all -> int64[p + 1]; ``digest``: of its bytes, header included -> uint32[p].  ``dictionary_digest``: of each chunk's dictionary
-    page -> uint32[chunks].  ``values``: how many values each page has -> int64[p], 0 where that is the number of rows; None if it is that for all.
+    ``codec``: Parquet's number of the compression of each chunk (columns, then row groups),
+    uint8[chunks]. ``start``, ``dictionary``, ``first``: where each chunk begins, how many bytes its
+    dictionary page has, and the number of its first page, int64[chunks].  Of all p pages, chunk by
+    chunk: ``keys``: column number << 32 | first row, rising -> int64[p]; ``before``: bytes of the
+    pages before each one, headers included, and of all -> int64[p + 1]; ``digest``: of its bytes,
+    header included -> uint32[p].  ``dictionary_digest``: of each chunk's dictionary page ->
+    uint32[chunks].  ``values``: how many values each page has -> int64[p], 0 where that is the
+    number of rows; None if it is that for all.
     """
 
     columns: tuple[str, ...]
@@ -87,23 +93,49 @@ class PageMap:
 
     @classmethod
     def of(
-        cls, names: tuple[str, ...], codec: UInt8Array, rows: int, groups: int, start: Int64Array, dictionary: Int64Array,
-        count: Int64Array, size: Int64Array, row: Int64Array, dictionary_digest: UInt32Array, digest: UInt32Array,
+        cls,
+        names: tuple[str, ...],
+        codec: UInt8Array,
+        rows: int,
+        groups: int,
+        start: Int64Array,
+        dictionary: Int64Array,
+        count: Int64Array,
+        size: Int64Array,
+        row: Int64Array,
+        dictionary_digest: UInt32Array,
+        digest: UInt32Array,
         values: Int64Array | None = None,
-    ) -> PageMap:  # fmt: skip
-        """Return the page map whose chunks have ``count`` pages each; sizes, first rows, digests and values page by page.
+    ) -> PageMap:
+        """Return the page map whose chunks have ``count`` pages each; sizes, first rows, digests
+        and values page by page.
 
         Raises ValueError if the pages of a column do not hold every row once.
         """
         first = np.cumsum(count) - count
         column = np.arange(len(names)) << 32
         keys = (
-            np.repeat(column, np.add.reduceat(count, np.arange(0, len(count), groups)) if len(count) else count) | row
+            np.repeat(
+                column,
+                np.add.reduceat(count, np.arange(0, len(count), groups)) if len(count) else count,
+            )
+            | row
         )
         before = np.zeros(len(size) + 1, np.int64)
         np.cumsum(size, out=before[1:])
         found = cls(
-            names, codec, rows, groups, start, dictionary, first, keys, before, dictionary_digest, digest, values
+            names,
+            codec,
+            rows,
+            groups,
+            start,
+            dictionary,
+            first,
+            keys,
+            before,
+            dictionary_digest,
+            digest,
+            values,
         )
         found.check()
         return found
@@ -127,9 +159,9 @@ class PageMap:
 
     @cached_property
     def info(self) -> Int64Array:
-        """Of each page its offset, size with header, first row, number of rows, chunk, the latter's start
-        and dictionary, the digests of page and dictionary, the codec, and the number of values -> int64[p, 11].  Offsets count from the first byte of the
-        Parquet file.
+        """Of each page its offset, size with header, first row, number of rows, chunk, the latter's
+        start and dictionary, the digests of page and dictionary, the codec, and the number of
+        values -> int64[p, 11].  Offsets count from the first byte of the Parquet file.
         """
         count = np.diff(self.first, append=self.count)
         chunk = np.repeat(np.arange(len(self.first)), count)
@@ -142,22 +174,32 @@ class PageMap:
         size, row = np.diff(self.before), self.keys & _ROW_MASK
         digests = self.digest, self.dictionary_digest[chunk]
         last = self.codec[chunk], rows if self.values is None else np.maximum(rows, self.values)
-        return np.stack([offset, size, row, rows, chunk, start, dictionary, *digests, *last], axis=1)
+        return np.stack(
+            [offset, size, row, rows, chunk, start, dictionary, *digests, *last], axis=1
+        )
 
-    def touched(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Return the pages of some columns that hold any of ``positions``, which rise and are not empty.
+    def touched(
+        self, columns: Int64Array, positions: Int64Array
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return the pages of some columns that hold any of ``positions``, which rise and are not
+        empty.
 
-        Three arrays with an item for each page, by columns as given, then rows: number of the page, place of its column in
-        ``columns``, and how many of ``positions`` it holds.  O(c n log p), or O(p log n) where that is less.
+        Three arrays with an item for each page, by columns as given, then rows: number of the page,
+        place of its column in ``columns``, and how many of ``positions`` it holds.  O(c n log p),
+        or O(p log n) where that is less.
         """
         if self.count == len(self.columns):
             return columns, np.arange(len(columns)), np.full(len(columns), len(positions))
         if len(positions) == 1:
             page = self.keys.searchsorted((columns << 32) | positions, side="right") - 1
             return page, np.arange(len(columns)), np.ones(len(columns), np.int64)
-        return (self._by_row if len(columns) * len(positions) <= self.count else self._by_page)(columns, positions)
+        return (self._by_row if len(columns) * len(positions) <= self.count else self._by_page)(
+            columns, positions
+        )
 
-    def _by_row(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+    def _by_row(
+        self, columns: Int64Array, positions: Int64Array
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
         wanted = (columns[:, None] << 32) | positions[None, :]
         page = np.searchsorted(self.keys, wanted.ravel(), side="right") - 1
         fresh = np.empty(len(page), np.bool_)
@@ -169,8 +211,13 @@ class PageMap:
         held[-1] = len(page) - first[-1]
         return page[first], first // len(positions), held
 
-    def _by_page(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
-        first, last = np.searchsorted(self.keys, columns << 32), np.searchsorted(self.keys, (columns + 1) << 32)
+    def _by_page(
+        self, columns: Int64Array, positions: Int64Array
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        first, last = (
+            np.searchsorted(self.keys, columns << 32),
+            np.searchsorted(self.keys, (columns + 1) << 32),
+        )
         count = last - first
         place = np.repeat(np.arange(len(columns)), count)
         page = np.arange(len(place)) + np.repeat(first - (np.cumsum(count) - count), count)
@@ -180,30 +227,45 @@ class PageMap:
         return page[some], place[some], held[some]
 
     def check(self) -> None:
-        """Raise ValueError unless the pages of every column begin with its first row, rise, and end with its last."""
+        """Raise ValueError unless the pages of every column begin with its first row, rise, and end
+        with its last.
+        """
         column = np.arange(len(self.columns)) << 32
         begin = self.first[:: self.groups] if len(self.first) else self.first
         last = np.append(begin[1:], self.count) - 1
-        if not np.array_equal(self.keys[begin], column) or bool((self.keys[1:] <= self.keys[:-1]).any()):
+        if not np.array_equal(self.keys[begin], column) or bool(
+            (self.keys[1:] <= self.keys[:-1]).any()
+        ):
             raise ValueError("rows must rise from 0 on")
-        if bool((self.keys[last] >= column + self.rows).any()) or bool((self.before[1:] < self.before[:-1]).any()):
+        if bool((self.keys[last] >= column + self.rows).any()) or bool(
+            (self.before[1:] < self.before[:-1]).any()
+        ):
             raise ValueError("pages must have rows and bytes")
-        if self.values is not None and len(self.values) and int(self.values.max()) > PAGE_VALUES_MAX:
+        if (
+            self.values is not None
+            and len(self.values)
+            and int(self.values.max()) > PAGE_VALUES_MAX
+        ):
             raise ValueError(f"a page has {self.values.max()} values")
 
 
-def build(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None, *, nested: bool = True) -> PageMap:
-    """Return the page map of Parquet bytes that :func:`mdt.hudi.base_file.encode` wrote; there is at least one row.
+def build(
+    parquet: pa.Buffer, metadata: pq.FileMetaData | None = None, *, nested: bool = True
+) -> PageMap:
+    """Return the page map of Parquet bytes that :func:`mdt.hudi.base_file.encode` wrote; there is
+    at least one row.
 
-    ``metadata``: what it said of them; None: read it.  ``nested``: whether to take in nested columns, which older writers left out.
-    A file without offset indexes has one page in each chunk.  Raises one of `UNKNOWN_LAYOUT` if the offset indexes are
-    not where parquet-cpp writes them.
+    ``metadata``: what it said of them; None: read it.  ``nested``: whether to take in nested
+    columns, which older writers left out. A file without offset indexes has one page in each chunk.
+    Raises one of `UNKNOWN_LAYOUT` if the offset indexes are not where parquet-cpp writes them.
     """
     if metadata is None:
         metadata = pq.read_metadata(pa.BufferReader(parquet))
     groups, leaves = metadata.num_row_groups, metadata.num_columns
     by_group = [[metadata.row_group(g).column(c) for c in range(leaves)] for g in range(groups)]
-    taken = [c for c, column in enumerate(by_group[0]) if nested or "." not in column.path_in_schema]
+    taken = [
+        c for c, column in enumerate(by_group[0]) if nested or "." not in column.path_in_schema
+    ]
     names = tuple(by_group[0][c].path_in_schema for c in taken)
     chunks = [by_group[g][c] for c in taken for g in range(groups)]
     data = np.array([chunk.data_page_offset for chunk in chunks], dtype=np.int64)
@@ -213,18 +275,23 @@ def build(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None, *, nested
     values = np.where(lists, [chunk.num_values for chunk in chunks], 0)
     codec = np.array([CODECS[chunk.compression] for chunk in chunks], np.uint8)
     digest = partial(digests, parquet)
-    if groups == 1 and chunks and not chunks[0].has_offset_index:  # a small file, of which there may be thousands
+    if groups == 1 and chunks and not chunks[0].has_offset_index:
+        # a small file, of which there may be thousands
         before = np.zeros(len(chunks) + 1, np.int64)
         np.cumsum(end - data, out=before[1:])
         column = np.arange(len(chunks), dtype=np.int64)
         found = digest(start.tolist(), data.tolist()), digest(data.tolist(), end.tolist())
         known = values if lists.any() else None
-        return PageMap(names, codec, rows, 1, start, dictionary, column, column << 32, before, *found, known)
+        return PageMap(
+            names, codec, rows, 1, start, dictionary, column, column << 32, before, *found, known
+        )
     group_rows = np.array([metadata.row_group(g).num_rows for g in range(groups)], dtype=np.int64)
     first_row = np.tile(np.cumsum(group_rows) - group_rows, len(taken))
     count, size, row, of_pages = np.ones(len(chunks), np.int64), end - data, first_row, values
     if not chunks or chunks[0].has_offset_index:
-        count, size, row, of_pages = _indexed(parquet, groups, leaves, np.array(taken, np.int64), lists)
+        count, size, row, of_pages = _indexed(
+            parquet, groups, leaves, np.array(taken, np.int64), lists
+        )
         row = row + np.repeat(first_row, count)
     first = np.cumsum(count) - count
     if not np.array_equal(np.add.reduceat(of_pages, first), values):
@@ -233,29 +300,37 @@ def build(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None, *, nested
     offset = np.repeat(data - before[first], count) + before
     found = digest(start.tolist(), data.tolist()), digest(offset.tolist(), (offset + size).tolist())
     known = of_pages if lists.any() else None
-    return PageMap.of(names, codec, rows, groups, start, dictionary, count, size, row, *found, known)
+    return PageMap.of(
+        names, codec, rows, groups, start, dictionary, count, size, row, *found, known
+    )
 
 
 def _in_lists(metadata: pq.FileMetaData, leaves: Sequence[int], paths: Sequence[str]) -> BoolArray:
     """Return which of the ``leaves`` of a file are in lists or maps -> bool[leaves]."""
     nested = [number for number, path in enumerate(paths) if "." in path]
     found = np.zeros(len(leaves), np.bool_)
-    found[nested] = [metadata.schema.column(leaves[number]).max_repetition_level > 0 for number in nested]
+    found[nested] = [
+        metadata.schema.column(leaves[number]).max_repetition_level > 0 for number in nested
+    ]
     return found
 
 
-def encoded(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None, *, nested: bool = True) -> bytes | None:
-    """Return the bytes of the page map of ``parquet``, which was just written; ``metadata`` and ``nested`` as for :func:`build`.
+def encoded(
+    parquet: pa.Buffer, metadata: pq.FileMetaData | None = None, *, nested: bool = True
+) -> bytes | None:
+    """Return the bytes of the page map of ``parquet``, which was just written; ``metadata`` and
+    ``nested`` as for :func:`build`.
 
-    None, with a `LayoutWarning`, if this release of pyarrow lays its files out in a way that is not known here.  Readers do
-    without a page map; they are slower then.
+    None, with a `LayoutWarning`, if this release of pyarrow lays its files out in a way that is not
+    known here.  Readers do without a page map; they are slower then.
     """
     try:
         return encode(build(parquet, metadata, nested=nested))
     except UNKNOWN_LAYOUT as error:
         warnings.warn(
-            f"pyarrow {pa.__version__} lays Parquet files out in a way that is not known here ({error}): single rows of "
-            "this file cannot be read by pages; use a release of pyarrow that is known",
+            f"pyarrow {pa.__version__} lays Parquet files out in a way that is not known here"
+            f" ({error}): single rows of this file cannot be read by pages; use a release of"
+            " pyarrow that is known",
             LayoutWarning,
             stacklevel=2,
         )
@@ -265,10 +340,12 @@ def encoded(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None, *, nest
 def _indexed(
     parquet: pa.Buffer, groups: int, leaves: int, taken: Int64Array, lists: BoolArray
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-    """Return how many pages each chunk of the leaf columns ``taken`` has, and size, first row (in the row group) and values of each page.
+    """Return how many pages each chunk of the leaf columns ``taken`` has, and size, first row (in
+    the row group) and values of each page.
 
-    ``lists``: which chunks are of leaves in lists; of pages of others values are 0.  parquet-cpp may write a page without values before the last row
-    of lists: it becomes part of the page in front of it.
+    ``lists``: which chunks are of leaves in lists; of pages of others values are 0.  parquet-cpp
+    may write a page without values before the last row of lists: it becomes part of the page in
+    front of it.
     """
     found = locations(parquet, groups * leaves)
     order = (np.arange(groups)[None, :] * leaves + taken[:, None]).ravel()
@@ -299,7 +376,10 @@ def encode(page_map: PageMap) -> bytes:
     parts = [page_map.dictionary, count, np.diff(page_map.before), page_map.keys & _ROW_MASK]
     parts += [page_map.dictionary_digest, page_map.digest]
     parts += [] if page_map.values is None else [page_map.values]
-    arrays = [page_map.start.astype("<u8").tobytes(), *(part.astype("<u4").tobytes() for part in parts)]
+    arrays = [
+        page_map.start.astype("<u8").tobytes(),
+        *(part.astype("<u4").tobytes() for part in parts),
+    ]
     return b"".join([_HEADER.pack(magic, 0, *counts), *arrays, codec, names])
 
 
@@ -311,7 +391,9 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
     view = memoryview(data).cast("B")
     magic = bytes(view[:4])
     if len(view) < _HEADER.size or magic not in (MAGIC, _MAGIC_LISTS, _MAGIC_2):
-        raise Corrupt("not a page map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(magic))
+        raise Corrupt(
+            "not a page map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(magic)
+        )
     _, codecs, columns, groups, pages, rows, name_bytes, _ = _HEADER.unpack_from(view)
     chunks = columns * groups
     values_at = _HEADER.size + 20 * chunks + 12 * pages
@@ -319,15 +401,26 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
     expected = codecs_at + (0 if magic == _MAGIC_2 else chunks) + name_bytes
     if len(view) != expected:
         raise Corrupt(
-            "a page map has the wrong length", path=path, offset=offset, expected=str(expected), got=str(len(view))
+            "a page map has the wrong length",
+            path=path,
+            offset=offset,
+            expected=str(expected),
+            got=str(len(view)),
         )
     start = np.frombuffer(view, "<u8", chunks, _HEADER.size).astype(np.int64)
-    words = np.frombuffer(view, "<u4", 2 * (chunks + pages), _HEADER.size + 8 * chunks).astype(np.int64)
+    words = np.frombuffer(view, "<u4", 2 * (chunks + pages), _HEADER.size + 8 * chunks).astype(
+        np.int64
+    )
     dictionary, count, size, row = np.split(words, (chunks, 2 * chunks, 2 * chunks + pages))
     dictionary_digest, digest = np.split(
-        np.frombuffer(view, "<u4", chunks + pages, _HEADER.size + 16 * chunks + 8 * pages), (chunks,)
+        np.frombuffer(view, "<u4", chunks + pages, _HEADER.size + 16 * chunks + 8 * pages),
+        (chunks,),
     )
-    values = np.frombuffer(view, "<u4", pages, values_at).astype(np.int64) if magic == _MAGIC_LISTS else None
+    values = (
+        np.frombuffer(view, "<u4", pages, values_at).astype(np.int64)
+        if magic == _MAGIC_LISTS
+        else None
+    )
     if magic == _MAGIC_2:
         codec = np.where(dictionary > 0, codecs >> 8 & 0xFF, codecs & 0xFF).astype(np.uint8)
     else:
@@ -336,7 +429,20 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
         names = _names(bytes(view[expected - name_bytes :]))
         if len(names) != columns or int(count.sum()) != pages or (chunks and int(count.min()) < 1):
             raise ValueError("its counts disagree")
-        parts = names, codec, rows, groups, start, dictionary, count, size, row, dictionary_digest, digest, values
+        parts = (
+            names,
+            codec,
+            rows,
+            groups,
+            start,
+            dictionary,
+            count,
+            size,
+            row,
+            dictionary_digest,
+            digest,
+            values,
+        )
         return PageMap.of(*parts)
     except ValueError as error:
         raise Corrupt(f"a page map is damaged: {error}", path=path, offset=offset) from error

@@ -1,13 +1,16 @@
 """Read single rows: only the pages that hold them, of many segments and columns at once.
 
-The pages that are wanted are copied, column by column, into one Parquet file in memory under a footer made here, which
-pyarrow then decodes.  Pages of one codec without a dictionary, of any segments, stand in one chunk, whatever their
-encodings; pages of a chunk with a dictionary stand in a chunk of their own behind that dictionary, and text of many rows stays dictionary-encoded until the wanted ones are taken.
+The pages that are wanted are copied, column by column, into one Parquet file in memory under a
+footer made here, which pyarrow then decodes.  Pages of one codec without a dictionary, of any
+segments, stand in one chunk, whatever their encodings; pages of a chunk with a dictionary stand in
+a chunk of their own behind that dictionary, and text of many rows stays dictionary-encoded until
+the wanted ones are taken.
 
-What is decoded was checked: the copied bytes, headers and dictionaries included, must have the digests that the page map
-gives, and the footer is our own.
+What is decoded was checked: the copied bytes, headers and dictionaries included, must have the
+digests that the page map gives, and the footer is our own.
 
-A nested column is read leaf by leaf, as if it had no others (:mod:`mdt.parquet.nested`): its leaves have pages of different rows.
+A nested column is read leaf by leaf, as if it had no others (:mod:`mdt.parquet.nested`): its leaves
+have pages of different rows.
 """
 
 from __future__ import annotations
@@ -50,19 +53,26 @@ Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 _VIEW = np.dtype([("length", "<i4"), ("prefix", "<i4"), ("buffer", "<i4"), ("offset", "<i4")])
-"""Arrow's view of more than 12 bytes; https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout"""
+"""Arrow's view of more than 12 bytes;
+https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
+"""
 _VIEW_BYTES_MAX = 2**31 - 1
 _PAGE_BYTES_MIN = 13
 """Page headers are longer than this; a shorter view would have to hold the bytes themselves."""
 _ENCODED_GROUPS_MIN = 16
-"""Text of fewer chunks with dictionaries is quicker decoded than kept encoded, which needs a second reader."""
+"""Text of fewer chunks with dictionaries is quicker decoded than kept encoded, which needs a second
+reader.
+"""
 _ENCODED_VALUES_MIN = 4_096
-"""Values of text in a chunk of a nested column from which it is kept encoded.  parquet-cpp does so for one chunk a call, which costs as much as decoding
-some 3,000 short texts."""
+"""Values of text in a chunk of a nested column from which it is kept encoded.  parquet-cpp does so
+for one chunk a call, which costs as much as decoding some 3,000 short texts.
+"""
 _GAP_BYTES_MAX = 64 << 10
 """Bytes between two pages that are read along: a request for them would take longer."""
 _RANGE_BYTES = 64 << 20
-"""Ranges end where the next of these begins, give or take a page, so that long ones are several requests, which are made at once."""
+"""Ranges end where the next of these begins, give or take a page, so that long ones are several
+requests, which are made at once.
+"""
 _CODEC_BITS = 8
 """Numbers of codecs are bytes in page maps."""
 _FEW_PIECES = 64
@@ -71,11 +81,13 @@ _FEW_PIECES = 64
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Rows of one segment, whose Parquet bytes are ``length`` bytes from ``offset`` of the file ``path``.
+    """Rows of one segment, whose Parquet bytes are ``length`` bytes from ``offset`` of the file
+    ``path``.
 
-    ``parquet``: those bytes, None if the storage reads ranges.  ``positions`` rise strictly -> int64[n], n > 0.  ``file``: its number
-    in the snapshot's files, for who must know where rows come from.  ``form``: how the wanted columns come out of those of the
-    segment, None if they stand there as they are; that of all segments that are read together.
+    ``parquet``: those bytes, None if the storage reads ranges.  ``positions`` rise strictly ->
+    int64[n], n > 0.  ``file``: its number in the snapshot's files, for who must know where rows
+    come from.  ``form``: how the wanted columns come out of those of the segment, None if they
+    stand there as they are; that of all segments that are read together.
     """
 
     path: str
@@ -90,7 +102,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """The leaves of the columns that are wanted; ``first``: the number of each column's first one, and the number of all.
+    """The leaves of the columns that are wanted; ``first``: the number of each column's first one,
+    and the number of all.
 
     ``schema``: the leaves as columns, whose names are numbers; ``described``: as footers have them.
     """
@@ -105,9 +118,10 @@ class _Request:
 class _Pages:
     """Distinct pages, in the order of leaf columns, segments and rows.
 
-    Arrays of one number a page: column (number of the leaf in the request), segment (number in the request), ``info`` as in
-    :meth:`PageMap.info`, ``wanted``: how many rows of it are.  ``order``: the pages as they are copied: of each column
-    those without dictionary first, in each kind by codec.  ``start``: number of the page's first row among the rows of its column that are so
+    Arrays of one number a page: column (number of the leaf in the request), segment (number in the
+    request), ``info`` as in :meth:`PageMap.info`, ``wanted``: how many rows of it are.  ``order``:
+    the pages as they are copied: of each column those without dictionary first, in each kind by
+    codec.  ``start``: number of the page's first row among the rows of its column that are so
     decoded, with or without dictionary.
     """
 
@@ -122,8 +136,8 @@ class _Pages:
 def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) -> pa.Table:
     """Return the columns ``schema`` of the wanted rows as their files have them, in their order.
 
-    The page maps must have the same columns, all of ``schema`` among them.  Raises Corrupt if the bytes
-    are not what was written.
+    The page maps must have the same columns, all of ``schema`` among them.  Raises Corrupt if the
+    bytes are not what was written.
     """
     request = _request(schema)
     pages = _touched(wanted, _numbers(wanted[0], request))
@@ -133,14 +147,21 @@ def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) ->
     position = np.concatenate([w.positions for w in wanted])
     try:
         reader = _ColumnReader(data, groups, request, pages, position)
-        # One after the other: two threads on two processors took as long for 20 to 3,000 rows, and a quarter more of the processors.
+        # One after the other: two threads on two processors took as long for 20 to 3,000 rows, and
+        # a quarter more of the processors.
         found = [reader.column(number) for number in range(len(request.leaves))]
         parts = [found[first:end] for first, end in pairwise(request.first)]
-        columns = [assembled(of, part) for of, part in zip(as_stored(schema).types, parts, strict=True)]
+        columns = [
+            assembled(of, part) for of, part in zip(as_stored(schema).types, parts, strict=True)
+        ]
     except (pa.ArrowException, OSError, ValueError) as error:
         several = f" and {len(wanted) - 1} others" if len(wanted) > 1 else ""
-        raise Corrupt(f"pages of a data file{several} cannot be read: {error}", path=wanted[0].path) from error
-    numbers_too = [as_decimals(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        raise Corrupt(
+            f"pages of a data file{several} cannot be read: {error}", path=wanted[0].path
+        ) from error
+    numbers_too = [
+        as_decimals(column, field.type) for column, field in zip(columns, schema, strict=True)
+    ]
     return pa.table(numbers_too, schema=schema)
 
 
@@ -159,7 +180,9 @@ def _numbers(wanted: Wanted, request: _Request) -> Int64Array:
     try:
         return np.array([number_of[leaf.path] for leaf in request.leaves], dtype=np.int64)
     except KeyError as error:
-        raise Corrupt(f"a page map lacks the column {error}", path=wanted.path, offset=wanted.offset) from error
+        raise Corrupt(
+            f"a page map lacks the column {error}", path=wanted.path, offset=wanted.offset
+        ) from error
 
 
 def _touched(wanted: Sequence[Wanted], numbers: Int64Array) -> _Pages:
@@ -169,7 +192,9 @@ def _touched(wanted: Sequence[Wanted], numbers: Int64Array) -> _Pages:
     natural = np.argsort(column, kind="stable")
     column = column[natural]
     segment = np.repeat(np.arange(len(wanted)), [len(pages) for pages, _, _ in found])[natural]
-    info = np.concatenate([w.page_map.info[pages] for w, (pages, _, _) in zip(wanted, found, strict=True)])[natural]
+    info = np.concatenate(
+        [w.page_map.info[pages] for w, (pages, _, _) in zip(wanted, found, strict=True)]
+    )[natural]
     kind = 2 * column + (info[:, DICTIONARY] > 0)
     order = np.argsort(kind << _CODEC_BITS | info[:, CODEC], kind="stable")
     rows = info[order, ROWS]
@@ -178,15 +203,28 @@ def _touched(wanted: Sequence[Wanted], numbers: Int64Array) -> _Pages:
     ends -= np.repeat((ends - rows)[first], np.diff(np.append(first, len(order))))
     start = np.empty(len(order), dtype=np.int64)
     start[order] = ends - rows
-    return _Pages(column, segment, info, np.concatenate([counts for _, _, counts in found])[natural], order, start)
+    return _Pages(
+        column,
+        segment,
+        info,
+        np.concatenate([counts for _, _, counts in found])[natural],
+        order,
+        start,
+    )
 
 
 def _dictionaries(pages: _Pages) -> Int64Array:
-    """Return the bytes of dictionary that stand before each copied page -> int64[p]; -1 where its chunk goes on."""
+    """Return the bytes of dictionary that stand before each copied page -> int64[p]; -1 where its
+    chunk goes on.
+    """
     column, segment = pages.column[pages.order], pages.segment[pages.order]
     start, dictionary = pages.info[pages.order, START], pages.info[pages.order, DICTIONARY]
     codec = pages.info[pages.order, CODEC]
-    same = (column[1:] == column[:-1]) & (codec[1:] == codec[:-1]) & ((dictionary[1:] > 0) == (dictionary[:-1] > 0))
+    same = (
+        (column[1:] == column[:-1])
+        & (codec[1:] == codec[:-1])
+        & ((dictionary[1:] > 0) == (dictionary[:-1] > 0))
+    )
     same &= (dictionary[1:] == 0) | ((segment[1:] == segment[:-1]) & (start[1:] == start[:-1]))
     return np.where(np.append(False, same), -1, dictionary)
 
@@ -194,7 +232,8 @@ def _dictionaries(pages: _Pages) -> Int64Array:
 def _footer(
     pages: _Pages, before: Int64Array, columns: Sequence[Leaf]
 ) -> tuple[bytes, list[tuple[list[int], list[int]]]]:
-    """Return the end of the Parquet file that has ``pages`` with dictionaries ``before`` them (-1: in the same chunk).
+    """Return the end of the Parquet file that has ``pages`` with dictionaries ``before`` them (-1:
+    in the same chunk).
 
     Also for each column the row groups in which it stands without, and with a dictionary.
     """
@@ -209,15 +248,24 @@ def _footer(
     begins = np.searchsorted(column, np.arange(len(columns)))
     group = np.arange(len(column)) - begins[column]
     encoded: list[tuple[list[int], list[int]]] = [([], []) for _ in columns]
-    for number, place, dictionary in zip(column.tolist(), group.tolist(), before[first].tolist(), strict=True):
+    for number, place, dictionary in zip(
+        column.tolist(), group.tolist(), before[first].tolist(), strict=True
+    ):
         encoded[number][dictionary > 0].append(place)
-    return footer(
-        columns, Chunks(column, group, rows, values, offset, size, before[first], info[first, CODEC])
-    ), encoded
+    return (
+        footer(
+            columns,
+            Chunks(column, group, rows, values, offset, size, before[first], info[first, CODEC]),
+        ),
+        encoded,
+    )
 
 
-def _joined(storage: Storage, wanted: Sequence[Wanted], pages: _Pages, before: Int64Array, end: bytes) -> pa.Buffer:
-    """Return magic, each page with its dictionary in front where ``before`` says so, and ``end``: one copy of each byte.
+def _joined(
+    storage: Storage, wanted: Sequence[Wanted], pages: _Pages, before: Int64Array, end: bytes
+) -> pa.Buffer:
+    """Return magic, each page with its dictionary in front where ``before`` says so, and ``end``:
+    one copy of each byte.
 
     Raises Corrupt if a page or dictionary has not the digest of its page map.
     """
@@ -229,11 +277,18 @@ def _joined(storage: Storage, wanted: Sequence[Wanted], pages: _Pages, before: I
     table[at] = np.stack([segment, info[:, OFFSET], info[:, SIZE]], axis=1)
     table[at[extra] - 1] = np.stack([segment, info[:, START], before], axis=1)[extra]
     digest[at], digest[at[extra] - 1] = info[:, DIGEST], info[extra, DICTIONARY_DIGEST]
-    wrong = table[:, 1] + table[:, 2] > np.array([w.length for w in wanted], dtype=np.int64)[table[:, 0]]
+    wrong = (
+        table[:, 1] + table[:, 2]
+        > np.array([w.length for w in wanted], dtype=np.int64)[table[:, 0]]
+    )
     wrong |= (table[:, 2] < _PAGE_BYTES_MIN) | (table[:, 2] > _VIEW_BYTES_MAX)
     if bool(wrong.any()):
         owner, offset, size = table[int(np.argmax(wrong))].tolist()
-        raise Corrupt(f"a page map names an impossible page of {size} bytes", path=wanted[owner].path, offset=offset)
+        raise Corrupt(
+            f"a page map names an impossible page of {size} bytes",
+            path=wanted[owner].path,
+            offset=offset,
+        )
     owners, offsets = table[:, 0].copy(), table[:, 1].copy()
     sources = _sources(storage, wanted, table)
     joined = (_joined_here if pieces <= _FEW_PIECES else _joined_by_arrow)(sources, table, end)
@@ -243,25 +298,35 @@ def _joined(storage: Storage, wanted: Sequence[Wanted], pages: _Pages, before: I
         first = int(np.argmax(wrong))
         owner = wanted[int(owners[first])]
         raise Corrupt(
-            f"a page of {table[first, 2]} bytes is not as it was written", path=owner.path, offset=owner.offset + int(offsets[first])
-        )  # fmt: skip
+            f"a page of {table[first, 2]} bytes is not as it was written",
+            path=owner.path,
+            offset=owner.offset + int(offsets[first]),
+        )
     return joined
 
 
 def _joined_here(sources: Sequence[pa.Buffer], table: Int64Array, end: bytes) -> pa.Buffer:
     """Return magic, pieces and end in one buffer; ``table``: buffer, offset, size of each piece."""
     views = [memoryview(source) for source in sources]
-    return pa.py_buffer(b"".join([MAGIC, *(views[n][at : at + size] for n, at, size in table.tolist()), end]))
+    return pa.py_buffer(
+        b"".join([MAGIC, *(views[n][at : at + size] for n, at, size in table.tolist()), end])
+    )
 
 
 def _joined_by_arrow(sources: Sequence[pa.Buffer], table: Int64Array, end: bytes) -> pa.Buffer:
-    """Return the same without a loop over pieces: Arrow copies an array of views into one of values."""
+    """Return the same without a loop over pieces: Arrow copies an array of views into one of
+    values.
+    """
     views = np.zeros(len(table) + 2, dtype=_VIEW)
     views["buffer"][1:-1], views["offset"][1:-1], views["length"][1:-1] = table.T
     views["length"][[0, -1]] = len(MAGIC), len(end)
     views["buffer"][-1] = len(sources)
     buffers = [None, pa.py_buffer(views), *sources, pa.py_buffer(end)]
-    return pa.Array.from_buffers(pa.binary_view(), len(views), buffers).cast(pa.large_binary()).buffers()[2]
+    return (
+        pa.Array.from_buffers(pa.binary_view(), len(views), buffers)
+        .cast(pa.large_binary())
+        .buffers()[2]
+    )
 
 
 def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> list[pa.Buffer]:
@@ -269,7 +334,9 @@ def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> l
 
     Blocks whose segment is no such buffer are read, and get buffer and offset there.
     """
-    buffers = [w.parquet if w.parquet is not None and w.length <= _VIEW_BYTES_MAX else None for w in wanted]
+    buffers = [
+        w.parquet if w.parquet is not None and w.length <= _VIEW_BYTES_MAX else None for w in wanted
+    ]
     lacking = np.flatnonzero(np.array([b is None for b in buffers], dtype=np.bool_)[table[:, 0]])
     sources = [pa.py_buffer(b"") if b is None else b for b in buffers]
     if not len(lacking):
@@ -283,7 +350,10 @@ def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> l
     table[lacking, 0] = len(sources) + np.cumsum(fresh) - 1
     table[lacking, 1] -= np.repeat(start, np.diff(np.append(first, len(lacking))))
     ranges = zip(segment[first].tolist(), start.tolist(), stop.tolist(), strict=True)
-    return [*sources, *storage.each(partial(_range, storage, wanted[s], begin, end) for s, begin, end in ranges)]
+    return [
+        *sources,
+        *storage.each(partial(_range, storage, wanted[s], begin, end) for s, begin, end in ranges),
+    ]
 
 
 def _range(storage: Storage, wanted: Wanted, start: int, stop: int) -> pa.Buffer:
@@ -294,7 +364,9 @@ def _range(storage: Storage, wanted: Wanted, start: int, stop: int) -> pa.Buffer
 
 
 class _ColumnReader:
-    """Decodes the leaf columns of a file made of pages; ``position``: numbers of the wanted rows in their segments, int64[n]."""
+    """Decodes the leaf columns of a file made of pages; ``position``: numbers of the wanted rows in
+    their segments, int64[n].
+    """
 
     def __init__(
         self,
@@ -312,11 +384,15 @@ class _ColumnReader:
         first = pages.start - pages.info[:, ROW]
         self._index = np.repeat(first, pages.wanted).reshape(len(groups), len(position)) + position
         self._plain = self._kept = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
-        self._encoded = frozenset(number for number in range(len(groups)) if self._stays_encoded(number))
+        self._encoded = frozenset(
+            number for number in range(len(groups)) if self._stays_encoded(number)
+        )
         if self._encoded:
             known = self._plain.metadata
             text = [".".join(request.described[number].path) for number in self._encoded]
-            self._kept = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, read_dictionary=text, metadata=known)
+            self._kept = pq.ParquetFile(
+                pa.BufferReader(data), pre_buffer=False, read_dictionary=text, metadata=known
+            )
 
     def column(self, number: int) -> pa.ChunkedArray:
         """Return the wanted rows of one leaf column."""
@@ -326,7 +402,9 @@ class _ColumnReader:
         if not with_:
             return _taken(_read(self._plain, field.name, [without]), field, index, int(rows.sum()))
         one_by_one = number in self._encoded and pa.types.is_nested(field.type)
-        encoded = _read(self._kept, field.name, [[group] for group in with_] if one_by_one else [with_])
+        encoded = _read(
+            self._kept, field.name, [[group] for group in with_] if one_by_one else [with_]
+        )
         if not without:
             return _taken(encoded, field, index, int(rows.sum()))
         flags = self._pages.info[mine, DICTIONARY] > 0
@@ -337,7 +415,9 @@ class _ColumnReader:
         return _merged(some, others, flag)
 
     def _stays_encoded(self, number: int) -> bool:
-        """Return whether the texts of a leaf that have dictionaries are decoded only when the wanted ones are taken."""
+        """Return whether the texts of a leaf that have dictionaries are decoded only when the
+        wanted ones are taken.
+        """
         leaf, (_, with_) = self._request.leaves[number], self._groups[number]
         if not with_ or not (pa.types.is_string(leaf.type) or pa.types.is_binary(leaf.type)):
             return False
@@ -350,11 +430,19 @@ class _ColumnReader:
 def _read(file: pq.ParquetFile, name: str, calls: Sequence[list[int]]) -> pa.ChunkedArray:
     """Return a column in some row groups, those of each call at once."""
     parts = [file.read_row_groups(groups, [name], use_threads=False).column(0) for groups in calls]
-    return parts[0] if len(parts) == 1 else pa.chunked_array([chunk for part in parts for chunk in part.chunks])
+    return (
+        parts[0]
+        if len(parts) == 1
+        else pa.chunked_array([chunk for part in parts for chunk in part.chunks])
+    )
 
 
-def _taken(column: pa.ChunkedArray, field: pa.Field, index: Int64Array, expected: int) -> pa.ChunkedArray:
-    """Return rows ``index`` (each once) of a column in row groups that have ``expected`` rows in all."""
+def _taken(
+    column: pa.ChunkedArray, field: pa.Field, index: Int64Array, expected: int
+) -> pa.ChunkedArray:
+    """Return rows ``index`` (each once) of a column in row groups that have ``expected`` rows in
+    all.
+    """
     if len(column) != expected:
         raise ValueError(f"{len(column)} values instead of {expected}")
     if len(index) == 1:

@@ -1,7 +1,9 @@
-"""One data file as every reader knows it: where its Parquet bytes stand, and what its commit wrote about them.
+"""One data file as every reader knows it: where its Parquet bytes stand, and what its commit wrote
+about them.
 
-This is the one form in which a data file is read.  What changes after its commit, its dead rows, is no part of it but of
-a snapshot (:meth:`mdt.metadata.snapshot.Snapshot.vector`), so a segment holds for every snapshot that has it.
+This is the one form in which a data file is read.  What changes after its commit, its dead rows, is
+no part of it but of a snapshot (:meth:`mdt.metadata.snapshot.Snapshot.vector`), so a segment holds
+for every snapshot that has it.
 """
 
 from __future__ import annotations
@@ -16,14 +18,15 @@ from mdt.stores.object_range import ObjectRange
 class Segment:
     """One base file, or one log file with at most one data block, as its commit wrote it.
 
-    ``id``: seq << 20 | ordinal of the commit that added it, the same for ever.  ``path``: relative to the table, of a file
-    of ``size`` bytes with the CRC-32 ``crc``.  ``kind``: BASE or LOG of :mod:`mdt.metadata.file_group`.  ``file_id``,
-    ``base_instant``, ``log_version``, ``instant``: Hudi's names for it.  ``deletes``: record keys in its delete blocks.
+    ``id``: seq << 20 | ordinal of the commit that added it, the same for ever.  ``path``: relative
+    to the table, of a file of ``size`` bytes with the CRC-32 ``crc``.  ``kind``: BASE or LOG of
+    :mod:`mdt.metadata.file_group`.  ``file_id``, ``base_instant``, ``log_version``, ``instant``:
+    Hudi's names for it.  ``deletes``: record keys in its delete blocks.
 
-    Its ``rows`` rows, dead ones included, stand in ``block_length`` Parquet bytes from ``block_offset`` on, in row groups
-    of ``row_groups`` rows each; the last ``footer_length`` of these bytes are the footer, whose CRC-32 is ``footer_crc``.
-    ``first_row``: position of its first row in its shard.
-    ``key_map``, ``page_map``: where these stand, None without.
+    Its ``rows`` rows, dead ones included, stand in ``block_length`` Parquet bytes from
+    ``block_offset`` on, in row groups of ``row_groups`` rows each; the last ``footer_length`` of
+    these bytes are the footer, whose CRC-32 is ``footer_crc``. ``first_row``: position of its first
+    row in its shard. ``key_map``, ``page_map``: where these stand, None without.
     """
 
     id: int

@@ -1,7 +1,7 @@
 """One segment's rows: the Parquet bytes of a base file or of a log file's data block.
 
-Nothing is decoded before it was checked: a footer against the CRC-32 that the metadata have of it, a column chunk against
-its digest in the footer.
+Nothing is decoded before it was checked: a footer against the CRC-32 that the metadata have of it,
+a column chunk against its digest in the footer.
 """
 
 from __future__ import annotations
@@ -27,11 +27,15 @@ from mdt.stores.positioned_file import PositionedFile
 from mdt.stores.storage import Storage
 
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError)
-"""What pyarrow raises for damaged Parquet: besides its own errors, names that are no UTF-8 and columns that are gone."""
+"""What pyarrow raises for damaged Parquet: besides its own errors, names that are no UTF-8 and
+columns that are gone.
+"""
 
 
 class Footers(Protocol):
-    """Parsed Parquet footers by path and offset of the Parquet bytes; files never change, so none goes stale."""
+    """Parsed Parquet footers by path and offset of the Parquet bytes; files never change, so none
+    goes stale.
+    """
 
     def get(self, key: tuple[str, int], /) -> Footer | None:
         """Return the footer of ``key``, None if it is not kept."""
@@ -41,14 +45,18 @@ class Footers(Protocol):
 
 
 _FEW_ROWS_MIN = 1 << 16
-"""Of a file with fewer rows texts are decoded as they are: making them of numbers has a price of its own, and of 15,000 rows gains nothing."""
+"""Of a file with fewer rows texts are decoded as they are: making them of numbers has a price of
+its own, and of 15,000 rows gains nothing.
+"""
 _PARSED_BYTES = 8
-"""What a parsed footer takes in memory for each byte that it has in the file: 278 KB for 37 KB of 31 row groups of 10
-columns, 24 KB for 2.6 KB of one row group."""
+"""What a parsed footer takes in memory for each byte that it has in the file: 278 KB for 37 KB of
+31 row groups of 10 columns, 24 KB for 2.6 KB of one row group.
+"""
 
 
 class _Chunks(PositionedFile):
-    """The file object that pyarrow decodes: it gives whole column chunks that are as they were written, and nothing else.
+    """The file object that pyarrow decodes: it gives whole column chunks that are as they were
+    written, and nothing else.
 
     ``source``: the Parquet bytes, which begin at ``offset`` of the file ``path``.
     """
@@ -59,15 +67,22 @@ class _Chunks(PositionedFile):
         self._ahead: dict[int, pa.Buffer] = {}
 
     def read_ahead(self, storage: Storage, row_groups: Sequence[int], names: Sequence[str]) -> None:
-        """Read the column chunks of some columns at once, those beside each other in one request; the Parquet bytes are a whole file."""
+        """Read the column chunks of some columns at once, those beside each other in one request;
+        the Parquet bytes are a whole file.
+        """
         ranges = joined(self._footer.chunks_of(row_groups, names), FAR_RANGE_BYTES)
-        reads = (partial(storage.read, self._path, mine[0][0], sum(mine[-1]) - mine[0][0]) for mine in ranges)
+        reads = (
+            partial(storage.read, self._path, mine[0][0], sum(mine[-1]) - mine[0][0])
+            for mine in ranges
+        )
         for mine, data in zip(ranges, storage.each(reads), strict=True):
             whole = pa.py_buffer(data)
             self._ahead |= {start: whole.slice(start - mine[0][0], size) for start, size in mine}
 
     def read_buffer(self, count: int) -> pa.Buffer:
-        """Return the column chunk that begins here and has ``count`` bytes.  Raises Corrupt if it is not as it was written."""
+        """Return the column chunk that begins here and has ``count`` bytes.  Raises Corrupt if it
+        is not as it was written.
+        """
         start = self.at
         data = self._ahead.pop(start, None)
         if data is None or data.size != count:
@@ -78,9 +93,12 @@ class _Chunks(PositionedFile):
         got = int(digests(data, [0], [data.size])[0]) if count else expected
         if expected != got:
             raise Corrupt(
-                f"a column chunk of {count} bytes is not as it was written", path=self._path, offset=self._offset + start,
-                expected="a column chunk" if expected is None else f"{expected:08x}", got=f"{got:08x}",
-            )  # fmt: skip
+                f"a column chunk of {count} bytes is not as it was written",
+                path=self._path,
+                offset=self._offset + start,
+                expected="a column chunk" if expected is None else f"{expected:08x}",
+                got=f"{got:08x}",
+            )
         return data
 
     def read(self, count: int) -> bytes:  # type: ignore[override]  # pyarrow always says how much
@@ -89,7 +107,9 @@ class _Chunks(PositionedFile):
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """Parquet bytes, and who reads them.  ``far``: the storage where each read is a request, else None."""
+    """Parquet bytes, and who reads them.  ``far``: the storage where each read is a request, else
+    None.
+    """
 
     parquet: pq.ParquetFile
     chunks: _Chunks
@@ -102,24 +122,35 @@ class _Opened:
         return self.parquet.read_row_groups(list(row_groups), names, use_threads=use_threads)
 
 
-def open_segment(storage: Storage, segment: Segment, *, footers: Footers | None = None) -> pq.ParquetFile:
-    """Open the Parquet bytes of ``segment``, for what the footer says.  Raises Corrupt (Missing) if they are not what was written.
+def open_segment(
+    storage: Storage, segment: Segment, *, footers: Footers | None = None
+) -> pq.ParquetFile:
+    """Open the Parquet bytes of ``segment``, for what the footer says.  Raises Corrupt (Missing) if
+    they are not what was written.
 
     ``footers``: where to look for the footer before it is read and parsed, and to leave it.
     """
     return _opened(storage, segment, pa.schema([]), footers).parquet
 
 
-def _opened(storage: Storage, segment: Segment, schema: pa.Schema, footers: Footers | None) -> _Opened:
+def _opened(
+    storage: Storage, segment: Segment, schema: pa.Schema, footers: Footers | None
+) -> _Opened:
     """Open the Parquet bytes of ``segment``.
 
-    ``schema``: columns to be read; what has few texts gets a dictionary (:mod:`mdt.parquet.decoded`).
-    What is read from it later is compared with the digests in the footer; a difference raises Corrupt, too.
+    ``schema``: columns to be read; what has few texts gets a dictionary
+    (:mod:`mdt.parquet.decoded`). What is read from it later is compared with the digests in the
+    footer; a difference raises Corrupt, too.
     """
     path, offset = segment.path, segment.block_offset
     source = _source(storage, segment)
     if source.size() != segment.size:
-        raise Corrupt("a data file has another size", path=path, expected=str(segment.size), got=str(source.size()))
+        raise Corrupt(
+            "a data file has another size",
+            path=path,
+            expected=str(segment.size),
+            got=str(source.size()),
+        )
     if not segment.is_whole_file:
         source.seek(offset)
         source = pa.BufferReader(source.read_buffer(segment.block_length))
@@ -130,15 +161,26 @@ def _opened(storage: Storage, segment: Segment, schema: pa.Schema, footers: Foot
             footers.put((path, offset), footer, _PARSED_BYTES * footer.metadata.serialized_size)
     chunks = _Chunks(source, footer, path, offset)
     texts = () if segment.rows < _FEW_ROWS_MIN else schema
-    few = [field.name for field in texts if pa.types.is_string(field.type) and field.name in footer.few]
+    few = [
+        field.name for field in texts if pa.types.is_string(field.type) and field.name in footer.few
+    ]
     parquet = pq.ParquetFile(
-        pa.PythonFile(chunks, mode="r"), metadata=footer.metadata, read_dictionary=few, pre_buffer=False
+        pa.PythonFile(chunks, mode="r"),
+        metadata=footer.metadata,
+        read_dictionary=few,
+        pre_buffer=False,
     )
-    return _Opened(parquet, chunks, storage if segment.is_whole_file and not _is_near(storage, segment) else None)
+    return _Opened(
+        parquet,
+        chunks,
+        storage if segment.is_whole_file and not _is_near(storage, segment) else None,
+    )
 
 
 def _source(storage: Storage, segment: Segment) -> Any:
-    """Return the file of ``segment`` for random access; a small one on a far storage is read whole."""
+    """Return the file of ``segment`` for random access; a small one on a far storage is read
+    whole.
+    """
     if storage.is_remote and _is_near(storage, segment):
         return pa.BufferReader(storage.read_whole(segment.path, segment.size))
     return storage.open(segment.path)
@@ -158,12 +200,17 @@ def _footer(segment: Segment, source: Any) -> Footer:
     try:
         footer = parse_footer(tail)
     except _UNREADABLE as error:
-        raise Corrupt(f"the footer of a data file cannot be read: {error}", path=path, offset=offset) from error
+        raise Corrupt(
+            f"the footer of a data file cannot be read: {error}", path=path, offset=offset
+        ) from error
     if footer.metadata.num_rows != segment.rows:
         raise Corrupt(
-            "a data file has another number of rows", path=path, offset=offset,
-            expected=str(segment.rows), got=str(footer.metadata.num_rows),
-        )  # fmt: skip
+            "a data file has another number of rows",
+            path=path,
+            offset=offset,
+            expected=str(segment.rows),
+            got=str(footer.metadata.num_rows),
+        )
     return footer
 
 
@@ -171,13 +218,18 @@ def _require_footer(tail: bytes | pa.Buffer, segment: Segment) -> None:
     got = zlib.crc32(tail)
     if got != segment.footer_crc:
         raise Corrupt(
-            "the footer of a data file is not as it was written", path=segment.path, offset=segment.footer_offset,
-            expected=f"{segment.footer_crc:08x}", got=f"{got:08x}",
-        )  # fmt: skip
+            "the footer of a data file is not as it was written",
+            path=segment.path,
+            offset=segment.footer_offset,
+            expected=f"{segment.footer_crc:08x}",
+            got=f"{got:08x}",
+        )
 
 
 def live_mask(rows: int, dead: BitMap | None, first: int = 0) -> npt.NDArray[np.bool_] | None:
-    """Return which of the positions first .. first + rows are live -> bool[rows], or None if all are."""
+    """Return which of the positions first .. first + rows are live -> bool[rows], or None if all
+    are.
+    """
     if dead is None or dead.range_cardinality(first, first + rows) == 0:
         return None
     gone = np.asarray(dead.to_array()).astype(np.int64) - first
@@ -196,9 +248,11 @@ def read_rows(
     use_threads: bool = True,
     footers: Footers | None = None,
 ) -> pa.Table:
-    """Return the columns ``schema`` of ``segment``, dead rows included: its row groups ``row_groups``, or all.
+    """Return the columns ``schema`` of ``segment``, dead rows included: its row groups
+    ``row_groups``, or all.
 
-    ``wanted``: which of the rows in them to return, None for all: bool[rows].  ``footers``: see :func:`open_segment`.  Raises Corrupt (Missing) if the bytes are not what was written.
+    ``wanted``: which of the rows in them to return, None for all: bool[rows].  ``footers``: see
+    :func:`open_segment`.  Raises Corrupt (Missing) if the bytes are not what was written.
     """
     opened = _opened(storage, segment, schema, footers)
     numbers = range(len(segment.row_groups)) if row_groups is None else row_groups
@@ -207,24 +261,35 @@ def read_rows(
             return _decoded(opened, segment, numbers, schema, use_threads)
         ends = np.cumsum([segment.row_groups[number] for number in numbers])
         masks = np.split(wanted, ends[:-1])
-        # Rows are copied row group by row group: the memory that one was decoded into serves the next one again.
+        # Rows are copied row group by row group: the memory that one was decoded into serves the
+        # next one again.
         parts = zip(numbers, masks, strict=True)
-        return pa.concat_tables(_decoded(opened, segment, [n], schema, use_threads, mask) for n, mask in parts)
+        return pa.concat_tables(
+            _decoded(opened, segment, [n], schema, use_threads, mask) for n, mask in parts
+        )
     except _UNREADABLE as error:
         raise _corrupt(segment, str(error)) from error
 
 
 def _decoded(
-    opened: _Opened, segment: Segment, row_groups: Sequence[int], schema: pa.Schema, use_threads: bool,
+    opened: _Opened,
+    segment: Segment,
+    row_groups: Sequence[int],
+    schema: pa.Schema,
+    use_threads: bool,
     wanted: npt.NDArray[np.bool_] | None = None,
-) -> pa.Table:  # fmt: skip
+) -> pa.Table:
     """Return the rows of some row groups; ``wanted``: which of them, None for all."""
     table = opened.read(row_groups, schema.names, use_threads)
     expected = sum(segment.row_groups[row_group] for row_group in row_groups)
     if len(table) != expected:
         raise _corrupt(segment, f"{len(table)} rows instead of {expected}")
-    return as_texts(table if wanted is None or wanted.all() else table.filter(pa.array(wanted)), schema)
+    return as_texts(
+        table if wanted is None or wanted.all() else table.filter(pa.array(wanted)), schema
+    )
 
 
 def _corrupt(segment: Segment, what: str) -> Corrupt:
-    return Corrupt(f"a data file cannot be read: {what}", path=segment.path, offset=segment.block_offset)
+    return Corrupt(
+        f"a data file cannot be read: {what}", path=segment.path, offset=segment.block_offset
+    )

@@ -1,8 +1,8 @@
 """As much of Thrift's compact protocol as Parquet footers and page indexes need.
 
-Source: https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md.  Readers work on bytes and
-positions; what they read comes from our own writer, so damage shows as :class:`Malformed`, an IndexError or nonsense that
-the caller compares with what it knows.
+Source: https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md.  Readers
+work on bytes and positions; what they read comes from our own writer, so damage shows as
+:class:`Malformed`, an IndexError or nonsense that the caller compares with what it knows.
 """
 
 from __future__ import annotations
@@ -37,14 +37,18 @@ def read_integer(data: bytes, at: int) -> int:
 
 
 def read_list(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return type and number of the elements of the list at ``at``, and the position of the first."""
+    """Return type and number of the elements of the list at ``at``, and the position of the
+    first.
+    """
     head = data[at]
     size, at = (head >> 4, at + 1) if head >> 4 != _LONG_LIST else read_varint(data, at + 1)
     return head & 0x0F, size, at
 
 
 def find(data: bytes, at: int, wanted: int) -> int:
-    """Return where the value of field ``wanted`` of the structure at ``at`` stands.  Raises Malformed if it has none."""
+    """Return where the value of field ``wanted`` of the structure at ``at`` stands.  Raises
+    Malformed if it has none.
+    """
     number = 0
     while (head := data[at]) != STOP:
         number, at = _number(data, at, number)
@@ -60,7 +64,9 @@ def skip(data: bytes, at: int, kind: int) -> int:
 
 
 def _number(data: bytes, at: int, number: int) -> tuple[int, int]:
-    """Return the id of the field whose header stands at ``at``, after field ``number``, and where its value stands."""
+    """Return the id of the field whose header stands at ``at``, after field ``number``, and where
+    its value stands.
+    """
     if data[at] >> 4:
         return number + (data[at] >> 4), at + 1
     return read_integer(data, at + 1), read_varint(data, at + 1)[1]
@@ -108,7 +114,9 @@ def varint(value: int) -> bytes:
 
 
 def integer(step: int, kind: int, value: int) -> bytes:
-    """Return a field of type I16, I32 or I64 whose id is ``step`` above that of the field before; ``value`` >= 0."""
+    """Return a field of type I16, I32 or I64 whose id is ``step`` above that of the field before;
+    ``value`` >= 0.
+    """
     return bytes((step << 4 | kind,)) + varint(value << 1)
 
 
@@ -120,4 +128,8 @@ def text(value: str) -> bytes:
 
 def list_head(kind: int, size: int) -> bytes:
     """Return what stands before ``size`` elements of type ``kind``."""
-    return bytes((size << 4 | kind,)) if size < _LONG_LIST else bytes((_LONG_LIST << 4 | kind,)) + varint(size)
+    return (
+        bytes((size << 4 | kind,))
+        if size < _LONG_LIST
+        else bytes((_LONG_LIST << 4 | kind,)) + varint(size)
+    )

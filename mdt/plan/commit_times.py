@@ -1,7 +1,8 @@
 """Commit times: rows by the commits that wrote them, and which files cannot hold any.
 
-A row keeps its ``_hoodie_commit_time`` wherever services move it, so a file holds rows of its own commit and of earlier ones; a log
-file, of its own only.  That bounds the column without statistics of it.
+A row keeps its ``_hoodie_commit_time`` wherever services move it, so a file holds rows of its own
+commit and of earlier ones; a log file, of its own only.  That bounds the column without statistics
+of it.
 """
 
 from __future__ import annotations
@@ -21,22 +22,33 @@ from mdt.plan.plan_state import PlanState
 
 
 def committed_within(history: pa.Table, since: int, until: int) -> Leaf:
-    """Return the test of rows that commits after ``since`` wrote, up to and with ``until``; ``history``: of all commits."""
+    """Return the test of rows that commits after ``since`` wrote, up to and with ``until``;
+    ``history``: of all commits.
+    """
     within = pc.and_(pc.greater(history["seq"], since), pc.less_equal(history["seq"], until))
     instants = history["instant"].filter(within)
     return Leaf(COMMIT_TIME, "in", tuple(instants.to_pylist()))
 
 
 def by_commit_time(work: PlanState) -> None:
-    """Apply what the commits of files say of the commit times of their rows, if the predicate asks for these."""
+    """Apply what the commits of files say of the commit times of their rows, if the predicate asks
+    for these.
+    """
     if all(COMMIT_TIME not in leaf.columns for leaf in leaves(work.predicate)):
         return
     snapshot = work.snapshot
     stats = _bounds(snapshot)
     verdict = column_stats.prune_predicate(
-        lambda name: (stats, pa.string()) if name == COMMIT_TIME else None, work.predicate, snapshot.numbered
+        lambda name: (stats, pa.string()) if name == COMMIT_TIME else None,
+        work.predicate,
+        snapshot.numbered,
     )
-    work.note("commit_time", verdict, len(snapshot), "rows of a file are of its own commit, or of earlier ones")
+    work.note(
+        "commit_time",
+        verdict,
+        len(snapshot),
+        "rows of a file are of its own commit, or of earlier ones",
+    )
 
 
 def _bounds(snapshot: Snapshot) -> pa.Table:
@@ -46,7 +58,13 @@ def _bounds(snapshot: Snapshot) -> pa.Table:
     is_log = mask(snapshot.kind == LOG)
     counts = pa.array(np.zeros(n, np.int64))
     values = {
-        "min": pc.if_else(is_log, instant, pa.scalar(None, pa.binary())), "max": instant, "min_exact": is_log, "max_exact": is_log,
-        "nulls": counts, "nans": counts, "values": pa.array(snapshot.files.numpy("rows")), "bytes": counts,
-    }  # fmt: skip
+        "min": pc.if_else(is_log, instant, pa.scalar(None, pa.binary())),
+        "max": instant,
+        "min_exact": is_log,
+        "max_exact": is_log,
+        "nulls": counts,
+        "nans": counts,
+        "values": pa.array(snapshot.files.numpy("rows")),
+        "bytes": counts,
+    }
     return pa.table([values[field.name] for field in STATS_SCHEMA], schema=STATS_SCHEMA)

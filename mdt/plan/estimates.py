@@ -1,8 +1,9 @@
-"""What a plan says to an optimizer of what its scan will return: rows, bytes, and the values of columns.
+"""What a plan says to an optimizer of what its scan will return: rows, bytes, and the values of
+columns.
 
-They describe the files, and the rows in them, that are left after pruning; conditions that the scan tests row by row are the
-optimizer's to estimate.  Bounds and nulls are those of the files, rows that later commits have ended included, so they are
-bounds for what is read.
+They describe the files, and the rows in them, that are left after pruning; conditions that the scan
+tests row by row are the optimizer's to estimate.  Bounds and nulls are those of the files, rows
+that later commits have ended included, so they are bounds for what is read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from mdt.plan.proofs import Kept, stats_of
 Floats = npt.NDArray[np.float64]
 
 HISTOGRAM_BINS = 254
-"""Bins of equal height; as many as Spark's ANALYZE makes (``spark.sql.statistics.histogram.numBins``)."""
+"""Bins of equal height; as many as Spark's ANALYZE makes
+(``spark.sql.statistics.histogram.numBins``).
+"""
 
 _SPREAD = 0.9
 """Share of a column's range that is nearly all of it, and of rows that are most of them."""
@@ -42,9 +45,10 @@ Distinct = Callable[[str], int | None]
 class ColumnEstimate:
     """What is known of the values of a column in the rows of a scan.
 
-    ``distinct``: at most about so many values, None if nothing is known.  ``low``, ``high``: bounds as numbers (days, microseconds, 0 and
-    1), None for text, bytes and where none is known.  ``nulls``: rows.  ``bytes_mean``: of a value in memory.  ``edges``: float64[bins + 1],
-    values between which equally many rows lie, if they were asked for, and ``height``: how many.
+    ``distinct``: at most about so many values, None if nothing is known.  ``low``, ``high``: bounds
+    as numbers (days, microseconds, 0 and 1), None for text, bytes and where none is known.
+    ``nulls``: rows.  ``bytes_mean``: of a value in memory.  ``edges``: float64[bins + 1], values
+    between which equally many rows lie, if they were asked for, and ``height``: how many.
     """
 
     distinct: int | None
@@ -61,16 +65,26 @@ class ColumnEstimate:
         if self.edges is None:
             return []
         width = np.diff(self.edges)
-        values_of = np.maximum(1, width * (self.distinct or len(width)) / max(1.0, self.edges[-1] - self.edges[0]))
-        return list(zip(self.edges[:-1].tolist(), self.edges[1:].tolist(), values_of.astype(int).tolist(), strict=True))
+        values_of = np.maximum(
+            1, width * (self.distinct or len(width)) / max(1.0, self.edges[-1] - self.edges[0])
+        )
+        return list(
+            zip(
+                self.edges[:-1].tolist(),
+                self.edges[1:].tolist(),
+                values_of.astype(int).tolist(),
+                strict=True,
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class TableEstimate:
-    """Rows and bytes of files that a scan reads, how many ``files`` these are, and what is known of some columns, by name.
+    """Rows and bytes of files that a scan reads, how many ``files`` these are, and what is known of
+    some columns, by name.
 
-    ``spread``: those of the keys of joins that values leave out no file by, wherever these lie in the range of all: most files range over nearly all of it, and no
-    index knows more than that.
+    ``spread``: those of the keys of joins that values leave out no file by, wherever these lie in
+    the range of all: most files range over nearly all of it, and no index knows more than that.
     """
 
     rows: int
@@ -81,13 +95,22 @@ class TableEstimate:
 
 
 def estimate(
-    found: ScanPlan, columns: Sequence[str], distinct: Distinct, *, histograms: bool = False, keys: Sequence[str] = ()
+    found: ScanPlan,
+    columns: Sequence[str],
+    distinct: Distinct,
+    *,
+    histograms: bool = False,
+    keys: Sequence[str] = (),
 ) -> TableEstimate:
-    """Return what the scan of a plan returns before its predicate is tested.  O(files + (columns + keys) × files of the scan).
+    """Return what the scan of a plan returns before its predicate is tested.  O(files + (columns +
+    keys) × files of the scan).
 
-    ``columns``: names, or paths of fields; those without statistics are left out.  ``keys``: of joins, likewise.
+    ``columns``: names, or paths of fields; those without statistics are left out.  ``keys``: of
+    joins, likewise.
     """
-    return _told(Kept.of(found), _rows(found.snapshot, found.segments), columns, distinct, histograms, keys)
+    return _told(
+        Kept.of(found), _rows(found.snapshot, found.segments), columns, distinct, histograms, keys
+    )
 
 
 def estimate_whole(
@@ -98,13 +121,20 @@ def estimate_whole(
     histograms: bool = False,
     keys: Sequence[str] = (),
 ) -> TableEstimate:
-    """Return what a scan of everything returns: :func:`estimate` of its plan, which need not be made."""
+    """Return what a scan of everything returns: :func:`estimate` of its plan, which need not be
+    made.
+    """
     kept = Kept.everything(snapshot)
     return _told(kept, snapshot.rows[kept.files], columns, distinct, histograms, keys)
 
 
 def _told(
-    kept: Kept, rows: Int64Array, columns: Sequence[str], distinct: Distinct, histograms: bool, keys: Sequence[str]
+    kept: Kept,
+    rows: Int64Array,
+    columns: Sequence[str],
+    distinct: Distinct,
+    histograms: bool,
+    keys: Sequence[str],
 ) -> TableEstimate:
     """``rows``: of each file, how many are looked at."""
     snapshot, files = kept.snapshot, kept.files
@@ -115,18 +145,26 @@ def _told(
     known = {name: stats for name, stats in found.items() if stats is not None}
     told = {
         name: _column(snapshot, name, known[name], share, total, distinct, histograms)
-        for name in columns if name in known
-    }  # fmt: skip
+        for name in columns
+        if name in known
+    }
     spread = tuple(name for name in keys if name in known and _is_spread(kept, name, known[name]))
     return TableEstimate(total, int((size * share).sum()), len(files), told, spread)
 
 
 def _is_spread(kept: Kept, column: str, stats: pa.Table) -> bool:
-    """Return whether most rows lie in files that range over nearly all that lies between the bounds of all."""
+    """Return whether most rows lie in files that range over nearly all that lies between the bounds
+    of all.
+    """
     definition = kept.snapshot.definition
-    if definition.key == (column,) or any(column in parse_spec(text).columns for text in definition.indexes):
+    if definition.key == (column,) or any(
+        column in parse_spec(text).columns for text in definition.indexes
+    ):
         return False
-    low, high = (as_numbers(stats[side], paths.type_at(definition.schema, column)) / 2 for side in ("min", "max"))
+    low, high = (
+        as_numbers(stats[side], paths.type_at(definition.schema, column)) / 2
+        for side in ("min", "max")
+    )
     known = np.isfinite(low) & np.isfinite(high)
     if not known.any():
         return False
@@ -149,7 +187,13 @@ def _rows(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Int64Array:
 
 
 def _column(
-    snapshot: Snapshot, name: str, stats: pa.Table, share: Floats, rows: int, distinct: Distinct, histograms: bool
+    snapshot: Snapshot,
+    name: str,
+    stats: pa.Table,
+    share: Floats,
+    rows: int,
+    distinct: Distinct,
+    histograms: bool,
 ) -> ColumnEstimate:
     type = paths.type_at(snapshot.definition.schema, name)
     counts = stats["values"].to_numpy()
@@ -170,15 +214,20 @@ def _column(
         edges = edges_of(low[known], high[known], (counts * share)[known])
     if edges is not None and values.kind_of(type) not in ("float", "decimal"):
         edges = np.floor(edges)
-    return ColumnEstimate(told and min(told, rows), least, most, nulls, mean, edges, (rows - nulls) / HISTOGRAM_BINS)
+    return ColumnEstimate(
+        told and min(told, rows), least, most, nulls, mean, edges, (rows - nulls) / HISTOGRAM_BINS
+    )
 
 
 def edges_of(low: Floats, high: Floats, rows: Floats) -> Floats:
-    """Return the edges of HISTOGRAM_BINS bins of equally many rows, where the rows of each file are spread evenly between its bounds.
+    """Return the edges of HISTOGRAM_BINS bins of equally many rows, where the rows of each file are
+    spread evenly between its bounds.
 
     O(files × log(files)).
 
-    >>> edges_of(np.array([0.0, 0.0]), np.array([1.0, 100.0]), np.array([90.0, 10.0])).round(2)[[0, 127, 254]].tolist()
+    >>> edges_of(np.array([0.0, 0.0]), np.array([1.0, 100.0]), np.array([90.0, 10.0])).round(2)[
+    ...     [0, 127, 254]
+    ... ].tolist()
     [0.0, 0.55, 100.0]
     """
     narrow = np.maximum(_NARROW * max(1.0, high.max() - low.min()), 4 * np.spacing(np.abs(low)))

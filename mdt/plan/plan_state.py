@@ -1,4 +1,6 @@
-"""What a plan is while it is made: segments and positions that are left, and what every index did."""
+"""What a plan is while it is made: segments and positions that are left, and what every index
+did.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ from mdt.metadata.snapshot import Snapshot
 class IndexNote:
     """What one index did for a plan.
 
-    ``covered``: segments of which it has a summary.  ``pruned``: segments that it proved empty (where several indexes
-    answered one condition together, each counts them).  ``used``: whether it was asked.  ``reason``: a code, ``detail``:
-    a sentence.  ``row_groups``: row groups that it proved empty in segments of which it left others.
+    ``covered``: segments of which it has a summary.  ``pruned``: segments that it proved empty
+    (where several indexes answered one condition together, each counts them).  ``used``: whether it
+    was asked.  ``reason``: a code, ``detail``: a sentence.  ``row_groups``: row groups that it
+    proved empty in segments of which it left others.
     """
 
     index: str
@@ -36,8 +39,9 @@ class IndexNote:
 class PlanState:
     """The state of a plan.
 
-    ``maybe``: bool[numbered]; ``positions``: file number -> the only rows that may match; ``row_groups``: file number -> which of
-    its row groups may match, bool[row groups], where an index knows.
+    ``maybe``: bool[numbered]; ``positions``: file number -> the only rows that may match;
+    ``row_groups``: file number -> which of its row groups may match, bool[row groups], where an
+    index knows.
     """
 
     metadata: Metadata
@@ -64,21 +68,36 @@ class PlanState:
         """Record that this process does not have an index of the table; the first time, log it."""
         self.unused(index, "not_installed", detail)
         table = self.snapshot.definition.name
-        logs.warn_once(logs.PLAN, self.metadata.said, index, "%s: %s is not used: %s", table, index, detail)
+        logs.warn_once(
+            logs.PLAN, self.metadata.said, index, "%s: %s is not used: %s", table, index, detail
+        )
 
     def log(self) -> None:
         """Log what every index did, and once those that are damaged."""
         table = self.snapshot.definition.name
         for note in self.notes:
             if note.reason == "damaged":
-                text = "%s: the index %s is damaged; t.rebuild_index() or mdt index rebuild mends it: %s"
+                text = (
+                    "%s: the index %s is damaged; t.rebuild_index() or mdt index rebuild mends"
+                    " it: %s"
+                )
                 logs.warn_once(
-                    logs.PLAN, self.metadata.said, f"{note.index} damaged", text, table, note.index, note.detail
+                    logs.PLAN,
+                    self.metadata.said,
+                    f"{note.index} damaged",
+                    text,
+                    table,
+                    note.index,
+                    note.detail,
                 )
         if logs.PLAN.isEnabledFor(logs.DEBUG):
             left = int(np.count_nonzero(self.maybe))
             logs.PLAN.debug(
-                "%s: plan at seq %d: %d of %d files left", table, self.snapshot.seq, left, len(self.snapshot)
+                "%s: plan at seq %d: %d of %d files left",
+                table,
+                self.snapshot.seq,
+                left,
+                len(self.snapshot),
             )
             for note in self.notes:
                 logs.PLAN.debug(

@@ -1,8 +1,9 @@
 """Snapshot + predicate -> scan plan, and an explanation of what every index did.
 
-Cheapest first, all of it vectorised over segments: the key index when the predicate fixes the record key, then column
-statistics, then the table's skipping indexes, then the statistics of row groups.  Every step may only remove what it
-proves; the predicate is always applied to the rows that are read.
+Cheapest first, all of it vectorised over segments: the key index when the predicate fixes the
+record key, then column statistics, then the table's skipping indexes, then the statistics of row
+groups.  Every step may only remove what it proves; the predicate is always applied to the rows that
+are read.
 """
 
 from __future__ import annotations
@@ -38,13 +39,15 @@ KEYS_LOOKED_UP_MAX = 100_000
 
 
 SETTLED_ROWS_MAX = 1_024
-"""Up to so many rows that the key index has found are read without asking what other indexes know of them."""
+"""Up to so many rows that the key index has found are read without asking what other indexes know
+of them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
-    """One file to read: its number, ``file``; ``row_groups``: row groups, None for all; ``positions``: the only
-    rows that may match, None for any.
+    """One file to read: its number, ``file``; ``row_groups``: row groups, None for all;
+    ``positions``: the only rows that may match, None for any.
     """
 
     file: int
@@ -65,10 +68,11 @@ class Figure:
 class Explanation:
     """What a plan reads and skips, as counts.
 
-    ``rows_read``: rows that may match; where an index knows their positions, only these.  ``bytes_read``: Parquet bytes,
-    all columns, of the row groups that hold them; single rows are read by pages, which is less.  ``caches``: name ->
-    (hits, misses) of this process and table so far.  ``order_by``, ``limit``: as they were asked for; ``stops``: when
-    reading ends before everything that is counted here.
+    ``rows_read``: rows that may match; where an index knows their positions, only these.
+    ``bytes_read``: Parquet bytes, all columns, of the row groups that hold them; single rows are
+    read by pages, which is less.  ``caches``: name -> (hits, misses) of this process and table so
+    far.  ``order_by``, ``limit``: as they were asked for; ``stops``: when reading ends before
+    everything that is counted here.
     """
 
     seq: int
@@ -105,22 +109,36 @@ class Explanation:
         return found
 
     def line(self) -> str:
-        """Return what is read and skipped in one line, for a log; literals of the filter are not in it."""
+        """Return what is read and skipped in one line, for a log; literals of the filter are not in
+        it.
+        """
         facts = self.facts()
         read = [f"{facts[name]} {name}" for name in ("files", "row groups", "rows", "bytes")]
-        pruned = [f"{note.index} pruned {note.pruned:,} of {note.covered:,}" for note in self.indexes if note.used]
-        caches = [f"{name} {hits:,} of {hits + misses:,}" for name, (hits, misses) in self.caches.items()]
+        pruned = [
+            f"{note.index} pruned {note.pruned:,} of {note.covered:,}"
+            for note in self.indexes
+            if note.used
+        ]
+        caches = [
+            f"{name} {hits:,} of {hits + misses:,}" for name, (hits, misses) in self.caches.items()
+        ]
         found = [f"found in caches: {', '.join(caches)}"] if caches else []
         return "; ".join([f"commit {facts['commit']}: reads {', '.join(read)}", *pruned, *found])
 
     def figures(self) -> list[Figure]:
-        """Return what is read and skipped as numbers, for whoever shows numbers; no literal of the filter is in it."""
+        """Return what is read and skipped as numbers, for whoever shows numbers; no literal of the
+        filter is in it.
+        """
         found = [
-            Figure("files of the table", self.files_total), Figure("files read", self.files_read),
-            Figure("row groups of the table", self.row_groups_total), Figure("row groups read", self.row_groups_read),
-            Figure("rows of the table", self.rows_total), Figure("rows that may match", self.rows_read),
-            Figure("bytes of the table", self.bytes_total, "bytes"), Figure("bytes read", self.bytes_read, "bytes"),
-        ]  # fmt: skip
+            Figure("files of the table", self.files_total),
+            Figure("files read", self.files_read),
+            Figure("row groups of the table", self.row_groups_total),
+            Figure("row groups read", self.row_groups_read),
+            Figure("rows of the table", self.rows_total),
+            Figure("rows that may match", self.rows_read),
+            Figure("bytes of the table", self.bytes_total, "bytes"),
+            Figure("bytes read", self.bytes_read, "bytes"),
+        ]
         for note in self.indexes:
             if note.used:
                 found.append(Figure(f"files pruned by {note.index}", note.pruned))
@@ -139,7 +157,9 @@ class Explanation:
             if note.used:
                 pruned = f"{note.pruned:,} of {note.covered:,}"
             notes.append((note.index, pruned, note.detail))
-        return html_facts("mdt scan", self.facts()) + html_table("indexes", ("index", "pruned of covered", ""), notes)
+        return html_facts("mdt scan", self.facts()) + html_table(
+            "indexes", ("index", "pruned of covered", ""), notes
+        )
 
     def __str__(self) -> str:
         lines = [
@@ -164,7 +184,10 @@ class Explanation:
                 asked.append(f"limit {self.limit:,}")
             lines.append(f"  {', '.join(asked)}: {self.stops}")
         if self.caches:
-            rates = ", ".join(f"{name} {hits:,} of {hits + misses:,}" for name, (hits, misses) in self.caches.items())
+            rates = ", ".join(
+                f"{name} {hits:,} of {hits + misses:,}"
+                for name, (hits, misses) in self.caches.items()
+            )
             lines.append(f"  found in caches by this process: {rates}")
         return "\n".join(lines)
 
@@ -185,14 +208,21 @@ class ScanPlan:
 
 
 def plan(
-    metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, remote: RemotePruner | None = None,
-    *, among: BoolArray | None = None, uncovered: BoolArray | None = None,
-) -> ScanPlan:  # fmt: skip
-    """Return what must be read of ``snapshot`` to answer ``predicate`` (None: all rows).  No data file is touched.
+    metadata: Metadata,
+    snapshot: Snapshot,
+    predicate: Predicate | None,
+    remote: RemotePruner | None = None,
+    *,
+    among: BoolArray | None = None,
+    uncovered: BoolArray | None = None,
+) -> ScanPlan:
+    """Return what must be read of ``snapshot`` to answer ``predicate`` (None: all rows).  No data
+    file is touched.
 
-    ``remote``: who is asked to look into large summaries, instead of this process.  ``among``: bool[numbered], the files that
-    may be read, all of them with rows, whichever the newest ones are; the key index knows these only and is not asked.
-    ``uncovered``: bool[numbered], files of which indexes may know nothing although they cover their shards.
+    ``remote``: who is asked to look into large summaries, instead of this process.  ``among``:
+    bool[numbered], the files that may be read, all of them with rows, whichever the newest ones
+    are; the key index knows these only and is not asked. ``uncovered``: bool[numbered], files of
+    which indexes may know nothing although they cover their shards.
     """
     files = among
     if files is None:
@@ -203,10 +233,16 @@ def plan(
         if among is None and snapshot.finds_keys:
             _by_key(work)
         else:
-            work.unused(f"key:{snapshot.definition.key_index}", "not_newest", "it knows the newest rows of keys only")
+            work.unused(
+                f"key:{snapshot.definition.key_index}",
+                "not_newest",
+                "it knows the newest rows of keys only",
+            )
         if _is_settled(work):
             for name in ("partition_stats", "column_stats", *snapshot.definition.indexes):
-                work.unused(name, "key_found", "the key index has found the few rows that may match")
+                work.unused(
+                    name, "key_found", "the key index has found the few rows that may match"
+                )
         else:
             _by_age(work)
             _by_statistics(work)
@@ -228,7 +264,9 @@ def _by_indexes(work: PlanState, remote: RemotePruner | None, uncovered: BoolArr
 
 
 def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
-    """Return the record keys, as columns of their fields, that a matching row must have one of; None if any key may."""
+    """Return the record keys, as columns of their fields, that a matching row must have one of;
+    None if any key may.
+    """
     fixed: dict[str, Sequence[object]] = {}
     for test in conjuncts_of(predicate):
         if isinstance(test, Leaf) and test.column in snapshot.definition.key:
@@ -292,10 +330,14 @@ def _by_key(work: PlanState) -> None:
 
 
 def _is_settled(work: PlanState) -> bool:
-    """Return whether so few single rows are left that reading them costs less than asking any other index."""
+    """Return whether so few single rows are left that reading them costs less than asking any other
+    index.
+    """
     rows = sum(map(len, work.positions.values()))
     return (
-        bool(work.positions) and rows <= SETTLED_ROWS_MAX and int(np.count_nonzero(work.maybe)) == len(work.positions)
+        bool(work.positions)
+        and rows <= SETTLED_ROWS_MAX
+        and int(np.count_nonzero(work.maybe)) == len(work.positions)
     )
 
 
@@ -304,21 +346,32 @@ def _by_age(work: PlanState) -> None:
     maybe = absent_columns.may_match(work.snapshot, work.predicate)
     if maybe is not None:
         covered = int(np.count_nonzero(~maybe & work.snapshot.live))
-        work.note("schema_versions", maybe, covered, "columns that were added later are null in older files")
+        work.note(
+            "schema_versions",
+            maybe,
+            covered,
+            "columns that were added later are null in older files",
+        )
 
 
 def _by_statistics(work: PlanState) -> None:
-    """Ask the bounds of stripes, then the statistics of single files in the stripes that are left."""
+    """Ask the bounds of stripes, then the statistics of single files in the stripes that are
+    left.
+    """
     snapshot = work.snapshot
     stats = FileStats(snapshot, work.predicate)
     if len(snapshot) and not stats.known:
         for name in ("partition_stats", "column_stats"):
-            work.unused(name, "no_statistics", f"no statistics of {', '.join(stats.tested) or 'any column'}")
+            work.unused(
+                name, "no_statistics", f"no statistics of {', '.join(stats.tested) or 'any column'}"
+            )
         return
     stripes = _stripes(work, stats)
     left = np.count_nonzero(work.maybe)
     if len(snapshot) and not left:
-        work.unused("column_stats", "nothing_left", "bounds of stripes, or the key index, left no file")
+        work.unused(
+            "column_stats", "nothing_left", "bounds of stripes, or the key index, left no file"
+        )
         return
     if left <= CANDIDATES_MAX and len(stripes.maybe) > 1:
         stripes = stripes.holding(np.flatnonzero(work.maybe))
@@ -327,7 +380,12 @@ def _by_statistics(work: PlanState) -> None:
     if snapshot.numbered > snapshot.checkpoint.rows:
         found = stats.added_files()
         maybe, asked = np.concatenate([maybe, found.maybe]), asked + found.asked
-    work.note("column_stats", maybe, min(asked, len(snapshot)), f"min, max and counts of {', '.join(stats.tested)}")
+    work.note(
+        "column_stats",
+        maybe,
+        min(asked, len(snapshot)),
+        f"min, max and counts of {', '.join(stats.tested)}",
+    )
 
 
 def _stripes(work: PlanState, stats: FileStats) -> Stripes:
@@ -345,25 +403,38 @@ def _stripes(work: PlanState, stats: FileStats) -> Stripes:
     except Corrupt as error:
         work.unused("partition_stats", "damaged", str(error))
         return stats.all_stripes()
-    verdict = np.concatenate([stripes.files(), np.ones(snapshot.numbered - snapshot.checkpoint.rows, np.bool_)])
-    detail = f"bounds of {len(stripes.maybe):,} stripes, {np.count_nonzero(stripes.maybe):,} of them left"
+    verdict = np.concatenate(
+        [stripes.files(), np.ones(snapshot.numbered - snapshot.checkpoint.rows, np.bool_)]
+    )
+    detail = (
+        f"bounds of {len(stripes.maybe):,} stripes, {np.count_nonzero(stripes.maybe):,} of them"
+        " left"
+    )
     work.note("partition_stats", verdict, min(stripes.asked, len(snapshot)), detail)
     return stripes
 
 
 def _segments(work: PlanState) -> list[SegmentScan]:
-    """Return what to read of each segment that is left: row groups by positions, or by their own statistics."""
+    """Return what to read of each segment that is left: row groups by positions, or by their own
+    statistics.
+    """
     left = np.flatnonzero(work.maybe)
     files = left.tolist()
     lists = work.snapshot.files.values("row_group_rows", left)
-    row_group_rows = {i: np.array(rows, dtype=np.int64) for i, rows in zip(files, lists, strict=True)}
+    row_group_rows = {
+        i: np.array(rows, dtype=np.int64) for i, rows in zip(files, lists, strict=True)
+    }
     several = [i for i in files if len(row_group_rows[i]) > 1 and i not in work.positions]
     verdicts: Mapping[int, BoolArray] = {}
     if several:
         verdicts = _row_group_verdicts(work, several, [len(row_group_rows[i]) for i in several])
     found = []
     for i in files:
-        positions, row_groups, maybe = work.positions.get(i), work.row_groups.get(i), verdicts.get(i)
+        positions, row_groups, maybe = (
+            work.positions.get(i),
+            work.row_groups.get(i),
+            verdicts.get(i),
+        )
         if positions is not None and row_groups is not None:
             positions = positions & _rows_of(row_groups, row_group_rows[i])
         if positions is not None:
@@ -389,7 +460,9 @@ def _rows_of(row_groups: BoolArray, row_group_rows: Int64Array) -> BitMap:
 
 
 def row_groups_with(positions: BitMap, row_group_rows: Int64Array) -> BoolArray | None:
-    """Return which row groups hold one of ``positions`` -> bool[row groups]; None for a single one."""
+    """Return which row groups hold one of ``positions`` -> bool[row groups]; None for a single
+    one.
+    """
     if len(row_group_rows) < 2:
         return None
     ends = np.cumsum(row_group_rows)
@@ -397,15 +470,21 @@ def row_groups_with(positions: BitMap, row_group_rows: Int64Array) -> BoolArray 
     return np.array([positions.range_cardinality(start, end) > 0 for start, end in pairs])
 
 
-def _row_group_verdicts(work: PlanState, files: Sequence[int], counts: Sequence[int]) -> dict[int, BoolArray]:
-    """Return which row groups of ``files``, which have ``counts`` of them, may match -> bool[row groups] each.
+def _row_group_verdicts(
+    work: PlanState, files: Sequence[int], counts: Sequence[int]
+) -> dict[int, BoolArray]:
+    """Return which row groups of ``files``, which have ``counts`` of them, may match -> bool[row
+    groups] each.
 
-    All of them at once: their statistics are brought into one table a column, where a row group without has nulls.
+    All of them at once: their statistics are brought into one table a column, where a row group
+    without has nulls.
     """
     stats = [work.snapshot.row_group_stats(i) for i in files]
     table = pa.concat_tables(stats)
     starts = np.cumsum(counts) - np.array(counts)
-    place = np.repeat(starts, [len(part) for part in stats]) + np.asarray(table["row_group"].to_numpy())
+    place = np.repeat(starts, [len(part) for part in stats]) + np.asarray(
+        table["row_group"].to_numpy()
+    )
     total = int(sum(counts))
     definition = work.snapshot.definition
 
@@ -423,12 +502,20 @@ def _row_group_verdicts(work: PlanState, files: Sequence[int], counts: Sequence[
 
 
 def hit_rates(metadata: Metadata) -> dict[str, tuple[int, int]]:
-    """Return the name of each cache of this process for a table that was asked -> (hits, misses)."""
-    caches = {**metadata.cache_counts(), **metadata.objects.cache_counts(), **metadata.summaries.cache_counts()}
+    """Return the name of each cache of this process for a table that was asked -> (hits,
+    misses).
+    """
+    caches = {
+        **metadata.cache_counts(),
+        **metadata.objects.cache_counts(),
+        **metadata.summaries.cache_counts(),
+    }
     return {name: found for name, found in caches.items() if any(found)}
 
 
-def explain(found: ScanPlan, *, where: str = "", caches: Mapping[str, tuple[int, int]] | None = None) -> Explanation:
+def explain(
+    found: ScanPlan, *, where: str = "", caches: Mapping[str, tuple[int, int]] | None = None
+) -> Explanation:
     """Return what ``found`` reads and skips, for people.  O(files).
 
     ``where``: the filter as text; ``caches``: name -> (hits, misses) of this process so far.
@@ -450,7 +537,16 @@ def explain(found: ScanPlan, *, where: str = "", caches: Mapping[str, tuple[int,
             rows += len(scan.positions)
         size += int(length[scan.file] * sum(read) / max(1, sum(mine)))
     return Explanation(
-        seq=snapshot.seq, where=where, files_total=len(snapshot), files_read=len(found.segments),
-        row_groups_total=int(counts[snapshot.live].sum()), row_groups_read=groups, rows_total=int(snapshot.rows.sum()),
-        rows_read=rows, bytes_total=int(length[snapshot.live].sum()), bytes_read=size, indexes=found.notes, caches=dict(caches or {}),
-    )  # fmt: skip
+        seq=snapshot.seq,
+        where=where,
+        files_total=len(snapshot),
+        files_read=len(found.segments),
+        row_groups_total=int(counts[snapshot.live].sum()),
+        row_groups_read=groups,
+        rows_total=int(snapshot.rows.sum()),
+        rows_read=rows,
+        bytes_total=int(length[snapshot.live].sum()),
+        bytes_read=size,
+        indexes=found.notes,
+        caches=dict(caches or {}),
+    )

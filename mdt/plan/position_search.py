@@ -1,12 +1,16 @@
-"""What a table's skipping indexes prove about a predicate: segments without a match, and positions that may match.
+"""What a table's skipping indexes prove about a predicate: segments without a match, and positions
+that may match.
 
-Two rounds, cheapest first.  Indexes that keep a small summary a segment (Bloom filters, counts) give a verdict on whole
-segments.  Then indexes that know positions (bitmaps, inverted text) are asked about the shards of the segments that are
-left: for each leaf the first index that covers a shard answers, positions of several leaves are intersected under And and
-united under Or, and a shard without positions is done.  In the end positions are cut into those of segments
-(``mdt.plan.shard_rows``).  Summaries are read only now, and only the parts that the test needs; from remote storage in threads.
+Two rounds, cheapest first.  Indexes that keep a small summary a segment (Bloom filters, counts)
+give a verdict on whole segments.  Then indexes that know positions (bitmaps, inverted text) are
+asked about the shards of the segments that are left: for each leaf the first index that covers a
+shard answers, positions of several leaves are intersected under And and united under Or, and a
+shard without positions is done.  In the end positions are cut into those of segments
+(``mdt.plan.shard_rows``).  Summaries are read only now, and only the parts that the test needs;
+from remote storage in threads.
 
-What is not covered, not installed, damaged or not understood proves nothing and is named in the notes.
+What is not covered, not installed, damaged or not understood proves nothing and is named in the
+notes.
 """
 
 from __future__ import annotations
@@ -38,8 +42,9 @@ Indexes = Sequence[TableIndex]
 class Answer:
     """What the second round found out about some segments.
 
-    ``left``: numbers of the files that may match.  ``positions``: of those, as in :class:`PlanState`, serialized.
-    ``used``: for each index whether it was asked, how many segments it proved empty, and what it could not read.
+    ``left``: numbers of the files that may match.  ``positions``: of those, as in
+    :class:`PlanState`, serialized. ``used``: for each index whether it was asked, how many segments
+    it proved empty, and what it could not read.
     """
 
     left: Int64Array
@@ -59,7 +64,9 @@ class PositionSearch:
     remote: RemotePruner | None = None
 
     def run(self) -> None:
-        """Ask every index of the table that can help; shrink the plan's segments and positions, fill its notes."""
+        """Ask every index of the table that can help; shrink the plan's segments and positions,
+        fill its notes.
+        """
         indexes = list(self._indexes())
         conjuncts = sorted(conjuncts_of(self.work.predicate), key=_cost)
         for conjunct in conjuncts:
@@ -75,7 +82,9 @@ class PositionSearch:
         self.work.notes += [one.note() for one in indexes]
 
     def answer(self, specs: Sequence[str], *, with_positions: bool) -> Answer:
-        """Run the second round alone, by ``specs``: one share of a plan, for :data:`RemotePruner`."""
+        """Run the second round alone, by ``specs``: one share of a plan, for
+        :data:`RemotePruner`.
+        """
         indexes = {one.spec: one for one in self._indexes() if one.spec in specs}
         self._locate(list(indexes.values()), sorted(conjuncts_of(self.work.predicate), key=_cost))
         left = np.flatnonzero(self.work.maybe)
@@ -84,7 +93,9 @@ class PositionSearch:
             found = self.work.positions
             positions = {i: found[i].serialize() for i in left.tolist() if i in found}
         used = {spec: (one.asked, one.pruned, one.damaged) for spec, one in indexes.items()}
-        lacking = {note.index: (True, 0, [note.detail]) for note in self.work.notes if note.index in specs}
+        lacking = {
+            note.index: (True, 0, [note.detail]) for note in self.work.notes if note.index in specs
+        }
         return Answer(left, positions, {**used, **lacking})
 
     def _merge(self, indexes: Indexes, shares: Sequence[Answer]) -> None:
@@ -92,7 +103,9 @@ class PositionSearch:
         self.work.maybe[:] = False
         for share in shares:
             self.work.maybe[share.left] = True
-            self.work.positions.update({i: BitMap.deserialize(data) for i, data in share.positions.items()})
+            self.work.positions.update(
+                {i: BitMap.deserialize(data) for i, data in share.positions.items()}
+            )
             for one in indexes:
                 asked, pruned, damaged = share.used[one.spec]
                 one.asked |= asked
@@ -111,14 +124,24 @@ class PositionSearch:
             known = work.metadata.summaries.of_snapshot(snapshot, text, index)
             found = TableIndex(work, text, spec.columns, index, known, covered)
             if all(set(leaf.columns).isdisjoint(spec.columns) for leaf in tests):
-                work.unused(text, "column_not_tested", f"the predicate does not test {', '.join(spec.columns)}")
+                work.unused(
+                    text,
+                    "column_not_tested",
+                    f"the predicate does not test {', '.join(spec.columns)}",
+                )
             elif not any(map(found.can_test, tests)):
                 of = ", ".join(spec.columns)
-                work.unused(text, "operator_not_supported", f"it knows nothing about these tests of {of}")
+                work.unused(
+                    text, "operator_not_supported", f"it knows nothing about these tests of {of}"
+                )
             elif covered.any() or not len(snapshot):
                 yield found
             else:
-                work.unused(text, "not_covered", "no file is covered yet; t.rebuild_index() or mdt index build")
+                work.unused(
+                    text,
+                    "not_covered",
+                    "no file is covered yet; t.rebuild_index() or mdt index build",
+                )
 
     # Round 1: whole segments
 
@@ -130,17 +153,28 @@ class PositionSearch:
         if len(asked) and any(one.index.row_groups for one in usable):
             verdict = self._row_group_verdict(usable, conjunct, asked)
         else:
-            verdict = _verdict(usable, conjunct, len(asked), lambda one, leaf: one.verdicts(leaf, asked))
+            verdict = _verdict(
+                usable, conjunct, len(asked), lambda one, leaf: one.verdicts(leaf, asked)
+            )
         self.work.maybe[asked[~verdict]] = False
         for one in usable:
             one.pruned += int((~verdict & one.covered[asked]).sum())
 
-    def _row_group_verdict(self, usable: Indexes, conjunct: Predicate, asked: Int64Array) -> BoolArray:
-        """Return MAYBE or NO for each asked segment, by its row groups; note which of these are left -> bool[n]."""
+    def _row_group_verdict(
+        self, usable: Indexes, conjunct: Predicate, asked: Int64Array
+    ) -> BoolArray:
+        """Return MAYBE or NO for each asked segment, by its row groups; note which of these are
+        left -> bool[n].
+        """
         files = self.work.snapshot.files.take(("row_group_rows",), asked)
-        row_groups = np.maximum(numbers(pc.list_value_length(files["row_group_rows"])).astype(np.int64), 1)
+        row_groups = np.maximum(
+            numbers(pc.list_value_length(files["row_group_rows"])).astype(np.int64), 1
+        )
         of_row_groups = _verdict(
-            usable, conjunct, int(row_groups.sum()), lambda one, leaf: one.row_group_verdicts(leaf, asked, row_groups)
+            usable,
+            conjunct,
+            int(row_groups.sum()),
+            lambda one, leaf: one.row_group_verdicts(leaf, asked, row_groups),
         )
         verdict = np.ones(len(asked), np.bool_)
         of_file = np.split(of_row_groups, np.cumsum(row_groups)[:-1])
@@ -184,14 +218,22 @@ def _usable(indexes: Indexes, conjunct: Predicate) -> list[TableIndex]:
     return [one for one in indexes if any(map(one.can_test, tests))]
 
 
-def _verdict(indexes: Indexes, predicate: Predicate, n: int, ask: Callable[[TableIndex, Leaf], BoolArray]) -> BoolArray:
-    """Return MAYBE or NO of n segments or row groups, about which ``ask`` asks an index -> bool[n]."""
-    return verdicts(predicate, n, lambda leaf: (ask(one, leaf) for one in indexes if one.can_test(leaf)))
+def _verdict(
+    indexes: Indexes, predicate: Predicate, n: int, ask: Callable[[TableIndex, Leaf], BoolArray]
+) -> BoolArray:
+    """Return MAYBE or NO of n segments or row groups, about which ``ask`` asks an index ->
+    bool[n].
+    """
+    return verdicts(
+        predicate, n, lambda leaf: (ask(one, leaf) for one in indexes if one.can_test(leaf))
+    )
 
 
-def _narrow(found: Rows, asked: Int64Array, within: Rows, ask: Callable[[Int64Array, Rows], Rows]) -> None:
-    """Intersect what is ``found`` in each asked shard so far with what ``ask`` answers about shards and the rows that
-    matter there.  A shard that has no row left is not asked.
+def _narrow(
+    found: Rows, asked: Int64Array, within: Rows, ask: Callable[[Int64Array, Rows], Rows]
+) -> None:
+    """Intersect what is ``found`` in each asked shard so far with what ``ask`` answers about shards
+    and the rows that matter there.  A shard that has no row left is not asked.
     """
     live, before, among = [], [], []
     for n, rows in enumerate(found):
@@ -205,7 +247,9 @@ def _narrow(found: Rows, asked: Int64Array, within: Rows, ask: Callable[[Int64Ar
 
 
 def _evaluate(indexes: Indexes, predicate: Predicate, asked: Int64Array, within: Rows) -> Rows:
-    """Return the rows of each asked shard that may match, as far as those ``within`` are concerned."""
+    """Return the rows of each asked shard that may match, as far as those ``within`` are
+    concerned.
+    """
     match predicate:
         case Unknown():
             return [None] * len(asked)
@@ -217,7 +261,9 @@ def _evaluate(indexes: Indexes, predicate: Predicate, asked: Int64Array, within:
 
 
 def _tests(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, within: Rows) -> Rows:
-    """Answer tests of one column that must all hold; those that the same indexes know are asked together."""
+    """Answer tests of one column that must all hold; those that the same indexes know are asked
+    together.
+    """
     groups: dict[tuple[int, ...], list[Leaf]] = {}
     for leaf in tests:
         able = tuple(n for n, one in enumerate(indexes) if one.can_test(leaf))
@@ -229,7 +275,9 @@ def _tests(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, within: R
 
 
 def _first_answer(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, within: Rows) -> Rows:
-    """Ask for each shard the first of ``indexes``, which all know ``tests``, that covers and can read it."""
+    """Ask for each shard the first of ``indexes``, which all know ``tests``, that covers and can
+    read it.
+    """
 
     def ask(one: TableIndex, left: list[int]) -> Rows:
         return one.positions(tests, asked[left], [within[n] for n in left])
@@ -241,7 +289,9 @@ def _all(indexes: Indexes, children: Sequence[Predicate], asked: Int64Array, wit
     """Intersect; a shard that has no position left is not asked about the rest."""
     found: Rows = [None] * len(asked)
     for tests, child in _by_column(children):
-        ask = partial(_tests, indexes, tests) if child is None else partial(_evaluate, indexes, child)
+        ask = (
+            partial(_tests, indexes, tests) if child is None else partial(_evaluate, indexes, child)
+        )
         _narrow(found, asked, within, ask)
     return found
 
@@ -270,7 +320,9 @@ def conjuncts_of(predicate: Predicate) -> Iterator[Predicate]:
 
 
 def _by_column(children: Sequence[Predicate]) -> Iterator[tuple[list[Leaf], Predicate | None]]:
-    """Yield the tests of each column together (None beside them), and everything else alone; in order of cost."""
+    """Yield the tests of each column together (None beside them), and everything else alone; in
+    order of cost.
+    """
     tests: dict[tuple[str, ...], list[Leaf]] = {}
     for child in children:
         if isinstance(child, Leaf):

@@ -1,7 +1,9 @@
-"""What statistics prove of a query's rows without a data file being read: sums over rows that surely match, and where the best rows end.
+"""What statistics prove of a query's rows without a data file being read: sums over rows that
+surely match, and where the best rows end.
 
-Everything here is exact or is not said.  A file is *covered* by a predicate if every row of it matches: then its live rows are
-counted, and if it has no dead ones its bounds are values of matching rows.
+Everything here is exact or is not said.  A file is *covered* by a predicate if every row of it
+matches: then its live rows are counted, and if it has no dead ones its bounds are values of
+matching rows.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from mdt.plan.planner import ScanPlan
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a query keeps of a state: ``predicate`` (None: no filter) and the numbers of files that may hold a match, int64[n]."""
+    """What a query keeps of a state: ``predicate`` (None: no filter) and the numbers of files that
+    may hold a match, int64[n].
+    """
 
     snapshot: Snapshot
     predicate: Predicate | None
@@ -32,7 +36,11 @@ class Kept:
     @classmethod
     def of(cls, found: ScanPlan) -> Kept:
         """Return what a plan keeps."""
-        return cls(found.snapshot, found.predicate, np.array([scan.file for scan in found.segments], np.int64))
+        return cls(
+            found.snapshot,
+            found.predicate,
+            np.array([scan.file for scan in found.segments], np.int64),
+        )
 
     @classmethod
     def everything(cls, snapshot: Snapshot) -> Kept:
@@ -47,7 +55,8 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over the rows of a plan.  ``rows``: how many match.  ``nulls``, ``least``, ``most``: of columns, as far as they are known.
+    """Sums over the rows of a plan.  ``rows``: how many match.  ``nulls``, ``least``, ``most``: of
+    columns, as far as they are known.
 
     A bound is a key (:mod:`indexes.values`), None if all values are null.
     """
@@ -59,7 +68,9 @@ class Totals:
 
 
 def totals(found: Kept, columns: Sequence[str]) -> Totals | None:
-    """Return the sums over rows that match, None if a file may hold one that does not.  O(files × columns)."""
+    """Return the sums over rows that match, None if a file may hold one that does not.  O(files ×
+    columns).
+    """
     snapshot, files = found.snapshot, found.files
     if not covered(found).all():
         return None
@@ -73,25 +84,33 @@ def totals(found: Kept, columns: Sequence[str]) -> Totals | None:
 
 
 def _sum(told: Totals, column: str, stats: pa.Table, is_dirty: BoolArray, live: Int64Array) -> None:
-    """Add what is known of a column.  Bounds of files with dead rows are no values, but no value is beyond them."""
+    """Add what is known of a column.  Bounds of files with dead rows are no values, but no value is
+    beyond them.
+    """
     nulls = stats["nulls"].to_numpy()
     if not (is_dirty & (nulls > 0)).any():
         told.nulls[column] = int(nulls.sum())
     is_null = np.where(is_dirty, False, nulls == live)
     for side, sums, first in (("min", told.least, "ascending"), ("max", told.most, "descending")):
-        bounds, exact = stats[side], stats[f"{side}_exact"].to_numpy(zero_copy_only=False) & ~is_dirty
+        bounds, exact = (
+            stats[side],
+            stats[f"{side}_exact"].to_numpy(zero_copy_only=False) & ~is_dirty,
+        )
         if is_null.all():
             sums[column] = None
         elif np.asarray(pc.is_valid(bounds))[~is_null].all():
             order = _sorted(bounds, first)
             best = bounds[int(order[0])].as_py()
-            is_best = np.asarray(pc.equal(bounds, best).fill_null(False).to_numpy(zero_copy_only=False))
+            is_best = np.asarray(
+                pc.equal(bounds, best).fill_null(False).to_numpy(zero_copy_only=False)
+            )
             if (exact & is_best).any():
                 sums[column] = best
 
 
 def threshold(found: Kept, key: SortKey, count: int) -> bytes | None:
-    """Return a bound that at least ``count`` rows which match are not behind, in the order of ``key``: a key, None if none is known.
+    """Return a bound that at least ``count`` rows which match are not behind, in the order of
+    ``key``: a key, None if none is known.
 
     Nulls that come first are not behind it.  O(files × log(files)).
     """
@@ -110,7 +129,9 @@ def threshold(found: Kept, key: SortKey, count: int) -> bytes | None:
 
 
 def behind(found: Kept, key: SortKey, bound: bytes) -> float:
-    """Return the share of files of which every row is behind a bound, in the order of ``key``.  O(files)."""
+    """Return the share of files of which every row is behind a bound, in the order of ``key``.
+    O(files).
+    """
     stats = stats_of(found.snapshot, key.column, found.files)
     if stats is None or not len(stats):
         return 0.0
@@ -123,7 +144,9 @@ def behind(found: Kept, key: SortKey, bound: bytes) -> float:
 
 
 def enough(found: Kept, rows: int) -> Int64Array | None:
-    """Return the numbers of files of which ``rows`` rows match, None if that is not proved of all of them together."""
+    """Return the numbers of files of which ``rows`` rows match, None if that is not proved of all
+    of them together.
+    """
     is_covered = covered(found)
     last = int(np.searchsorted(np.cumsum(np.where(is_covered, found.live, 0)), rows))
     return None if last >= len(is_covered) else found.files[: last + 1][is_covered[: last + 1]]
@@ -157,16 +180,22 @@ def covered(found: Kept) -> BoolArray:
 def _may_be_null(test: Leaf) -> bool:
     """Return whether a test may be null for a value that is not."""
     literals = test.value if isinstance(test.value, tuple) else (test.value,)
-    return test.op not in ("is null", "is not null", "<=>") and any(literal is None for literal in literals)
+    return test.op not in ("is null", "is not null", "<=>") and any(
+        literal is None for literal in literals
+    )
 
 
 def _sorted(bounds: pa.ChunkedArray, way: str) -> Int64Array:
     """Return the numbers of bounds in order, absent ones last."""
-    return np.asarray(pc.sort_indices(pa.table({"bound": bounds}), sort_keys=[("bound", way)])).astype(np.int64)
+    return np.asarray(
+        pc.sort_indices(pa.table({"bound": bounds}), sort_keys=[("bound", way)])
+    ).astype(np.int64)
 
 
 def stats_of(snapshot: Snapshot, path: str, files: Int64Array) -> pa.Table | None:
-    """Return the statistics of a column of files, None if one has none or the column has no order."""
+    """Return the statistics of a column of files, None if one has none or the column has no
+    order.
+    """
     field = paths.field_at(snapshot.definition.schema, path)
     if field is None or not values.supports(field.type):
         return None

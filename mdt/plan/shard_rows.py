@@ -1,6 +1,8 @@
-"""The files that a plan asks about, by their shards: positions in a file are positions in its shard, and back.
+"""The files that a plan asks about, by their shards: positions in a file are positions in its
+shard, and back.
 
-Conditions are intersected and united in the positions of shards; only what is left in the end is cut into those of files.
+Conditions are intersected and united in the positions of shards; only what is left in the end is
+cut into those of files.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ Rows = list[BitMap | None]
 class ShardRows:
     """m shards and n files of theirs, which are asked about.
 
-    ``shards``: int64[m], rising.  ``files``: int64[n], rising, and so by shard and first row.  ``start``: int64[m + 1],
-    where the files of a shard begin among them.  ``first``, ``rows``: int64[n], of each file.
+    ``shards``: int64[m], rising.  ``files``: int64[n], rising, and so by shard and first row.
+    ``start``: int64[m + 1], where the files of a shard begin among them.  ``first``, ``rows``:
+    int64[n], of each file.
     """
 
     shards: Int64Array
@@ -55,7 +58,9 @@ class ShardRows:
         return [all_of[start:stop] for start, stop in pairwise(self.start.tolist())]
 
     def within(self, known: Mapping[int, BitMap]) -> Rows:
-        """Return the positions of each shard that matter: those of its asked files, of some of which they are ``known``."""
+        """Return the positions of each shard that matter: those of its asked files, of some of
+        which they are ``known``.
+        """
         starts = self.start.tolist()
         if not known:
             return [_of_ranges(mine) for mine in self.ranges]
@@ -65,7 +70,9 @@ class ShardRows:
             for (start, stop), mine in zip(pairwise(starts), self.ranges, strict=True)
         ]
 
-    def _within(self, files: list[int], ranges: list[tuple[int, int]], known: Mapping[int, BitMap]) -> BitMap | None:
+    def _within(
+        self, files: list[int], ranges: list[tuple[int, int]], known: Mapping[int, BitMap]
+    ) -> BitMap | None:
         if not any(file in known for file in files):
             return _of_ranges(ranges)
         found = BitMap()
@@ -78,7 +85,9 @@ class ShardRows:
         return found
 
     def alive(self, answers: Rows) -> BoolArray:
-        """Return which files have a position among the ``answers`` about their shards, or None -> bool[n]."""
+        """Return which files have a position among the ``answers`` about their shards, or None ->
+        bool[n].
+        """
         alive: list[bool] = []
         for positions, ranges in zip(answers, self.ranges, strict=True):
             if positions is None:
@@ -90,7 +99,9 @@ class ShardRows:
         return np.array(alive, np.bool_)
 
     def of_files(self, answers: Rows) -> Iterator[tuple[int, BitMap]]:
-        """Yield the files that have positions, with these; those of shards about which the answer is None are left out."""
+        """Yield the files that have positions, with these; those of shards about which the answer
+        is None are left out.
+        """
         for at, positions in enumerate(answers):
             if positions:
                 mine = slice(self.start[at], self.start[at + 1])
@@ -101,8 +112,12 @@ class ShardRows:
 
 
 def _check_positions(first: Int64Array, rows: Int64Array, start: Int64Array, path: str) -> None:
-    """Raise Corrupt unless the rows of each file stand behind those of the file before it in its shard: what a writer makes."""
-    are_possible = (first >= 0) & (first <= SHARD_ROWS_MAX) & (rows >= 0) & (rows <= SEGMENT_ROWS_MAX - first)
+    """Raise Corrupt unless the rows of each file stand behind those of the file before it in its
+    shard: what a writer makes.
+    """
+    are_possible = (
+        (first >= 0) & (first <= SHARD_ROWS_MAX) & (rows >= 0) & (rows <= SEGMENT_ROWS_MAX - first)
+    )
     follows = first[1:] >= (first + rows)[:-1]
     follows[start[1:] - 1] = True  # the first file of another shard
     if not (are_possible.all() and follows.all()):
@@ -110,7 +125,9 @@ def _check_positions(first: Int64Array, rows: Int64Array, start: Int64Array, pat
 
 
 def _of_ranges(ranges: list[tuple[int, int]]) -> BitMap | None:
-    """Return the positions in ranges that rise; None, any, for that of a file which may be the only one of its shard."""
+    """Return the positions in ranges that rise; None, any, for that of a file which may be the only
+    one of its shard.
+    """
     if len(ranges) == 1 and not ranges[0][0]:
         return None
     found = BitMap()
@@ -127,7 +144,8 @@ def _of_ranges(ranges: list[tuple[int, int]]) -> BitMap | None:
 def cut(hits: BitMap, first: Int64Array, rows: Int64Array) -> Iterator[BitMap]:
     """Yield for some files of a shard which of their rows are among ``hits``.
 
-    ``hits``: not empty.  ``first``: int64[n], rising, the positions of their first rows.  ``rows``: int64[n], how many they have.
+    ``hits``: not empty.  ``first``: int64[n], rising, the positions of their first rows.  ``rows``:
+    int64[n], how many they have.
     """
     if len(first) == 1 and not first[0] and hits.max() < rows[0]:
         yield hits
@@ -142,7 +160,9 @@ def cut(hits: BitMap, first: Int64Array, rows: Int64Array) -> Iterator[BitMap]:
 
 
 def first_answers(n: int, asks: Iterable[Callable[[list[int]], Rows]]) -> Rows:
-    """Return for each of n shards what the first of ``asks`` says that does not say None; each is told which are open."""
+    """Return for each of n shards what the first of ``asks`` says that does not say None; each is
+    told which are open.
+    """
     found: Rows = [None] * n
     for ask in asks:
         left = [at for at, rows in enumerate(found) if rows is None]

@@ -1,4 +1,6 @@
-"""One skipping index of a table as a plan asks it: which segments it covers, its summaries, what became of the questions."""
+"""One skipping index of a table as a plan asks it: which segments it covers, its summaries, what
+became of the questions.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,9 @@ T = TypeVar("T")
 class TableIndex:
     """One index that can help a plan.
 
-    ``known``: its summaries.  ``covered``: bool[numbered].
-    ``asked``, ``pruned``, ``damaged``: whether it was asked, how many segments it proved empty, which summaries could not
-    be read.  ``row_groups``: how many row groups it proved empty in segments that are left.
+    ``known``: its summaries.  ``covered``: bool[numbered]. ``asked``, ``pruned``, ``damaged``:
+    whether it was asked, how many segments it proved empty, which summaries could not be read.
+    ``row_groups``: how many row groups it proved empty in segments that are left.
     """
 
     work: PlanState
@@ -53,10 +55,13 @@ class TableIndex:
     def _forms(self, leaf: Leaf) -> list[Leaf]:
         """Return the ways to say ``leaf`` that the index may know something about.
 
-        A way is asked about what those before it left open: an index may take every test for possible, and know but one.
+        A way is asked about what those before it left open: an index may take every test for
+        possible, and know but one.
         """
         if isinstance(leaf, Call):
-            known = leaf.function in self.index.functions and set(leaf.columns).issubset(self.columns)
+            known = leaf.function in self.index.functions and set(leaf.columns).issubset(
+                self.columns
+            )
         else:
             known = leaf.column in self.columns
         if not known:
@@ -73,14 +78,20 @@ class TableIndex:
         """Return MAYBE or NO for each of ``files`` -> bool[n]."""
         return self._in_rounds(leaf, files, np.ones(len(files), np.int64))
 
-    def row_group_verdicts(self, leaf: Leaf, files: Int64Array, row_groups: Int64Array) -> BoolArray:
-        """Return MAYBE or NO for each row group of ``files``, which have ``row_groups``: int64[n] of them -> bool[sum]."""
+    def row_group_verdicts(
+        self, leaf: Leaf, files: Int64Array, row_groups: Int64Array
+    ) -> BoolArray:
+        """Return MAYBE or NO for each row group of ``files``, which have ``row_groups``: int64[n]
+        of them -> bool[sum].
+        """
         if not self.index.row_groups:
             return np.repeat(self.verdicts(leaf, files), row_groups)
         return self._in_rounds(leaf, files, row_groups)
 
     def _in_rounds(self, leaf: Leaf, files: Int64Array, parts: Int64Array) -> BoolArray:
-        """Ask about those files again of which the way to say ``leaf`` before has left something -> bool[parts]."""
+        """Ask about those files again of which the way to say ``leaf`` before has left something ->
+        bool[parts].
+        """
         verdict = np.ones(int(parts.sum()), np.bool_)
         of_part = np.repeat(np.arange(len(files)), parts)
         for form in self._forms(leaf):
@@ -101,7 +112,10 @@ class TableIndex:
             found = [_parts(summary, rows.ranges[at], of_shard[at]) for summary, at in shards]
             answers = self.index.prune(list(chain.from_iterable(found)), leaf, self._type())
             if len(answers) != sum(map(len, found)):
-                raise ValueError(f"{self.index.name} gave {len(answers)} verdicts on {sum(map(len, found))} parts")
+                raise ValueError(
+                    f"{self.index.name} gave {len(answers)} verdicts on {sum(map(len, found))}"
+                    " parts"
+                )
             return list(np.split(answers, np.cumsum([len(one) for one in found])[:-1]))
 
         answers = self._ask(rows.shards, question, None)
@@ -114,7 +128,8 @@ class TableIndex:
         return verdict
 
     def positions(self, tests: Sequence[Leaf], shards: Int64Array, within: Rows) -> Rows:
-        """Return which rows of ``shards``, as far as those ``within`` are concerned, may match all ``tests``.
+        """Return which rows of ``shards``, as far as those ``within`` are concerned, may match all
+        ``tests``.
 
         None also for a shard that is not covered, or whose summary cannot be read.
         """
@@ -131,7 +146,9 @@ class TableIndex:
 
         def question(asked: Sequence[tuple[Summary, int]]) -> Rows:
             among = [within[mine[at]] for _, at in asked]
-            return self.index.rows_within([summary for summary, _ in asked], tests, self._type(), among)
+            return self.index.rows_within(
+                [summary for summary, _ in asked], tests, self._type(), among
+            )
 
         for at, rows in zip(mine.tolist(), self._ask(shards[mine], question, None), strict=True):
             found[at] = rows
@@ -141,7 +158,9 @@ class TableIndex:
         """Return what became of it."""
         covered = int(self.covered.sum())
         if not self.asked and (self.work.maybe & self.covered).any():
-            return IndexNote(self.spec, False, covered, 0, "another_index", "another index answered")
+            return IndexNote(
+                self.spec, False, covered, 0, "another_index", "another index answered"
+            )
         if not self.asked:
             why = "cheaper indexes left no file that it covers"
             return IndexNote(self.spec, False, covered, 0, "nothing_left", why)
@@ -149,8 +168,12 @@ class TableIndex:
         if self.index.finds_rows:
             where = self.work.where
         if self.damaged:
-            detail = f"{len(self.damaged)} summaries cannot be read, the first: {self.damaged[0]}{where}"
-            return IndexNote(self.spec, True, covered, self.pruned, "damaged", detail, self.row_groups)
+            detail = (
+                f"{len(self.damaged)} summaries cannot be read, the first: {self.damaged[0]}{where}"
+            )
+            return IndexNote(
+                self.spec, True, covered, self.pruned, "damaged", detail, self.row_groups
+            )
         detail = f"tests on {', '.join(self.columns)}{where}"
         return IndexNote(self.spec, True, covered, self.pruned, "used", detail, self.row_groups)
 
@@ -158,7 +181,10 @@ class TableIndex:
         return type_of(self.work.snapshot.definition.schema, self.columns, self.index)
 
     def _ask(
-        self, shards: Int64Array, question: Callable[[Sequence[tuple[Summary, int]]], Sequence[T]], guess: T
+        self,
+        shards: Int64Array,
+        question: Callable[[Sequence[tuple[Summary, int]]], Sequence[T]],
+        guess: T,
     ) -> list[T]:
         """Return what the summary of each of ``shards`` answers, ``guess`` where it cannot be read.
 
@@ -188,8 +214,12 @@ class TableIndex:
             return [one for part in pool.map(answer, parts) for one in part]
 
 
-def _parts(summary: Summary, ranges: Sequence[tuple[int, int]], counts: Sequence[int]) -> list[Summary]:
-    """Return the summaries of the parts of some files of a shard, ``counts`` of each.  Raises ValueError for others."""
+def _parts(
+    summary: Summary, ranges: Sequence[tuple[int, int]], counts: Sequence[int]
+) -> list[Summary]:
+    """Return the summaries of the parts of some files of a shard, ``counts`` of each.  Raises
+    ValueError for others.
+    """
     found = summary.keep(lambda: Parts(summary))
     found_parts: list[Summary] = []
     for (start, stop), count in zip(ranges, counts, strict=True):
@@ -198,6 +228,8 @@ def _parts(summary: Summary, ranges: Sequence[tuple[int, int]], counts: Sequence
 
 
 def _rounds(ways: Sequence[Sequence[Leaf]]) -> list[list[Leaf]]:
-    """Return the tests as they are asked, one round after the other; ``ways``: of each test, at least one."""
+    """Return the tests as they are asked, one round after the other; ``ways``: of each test, at
+    least one.
+    """
     rounds = max(map(len, ways))
     return [[way[min(n, len(way) - 1)] for way in ways] for n in range(rounds)]

@@ -1,1 +1,3 @@
-"""Run a scan plan with Arrow: row groups and single pages, in threads; rows by key; the first rows in an order."""
+"""Run a scan plan with Arrow: row groups and single pages, in threads; rows by key; the first rows
+in an order.
+"""

@@ -1,11 +1,13 @@
 """From rows that came and died to changes: what each row was to its key, and the rows themselves.
 
-``all``: a commit's row that died and one of the same key that came with it are an update; the others were deleted and
-inserted.  ``net``: of each key the first row that died, if the key lived before the range, and the last that came, if it
-lives after it.  Keys are read of the rows of the range only, and not at all of one commit whose record tells what its rows were.
+``all``: a commit's row that died and one of the same key that came with it are an update; the
+others were deleted and inserted.  ``net``: of each key the first row that died, if the key lived
+before the range, and the last that came, if it lives after it.  Keys are read of the rows of the
+range only, and not at all of one commit whose record tells what its rows were.
 
-What died is read by page where it stood.  A page has some hundred rows, so 1 % of all rows, spread evenly, touch nearly every page, and cost
-a scan of the columns that are read: no order of reading makes that less.  Who does without the rows before updates does not pay for them.
+What died is read by page where it stood.  A page has some hundred rows, so 1 % of all rows, spread
+evenly, touch nearly every page, and cost a scan of the columns that are read: no order of reading
+makes that less.  Who does without the rows before updates does not pay for them.
 """
 
 from __future__ import annotations
@@ -47,15 +49,20 @@ Maybe = Mapping[int, BitMap | None] | None
 _BATCH_ROWS = 65_536
 """Rows that are read together; small commits share a batch."""
 _AT_ONCE_ROWS = 4 * _BATCH_ROWS
-"""Up to so many rows are read with their keys, before it is known what they are; of more the keys are read first."""
+"""Up to so many rows are read with their keys, before it is known what they are; of more the keys
+are read first.
+"""
 _RUN_ROWS = 64
-"""Rows that stand in their order are given as slices if these are as long on average: no row is copied."""
+"""Rows that stand in their order are given as slices if these are as long on average: no row is
+copied.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """n changes.  ``kind``: int8[n], positions in KINDS.  ``seq``: int64[n], of the last commit that changed the key.
-    ``file``, ``position``: int64[n], where the row stands in the view of the range.  ``event``: int64[n], which of the events it is.
+    """n changes.  ``kind``: int8[n], positions in KINDS.  ``seq``: int64[n], of the last commit
+    that changed the key. ``file``, ``position``: int64[n], where the row stands in the view of the
+    range.  ``event``: int64[n], which of the events it is.
     """
 
     kind: np.ndarray[tuple[int], np.dtype[np.int8]]
@@ -69,16 +76,18 @@ class Changed:
 
     def rows(self, at: Int64Array | BoolArray | slice) -> Changed:
         """Return some of the changes."""
-        return Changed(self.kind[at], self.seq[at], self.file[at], self.position[at], self.event[at])
+        return Changed(
+            self.kind[at], self.seq[at], self.file[at], self.position[at], self.event[at]
+        )
 
 
 @dataclass(frozen=True)
 class ChangedRows:
     """Reads the changes of a range.
 
-    ``names``: columns to return.  ``predicate``: on a row, as it was before or is after; None for every row.  ``before``: whether the
-    rows before updates are wanted.  ``hint``: on a row, too; whoever asks for :meth:`changes` tests it, and they need not have rows for which it
-    is not true.
+    ``names``: columns to return.  ``predicate``: on a row, as it was before or is after; None for
+    every row.  ``before``: whether the rows before updates are wanted.  ``hint``: on a row, too;
+    whoever asks for :meth:`changes` tests it, and they need not have rows for which it is not true.
     """
 
     metadata: Metadata
@@ -91,7 +100,9 @@ class ChangedRows:
     hint: Predicate | None = None
 
     def changes(self) -> Iterator[Changed]:
-        """Yield what may match, in batches: commits in their order (net: all at once), first what died."""
+        """Yield what may match, in batches: commits in their order (net: all at once), first what
+        died.
+        """
         maybe = self._maybe()
         for commits in self._together():
             yield from self._changes_of(commits, maybe)
@@ -104,7 +115,8 @@ class ChangedRows:
             yield changed.rows(slice(start, start + _BATCH_ROWS))
 
     def tables(self) -> Iterator[tuple[Changed, pa.Table]]:
-        """Yield the changes that match, as :meth:`changes` orders them, with their columns ``names``.
+        """Yield the changes that match, as :meth:`changes` orders them, with their columns
+        ``names``.
 
         Raises Expired if the state before the range is cleaned meanwhile.
         """
@@ -124,19 +136,27 @@ class ChangedRows:
         return [commits] if self.is_net else _batches(commits)
 
     def _unknown(self, commits: Sequence[CommitRows], events: Events) -> Int64Array:
-        """Return the events whose keys must be compared: for net changes those of several commits, else where no record tells."""
+        """Return the events whose keys must be compared: for net changes those of several commits,
+        else where no record tells.
+        """
         if self.is_net and len(commits) > 1:
             return np.arange(len(events))
         return np.flatnonzero(~events.told)
 
     def _may_read_at_once(self, commits: Sequence[CommitRows]) -> bool:
-        """Return whether rows are read before it is known which of them are wanted: not many, and most of them are."""
+        """Return whether rows are read before it is known which of them are wanted: not many, and
+        most of them are.
+        """
         if self.predicate is not None or sum(commit.rows for commit in commits) > _AT_ONCE_ROWS:
             return False
-        return self.before or (all(commit.told for commit in commits) and not (self.is_net and len(commits) > 1))
+        return self.before or (
+            all(commit.told for commit in commits) and not (self.is_net and len(commits) > 1)
+        )
 
     def _changed(self, events: Events, key: Int64Array) -> Changed:
-        """Return what events were to their keys.  ``key``: a number for each event's key, int64[n], -1 if it is not needed."""
+        """Return what events were to their keys.  ``key``: a number for each event's key, int64[n],
+        -1 if it is not needed.
+        """
         unknown = np.flatnonzero(~events.told)
         kind = events.kind.copy()
         if len(unknown):
@@ -148,54 +168,83 @@ class ChangedRows:
         return changed if self.before else changed.rows(kind != UPDATE_BEFORE)
 
     def _read_at_once(self, commits: Sequence[CommitRows]) -> tuple[Changed, pa.Table]:
-        """Return changes with their columns, of which keys, if need be, and rows are read in one go."""
+        """Return changes with their columns, of which keys, if need be, and rows are read in one
+        go.
+        """
         events = Events.of(commits)
         unknown = self._unknown(commits, events)
-        wanted = tuple(dict.fromkeys((*self.names, *((self._identity,) if len(unknown) else ())))) or (RECORD_KEY,)
-        table = rows_at(self.metadata, self.of.view, events.file, events.position, wanted, threads=self.threads)
+        wanted = tuple(
+            dict.fromkeys((*self.names, *((self._identity,) if len(unknown) else ())))
+        ) or (RECORD_KEY,)
+        table = rows_at(
+            self.metadata, self.of.view, events.file, events.position, wanted, threads=self.threads
+        )
         key = np.full(len(events), -1)
         if len(unknown):
-            key[unknown] = self._numbered(events.rows(unknown), taken(table.select([self._identity]), unknown)[0])
+            key[unknown] = self._numbered(
+                events.rows(unknown), taken(table.select([self._identity]), unknown)[0]
+            )
         changed = self._changed(events, key)
         if self.is_net and len(unknown):
             table = taken(table, changed.event)
         return changed, table.select(self.names)
 
     def read(self, changed: Changed) -> tuple[Changed, pa.Table]:
-        """Return those of the changes that match, and their columns ``names``; without a column and a predicate nothing is read."""
+        """Return those of the changes that match, and their columns ``names``; without a column and
+        a predicate nothing is read.
+        """
         if not self.names and self.predicate is None:
             return changed, pa.table({})
         schema = with_meta(self.of.view.definition.schema)
         tested = () if self.predicate is None else top_levels(schema, columns(self.predicate))
         wanted = tuple(dict.fromkeys((*self.names, *tested))) or (RECORD_KEY,)
-        table = rows_at(self.metadata, self.of.view, changed.file, changed.position, wanted, threads=self.threads)
+        table = rows_at(
+            self.metadata,
+            self.of.view,
+            changed.file,
+            changed.position,
+            wanted,
+            threads=self.threads,
+        )
         if self.predicate is not None and len(table):
-            found = bind(self.predicate, pa.schema([schema.field(name) for name in tested]))(table.select(tested))
+            found = bind(self.predicate, pa.schema([schema.field(name) for name in tested]))(
+                table.select(tested)
+            )
             table, changed = table.filter(found), changed.rows(np.flatnonzero(found))
         return changed, table.select(self.names)
 
     def labels(self, changed: Changed) -> list[pa.Array]:
         """Return the columns CHANGE of changes."""
-        kind = pa.DictionaryArray.from_arrays(pa.array(changed.kind), pa.array(KINDS)).cast(pa.string())
+        kind = pa.DictionaryArray.from_arrays(pa.array(changed.kind), pa.array(KINDS)).cast(
+            pa.string()
+        )
         return [kind, pa.array(changed.seq), self.of.instants(changed.seq)]
 
     def _keys(self, events: Events, unknown: Int64Array) -> Int64Array:
-        """Return a number for each event's key, unique in its scope -> int64[n]; -1 for events that are not ``unknown``."""
+        """Return a number for each event's key, unique in its scope -> int64[n]; -1 for events that
+        are not ``unknown``.
+        """
         key = np.full(len(events), -1)
         if len(unknown):
             some = events.rows(unknown)
             place = some.file, some.position
-            table = rows_at(self.metadata, self.of.view, *place, (self._identity,), threads=self.threads)
+            table = rows_at(
+                self.metadata, self.of.view, *place, (self._identity,), threads=self.threads
+            )
             key[unknown] = self._numbered(some, table[self._identity])
         return key
 
     @property
     def _identity(self) -> str:
-        """The column that tells which rows are compared: where keys repeat, net changes are those of rows, and none is an update."""
+        """The column that tells which rows are compared: where keys repeat, net changes are those
+        of rows, and none is an update.
+        """
         return COMMIT_SEQNO if self.is_net and self.of.view.definition.keys_repeat else RECORD_KEY
 
     def _numbered(self, events: Events, keys: pa.ChunkedArray) -> Int64Array:
-        """Return a number for each event's record key, string[n], unique in its scope -> int64[n]."""
+        """Return a number for each event's record key, string[n], unique in its scope ->
+        int64[n].
+        """
         view, key = self.of.view, _codes(keys)
         if view.definition.is_global:
             return key
@@ -207,7 +256,13 @@ class ChangedRows:
         asked = tuple(one for one in (self.predicate, self.hint) if one is not None)
         if not asked:
             return None
-        found = plan(self.metadata, self.of.view, And(asked), among=self.of.files(), uncovered=self.of.uncovered)
+        found = plan(
+            self.metadata,
+            self.of.view,
+            And(asked),
+            among=self.of.files(),
+            uncovered=self.of.uncovered,
+        )
         return {scan.file: self._positions(scan) for scan in found.segments}
 
     def _positions(self, scan: SegmentScan) -> BitMap | None:
@@ -246,7 +301,9 @@ def one_by_one(events: Events, key: Int64Array) -> Changed:
     """Return every event as a change; an update is two events of one commit and key.
 
     >>> one, none = np.ones(2, np.int64), np.zeros(2, np.int64)
-    >>> one_by_one(Events(one, none, none, np.array([DELETE, INSERT], np.int8), none > 0), none).kind.tolist()
+    >>> one_by_one(
+    ...     Events(one, none, none, np.array([DELETE, INSERT], np.int8), none > 0), none
+    ... ).kind.tolist()
     [1, 2]
     """
     kind = np.where(events.died, DELETE, INSERT).astype(np.int8)
@@ -258,7 +315,8 @@ def one_by_one(events: Events, key: Int64Array) -> Changed:
 
 
 def net(events: Events, key: Int64Array) -> Changed:
-    """Return for each key what it was before the events, oldest first, and what it is after them; first what died.
+    """Return for each key what it was before the events, oldest first, and what it is after them;
+    first what died.
 
     >>> seq, key, place = np.array([1, 2, 2, 3]), np.zeros(4, np.int64), np.arange(4)
     >>> came_and_went = np.array([INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE], np.int8)
@@ -269,7 +327,9 @@ def net(events: Events, key: Int64Array) -> Changed:
     before, after = events.died[first], ~events.died[last]
     updated, seq = before & after, events.seq[last]
     old, new = np.where(updated, UPDATE_BEFORE, DELETE), np.where(updated, UPDATE_AFTER, INSERT)
-    return _by_place(events, (old[before], first[before], seq[before]), (new[after], last[after], seq[after]))
+    return _by_place(
+        events, (old[before], first[before], seq[before]), (new[after], last[after], seq[after])
+    )
 
 
 def net_after(events: Events, key: Int64Array) -> Changed:
@@ -285,7 +345,9 @@ def net_after(events: Events, key: Int64Array) -> Changed:
     before, after, seq = events.kind[first] != INSERT, ~events.died[last], events.seq[last]
     gone, new = before & ~after, np.where(before, UPDATE_AFTER, INSERT)
     deleted = np.full(np.count_nonzero(gone), DELETE)
-    return _by_place(events, (deleted, last[gone], seq[gone]), (new[after], last[after], seq[after]))
+    return _by_place(
+        events, (deleted, last[gone], seq[gone]), (new[after], last[after], seq[after])
+    )
 
 
 def _ends(events: Events, key: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -296,7 +358,9 @@ def _ends(events: Events, key: Int64Array) -> tuple[Int64Array, Int64Array]:
 
 
 def _by_place(events: Events, *parts: tuple[Int64Array, Int64Array, Int64Array]) -> Changed:
-    """Return (kinds, numbers of events, seqs) as changes, each part in the order of files and positions."""
+    """Return (kinds, numbers of events, seqs) as changes, each part in the order of files and
+    positions.
+    """
     ordered = []
     for kind, at, seq in parts:
         by_place = np.lexsort((events.position[at], events.file[at]))
@@ -306,16 +370,34 @@ def _by_place(events: Events, *parts: tuple[Int64Array, Int64Array, Int64Array])
 
 
 def _within(changed: Changed, maybe: Mapping[int, BitMap | None]) -> BoolArray:
-    """Return which changes are among the rows that may match -> bool[n].  ``maybe``: of each file, None for all of them."""
-    keep = np.isin(changed.file, np.array([file for file, some in maybe.items() if some is None], np.int64))
-    places = [np.asarray(some.to_array()).astype(np.int64) | file << 32 for file, some in maybe.items() if some]
-    return keep | np.isin(changed.file << 32 | changed.position, np.concatenate([np.empty(0, np.int64), *places]))
+    """Return which changes are among the rows that may match -> bool[n].  ``maybe``: of each file,
+    None for all of them.
+    """
+    keep = np.isin(
+        changed.file, np.array([file for file, some in maybe.items() if some is None], np.int64)
+    )
+    places = [
+        np.asarray(some.to_array()).astype(np.int64) | file << 32
+        for file, some in maybe.items()
+        if some
+    ]
+    return keep | np.isin(
+        changed.file << 32 | changed.position, np.concatenate([np.empty(0, np.int64), *places])
+    )
 
 
 def rows_at(
-    metadata: Metadata, view: Snapshot, file: Int64Array, position: Int64Array, names: Sequence[str], *, threads: int
+    metadata: Metadata,
+    view: Snapshot,
+    file: Int64Array,
+    position: Int64Array,
+    names: Sequence[str],
+    *,
+    threads: int,
 ) -> pa.Table:
-    """Return columns ``names`` of the rows at ``position`` of ``file``, int64[n] each, in that order; one may come twice."""
+    """Return columns ``names`` of the rows at ``position`` of ``file``, int64[n] each, in that
+    order; one may come twice.
+    """
     wanted = file << 32 | position
     rising = bool((np.diff(wanted) > 0).all())
     places = wanted if rising else np.sort(wanted)
@@ -327,7 +409,9 @@ def rows_at(
     if np.array_equal(found, wanted):
         return table
     order = np.argsort(found, kind="stable")  # what was read are a few runs that rise
-    return _runs_taken(table, order if rising else order[np.searchsorted(found, wanted, sorter=order)])
+    return _runs_taken(
+        table, order if rising else order[np.searchsorted(found, wanted, sorter=order)]
+    )
 
 
 def _runs_taken(table: pa.Table, rows: Int64Array) -> pa.Table:
@@ -336,4 +420,6 @@ def _runs_taken(table: pa.Table, rows: Int64Array) -> pa.Table:
     if len(starts) * _RUN_ROWS > len(rows):
         return taken(table, rows)
     sizes = np.diff(starts, append=len(rows))
-    return pa.concat_tables([table.slice(*run) for run in zip(rows[starts].tolist(), sizes.tolist(), strict=True)])
+    return pa.concat_tables(
+        [table.slice(*run) for run in zip(rows[starts].tolist(), sizes.tolist(), strict=True)]
+    )

@@ -1,4 +1,6 @@
-"""The difference of two states of a table by files and positions: what the records between them would say, were they still there."""
+"""The difference of two states of a table by files and positions: what the records between them
+would say, were they still there.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,13 @@ from mdt.metadata.snapshot import Snapshot
 
 
 def rows_beside(state: Snapshot, other: Snapshot | None) -> tuple[Int64Array, Int64Array]:
-    """Return the live rows of ``state`` that do not live at the same place in ``other`` -> (file number, position), int64[n] each.
+    """Return the live rows of ``state`` that do not live at the same place in ``other`` -> (file
+    number, position), int64[n] each.
 
     All of them if ``other`` is None.
 
-    A segment never changes but that rows of it die, and its id is never used twice: so a file that both states have, with as
-    many dead rows, is not looked at.
+    A segment never changes but that rows of it die, and its id is never used twice: so a file that
+    both states have, with as many dead rows, is not looked at.
     """
     numbers = state.live_numbers
     there, dead = np.full((2, len(numbers)), -1, np.int64)

@@ -1,14 +1,18 @@
-"""What the commits of a range of history did to rows: which came and which died, by file and position.
+"""What the commits of a range of history did to rows: which came and which died, by file and
+position.
 
-Every record says it: the positions in ``vectors`` died, those in ``fresh``, or all of a file that is not named there, came
-(FORMAT.md 4).  Rows that a service moved are in neither, so a row that died is read in the file where it stood when it died,
-whatever compaction did before or after, and nothing is looked up by key.
+Every record says it: the positions in ``vectors`` died, those in ``fresh``, or all of a file that
+is not named there, came (FORMAT.md 4).  Rows that a service moved are in neither, so a row that
+died is read in the file where it stood when it died, whatever compaction did before or after, and
+nothing is looked up by key.
 
-What a row was to its key, a record tells by its counts of inserts, updates and deletes of each file, mostly: where no key was
-deleted, every row that died was replaced.  Else keys tell it, and of file groups that have got both inserts and updates.
+What a row was to its key, a record tells by its counts of inserts, updates and deletes of each
+file, mostly: where no key was deleted, every row that died was replaced.  Else keys tell it, and of
+file groups that have got both inserts and updates.
 
-Files of all states of a range are counted together, in one :attr:`HistoryRange.view`: a snapshot in which no file has left
-and no row is dead, so that readers, statistics and indexes work on it as on any other.
+Files of all states of a range are counted together, in one :attr:`HistoryRange.view`: a snapshot in
+which no file has left and no row is dead, so that readers, statistics and indexes work on it as on
+any other.
 """
 
 from __future__ import annotations
@@ -44,9 +48,11 @@ INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
 @dataclass(frozen=True, slots=True)
 class RowsOfFile:
-    """Rows of one file, by its number in the view, that died or came in one commit, and what all of them were to their keys.
+    """Rows of one file, by its number in the view, that died or came in one commit, and what all of
+    them were to their keys.
 
-    ``told``: whether the record tells the kind; if not, it is DELETE or INSERT until keys are compared.
+    ``told``: whether the record tells the kind; if not, it is DELETE or INSERT until keys are
+    compared.
     """
 
     file: int
@@ -80,7 +86,9 @@ class CommitRows:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """n rows that came or died.  ``seq``, ``file``, ``position``: int64[n]; ``kind``: int8[n], ``told``: bool[n], as in :class:`RowsOfFile`."""
+    """n rows that came or died.  ``seq``, ``file``, ``position``: int64[n]; ``kind``: int8[n],
+    ``told``: bool[n], as in :class:`RowsOfFile`.
+    """
 
     seq: Int64Array
     file: Int64Array
@@ -90,7 +98,9 @@ class Events:
 
     @classmethod
     def of(cls, commits: Sequence[CommitRows]) -> Events:
-        """Return the rows of commits, oldest first, of each those that died before those that came."""
+        """Return the rows of commits, oldest first, of each those that died before those that
+        came.
+        """
         parts = [(commit.seq, part) for commit in commits for part in commit.parts]
         sizes = [len(part.rows) for _, part in parts]
         found = [np.asarray(part.rows.to_array()).astype(np.int64) for _, part in parts]
@@ -123,9 +133,10 @@ class Events:
 class HistoryRange:
     """The commits after ``since`` up to and with ``until``.
 
-    ``oldest``: the state before them.  ``view``: the files of all their states.  ``commits``: what each did to rows, oldest first; those that did nothing are left out.
-    ``uncovered``: bool[numbered], files that had ended at ``until`` and whose shards got summaries in the range: built of files that lived then,
-    these may know nothing of them.
+    ``oldest``: the state before them.  ``view``: the files of all their states.  ``commits``: what
+    each did to rows, oldest first; those that did nothing are left out. ``uncovered``:
+    bool[numbered], files that had ended at ``until`` and whose shards got summaries in the range:
+    built of files that lived then, these may know nothing of them.
     """
 
     oldest: Snapshot
@@ -146,23 +157,30 @@ class HistoryRange:
         return found
 
     def instants(self, seqs: Int64Array) -> pa.Array:
-        """Return the instants of the commits ``seqs``, int64[n], each of which changed rows -> string[n]."""
+        """Return the instants of the commits ``seqs``, int64[n], each of which changed rows ->
+        string[n].
+        """
         known = np.array([commit.seq for commit in self.commits], np.int64)
         texts = pa.array([commit.instant for commit in self.commits], pa.string())
         return texts.take(pa.array(np.searchsorted(known, seqs)))
 
 
-def history_range(metadata: Metadata, since: int, until: int, *, newest: Snapshot | None = None) -> HistoryRange:
-    """Return what happened after commit ``since`` up to and with ``until``.  O(records of the range).
+def history_range(
+    metadata: Metadata, since: int, until: int, *, newest: Snapshot | None = None
+) -> HistoryRange:
+    """Return what happened after commit ``since`` up to and with ``until``.  O(records of the
+    range).
 
-    ``newest``: the newest snapshot, if it was looked for just now.  Raises Invalid for states that are not there, Expired if the first was
-    cleaned.
+    ``newest``: the newest snapshot, if it was looked for just now.  Raises Invalid for states that
+    are not there, Expired if the first was cleaned.
     """
     newest = newest or metadata.newest()
     metadata.at(until, newest=newest)
     oldest = snapshot = metadata.at(since, newest=newest)
     if since < min(until, newest.retention.horizon):
-        raise newest.expired(f"what happened after commit {since} was cleaned, a tag keeps the state alone")
+        raise newest.expired(
+            f"what happened after commit {since} was cleaned, a tag keeps the state alone"
+        )
     told, built = [], [_NO_ROWS]
     with metadata.reading(oldest):
         for record in metadata.records(since + 1, until):
@@ -175,12 +193,15 @@ def history_range(metadata: Metadata, since: int, until: int, *, newest: Snapsho
     shards = snapshot.shards
     is_built = np.isin(shards.number, np.concatenate(built))[shards.of_file]
     uncovered = is_built & ~snapshot.has_rows
-    return HistoryRange(oldest, until, view, tuple(commit for commit in commits if commit.rows), uncovered)
+    return HistoryRange(
+        oldest, until, view, tuple(commit for commit in commits if commit.rows), uncovered
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What a record says of rows: (segment, bytes of positions, None for all of its rows); the latter by the order of files.
+    """What a record says of rows: (segment, bytes of positions, None for all of its rows); the
+    latter by the order of files.
 
     ``inserts``, ``updates``, ``deletes``: int64[files], what became of keys.
     """
@@ -195,7 +216,11 @@ class _Told:
 
     @classmethod
     def by(cls, record: CommitRecord) -> _Told:
-        vectors, fresh, files = record.table("vectors"), record.table("fresh"), record.table("files")
+        vectors, fresh, files = (
+            record.table("vectors"),
+            record.table("fresh"),
+            record.table("files"),
+        )
         moved = dict(zip(fresh["segment"].to_pylist(), fresh["positions"].to_pylist(), strict=True))
         first = record.seq * SEGMENTS_PER_COMMIT_MAX
         came = [(first + n, moved.get(n)) for n in files["segment"].to_pylist()]
@@ -207,11 +232,18 @@ class _Told:
         """Return the same by numbers of files, with kinds.  ``rows``: of each file of the view."""
         died, came = (self._placed(view, rows, part) for part in (self.died, self.came))
         told = self._kinds(view, died, came)
-        parts = [RowsOfFile(file, found, *one) for (file, found), one in zip([*died, *came], told, strict=True)]
+        parts = [
+            RowsOfFile(file, found, *one)
+            for (file, found), one in zip([*died, *came], told, strict=True)
+        ]
         return CommitRows(self.seq, self.instant, tuple(part for part in parts if part.rows))
 
-    def _kinds(self, view: Snapshot, died: Sequence[FileRows], came: Sequence[FileRows]) -> list[tuple[int, bool]]:
-        """Return kind and whether it is told, of the rows that died in each file, then of those that came in each."""
+    def _kinds(
+        self, view: Snapshot, died: Sequence[FileRows], came: Sequence[FileRows]
+    ) -> list[tuple[int, bool]]:
+        """Return kind and whether it is told, of the rows that died in each file, then of those
+        that came in each.
+        """
         count, new = (np.array([len(rows) for _, rows in part], np.int64) for part in (died, came))
         nothing_told = [(DELETE, False)] * len(died) + [(INSERT, False)] * len(came)
         if not count.any() or not new.any():
@@ -219,7 +251,8 @@ class _Told:
         if self.deletes.any() or not np.array_equal(self.inserts + self.updates, new):
             return nothing_told
         old_group, group = (
-            view.file_groups.of_files(np.array([file for file, _ in part], np.int64)) for part in (died, came)
+            view.file_groups.of_files(np.array([file for file, _ in part], np.int64))
+            for part in (died, came)
         )
         groups = int(max(old_group.max(), group.max())) + 1
         replaced = np.bincount(group, self.updates, groups)
@@ -232,14 +265,22 @@ class _Told:
         kinds, told = np.concatenate([before, after]), np.concatenate([is_told, ~is_mixed])
         return list(zip(kinds.tolist(), told.tolist(), strict=True))
 
-    def _placed(self, view: Snapshot, rows: Int64Array, told: Sequence[tuple[int, bytes | None]]) -> list[FileRows]:
+    def _placed(
+        self, view: Snapshot, rows: Int64Array, told: Sequence[tuple[int, bytes | None]]
+    ) -> list[FileRows]:
         """Return numbers of files with positions, in the order of ``told``."""
         segments = np.array([segment for segment, _ in told], np.int64)
         files = np.searchsorted(view.segment_ids, segments)
         path, placed = paths.commit(self.seq), []
         for (segment, data), file in zip(told, files.tolist(), strict=True):
             if file == view.numbered or view.segment_ids[file] != segment:
-                raise Corrupt("a commit record changes a segment that was not live", path=path, got=str(segment))
+                raise Corrupt(
+                    "a commit record changes a segment that was not live",
+                    path=path,
+                    got=str(segment),
+                )
             size = int(rows[file])
-            placed.append((file, BitMap(range(size)) if data is None else positions(data, size, path=path)))
+            placed.append(
+                (file, BitMap(range(size)) if data is None else positions(data, size, path=path))
+            )
         return placed

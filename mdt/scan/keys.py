@@ -1,4 +1,6 @@
-"""Record keys as callers give them, turned into columns: those that are looked up, and those of rows to delete."""
+"""Record keys as callers give them, turned into columns: those that are looked up, and those of
+rows to delete.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,19 @@ from mdt.schema.input import column_of, in_own_names, own_names, to_table
 
 _ONE_OF_SEVERAL = (tuple, list)
 _VALUES = (
-    str, bytes, bool, int, float, Decimal, datetime.date, datetime.time, datetime.timedelta, UUID, np.generic, pa.Scalar
-)  # fmt: skip
+    str,
+    bytes,
+    bool,
+    int,
+    float,
+    Decimal,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    UUID,
+    np.generic,
+    pa.Scalar,
+)
 """Types of single values."""
 
 
@@ -30,8 +43,8 @@ _VALUES = (
 class AskedKeys:
     """n keys that a caller asks for.
 
-    ``table``: the key columns, and the partition columns if all of them were given, n rows of the table's types.  ``is_one``: whether
-    a single key was given, not a list of keys.
+    ``table``: the key columns, and the partition columns if all of them were given, n rows of the
+    table's types.  ``is_one``: whether a single key was given, not a list of keys.
     """
 
     table: pa.Table
@@ -41,14 +54,18 @@ class AskedKeys:
 def asked_keys(keys: Any, definition: TableDefinition) -> AskedKeys:
     """Return ``keys`` as columns.
 
-    One key: a value, with several key columns a tuple of values, or a dict of column -> value.  Many: a list or set of these; of one key column an array of
-    numpy or Arrow, or a Series of pandas or polars; or a table (anything that speaks Arrow) with the key columns.  Dicts and tables may have the partition columns, too.
-    Raises Invalid for what is no key of the table.
+    One key: a value, with several key columns a tuple of values, or a dict of column -> value.
+    Many: a list or set of these; of one key column an array of numpy or Arrow, or a Series of
+    pandas or polars; or a table (anything that speaks Arrow) with the key columns.  Dicts and
+    tables may have the partition columns, too. Raises Invalid for what is no key of the table.
     """
     if keys is None:
         raise Invalid("no keys were given", hint=_hint(definition))
     if isinstance(keys, Mapping):
-        several = [isinstance(value, list | np.ndarray | pa.Array | pa.ChunkedArray) for value in keys.values()]
+        several = [
+            isinstance(value, list | np.ndarray | pa.Array | pa.ChunkedArray)
+            for value in keys.values()
+        ]
         if any(several):
             return AskedKeys(_of_table(to_table(_table_of(keys)), definition), False)
         return AskedKeys(_of_dicts([keys], definition), True)
@@ -57,13 +74,16 @@ def asked_keys(keys: Any, definition: TableDefinition) -> AskedKeys:
         return AskedKeys(_of_table(_of_column(column, definition), definition), False)
     if hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__"):
         return AskedKeys(_of_table(to_table(keys), definition), False)
-    if isinstance(keys, list | set | frozenset) or (isinstance(keys, tuple) and len(definition.key) == 1):
+    if isinstance(keys, list | set | frozenset) or (
+        isinstance(keys, tuple) and len(definition.key) == 1
+    ):
         return AskedKeys(_of_rows(list(keys), definition), False)
     return AskedKeys(_of_rows([keys], definition), True)
 
 
 def deleted_keys(keys: Any, definition: TableDefinition) -> Any:
-    """Return keys that are plain values, one or many as :func:`asked_keys` takes them, as a table of the declared types; anything else as it is.
+    """Return keys that are plain values, one or many as :func:`asked_keys` takes them, as a table
+    of the declared types; anything else as it is.
 
     Raises Invalid for what is no key of the table.
     """
@@ -72,7 +92,9 @@ def deleted_keys(keys: Any, definition: TableDefinition) -> Any:
     column = column_of(keys)
     if column is not None:
         return _of_column(column, definition)
-    if _is_value(keys) or (isinstance(keys, tuple) and len(definition.key) > 1 and all(map(_is_value, keys))):
+    if _is_value(keys) or (
+        isinstance(keys, tuple) and len(definition.key) > 1 and all(map(_is_value, keys))
+    ):
         return _of_values([keys], definition)
     if isinstance(keys, list | tuple | set | frozenset) and keys and all(map(_is_key, keys)):
         return _of_values(list(keys), definition)
@@ -90,7 +112,10 @@ def _is_value(item: Any) -> bool:
 def _hint(definition: TableDefinition) -> str:
     names = ", ".join(definition.key)
     form = "a value" if len(definition.key) == 1 else "a tuple of values"
-    return f"a key of this table is {form} ({names}), or a dict with these columns; several keys are a list or a table of them"
+    return (
+        f"a key of this table is {form} ({names}), or a dict with these columns; several keys are a"
+        " list or a table of them"
+    )
 
 
 def _table_of(columns: Mapping[str, Any]) -> pa.Table:
@@ -103,14 +128,18 @@ def _table_of(columns: Mapping[str, Any]) -> pa.Table:
 def _of_table(table: pa.Table, definition: TableDefinition) -> pa.Table:
     table = in_own_names(table, definition.declared)
     names = list(definition.key)
-    if definition.partition_by and all(name in table.column_names for name in definition.partition_by):
+    if definition.partition_by and all(
+        name in table.column_names for name in definition.partition_by
+    ):
         names = list(dict.fromkeys([*names, *definition.partition_by]))
     missing = [name for name in names if name not in table.column_names]
     if missing:
         raise Invalid(f"the key columns {', '.join(missing)} are missing", hint=_hint(definition))
     repeated = [name for name in names if table.column_names.count(name) > 1]
     if repeated:
-        raise Invalid(f"the table of keys has several columns {', '.join(repeated)}", hint=_hint(definition))
+        raise Invalid(
+            f"the table of keys has several columns {', '.join(repeated)}", hint=_hint(definition)
+        )
     return _stored(table.select(names), definition)
 
 
@@ -142,7 +171,9 @@ def _of_values(values: Sequence[Any], definition: TableDefinition) -> pa.Table:
         return _typed({key[0]: values}, definition)
     if not all(isinstance(value, _ONE_OF_SEVERAL) and len(value) == len(key) for value in values):
         raise Invalid(f"the table has {len(key)} key columns", hint=_hint(definition))
-    return _typed({name: [value[place] for value in values] for place, name in enumerate(key)}, definition)
+    return _typed(
+        {name: [value[place] for value in values] for place, name in enumerate(key)}, definition
+    )
 
 
 def _of_dicts(rows: Sequence[Mapping[str, Any]], definition: TableDefinition) -> pa.Table:
@@ -151,14 +182,18 @@ def _of_dicts(rows: Sequence[Mapping[str, Any]], definition: TableDefinition) ->
     rows = [{own[name]: value for name, value in row.items()} for row in rows]
     names = set(own.values())
     columns = {
-        name: [row.get(name) for row in rows] for name in (*definition.key, *definition.partition_by) if name in names
+        name: [row.get(name) for row in rows]
+        for name in (*definition.key, *definition.partition_by)
+        if name in names
     }
     missing = [name for name in definition.key if name not in columns]
     if missing:
         raise Invalid(f"the key columns {', '.join(missing)} are missing", hint=_hint(definition))
     named = [all(name in row for name in definition.partition_by) for row in rows]
     if definition.partition_by and any(named) and not all(named):
-        raise Invalid(f"the key {named.index(False)} names no partition, others do", hint=_hint(definition))
+        raise Invalid(
+            f"the key {named.index(False)} names no partition, others do", hint=_hint(definition)
+        )
     if not all(named):
         columns = {name: columns[name] for name in definition.key}
     return _stored(_typed(columns, definition), definition)
@@ -171,8 +206,13 @@ def _typed(columns: Mapping[str, Sequence[Any]], definition: TableDefinition) ->
         try:
             arrays.append(pa.array(values, type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise Invalid(f"key column {name!r} is {type}: {error}", hint=_hint(definition)) from error
+            raise Invalid(
+                f"key column {name!r} is {type}: {error}", hint=_hint(definition)
+            ) from error
         cut = first_cut(values, type)
         if cut is not None:
-            raise Invalid(f"key column {name!r} is {type}, and {values[cut]!r} is none", hint=_hint(definition))
+            raise Invalid(
+                f"key column {name!r} is {type}, and {values[cut]!r} is none",
+                hint=_hint(definition),
+            )
     return pa.table(arrays, names=list(columns))

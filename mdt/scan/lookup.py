@@ -1,4 +1,6 @@
-"""Rows by record key: the key index proposes file groups, key maps give positions, and only their pages are read."""
+"""Rows by record key: the key index proposes file groups, key maps give positions, and only their
+pages are read.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class KeyRows:
-    """Where n keys live.  ``file``: int64[n], number of the file, -1: nowhere; ``position``: int64[n] in it."""
+    """Where n keys live.  ``file``: int64[n], number of the file, -1: nowhere; ``position``:
+    int64[n] in it.
+    """
 
     file: Int64Array
     position: Int64Array
@@ -44,29 +48,40 @@ class KeyRows:
 def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows:
     """Return where the keys in the columns of ``table`` (:class:`mdt.scan.keys.AskedKeys`) live.
 
-    Without partition columns a key is looked for in all partitions; raises Invalid if it lives in several.
+    Without partition columns a key is looked for in all partitions; raises Invalid if it lives in
+    several.
     """
     definition = snapshot.definition
     keys = record_keys(table, definition.key)
     partition = None
     if definition.partition_by and set(definition.partition_by) <= set(table.column_names):
-        codes, names = partition_paths(table, definition.partition_by, definition.hive_style, definition.time_path)
+        codes, names = partition_paths(
+            table, definition.partition_by, definition.hive_style, definition.time_path
+        )
         partition = np.array(names, np.object_)[codes]
     file, position = np.full(len(keys), -1, np.int64), np.full(len(keys), -1, np.int64)
     hashes = definition.key_hash.hash(keys)
     asked = keys_for(definition.key_index, keys, sort_keys(table, definition.key))
     hits = find(metadata, snapshot, asked, hashes, partition)
     if not definition.key_hash.is_keyed and sum(len(hit.key) for hit in hits) > 1:
-        hits = [right for hit in hits if len((right := _with_texts(metadata, snapshot, keys, hit)).key)]
+        hits = [
+            right for hit in hits if len((right := _with_texts(metadata, snapshot, keys, hit)).key)
+        ]
     for hit in hits:
         file[hit.key], position[hit.key] = hit.file, hit.position
     if sum(len(hit.key) for hit in hits) > int(np.count_nonzero(file >= 0)):
         twice = np.flatnonzero(np.bincount(np.concatenate([hit.key for hit in hits])) > 1)
         raise Invalid(
-            f"{len(twice)} keys live in several {'rows' if definition.keys_repeat else 'partitions'}: {_named(keys, twice)}",
-            hint="scan() returns all rows of a key"
-            if definition.keys_repeat
-            else f"give the partition columns, too ({', '.join(definition.partition_by)}), in a dict or table",
+            f"{len(twice)} keys live in several"
+            f" {'rows' if definition.keys_repeat else 'partitions'}: {_named(keys, twice)}",
+            hint=(
+                "scan() returns all rows of a key"
+                if definition.keys_repeat
+                else (
+                    f"give the partition columns, too ({', '.join(definition.partition_by)}), in a"
+                    " dict or table"
+                )
+            ),
         )
     return KeyRows(file, position)
 
@@ -87,15 +102,19 @@ def _are_same(snapshot: Snapshot, rows: pa.Table, keys: pa.Array, at: Int64Array
 def rows_of_keys(
     metadata: Metadata, snapshot: Snapshot, table: pa.Table, names: Sequence[str], *, threads: int
 ) -> tuple[KeyRows, pa.Table]:
-    """Return where the keys in the columns of ``table`` live, and the rows of those that do, in their order.
+    """Return where the keys in the columns of ``table`` live, and the rows of those that do, in
+    their order.
 
-    The rows have the columns ``names``.  Where these have all key columns, and in a table whose hash has no secret, the texts of keys are compared:
-    a row of another key with the same hash is none.
+    The rows have the columns ``names``.  Where these have all key columns, and in a table whose
+    hash has no secret, the texts of keys are compared: a row of another key with the same hash is
+    none.
     """
     definition = snapshot.definition
     compares = set(definition.key) <= set(names) or not definition.key_hash.is_keyed
     found = key_rows(metadata, snapshot, table)
-    read = tuple(dict.fromkeys((*names, *definition.key) if compares else names)) or definition.key[:1]
+    read = (
+        tuple(dict.fromkeys((*names, *definition.key) if compares else names)) or definition.key[:1]
+    )
     rows = rows_at(metadata, snapshot, found.those_found(), read, threads=threads)
     if not compares:
         return found, rows
@@ -116,7 +135,9 @@ def with_nulls(rows: pa.Table, found: KeyRows) -> pa.Table:
 
 
 def refuse_condition(metadata: Metadata, snapshot: Snapshot, keys: Any) -> None:
-    """Raise Invalid if ``keys`` is one text that reads as a condition, such as ``"fare > 4"``, and no row has it as its key."""
+    """Raise Invalid if ``keys`` is one text that reads as a condition, such as ``"fare > 4"``, and
+    no row has it as its key.
+    """
     if isinstance(keys, list | tuple) and len(keys) == 1:
         (keys,) = keys
     if not isinstance(keys, str) or keys.isidentifier():
@@ -127,7 +148,8 @@ def refuse_condition(metadata: Metadata, snapshot: Snapshot, keys: Any) -> None:
         return
     if not _is_key(metadata, snapshot, keys):
         raise Invalid(
-            f"{shown(keys)} reads as a condition, and no row has it as its key; nothing was deleted",
+            f"{shown(keys)} reads as a condition, and no row has it as its key; nothing was"
+            " deleted",
             hint=f"t.delete_where({shown(keys)}) deletes the rows that match",
         )
 
@@ -158,8 +180,12 @@ def _named(keys: pa.Array, rows: Int64Array) -> str:
     return ", ".join(repr(key.as_py()) for key in keys.take(pa.array(rows[:_NAMED])))
 
 
-def rows_at(metadata: Metadata, snapshot: Snapshot, where: KeyRows, names: Sequence[str], *, threads: int) -> pa.Table:
-    """Return columns ``names`` of the rows at ``where``, in that order; a row of nulls for a key that lives nowhere."""
+def rows_at(
+    metadata: Metadata, snapshot: Snapshot, where: KeyRows, names: Sequence[str], *, threads: int
+) -> pa.Table:
+    """Return columns ``names`` of the rows at ``where``, in that order; a row of nulls for a key
+    that lives nowhere.
+    """
     live = np.flatnonzero(where.file >= 0)
     wanted = where.file[live] << 32 | where.position[live]
     table, found = read_at(metadata, snapshot, list(_by_file(wanted)), names, threads=threads)
@@ -174,6 +200,8 @@ def rows_at(metadata: Metadata, snapshot: Snapshot, where: KeyRows, names: Seque
 def _by_file(wanted: Int64Array) -> Iterator[FileRows]:
     """Yield the rows ``wanted``, file << 32 | position, of each file once."""
     rows = np.unique(wanted) if len(wanted) > 1 else wanted
-    for part in np.split(rows, np.flatnonzero(np.diff(rows >> 32)) + 1) if len(rows) > 1 else (rows,):
+    for part in (
+        np.split(rows, np.flatnonzero(np.diff(rows >> 32)) + 1) if len(rows) > 1 else (rows,)
+    ):
         if len(part):
             yield int(part[0] >> 32), part & 0xFFFFFFFF

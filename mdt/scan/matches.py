@@ -1,4 +1,6 @@
-"""Where the live rows stand that match a predicate: planned as a scan is, so that indexes and statistics say which pages are read."""
+"""Where the live rows stand that match a predicate: planned as a scan is, so that indexes and
+statistics say which pages are read.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,19 @@ Places = tuple[int, Int64Array]
 
 
 def matching_rows(
-    metadata: Metadata, snapshot: Snapshot, predicate: Predicate, *, threads: int, scanned: set[int] | None = None,
+    metadata: Metadata,
+    snapshot: Snapshot,
+    predicate: Predicate,
+    *,
+    threads: int,
+    scanned: set[int] | None = None,
     files: Collection[int] | None = None,
-) -> list[Places]:  # fmt: skip
-    """Return the live rows that match, by file; the columns of the predicate are read, a few row groups at a time.
+) -> list[Places]:
+    """Return the live rows that match, by file; the columns of the predicate are read, a few row
+    groups at a time.
 
-    To ``scanned`` are added the numbers of the files that no index and no statistics ruled out.  ``files``: only these are looked into.
+    To ``scanned`` are added the numbers of the files that no index and no statistics ruled out.
+    ``files``: only these are looked into.
     """
     predicate = simplify(predicate)
     if predicate == Or(()):
@@ -42,14 +51,25 @@ def matching_rows(
 
 
 def matching_of(
-    metadata: Metadata, snapshot: Snapshot, predicate: Predicate, scans: Sequence[SegmentScan], *, threads: int
+    metadata: Metadata,
+    snapshot: Snapshot,
+    predicate: Predicate,
+    scans: Sequence[SegmentScan],
+    *,
+    threads: int,
 ) -> list[Places]:
-    """Return the live rows that match, by file, among those of a plan for ``predicate``, which is simplified."""
+    """Return the live rows that match, by file, among those of a plan for ``predicate``, which is
+    simplified.
+    """
     if predicate == And(()):
         found = [(scan.file, _candidates(snapshot, scan)) for scan in scans]
     else:
         together = _together(snapshot, scans)
-        found = [places for part in together for places in _tested(metadata, snapshot, predicate, part, threads)]
+        found = [
+            places
+            for part in together
+            for places in _tested(metadata, snapshot, predicate, part, threads)
+        ]
     of_file: dict[int, list[Int64Array]] = {}
     for file, positions in found:
         if len(positions):

@@ -1,4 +1,6 @@
-"""Run a scan plan in process: only the row groups or pages that may match, in threads, streamed in order."""
+"""Run a scan plan in process: only the row groups or pages that may match, in threads, streamed in
+order.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,12 @@ FileRows = tuple[int, Int64Array]
 
 
 def read(
-    metadata: Metadata, plan: ScanPlan, names: Sequence[str], *, threads: int, progress: Progress | None = None
+    metadata: Metadata,
+    plan: ScanPlan,
+    names: Sequence[str],
+    *,
+    threads: int,
+    progress: Progress | None = None,
 ) -> Iterator[pa.Table]:
     """Yield the matching rows, columns ``names``, one table for each task that found any.
 
@@ -46,13 +53,24 @@ def read(
     """
     reader = _Reader(metadata, plan, tuple(names))
     work = reader.cut(threads)
-    yield from (table for _, table in counted(_run(reader, work, threads), len(work), progress) if len(table))
+    yield from (
+        table
+        for _, table in counted(_run(reader, work, threads), len(work), progress)
+        if len(table)
+    )
 
 
 def read_at(
-    metadata: Metadata, snapshot: Snapshot, rows: Sequence[FileRows], names: Sequence[str], *, threads: int
+    metadata: Metadata,
+    snapshot: Snapshot,
+    rows: Sequence[FileRows],
+    names: Sequence[str],
+    *,
+    threads: int,
 ) -> tuple[pa.Table, Int64Array]:
-    """Return columns ``names`` of live rows, and where they stand: file number << 32 | position -> int64[n]."""
+    """Return columns ``names`` of live rows, and where they stand: file number << 32 | position ->
+    int64[n].
+    """
     known = with_meta(snapshot.definition.schema)
     columns = frozenset(names)
     schema = pa.schema([known.field(name) for name in columns])
@@ -130,7 +148,9 @@ class _Reader:
         self._names = list(names)
         schema = with_meta(plan.snapshot.definition.schema)
         if plan.predicate is None:
-            self._schema = self._rest = pa.schema([schema.field(name) for name in dict.fromkeys(names)])
+            self._schema = self._rest = pa.schema(
+                [schema.field(name) for name in dict.fromkeys(names)]
+            )
             self._tested, self._test = pa.schema([]), None
         else:
             tested = top_levels(schema, columns(plan.predicate))
@@ -163,22 +183,36 @@ class _Reader:
             table = table.filter(self._test(table.select(self._tested.names)))
         return table.select(self._names)
 
-    def _groups(self, task: RowGroups, schema: pa.Schema, wanted: BoolArray | None = None) -> pa.Table:
+    def _groups(
+        self, task: RowGroups, schema: pa.Schema, wanted: BoolArray | None = None
+    ) -> pa.Table:
         snapshot = self._plan.snapshot
         return read_columns(
-            self._storage, snapshot.definition, snapshot.segment(task.scan.file), schema,
-            row_groups=task.row_groups, wanted=wanted, use_threads=False, footers=self._footers,
-        )  # fmt: skip
+            self._storage,
+            snapshot.definition,
+            snapshot.segment(task.scan.file),
+            schema,
+            row_groups=task.row_groups,
+            wanted=wanted,
+            use_threads=False,
+            footers=self._footers,
+        )
 
     def _pages(self, wanted: Sequence[Wanted], schema: pa.Schema) -> pa.Table:
-        """Return columns of single rows: by pages, and by row groups the nested ones of files whose page maps are older than those of leaves."""
+        """Return columns of single rows: by pages, and by row groups the nested ones of files whose
+        page maps are older than those of leaves.
+        """
         form, known = wanted[0].form, wanted[0].page_map.names
         stored = schema if form is None else form.stored
         lacking = pa.schema([field for field in stored if field.name not in known])
-        table = read_pages(self._storage, wanted, pa.schema([field for field in stored if field.name in known]))
+        table = read_pages(
+            self._storage, wanted, pa.schema([field for field in stored if field.name in known])
+        )
         if len(lacking):
             rest = pa.concat_tables(self._pages_lack(one, lacking) for one in wanted)
-            columns = [(rest if field.name in rest.schema.names else table)[field.name] for field in stored]
+            columns = [
+                (rest if field.name in rest.schema.names else table)[field.name] for field in stored
+            ]
             table = pa.table(columns, schema=stored)
         return table if form is None else form.converted(table)
 
@@ -191,16 +225,30 @@ class _Reader:
         mask[wanted.positions] = True
         parts = [mask[ends[group] - segment.row_groups[group] : ends[group]] for group in groups]
         return read_rows(
-            self._storage, segment, schema,
-            row_groups=groups, wanted=np.concatenate(parts), use_threads=False, footers=self._footers,
-        )  # fmt: skip
+            self._storage,
+            segment,
+            schema,
+            row_groups=groups,
+            wanted=np.concatenate(parts),
+            use_threads=False,
+            footers=self._footers,
+        )
 
     def _is_late(self, task: RowGroups) -> bool:
-        """Return whether columns that are not tested are read for the rows that pass only: not worth it for a few rows."""
-        return bool(self._test is not None and len(self._tested) and len(self._rest) and task.rows >= _LATE_ROWS)
+        """Return whether columns that are not tested are read for the rows that pass only: not
+        worth it for a few rows.
+        """
+        return bool(
+            self._test is not None
+            and len(self._tested)
+            and len(self._rest)
+            and task.rows >= _LATE_ROWS
+        )
 
     def _late(self, task: RowGroups) -> pa.Table:
-        """Return the matching rows: the tested columns of all rows, then the other columns of those that match."""
+        """Return the matching rows: the tested columns of all rows, then the other columns of those
+        that match.
+        """
         assert self._test is not None
         tested = self._groups(task, self._tested)
         mask = self._test(tested).to_numpy()
@@ -242,7 +290,9 @@ def _tested(predicate: Predicate, schema: pa.Schema) -> Callable[[pa.Table], Any
         try:
             return test(table)
         except FunctionFailed as error:
-            raise Invalid(str(error), hint="mend the function, or leave it out of the filter") from error
+            raise Invalid(
+                str(error), hint="mend the function, or leave it out of the filter"
+            ) from error
 
     return run
 

@@ -1,7 +1,8 @@
 """An estimate of the number of distinct values of a column, from a few row groups.
 
-Spark's optimizer asks for it where no index knows.  The row groups are the first ones of a few files that lie far apart.
-Their rows are neighbours, so the estimate is rough, and more often too small than too large.
+Spark's optimizer asks for it where no index knows.  The row groups are the first ones of a few
+files that lie far apart. Their rows are neighbours, so the estimate is rough, and more often too
+small than too large.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ class Samples:
         self._distinct: Recent[tuple[tuple[int, ...], str], tuple[int, int, int]] = Recent(_KEPT)
 
     def distinct(self, snapshot: Snapshot, column: str) -> int:
-        """Return about how many values ``column`` has, null aside; O(rows of the sample), which it reads at the first time.
+        """Return about how many values ``column`` has, null aside; O(rows of the sample), which it
+        reads at the first time.
 
-        Values that occur once in the sample of n rows stand for sqrt(N / n) values of the N rows, others for themselves: the estimator GEE of
-        Charikar, Chaudhuri, Motwani and Narasayya, "Towards estimation error guarantees for distinct values", PODS 2000.
+        Values that occur once in the sample of n rows stand for sqrt(N / n) values of the N rows,
+        others for themselves: the estimator GEE of Charikar, Chaudhuri, Motwani and Narasayya,
+        "Towards estimation error guarantees for distinct values", PODS 2000.
         """
         scans = _scans(snapshot)
         key = _ids(snapshot, scans), column
@@ -41,13 +44,19 @@ class Samples:
         if known is None:
             values = self._rows(snapshot, scans, column).column(column).drop_null()
             counts = pc.value_counts(values).field("counts").to_numpy()
-            known = self._distinct.put(key, (int(counts.sum()), len(counts), int((counts == 1).sum())))
+            known = self._distinct.put(
+                key, (int(counts.sum()), len(counts), int((counts == 1).sum()))
+            )
         sampled, values_in, once = known
         rows = int((snapshot.rows - snapshot.dead_rows).sum())
-        return min(rows, round(once * math.sqrt(max(1.0, rows / max(1, sampled)))) + values_in - once)
+        return min(
+            rows, round(once * math.sqrt(max(1.0, rows / max(1, sampled)))) + values_in - once
+        )
 
     def _rows(self, snapshot: Snapshot, scans: tuple[SegmentScan, ...], column: str) -> pa.Table:
-        found = list(read(self._metadata, ScanPlan(snapshot, None, scans, ()), (column,), threads=1))
+        found = list(
+            read(self._metadata, ScanPlan(snapshot, None, scans, ()), (column,), threads=1)
+        )
         return pa.concat_tables(found) if found else pa.table({column: pa.array([], pa.null())})
 
 

@@ -19,23 +19,31 @@ from mdt.plan.planner import ScanPlan, SegmentScan
 from mdt.schema.forms import Form, form_of
 
 UNIT_ROWS = 262_144
-"""Rows after which a segment is cut into several tasks, so that memory stays bounded and threads busy."""
+"""Rows after which a segment is cut into several tasks, so that memory stays bounded and threads
+busy.
+"""
 _BATCH_ROWS_MIN = 65_536
 """Decoding fewer rows than this is not worth a thread."""
 _BLOCK_ROWS_MIN = 512
-"""Rows that are decoded for one, at least, when pages are weighed against files: long texts have fewer in a page, which costs more a row."""
+"""Rows that are decoded for one, at least, when pages are weighed against files: long texts have
+fewer in a page, which costs more a row.
+"""
 _OPEN_ROWS = 2_048
 """What opening a file and its footer costs, in rows to decode."""
 
 SMALL_ROWS = 2_048
-"""Segments up to this many rows, such as log files, are read page by page even if all of their rows are wanted."""
+"""Segments up to this many rows, such as log files, are read page by page even if all of their rows
+are wanted.
+"""
 
 Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroups:
-    """A run of row groups of one segment: ``row_groups``, None for all; ``starts``: first position and rows of each."""
+    """A run of row groups of one segment: ``row_groups``, None for all; ``starts``: first position
+    and rows of each.
+    """
 
     scan: SegmentScan
     row_groups: tuple[int, ...] | None
@@ -49,7 +57,9 @@ class RowGroups:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Single live rows of segments that can be read together (:func:`mdt.parquet.pages.read_pages`)."""
+    """Single live rows of segments that can be read together
+    (:func:`mdt.parquet.pages.read_pages`).
+    """
 
     wanted: tuple[Wanted, ...]
 
@@ -90,7 +100,9 @@ class Cutter:
         return len(self._schema) > 0 and (scan.positions is not None or file.rows <= SMALL_ROWS)
 
     def _wanted(self, scan: SegmentScan, file: Segment) -> Wanted | None:
-        """Return the rows of a segment that are to be read page by page, None if row groups are quicker."""
+        """Return the rows of a segment that are to be read page by page, None if row groups are
+        quicker.
+        """
         if not self._may_be_by_pages(scan, file):
             return None
         dead, some = self._plan.snapshot.vector(scan.file), scan.positions
@@ -101,14 +113,18 @@ class Cutter:
         return self._placed(scan.file, live_positions(some, dead), len(rows), self._schema)
 
     def some(self, task: RowGroups, numbers: Int64Array, schema: pa.Schema) -> Wanted | None:
-        """Return the rows ``numbers`` (rising) of ``task`` to be read page by page, None if row groups are quicker."""
+        """Return the rows ``numbers`` (rising) of ``task`` to be read page by page, None if row
+        groups are quicker.
+        """
         first, rows = np.array(task.starts, dtype=np.int64).T
         before = np.cumsum(rows) - rows
         row_group = np.searchsorted(before, numbers, side="right") - 1
         positions = numbers + (first - before)[row_group]
         return self._placed(task.scan.file, positions, task.rows, schema)
 
-    def _placed(self, number: int, positions: Int64Array, rows: int, schema: pa.Schema) -> Wanted | None:
+    def _placed(
+        self, number: int, positions: Int64Array, rows: int, schema: pa.Schema
+    ) -> Wanted | None:
         file = self._files[number]
         names = self._names if schema is self._schema else frozenset(schema.names)
         form = form_of(self._plan.snapshot.definition, file.id, schema)
@@ -116,13 +132,18 @@ class Cutter:
 
 
 def placed(
-    metadata: Metadata, number: int, file: Segment, positions: Int64Array, rows: int, names: frozenset[str],
+    metadata: Metadata,
+    number: int,
+    file: Segment,
+    positions: Int64Array,
+    rows: int,
+    names: frozenset[str],
     form: Form | None,
-) -> Wanted | None:  # fmt: skip
+) -> Wanted | None:
     """Return ``positions`` of file ``number`` with what reading their pages needs.
 
-    None if that cannot be, or costs more than ``rows`` rows by row groups.  ``names``: the columns that are wanted, some of which the page map may
-    lack; ``form``: how they come out of the file's.
+    None if that cannot be, or costs more than ``rows`` rows by row groups.  ``names``: the columns
+    that are wanted, some of which the page map may lack; ``form``: how they come out of the file's.
     """
     page_map = _page_map(metadata, file)
     if page_map is None or page_map.names.isdisjoint(names if form is None else form.stored.names):
@@ -147,7 +168,9 @@ def _page_map(metadata: Metadata, file: Segment) -> PageMap | None:
 
 
 def batches(wanted: Sequence[Wanted], threads: int) -> list[Rows]:
-    """Return rows to be read page by page in tasks that can be read together, enough for ``threads`` threads."""
+    """Return rows to be read page by page in tasks that can be read together, enough for
+    ``threads`` threads.
+    """
     together: dict[object, list[Wanted]] = {}
     for one in wanted:
         together.setdefault((one.page_map.columns, one.form), []).append(one)
@@ -176,7 +199,9 @@ def _block_rows(page_map: PageMap) -> int:
 
 
 def _decoded(positions: Int64Array, block: int) -> int:
-    """Return how many rows are decoded for the rising ``positions`` if pages have ``block`` rows."""
+    """Return how many rows are decoded for the rising ``positions`` if pages have ``block``
+    rows.
+    """
     if len(positions) < 2:
         return block * len(positions)
     pages = positions // block
@@ -184,12 +209,16 @@ def _decoded(positions: Int64Array, block: int) -> int:
 
 
 def _are_few(positions: Int64Array, rows: int, page_map: PageMap) -> bool:
-    """Return whether reading the pages of ``positions`` is cheaper than opening a file and decoding ``rows`` rows."""
+    """Return whether reading the pages of ``positions`` is cheaper than opening a file and decoding
+    ``rows`` rows.
+    """
     return 5 * _decoded(positions, _block_rows(page_map)) <= 4 * (rows + _OPEN_ROWS)
 
 
 def _batches(wanted: Sequence[Wanted], threads: int) -> Iterator[Rows]:
-    """Yield ``wanted`` in tasks of bounded size, enough for ``threads`` threads if they are worth it."""
+    """Yield ``wanted`` in tasks of bounded size, enough for ``threads`` threads if they are worth
+    it.
+    """
     sizes = [_decoded(w.positions, _block_rows(w.page_map)) for w in wanted]
     limit = max(_BATCH_ROWS_MIN, min(UNIT_ROWS, -(-sum(sizes) // (2 * threads))))
     batch: list[Wanted] = []
@@ -206,9 +235,13 @@ def _batches(wanted: Sequence[Wanted], threads: int) -> Iterator[Rows]:
 
 
 def _parts(wanted: Wanted, rows: int) -> Iterator[Wanted]:
-    """Yield the rows of one segment in tasks for which at most ``rows`` rows are decoded, or one page."""
+    """Yield the rows of one segment in tasks for which at most ``rows`` rows are decoded, or one
+    page.
+    """
     block = _block_rows(wanted.page_map)
-    number = np.cumsum(np.append(0, np.diff(wanted.positions // block) > 0)) // max(1, rows // block)
+    number = np.cumsum(np.append(0, np.diff(wanted.positions // block) > 0)) // max(
+        1, rows // block
+    )
     for part in np.split(wanted.positions, np.flatnonzero(np.diff(number)) + 1):
         yield replace(wanted, positions=part)
 
@@ -228,6 +261,10 @@ def _runs(scan: SegmentScan, row_group_rows: Sequence[int]) -> Iterator[RowGroup
         yield _run(scan, run, row_group_rows, starts)
 
 
-def _run(scan: SegmentScan, run: list[int], row_group_rows: Sequence[int], starts: list[int]) -> RowGroups:
+def _run(
+    scan: SegmentScan, run: list[int], row_group_rows: Sequence[int], starts: list[int]
+) -> RowGroups:
     whole = len(run) == len(row_group_rows)
-    return RowGroups(scan, None if whole else tuple(run), tuple((starts[z], row_group_rows[z]) for z in run))
+    return RowGroups(
+        scan, None if whole else tuple(run), tuple((starts[z], row_group_rows[z]) for z in run)
+    )

@@ -1,10 +1,12 @@
-"""The first rows of a scan: a limit that stops reading, whole results in order, and the best rows by statistics.
+"""The first rows of a scan: a limit that stops reading, whole results in order, and the best rows
+by statistics.
 
-The best rows (top-k) are found without reading what cannot hold one.  Files, and the row groups of a file, are taken in
-the order of their best bound of the first sort key, a few at a time.  Once as many rows as wanted are known, the last of
-them is a threshold: what cannot hold a row before it is not read, neither files nor row groups nor, by a predicate,
-columns of rows.  Bounds may be wide (cut texts, deleted rows) or absent: that costs time, never rows, because no verdict
-but a proof of statistics leaves anything out.
+The best rows (top-k) are found without reading what cannot hold one.  Files, and the row groups of
+a file, are taken in the order of their best bound of the first sort key, a few at a time.  Once as
+many rows as wanted are known, the last of them is a threshold: what cannot hold a row before it is
+not read, neither files nor row groups nor, by a predicate, columns of rows.  Bounds may be wide
+(cut texts, deleted rows) or absent: that costs time, never rows, because no verdict but a proof of
+statistics leaves anything out.
 """
 
 from __future__ import annotations
@@ -31,11 +33,13 @@ from mdt.scan.reader import read
 from mdt.scan.tasks import UNIT_ROWS
 
 _FILES_FIRST, _FILES_MAX = 16, 1024
-"""Files whose row groups are looked at together: few at first, because most queries end with them."""
+"""Files whose row groups are looked at together: few at first, because most queries end with them.
+"""
 _ROWS_FIRST = 1024
 """Rows that are worth a round of reading of their own."""
 _GROWTH = 4
-"""How much more each round reads than the one before: a filter may leave nothing of the first ones."""
+"""How much more each round reads than the one before: a filter may leave nothing of the first ones.
+"""
 
 
 def within(plan: ScanPlan, limit: int) -> ScanPlan:
@@ -75,7 +79,8 @@ def first_matches(
     threads: int,
     progress: Progress | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield ``limit`` rows that match, or all if there are fewer; stops reading when they are found.
+    """Yield ``limit`` rows that match, or all if there are fewer; stops reading when they are
+    found.
 
     ``progress`` is called with the number of segments that are done with and of all.
     """
@@ -100,20 +105,38 @@ def _tell(progress: Progress | None, plan: ScanPlan, done: int) -> None:
 
 
 def in_order(
-    metadata: Metadata, plan: ScanPlan, names: Sequence[str], keys: Sequence[SortKey], *, threads: int,
+    metadata: Metadata,
+    plan: ScanPlan,
+    names: Sequence[str],
+    keys: Sequence[SortKey],
+    *,
+    threads: int,
     progress: Progress | None = None,
-) -> pa.Table:  # fmt: skip
-    """Return all rows that match, sorted by ``keys``; they are in memory at once.  ``progress``: see :func:`read`."""
+) -> pa.Table:
+    """Return all rows that match, sorted by ``keys``; they are in memory at once.  ``progress``:
+    see :func:`read`.
+    """
     columns = _read_columns(plan, names, keys)
     tables = list(read(metadata, plan, columns, threads=threads, progress=progress))
-    return sorted_rows(pa.concat_tables(tables), keys).select(names) if tables else _nothing(plan, names)
+    return (
+        sorted_rows(pa.concat_tables(tables), keys).select(names)
+        if tables
+        else _nothing(plan, names)
+    )
 
 
 def best(
-    metadata: Metadata, plan: ScanPlan, names: Sequence[str], keys: Sequence[SortKey], limit: int, *, threads: int,
+    metadata: Metadata,
+    plan: ScanPlan,
+    names: Sequence[str],
+    keys: Sequence[SortKey],
+    limit: int,
+    *,
+    threads: int,
     progress: Progress | None = None,
-) -> pa.Table:  # fmt: skip
-    """Return the first ``limit`` rows that match in the order of ``keys``; what cannot hold one of them is not read.
+) -> pa.Table:
+    """Return the first ``limit`` rows that match in the order of ``keys``; what cannot hold one of
+    them is not read.
 
     ``progress`` is called with the number of segments that are read or left out, and of all.
     """
@@ -141,7 +164,9 @@ def _nothing(plan: ScanPlan, names: Sequence[str]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _RowGroups:
-    """Row groups of segments: ``of`` (number in ``scans``), ``row_group`` and ``rows``, int64[n] each."""
+    """Row groups of segments: ``of`` (number in ``scans``), ``row_group`` and ``rows``, int64[n]
+    each.
+    """
 
     scans: Sequence[SegmentScan]
     of: Int64Array
@@ -153,7 +178,9 @@ class _RowGroups:
 
     @classmethod
     def of_segments(cls, plan: ScanPlan, numbers: Int64Array) -> _RowGroups:
-        """Return those row groups of the segments ``numbers`` of a plan that it reads, in this order."""
+        """Return those row groups of the segments ``numbers`` of a plan that it reads, in this
+        order.
+        """
         scans = [plan.segments[n] for n in numbers.tolist()]
         files = np.array([scan.file for scan in scans], np.int64)
         lists = plan.snapshot.files.take(("row_group_rows",), files)["row_group_rows"]
@@ -180,7 +207,9 @@ class _RowGroups:
         return replace(plan, segments=tuple(segments))
 
     def stats(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return the statistics of ``column`` in each row group, STATS_SCHEMA [n]: where it has none, those of its segment."""
+        """Return the statistics of ``column`` in each row group, STATS_SCHEMA [n]: where it has
+        none, those of its segment.
+        """
         rows = np.array([scan.file for scan in self.scans], np.int64)
         parts = [_file_stats(snapshot, column, rows)]
         at, first = self.of.copy(), len(rows)
@@ -189,7 +218,9 @@ class _RowGroups:
             if end - start < 2:
                 continue
             part = snapshot.row_group_stats(row)
-            part = part.filter(pc.equal(part["column"], snapshot.definition.statistics_name(column)))
+            part = part.filter(
+                pc.equal(part["column"], snapshot.definition.statistics_name(column))
+            )
             place = np.searchsorted(self.row_group[start:end], np.asarray(part["row_group"]))
             place = np.minimum(place, end - start - 1)
             mine = np.flatnonzero(self.row_group[start:end][place] == np.asarray(part["row_group"]))
@@ -200,10 +231,14 @@ class _RowGroups:
 
 
 def _file_stats(snapshot: Snapshot, column: str, rows: Int64Array) -> pa.Table:
-    """Return the statistics of ``column`` in segment ``rows``, STATS_SCHEMA [n], nulls where there are none."""
+    """Return the statistics of ``column`` in segment ``rows``, STATS_SCHEMA [n], nulls where there
+    are none.
+    """
     stats = snapshot.column_stats(snapshot.definition.statistics_name(column))
     if stats is None:
-        return pa.table([pa.nulls(len(rows), type) for type in STATS_SCHEMA.types], schema=STATS_SCHEMA)
+        return pa.table(
+            [pa.nulls(len(rows), type) for type in STATS_SCHEMA.types], schema=STATS_SCHEMA
+        )
     return stats.select(STATS_SCHEMA.names).take(pa.array(rows))
 
 
@@ -215,8 +250,12 @@ def _chunks(plan: ScanPlan, numbers: Int64Array) -> Iterator[_RowGroups]:
         at, size = at + size, min(2 * size, _FILES_MAX)
 
 
-def _rounds(row_groups: _RowGroups, order: Int64Array, size: int, threads: int) -> Iterator[Int64Array]:
-    """Yield the row groups in ``order`` in runs: the first of ``size`` rows at least, each larger than the one before."""
+def _rounds(
+    row_groups: _RowGroups, order: Int64Array, size: int, threads: int
+) -> Iterator[Int64Array]:
+    """Yield the row groups in ``order`` in runs: the first of ``size`` rows at least, each larger
+    than the one before.
+    """
     while len(order):
         wanted = min(size, 2 * threads * UNIT_ROWS)
         count = int(np.searchsorted(np.cumsum(row_groups.rows[order]), wanted)) + 1
@@ -272,17 +311,26 @@ class _Search:
         if self._threshold is None:
             return np.ones(len(stats), np.bool_)
         first = self._keys[0]
-        return column_stats.prune_predicate(lambda _: (stats, first.type), self._threshold, len(stats))
+        return column_stats.prune_predicate(
+            lambda _: (stats, first.type), self._threshold, len(stats)
+        )
 
     def _read(self, plan: ScanPlan) -> None:
-        """Read the row groups of ``plan`` and keep the best of them and of what was found before."""
+        """Read the row groups of ``plan`` and keep the best of them and of what was found
+        before.
+        """
         if len(self._found) < self._limit and len(self._columns) > len(self._sorted_by):
-            # Most rows are not among the best: find the threshold by the sorted columns alone, then read rows.
-            seed = self._best_of(self._tables(plan, self._sorted_by), self._found.select(self._sorted_by))
+            # Most rows are not among the best: find the threshold by the sorted columns alone, then
+            # read rows.
+            seed = self._best_of(
+                self._tables(plan, self._sorted_by), self._found.select(self._sorted_by)
+            )
             threshold = self._threshold_of(seed, strict=False)
         else:
             threshold = self._threshold
-        self._found = self._best_of(self._tables(_narrowed(plan, threshold), self._columns), self._found)
+        self._found = self._best_of(
+            self._tables(_narrowed(plan, threshold), self._columns), self._found
+        )
         self._threshold = self._threshold_of(self._found, strict=len(self._keys) == 1)
 
     def _tables(self, plan: ScanPlan, names: Sequence[str]) -> Iterator[pa.Table]:
@@ -296,7 +344,11 @@ class _Search:
             if rows >= 2 * max(self._limit, UNIT_ROWS):
                 waiting = [sorted_rows(pa.concat_tables(waiting), self._keys, self._limit)]
                 rows = len(waiting[0])
-        return waiting[0] if len(waiting) == 1 else sorted_rows(pa.concat_tables(waiting), self._keys, self._limit)
+        return (
+            waiting[0]
+            if len(waiting) == 1
+            else sorted_rows(pa.concat_tables(waiting), self._keys, self._limit)
+        )
 
     def _threshold_of(self, found: pa.Table, *, strict: bool) -> Predicate | None:
         """Return the test that other rows must pass to be among the best, None if any may be.
@@ -316,7 +368,8 @@ def _narrowed(plan: ScanPlan, test: Predicate | None) -> ScanPlan:
 
 
 def _best_first(stats: pa.Table, key: SortKey) -> Int64Array:
-    """Return the numbers of files or row groups in the order of the best value that each may hold, unknown ones first.
+    """Return the numbers of files or row groups in the order of the best value that each may hold,
+    unknown ones first.
 
     ``stats``: STATS_SCHEMA [n], of the column of ``key``.
     """
@@ -329,4 +382,6 @@ def _best_first(stats: pa.Table, key: SortKey) -> Int64Array:
         is_first = is_unknown
     rank = pc.if_else(is_first, 0, pc.if_else(only_nulls, 2, 1))
     ways = [("rank", "ascending"), ("bound", "descending" if key.descending else "ascending")]
-    return np.asarray(pc.sort_indices(pa.table({"rank": rank, "bound": bound}), sort_keys=ways)).astype(np.int64)
+    return np.asarray(
+        pc.sort_indices(pa.table({"rank": rank, "bound": bound}), sort_keys=ways)
+    ).astype(np.int64)

@@ -1,7 +1,8 @@
-"""What one query says of indexes: how selective its tests are, what it reads, and what it would read with an exact index of each column.
+"""What one query says of indexes: how selective its tests are, what it reads, and what it would
+read with an exact index of each column.
 
-Selectivity comes from a sample of rows: some blocks of neighbours, evenly spread over the table.  An exact index reads the blocks that hold a
-match, and never more than is read without it.
+Selectivity comes from a sample of rows: some blocks of neighbours, evenly spread over the table.
+An exact index reads the blocks that hold a match, and never more than is read without it.
 """
 
 from __future__ import annotations
@@ -33,11 +34,15 @@ _NOT_NULL = frozenset(("is not null",))
 
 
 def counts_of(metadata: Metadata, plan: ScanPlan) -> Counts:
-    """Return the counts of one query.  Reads the sampled rows of each column that it tests, once for each checkpoint."""
+    """Return the counts of one query.  Reads the sampled rows of each column that it tests, once
+    for each checkpoint.
+    """
     snapshot, now = plan.snapshot, metadata.storage.now_us()
     told, spared = explain(plan), _bytes_not_in_blocks(plan)
     mean = told.bytes_total // max(1, told.files_total)
-    found = Counts(queries=1, indexes={spec: IndexUse(queries=1) for spec in snapshot.definition.indexes})
+    found = Counts(
+        queries=1, indexes={spec: IndexUse(queries=1) for spec in snapshot.definition.indexes}
+    )
     now_read = without = told.bytes_read - spared
     for spec, count in plan.used_indexes().items():
         index = index_of(spec)[1]
@@ -58,21 +63,31 @@ def bytes_read(plan: ScanPlan) -> int:
 
 
 def _bytes_not_in_blocks(plan: ScanPlan) -> int:
-    """Return about how many bytes of the row groups that are read need not be, because no row of their blocks may match.  O(files that are read)."""
-    length, known = plan.snapshot.files.numpy("block_length"), [s for s in plan.segments if s.positions is not None]
+    """Return about how many bytes of the row groups that are read need not be, because no row of
+    their blocks may match.  O(files that are read).
+    """
+    length, known = (
+        plan.snapshot.files.numpy("block_length"),
+        [s for s in plan.segments if s.positions is not None],
+    )
     files = np.array([scan.file for scan in known], np.int64)
     saved = 0
     for scan, mine in zip(known, plan.snapshot.files.values("row_group_rows", files), strict=True):
         assert scan.positions is not None
         positions = np.asarray(scan.positions.to_array())
-        read = sum(mine) if scan.row_groups is None else sum(mine[row_group] for row_group in scan.row_groups)
+        read = (
+            sum(mine)
+            if scan.row_groups is None
+            else sum(mine[row_group] for row_group in scan.row_groups)
+        )
         spared = read - BLOCK_ROWS * len(np.unique(positions // BLOCK_ROWS))
         saved += int(length[scan.file]) * max(0, spared) // max(1, sum(mine))
     return saved
 
 
 def _tests(predicate: Predicate | None) -> Iterator[tuple[str, str, Predicate]]:
-    """Yield the conditions of one column each, all of which must hold: column, kind of test, condition.
+    """Yield the conditions of one column each, all of which must hold: column, kind of test,
+    condition.
 
     Spark adds "is not null" to each column that is compared, which is no test of its own.
     """
@@ -102,9 +117,11 @@ def _uses(
     without: int,
     total: int,
 ) -> Iterator[tuple[str, str, TestUse]]:
-    """Yield the use of each test: what indexes of all tested columns save together, shared out by how selective the tests are.
+    """Yield the use of each test: what indexes of all tested columns save together, shared out by
+    how selective the tests are.
 
-    ``now_read``: bytes that the query reads, ``without``: it would without any index, ``total``: of the table.
+    ``now_read``: bytes that the query reads, ``without``: it would without any index, ``total``: of
+    the table.
     """
     hits = {}
     for test in tests:
@@ -114,14 +131,20 @@ def _uses(
     if not hits:
         return
     blocks = _places(metadata, snapshot) // BLOCK_ROWS
-    joint = len(np.unique(blocks[np.logical_and.reduce(list(hits.values()))])) / len(np.unique(blocks))
+    joint = len(np.unique(blocks[np.logical_and.reduce(list(hits.values()))])) / len(
+        np.unique(blocks)
+    )
     exact = min(now_read, round(total * joint))
     weight = {test: -math.log(max(float(hit.mean()), 0.5 / len(hit))) for test, hit in hits.items()}
     rows = int((snapshot.rows - snapshot.dead_rows).sum())
     for test, hit in hits.items():
         share = weight[test] / (sum(weight.values()) or 1.0)
         saved = min(now_read - exact, round((without - exact) * share))
-        yield test[0], test[1], TestUse(1, round(rows * float(hit.mean())), without, without - saved)
+        yield (
+            test[0],
+            test[1],
+            TestUse(1, round(rows * float(hit.mean())), without, without - saved),
+        )
 
 
 def _hit(metadata: Metadata, snapshot: Snapshot, column: str, test: Predicate) -> BoolArray | None:
@@ -129,20 +152,27 @@ def _hit(metadata: Metadata, snapshot: Snapshot, column: str, test: Predicate) -
     try:
         values = sample(metadata, snapshot, column)
         table = pa.table({column: values})
-        return np.asarray(bind(test, table.schema)(table).to_numpy(zero_copy_only=False)).astype(bool)
+        return np.asarray(bind(test, table.schema)(table).to_numpy(zero_copy_only=False)).astype(
+            bool
+        )
     except (MdtError, pa.ArrowException, KeyError):
         return None
 
 
 def sample(metadata: Metadata, snapshot: Snapshot, column: str) -> pa.Array:
-    """Return values of ``column`` in some blocks of live rows, the same rows for all columns until the next checkpoint."""
+    """Return values of ``column`` in some blocks of live rows, the same rows for all columns until
+    the next checkpoint.
+    """
     key = snapshot.checkpoint.seq, column
     known = metadata.usage.samples.get(key)
     if known is not None:
         return known
     places = _places(metadata, snapshot)
     files, starts = np.unique(places >> 32, return_index=True)
-    rows = [(int(file), part & 0xFFFFFFFF) for file, part in zip(files, np.split(places, starts[1:]), strict=True)]
+    rows = [
+        (int(file), part & 0xFFFFFFFF)
+        for file, part in zip(files, np.split(places, starts[1:]), strict=True)
+    ]
     table, found = read_at(metadata, snapshot, rows, (column,), threads=1)
     if not np.array_equal(found, places):
         table = table.take(np.argsort(found, kind="stable"))
@@ -150,14 +180,20 @@ def sample(metadata: Metadata, snapshot: Snapshot, column: str) -> pa.Array:
 
 
 def _places(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
-    """Return where the rows of the sample stand: file number << 32 | position, rising -> int64[n]."""
+    """Return where the rows of the sample stand: file number << 32 | position, rising ->
+    int64[n].
+    """
     key = snapshot.checkpoint.seq, ""
     known = metadata.usage.samples.get(key)
     if known is not None:
         return np.asarray(known)
     files = snapshot.live_numbers[snapshot.has_rows[snapshot.live_numbers]]
     ends = np.cumsum(snapshot.rows[files])
-    at = np.linspace(0, max(0, int(ends[-1]) - 1), BLOCKS).astype(np.int64) if len(files) else np.empty(0, np.int64)
+    at = (
+        np.linspace(0, max(0, int(ends[-1]) - 1), BLOCKS).astype(np.int64)
+        if len(files)
+        else np.empty(0, np.int64)
+    )
     of = np.searchsorted(ends, at, side="right")
     first = (at - ends[of] + snapshot.rows[files[of]]) // BLOCK_ROWS * BLOCK_ROWS
     places = [np.empty(0, np.int64)]

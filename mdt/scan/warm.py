@@ -1,4 +1,5 @@
-"""Load ahead of queries what they ask for: heads of summaries, page maps, key maps, footers; map the data files themselves.
+"""Load ahead of queries what they ask for: heads of summaries, page maps, key maps, footers; map
+the data files themselves.
 
 Newest files first, each kind until its cache is full.  What is damaged is left to who reads it.
 """
@@ -40,8 +41,9 @@ KINDS = ("summaries", "page_maps", "key_maps", "footers", "files")
 class WarmResult:
     """What was loaded ahead of queries, found in caches or not.
 
-    ``seq``: of the state.  ``summaries``, ``page_maps``, ``key_maps``, ``footers``: how many; ``bytes``: of storage that they stand for,
-    the heads of large summaries alone.  ``tasks``: in which Spark has read summaries; ``opened``: data files that Spark has opened.
+    ``seq``: of the state.  ``summaries``, ``page_maps``, ``key_maps``, ``footers``: how many;
+    ``bytes``: of storage that they stand for, the heads of large summaries alone.  ``tasks``: in
+    which Spark has read summaries; ``opened``: data files that Spark has opened.
     """
 
     seq: int
@@ -56,7 +58,9 @@ class WarmResult:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Things to load: ``load`` returns the bytes of one, and raises Corrupt; ``cache``: where they are kept."""
+    """Things to load: ``load`` returns the bytes of one, and raises Corrupt; ``cache``: where they
+    are kept.
+    """
 
     name: str
     wanted: Sequence[Any]
@@ -65,10 +69,17 @@ class _Kind:
 
 
 def warm(
-    metadata: Metadata, snapshot: Snapshot, threads: int, kinds: Sequence[str], *,
-    specs: Sequence[str] = (), progress: Progress | None = None,
-) -> WarmResult:  # fmt: skip
-    """Load what queries of ``snapshot`` ask for, of these ``kinds``; ``specs``: the indexes whose summaries are meant."""
+    metadata: Metadata,
+    snapshot: Snapshot,
+    threads: int,
+    kinds: Sequence[str],
+    *,
+    specs: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> WarmResult:
+    """Load what queries of ``snapshot`` ask for, of these ``kinds``; ``specs``: the indexes whose
+    summaries are meant.
+    """
     work = [kind for kind in _kinds(metadata, snapshot, specs) if kind.name in kinds]
     total = sum(len(kind.wanted) for kind in work)
     counts: dict[str, int] = {}
@@ -87,7 +98,9 @@ def warm(
 
 
 def _loaded(pool: Executor, kind: _Kind) -> Iterator[list[int]]:
-    """Load until what is loaded begins to push the first of it out of its cache; yield the bytes of each, 0 if it is damaged, some at a time."""
+    """Load until what is loaded begins to push the first of it out of its cache; yield the bytes of
+    each, 0 if it is damaged, some at a time.
+    """
 
     def load(wanted: Any) -> int:
         with suppress(Corrupt):
@@ -102,7 +115,9 @@ def _loaded(pool: Executor, kind: _Kind) -> Iterator[list[int]]:
 
 
 def _kinds(metadata: Metadata, snapshot: Snapshot, specs: Sequence[str]) -> Iterator[_Kind]:
-    """Yield what there is to load, in order; of log files a reader fetches the whole block, of tiny files single pages: they have no footers here."""
+    """Yield what there is to load, in order; of log files a reader fetches the whole block, of tiny
+    files single pages: they have no footers here.
+    """
     objects, summaries = metadata.objects, metadata.summaries
     for spec in specs:
         index, found = summaries_of(snapshot, spec)
@@ -121,7 +136,11 @@ def _kinds(metadata: Metadata, snapshot: Snapshot, specs: Sequence[str]) -> Iter
 
     def footer(row: int) -> int:
         segment = snapshot.segment(row)
-        return int(open_segment(metadata.storage, segment, footers=objects.footers).metadata.serialized_size)
+        return int(
+            open_segment(
+                metadata.storage, segment, footers=objects.footers
+            ).metadata.serialized_size
+        )
 
     page_maps = [found.page_map for found in segments if found.page_map is not None]
     yield _Kind("page_maps", page_maps, page_map, objects.page_maps)
@@ -145,7 +164,9 @@ def _with_footers(snapshot: Snapshot) -> npt.NDArray[np.int64]:
 def summaries_of(
     snapshot: Snapshot, spec: str, files: BoolArray | None = None
 ) -> tuple[SkippingIndex | None, list[SummaryRef]]:
-    """Return an index, None if this process does not have it, and its summaries of ``files``, bool[numbered] (None: of all with rows)."""
+    """Return an index, None if this process does not have it, and its summaries of ``files``,
+    bool[numbered] (None: of all with rows).
+    """
     _, index = index_of(spec)
     if isinstance(index, str):
         return None, []
@@ -155,12 +176,18 @@ def summaries_of(
 
 
 def _head_reader(metadata: Metadata, index: SkippingIndex) -> Callable[[SummaryRef], int]:
-    """Return what opens a summary, as a question does first, and returns how many bytes of it were read."""
+    """Return what opens a summary, as a question does first, and returns how many bytes of it were
+    read.
+    """
     return lambda found: len(metadata.summaries.open(index, found).read(0, HEAD_BYTES))
 
 
-def read_heads(metadata: Metadata, snapshot: Snapshot, spec: str, files: BoolArray) -> tuple[int, int]:
-    """Open the summaries of one index of ``files``, bool[numbered]; return how many there are, and the bytes that were read."""
+def read_heads(
+    metadata: Metadata, snapshot: Snapshot, spec: str, files: BoolArray
+) -> tuple[int, int]:
+    """Open the summaries of one index of ``files``, bool[numbered]; return how many there are, and
+    the bytes that were read.
+    """
     index, found = summaries_of(snapshot, spec, files)
     if index is None:
         return 0, 0

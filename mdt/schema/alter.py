@@ -1,7 +1,9 @@
-"""From what a user wants altered to the next version of a schema; what cannot be is refused, with the reason.
+"""From what a user wants altered to the next version of a schema; what cannot be is refused, with
+the reason.
 
-Paths lead through structs by names, into lists by ``element`` and into maps by ``value``: ``address.zip``, ``items.element.price``.  A column whose
-whole name is the path is meant first; a name in backquotes may hold dots: ``address.`zip.code```.
+Paths lead through structs by names, into lists by ``element`` and into maps by ``value``:
+``address.zip``, ``items.element.price``.  A column whose whole name is the path is meant first; a
+name in backquotes may hold dots: ``address.`zip.code```.
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ from mdt.schema.versions import ID_MAX, Column, SchemaVersion, free_id, stored_b
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """What is to be altered.  ``drop``, ``rename``, ``widen`` and ``nullable`` speak of paths as they are, ``add`` and ``reorder``
-    as they will be.
+    """What is to be altered.  ``drop``, ``rename``, ``widen`` and ``nullable`` speak of paths as
+    they are, ``add`` and ``reorder`` as they will be.
 
-    ``add``: path -> field, a column last in the table or in its struct; ``defaults``: path of such a column -> what older rows
-    have in it; ``rename``: path -> name; ``widen``: path -> declared type; ``reorder``: names that come first, in this
-    order; ``nullable``: columns that may be null from now on.
+    ``add``: path -> field, a column last in the table or in its struct; ``defaults``: path of such
+    a column -> what older rows have in it; ``rename``: path -> name; ``widen``: path -> declared
+    type; ``reorder``: names that come first, in this order; ``nullable``: columns that may be null
+    from now on.
     """
 
     add: Mapping[str, pa.Field] = field(default_factory=dict)
@@ -48,7 +51,9 @@ class Alteration:
 
 @dataclass(slots=True)
 class _Node:
-    """A field while it is altered: ``id`` None for a new one, ``kind`` its declared form with older children."""
+    """A field while it is altered: ``id`` None for a new one, ``kind`` its declared form with older
+    children.
+    """
 
     id: int | None
     kind: pa.Field
@@ -61,7 +66,9 @@ class _Node:
 
     def field(self) -> pa.Field:
         """Return the declared field as it is now."""
-        return self.kind.with_type(_type(self.kind.type, [child.field() for child in self.children]))
+        return self.kind.with_type(
+            _type(self.kind.type, [child.field() for child in self.children])
+        )
 
     def walk(self) -> Iterator[_Node]:
         yield self
@@ -70,48 +77,72 @@ class _Node:
 
 
 def alteration(
-    *, add: Mapping[str, Any], drop: Sequence[str], rename: Mapping[str, str], widen: Mapping[str, Any], reorder: Sequence[str],
-    nullable: Sequence[str], defaults: Mapping[str, Any],
-) -> Alteration:  # fmt: skip
+    *,
+    add: Mapping[str, Any],
+    drop: Sequence[str],
+    rename: Mapping[str, str],
+    widen: Mapping[str, Any],
+    reorder: Sequence[str],
+    nullable: Sequence[str],
+    defaults: Mapping[str, Any],
+) -> Alteration:
     """Return what a caller wants, types and texts checked.  Raises Invalid if it is nothing."""
     fields = {
-        path: given if isinstance(given, pa.Field) else pa.field("new", type_of(given)) for path, given in add.items()
+        path: given if isinstance(given, pa.Field) else pa.field("new", type_of(given))
+        for path, given in add.items()
     }
     found = Alteration(
-        fields, texts("drop", drop, "['note']"), dict(rename), {path: type_of(given) for path, given in widen.items()},
-        texts("reorder", reorder, "['id', 'at']"), texts("nullable", nullable, "['note']"), dict(defaults),
-    )  # fmt: skip
+        fields,
+        texts("drop", drop, "['note']"),
+        dict(rename),
+        {path: type_of(given) for path, given in widen.items()},
+        texts("reorder", reorder, "['id', 'at']"),
+        texts("nullable", nullable, "['note']"),
+        dict(defaults),
+    )
     for text in (*found.rename, *found.rename.values(), *found.add, *found.widen, *found.defaults):
         if not isinstance(text, str):
             raise Invalid(
-                f"{text!r} is no name of a column", hint="columns are named by texts: rename={'note': 'remark'}"
+                f"{text!r} is no name of a column",
+                hint="columns are named by texts: rename={'note': 'remark'}",
             )
     if not found:
         raise Invalid(
-            "nothing is to be altered", hint="say add=, drop=, rename=, widen=, reorder=, nullable= or options="
+            "nothing is to be altered",
+            hint="say add=, drop=, rename=, widen=, reorder=, nullable= or options=",
         )
     return found
 
 
-_LEAVE = "a cleaning lets versions go that no past state and no file has: clean(), and before it compact() or cluster() where files are old"
+_LEAVE = (
+    "a cleaning lets versions go that no past state and no file has: clean(), and before it"
+    " compact() or cluster() where files are old"
+)
 _DECIMAL = re.compile(r"decimal\((\d{1,2}) *, *(\d{1,2})\)")
 
 
 def type_of(given: Any) -> pa.DataType:
-    """Return a type of Arrow, given as such or as text: ``"int64"``, ``"timestamp[us]"``, ``"decimal(12, 2)"``.  Raises Invalid."""
+    """Return a type of Arrow, given as such or as text: ``"int64"``, ``"timestamp[us]"``,
+    ``"decimal(12, 2)"``.  Raises Invalid.
+    """
     if isinstance(given, pa.DataType):
         return given
     try:
         found = _DECIMAL.fullmatch(given)
-        return pa.type_for_alias(given) if found is None else pa.decimal128(*map(int, found.groups()))
+        return (
+            pa.type_for_alias(given) if found is None else pa.decimal128(*map(int, found.groups()))
+        )
     except (TypeError, ValueError) as error:
         raise Invalid(
-            f"{given!r} is no type", hint="give one of pyarrow, or its name: 'int64', 'decimal(12, 2)'"
+            f"{given!r} is no type",
+            hint="give one of pyarrow, or its name: 'int64', 'decimal(12, 2)'",
         ) from error
 
 
 def altered(definition: TableDefinition, wanted: Alteration, since: int) -> SchemaVersion:
-    """Return the version that follows those of ``definition`` and begins with commit ``since``.  Raises Invalid, naming path and reason."""
+    """Return the version that follows those of ``definition`` and begins with commit ``since``.
+    Raises Invalid, naming path and reason.
+    """
     before = definition.version
     roots = _roots(before)
     tree = _Node(None, pa.field("", pa.null()), roots)
@@ -129,16 +160,21 @@ def altered(definition: TableDefinition, wanted: Alteration, since: int) -> Sche
     for path, given in wanted.add.items():
         _add(tree, path, given, wanted.defaults.get(path))
     if unknown := [path for path in wanted.defaults if path not in wanted.add]:
-        raise Invalid(f"a default of {unknown[0]!r}, which is not added", hint="only new columns have defaults")
+        raise Invalid(
+            f"a default of {unknown[0]!r}, which is not added",
+            hint="only new columns have defaults",
+        )
     tree.children = _reordered(roots, wanted.reorder)
     return _version(definition, tree, since, before)
 
 
 def altered_back(definition: TableDefinition, old: SchemaVersion, since: int) -> SchemaVersion:
-    """Return the version with the columns of ``old``, one of those of ``definition``, that begins with commit ``since``.
+    """Return the version with the columns of ``old``, one of those of ``definition``, that begins
+    with commit ``since``.
 
-    What came since goes, what went comes back, names and order are those of then.  What was widened stays wide, and what may be
-    null since still may: newer files, of states that can be read, are not narrowed.
+    What came since goes, what went comes back, names and order are those of then.  What was widened
+    stays wide, and what may be null since still may: newer files, of states that can be read, are
+    not narrowed.
     """
     newest = {}
     for version in definition.versions:
@@ -153,7 +189,10 @@ def altered_back(definition: TableDefinition, old: SchemaVersion, since: int) ->
 
 
 def _roots(version: SchemaVersion) -> list[_Node]:
-    return [_known(given, column) for given, column in zip(version.declared, version.columns, strict=True)]
+    return [
+        _known(given, column)
+        for given, column in zip(version.declared, version.columns, strict=True)
+    ]
 
 
 def _known(given: pa.Field, column: Column) -> _Node:
@@ -205,11 +244,15 @@ def _names(path: str) -> list[str]:
 
 
 def _way(node: _Node, path: str) -> list[_Node] | None:
-    """Return the nodes on the way from ``node`` to ``path``, names in it not quoted; None if there is no such field."""
+    """Return the nodes on the way from ``node`` to ``path``, names in it not quoted; None if there
+    is no such field.
+    """
     for child in node.children:
         if child.name == path:
             return [child]
-        below = _way(child, path[len(child.name) + 1 :]) if path.startswith(f"{child.name}.") else None
+        below = (
+            _way(child, path[len(child.name) + 1 :]) if path.startswith(f"{child.name}.") else None
+        )
         if below is not None:
             return [child, *below]
     return None
@@ -232,32 +275,50 @@ def _found(tree: _Node, path: str) -> tuple[_Node, _Node]:
 
 def _refuse_fixed(definition: TableDefinition, wanted: Alteration, tree: _Node) -> None:
     reasons = {
-        **{name: "orders writes: values that were compared would have to be compared anew"
-           for name in (definition.ordering,) if name is not None},
-        **{name: "is of the record key: its text is in every row and its hash in every key map" for name in definition.key},
-        **{name: "is a partition column: its values are names of directories, and every file would have to move"
-           for name in definition.partition_by},
-    }  # fmt: skip
+        **{
+            name: "orders writes: values that were compared would have to be compared anew"
+            for name in (definition.ordering,)
+            if name is not None
+        },
+        **{
+            name: "is of the record key: its text is in every row and its hash in every key map"
+            for name in definition.key
+        },
+        **{
+            name: (
+                "is a partition column: its values are names of directories, and every file would"
+                " have to move"
+            )
+            for name in definition.partition_by
+        },
+    }
     for path in (*wanted.drop, *wanted.rename, *wanted.widen, *wanted.nullable):
         way = _way(tree, path)
         name = _names(path)[0] if way is None else way[0].name
         if name in reasons:
             raise Invalid(
-                f"column {name!r} cannot be altered: it {reasons[name]}", hint="write the rows to a new table"
+                f"column {name!r} cannot be altered: it {reasons[name]}",
+                hint="write the rows to a new table",
             )
 
 
 def _inside(parent: _Node, path: str) -> None:
-    """Raise Invalid if the fields of ``parent`` are no struct's: those of lists and maps come and go with them."""
+    """Raise Invalid if the fields of ``parent`` are no struct's: those of lists and maps come and
+    go with them.
+    """
     if not (pa.types.is_null(parent.kind.type) or pa.types.is_struct(parent.kind.type)):
-        raise Invalid(f"{path!r} is no column of the table or field of a struct", hint="alter what it is in")
+        raise Invalid(
+            f"{path!r} is no column of the table or field of a struct", hint="alter what it is in"
+        )
 
 
 def _drop(parent: _Node, node: _Node) -> None:
     _inside(parent, node.name)
     parent.children.remove(node)
     if not parent.children:
-        raise Invalid(f"{node.name!r} is the last field of {parent.name!r}", hint=f"drop {parent.name!r}")
+        raise Invalid(
+            f"{node.name!r} is the last field of {parent.name!r}", hint=f"drop {parent.name!r}"
+        )
 
 
 def _add(tree: _Node, path: str, given: pa.Field, default: Any) -> None:
@@ -267,7 +328,8 @@ def _add(tree: _Node, path: str, given: pa.Field, default: Any) -> None:
     node = _new(given.with_name(name))
     if not given.nullable and default is None:
         raise Invalid(
-            f"column {path!r} is required, and older rows have no value", hint="give it a default, or let it be null"
+            f"column {path!r} is required, and older rows have no value",
+            hint="give it a default, or let it be null",
         )
     node.default = default
     parent.children.append(node)
@@ -278,7 +340,10 @@ def _widen(path: str, node: _Node, type: pa.DataType) -> None:
     if not may_widen(old, type):
         raise Invalid(
             f"column {path!r} is {old}, which cannot become {type}",
-            hint="integers widen to larger ones and to double, float to double, decimals to more digits before the point, dates to timestamps",
+            hint=(
+                "integers widen to larger ones and to double, float to double, decimals to more"
+                " digits before the point, dates to timestamps"
+            ),
         )
     node.kind = node.kind.with_type(type)
 
@@ -287,9 +352,14 @@ _Test = Callable[[pa.DataType], bool]
 
 
 def may_widen(old: pa.DataType, new: pa.DataType) -> bool:
-    """Return whether a column that is declared ``old`` may be declared ``new``: both flat, and every value has its like.
+    """Return whether a column that is declared ``old`` may be declared ``new``: both flat, and
+    every value has its like.
 
-    >>> may_widen(pa.int8(), pa.int64()), may_widen(pa.int8(), pa.uint64()), may_widen(pa.date32(), pa.timestamp("us"))
+    >>> (
+    ...     may_widen(pa.int8(), pa.int64()),
+    ...     may_widen(pa.int8(), pa.uint64()),
+    ...     may_widen(pa.date32(), pa.timestamp("us")),
+    ... )
     (True, False, True)
     """
     kinds = pa.types
@@ -305,7 +375,9 @@ def may_widen(old: pa.DataType, new: pa.DataType) -> bool:
         grows = new.bit_width > old.bit_width
         fits = grows and (kinds.is_signed_integer(new) or kinds.is_unsigned_integer(old))
     else:
-        grows = not kinds.is_floating(old) or (kinds.is_floating(new) and new.bit_width > old.bit_width)
+        grows = not kinds.is_floating(old) or (
+            kinds.is_floating(new) and new.bit_width > old.bit_width
+        )
         fits = grows and any(of(old) and to(new) for of, to in families)
     try:
         return bool(fits and widens(*declared_types.stored(pa.schema({"a": old, "b": new})).types))
@@ -324,13 +396,16 @@ def _reordered(roots: list[_Node], first: Sequence[str]) -> list[_Node]:
     return [*(of_name[name] for name in first), *(node for node in roots if node.name not in first)]
 
 
-def _version(definition: TableDefinition, tree: _Node, since: int, before: SchemaVersion) -> SchemaVersion:
+def _version(
+    definition: TableDefinition, tree: _Node, since: int, before: SchemaVersion
+) -> SchemaVersion:
     declared = pa.schema([node.field() for node in tree.children])
     stored = declared_types.stored(declared)
     known = definition.versions or (definition.version,)
     if len(known) >= SCHEMA_VERSIONS_MAX:
         raise Invalid(
-            f"the columns were altered {len(known) - 1} times, and a table keeps {SCHEMA_VERSIONS_MAX} versions of its schema",
+            f"the columns were altered {len(known) - 1} times, and a table keeps"
+            f" {SCHEMA_VERSIONS_MAX} versions of its schema",
             hint=_LEAVE,
         )
     free = free_id(known)
@@ -339,22 +414,31 @@ def _version(definition: TableDefinition, tree: _Node, since: int, before: Schem
         if node.id is None:
             node.id, free = free, free + 1
     if free > ID_MAX + 1:
-        raise Invalid(f"the table has no id left for a new column: ids end at {ID_MAX:,}", hint=_LEAVE)
+        raise Invalid(
+            f"the table has no id left for a new column: ids end at {ID_MAX:,}", hint=_LEAVE
+        )
     ids = tuple(node.id for node in nodes if node.id is not None)
     found = SchemaVersion(since, stored, declared, ids)
-    defaults = _defaults(before, found, {node.id: node for node in nodes if node.default is not None})
+    defaults = _defaults(
+        before, found, {node.id: node for node in nodes if node.default is not None}
+    )
     made = SchemaVersion(since, stored, declared, ids, defaults)
     taken = stored_bytes(known) + stored_bytes((made,))
     if taken > SCHEMA_VERSIONS_BYTES_MAX:
         raise Invalid(
-            f"the versions of the schema, {len(known)} until now, would take {taken:,} bytes; a table keeps {SCHEMA_VERSIONS_BYTES_MAX:,} of them",
+            f"the versions of the schema, {len(known)} until now, would take {taken:,} bytes; a"
+            f" table keeps {SCHEMA_VERSIONS_BYTES_MAX:,} of them",
             hint=f"{_LEAVE}; many columns that are altered together are one version",
         )
     return made
 
 
-def _defaults(before: SchemaVersion, now: SchemaVersion, fresh: Mapping[int | None, _Node]) -> dict[int, pa.Scalar]:
-    """Return the defaults of all columns of ``now``: older ones in its types, and those of new columns."""
+def _defaults(
+    before: SchemaVersion, now: SchemaVersion, fresh: Mapping[int | None, _Node]
+) -> dict[int, pa.Scalar]:
+    """Return the defaults of all columns of ``now``: older ones in its types, and those of new
+    columns.
+    """
     older = {column.id: column for column in before.walk()}
     found = {}
     for column in now.walk():
@@ -367,5 +451,7 @@ def _defaults(before: SchemaVersion, now: SchemaVersion, fresh: Mapping[int | No
                 value = whole_array([node.default], declared_types.plain(node.kind.type))
                 found[column.id] = convert(value, column.type)[0]
             except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
-                raise Invalid(f"the default of {node.name!r} is no {node.kind.type}: {error}") from error
+                raise Invalid(
+                    f"the default of {node.name!r} is no {node.kind.type}: {error}"
+                ) from error
     return found

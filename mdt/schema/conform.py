@@ -1,8 +1,10 @@
-"""Data as callers give it becomes columns as the table stores them, if that loses nothing; else an error says where.
+"""Data as callers give it becomes columns as the table stores them, if that loses nothing; else an
+error says where.
 
-Casts are those of ``pyarrow.compute.cast(safe=True)`` between types of one family, and stricter where pyarrow rounds
-(:mod:`mdt.schema.convert`): numbers to numbers, text to text, bytes to bytes, moments to moments, in plain columns, dictionaries
-and nested ones.  Text is never a number, a time without zone never one with.
+Casts are those of ``pyarrow.compute.cast(safe=True)`` between types of one family, and stricter
+where pyarrow rounds (:mod:`mdt.schema.convert`): numbers to numbers, text to text, bytes to bytes,
+moments to moments, in plain columns, dictionaries and nested ones.  Text is never a number, a time
+without zone never one with.
 """
 
 from __future__ import annotations
@@ -17,24 +19,42 @@ import pyarrow as pa
 
 from indexes.threads import begun_on
 from mdt.errors import Invalid
-from mdt.schema.convert import convert, filled, has_required, is_encoded, is_list, is_same, lengths, requires
+from mdt.schema.convert import (
+    convert,
+    filled,
+    has_required,
+    is_encoded,
+    is_list,
+    is_same,
+    lengths,
+    requires,
+)
 from mdt.schema.declared import plain
 
 _SHOWN_CHARACTERS_MAX = 80
 _SIDE_BY_SIDE_BYTES_MIN = 16 << 20
-"""Columns of so many bytes are looked at by several threads: of fewer, one takes no longer than these take to begin."""
+"""Columns of so many bytes are looked at by several threads: of fewer, one takes no longer than
+these take to begin.
+"""
 
 Int64Array = npt.NDArray[np.int64]
 
 
 def conform(
-    data: pa.Table, declared: pa.Schema, stored: pa.Schema, key: Sequence[str] = (), *, first: int | None = 0
+    data: pa.Table,
+    declared: pa.Schema,
+    stored: pa.Schema,
+    key: Sequence[str] = (),
+    *,
+    first: int | None = 0,
 ) -> pa.Table:
     """Return the columns of ``data``, n rows, as ``stored``; they are matched by name.
 
-    ``key``: columns by which a row is called in errors, where the data has them.  Raises Invalid with one line for each
-    column that is missing, unknown, of a type that does not fit, or has a value that does not, naming the first such row
-    (``first`` is the number of the first one; None: rows have no numbers that mean anything to the caller, and are called by their keys) and its value.
+    ``key``: columns by which a row is called in errors, where the data has them.  Raises Invalid
+    with one line for each column that is missing, unknown, of a type that does not fit, or has a
+    value that does not, naming the first such row (``first`` is the number of the first one; None:
+    rows have no numbers that mean anything to the caller, and are called by their keys) and its
+    value.
 
     >>> schema = pa.schema({"id": pa.string(), "n": pa.int32()})
     >>> conform(pa.table({"n": [3.0], "id": ["a"]}), schema, schema).to_pylist()
@@ -70,7 +90,9 @@ def conform(
 def _conformed(
     data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str], first: int | None
 ) -> pa.ChunkedArray:
-    """Return column ``field`` of ``data`` as the table keeps it.  Raises Invalid, naming the first row that does not fit."""
+    """Return column ``field`` of ``data`` as the table keeps it.  Raises Invalid, naming the first
+    row that does not fit.
+    """
     column = _stored(data, field, kept, key, first)
     _require(column, kept, first)
     if not requires(kept.type):
@@ -81,26 +103,37 @@ def _conformed(
 def refuse_repeated(names: Sequence[str]) -> None:
     """Raise Invalid if a name occurs twice."""
     if len(set(names)) != len(names):
-        raise Invalid(f"column names occur twice: {sorted({n for n in names if names.count(n) > 1})}")
+        raise Invalid(
+            f"column names occur twice: {sorted({n for n in names if names.count(n) > 1})}"
+        )
 
 
 def _wrong_names(given: Sequence[str], known: Sequence[str]) -> Iterator[str]:
     have, ours = frozenset(given), frozenset(known)
     missing = [name for name in known if name not in have]
     unknown = [name for name in given if name not in ours]
-    for names, others, what in ((missing, unknown, "is missing"), (unknown, missing or known, "is not in the table")):
+    for names, others, what in (
+        (missing, unknown, "is missing"),
+        (unknown, missing or known, "is not in the table"),
+    ):
         for name in names:
             near = difflib.get_close_matches(name, others, n=1)
             yield f"column {name!r} {what}" + (f" (is it {near[0]!r}?)" if near else "")
 
 
-def _stored(data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str], before: int | None) -> pa.ChunkedArray:
-    """Return column ``field`` of ``data`` as it is stored.  Raises Invalid, naming the first row that does not fit."""
+def _stored(
+    data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str], before: int | None
+) -> pa.ChunkedArray:
+    """Return column ``field`` of ``data`` as it is stored.  Raises Invalid, naming the first row
+    that does not fit.
+    """
     column = data[field.name]
     what = f"column {field.name!r} is {column.type}, the table has {field.type}"
     target = plain(field.type)
     if not is_same(column.type, field.type) and not _fits(column.type, target):
-        raise Invalid(f"{what}: the types do not fit; cast the column, or write it under another name")
+        raise Invalid(
+            f"{what}: the types do not fit; cast the column, or write it under another name"
+        )
 
     def store(chunk: pa.Array) -> pa.Array:
         if not _is_number(column.type):
@@ -113,22 +146,30 @@ def _stored(data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str],
             chunks.append(store(chunk))
         except (ValueError, TypeError, pa.ArrowException):
             if unfit := _refused(chunk.slice(0, 0), store):
-                raise Invalid(f"{what}: {unfit}; cast the column, or write it under another name") from None
+                raise Invalid(
+                    f"{what}: {unfit}; cast the column, or write it under another name"
+                ) from None
             at, reason = _first_misfit(chunk, store)
             row = first + at
             number = "" if before is None else f" {before + row}"
-            raise Invalid(f"{what}: row{number}{_called(data, key, row)} has {_shown(chunk, at)}: {reason}") from None
+            raise Invalid(
+                f"{what}: row{number}{_called(data, key, row)} has {_shown(chunk, at)}: {reason}"
+            ) from None
         first += len(chunk)
     return pa.chunked_array(chunks, kept.type)
 
 
 def _is_number(type: pa.DataType) -> bool:
     """Return whether any bytes are values of ``type``."""
-    return bool(pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_boolean(type))
+    return bool(
+        pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_boolean(type)
+    )
 
 
 def _first_misfit(chunk: pa.Array, store: Callable[[pa.Array], pa.Array]) -> tuple[int, str]:
-    """Return the first of n values that ``store`` refuses, and why.  O(n): each step looks at half of what is left."""
+    """Return the first of n values that ``store`` refuses, and why.  O(n): each step looks at half
+    of what is left.
+    """
     start, stop, reason = 0, len(chunk), ""
     while stop - start > 1:
         middle = (start + stop) // 2
@@ -158,7 +199,13 @@ def _called(data: pa.Table, key: Sequence[str], row: int) -> str:
 def _shown(column: pa.Array | pa.ChunkedArray, row: int) -> str:
     try:
         text = repr(column[row].as_py())
-    except (ValueError, OverflowError, ImportError, pa.ArrowException):  # not UTF-8; a moment that Python has not
+    except (
+        ValueError,
+        OverflowError,
+        ImportError,
+        pa.ArrowException,
+    ):
+        # not UTF-8; a moment that Python has not
         text = str(column[row].type)
     return text if len(text) <= _SHOWN_CHARACTERS_MAX else text[: _SHOWN_CHARACTERS_MAX - 1] + "…"
 
@@ -189,7 +236,9 @@ def _fits(source: pa.DataType, target: pa.DataType) -> bool:
         (kinds.is_time,),
         (kinds.is_duration,),
     )
-    return any(any(f(source) for f in family) and any(f(target) for f in family) for family in families)
+    return any(
+        any(f(source) for f in family) and any(f(target) for f in family) for family in families
+    )
 
 
 def _struct_fits(source: pa.DataType, target: pa.DataType) -> bool:
@@ -203,12 +252,16 @@ def _struct_fits(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _require(column: pa.ChunkedArray, field: pa.Field, first: int | None) -> None:
-    """Raise Invalid if a required field, ``field`` or one in it, is null where what holds it is not."""
+    """Raise Invalid if a required field, ``field`` or one in it, is null where what holds it is
+    not.
+    """
     if not has_required(field):
         return
     found, before = dict[str, list[Int64Array]](), first or 0
     for chunk in column.chunks:
-        for path, rows in _missing(chunk, field, field.name, np.arange(before, before + len(chunk))):
+        for path, rows in _missing(
+            chunk, field, field.name, np.arange(before, before + len(chunk))
+        ):
             found.setdefault(path, []).append(rows)
         before += len(chunk)
     for path, parts in found.items():
@@ -217,8 +270,12 @@ def _require(column: pa.ChunkedArray, field: pa.Field, first: int | None) -> Non
         raise Invalid(f"column {path!r} is required, but null in {len(rows)} rows{number}")
 
 
-def _missing(array: pa.Array, field: pa.Field, path: str, rows: Int64Array) -> Iterator[tuple[str, Int64Array]]:
-    """Yield the path of each required field that is null, and where.  ``rows``: the row of each of n values -> int64[n]."""
+def _missing(
+    array: pa.Array, field: pa.Field, path: str, rows: Int64Array
+) -> Iterator[tuple[str, Int64Array]]:
+    """Yield the path of each required field that is null, and where.  ``rows``: the row of each of
+    n values -> int64[n].
+    """
     if array.null_count:
         valid = np.asarray(array.is_valid())
         if not field.nullable:
@@ -235,4 +292,6 @@ def _missing(array: pa.Array, field: pa.Field, path: str, rows: Int64Array) -> I
         yield from _missing(items, field.type.item_field, f"{path}.value", np.repeat(rows, sizes))
     else:
         sizes = lengths(array)
-        yield from _missing(array.flatten(), field.type.value_field, f"{path}.element", np.repeat(rows, sizes))
+        yield from _missing(
+            array.flatten(), field.type.value_field, f"{path}.element", np.repeat(rows, sizes)
+        )

@@ -1,8 +1,10 @@
-"""Arrow arrays of one type as arrays of another with the same values, nested types included; nothing is lost in silence.
+"""Arrow arrays of one type as arrays of another with the same values, nested types included;
+nothing is lost in silence.
 
-pyarrow casts flat types.  It does not encode dictionaries of numbers, loses values of list views (seen with 26.0.1),
-rounds floats and decimals even where the cast is called safe, and knows nothing of required fields inside others, so
-nested arrays are taken apart and put together here.  Arrays of one call have at most 2^31 values.
+pyarrow casts flat types.  It does not encode dictionaries of numbers, loses values of list views
+(seen with 26.0.1), rounds floats and decimals even where the cast is called safe, and knows nothing
+of required fields inside others, so nested arrays are taken apart and put together here.  Arrays of
+one call have at most 2^31 values.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ Int64Array = npt.NDArray[np.int64]
 
 
 def without_rows(schema: pa.Schema) -> pa.Table:
-    """Return a table of ``schema`` without rows, which ``schema.empty_table()`` cannot make where lists hold dictionaries of views."""
+    """Return a table of ``schema`` without rows, which ``schema.empty_table()`` cannot make where
+    lists hold dictionaries of views.
+    """
     return pa.Table.from_batches([], schema)
 
 
@@ -39,7 +43,13 @@ def is_list(type: pa.DataType) -> bool:
     (True, False)
     """
     kinds = pa.types
-    tests = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list, kinds.is_list_view, kinds.is_large_list_view)
+    tests = (
+        kinds.is_list,
+        kinds.is_large_list,
+        kinds.is_fixed_size_list,
+        kinds.is_list_view,
+        kinds.is_large_list_view,
+    )
     return any(test(type) for test in tests)
 
 
@@ -51,8 +61,9 @@ def is_encoded(type: pa.DataType) -> bool:
 def convert(array: pa.Array, type: pa.DataType) -> pa.Array:
     """Return the values of ``array``, n of them, as an array of ``type``.
 
-    Raises ValueError (of which pyarrow's errors are some) if one has no equal among the values of ``type``, or its list
-    another length.  Whether types belong together (numbers to text) is the caller's matter.
+    Raises ValueError (of which pyarrow's errors are some) if one has no equal among the values of
+    ``type``, or its list another length.  Whether types belong together (numbers to text) is the
+    caller's matter.
 
     >>> convert(pa.array([3.0, None]), pa.int8()).to_pylist()
     [3, None]
@@ -111,7 +122,9 @@ def _map(array: pa.MapArray, type: pa.DataType) -> pa.Array:
     first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
     keys, items = (part.slice(first, count) for part in (array.keys, array.items))
     found = [convert(keys, type.key_type), convert(items, type.item_type)]
-    return pa.MapArray.from_arrays(pa.array(offsets - first, pa.int32()), *found, type=type, mask=_nulls(array))
+    return pa.MapArray.from_arrays(
+        pa.array(offsets - first, pa.int32()), *found, type=type, mask=_nulls(array)
+    )
 
 
 def lengths(array: pa.Array) -> Int64Array:
@@ -129,15 +142,25 @@ def _list(array: pa.Array, type: pa.DataType) -> pa.Array:
     values = convert(array.flatten(), type.value_type)
     if pa.types.is_list_view(type) or pa.types.is_large_list_view(type):
         kind, offset = (
-            (pa.ListViewArray, pa.int32()) if pa.types.is_list_view(type) else (pa.LargeListViewArray, pa.int64())
+            (pa.ListViewArray, pa.int32())
+            if pa.types.is_list_view(type)
+            else (pa.LargeListViewArray, pa.int64())
         )
-        return kind.from_arrays(pa.array(starts, offset), pa.array(sizes, offset), values, type=type, mask=mask)
-    kind, offset = (pa.ListArray, pa.int32()) if pa.types.is_list(type) else (pa.LargeListArray, pa.int64())
+        return kind.from_arrays(
+            pa.array(starts, offset), pa.array(sizes, offset), values, type=type, mask=mask
+        )
+    kind, offset = (
+        (pa.ListArray, pa.int32()) if pa.types.is_list(type) else (pa.LargeListArray, pa.int64())
+    )
     return kind.from_arrays(pa.array(np.append(0, ends), offset), values, type=type, mask=mask)
 
 
 def _fixed_size(
-    values: pa.Array, sizes: Int64Array, starts: Int64Array, mask: pa.Array | None, type: pa.DataType
+    values: pa.Array,
+    sizes: Int64Array,
+    starts: Int64Array,
+    mask: pa.Array | None,
+    type: pa.DataType,
 ) -> pa.Array:
     size = type.list_size
     valid = np.ones(len(sizes), np.bool_) if mask is None else ~np.asarray(mask)
@@ -157,18 +180,28 @@ def _is_view(type: pa.DataType) -> bool:
 
 
 def _exact(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Cast flat values; also where pyarrow rounds, or refuses numbers that fit because others of their type would not."""
+    """Cast flat values; also where pyarrow rounds, or refuses numbers that fit because others of
+    their type would not.
+    """
     source, kinds = array.type, pa.types
     if kinds.is_integer(source) and kinds.is_decimal(type):
         digits = _INT64_DIGITS + type.scale
         wide = (
-            pa.decimal128(digits, type.scale) if digits <= _DECIMAL128_DIGITS_MAX else pa.decimal256(digits, type.scale)
+            pa.decimal128(digits, type.scale)
+            if digits <= _DECIMAL128_DIGITS_MAX
+            else pa.decimal256(digits, type.scale)
         )
         return array.cast(wide).cast(type)
     if kinds.is_integer(source) and (kinds.is_time(type) or kinds.is_duration(type)):
-        return array.cast(pa.int32() if type.bit_width == _COUNT_BITS_OF_TIME32 else pa.int64()).cast(type)
+        return array.cast(
+            pa.int32() if type.bit_width == _COUNT_BITS_OF_TIME32 else pa.int64()
+        ).cast(type)
     pair = (source, type)
-    found = as_floating(array, type) if kinds.is_decimal(source) and kinds.is_floating(type) else array.cast(type)
+    found = (
+        as_floating(array, type)
+        if kinds.is_decimal(source) and kinds.is_floating(type)
+        else array.cast(type)
+    )
     narrows = all(map(kinds.is_floating, pair)) and type.bit_width < source.bit_width
     narrows |= kinds.is_integer(source) and kinds.is_float16(type)
     if narrows or (any(map(kinds.is_floating, pair)) and any(map(kinds.is_decimal, pair))):
@@ -188,7 +221,8 @@ def _require_equal(array: pa.Array, found: pa.Array) -> None:
 
 
 def filled(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return an array of a stored ``type`` (lists and maps plain) with values in required fields of structs that are null.
+    """Return an array of a stored ``type`` (lists and maps plain) with values in required fields of
+    structs that are null.
 
     Arrow does not say what stands there; Parquet's writer refuses nulls even there.
     """
@@ -203,7 +237,9 @@ def filled(array: pa.Array, type: pa.DataType) -> pa.Array:
         first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
         items = filled(array.items.slice(first, count), type.item_type)
         keys = array.keys.slice(first, count)
-        return pa.MapArray.from_arrays(pa.array(offsets - first, pa.int32()), keys, items, type=type, mask=mask)
+        return pa.MapArray.from_arrays(
+            pa.array(offsets - first, pa.int32()), keys, items, type=type, mask=mask
+        )
     ends = np.append(0, np.cumsum(lengths(array)))
     return pa.ListArray.from_arrays(
         pa.array(ends, pa.int32()), filled(array.flatten(), type.value_type), type=type, mask=mask

@@ -1,6 +1,8 @@
-"""Values of Python of which pyarrow would drop a part when it makes an array of a type: 1.5 as an integer, a field that no struct has.
+"""Values of Python of which pyarrow would drop a part when it makes an array of a type: 1.5 as an
+integer, a field that no struct has.
 
-``pa.array`` refuses what has another kind, but takes the whole part of a number, the day of a time, the known fields of a dict.
+``pa.array`` refuses what has another kind, but takes the whole part of a number, the day of a time,
+the known fields of a dict.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ CUT = "it would become another value"
 
 
 def whole_array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
-    """Return values of Python as an array.  Raises ValueError, TypeError or OverflowError if one is none of ``type``, or would be cut.
+    """Return values of Python as an array.  Raises ValueError, TypeError or OverflowError if one is
+    none of ``type``, or would be cut.
 
     >>> whole_array([2.0], pa.int64()).to_pylist()
     [2]
@@ -41,11 +44,15 @@ def whole_array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
 
 
 def first_cut(values: Iterable[Any], type: pa.DataType) -> int | None:
-    """Return the place of the first of n values that says more than an array of ``type`` would keep of it; None if there is none.  O(n).
+    """Return the place of the first of n values that says more than an array of ``type`` would keep
+    of it; None if there is none.  O(n).
 
     Values of another kind than the type's are the caller's matter: pyarrow refuses them.
 
-    >>> first_cut([1, 2.0, 2.5], pa.int64()), first_cut([{"a": 1}, {"b": 2}], pa.struct({"a": pa.int8()}))
+    >>> (
+    ...     first_cut([1, 2.0, 2.5], pa.int64()),
+    ...     first_cut([{"a": 1}, {"b": 2}], pa.struct({"a": pa.int8()})),
+    ... )
     (2, 1)
     """
     test = _test_of(type)
@@ -54,7 +61,9 @@ def first_cut(values: Iterable[Any], type: pa.DataType) -> int | None:
     values = values if isinstance(values, Sequence) else list(values)
     if set(map(_class, values)) <= _whole_classes(type):
         return None
-    return next((row for row, value in enumerate(values) if value is not None and test(value)), None)
+    return next(
+        (row for row, value in enumerate(values) if value is not None and test(value)), None
+    )
 
 
 _class: Callable[[Any], type] = type
@@ -71,7 +80,9 @@ def _whole_classes(type: pa.DataType) -> frozenset[type]:
 
 
 def _test_of(type: pa.DataType) -> _Test | None:
-    """Return what says of a value, not None, whether a part of it is dropped; None where nothing ever is."""
+    """Return what says of a value, not None, whether a part of it is dropped; None where nothing
+    ever is.
+    """
     kinds = pa.types
     if is_list(type):
         inner = _test_of(type.value_type)
@@ -101,7 +112,9 @@ def _items_of(pairs: Any) -> list[Any]:
     if isinstance(pairs, Mapping):
         return list(pairs.values())
     found = (
-        [pair for pair in pairs if isinstance(pair, Sequence) and len(pair) > 1] if isinstance(pairs, Iterable) else []
+        [pair for pair in pairs if isinstance(pair, Sequence) and len(pair) > 1]
+        if isinstance(pairs, Iterable)
+        else []
     )
     return [pair[1] for pair in found]
 
@@ -114,7 +127,11 @@ def _struct_test(type: pa.DataType) -> _Test:
     def is_cut(value: Any) -> bool:
         if _class(value) is not dict and not isinstance(value, Mapping):
             try:  # a tuple of values, or a list of names with values
-                value = dict(zip(names, value, strict=False)) if isinstance(value, tuple) else dict(value)
+                value = (
+                    dict(zip(names, value, strict=False))
+                    if isinstance(value, tuple)
+                    else dict(value)
+                )
             except (TypeError, ValueError):
                 return False
         if not known.issuperset(value):
@@ -155,12 +172,17 @@ def _float_test(type: pa.DataType) -> _Test:
 def _time_test(type: pa.DataType) -> _Test:
     """Return the test of dates, times, durations and timestamps, of which numbers count."""
     if pa.types.is_date(type):
-        return lambda value: _has_fraction(value) or (isinstance(value, datetime) and not _is_midnight(value))
+        return lambda value: (
+            _has_fraction(value) or (isinstance(value, datetime) and not _is_midnight(value))
+        )
     unit = type.unit
     if pa.types.is_time(type):
         return lambda value: (
             _has_fraction(value)
-            or (isinstance(value, time) and (value.tzinfo is not None or value.microsecond % _UNIT_US[unit] != 0))
+            or (
+                isinstance(value, time)
+                and (value.tzinfo is not None or value.microsecond % _UNIT_US[unit] != 0)
+            )
         )
     if pa.types.is_duration(type):
         return lambda value: (

@@ -1,8 +1,10 @@
-"""The columns of a table as they were declared, and in the types of Hudi's files: the one place that knows both.
+"""The columns of a table as they were declared, and in the types of Hudi's files: the one place
+that knows both.
 
-What is *stored* is what Spark, hudi-rs and we read back alike (:func:`stored`); filters, statistics, indexes, keys and
-services know nothing else.  What was *declared* is what a table takes (:mod:`mdt.write.normalize`) and what a scan returns
-(:class:`Restoration`).  Stored values rise as declared ones do, so a range of one is a range of the other.
+What is *stored* is what Spark, hudi-rs and we read back alike (:func:`stored`); filters,
+statistics, indexes, keys and services know nothing else.  What was *declared* is what a table takes
+(:mod:`mdt.write.normalize`) and what a scan returns (:class:`Restoration`).  Stored values rise as
+declared ones do, so a range of one is a range of the other.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _OF_CHANGES = frozenset(("_change", "_seq", "_instant"))
 """Columns that come with changes (:mod:`mdt.changes`), in any letters."""
 _SHOWN_CHARACTERS_MAX = 80
 DEPTH_MAX = 50
-"""Deepest nesting of types; keeps recursive readers, ours and others', far from their stack limits."""
+"""Deepest nesting of types; keeps recursive readers, ours and others', far from their stack limits.
+"""
 
 _STORED: dict[pa.DataType, pa.DataType] = {
     pa.bool_(): pa.bool_(),
@@ -61,7 +64,10 @@ _AS_THEY_ARE: Mapping[pa.DataType, pa.DataType] = MappingProxyType({})
 _WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _INSTEAD = (
     (pa.types.is_null, "cast it to the type that its values will have"),
-    (pa.types.is_decimal, "use a decimal with 1 to 38 digits and a scale from 0 to the number of digits"),
+    (
+        pa.types.is_decimal,
+        "use a decimal with 1 to 38 digits and a scale from 0 to the number of digits",
+    ),
     (pa.types.is_map, "use string keys"),
     (pa.types.is_struct, "give it a field"),
     (pa.types.is_union, "use a struct with a field for each type"),
@@ -71,26 +77,37 @@ _INSTEAD = (
 
 
 def stored(schema: pa.Schema) -> pa.Schema:
-    """Return ``schema`` as files hold it: names and required fields as they are, without metadata, types as follows.
+    """Return ``schema`` as files hold it: names and required fields as they are, without metadata,
+    types as follows.
 
     | declared | stored |
     |---|---|
-    | int8, int16, uint8, uint16; uint32; uint64; half float | int32; int64; decimal128(20, 0); float |
+    | int8, int16, uint8, uint16; uint32 | int32; int64 |
+    | uint64; half float | decimal128(20, 0); float |
     | large and view strings and binaries, fixed size binary | string, binary |
     | large, view and fixed size lists | list |
     | dictionary without order, run-end encoded | the value type |
-    | timestamp(s); timestamp(ns) | timestamp(ms); timestamp(us): values with nanoseconds are refused when they come |
+    | timestamp(s); timestamp(ns) | timestamp(ms); timestamp(us), nanoseconds are refused |
     | timestamp in any time zone | UTC, the same moment |
-    | timestamp without time zone | UTC, **the same digits**: Hudi readers have no common type for local times |
+    | timestamp without time zone | UTC, **the same digits**: Hudi readers share no local type |
     | date64; decimal32, decimal64, decimal256 up to 38 digits | date32; decimal128 |
     | time32; time64, duration | int32; int64, the count of the declared unit |
 
-    Raises Invalid, naming column and type and what to do, for other types: null, union, interval, extension types, ordered
-    dictionaries, maps with keys that are not strings, empty structs, nesting beyond DEPTH_MAX; and for names that are empty, too long, with
-    control characters, reserved, repeated, or differ only in case or in how Unicode writes them, or by which two columns would have one path,
-    or one name in Hudi's files (:func:`mdt.schema.names.avro_name`).
+    Raises Invalid, naming column and type and what to do, for other types: null, union, interval,
+    extension types, ordered dictionaries, maps with keys that are not strings, empty structs,
+    nesting beyond DEPTH_MAX; and for names that are empty, too long, with control characters,
+    reserved, repeated, or differ only in case or in how Unicode writes them, or by which two
+    columns would have one path, or one name in Hudi's files (:func:`mdt.schema.names.avro_name`).
 
-    >>> stored(pa.schema({"n": pa.uint8(), "at": pa.timestamp("s"), "city": pa.dictionary(pa.int32(), pa.string())}))
+    >>> stored(
+    ...     pa.schema(
+    ...         {
+    ...             "n": pa.uint8(),
+    ...             "at": pa.timestamp("s"),
+    ...             "city": pa.dictionary(pa.int32(), pa.string()),
+    ...         }
+    ...     )
+    ... )
     n: int32
     at: timestamp[ms, tz=UTC]
     city: string
@@ -105,9 +122,15 @@ def stored(schema: pa.Schema) -> pa.Schema:
         own, avro = name.lower(), names.avro_name(name).lower()
         for prefix, owner in _RESERVED.items():
             if own.startswith(prefix) or avro.startswith(prefix):
-                raise Invalid(f"column {name!r}: names beginning with {prefix} belong to {owner}", hint="rename it")
+                raise Invalid(
+                    f"column {name!r}: names beginning with {prefix} belong to {owner}",
+                    hint="rename it",
+                )
         if own in _OF_CHANGES:
-            raise Invalid(f"column {name!r} has the name of a column that changes of rows have", hint="rename it")
+            raise Invalid(
+                f"column {name!r} has the name of a column that changes of rows have",
+                hint="rename it",
+            )
     found = pa.schema([_field(field, field.name, field.name, 1) for field in schema])
     if not names.are_avro(found):
         _refuse_same_paths(found)
@@ -123,42 +146,58 @@ def _check_names(given: Sequence[str], where: str) -> None:
     in_files: dict[str, str] = {}
     for name in given:
         if why := names.refusal(name):
-            raise Invalid(f"the column name {where}{name[:_SHOWN_CHARACTERS_MAX]!r} {why}", hint="rename it")
+            raise Invalid(
+                f"the column name {where}{name[:_SHOWN_CHARACTERS_MAX]!r} {why}", hint="rename it"
+            )
         folded, avro = names.folded(name), names.avro_name(name)
         other = seen.get(folded)
         if other is not None:
             raise Invalid(
-                f"columns {where}{other!r} and {where}{name!r} differ at most in case", hint="rename one of them"
+                f"columns {where}{other!r} and {where}{name!r} differ at most in case",
+                hint="rename one of them",
             )
         other = in_files.get(avro.lower())
         if other is not None:
             raise Invalid(
-                f"columns {where}{other!r} and {where}{name!r} would both be {avro!r} in Hudi's files",
+                f"columns {where}{other!r} and {where}{name!r} would both be {avro!r} in Hudi's"
+                " files",
                 hint="rename one of them",
             )
         seen[folded] = in_files[avro.lower()] = name
 
 
 def _refuse_same_paths(schema: pa.Schema) -> None:
-    """Raise Invalid if two fields have one path: a column ``a.b`` beside a struct ``a`` with a field ``b``."""
+    """Raise Invalid if two fields have one path: a column ``a.b`` beside a struct ``a`` with a
+    field ``b``.
+    """
     seen: set[str] = set()
     for path in names.paths(schema):
         if names.folded(path) in seen:
-            raise Invalid(f"two columns or fields of structs have the path {path!r}", hint="rename one of them")
+            raise Invalid(
+                f"two columns or fields of structs have the path {path!r}",
+                hint="rename one of them",
+            )
         seen.add(names.folded(path))
 
 
 def _type(type: pa.DataType, path: str, depth: int) -> pa.DataType:
     if depth > DEPTH_MAX:
-        raise Invalid(f"column {path[:200]!r} is nested deeper than {DEPTH_MAX} levels", hint="flatten it")
+        raise Invalid(
+            f"column {path[:200]!r} is nested deeper than {DEPTH_MAX} levels", hint="flatten it"
+        )
     kinds = pa.types
     if isinstance(type, pa.BaseExtensionType):
         hint = f"declare its storage, {type.storage_type}, and convert on the way"
-        raise Invalid(f"column {path!r} has the extension type {type}, which a Hudi table cannot hold", hint=hint)
+        raise Invalid(
+            f"column {path!r} has the extension type {type}, which a Hudi table cannot hold",
+            hint=hint,
+        )
     if kinds.is_dictionary(type) and type.ordered:
         hint = "use a dictionary without order, or a column of ranks beside it"
         raise Invalid(
-            f"column {path!r} has the type {type}, whose order stands in the data and would be lost", hint=hint
+            f"column {path!r} has the type {type}, whose order stands in the data and would be"
+            " lost",
+            hint=hint,
         )
     if is_encoded(type) and not type.value_type.num_fields and not is_encoded(type.value_type):
         return _type(type.value_type, path, depth)
@@ -186,8 +225,11 @@ def _nested(type: pa.DataType, path: str, depth: int) -> pa.DataType:
     raise Invalid(f"column {path!r} has the type {type}, which a Hudi table cannot hold", hint=hint)
 
 
-def plain(type: pa.DataType, instead: Mapping[pa.DataType, pa.DataType] = _AS_THEY_ARE) -> pa.DataType:
-    """Return ``type`` without dictionaries and run-end encoding, at any depth: what single values of it are.
+def plain(
+    type: pa.DataType, instead: Mapping[pa.DataType, pa.DataType] = _AS_THEY_ARE
+) -> pa.DataType:
+    """Return ``type`` without dictionaries and run-end encoding, at any depth: what single values
+    of it are.
 
     ``instead``: other types in the place of some.
     """
@@ -204,7 +246,9 @@ def plain(type: pa.DataType, instead: Mapping[pa.DataType, pa.DataType] = _AS_TH
 
 
 def movable(type: pa.DataType) -> pa.DataType:
-    """Return the plain ``type`` without views, of which pyarrow gathers no rows: what rows are put aside as."""
+    """Return the plain ``type`` without views, of which pyarrow gathers no rows: what rows are put
+    aside as.
+    """
     return plain(type, _WITHOUT_VIEWS)
 
 
@@ -213,16 +257,22 @@ def with_element(type: pa.DataType, element: pa.Field) -> pa.DataType:
     if pa.types.is_fixed_size_list(type):
         return pa.list_(element, type.list_size)
     kinds = (
-        (pa.types.is_large_list, pa.large_list), (pa.types.is_list_view, pa.list_view),
+        (pa.types.is_large_list, pa.large_list),
+        (pa.types.is_list_view, pa.list_view),
         (pa.types.is_large_list_view, pa.large_list_view),
-    )  # fmt: skip
+    )
     return next((make for test, make in kinds if test(type)), pa.list_)(element)
 
 
 def local(declared: pa.Schema, stored: pa.Schema) -> pa.Schema:
-    """Return the ``stored`` columns with timestamps without zone where they were declared so: what Spark can show of them."""
+    """Return the ``stored`` columns with timestamps without zone where they were declared so: what
+    Spark can show of them.
+    """
     return pa.schema(
-        [kept.with_type(_local(given.type, kept.type)) for given, kept in zip(declared, stored, strict=True)]
+        [
+            kept.with_type(_local(given.type, kept.type))
+            for given, kept in zip(declared, stored, strict=True)
+        ]
     )
 
 
@@ -235,9 +285,14 @@ def _local(declared: pa.DataType, stored: pa.DataType) -> pa.DataType:
         fields = zip(declared, stored, strict=True)
         return pa.struct([kept.with_type(_local(given.type, kept.type)) for given, kept in fields])
     if pa.types.is_map(declared):
-        return pa.map_(stored.key_type, stored.item_field.with_type(_local(declared.item_type, stored.item_type)))
+        return pa.map_(
+            stored.key_type,
+            stored.item_field.with_type(_local(declared.item_type, stored.item_type)),
+        )
     if is_list(declared):
-        return pa.list_(stored.value_field.with_type(_local(declared.value_type, stored.value_type)))
+        return pa.list_(
+            stored.value_field.with_type(_local(declared.value_type, stored.value_type))
+        )
     return stored
 
 
@@ -260,10 +315,11 @@ class Restoration:
         return cls(declared, tuple(i for i, (a, b) in pairs if not is_same(a.type, b.type)))
 
     def restored(self, table: pa.Table) -> pa.Table:
-        """Return ``table``, stored columns, as declared.  O(rows) for the columns that differ, else O(1).
+        """Return ``table``, stored columns, as declared.  O(rows) for the columns that differ, else
+        O(1).
 
-        What readers leave in a schema (metadata of Parquet files, required fields or not) goes.  Raises Corrupt for a value
-        that no declared one was stored as.
+        What readers leave in a schema (metadata of Parquet files, required fields or not) goes.
+        Raises Corrupt for a value that no declared one was stored as.
 
         >>> declared = pa.schema({"n": pa.uint8(), "city": pa.string()})
         >>> rows = pa.table({"n": pa.array([7], pa.int32()), "city": ["Oslo"]})
@@ -278,13 +334,17 @@ class Restoration:
             try:
                 chunks = [part for chunk in columns[i].chunks for part in _parts(chunk, field.type)]
             except (ValueError, pa.ArrowException) as error:
-                raise Corrupt(f"column {field.name!r} holds a value that is no {field.type}: {error}") from error
+                raise Corrupt(
+                    f"column {field.name!r} holds a value that is no {field.type}: {error}"
+                ) from error
             columns[i] = pa.chunked_array(chunks, field.type)
         return pa.table(columns, schema=self.schema)
 
 
 def _parts(array: pa.Array, type: pa.DataType) -> Iterator[pa.Array]:
-    """Yield ``array`` as ``type``; in several parts where a dictionary would have more values than its index can count."""
+    """Yield ``array`` as ``type``; in several parts where a dictionary would have more values than
+    its index can count.
+    """
     try:
         found = convert(array, type)
     except pa.ArrowInvalid:
@@ -298,4 +358,6 @@ def _parts(array: pa.Array, type: pa.DataType) -> Iterator[pa.Array]:
 
 
 def _has_dictionary(type: pa.DataType) -> bool:
-    return pa.types.is_dictionary(type) or any(_has_dictionary(type.field(i).type) for i in range(type.num_fields))
+    return pa.types.is_dictionary(type) or any(
+        _has_dictionary(type.field(i).type) for i in range(type.num_fields)
+    )

@@ -1,7 +1,7 @@
 """What a table is: the settings that decide what its data means, written in commit record 0.
 
-Later records change only its indexes and the version of its schema (:mod:`mdt.schema.versions`).  Options that only tune speed
-are kept beside it and may be overridden when a table is opened.
+Later records change only its indexes and the version of its schema (:mod:`mdt.schema.versions`).
+Options that only tune speed are kept beside it and may be overridden when a table is opened.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from mdt.schema.time_paths import TimePath
 from mdt.schema.versions import SchemaVersion, check_succession, schemas_json, schemas_of
 
 FORMAT_VERSION = 5
-"""Version of everything below ``.hoodie/.mdt/``; a reader refuses newer ones.  This is that of tables with names that Avro does not allow."""
+"""Version of everything below ``.hoodie/.mdt/``; a reader refuses newer ones.  This is that of
+tables with names that Avro does not allow.
+"""
 _KEYED_FORMAT = 4
 """That of tables whose names Avro allows, and whose keys are hashed with a secret."""
 _MURMUR_FORMAT = 3
@@ -40,14 +42,16 @@ MERGE_ON_READ = "MERGE_ON_READ"
 class TableDefinition:
     """The identity and semantics of one table.
 
-    ``schema``: data columns in the types that files have, without Hudi's meta columns; ``declared``: the same columns as they were
-    declared, are written to and come back (:mod:`mdt.schema.declared`); both by the names that the table has for them, which Hudi's files may
-    not have (:mod:`mdt.schema.names`).  ``has_other_names``: whether that is so.  ``key``, ``partition_by``: column names.  ``ordering``: the
-    ordering field or None.  ``key_index``: specification of the key index.  ``scope``: "partition" (non-global) or "table"
-    (global).  ``key_hash``: decides which keys are the same.  ``indexes``: specifications of skipping indexes.
-    ``packages``: persisted name of an index of another package -> that package, for people who miss it.
-    ``versions``: of the schema, the last one being ``schema``; empty if it was never altered.  ``ignored``: names of options that were read
-    and are not the table's to choose.
+    ``schema``: data columns in the types that files have, without Hudi's meta columns;
+    ``declared``: the same columns as they were declared, are written to and come back
+    (:mod:`mdt.schema.declared`); both by the names that the table has for them, which Hudi's files
+    may not have (:mod:`mdt.schema.names`).  ``has_other_names``: whether that is so.  ``key``,
+    ``partition_by``: column names.  ``ordering``: the ordering field or None.  ``key_index``:
+    specification of the key index.  ``scope``: "partition" (non-global) or "table" (global).
+    ``key_hash``: decides which keys are the same.  ``indexes``: specifications of skipping indexes.
+    ``packages``: persisted name of an index of another package -> that package, for people who miss
+    it. ``versions``: of the schema, the last one being ``schema``; empty if it was never altered.
+    ``ignored``: names of options that were read and are not the table's to choose.
     """
 
     table_id: str
@@ -98,17 +102,23 @@ class TableDefinition:
 
     @property
     def moves_rows(self) -> bool:
-        """Whether a row that arrives with another partition moves there, under table scope; else it stays, with its partition columns."""
+        """Whether a row that arrives with another partition moves there, under table scope; else it
+        stays, with its partition columns.
+        """
         return self.parsed.update_partition_path
 
     @property
     def keys_repeat(self) -> bool:
-        """Whether a key may live more than once in its scope, though never twice in a file group."""
+        """Whether a key may live more than once in its scope, though never twice in a file
+        group.
+        """
         return self.parsed.keys_repeat
 
     @property
     def keeps_deletes(self) -> bool:
-        """Whether it is kept at which ordering value a key was deleted, so that older rows do not revive it."""
+        """Whether it is kept at which ordering value a key was deleted, so that older rows do not
+        revive it.
+        """
         return self.parsed.delete_keeps_ordering
 
     @property
@@ -122,7 +132,9 @@ class TableDefinition:
         options = self.parsed
         if not options.partition_time_pattern:
             return None
-        return TimePath(options.partition_time_pattern, options.partition_time_unit, options.partition_time_zone)
+        return TimePath(
+            options.partition_time_pattern, options.partition_time_unit, options.partition_time_zone
+        )
 
     @property
     def commit_action(self) -> str:
@@ -133,7 +145,13 @@ class TableDefinition:
     def fixed(self) -> tuple[str, ...]:
         """The columns that are never altered: of the key, of the partitions and of the order."""
         return tuple(
-            dict.fromkeys((*self.key, *self.partition_by, *(() if self.ordering is None else (self.ordering,))))
+            dict.fromkeys(
+                (
+                    *self.key,
+                    *self.partition_by,
+                    *(() if self.ordering is None else (self.ordering,)),
+                )
+            )
         )
 
     @property
@@ -144,40 +162,60 @@ class TableDefinition:
         return self._unaltered or versions.first_version(self.schema, self.declared)
 
     def altered(self, version: SchemaVersion) -> TableDefinition:
-        """Return the definition with a newer version of the schema.  Raises ValueError if it cannot follow those before."""
+        """Return the definition with a newer version of the schema.  Raises ValueError if it cannot
+        follow those before.
+        """
         found = (*(self.versions or (self.version,)), version)
         check_succession(found, self.fixed)
         return replace(self, schema=version.schema, declared=version.declared, versions=found)
 
     def without_versions(self, ended: AbstractSet[int]) -> TableDefinition:
-        """Return the definition without the versions of the schema that began with the commits ``ended``.  Raises ValueError if it needs one."""
+        """Return the definition without the versions of the schema that began with the commits
+        ``ended``.  Raises ValueError if it needs one.
+        """
         return replace(self, versions=versions.without(self.versions, ended))
 
     def with_options(self, changes: Mapping[str, str | None]) -> TableDefinition:
-        """Return the definition with other values of options, None for the default.  Raises Invalid for values that do not go together."""
-        options = {name: text for name, text in {**self.options, **of_table(changes)}.items() if text is not None}
+        """Return the definition with other values of options, None for the default.  Raises Invalid
+        for values that do not go together.
+        """
+        options = {
+            name: text
+            for name, text in {**self.options, **of_table(changes)}.items()
+            if text is not None
+        }
         options_of(tuple(options.items()))
         return self if options == self.options else replace(self, options=options)
 
     def at(self, seq: int) -> TableDefinition:
         """Return the definition with the schema of the files that commit ``seq`` has added."""
-        left = tuple(version for version in self.versions if version.since <= seq) or self.versions[:1]
+        left = (
+            tuple(version for version in self.versions if version.since <= seq) or self.versions[:1]
+        )
         if len(left) == len(self.versions):
             return self
         return replace(self, schema=left[-1].schema, declared=left[-1].declared, versions=left)
 
     def statistics_name(self, path: str) -> str:
         """Return the name under which statistics of the column at ``path`` stand."""
-        return versions.statistics_names(self.versions)[-1].get(path, path) if self.versions else path
+        return (
+            versions.statistics_names(self.versions)[-1].get(path, path) if self.versions else path
+        )
 
     def statistics_ended(self, states: Iterable[int] = ()) -> frozenset[str]:
-        """Return names under which statistics stand of columns that the table has no more, nor had after any of the commits ``states``."""
+        """Return names under which statistics stand of columns that the table has no more, nor had
+        after any of the commits ``states``.
+        """
         if not self.versions:
             return frozenset()
         names = versions.statistics_names(self.versions)
         begun = [version.since for version in self.versions]
         asked = {len(begun) - 1, *(bisect_right(begun, seq) - 1 for seq in states)}
-        return frozenset().union(*(of.values() for of in names)).difference(*(names[at].values() for at in asked))
+        return (
+            frozenset()
+            .union(*(of.values() for of in names))
+            .difference(*(names[at].values() for at in asked))
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the definition as JSON values; schemas are Arrow IPC schema messages in base64."""
@@ -196,27 +234,39 @@ class TableDefinition:
             "options": dict(self.options),
             "hudi_version": self.hudi_version,
             **({"packages": dict(self.packages)} if self.packages else {}),
-            **({"versions": [version.to_json() for version in self.versions]} if self.versions else {}),
+            **(
+                {"versions": [version.to_json() for version in self.versions]}
+                if self.versions
+                else {}
+            ),
         }
 
 
 def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
-    """Return the definition that :meth:`TableDefinition.to_json` wrote; ``path`` names the object in errors.
+    """Return the definition that :meth:`TableDefinition.to_json` wrote; ``path`` names the object
+    in errors.
 
-    Options that a table does not keep are left out: older versions wrote them.  Raises Unsupported for another format, Corrupt for values of
-    a wrong form.
+    Options that a table does not keep are left out: older versions wrote them.  Raises Unsupported
+    for another format, Corrupt for values of a wrong form.
     """
     format = value.get("format", _MURMUR_FORMAT)
     if type(format) is not int:
-        raise Corrupt("the table definition has no format", path=path, expected="a number", got=repr(format)[:40])
+        raise Corrupt(
+            "the table definition has no format",
+            path=path,
+            expected="a number",
+            got=repr(format)[:40],
+        )
     if format > FORMAT_VERSION:
         raise Unsupported(
-            f"the table has format {format}, this version reads formats {_MURMUR_FORMAT} to {FORMAT_VERSION}",
+            f"the table has format {format}, this version reads formats {_MURMUR_FORMAT} to"
+            f" {FORMAT_VERSION}",
             hint="upgrade the package pyspark-mdt",
         )
     if format < _MURMUR_FORMAT:
         raise Unsupported(
-            f"the table has format {format}, of a version before the first release; this one reads formats {_MURMUR_FORMAT} to {FORMAT_VERSION}",
+            f"the table has format {format}, of a version before the first release; this one reads"
+            f" formats {_MURMUR_FORMAT} to {FORMAT_VERSION}",
             hint="read it with a Hudi reader and write its rows to a new table",
         )
     try:
@@ -236,23 +286,30 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
             indexes=tuple(value["indexes"]),
             options=of_table(dict(value["options"])),
             hudi_version=int(value["hudi_version"]),
-            packages={str(name): str(package) for name, package in dict(value.get("packages", {})).items()},
+            packages={
+                str(name): str(package) for name, package in dict(value.get("packages", {})).items()
+            },
             versions=tuple(map(versions.from_json, value.get("versions", ()))),
         )
         _check(found, value)
-        found = replace(found, ignored=tuple(sorted(value["options"].keys() - found.options.keys())))
+        found = replace(
+            found, ignored=tuple(sorted(value["options"].keys() - found.options.keys()))
+        )
     except (KeyError, TypeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
         raise Corrupt(f"the table definition cannot be read: {error!r}"[:300], path=path) from error
     return found
 
 
 def _check(found: TableDefinition, value: Mapping[str, Any]) -> None:
-    """Raise ValueError unless a definition that was read agrees with itself, and ``value`` has the types that it should."""
+    """Raise ValueError unless a definition that was read agrees with itself, and ``value`` has the
+    types that it should.
+    """
     for name in ("table_id", "name", "table_type", "key_index", "scope", "schema"):
         _require(isinstance(value[name], str) and "\0" not in value[name], f"{name} is no text")
     for name in ("key", "partition_by", "indexes"):
         _require(
-            isinstance(value[name], list) and all(isinstance(item, str) for item in value[name]), f"{name} is no list"
+            isinstance(value[name], list) and all(isinstance(item, str) for item in value[name]),
+            f"{name} is no list",
         )
     for name in ("options", "packages"):
         texts = dict(value.get(name, {}))
@@ -261,14 +318,21 @@ def _check(found: TableDefinition, value: Mapping[str, Any]) -> None:
             f"{name} holds other things than text",
         )
     _require(
-        len(set(found.schema.names)) == len(found.schema.names) > 0, "the schema has columns without names of their own"
+        len(set(found.schema.names)) == len(found.schema.names) > 0,
+        "the schema has columns without names of their own",
     )
-    wanted = [*found.key, *found.partition_by, *([] if found.ordering is None else [found.ordering])]
+    wanted = [
+        *found.key,
+        *found.partition_by,
+        *([] if found.ordering is None else [found.ordering]),
+    ]
     _require(
         bool(found.key) and all(name in found.schema.names for name in wanted),
         "the schema lacks a column that is named",
     )
-    _require(found.table_type in (COPY_ON_WRITE, MERGE_ON_READ), f"no table type {found.table_type}")
+    _require(
+        found.table_type in (COPY_ON_WRITE, MERGE_ON_READ), f"no table type {found.table_type}"
+    )
     _require(found.scope in ("partition", "table"), f"no scope {found.scope}")
     _require(type(value["hudi_version"]) is int, "no version of Hudi's tables")
     parse_options(found.options)
@@ -301,12 +365,17 @@ def _key_hash(value: Mapping[str, Any]) -> KeyHash:
     if "key_hash" not in value:
         _require(type(value["hash_seed"]) is int, "the seed of the key hash is not a number")
         return MurmurHash(value["hash_seed"])
-    _require(is_key_hash(value["key_hash"]), "the key hash is none that is known, or its secret is damaged")
+    _require(
+        is_key_hash(value["key_hash"]),
+        "the key hash is none that is known, or its secret is damaged",
+    )
     return key_hash_of(value["key_hash"])
 
 
 def key_hash_json(key_hash: MultilinearHash) -> dict[str, str]:
-    """Return a key hash with a secret as the definition of a table holds it, and a record that changes it."""
+    """Return a key hash with a secret as the definition of a table holds it, and a record that
+    changes it.
+    """
     return {"name": key_hash.name, "secret": key_hash.secret.hex()}
 
 

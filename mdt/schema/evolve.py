@@ -1,7 +1,8 @@
-"""From data that have more columns, or wider ones, than a table: what is to be altered before they fit.
+"""From data that have more columns, or wider ones, than a table: what is to be altered before they
+fit.
 
-Only what Hudi's readers understand by themselves is altered unasked: columns are added, null in older rows, and numbers widen.  What the
-data lack is null.
+Only what Hudi's readers understand by themselves is altered unasked: columns are added, null in
+older rows, and numbers widen.  What the data lack is null.
 """
 
 from __future__ import annotations
@@ -25,18 +26,26 @@ _ARRAYS = ("__arrow_c_stream__", "__arrow_c_array__", "__array__")
 
 
 def typed(data: Any, known: pa.Schema | None) -> pa.Table:
-    """Return ``data`` as an Arrow table; values of Python get the types of the columns ``known``, and keep fields that these lack.
+    """Return ``data`` as an Arrow table; values of Python get the types of the columns ``known``,
+    and keep fields that these lack.
 
     Raises Invalid as :func:`mdt.schema.input.to_table` does.
     """
-    if known is None or any(hasattr(data, name) for name in _ARRAYS) or not isinstance(data, Iterable):
+    if (
+        known is None
+        or any(hasattr(data, name) for name in _ARRAYS)
+        or not isinstance(data, Iterable)
+    ):
         return to_table(data, known)
     data = data if isinstance(data, Mapping) else list(data)
     try:
         more = {field.name: field.type for field in to_table(data).schema}
     except Invalid:  # values of several types, which those of the columns may hold
         return to_table(data, known)
-    fields = [field.with_type(_with_more(plain(field.type), more.get(field.name, field.type))) for field in known]
+    fields = [
+        field.with_type(_with_more(plain(field.type), more.get(field.name, field.type)))
+        for field in known
+    ]
     return to_table(data, pa.schema(fields))
 
 
@@ -45,17 +54,22 @@ def _with_more(known: pa.DataType, given: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(known) and pa.types.is_struct(given):
         more = {field.name: field for field in given}
         fields = [f.with_type(_with_more(f.type, more.pop(f.name, f).type)) for f in known]
-        return pa.struct([*fields, *(field for field in more.values() if not pa.types.is_null(field.type))])
+        return pa.struct(
+            [*fields, *(field for field in more.values() if not pa.types.is_null(field.type))]
+        )
     if is_list(known) and is_list(given):
-        return with_element(known, known.value_field.with_type(_with_more(known.value_type, given.value_type)))
+        return with_element(
+            known, known.value_field.with_type(_with_more(known.value_type, given.value_type))
+        )
     return known
 
 
 def evolution(data: pa.Schema, definition: TableDefinition) -> Alteration:
-    """Return what must be altered of a table so that ``data`` fit, as far as that can be; false if nothing.
+    """Return what must be altered of a table so that ``data`` fit, as far as that can be; false if
+    nothing.
 
-    Columns of the key, of the partitions and of the order stay as they are, and so do columns of other kinds than the data's: these
-    are refused when the rows are conformed.
+    Columns of the key, of the partitions and of the order stay as they are, and so do columns of
+    other kinds than the data's: these are refused when the rows are conformed.
     """
     add: dict[str, pa.Field] = {}
     widen: dict[str, pa.DataType] = {}
@@ -78,7 +92,9 @@ def _nullable(field: pa.Field) -> pa.Field:
 
 
 def _differences(given: pa.Field, known: pa.Field, path: str) -> Iterator[tuple[str, pa.Field]]:
-    """Yield path and field of what ``given`` has more inside, and path and a field without name of what is wider."""
+    """Yield path and field of what ``given`` has more inside, and path and a field without name of
+    what is wider.
+    """
     type, own = given.type, known.type
     if pa.types.is_struct(type) and pa.types.is_struct(own):
         inside = {field.name: field for field in own}
@@ -94,18 +110,26 @@ def _differences(given: pa.Field, known: pa.Field, path: str) -> Iterator[tuple[
         yield from _differences(type.value_field, own.value_field, f"{path}.element")
     else:
         type = type.value_type if is_encoded(type) else type
-        if may_widen(own, type) and not pa.types.is_date(own) and own not in (pa.string(), pa.binary()):
+        if (
+            may_widen(own, type)
+            and not pa.types.is_date(own)
+            and own not in (pa.string(), pa.binary())
+        ):
             yield path, pa.field("", type)
 
 
 def completed(data: pa.Table, definition: TableDefinition) -> pa.Table:
-    """Return ``data`` with null in the columns, and fields of structs, that the table has and the data lack; those of type null go."""
+    """Return ``data`` with null in the columns, and fields of structs, that the table has and the
+    data lack; those of type null go.
+    """
     known = {field.name: field for field in definition.declared}
     columns = {}
     for field, column in zip(data.schema, data.columns, strict=True):
         if field.name in known:
             chunks = column.chunks or [pa.nulls(0, column.type)]
-            columns[field.name] = pa.chunked_array([_completed(chunk, known[field.name].type) for chunk in chunks])
+            columns[field.name] = pa.chunked_array(
+                [_completed(chunk, known[field.name].type) for chunk in chunks]
+            )
         elif not pa.types.is_null(field.type):
             columns[field.name] = column
     for field in definition.declared:
@@ -115,7 +139,9 @@ def completed(data: pa.Table, definition: TableDefinition) -> pa.Table:
 
 
 def completed_pieces(pieces: Iterator[pa.Table], definition: TableDefinition) -> Iterator[pa.Table]:
-    """Yield ``pieces``, of which the first has the columns of all, so that together they are what :func:`completed` makes of them."""
+    """Yield ``pieces``, of which the first has the columns of all, so that together they are what
+    :func:`completed` makes of them.
+    """
     yield completed(next(pieces), definition)
     for piece in pieces:
         found = completed(piece, definition)
@@ -128,8 +154,13 @@ def _completed(array: pa.Array, known: pa.DataType) -> pa.Array:
     mask = array.is_null() if array.null_count else None
     if pa.types.is_struct(type) and pa.types.is_struct(known):
         own = {field.name: field.type for field in known}
-        fields = {f.name: _completed(array.field(at), own.get(f.name, f.type)) for at, f in enumerate(type)}
-        fields |= {name: pa.nulls(len(array), plain(of)) for name, of in own.items() if name not in fields}
+        fields = {
+            f.name: _completed(array.field(at), own.get(f.name, f.type))
+            for at, f in enumerate(type)
+        }
+        fields |= {
+            name: pa.nulls(len(array), plain(of)) for name, of in own.items() if name not in fields
+        }
         return pa.StructArray.from_arrays(list(fields.values()), list(fields), mask=mask)
     if is_list(type) and is_list(known) and type.value_type.num_fields:
         values = _completed(array.flatten(), known.value_type)

@@ -1,7 +1,8 @@
 """Data and schemas as callers have them -> Arrow.
 
-What it is, is seen by its own protocol or by the name of its class: nothing of pandas, polars, duckdb or pyspark is
-imported here.  Types are left as they come; :mod:`mdt.schema.conform` brings them to the table's.
+What it is, is seen by its own protocol or by the name of its class: nothing of pandas, polars,
+duckdb or pyspark is imported here.  Types are left as they come; :mod:`mdt.schema.conform` brings
+them to the table's.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from mdt.schema.declared import plain
 
 _PANDAS_INDEX = "__index_level_"
 _TAKEN = (
-    "give a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of tables or batches, a list of "
-    "dicts, a dict of columns, a pandas, polars or duckdb object, or a Spark DataFrame"
+    "give a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of"
+    " tables or batches, a list of dicts, a dict of columns, a pandas, polars or duckdb object, or"
+    " a Spark DataFrame"
 )
 _SHOWN_CHARACTERS_MAX = 80
 _SMALL_BYTES = 64 << 10
@@ -32,8 +34,12 @@ _TOGETHER_MAX = 1024
 
 
 def _is_of(data: Any, package: str, *names: str) -> bool:
-    """Return whether ``data`` is of a class of ``package``, or of one derived from it, without importing that."""
-    return any(c.__module__.split(".")[0] == package and c.__name__ in names for c in type(data).__mro__)
+    """Return whether ``data`` is of a class of ``package``, or of one derived from it, without
+    importing that.
+    """
+    return any(
+        c.__module__.split(".")[0] == package and c.__name__ in names for c in type(data).__mro__
+    )
 
 
 def is_spark(data: Any) -> bool:
@@ -47,7 +53,8 @@ def is_spark_schema(schema: Any) -> bool:
 
 
 def to_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
-    """Return ``data`` as an Arrow table.  Raises Invalid for what is no Arrow data; what a caller's iterable raises passes.
+    """Return ``data`` as an Arrow table.  Raises Invalid for what is no Arrow data; what a caller's
+    iterable raises passes.
 
     ``schema``: the columns that are expected, by which values of Python are typed.
 
@@ -60,7 +67,8 @@ def to_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
 
 
 def in_own_names(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
-    """Return a table whose columns are called as those of ``schema`` that they are (:func:`own_names`).
+    """Return a table whose columns are called as those of ``schema`` that they are
+    (:func:`own_names`).
 
     Raises Invalid as that does, and for days of another calendar (:mod:`mdt.schema.calendars`).
     """
@@ -72,7 +80,8 @@ def in_own_names(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
 
 
 def own_names(given: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the names of columns of data as a table has them: a name that differs in case alone is meant, unless the data have the table's own.
+    """Return the names of columns of data as a table has them: a name that differs in case alone is
+    meant, unless the data have the table's own.
 
     Raises Invalid if two columns of the data may be one of the table, or one of them several.
 
@@ -89,7 +98,8 @@ def own_names(given: Sequence[str], known: Sequence[str]) -> list[str]:
         several = [name for name, meant in found.items() if meant == own]
         if len(several) > 1:
             raise Invalid(
-                f"the column {own!r} may be any of {', '.join(several)} in the data", hint=f"call one of them {own}"
+                f"the column {own!r} may be any of {', '.join(several)} in the data",
+                hint=f"call one of them {own}",
             )
     return [found.get(name) or name for name in given]
 
@@ -109,14 +119,19 @@ def _as_table(data: Any, schema: pa.Schema | None) -> pa.Table:
         return _of_pandas(data)
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         return _checked(data, lambda: pa.table(data))
-    if isinstance(data, Iterable) and not isinstance(data, str | bytes) and not hasattr(data, "__array__"):
+    if (
+        isinstance(data, Iterable)
+        and not isinstance(data, str | bytes)
+        and not hasattr(data, "__array__")
+    ):
         return _of_items(data, schema)
     hint = f"read it first; then {_TAKEN}" if isinstance(data, str) else _TAKEN
     raise Invalid(f"data of type {type(data).__name__} cannot be written", hint=hint)
 
 
 def column_of(data: Any) -> pa.Array | pa.ChunkedArray | None:
-    """Return the values of an array of Arrow or numpy, or of a Series (or Index) of pandas or polars; None for what is none, or has columns.
+    """Return the values of an array of Arrow or numpy, or of a Series (or Index) of pandas or
+    polars; None for what is none, or has columns.
 
     Raises Invalid for values that Arrow cannot have, or of several dimensions.
 
@@ -139,14 +154,23 @@ def column_of(data: Any) -> pa.Array | pa.ChunkedArray | None:
 
 
 def pieces(
-    data: Any, schema: pa.Schema | None = None, made: Callable[[Any, pa.Schema | None], pa.Table] = to_table
+    data: Any,
+    schema: pa.Schema | None = None,
+    made: Callable[[Any, pa.Schema | None], pa.Table] = to_table,
 ) -> Iterator[pa.Table] | None:
-    """Return the tables of which data consist that are read piece by piece, small ones together; None for what is a table, or is made one as a whole.
+    """Return the tables of which data consist that are read piece by piece, small ones together;
+    None for what is a table, or is made one as a whole.
 
-    ``schema``: as for :func:`to_table`.  ``made``: makes a table of rows that are dicts.  These are readers and whatever gives one (``__arrow_c_stream__``), datasets and scanners, and generators of tables or batches.  The iterator raises Invalid, or
-    what a caller's generator raises.
+    ``schema``: as for :func:`to_table`.  ``made``: makes a table of rows that are dicts.  These are
+    readers and whatever gives one (``__arrow_c_stream__``), datasets and scanners, and generators
+    of tables or batches.  The iterator raises Invalid, or what a caller's generator raises.
 
-    >>> [len(table) for table in pieces(iter([pa.table({"n": [1]}), pa.table({"n": [2, 3]}), pa.table({"n": [0.5]})]))]
+    >>> [
+    ...     len(table)
+    ...     for table in pieces(
+    ...         iter([pa.table({"n": [1]}), pa.table({"n": [2, 3]}), pa.table({"n": [0.5]})])
+    ...     )
+    ... ]
     [3, 1]
     """
     found = _pieces(data, schema, made)
@@ -170,7 +194,9 @@ def _pieces(
 
 
 def _gathered(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows of ``pieces``, small ones with the same columns as one: each takes some kilobytes, however few rows it has."""
+    """Yield the rows of ``pieces``, small ones with the same columns as one: each takes some
+    kilobytes, however few rows it has.
+    """
     small: list[pa.Table] = []
     for piece in pieces:
         is_small = piece.nbytes < _SMALL_BYTES
@@ -187,7 +213,9 @@ def _gathered(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _as_one(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return tables with the same columns as one, whose rows stand together unless their dictionaries do not go into one."""
+    """Return tables with the same columns as one, whose rows stand together unless their
+    dictionaries do not go into one.
+    """
     found = pa.concat_tables([table for table in tables if len(table)] or tables[:1])
     try:
         return found.combine_chunks() if len(tables) > 1 else found
@@ -196,7 +224,9 @@ def _as_one(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def tells_columns(data: Any) -> bool:
-    """Return whether the first of the pieces of ``data`` has the columns of all of them; those of a generator may differ."""
+    """Return whether the first of the pieces of ``data`` has the columns of all of them; those of a
+    generator may differ.
+    """
     return not isinstance(data, Iterator) or hasattr(data, "__arrow_c_stream__")
 
 
@@ -225,7 +255,9 @@ def _batches(data: Any, reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
 def _of_iterator(
     data: Iterator[Any], schema: pa.Schema | None, made: Callable[[Any, pa.Schema | None], pa.Table]
 ) -> Iterator[pa.Table]:
-    """Yield tables and batches as they come; rows that are dicts together, since a type may show in the last of them."""
+    """Yield tables and batches as they come; rows that are dicts together, since a type may show in
+    the last of them.
+    """
     first = list(islice(data, 1))
     if not first or isinstance(first[0], Mapping):
         yield made([*first, *data], schema)
@@ -236,26 +268,36 @@ def _of_iterator(
 
 
 def to_schema(schema: Any) -> pa.Schema:
-    """Return a schema of pyarrow, polars or of anything with ``__arrow_c_schema__``.  Raises Invalid for data and all else."""
+    """Return a schema of pyarrow, polars or of anything with ``__arrow_c_schema__``.  Raises
+    Invalid for data and all else.
+    """
     if isinstance(schema, pa.Schema):
         return schema
     kind = type(schema).__name__
-    if is_spark(schema) or _is_of(schema, "polars", "LazyFrame") or hasattr(schema, "__arrow_c_stream__"):
+    if (
+        is_spark(schema)
+        or _is_of(schema, "polars", "LazyFrame")
+        or hasattr(schema, "__arrow_c_stream__")
+    ):
         by = (
             "pa.Schema.from_pandas(data, preserve_index=False)"
             if _is_of(schema, "pandas", "DataFrame")
             else "data.schema"
         )
         raise Invalid(
-            f"the schema is a {kind}, that is data", hint=f"give {by}; write the rows when the table is there"
+            f"the schema is a {kind}, that is data",
+            hint=f"give {by}; write the rows when the table is there",
         )
     if hasattr(schema, "__arrow_c_schema__"):
         try:
             return pa.schema(schema)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise Invalid(f"a schema of type {kind} cannot be used: {error}", hint="give a pyarrow.Schema") from error
+            raise Invalid(
+                f"a schema of type {kind} cannot be used: {error}", hint="give a pyarrow.Schema"
+            ) from error
     raise Invalid(
-        f"schema is a {kind}", hint="give a pyarrow.Schema, such as table.schema, or that of a polars or Spark frame"
+        f"schema is a {kind}",
+        hint="give a pyarrow.Schema, such as table.schema, or that of a polars or Spark frame",
     )
 
 
@@ -269,14 +311,21 @@ def _checked(data: Any, read: Any) -> pa.Table:
 
 
 def _no_table(data: Any, error: Exception) -> Invalid:
-    return Invalid(f"data of type {type(data).__name__} is not a table: {error}", hint="make columns of one type each")
+    return Invalid(
+        f"data of type {type(data).__name__} is not a table: {error}",
+        hint="make columns of one type each",
+    )
 
 
 def _of_pandas(data: Any) -> pa.Table:
-    """Return a pandas frame; levels of its index that have a name are columns, others only number rows."""
+    """Return a pandas frame; levels of its index that have a name are columns, others only number
+    rows.
+    """
     named = any(name is not None for name in data.index.names)
     table = _checked(data, lambda: pa.Table.from_pandas(data, preserve_index=named))
-    return table.drop_columns([name for name in table.column_names if name.startswith(_PANDAS_INDEX)])
+    return table.drop_columns(
+        [name for name in table.column_names if name.startswith(_PANDAS_INDEX)]
+    )
 
 
 def _of_items(data: Iterable[Any], schema: pa.Schema | None) -> pa.Table:
@@ -293,20 +342,26 @@ def _of_items(data: Iterable[Any], schema: pa.Schema | None) -> pa.Table:
 
 def _require_table(data: Any, item: Any) -> None:
     """Raise Invalid unless an item of data is a table or a batch."""
-    if isinstance(item, pa.Array) or not (hasattr(item, "__arrow_c_array__") or hasattr(item, "__arrow_c_stream__")):
+    if isinstance(item, pa.Array) or not (
+        hasattr(item, "__arrow_c_array__") or hasattr(item, "__arrow_c_stream__")
+    ):
         raise Invalid(
-            f"data of type {type(data).__name__} with an item of type {type(item).__name__} cannot be written",
+            f"data of type {type(data).__name__} with an item of type {type(item).__name__} cannot"
+            " be written",
             hint=_TAKEN,
         )
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return tables, at least one, as one; a column that one of them lacks is null there.  Raises Invalid if they do not fit."""
+    """Return tables, at least one, as one; a column that one of them lacks is null there.  Raises
+    Invalid if they do not fit.
+    """
     try:
         return pa.concat_tables(tables, promote_options="default")
     except (pa.ArrowException, TypeError) as error:
         raise Invalid(
-            f"the pieces of the data have different columns: {error}", hint="give all of them one schema"
+            f"the pieces of the data have different columns: {error}",
+            hint="give all of them one schema",
         ) from error
 
 
@@ -315,13 +370,17 @@ def _of_rows(rows: Sequence[Mapping[Any, Any]], schema: pa.Schema | None) -> pa.
     names = dict.fromkeys(name for row in rows for name in row)
     _require_text(names)
     own = _own_by_name(names, schema)
-    return _table({name: _typed(own[name], [row.get(name) for row in rows], schema) for name in names})
+    return _table(
+        {name: _typed(own[name], [row.get(name) for row in rows], schema) for name in names}
+    )
 
 
 def _own_by_name(names: Iterable[str], schema: pa.Schema | None) -> dict[str, str]:
     """Return each name -> that of the column that is expected by it."""
     given = list(names)
-    return dict(zip(given, given if schema is None else own_names(given, schema.names), strict=True))
+    return dict(
+        zip(given, given if schema is None else own_names(given, schema.names), strict=True)
+    )
 
 
 def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Table:
@@ -330,14 +389,21 @@ def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Tabl
     found = {}
     for name, values in columns.items():
         # An array of numpy without dimensions is one value, though its class is that of lists.
-        if isinstance(values, str | bytes) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
+        if (
+            isinstance(values, str | bytes)
+            or not isinstance(values, Iterable)
+            or getattr(values, "ndim", 1) == 0
+        ):
             kind = type(values).__name__
             raise Invalid(
-                f"column {name!r} of a dict is a {kind}, not a list", hint="a row is a list of one dict: [row]"
+                f"column {name!r} of a dict is a {kind}, not a list",
+                hint="a row is a list of one dict: [row]",
             )
         is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
         found[name] = (
-            values if is_arrow else _typed(own[name], values if hasattr(values, "__array__") else list(values), schema)
+            values
+            if is_arrow
+            else _typed(own[name], values if hasattr(values, "__array__") else list(values), schema)
         )
     return _table(found)
 
@@ -345,13 +411,18 @@ def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Tabl
 def _require_text(names: Iterable[Any]) -> None:
     for name in names:
         if not isinstance(name, str):
-            raise Invalid(f"a column is called {name!r}, which is no text", hint="name columns by text")
+            raise Invalid(
+                f"a column is called {name!r}, which is no text", hint="name columns by text"
+            )
 
 
 def _table(columns: Mapping[str, Any]) -> pa.Table:
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise Invalid(f"columns have different lengths: {lengths}", hint="give one value for each row and column")
+        raise Invalid(
+            f"columns have different lengths: {lengths}",
+            hint="give one value for each row and column",
+        )
     try:
         return pa.table(dict(columns))
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -359,11 +430,15 @@ def _table(columns: Mapping[str, Any]) -> pa.Table:
 
 
 _UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
-"""What pyarrow raises for values of Python that have not the type; of text with lone surrogates a UnicodeEncodeError."""
+"""What pyarrow raises for values of Python that have not the type; of text with lone surrogates a
+UnicodeEncodeError.
+"""
 
 
 def _typed(name: str, values: Any, schema: pa.Schema | None) -> Any:
-    """Return values of Python as an array of the expected type, or of their own, which may be cast to it."""
+    """Return values of Python as an array of the expected type, or of their own, which may be cast
+    to it.
+    """
     known = schema is not None and name in schema.names
     type = plain(schema.field(name).type) if known and schema is not None else None
     if type is not None and not _says_more(type, values):
@@ -389,7 +464,9 @@ def _no_value(name: str, values: Any, row: int, type: pa.DataType | None, reason
 
 
 def _objects(values: Any, type: pa.DataType) -> Sequence[Any]:
-    """Return values as a list, with None where pandas says that there is none; none if the type that they have is kept whole."""
+    """Return values as a list, with None where pandas says that there is none; none if the type
+    that they have is kept whole.
+    """
     if isinstance(values, list):
         return values
     if getattr(values, "dtype", object) != object:
@@ -406,20 +483,29 @@ def _is_number(type: pa.DataType) -> bool:
 
 
 def _says_more(type: pa.DataType, values: Any) -> bool:
-    """Return whether values say more of their type than would be left: a time zone or none; true and false among numbers; an array its type."""
+    """Return whether values say more of their type than would be left: a time zone or none; true
+    and false among numbers; an array its type.
+    """
     inner = type
     while is_list(inner):
         inner = inner.value_type
-    if pa.types.is_timestamp(inner):  # but for the nanoseconds of pandas, which pyarrow does not see
+    if pa.types.is_timestamp(inner):
+        # but for the nanoseconds of pandas, which pyarrow does not see
         return not any(getattr(value, "nanosecond", 0) for value in values)
     if getattr(values, "dtype", object) != object and len(values):
         is_integer = getattr(values.dtype, "kind", "") in ("i", "u")
         return pa.types.is_integer(inner) or (pa.types.is_temporal(inner) and not is_integer)
-    return _is_number(inner) and isinstance(values, list) and any(value is True or value is False for value in values)
+    return (
+        _is_number(inner)
+        and isinstance(values, list)
+        and any(value is True or value is False for value in values)
+    )
 
 
 def _first_misfit(values: list[Any], type: pa.DataType | None) -> tuple[int, str]:
-    """Return the first of the values that makes their list no array, and why.  O(n): the first halves are tried."""
+    """Return the first of the values that makes their list no array, and why.  O(n): the first
+    halves are tried.
+    """
     start, stop = 0, len(values)
     while stop - start > 1:
         middle = (start + stop) // 2

@@ -1,4 +1,6 @@
-"""Rows that are deletes: those whose column ``_hoodie_is_deleted`` is true, as Hudi's writers have it.  A table never has that column."""
+"""Rows that are deletes: those whose column ``_hoodie_is_deleted`` is true, as Hudi's writers have
+it.  A table never has that column.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ IS_DELETED = "_hoodie_is_deleted"
 
 
 def without_marks(data: pa.Table) -> tuple[pa.Table, BoolArray | None]:
-    """Return data without the column, and which rows it marks -> bool[n]; None if it marks none.  Raises Invalid for another type than boolean."""
+    """Return data without the column, and which rows it marks -> bool[n]; None if it marks none.
+    Raises Invalid for another type than boolean.
+    """
     names = data.column_names
     if IS_DELETED not in names:
         return data, None

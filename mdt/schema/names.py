@@ -1,8 +1,10 @@
-"""Names of columns that Avro does not allow, and what stands for them in Hudi's files: the one place that knows both.
+"""Names of columns that Avro does not allow, and what stands for them in Hudi's files: the one
+place that knows both.
 
-A table has its columns by the names that they were declared with, whatever characters these hold.  Hudi's files have Avro names: letters, digits
-and underscores, no digit first.  :func:`avro_name` is what a name is there.  It is a pure function of the name, so nobody has to keep
-it, and a part of the format (FORMAT.md 3): it never changes.
+A table has its columns by the names that they were declared with, whatever characters these hold.
+Hudi's files have Avro names: letters, digits and underscores, no digit first.  :func:`avro_name` is
+what a name is there.  It is a pure function of the name, so nobody has to keep it, and a part of
+the format (FORMAT.md 3): it never changes.
 """
 
 from __future__ import annotations
@@ -18,14 +20,18 @@ from mdt.schema.convert import is_list
 
 _LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ESCAPED = re.compile(r"^[0-9]|_(?=[xX])|[^A-Za-z0-9_]")
-"""A digit at the beginning, an underscore that would look like the beginning of an escape, and all else that Avro does not allow."""
+"""A digit at the beginning, an underscore that would look like the beginning of an escape, and all
+else that Avro does not allow.
+"""
 _REFUSED_KINDS = {"Cc": "a control character", "Cs": "half a character"}
 
 
 def avro_name(name: str) -> str:
-    """Return what a column called ``name`` is called in Hudi's files: the name itself if Avro allows it.
+    """Return what a column called ``name`` is called in Hudi's files: the name itself if Avro
+    allows it.
 
-    Else each character that it does not allow is ``_x<its number in hexadecimal>_``.  Two names of which both or neither are allowed never become the same.
+    Else each character that it does not allow is ``_x<its number in hexadecimal>_``.  Two names of
+    which both or neither are allowed never become the same.
 
     >>> avro_name("fare"), avro_name("fare amount"), avro_name("1st"), avro_name("größe")
     ('fare', 'fare_x20_amount', '_x31_st', 'gr_xF6__xDF_e')
@@ -52,7 +58,8 @@ def refusal(name: str) -> str:
 
 
 def folded(name: str) -> str:
-    """Return what two names share that people or Spark take for the same: they differ in case, or in how Unicode writes a character.
+    """Return what two names share that people or Spark take for the same: they differ in case, or
+    in how Unicode writes a character.
 
     >>> folded("Größe") == folded("GRÖSSE")
     True
@@ -63,8 +70,12 @@ def folded(name: str) -> str:
 
 
 def are_avro(schema: pa.Schema) -> bool:
-    """Return whether Avro allows the names of all columns of ``schema`` and of all fields in them.  O(fields)."""
-    return all(map(_LEGAL.fullmatch, schema.names)) and all(_is_avro(type) for type in schema.types if type.num_fields)
+    """Return whether Avro allows the names of all columns of ``schema`` and of all fields in them.
+    O(fields).
+    """
+    return all(map(_LEGAL.fullmatch, schema.names)) and all(
+        _is_avro(type) for type in schema.types if type.num_fields
+    )
 
 
 def _is_avro(type: pa.DataType) -> bool:
@@ -79,7 +90,8 @@ def paths(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:
 
 
 def in_files(schema: pa.Schema) -> pa.Schema:
-    """Return the stored columns ``schema`` as Hudi's files name them; itself if Avro allows all names.
+    """Return the stored columns ``schema`` as Hudi's files name them; itself if Avro allows all
+    names.
 
     >>> in_files(pa.schema({"fare amount": pa.int64(), "at": pa.struct({"x-y": pa.string()})}))
     fare_x20_amount: int64
@@ -90,7 +102,9 @@ def in_files(schema: pa.Schema) -> pa.Schema:
 
 
 def as_in_files(table: pa.Table) -> pa.Table:
-    """Return the rows of ``table``, stored columns, as Hudi's files name them.  O(columns): the values are shared."""
+    """Return the rows of ``table``, stored columns, as Hudi's files name them.  O(columns): the
+    values are shared.
+    """
     schema = table.schema
     files = in_files(schema)
     if files is schema:
@@ -100,9 +114,11 @@ def as_in_files(table: pa.Table) -> pa.Table:
 
 
 def by_own_names(files: pa.Schema, declared: pa.Schema) -> pa.Schema:
-    """Return the columns ``files``, named as in Hudi's files, by the names that they were ``declared`` with.
+    """Return the columns ``files``, named as in Hudi's files, by the names that they were
+    ``declared`` with.
 
-    Raises ValueError if the names, or how many there are, do not belong together, or a name is none that a column can have.
+    Raises ValueError if the names, or how many there are, do not belong together, or a name is none
+    that a column can have.
     """
     found = pa.schema([_own(kept, given) for kept, given in zip(files, declared, strict=True)])
     if list(paths(in_files(found))) != list(paths(files)):
@@ -117,7 +133,9 @@ def _viewed(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
 
 
 def _inside(type: pa.DataType) -> list[pa.Field]:
-    """Return the fields in a type; those of a list and a map by the names that Hudi's files have for them."""
+    """Return the fields in a type; those of a list and a map by the names that Hudi's files have
+    for them.
+    """
     if pa.types.is_map(type):
         return [type.key_field.with_name("key"), type.item_field.with_name("value")]
     if is_list(type):
@@ -149,7 +167,9 @@ def _own_type(kept: pa.DataType, given: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kept) and pa.types.is_struct(given):
         return pa.struct([_own(*pair) for pair in zip(kept, given, strict=True)])
     if pa.types.is_map(kept) and pa.types.is_map(given):
-        return pa.map_(kept.key_type, kept.item_field.with_type(_own_type(kept.item_type, given.item_type)))
+        return pa.map_(
+            kept.key_type, kept.item_field.with_type(_own_type(kept.item_type, given.item_type))
+        )
     if is_list(kept) and is_list(given):
         return pa.list_(kept.value_field.with_type(_own_type(kept.value_type, given.value_type)))
     return kept

@@ -1,7 +1,8 @@
-"""Partition paths made from a time: what Hudi's ``TimestampBasedKeyGenerator`` makes of one partition column.
+"""Partition paths made from a time: what Hudi's ``TimestampBasedKeyGenerator`` makes of one
+partition column.
 
-The column is a timestamp, a date, or whole numbers of a unit since 1970; the path is its text in a pattern of Java and a time zone, such as
-``yyyy/MM/dd``, whose slashes are levels of directories.
+The column is a timestamp, a date, or whole numbers of a unit since 1970; the path is its text in a
+pattern of Java and a time zone, such as ``yyyy/MM/dd``, whose slashes are levels of directories.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _PATTERN = re.compile("(yyyy|MM|dd|HH|mm|ss)|[-_./]")
 
 @dataclass(frozen=True, slots=True)
 class TimePath:
-    """``pattern``: of Java: yyyy, MM, dd, HH, mm, ss, and ``-_./`` between them.  ``unit``: of numbers, one of UNITS.  ``zone``: of the text."""
+    """``pattern``: of Java: yyyy, MM, dd, HH, mm, ss, and ``-_./`` between them.  ``unit``: of
+    numbers, one of UNITS.  ``zone``: of the text.
+    """
 
     pattern: str
     unit: str
@@ -32,7 +35,11 @@ class TimePath:
     def check(self, column: pa.Field) -> None:
         """Raise Invalid if no path can be made of ``column``, or not one for each moment."""
         found = _PATTERN.sub("", self.pattern)
-        if found or "yyyy" not in self.pattern or {"", ".", ".."}.intersection(self.pattern.split("/")):
+        if (
+            found
+            or "yyyy" not in self.pattern
+            or {"", ".", ".."}.intersection(self.pattern.split("/"))
+        ):
             raise Invalid(
                 f"{self.pattern!r} makes no partition path of a time",
                 hint="write it like 'yyyy-MM-dd' or 'yyyy/MM/dd/HH'",
@@ -41,7 +48,9 @@ class TimePath:
         self.texts(pa.array([0], pa.int64()))  # only a value shows whether there is such a zone
 
     def texts(self, column: pa.Array) -> pa.DictionaryArray:
-        """Return the path of each value -> dictionary of string[n]; null for null.  Raises Invalid for a type that is no time."""
+        """Return the path of each value -> dictionary of string[n]; null for null.  Raises Invalid
+        for a type that is no time.
+        """
         kinds = pa.types
         if kinds.is_integer(column.type):
             column = column.cast(pa.int64()).cast(pa.timestamp(self.unit))
@@ -53,14 +62,22 @@ class TimePath:
                 hint="partition by a timestamp, a date, or whole numbers since 1970",
             )
         if column.type.unit == "ns":
-            column = pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", column.type.tz))
+            column = pc.floor_temporal(column, unit="microsecond").cast(
+                pa.timestamp("us", column.type.tz)
+            )
         try:
-            moments = column.cast(pa.timestamp(column.type.unit, "UTC")).cast(pa.timestamp(column.type.unit, self.zone))
-            # Digits of the clock, which some moments share: an hour that comes twice, a day that has no midnight.
-            begins = pc.floor_temporal(pc.local_timestamp(moments), unit=self._finest()).dictionary_encode()
+            moments = column.cast(pa.timestamp(column.type.unit, "UTC")).cast(
+                pa.timestamp(column.type.unit, self.zone)
+            )
+            # Digits of the clock, which some moments share: an hour that comes twice, a day that
+            # has no midnight.
+            begins = pc.floor_temporal(
+                pc.local_timestamp(moments), unit=self._finest()
+            ).dictionary_encode()
         except pa.ArrowException as error:
             raise Invalid(
-                f"no partition path of a time in {self.zone!r}: {error}", hint="name a zone such as UTC"
+                f"no partition path of a time in {self.zone!r}: {error}",
+                hint="name a zone such as UTC",
             ) from error
         seconds = begins.dictionary.cast(pa.timestamp("s"))
         texts = pc.strftime(seconds, _PATTERN.sub(_as_strftime, self.pattern))

@@ -1,11 +1,13 @@
-"""The versions of a table's schema: columns have ids that survive renames, and each file has the version of its commit.
+"""The versions of a table's schema: columns have ids that survive renames, and each file has the
+version of its commit.
 
-A version begins with the commit record that altered the table; a segment's number holds the seq of its commit, so nothing has to say
-which version a file has (:func:`version_of`).  Every field, also one in a struct, list or map, has an id; ids are never given
-twice, so a name that comes back is another column.  :mod:`mdt.schema.forms` reads files of older versions.
+A version begins with the commit record that altered the table; a segment's number holds the seq of
+its commit, so nothing has to say which version a file has (:func:`version_of`).  Every field, also
+one in a struct, list or map, has an id; ids are never given twice, so a name that comes back is
+another column.  :mod:`mdt.schema.forms` reads files of older versions.
 
-A version leaves when no file and no state that can be read needs it (:func:`without`).  The others then say what it alone knew: which ids
-were given, and under which names statistics stand.
+A version leaves when no file and no state that can be read needs it (:func:`without`).  The others
+then say what it alone knew: which ids were given, and under which names statistics stand.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ ID_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One field of a version, with the fields in it: of a struct its own, of a list the elements, of a map keys and values."""
+    """One field of a version, with the fields in it: of a struct its own, of a list the elements,
+    of a map keys and values.
+    """
 
     id: int
     field: pa.Field
@@ -60,12 +64,14 @@ class Column:
 class SchemaVersion:
     """The columns of the files that commits from ``since`` on have added.
 
-    ``schema``, ``declared``: as in the definition of a table.  ``ids``: of all fields of ``schema``, parents before what is
-    in them.  ``defaults``: id -> what rows of files that are older than the column have in it, where that is not null.
-    ``given``: ids below it were given when other versions left the table, 0 if none has since this one began.  ``names``: path -> name of the
-    statistics of columns that no version before this one has, as far as these are still there; empty without ``given``.
-    ``columns``: the fields with their ids; ``file_columns``: the same by their names in Hudi's files (:mod:`mdt.schema.names`), the same
-    object if these are their own.
+    ``schema``, ``declared``: as in the definition of a table.  ``ids``: of all fields of
+    ``schema``, parents before what is in them.  ``defaults``: id -> what rows of files that are
+    older than the column have in it, where that is not null. ``given``: ids below it were given
+    when other versions left the table, 0 if none has since this one began.  ``names``: path -> name
+    of the statistics of columns that no version before this one has, as far as these are still
+    there; empty without ``given``. ``columns``: the fields with their ids; ``file_columns``: the
+    same by their names in Hudi's files (:mod:`mdt.schema.names`), the same object if these are
+    their own.
     """
 
     since: int
@@ -81,7 +87,9 @@ class SchemaVersion:
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tree(self.schema, self.ids))
         files = column_names.in_files(self.schema)
-        object.__setattr__(self, "file_columns", self.columns if files is self.schema else tree(files, self.ids))
+        object.__setattr__(
+            self, "file_columns", self.columns if files is self.schema else tree(files, self.ids)
+        )
 
     def walk(self) -> Iterator[Column]:
         """Yield every field, parents first."""
@@ -105,10 +113,12 @@ class SchemaVersion:
 
 
 def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersion:
-    """Return the version that :meth:`SchemaVersion.to_json` wrote.  Raises ValueError, TypeError, KeyError or an error of Arrow.
+    """Return the version that :meth:`SchemaVersion.to_json` wrote.  Raises ValueError, TypeError,
+    KeyError or an error of Arrow.
 
-    ``since``: the seq of the record that holds it, where it does not say so itself; no other has left then.  Equal values are one version as long as somebody has it:
-    every checkpoint holds all versions of its table.
+    ``since``: the seq of the record that holds it, where it does not say so itself; no other has
+    left then.  Equal values are one version as long as somebody has it: every checkpoint holds all
+    versions of its table.
     """
     ids, begun = value["ids"], value["since"] if since is None else since
     if not isinstance(ids, list) or not all(type(id) is int and 0 <= id <= ID_MAX for id in ids):
@@ -124,7 +134,15 @@ def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersi
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise ValueError("names of statistics are no texts")
     told = tuple(names.items()) if given else ()
-    same = (begun, value["schema"], value.get("declared", value["schema"]), tuple(ids), defaults, given, told)
+    same = (
+        begun,
+        value["schema"],
+        value.get("declared", value["schema"]),
+        tuple(ids),
+        defaults,
+        given,
+        told,
+    )
     found = _in_use.get(same)
     return _in_use.setdefault(same, _parsed(*same)) if found is None else found
 
@@ -134,16 +152,23 @@ _in_use: WeakValueDictionary[_Parts, SchemaVersion] = WeakValueDictionary()
 
 
 def _parsed(
-    begun: int, stored: str, text: str, ids: tuple[int, ...], values: tuple[str, ...], given: int,
+    begun: int,
+    stored: str,
+    text: str,
+    ids: tuple[int, ...],
+    values: tuple[str, ...],
+    given: int,
     names: tuple[tuple[str, str], ...],
-) -> SchemaVersion:  # fmt: skip
+) -> SchemaVersion:
     schema, declared = schemas_of(stored, text)
     if len(set(schema.names)) != len(schema.names) or not schema.names:
         raise ValueError("the columns have no names of their own")
     defaults = _defaults_of(values[0]) if values else {}
     found = SchemaVersion(begun, schema, declared, ids, defaults, given, dict(names))
     types = {column.id: column.type for column in found.walk()}
-    if any(id not in types or not is_same(types[id], default.type) for id, default in defaults.items()):
+    if any(
+        id not in types or not is_same(types[id], default.type) for id, default in defaults.items()
+    ):
         raise ValueError("a default is of no column, or of another type")
     if names and not {path for path, _ in names} <= {path for path, _ in found.paths()}:
         raise ValueError("a name of statistics is of no column")
@@ -161,14 +186,19 @@ def version_of(versions: Sequence[SchemaVersion], segment: int) -> SchemaVersion
     return versions[bisect_right(versions, seq, key=lambda version: version.since) - 1]
 
 
-def numbers_of(versions: Sequence[SchemaVersion], segments: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the numbers of the versions of the files with these segment numbers, -1 for what is older than all -> int64[n]."""
+def numbers_of(
+    versions: Sequence[SchemaVersion], segments: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return the numbers of the versions of the files with these segment numbers, -1 for what is
+    older than all -> int64[n].
+    """
     since = np.array([version.since for version in versions], np.int64) * SEGMENTS_PER_COMMIT_MAX
     return np.searchsorted(since, segments, side="right") - 1
 
 
 def check_succession(versions: tuple[SchemaVersion, ...], fixed: Sequence[str]) -> None:
-    """Raise ValueError unless each of ``versions`` can follow those before it.  O(fields), of the versions that are new since it was asked lately.
+    """Raise ValueError unless each of ``versions`` can follow those before it.  O(fields), of the
+    versions that are new since it was asked lately.
 
     ``fixed``: names of columns that must be the same in all of them.
     """
@@ -183,7 +213,9 @@ _TOLD_MAX = 16
 
 
 class _Lately(Generic[Told]):
-    """What a fold says of the versions of tables that were asked for lately.  One version more costs what the fold of that one costs."""
+    """What a fold says of the versions of tables that were asked for lately.  One version more
+    costs what the fold of that one costs.
+    """
 
     def __init__(self, none: Told, more: Callable[[Told, SchemaVersion], Told]) -> None:
         self._none, self._more = none, more
@@ -194,7 +226,11 @@ class _Lately(Generic[Told]):
         told = self._told.get(versions)
         if told is None:
             before = self._told.get(versions[:-1])
-            told = reduce(self._more, versions, self._none) if before is None else self._more(before, versions[-1])
+            told = (
+                reduce(self._more, versions, self._none)
+                if before is None
+                else self._more(before, versions[-1])
+            )
             self._told[versions] = told
             for old in list(self._told)[:-_TOLD_MAX]:
                 self._told.pop(old, None)
@@ -205,14 +241,19 @@ _Fields = Mapping[int, tuple[int, pa.Field]]
 
 
 def _more_fields(known: _Fields, version: SchemaVersion) -> _Fields:
-    """Return every id with that of the field that it is in, -1 for none, and the newest form of its field."""
-    return {**known, **{column.id: (parent, column.field) for parent, column in _with_parents(version)}}
+    """Return every id with that of the field that it is in, -1 for none, and the newest form of its
+    field.
+    """
+    return {
+        **known,
+        **{column.id: (parent, column.field) for parent, column in _with_parents(version)},
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class _Succession:
-    """``fields``: those of all versions so far, as :func:`_more_fields` returns them; ``since``: of the last version.
-    ``free``: above all ids that were given.
+    """``fields``: those of all versions so far, as :func:`_more_fields` returns them; ``since``: of
+    the last version. ``free``: above all ids that were given.
     """
 
     fields: _Fields
@@ -227,9 +268,12 @@ def _succeeded(before: _Succession, new: SchemaVersion) -> _Succession:
     for parent, column in _with_parents(new):
         if column.id in before.fields:
             _check_follows(column, parent, *before.fields[column.id])
-        elif column.id < before.free and not new.given:  # else a version that has left may have had it
+        elif column.id < before.free and not new.given:
+            # else a version that has left may have had it
             raise ValueError("a new column has an id that was given before")
-    return _Succession(_more_fields(before.fields, new), new.since, max(before.free, free_id((new,))))
+    return _Succession(
+        _more_fields(before.fields, new), new.since, max(before.free, free_id((new,)))
+    )
 
 
 @lru_cache(maxsize=_TOLD_MAX)
@@ -237,7 +281,9 @@ def _unaltered(names: tuple[str, ...]) -> _Lately[Mapping[str, Column]]:
     """Return the fold that requires the columns ``names`` to be the same in all versions."""
 
     def more(before: Mapping[str, Column], version: SchemaVersion) -> Mapping[str, Column]:
-        now = {column.field.name: column for column in version.columns if column.field.name in names}
+        now = {
+            column.field.name: column for column in version.columns if column.field.name in names
+        }
         if now.keys() != set(names) or (before and now != before):
             raise ValueError("a column of the key, of the partitions or of the order was altered")
         return now
@@ -249,12 +295,17 @@ _succession: _Lately[_Succession] = _Lately(_Succession({}, -1, 0), _succeeded)
 
 
 def free_id(versions: Sequence[SchemaVersion]) -> int:
-    """Return an id above all that were given to columns of a table, also those of versions that have left."""
+    """Return an id above all that were given to columns of a table, also those of versions that
+    have left.
+    """
     return max(max(version.given, 1 + max(version.ids)) for version in versions)
 
 
-def without(versions: Sequence[SchemaVersion], ended: AbstractSet[int]) -> tuple[SchemaVersion, ...]:
-    """Return ``versions`` without those that began with the commits ``ended``; the others keep the names of their statistics.
+def without(
+    versions: Sequence[SchemaVersion], ended: AbstractSet[int]
+) -> tuple[SchemaVersion, ...]:
+    """Return ``versions`` without those that began with the commits ``ended``; the others keep the
+    names of their statistics.
 
     Raises ValueError if one of them is not there, or is the last.
     """
@@ -317,16 +368,17 @@ _WIDER = frozenset(
 def statistics_names(versions: tuple[SchemaVersion, ...]) -> tuple[Mapping[str, str], ...]:
     """Return for each of ``versions`` path -> the name under which statistics of that column stand.
 
-    A name is the path that the column had when its statistics began, with ``@<id>.<since>`` behind it if that was taken before, or may have
-    been by a version that has left.  They begin anew where a wider type has other keys: statistics of older files then say nothing.
+    A name is the path that the column had when its statistics began, with ``@<id>.<since>`` behind
+    it if that was taken before, or may have been by a version that has left.  They begin anew where
+    a wider type has other keys: statistics of older files then say nothing.
     """
     return _names.of(versions).found
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """``of``: id and kind of keys -> name of the statistics; ``taken``: paths that are or were such names, and these, None if any may be;
-    ``found``: see :func:`statistics_names`.
+    """``of``: id and kind of keys -> name of the statistics; ``taken``: paths that are or were such
+    names, and these, None if any may be; ``found``: see :func:`statistics_names`.
     """
 
     of: Mapping[tuple[int, str], str]
@@ -376,7 +428,9 @@ def _keys_of(type: pa.DataType) -> str:
 
 
 def tree(schema: pa.Schema, ids: Sequence[int]) -> tuple[Column, ...]:
-    """Return the columns of ``schema`` with their ids.  Raises ValueError if there are not as many as fields."""
+    """Return the columns of ``schema`` with their ids.  Raises ValueError if there are not as many
+    as fields.
+    """
     left = iter(ids)
     found = tuple(_column(field, left) for field in schema)
     if next(left, None) is not None:
@@ -424,14 +478,20 @@ def _all_paths(column: Column, prefix: str) -> Iterator[tuple[str, Column]]:
 
 
 def schemas_json(schema: pa.Schema, declared: pa.Schema) -> dict[str, str]:
-    """Return the stored columns, by their names in Hudi's files, and the declared ones where they are others, as JSON values."""
+    """Return the stored columns, by their names in Hudi's files, and the declared ones where they
+    are others, as JSON values.
+    """
     files = column_names.in_files(schema)
-    more = {} if declared.equals(files, check_metadata=True) else {"declared": schema_text(declared)}
+    more = (
+        {} if declared.equals(files, check_metadata=True) else {"declared": schema_text(declared)}
+    )
     return {"schema": schema_text(files), **more}
 
 
 def schemas_of(stored: str, declared: str) -> tuple[pa.Schema, pa.Schema]:
-    """Return the schemas that :func:`schemas_json` wrote, both by the columns' own names.  Raises ValueError or an error of Arrow."""
+    """Return the schemas that :func:`schemas_json` wrote, both by the columns' own names.  Raises
+    ValueError or an error of Arrow.
+    """
     files = schema_of(stored)
     found = files if declared == stored else schema_of(declared)
     if files.names == found.names and column_names.are_avro(found):

@@ -1,1 +1,3 @@
-"""Table services: compaction, clustering, index builds, check.  Those that change the table are transactions like any other."""
+"""Table services: compaction, clustering, index builds, check.  Those that change the table are
+transactions like any other.
+"""

@@ -1,7 +1,9 @@
-"""Alter the schema of a table or its options: a commit without files whose record holds the next version, and what options become.
+"""Alter the schema of a table or its options: a commit without files whose record holds the next
+version, and what options become.
 
-Older files stay as they are.  Indexes of renamed and widened columns forget their summaries, those of dropped ones go; what a Hudi
-reader would answer differently, who knows nothing of versions, is refused unless the caller accepts that.
+Older files stay as they are.  Indexes of renamed and widened columns forget their summaries, those
+of dropped ones go; what a Hudi reader would answer differently, who knows nothing of versions, is
+refused unless the caller accepts that.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ class AlterPlan(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class Alter(Operation[AlterPlan]):
-    """The operation.  ``wanted``: from the table as it is to what is to be altered.  ``beyond_hudi``: whether other readers of the
-    directory may get another answer.  ``options``: as :func:`mdt.config.changed_options` returns them.
+    """The operation.  ``wanted``: from the table as it is to what is to be altered.
+    ``beyond_hudi``: whether other readers of the directory may get another answer.  ``options``: as
+    :func:`mdt.config.changed_options` returns them.
     """
 
     wanted: Callable[[TableDefinition], Alteration]
@@ -63,13 +66,20 @@ class Alter(Operation[AlterPlan]):
 
     def write(self, snapshot: Snapshot, plan: AlterPlan, claim: Claim) -> Changes:
         """Return the fields of the record; nothing is written."""
-        schema = {} if plan.version is None else alteration_fields(snapshot.definition, plan.version)
-        return Changes(extra={**schema, **({"options": dict(plan.options)} if plan.options else {})})
+        schema = (
+            {} if plan.version is None else alteration_fields(snapshot.definition, plan.version)
+        )
+        return Changes(
+            extra={**schema, **({"options": dict(plan.options)} if plan.options else {})}
+        )
 
 
 def is_unaltered(definition: TableDefinition, version: SchemaVersion) -> bool:
     """Return whether ``version`` has the columns that the table has."""
-    return version.declared.equals(definition.declared, check_metadata=True) and version.ids == definition.version.ids
+    return (
+        version.declared.equals(definition.declared, check_metadata=True)
+        and version.ids == definition.version.ids
+    )
 
 
 def alteration_fields(definition: TableDefinition, new: SchemaVersion) -> dict[str, Any]:
@@ -81,14 +91,25 @@ def alteration_fields(definition: TableDefinition, new: SchemaVersion) -> dict[s
 
 
 def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str]:
-    """Yield what readers who match columns of older files by name, and give null where there is none, get wrong."""
+    """Yield what readers who match columns of older files by name, and give null where there is
+    none, get wrong.
+    """
     older = {column.id: column for column in definition.version.walk()}
     for column in new.columns if definition.is_mor else ():
-        if column.children and column.id in older and not _only_added_inside(column, older[column.id]):
-            yield f"they fail where a log file has another type of {column.field.name!r} than its base file"
+        if (
+            column.children
+            and column.id in older
+            and not _only_added_inside(column, older[column.id])
+        ):
+            yield (
+                f"they fail where a log file has another type of {column.field.name!r} than its"
+                " base file"
+            )
     paths = {column.id: path for path, column in version_paths(definition.version)}
     taken = {
-        path: column.id for v in (definition.versions or (definition.version,)) for path, column in version_paths(v)
+        path: column.id
+        for v in definition.versions or (definition.version,)
+        for path, column in version_paths(v)
     }
     for path, column in version_paths(new):
         before = older.get(column.id)
@@ -96,14 +117,20 @@ def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str
             yield f"older rows have null in {path!r}, not its default"
         if before is None and taken.get(path, column.id) != column.id:
             yield f"older rows have in {path!r} what was dropped under that name"
-        if before is not None and pa.types.is_date(before.type) and pa.types.is_timestamp(column.type):
+        if (
+            before is not None
+            and pa.types.is_date(before.type)
+            and pa.types.is_timestamp(column.type)
+        ):
             yield f"they cannot read the dates of {path!r} as timestamps"
         if before is not None and before.field.name != column.field.name:
             yield f"older rows have null in {path!r}, which was {paths[column.id]!r}"
 
 
 def in_the_way(snapshot: Snapshot, wanted: Alteration) -> bool:
-    """Return whether log files of a merge-on-read table stand in the way of what is wanted, so that a compaction must come first."""
+    """Return whether log files of a merge-on-read table stand in the way of what is wanted, so that
+    a compaction must come first.
+    """
     if not snapshot.definition.is_mor or not wanted:
         return False
     return any(_in_log_files(snapshot, altered(snapshot.definition, wanted, snapshot.seq + 1)))
@@ -112,13 +139,16 @@ def in_the_way(snapshot: Snapshot, wanted: Alteration) -> bool:
 def _grows_inside(definition: TableDefinition, new: SchemaVersion) -> bool:
     """Return whether a column gets another type inside."""
     older = {column.id: column for column in definition.version.columns}
-    return any(c.children and c.id in older and not _same_inside(c, older[c.id]) for c in new.columns)
+    return any(
+        c.children and c.id in older and not _same_inside(c, older[c.id]) for c in new.columns
+    )
 
 
 def _in_log_files(snapshot: Snapshot, new: SchemaVersion) -> Iterator[str]:
     """Yield why readers fail on log files that are there.  O(files).
 
-    They take rows that lack columns for parts of rows, and do not widen these; and structs of a log file keep their fields.
+    They take rows that lack columns for parts of rows, and do not widen these; and structs of a log
+    file keep their fields.
     """
     now = {column.field.name: column.type for column in new.columns}
     versions = snapshot.definition.versions or (snapshot.definition.version,)
@@ -126,21 +156,35 @@ def _in_log_files(snapshot: Snapshot, new: SchemaVersion) -> Iterator[str]:
     for version in dict.fromkeys(version_of(versions, segment) for segment in logs):
         older = {column.id: column for column in version.columns}
         for column in new.columns:
-            if column.children and column.id in older and not _same_inside(column, older[column.id]):
-                yield f"there are log files in which {column.field.name!r} is {older[column.id].type}"
+            if (
+                column.children
+                and column.id in older
+                and not _same_inside(column, older[column.id])
+            ):
+                yield (
+                    f"there are log files in which {column.field.name!r} is {older[column.id].type}"
+                )
         then = {column.field.name: column.type for column in version.columns}
         added = [name for name in now if name not in then]
         widened = [name for name, type in now.items() if then.get(name, type) != type]
         if added and widened:
-            yield f"there are log files that lack {added[0]!r}, and in which {widened[0]!r} is {then[widened[0]]}"
+            yield (
+                f"there are log files that lack {added[0]!r}, and in which {widened[0]!r} is"
+                f" {then[widened[0]]}"
+            )
 
 
 def _refuse(would: str, reasons: Sequence[str], otherwise: str) -> None:
-    """Raise Invalid if there are ``reasons`` for which Hudi's readers would go wrong.  ``otherwise``: what else may be done, for the hint."""
+    """Raise Invalid if there are ``reasons`` for which Hudi's readers would go wrong.
+    ``otherwise``: what else may be done, for the hint.
+    """
     if reasons:
         raise Invalid(
             f"Hudi's readers would {would}: " + "; ".join(reasons),
-            hint=f"{otherwise}beyond_hudi=True (--beyond-hudi) alters the table all the same: mdt reads it right, on Arrow and on Spark",
+            hint=(
+                f"{otherwise}beyond_hudi=True (--beyond-hudi) alters the table all the same: mdt"
+                " reads it right, on Arrow and on Spark"
+            ),
         )
 
 
@@ -171,7 +215,9 @@ def index_changes(definition: TableDefinition, new: SchemaVersion) -> dict[str, 
             found["drop"].append(text)
             continue
         named = replace(spec, columns=tuple(path for path, _ in now))
-        same_types = all(column.type == then.type for (_, column), then in zip(now, columns, strict=True))
+        same_types = all(
+            column.type == then.type for (_, column), then in zip(now, columns, strict=True)
+        )
         if named == spec and same_types:
             continue
         try:

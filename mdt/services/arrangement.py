@@ -1,4 +1,6 @@
-"""The rows of some file groups in a new order: read, ordered, cut into files, and whether that is worth writing."""
+"""The rows of some file groups in a new order: read, ordered, cut into files, and whether that is
+worth writing.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,13 @@ from mdt.write.moved_rows import live_rows
 from mdt.write.slices import Carried
 
 GAIN_MIN = 0.2
-"""Rows are written anew if a value then lies in so much fewer of the row groups, as a share, or if there are so much fewer files."""
+"""Rows are written anew if a value then lies in so much fewer of the row groups, as a share, or if
+there are so much fewer files.
+"""
 _COUNT_STAYS = 1.5
-"""As many files are written as there were, unless so many times more or fewer would have the right size."""
+"""As many files are written as there were, unless so many times more or fewer would have the right
+size.
+"""
 
 _SAMPLE_ROWS = 1 << 16
 """Rows at which the overlap of files is measured."""
@@ -42,8 +48,9 @@ _PROBED_ROWS = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """``order``: int64[n], the permutation that puts the rows of a unit, segment after segment, into the new order.  ``ends``: where
-    each new file ends in it.  ``before``, ``after``: share of the row groups in which a value lies, in the mean.
+    """``order``: int64[n], the permutation that puts the rows of a unit, segment after segment,
+    into the new order.  ``ends``: where each new file ends in it.  ``before``, ``after``: share of
+    the row groups in which a value lies, in the mean.
     """
 
     order: Int64Array
@@ -52,18 +59,29 @@ class Arrangement:
     after: float
 
     def pays(self, files: int) -> bool:
-        """Return whether the rows, which stand in ``files`` file groups, are to be written in this order."""
-        return len(self.ends) <= (1 - GAIN_MIN) * files or self.after <= (1 - GAIN_MIN) * self.before
+        """Return whether the rows, which stand in ``files`` file groups, are to be written in this
+        order.
+        """
+        return (
+            len(self.ends) <= (1 - GAIN_MIN) * files or self.after <= (1 - GAIN_MIN) * self.before
+        )
 
 
 def members(snapshot: Snapshot, unit: Unit) -> list[int]:
-    """Return the numbers of the files of a unit that have live rows, group by group, oldest first."""
+    """Return the numbers of the files of a unit that have live rows, group by group, oldest
+    first.
+    """
     found = np.concatenate([snapshot.file_groups.members(group) for group in unit.groups])
     return [int(i) for i in found if snapshot.has_rows[i]]
 
 
 def arrangement(
-    metadata: Metadata, snapshot: Snapshot, options: Options, unit: Unit, by: Sequence[str], curve: str
+    metadata: Metadata,
+    snapshot: Snapshot,
+    options: Options,
+    unit: Unit,
+    by: Sequence[str],
+    curve: str,
 ) -> Arrangement:
     """Return how the rows of ``unit`` would stand; reads the columns ``by`` of it, verified."""
     files = members(snapshot, unit)
@@ -91,15 +109,19 @@ def arrangement(
 def carried(
     metadata: Metadata, snapshot: Snapshot, unit: Unit, found: Arrangement, pool: Executor
 ) -> Iterator[list[Carried]]:
-    """Yield for each new file of a unit what gives its rows, some files at a time; reads the unit, verified, at once.
+    """Yield for each new file of a unit what gives its rows, some files at a time; reads the unit,
+    verified, at once.
 
-    Rows are moved column by column, in ``pool``, and for some files together.  Each column is one piece of memory before: of many pieces
-    each call of take would make one first.  Nothing costs as much here as texts, each of which lies anywhere in memory.
+    Rows are moved column by column, in ``pool``, and for some files together.  Each column is one
+    piece of memory before: of many pieces each call of take would make one first.  Nothing costs as
+    much here as texts, each of which lies anywhere in memory.
     """
     files = members(snapshot, unit)
     if not files:
         return
-    rows = pa.concat_tables(metadata.storage.each(partial(live_rows, metadata, snapshot, i) for i in files))
+    rows = pa.concat_tables(
+        metadata.storage.each(partial(live_rows, metadata, snapshot, i) for i in files)
+    )
     row_bytes, schema, columns = max(1, rows.nbytes // max(1, len(rows))), rows.schema, rows.columns
     del rows  # so that the pieces of a column go when it is one
     for i in range(len(columns)):
@@ -110,14 +132,17 @@ def carried(
         columns[record_key] = columns[same]
     for ends in _pieces(found.ends, _MOVED_BYTES // row_bytes):
         indices = pa.array(found.order[ends[0] : ends[-1]])
-        of = dict(zip(map(id, columns), columns, strict=True))  # what two columns share is moved once
+        # what two columns share is moved once
+        of = dict(zip(map(id, columns), columns, strict=True))
         parts = dict(zip(of, pool.map(partial(_taken, indices), of.values()), strict=True))
         moved = pa.table([parts[id(column)] for column in columns], schema=schema)
         yield [_giving(moved.slice(start - ends[0], end - start)) for start, end in pairwise(ends)]
 
 
 def _movable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column in one piece, if its type allows it; texts of which there are few as numbers with a dictionary."""
+    """Return a column in one piece, if its type allows it; texts of which there are few as numbers
+    with a dictionary.
+    """
     column = pa.table([column], names=[""]).combine_chunks()[0]
     sample = column.slice(0, _PROBED_ROWS)
     if pa.types.is_string(column.type) and pc.count_distinct(sample).as_py() * 8 <= len(sample):
@@ -126,13 +151,17 @@ def _movable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _taken(indices: pa.Array, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return values of what :func:`_movable` gives, as texts again: parquet-cpp takes twice as long for bounds of a dictionary."""
+    """Return values of what :func:`_movable` gives, as texts again: parquet-cpp takes twice as long
+    for bounds of a dictionary.
+    """
     found = column.take(indices)
     return found.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else found
 
 
 def _pieces(ends: Int64Array, rows: int) -> Iterator[list[int]]:
-    """Yield the bounds of files that follow each other and have up to ``rows`` rows, or of one.  ``ends``: where files end."""
+    """Yield the bounds of files that follow each other and have up to ``rows`` rows, or of one.
+    ``ends``: where files end.
+    """
     bounds = [0]
     for end in ends.tolist():
         if len(bounds) > 1 and end - bounds[0] > rows:
@@ -147,7 +176,9 @@ def _giving(rows: pa.Table) -> Carried:
     return lambda: [rows]
 
 
-def _live(metadata: Metadata, snapshot: Snapshot, i: int, schema: pa.Schema) -> tuple[pa.Table, Int64Array]:
+def _live(
+    metadata: Metadata, snapshot: Snapshot, i: int, schema: pa.Schema
+) -> tuple[pa.Table, Int64Array]:
     """Return the live rows of a file, and how many of its row groups have how many."""
     segment = snapshot.segment(i)
     table = read_columns(metadata.storage, snapshot.definition, segment, schema)
@@ -156,7 +187,9 @@ def _live(metadata: Metadata, snapshot: Snapshot, i: int, schema: pa.Schema) -> 
     if mask is None:
         return table, row_groups
     of_row = np.repeat(np.arange(len(row_groups)), row_groups)
-    return table.filter(pa.array(mask)), np.bincount(of_row[mask], minlength=len(row_groups)).astype(np.int64)
+    return table.filter(pa.array(mask)), np.bincount(
+        of_row[mask], minlength=len(row_groups)
+    ).astype(np.int64)
 
 
 def _bytes(snapshot: Snapshot, files: Sequence[int]) -> float:
@@ -169,7 +202,9 @@ def _bytes(snapshot: Snapshot, files: Sequence[int]) -> float:
 
 
 def _ends(rows: int, row_bytes: float, file_bytes: int, files: int) -> Int64Array:
-    """Return where files of about equal length end, none much above ``file_bytes`` -> int64[files].  ``files``: how many there were."""
+    """Return where files of about equal length end, none much above ``file_bytes`` -> int64[files].
+    ``files``: how many there were.
+    """
     if not rows:
         return np.empty(0, np.int64)
     count = -(-rows // max(1, int(file_bytes / max(row_bytes, 1e-9))))
@@ -179,7 +214,9 @@ def _ends(rows: int, row_bytes: float, file_bytes: int, files: int) -> Int64Arra
 
 
 def _starts(row_groups: Sequence[Int64Array]) -> Int64Array:
-    """Return where row groups begin that follow each other, those without rows left out.  ``row_groups``: rows of those of each file."""
+    """Return where row groups begin that follow each other, those without rows left out.
+    ``row_groups``: rows of those of each file.
+    """
     rows = np.concatenate([np.empty(0, np.int64), *row_groups])
     rows = rows[rows > 0]
     return np.cumsum(rows) - rows
@@ -188,11 +225,15 @@ def _starts(row_groups: Sequence[Int64Array]) -> Int64Array:
 def _new_starts(ends: Int64Array, row_group_rows: int) -> Int64Array:
     """Return where row groups begin in files that end at ``ends``."""
     starts = [0, *ends.tolist()]
-    return np.concatenate([np.empty(0, np.int64), *(np.arange(a, b, row_group_rows) for a, b in pairwise(starts))])
+    return np.concatenate(
+        [np.empty(0, np.int64), *(np.arange(a, b, row_group_rows) for a, b in pairwise(starts))]
+    )
 
 
 def _share(values: Int64Array, starts: Int64Array, points: Int64Array) -> float:
-    """Return the share of the row groups, which begin at ``starts`` of ``values``, in which one of ``points`` lies in the mean."""
+    """Return the share of the row groups, which begin at ``starts`` of ``values``, in which one of
+    ``points`` lies in the mean.
+    """
     if not len(values):
         return 0.0
     low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)

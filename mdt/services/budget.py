@@ -1,8 +1,9 @@
 """Which work a service does in one step: as much as its budget allows, the most needed first.
 
-Work is due when its need is 1, and overdue at OVERDUE, its hard bound.  Overdue work is done beyond the budget: each step takes at least an
-eighth of it, and at least one piece.  So what is overdue converges: where each write makes at most A bytes overdue, what is left after a step
-is at most 7/8 of what was there and A more, which never exceeds 8 A and one piece.
+Work is due when its need is 1, and overdue at OVERDUE, its hard bound.  Overdue work is done beyond
+the budget: each step takes at least an eighth of it, and at least one piece.  So what is overdue
+converges: where each write makes at most A bytes overdue, what is left after a step is at most 7/8
+of what was there and A more, which never exceeds 8 A and one piece.
 """
 
 from __future__ import annotations
@@ -21,15 +22,22 @@ from mdt.config import Options
 from mdt.metadata.metadata import Metadata
 
 OVERDUE = 1.5
-"""Need of work at its hard bound.  A file group that is due waits for a budget until it has half as many log files or dead rows again."""
+"""Need of work at its hard bound.  A file group that is due waits for a budget until it has half as
+many log files or dead rows again.
+"""
 OVERDUE_SHARE = 8
 FILE_BYTES = 1 << 16
-"""What a file costs besides its bytes: it is read, or written, in about the time of so many bytes."""
+"""What a file costs besides its bytes: it is read, or written, in about the time of so many bytes.
+"""
 STEP_BYTES = 64 << 20
-"""A step of a service that has no budget of time reads no more, unless a single piece of work has more."""
+"""A step of a service that has no budget of time reads no more, unless a single piece of work has
+more.
+"""
 _STEP_BYTES_MIN = 1 << 20
 _MEMORY_SHARE = 16
-"""Part of the memory of writes (``mdt.write.memory.max``) that a step reads at most: log files take some ten times their bytes."""
+"""Part of the memory of writes (``mdt.write.memory.max``) that a step reads at most: log files take
+some ten times their bytes.
+"""
 
 
 def step_bytes(options: Options) -> int:
@@ -41,9 +49,10 @@ def step_bytes(options: Options) -> int:
 class Scope:
     """Where a step looks for work, and how much of it it does.
 
-    ``names``: ids of file groups, ``partitions``: paths of partitions that have new file groups; None: everywhere.  ``bytes_max``: bytes to read, but
-    for what is overdue.  ``takes_any``: whether the most needed piece is taken whatever its size.  ``is_dry``: whether a step only tells what
-    it would do.
+    ``names``: ids of file groups, ``partitions``: paths of partitions that have new file groups;
+    None: everywhere.  ``bytes_max``: bytes to read, but for what is overdue.  ``takes_any``:
+    whether the most needed piece is taken whatever its size.  ``is_dry``: whether a step only tells
+    what it would do.
     """
 
     names: AbstractSet[str] | None
@@ -58,7 +67,9 @@ def everywhere(options: Options, *, is_dry: bool = False) -> Scope:
     return Scope(None, None, step_bytes(options), takes_any=True, is_dry=is_dry)
 
 
-def carried_out(metadata: Metadata, operation: Operation[Any], options: Options, scope: Scope) -> bool:
+def carried_out(
+    metadata: Metadata, operation: Operation[Any], options: Options, scope: Scope
+) -> bool:
     """Carry out the operation of a step, or plan it; return whether it changes something."""
     if scope.is_dry:
         return operation.prepare(metadata.known(), "").is_needed
@@ -66,7 +77,9 @@ def carried_out(metadata: Metadata, operation: Operation[Any], options: Options,
 
 
 class Outcome(NamedTuple):
-    """How a step ended: whether something was committed, whether work is left that did not fit, and the cost of what was done, in bytes."""
+    """How a step ended: whether something was committed, whether work is left that did not fit, and
+    the cost of what was done, in bytes.
+    """
 
     is_done: bool = False
     is_left: bool = False
@@ -76,7 +89,9 @@ class Outcome(NamedTuple):
 NOTHING = Outcome()
 
 
-def affordable(need: npt.NDArray[np.float64], cost: Sequence[int] | npt.NDArray[np.int64], scope: Scope) -> list[int]:
+def affordable(
+    need: npt.NDArray[np.float64], cost: Sequence[int] | npt.NDArray[np.int64], scope: Scope
+) -> list[int]:
     """Return which of n pieces of work a step does, the most needed first.
 
     ``need``: [n], below 1 or NaN for what is not due.  ``cost``: in bytes, [n].

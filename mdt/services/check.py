@@ -1,4 +1,6 @@
-"""Check a table: recompute everything that can be recomputed and compare it with what stands on storage."""
+"""Check a table: recompute everything that can be recomputed and compare it with what stands on
+storage.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,8 @@ _NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What was checked and what was found.  ``rows``: live rows; ``bytes``: of the live files; ``records``: of the log.
+    """What was checked and what was found.  ``rows``: live rows; ``bytes``: of the live files;
+    ``records``: of the log.
 
     ``warnings``: what harms no reader of ours or of Hudi's.
     """
@@ -76,17 +79,29 @@ class CheckReport:
         return f"<mdt check of {self.files:,} files, {self.rows:,} live rows: {found}>"
 
     def _repr_html_(self) -> str:
-        counts = {"files": self.files, "live rows": self.rows, "bytes": self.bytes, "commit records": self.records}
+        counts = {
+            "files": self.files,
+            "live rows": self.rows,
+            "bytes": self.bytes,
+            "commit records": self.records,
+        }
         facts = {
             **{name: f"{n:,}" for name, n in counts.items()},
             "problems": f"{len(self.problems):,}" if self.problems else "none",
         }
         rows = ((p.path, "" if p.offset < 0 else p.offset, p.text) for p in self.problems)
-        found = html_table("problems", ("object", "byte", "what is wrong"), rows) if self.problems else ""
+        found = (
+            html_table("problems", ("object", "byte", "what is wrong"), rows)
+            if self.problems
+            else ""
+        )
         return html_facts("mdt check", facts) + found
 
     def __str__(self) -> str:
-        head = f"{self.files} files, {self.rows:,} live rows, {self.bytes:,} bytes, {self.records} commit records: "
+        head = (
+            f"{self.files} files, {self.rows:,} live rows, {self.bytes:,} bytes, {self.records}"
+            " commit records: "
+        )
         return (
             head
             + ("no problems" if self.ok else f"{len(self.problems)} problems")
@@ -97,18 +112,24 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """What is wrong with a segment; of its live rows the hashes of the record keys, and the sort keys if it has any."""
+    """What is wrong with a segment; of its live rows the hashes of the record keys, and the sort
+    keys if it has any.
+    """
 
     problems: list[Problem]
     hashes: KeyHashes
     asked: pa.Array | None
 
 
-def check(metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None = None) -> CheckReport:
-    """Check every live file, the commit log, the metadata and Hudi's timeline.  O(table); nothing is changed.
+def check(
+    metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None = None
+) -> CheckReport:
+    """Check every live file, the commit log, the metadata and Hudi's timeline.  O(table); nothing
+    is changed.
 
-    Where others clean meanwhile, what is looked for may have gone, which is no damage: then it begins again with the newest state, and what
-    was not found wrong before is no problem the last time.  A far store may give a false answer: there only what is found wrong twice is a problem.
+    Where others clean meanwhile, what is looked for may have gone, which is no damage: then it
+    begins again with the newest state, and what was not found wrong before is no problem the last
+    time.  A far store may give a false answer: there only what is found wrong twice is a problem.
     """
     snapshot, report = _reported(metadata, snapshot, progress)
     before: frozenset[Problem] | None = None
@@ -121,7 +142,9 @@ def check(metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None =
         snapshot, report = _reported(metadata, _newest(metadata, snapshot), progress)
     if before is None or not (is_far or _is_cleaned(metadata, snapshot)):
         return report
-    return replace(report, problems=tuple(problem for problem in report.problems if problem in before))
+    return replace(
+        report, problems=tuple(problem for problem in report.problems if problem in before)
+    )
 
 
 def _is_cleaned(metadata: Metadata, snapshot: Snapshot) -> bool:
@@ -129,8 +152,12 @@ def _is_cleaned(metadata: Metadata, snapshot: Snapshot) -> bool:
     return _newest(metadata, snapshot).retention != snapshot.retention
 
 
-def _reported(metadata: Metadata, snapshot: Snapshot, progress: Progress | None) -> tuple[Snapshot, CheckReport]:
-    """Return what is wrong with a snapshot, or with the newest one if metadata of that have gone meanwhile; and which it is."""
+def _reported(
+    metadata: Metadata, snapshot: Snapshot, progress: Progress | None
+) -> tuple[Snapshot, CheckReport]:
+    """Return what is wrong with a snapshot, or with the newest one if metadata of that have gone
+    meanwhile; and which it is.
+    """
     given = [snapshot]
 
     def looked() -> tuple[Snapshot, CheckReport]:
@@ -152,12 +179,16 @@ def _report(metadata: Metadata, snapshot: Snapshot, progress: Progress | None) -
     try:
         snapshot.check()
     except AssertionError as error:
-        problems.append(Problem(metadata.storage.url, -1, f"the snapshot breaks an invariant: {error}"))
+        problems.append(
+            Problem(metadata.storage.url, -1, f"the snapshot breaks an invariant: {error}")
+        )
     problems += check_log(metadata, snapshot)
     done: list[_Checked] = []
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
         checker = _SegmentChecker(metadata, snapshot, remade(metadata, snapshot, pool))
-        for checked in counted(pool.map(checker.run, snapshot.live_numbers.tolist()), len(snapshot), progress):
+        for checked in counted(
+            pool.map(checker.run, snapshot.live_numbers.tolist()), len(snapshot), progress
+        ):
             done.append(checked)
             problems += checked.problems
     problems += _check_keys(metadata, snapshot, done)
@@ -173,7 +204,9 @@ def _report(metadata: Metadata, snapshot: Snapshot, progress: Progress | None) -
 
 
 class _SegmentChecker:
-    def __init__(self, metadata: Metadata, snapshot: Snapshot, right: frozenset[tuple[str, int]]) -> None:
+    def __init__(
+        self, metadata: Metadata, snapshot: Snapshot, right: frozenset[tuple[str, int]]
+    ) -> None:
         self._metadata = metadata
         self._snapshot = snapshot
         self._right = right  # summaries, by index and shard
@@ -193,13 +226,24 @@ class _SegmentChecker:
             problems = self._check_bytes(file, path, data)
             if file.rows:
                 table = read_columns(storage, definition, file, schema)
-            problems += [Problem(path, -1, text, Kind.DERIVED) for text in self._texts(i, file, table)]
-            problems += [Problem(path, -1, text, Kind.DERIVED) for text in self._check_page_map(file, data)]
+            problems += [
+                Problem(path, -1, text, Kind.DERIVED) for text in self._texts(i, file, table)
+            ]
+            problems += [
+                Problem(path, -1, text, Kind.DERIVED) for text in self._check_page_map(file, data)
+            ]
             if table is not None and sum(file.row_groups) == len(table):
-                problems += [Problem(path, -1, text, Kind.SUMMARY) for text in self._check_summaries(i, file, table)]
+                problems += [
+                    Problem(path, -1, text, Kind.SUMMARY)
+                    for text in self._check_summaries(i, file, table)
+                ]
         except (Corrupt, Invalid) as error:
             damaged = error if isinstance(error, Corrupt) else Corrupt(str(error), path=path)
-            kind = Kind.ATTACHMENT if damaged.path.startswith(f"{paths.attachments_dir()}/") else Kind.ROWS
+            kind = (
+                Kind.ATTACHMENT
+                if damaged.path.startswith(f"{paths.attachments_dir()}/")
+                else Kind.ROWS
+            )
             problems.append(Problem(damaged.path or path, damaged.offset, str(error), kind))
             table = None
         if table is None:
@@ -229,7 +273,9 @@ class _SegmentChecker:
         keys = table[RECORD_KEY].combine_chunks()
         if not record_keys(table, definition.key).equals(keys):
             yield "record keys differ from the key columns"
-        codes, names = partition_paths(table, definition.partition_by, definition.hive_style, definition.time_path)
+        codes, names = partition_paths(
+            table, definition.partition_by, definition.hive_style, definition.time_path
+        )
         if definition.partition_by and {names[c] for c in np.unique(codes)} != {file.partition}:
             yield "rows of another partition"
         if set(table[PARTITION_PATH].unique().to_pylist()) - {file.partition}:
@@ -245,8 +291,13 @@ class _SegmentChecker:
         if stored is None:
             yield "has no key map"
             return
-        ordering = None if definition.ordering is None else ordering_words(table[definition.ordering])
-        if not _same(build(definition.key_hash.hash(keys), ordering), self._metadata.objects.key_map(stored).whole()):
+        ordering = (
+            None if definition.ordering is None else ordering_words(table[definition.ordering])
+        )
+        if not _same(
+            build(definition.key_hash.hash(keys), ordering),
+            self._metadata.objects.key_map(stored).whole(),
+        ):
             yield f"the key map at {stored.path}:{stored.offset} differs from the rows"
 
     def _check_page_map(self, file: Segment, data: bytes) -> Iterator[str]:
@@ -256,9 +307,12 @@ class _SegmentChecker:
             return
         kept = self._metadata.objects.read(stored, verify=True).to_pybytes()
         try:
-            told = page_map.decode(kept, path=stored.path, offset=stored.offset)  # perhaps of an older format
+            # perhaps of an older format
+            told = page_map.decode(kept, path=stored.path, offset=stored.offset)
             nested = any("." in path for path in told.columns)
-            found = page_map.build(pa.py_buffer(data).slice(file.block_offset, file.block_length), nested=nested)
+            found = page_map.build(
+                pa.py_buffer(data).slice(file.block_offset, file.block_length), nested=nested
+            )
             agrees = page_map.encode(found) == page_map.encode(told)
         except page_map.UNKNOWN_LAYOUT:
             agrees = False
@@ -280,8 +334,11 @@ class _SegmentChecker:
         if fresh is not None:
             order = [("column", "ascending"), ("row_group", "ascending")]
             expected = fresh.select(stored.column_names).cast(stored.schema)
-            # Which columns have statistics is up to each writer; those that are there must be right.
-            expected = expected.filter(pc.is_in(expected["column"], stored["column"].combine_chunks()))
+            # Which columns have statistics is up to each writer; those that are there must be
+            # right.
+            expected = expected.filter(
+                pc.is_in(expected["column"], stored["column"].combine_chunks())
+            )
             if not expected.sort_by(order).equals(stored.sort_by(order)):
                 yield "column statistics differ from the rows"
 
@@ -296,7 +353,9 @@ class _SegmentChecker:
                 yield f"the summary of {spec} differs from the rows"
 
     def _fresh_statistics(self, file: Segment, table: pa.Table) -> pa.Table | None:
-        """Return what a writer says of the rows of ``file``, which are ``table`` now: in the columns that it had then."""
+        """Return what a writer says of the rows of ``file``, which are ``table`` now: in the
+        columns that it had then.
+        """
         definition = self._snapshot.definition
         then = definition.at(file.seq)
         if then is not definition:
@@ -314,10 +373,14 @@ def _same(a: KeyMap, b: KeyMap) -> bool:
 
 
 def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) -> Iterator[Problem]:
-    """Every key is live once in its scope, or, where keys repeat, in its file group; and the key index finds it."""
+    """Every key is live once in its scope, or, where keys repeat, in its file group; and the key
+    index finds it.
+    """
     if not done or not sum(len(c.hashes) for c in done):
         return
-    hashes = KeyHashes(np.concatenate([c.hashes.hi for c in done]), np.concatenate([c.hashes.lo for c in done]))
+    hashes = KeyHashes(
+        np.concatenate([c.hashes.hi for c in done]), np.concatenate([c.hashes.lo for c in done])
+    )
     groups = snapshot.file_groups
     group = np.repeat(groups.of_files(snapshot.live_numbers), [len(c.hashes) for c in done])
     paths_of = groups.partitions(np.arange(groups.count)).tolist()
@@ -330,7 +393,9 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
     hi, lo, part = hashes.hi[order], hashes.lo[order], scope[order]
     twice = np.flatnonzero((hi[1:] == hi[:-1]) & (lo[1:] == lo[:-1]) & (part[1:] == part[:-1]))
     if len(twice):
-        yield from _repeated(metadata, snapshot, [len(c.hashes) for c in done], order[twice], order[twice + 1])
+        yield from _repeated(
+            metadata, snapshot, [len(c.hashes) for c in done], order[twice], order[twice + 1]
+        )
     problem = metadata.key_index_problem(snapshot)
     if problem is not None:
         yield Problem(
@@ -344,7 +409,9 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
     try:
         key, found = propose(metadata, snapshot, keys, hashes).pairs(len(hashes))
     except (Corrupt, Invalid) as error:
-        yield Problem(metadata.storage.url, -1, f"the key index cannot be read: {error}", Kind.KEY_INDEX)
+        yield Problem(
+            metadata.storage.url, -1, f"the key index cannot be read: {error}", Kind.KEY_INDEX
+        )
         return
     hit = np.zeros(len(keys), np.bool_)
     hit[key[group[key] == found]] = True
@@ -354,15 +421,19 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
     home = homes(metadata, snapshot, keys, np.array(paths_of, object)[group])
     strays = 0 if home is None else int((bucket_names(home) != _prefixes(snapshot)[group]).sum())
     if strays:
-        yield Problem(metadata.storage.url, -1, f"{strays} keys stand in a file group of another bucket")
+        yield Problem(
+            metadata.storage.url, -1, f"{strays} keys stand in a file group of another bucket"
+        )
 
 
 def _repeated(
     metadata: Metadata, snapshot: Snapshot, rows: list[int], some: Int64Array, others: Int64Array
 ) -> Iterator[Problem]:
-    """Yield what is wrong with pairs of live rows, ``some`` and ``others``, that have one hash: one key twice, or two keys.
+    """Yield what is wrong with pairs of live rows, ``some`` and ``others``, that have one hash: one
+    key twice, or two keys.
 
-    Rows are counted through the live files, which have ``rows`` of them.  Reads the keys of the files that they are in.
+    Rows are counted through the live files, which have ``rows`` of them.  Reads the keys of the
+    files that they are in.
     """
     ends = np.cumsum(rows)
     asked = np.unique(np.append(some, others))
@@ -372,7 +443,9 @@ def _repeated(
         number = int(snapshot.live_numbers[i])
         file, schema = snapshot.segment(number), with_meta(snapshot.definition.schema)
         columns = pa.schema([schema.field(RECORD_KEY)])
-        keys = read_columns(metadata.storage, snapshot.definition, file, columns)[RECORD_KEY].combine_chunks()
+        keys = read_columns(metadata.storage, snapshot.definition, file, columns)[
+            RECORD_KEY
+        ].combine_chunks()
         mask = live_mask(len(keys), snapshot.vector(number))
         keys = keys if mask is None else keys.filter(pa.array(mask))
         parts.append(keys.take(pa.array(asked[of_file == i] - (ends[i] - rows[i]))))
@@ -384,7 +457,10 @@ def _repeated(
         text = f"{int(same.sum())} keys are live more than once in their scope, such as {named!r}"
         yield Problem(metadata.storage.url, -1, text)
     for at in np.flatnonzero(~same)[:_NAMED].tolist():
-        text = f"the keys {here[at].as_py()!r} and {there[at].as_py()!r} have one hash; rekey() tells them apart"
+        text = (
+            f"the keys {here[at].as_py()!r} and {there[at].as_py()!r} have one hash; rekey() tells"
+            " them apart"
+        )
         yield Problem(metadata.storage.url, -1, text)
 
 

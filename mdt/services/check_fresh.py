@@ -1,4 +1,5 @@
-"""A check of what commit records say of new rows: those, and no others, have the commit time of the record that wrote them.
+"""A check of what commit records say of new rows: those, and no others, have the commit time of the
+record that wrote them.
 
 Whoever reads changes believes the records, and does not ask the rows.
 """
@@ -25,7 +26,9 @@ from mdt.parquet.segment import Segment
 COMMIT_TIME = "_hoodie_commit_time"
 
 Fresh = Mapping[int, bytes | None]
-"""Number of a segment -> positions of its new rows as the record tells them, None for all; of records that are in the log."""
+"""Number of a segment -> positions of its new rows as the record tells them, None for all; of
+records that are in the log.
+"""
 
 
 def fresh_of(metadata: Metadata, snapshot: Snapshot) -> Fresh:
@@ -46,11 +49,15 @@ def fresh_of(metadata: Metadata, snapshot: Snapshot) -> Fresh:
 
 
 def has_right_fresh(file: Segment, table: pa.Table, fresh: Fresh) -> bool:
-    """Return whether the rows of ``table``, all of ``file``, with the commit time of the file are those that its record tells."""
+    """Return whether the rows of ``table``, all of ``file``, with the commit time of the file are
+    those that its record tells.
+    """
     if file.id not in fresh:
         return True
     data, seq = fresh[file.id], file.id // SEGMENTS_PER_COMMIT_MAX
     is_new = flags(pc.equal(table[COMMIT_TIME], file.instant).fill_null(False))
     if data is None:
         return bool(is_new.all())
-    return positions(data, file.rows, path=paths.commit(seq)) == BitMap(np.flatnonzero(is_new).astype(np.uint32))
+    return positions(data, file.rows, path=paths.commit(seq)) == BitMap(
+        np.flatnonzero(is_new).astype(np.uint32)
+    )

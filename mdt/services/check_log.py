@@ -66,8 +66,12 @@ def _read_record(storage: Storage, seq: int) -> CommitRecord | Corrupt | None:
         return error
 
 
-def _check_replay(metadata: Metadata, snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:
-    """The compacted metadata must say what the log says, after the checkpoint before its oldest record if it has one."""
+def _check_replay(
+    metadata: Metadata, snapshot: Snapshot, records: list[CommitRecord]
+) -> Iterator[Problem]:
+    """The compacted metadata must say what the log says, after the checkpoint before its oldest
+    record if it has one.
+    """
     if snapshot.retention.first:
         try:
             replayed = metadata.checkpoints.open(snapshot.retention.first - 1).snapshot
@@ -86,11 +90,15 @@ def _check_replay(metadata: Metadata, snapshot: Snapshot, records: list[CommitRe
         wrong.append("history")
     for name in wrong:
         text = f"compacted metadata and log disagree about {name}"
-        yield Problem(paths.checkpoint_manifest(max(snapshot.checkpoint.seq, 0)), -1, text, Kind.CHECKPOINT)
+        yield Problem(
+            paths.checkpoint_manifest(max(snapshot.checkpoint.seq, 0)), -1, text, Kind.CHECKPOINT
+        )
 
 
 def _is_history(told: pa.Table, expected: pa.Table) -> bool:
-    """Return whether ``told`` is the history ``expected``; rows that an older writer has checkpointed lack the columns that were added later."""
+    """Return whether ``told`` is the history ``expected``; rows that an older writer has
+    checkpointed lack the columns that were added later.
+    """
     if len(told) != len(expected):
         return False
     older, is_new = HISTORY.names[:-HISTORY_ADDED], pc.is_valid(told["files"])
@@ -99,7 +107,9 @@ def _is_history(told: pa.Table, expected: pa.Table) -> bool:
 
 
 def _check_checkpoint(metadata: Metadata, seq: int | None) -> Iterator[Problem]:
-    """A checkpoint (None: the newest) must be readable as a whole; without it every open reads more of the log."""
+    """A checkpoint (None: the newest) must be readable as a whole; without it every open reads more
+    of the log.
+    """
     try:
         metadata.check_checkpoint(seq)
     except Corrupt as error:
@@ -107,7 +117,9 @@ def _check_checkpoint(metadata: Metadata, seq: int | None) -> Iterator[Problem]:
 
 
 def _check_archive(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
-    """The checkpoint before the oldest record must be whole, and history must have every record from 0 on."""
+    """The checkpoint before the oldest record must be whole, and history must have every record
+    from 0 on.
+    """
     oldest = snapshot.retention.first
     if not oldest:
         return
@@ -118,7 +130,9 @@ def _check_archive(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
         yield Problem(error.path, error.offset, str(error), Kind.ARCHIVE)
         return
     if seqs != list(range(snapshot.seq + 1)):
-        yield Problem(paths.archive_dir(), -1, "history does not have every record once", Kind.ARCHIVE)
+        yield Problem(
+            paths.archive_dir(), -1, "history does not have every record once", Kind.ARCHIVE
+        )
 
 
 def _check_tagged(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
@@ -138,7 +152,9 @@ def _check_tagged(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
             yield Problem(path, -1, text, Kind.ROWS)
 
 
-def _check_timeline(metadata: Metadata, snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:
+def _check_timeline(
+    metadata: Metadata, snapshot: Snapshot, records: list[CommitRecord]
+) -> Iterator[Problem]:
     wrong = properties_problem(metadata, snapshot.definition)
     if wrong:
         yield Problem(paths.properties(), -1, wrong, Kind.TIMELINE)
@@ -159,13 +175,16 @@ def _check_timeline(metadata: Metadata, snapshot: Snapshot, records: list[Commit
 def _instants_of(
     storage: Storage, definition: TableDefinition, record: CommitRecord
 ) -> list[tuple[str, bytes, bytes | None]]:
-    """Return path and bytes of what Hudi is told of a record, and the bytes that stand there, None where nothing does."""
+    """Return path and bytes of what Hudi is told of a record, and the bytes that stand there, None
+    where nothing does.
+    """
     told = [publish.completed(record, definition)[0], *publish.of_restore(record, definition)]
     return [(path, content, storage.read_if_exists(path)) for path, content in told]
 
 
 def properties_problem(metadata: Metadata, definition: TableDefinition) -> str:
-    """Return what is wrong with ``hoodie.properties``, "" if nothing is: where they decide what files mean, they are as at creation.
+    """Return what is wrong with ``hoodie.properties``, "" if nothing is: where they decide what
+    files mean, they are as at creation.
 
     Raises Unsupported if they are those of a version that is not known.
     """
@@ -186,10 +205,16 @@ def properties_problem(metadata: Metadata, definition: TableDefinition) -> str:
 
 
 def _check_partitions(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
-    """Each partition with live files needs Hudi's marker: readers who list directories leave out one that has none."""
-    live = snapshot.files.take(["partition"], snapshot.live_numbers)["partition"].unique().to_pylist()
+    """Each partition with live files needs Hudi's marker: readers who list directories leave out
+    one that has none.
+    """
+    live = (
+        snapshot.files.take(["partition"], snapshot.live_numbers)["partition"].unique().to_pylist()
+    )
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
-        for partition, wrong in zip(live, pool.map(partial(_marker_problem, metadata.storage), live), strict=True):
+        for partition, wrong in zip(
+            live, pool.map(partial(_marker_problem, metadata.storage), live), strict=True
+        ):
             if wrong:
                 yield Problem(paths.partition_metadata(partition), -1, wrong, Kind.TIMELINE)
 
@@ -197,16 +222,20 @@ def _check_partitions(metadata: Metadata, snapshot: Snapshot) -> Iterator[Proble
 def _marker_problem(storage: Storage, partition: str) -> str:
     """Return what is wrong with the marker of a partition, "" if nothing is."""
     try:
-        depth = properties.decode(storage.read_whole(paths.partition_metadata(partition), PROPERTIES_BYTES_MAX)).get(
-            "partitionDepth", ""
-        )
+        depth = properties.decode(
+            storage.read_whole(paths.partition_metadata(partition), PROPERTIES_BYTES_MAX)
+        ).get("partitionDepth", "")
     except Corrupt as error:
         return str(error)
     return "" if depth == str(partition_depth(partition)) else f"says depth {depth!r}"
 
 
-def _check_indexing(metadata: Metadata, snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:
-    """Of builds of indexes Hudi is told what the records say, but for what later ones have taken back."""
+def _check_indexing(
+    metadata: Metadata, snapshot: Snapshot, records: list[CommitRecord]
+) -> Iterator[Problem]:
+    """Of builds of indexes Hudi is told what the records say, but for what later ones have taken
+    back.
+    """
     made: dict[str, tuple[CommitRecord, bytes]] = {}
     for record in records:
         found, gone = publish.of_indexing(record, snapshot.definition)
@@ -218,40 +247,53 @@ def _check_indexing(metadata: Metadata, snapshot: Snapshot, records: list[Commit
     for (path, (record, content)), data in zip(made.items(), read, strict=True):
         if data is None:
             instant = layout.instant_at(path)
-            if instant is not None and instant.time in planned:  # else archived with the record that planned the build
+            if instant is not None and instant.time in planned:
+                # else archived with the record that planned the build
                 yield from _check_unpublished(metadata, snapshot, record, path)
         elif data != content:
             yield Problem(path, -1, f"differs from commit record {record.seq}", Kind.TIMELINE)
 
 
 def _check_replaced(snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:
-    """What Hudi was told to have been replaced is never read by its readers again, so nothing may live there."""
+    """What Hudi was told to have been replaced is never read by its readers again, so nothing may
+    live there.
+    """
     for record in records:
         names = [name for of_partition in record.replaced.values() for name in of_partition]
         numbers = snapshot.file_groups.number(names)
         for name, number in zip(names, numbers.tolist(), strict=True):
             if number >= 0 and len(snapshot.file_groups.members(number)):
                 yield Problem(
-                    paths.commit(record.seq), -1, f"file group {name} was replaced, and has live files: Hudi hides them"
+                    paths.commit(record.seq),
+                    -1,
+                    f"file group {name} was replaced, and has live files: Hudi hides them",
                 )
 
 
-def _check_unpublished(metadata: Metadata, snapshot: Snapshot, record: CommitRecord, path: str) -> Iterator[Problem]:
-    """A commit without an instant is a problem unless its writer is about to publish it: it has a claim that is young."""
+def _check_unpublished(
+    metadata: Metadata, snapshot: Snapshot, record: CommitRecord, path: str
+) -> Iterator[Problem]:
+    """A commit without an instant is a problem unless its writer is about to publish it: it has a
+    claim that is young.
+    """
     started = {claim.instant: claim.started_us for claim in pending(metadata)}.get(record.instant)
     if metadata.storage.size(path) is not None:
         return
     after_us = (metadata.options(snapshot.definition).rollback_after_seconds or 1) * 1_000_000
     if started is None or metadata.storage.now_us() - started > after_us:
         later = "" if started is None else "; the next writer publishes it"
-        yield Problem(path, -1, f"commit {record.seq} is not on Hudi's timeline{later}", Kind.TIMELINE)
+        yield Problem(
+            path, -1, f"commit {record.seq} is not on Hudi's timeline{later}", Kind.TIMELINE
+        )
 
 
 def _check_objects(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     key_parts = [key_part.stored for key_part in snapshot.key_parts if key_part.stored is not None]
     maps = [segment.key_map for segment in snapshot.files.segments(snapshot.live_numbers)]
     wanted = [stored for stored in [*key_parts, *maps] if stored is not None]
-    for problem in metadata.storage.each(partial(_stored_problem, metadata.storage, stored) for stored in wanted):
+    for problem in metadata.storage.each(
+        partial(_stored_problem, metadata.storage, stored) for stored in wanted
+    ):
         if problem is not None:
             yield problem
 
@@ -263,11 +305,18 @@ def _stored_problem(storage: Storage, stored: ObjectRange) -> Problem | None:
         return Problem(stored.path, stored.offset, str(error), Kind.ATTACHMENT)
     if zlib.crc32(data) == stored.crc:
         return None
-    return Problem(stored.path, stored.offset, f"a summary of {stored.length} bytes is damaged", Kind.ATTACHMENT)
+    return Problem(
+        stored.path,
+        stored.offset,
+        f"a summary of {stored.length} bytes is damaged",
+        Kind.ATTACHMENT,
+    )
 
 
 def _check_leftovers(metadata: Metadata) -> Iterator[Problem]:
-    """Every data file and object of summaries must belong to a commit or to a claim that still stands."""
+    """Every data file and object of summaries must belong to a commit or to a claim that still
+    stands.
+    """
     try:
         left = leftovers.find(metadata)
     except Corrupt:
@@ -277,7 +326,9 @@ def _check_leftovers(metadata: Metadata) -> Iterator[Problem]:
             continue
         token = leftovers.token_of(path)
         known = token not in left.unknown or not left.foreign
-        remedy = "t.abort() removes it" if known else "it may be another writer's, so nothing removes it"
+        remedy = (
+            "t.abort() removes it" if known else "it may be another writer's, so nothing removes it"
+        )
         yield Problem(path, -1, f"belongs to no commit; {remedy}", Kind.LEFT_OVER)
     for path in left.instants:
         text = "belongs to a transaction that was rolled back; t.abort() removes it"

@@ -1,4 +1,6 @@
-"""A check of the past: what states that can be read need is there.  The newest state is read as a whole, those before it are not."""
+"""A check of the past: what states that can be read need is there.  The newest state is read as a
+whole, those before it are not.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from mdt.services.problem import Kind, Problem
 
 
 def check_past(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield the data files and key maps that are gone and that only older states than ``snapshot`` refer to.
+    """Yield the data files and key maps that are gone and that only older states than ``snapshot``
+    refer to.
 
     O(files and objects); no bytes of theirs are read.
     """
@@ -30,9 +33,13 @@ def check_past(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     for path in gone.to_pylist():
         is_attachment = path.startswith(f"{paths.attachments_dir()}/")
         kind = Kind.ATTACHMENT if is_attachment else Kind.ROWS
-        yield Problem(path, -1, "is gone, and states before the newest one cannot be read without it", kind)
+        yield Problem(
+            path, -1, "is gone, and states before the newest one cannot be read without it", kind
+        )
 
 
 def _wanted(metadata: Metadata) -> pa.Array:
-    """Return the paths of the data files and key maps that states which can be read now refer to -> string[n]."""
+    """Return the paths of the data files and key maps that states which can be read now refer to ->
+    string[n].
+    """
     return begun_again(lambda: references.of_files(metadata, metadata.newest()))

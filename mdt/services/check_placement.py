@@ -1,4 +1,6 @@
-"""Check what another Hudi writer relies on: no record key stands in two file groups of a partition, dead rows included."""
+"""Check what another Hudi writer relies on: no record key stands in two file groups of a partition,
+dead rows included.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from mdt.services.problem import Problem
 def misplaced_keys(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a warning for each partition in which keys stand in two file groups.  O(keys log keys).
 
-    Nothing is wrong for any reader: one of the rows is dead.  Versions before 0.1 placed keys so that had been deleted.
+    Nothing is wrong for any reader: one of the rows is dead.  Versions before 0.1 placed keys so
+    that had been deleted.
     """
     live, groups = snapshot.live_numbers, snapshot.file_groups
     files = zip(live.tolist(), snapshot.files.segments(live), strict=True)
@@ -24,7 +27,9 @@ def misplaced_keys(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     if not maps:
         return
     hashes = [metadata.objects.key_map(stored).whole().hashes for _, stored in maps]
-    group = np.repeat(groups.of_files(np.array([number for number, _ in maps])), [len(h) for h in hashes])
+    group = np.repeat(
+        groups.of_files(np.array([number for number, _ in maps])), [len(h) for h in hashes]
+    )
     names, of_group = np.unique(groups.partitions(np.arange(groups.count)), return_inverse=True)
     partition = of_group[group]
     hi, lo = (np.concatenate(words) for words in ([h.hi for h in hashes], [h.lo for h in hashes]))
@@ -33,9 +38,11 @@ def misplaced_keys(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     twice = partition[order][1:][of_key & _changes(group[order])]
     for code, count in zip(*np.unique(twice, return_counts=True), strict=True):
         yield Problem(
-            str(names[code]) or metadata.storage.url, -1,
-            f"{count} deleted keys have come back in another file group: a Hudi writer would find the dead row; compact() mends it",
-        )  # fmt: skip
+            str(names[code]) or metadata.storage.url,
+            -1,
+            f"{count} deleted keys have come back in another file group: a Hudi writer would find"
+            " the dead row; compact() mends it",
+        )
 
 
 def _changes(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

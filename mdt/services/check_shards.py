@@ -1,7 +1,8 @@
-"""Check summaries of shards: they answer about the rows of each of their segments as a summary of these alone does.
+"""Check summaries of shards: they answer about the rows of each of their segments as a summary of
+these alone does.
 
-While all of its segments are live, a summary is made again.  Once some are gone its bytes cannot be made any more, so it is
-asked about values of those that are left.
+While all of its segments are live, a summary is made again.  Once some are gone its bytes cannot be
+made any more, so it is asked about values of those that are left.
 """
 
 from __future__ import annotations
@@ -28,15 +29,21 @@ from mdt.plan.shard_rows import cut
 from mdt.write.summarize import summaries_of_shard, summarize_indexes
 
 VALUES_ASKED = 30
-"""Values of a segment, spread over its distinct ones, about which the summary of a shard is asked: some 50 µs each."""
+"""Values of a segment, spread over its distinct ones, about which the summary of a shard is asked:
+some 50 µs each.
+"""
 _EXACT = ("bitmap/", "text/")
 """Indexes whose answers depend on nothing but the rows that they are about."""
 _COLUMN = "values"
 
 
 def remade(metadata: Metadata, snapshot: Snapshot, threads: Executor) -> frozenset[tuple[str, int]]:
-    """Return the summaries, by index and shard, that the rows of the shard's live segments give again, byte for byte."""
-    found = [(spec, shard) for spec in snapshot.definition.indexes for shard in _several(snapshot, spec)]
+    """Return the summaries, by index and shard, that the rows of the shard's live segments give
+    again, byte for byte.
+    """
+    found = [
+        (spec, shard) for spec in snapshot.definition.indexes for shard in _several(snapshot, spec)
+    ]
     same = threads.map(lambda one: _is_remade(metadata, snapshot, *one), found)
     return frozenset(one for one, equal in zip(found, same, strict=True) if equal)
 
@@ -56,10 +63,13 @@ def _is_remade(metadata: Metadata, snapshot: Snapshot, spec: str, shard: int) ->
     mine = members[snapshot.live[members]]
     (summary,) = snapshot.index_summaries(spec, np.array([shard]))
     assert summary is not None, "it is covered"
-    with suppress(Exception):  # a file, the summary or the index may be broken: then each segment is looked at
+    with suppress(Exception):
+        # a file, the summary or the index may be broken: then each segment is looked at
         files = []
         for segment in snapshot.files.segments(mine):
-            table = read_columns(metadata.storage, snapshot.definition, segment, top, use_threads=False)
+            table = read_columns(
+                metadata.storage, snapshot.definition, segment, top, use_threads=False
+            )
             files.append((segment.first_row, summarize_indexes([spec], table, segment.row_groups)))
         fresh = summaries_of_shard([spec], files)[spec]
         return fresh == stored_bytes(metadata, summary)
@@ -68,11 +78,18 @@ def _is_remade(metadata: Metadata, snapshot: Snapshot, spec: str, shard: int) ->
 
 def stored_bytes(metadata: Metadata, summary: SummaryRef) -> bytes:
     """Return the bytes of a summary.  Raises Corrupt if they are damaged."""
-    return summary if isinstance(summary, bytes) else metadata.objects.read(summary, verify=True).to_pybytes()
+    return (
+        summary
+        if isinstance(summary, bytes)
+        else metadata.objects.read(summary, verify=True).to_pybytes()
+    )
 
 
-def is_right(metadata: Metadata, spec: str, summary: SummaryRef, segment: Segment, table: pa.Table) -> bool:
-    """Return whether the summary of a shard says of one of its segments, whose rows are ``table``, what is so.
+def is_right(
+    metadata: Metadata, spec: str, summary: SummaryRef, segment: Segment, table: pa.Table
+) -> bool:
+    """Return whether the summary of a shard says of one of its segments, whose rows are ``table``,
+    what is so.
 
     An index that may have failed proves nothing then, and is right.
     """
@@ -80,13 +97,17 @@ def is_right(metadata: Metadata, spec: str, summary: SummaryRef, segment: Segmen
     found = summarize_indexes([spec], table, segment.row_groups)
     if not isinstance(index, SkippingIndex) or spec not in {*found.columns, *found.parts}:
         return True
-    if stored_bytes(metadata, summary) == summaries_of_shard([spec], [(segment.first_row, found)]).get(spec):
+    if stored_bytes(metadata, summary) == summaries_of_shard(
+        [spec], [(segment.first_row, found)]
+    ).get(spec):
         return True
     try:
         if index.finds_rows:
             joint = metadata.summaries.open(index, summary)
             alone = Parsed(index.summarize(found.columns[spec]))
-            return agrees(index, joint, segment.first_row, alone, values_of(table, parsed.columns, index))
+            return agrees(
+                index, joint, segment.first_row, alone, values_of(table, parsed.columns, index)
+            )
         fresh = [part for _, part in found.parts[spec]]
         parts = Parts(metadata.summaries.open(index, summary))
         stored = parts.within(segment.first_row, segment.first_row + segment.rows, len(fresh))
@@ -95,10 +116,14 @@ def is_right(metadata: Metadata, spec: str, summary: SummaryRef, segment: Segmen
         return False
 
 
-def agrees(index: SkippingIndex, joint: Summary, first: int, alone: Summary, values: pa.ChunkedArray) -> bool:
-    """Return whether ``joint`` finds the same of a segment's rows, from its position ``first`` on, as ``alone`` does.
+def agrees(
+    index: SkippingIndex, joint: Summary, first: int, alone: Summary, values: pa.ChunkedArray
+) -> bool:
+    """Return whether ``joint`` finds the same of a segment's rows, from its position ``first`` on,
+    as ``alone`` does.
 
-    ``values``: the segment's column.  An index of another package may find more, but all that match.
+    ``values``: the segment's column.  An index of another package may find more, but all that
+    match.
     """
     for leaf in _leaves(index, values):
         try:
@@ -118,7 +143,9 @@ def agrees(index: SkippingIndex, joint: Summary, first: int, alone: Summary, val
 
 
 def _leaves(index: SkippingIndex, values: pa.ChunkedArray) -> Iterator[Leaf]:
-    """Yield tests that ``index`` knows: is a value null, has it the words of this one, or is it this one."""
+    """Yield tests that ``index`` knows: is a value null, has it the words of this one, or is it
+    this one.
+    """
     distinct = pc.unique(values).drop_null()
     step = max(1, -(-len(distinct) // VALUES_ASKED))
     some = distinct.take(pa.array(np.arange(0, len(distinct), step))).to_pylist()

@@ -1,7 +1,9 @@
-"""Cleaning: states that are old enough can no longer be read, and what only they referred to is deleted.
+"""Cleaning: states that are old enough can no longer be read, and what only they referred to is
+deleted.
 
-First a commit moves the horizon, then files go.  What is deleted can be found out again by anybody: it is what a listing shows and
-no state that can be read refers to.  So every step may be repeated, and a crash costs nothing but space.
+First a commit moves the horizon, then files go.  What is deleted can be found out again by anybody:
+it is what a listing shows and no state that can be read refers to.  So every step may be repeated,
+and a crash costs nothing but space.
 """
 
 from __future__ import annotations
@@ -40,8 +42,9 @@ _HOUR_US = 3600 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan(WritePlan):
-    """``retention``: what is kept from now on.  ``files``: paths of data files that only older states refer to, ``bytes``: of them.  ``versions``: the
-    commits with which the versions of the schema began that nobody needs any more.  ``leases``: paths of those that have ended.
+    """``retention``: what is kept from now on.  ``files``: paths of data files that only older
+    states refer to, ``bytes``: of them.  ``versions``: the commits with which the versions of the
+    schema began that nobody needs any more.  ``leases``: paths of those that have ended.
     """
 
     retention: Retention = field(default_factory=Retention)
@@ -53,8 +56,9 @@ class CleanPlan(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class Clean(Operation[CleanPlan]):
-    """The operation.  ``horizon``: what the policy of ``options`` would say, if it is given.  ``records_min``: how many records at least
-    leave the log, if any; None: so many that an object of the archive pays.  ``heeds_leases``: whether leases hold the horizon back.
+    """The operation.  ``horizon``: what the policy of ``options`` would say, if it is given.
+    ``records_min``: how many records at least leave the log, if any; None: so many that an object
+    of the archive pays.  ``heeds_leases``: whether leases hold the horizon back.
     """
 
     metadata: Metadata
@@ -66,9 +70,15 @@ class Clean(Operation[CleanPlan]):
     action: str = "clean"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> CleanPlan:
-        """Return which states can no longer be read, and which data files nothing else refers to."""
+        """Return which states can no longer be read, and which data files nothing else refers
+        to.
+        """
         old = snapshot.retention
-        wanted = horizon_of(self.metadata, snapshot, self.options) if self.horizon is None else self.horizon
+        wanted = (
+            horizon_of(self.metadata, snapshot, self.options)
+            if self.horizon is None
+            else self.horizon
+        )
         needed, ended_leases = self._needed(snapshot)
         horizon = max(old.horizon, min(wanted, needed))
         files, size = list[str](), 0
@@ -83,11 +93,19 @@ class Clean(Operation[CleanPlan]):
         ended = _ended_versions(self.metadata, snapshot, kept) if kept != old else ()
         footprint = Footprint(txn, horizon=horizon)
         return CleanPlan(
-            footprint, is_needed=kept != old, retention=kept, files=files, versions=ended, bytes=size, leases=ended_leases
-        )  # fmt: skip
+            footprint,
+            is_needed=kept != old,
+            retention=kept,
+            files=files,
+            versions=ended,
+            bytes=size,
+            leases=ended_leases,
+        )
 
     def _needed(self, snapshot: Snapshot) -> tuple[int, Sequence[str]]:
-        """Return the oldest state that a running transaction or a reader with a lease may need, and which leases have ended."""
+        """Return the oldest state that a running transaction or a reader with a lease may need, and
+        which leases have ended.
+        """
         storage = self.metadata.storage
         begun = [claim.begun_at for claim in claims.read_all(storage)[0]]
         read, ended = leased(storage) if self.heeds_leases else ([], [])
@@ -97,19 +115,25 @@ class Clean(Operation[CleanPlan]):
         return ARCHIVE_RECORDS_MIN if self.records_min is None else self.records_min
 
     def write(self, snapshot: Snapshot, plan: CleanPlan, claim: Claim) -> Changes:
-        """Write a checkpoint of each tagged state that loses the records behind it; the record says the rest."""
+        """Write a checkpoint of each tagged state that loses the records behind it; the record says
+        the rest.
+        """
         self.metadata.storage.delete_many(plan.leases)
         _keep_by_themselves(self.metadata, snapshot, plan.retention.horizon)
         state = _row_of(snapshot, plan.retention.horizon)
         told = {"policy": self.options.clean_policy, **({} if state is None else state)}
         ended = {"ended_versions": list(plan.versions)} if plan.versions else {}
-        return Changes(cleaned=plan.files, extra={"retention": plan.retention.to_json(), "clean": told, **ended})
+        return Changes(
+            cleaned=plan.files,
+            extra={"retention": plan.retention.to_json(), "clean": told, **ended},
+        )
 
 
 def _ended_versions(metadata: Metadata, snapshot: Snapshot, kept: Retention) -> Sequence[int]:
-    """Return the commits with which the versions of the schema began that are not those of a state that can be read, nor of a record in the log,
-    nor of a file of one of these.  A tagged state reads its files by its own definition, so its newest version is enough.  The first version stays:
-    ``hoodie.properties`` has its schema.
+    """Return the commits with which the versions of the schema began that are not those of a state
+    that can be read, nor of a record in the log, nor of a file of one of these.  A tagged state
+    reads its files by its own definition, so its newest version is enough.  The first version
+    stays: ``hoodie.properties`` has its schema.
     """
     versions = snapshot.definition.versions
     if not versions:
@@ -121,13 +145,19 @@ def _ended_versions(metadata: Metadata, snapshot: Snapshot, kept: Retention) -> 
     is_needed = np.array([version.since > oldest for version in versions])
     is_needed[numbers_of(versions, needed)] = True
     is_needed[[0, -1]] = True
-    return [version.since for version, is_kept in zip(versions, is_needed.tolist(), strict=True) if not is_kept]
+    return [
+        version.since
+        for version, is_kept in zip(versions, is_needed.tolist(), strict=True)
+        if not is_kept
+    ]
 
 
 def _keep_by_themselves(metadata: Metadata, snapshot: Snapshot, horizon: int) -> None:
-    """Let the tagged states before ``horizon`` be read without any record: a whole checkpoint of each stands.
+    """Let the tagged states before ``horizon`` be read without any record: a whole checkpoint of
+    each stands.
 
-    Those whose records have left the log were looked at by the cleaning that let these go: another checkpoint of them cannot be made.
+    Those whose records have left the log were looked at by the cleaning that let these go: another
+    checkpoint of them cannot be made.
     """
     tagged = snapshot.tags.before(horizon)
     listed = metadata.checkpoints.listed() if tagged else []
@@ -163,23 +193,35 @@ def horizon_of(metadata: Metadata, snapshot: Snapshot, options: Options) -> int:
     history = snapshot.history
     seqs = numbers(history["seq"])
     if options.clean_policy == "KEEP_LATEST_BY_HOURS":
-        since = timeline.instant_text(metadata.storage.now_us() - options.clean_retain_hours * _HOUR_US)
+        since = timeline.instant_text(
+            metadata.storage.now_us() - options.clean_retain_hours * _HOUR_US
+        )
         older = seqs[np.asarray(pc.less_equal(history["instant"], since))]
         return int(older[-1]) if len(older) else 0
     if options.clean_policy == "KEEP_LATEST_FILE_VERSIONS":
         return _horizon_by_versions(metadata, snapshot, options.clean_retain_versions)
     is_state = ~np.asarray(pc.is_in(history["action"], pa.array(_NO_STATE)))
     states = seqs[is_state]
-    return int(states[-options.clean_retain_commits]) if len(states) >= options.clean_retain_commits else 0
+    return (
+        int(states[-options.clean_retain_commits])
+        if len(states) >= options.clean_retain_commits
+        else 0
+    )
 
 
 def _horizon_by_versions(metadata: Metadata, snapshot: Snapshot, count: int) -> int:
-    """Return the oldest state in which each file group has one of its ``count`` newest base files."""
+    """Return the oldest state in which each file group has one of its ``count`` newest base
+    files.
+    """
     old = snapshot.retention.horizon
     state = metadata.at(old)
     tables = [(old, state.listing())]
-    tables += [(record.seq, record.table("files")) for record in metadata.records(old + 1, snapshot.seq)]
-    names = pa.chunked_array([c for _, t in tables for c in _base(t)["file_id"].chunks], pa.string())
+    tables += [
+        (record.seq, record.table("files")) for record in metadata.records(old + 1, snapshot.seq)
+    ]
+    names = pa.chunked_array(
+        [c for _, t in tables for c in _base(t)["file_id"].chunks], pa.string()
+    )
     seqs = np.concatenate([np.full(len(_base(table)), seq, np.int64) for seq, table in tables])
     if not len(seqs):
         return old
@@ -194,8 +236,12 @@ def _base(table: pa.Table) -> pa.Table:
     return table.filter(pc.equal(table["kind"], BASE))
 
 
-def chosen(options: Options, commits: int | None, hours: int | None, versions: int | None) -> Options:
-    """Return ``options`` with the one policy that is given, if any.  Raises Invalid for several, or a count out of range."""
+def chosen(
+    options: Options, commits: int | None, hours: int | None, versions: int | None
+) -> Options:
+    """Return ``options`` with the one policy that is given, if any.  Raises Invalid for several, or
+    a count out of range.
+    """
     given = {"commits": commits, "hours": hours, "versions": versions}
     wanted = {name: count for name, count in given.items() if count is not None}
     if len(wanted) > 1:
@@ -212,9 +258,10 @@ def chosen(options: Options, commits: int | None, hours: int | None, versions: i
 
 @dataclass(frozen=True, slots=True)
 class CleanReport:
-    """What a cleaning did.  ``horizon``: seq of the oldest state that can be read.  ``files``: data files that a commit let go, ``bytes``: of them.
-    ``records``: commit records that left the log.  ``leftovers``: objects that no state referred to any more.  ``ended``: (first, last) seq of
-    the states that could be read before and cannot any more, None if there were none.
+    """What a cleaning did.  ``horizon``: seq of the oldest state that can be read.  ``files``: data
+    files that a commit let go, ``bytes``: of them. ``records``: commit records that left the log.
+    ``leftovers``: objects that no state referred to any more.  ``ended``: (first, last) seq of the
+    states that could be read before and cannot any more, None if there were none.
     """
 
     horizon: int
@@ -226,16 +273,19 @@ class CleanReport:
 
     def __str__(self) -> str:
         return (
-            f"states from commit {self.horizon} on can be read; {self.files} data files of {self.bytes:,} bytes, "
-            f"{self.leftovers} other objects and {self.records} commit records removed"
+            f"states from commit {self.horizon} on can be read; {self.files} data files of"
+            f" {self.bytes:,} bytes, {self.leftovers} other objects and {self.records} commit"
+            " records removed"
         )
 
 
 def step(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope) -> Outcome:
-    """Clean if it is due and the scope has bytes left.  The table is listed only when records leave the log.
+    """Clean if it is due and the scope has bytes left.  The table is listed only when records leave
+    the log.
 
-    By commits it is due when a quarter more states than are kept can be read; by hours or versions it is looked at as often.
-    When records leave the log, what is left of the cleaning is done by the next steps, so that no single write pays for all of it.
+    By commits it is due when a quarter more states than are kept can be read; by hours or versions
+    it is looked at as often. When records leave the log, what is left of the cleaning is done by
+    the next steps, so that no single write pays for all of it.
     """
     if not scope.bytes_max:
         return NOTHING
@@ -251,9 +301,11 @@ def step(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope)
 
 
 def _archived_a_part(metadata: Metadata, first: int) -> bool:
-    """Take out of the log, whose first record is to be ``first``, a part of what cleanings have let go; return whether anything was left to do.
+    """Take out of the log, whose first record is to be ``first``, a part of what cleanings have let
+    go; return whether anything was left to do.
 
-    A process that cleans itself goes on with its next write.  One that has found the work undone may end after this write: it does it all.
+    A process that cleans itself goes on with its next write.  One that has found the work undone
+    may end after this write: it does it all.
     """
     if first - 1 <= metadata.last_archived:
         return False
@@ -271,13 +323,17 @@ def _archived_a_part(metadata: Metadata, first: int) -> bool:
 
 
 def clean(metadata: Metadata, options: Options, horizon: int | None = None) -> CleanReport:
-    """Clean a table by the policy of ``options``, or up to the state ``horizon``; then remove what a listing finds besides.
+    """Clean a table by the policy of ``options``, or up to the state ``horizon``; then remove what
+    a listing finds besides.
 
     Raises Conflict or Unavailable as any transaction does.
     """
     before = metadata.newest().retention.horizon
-    plan = run(metadata, Clean(metadata, options, horizon=horizon), attempts=options.commit_attempts).plan
-    # Hudi takes what is older than its timeline for committed: so what nobody committed goes before instants do.
+    plan = run(
+        metadata, Clean(metadata, options, horizon=horizon), attempts=options.commit_attempts
+    ).plan
+    # Hudi takes what is older than its timeline for committed: so what nobody committed goes before
+    # instants do.
     swept = sweep(metadata)
     records = archiving.archive(metadata)
     return _report(plan, before, metadata.newest().retention.horizon, records, swept)
@@ -289,9 +345,13 @@ def plan(metadata: Metadata, options: Options) -> CleanReport:
     found = Clean(metadata, options).prepare(snapshot, "")
     left = set(leftover_files(metadata, found.retention)).difference(found.files)
     records = archiving.before(metadata, found.retention.first)
-    return _report(found, snapshot.retention.horizon, found.retention.horizon, len(records), len(left))
+    return _report(
+        found, snapshot.retention.horizon, found.retention.horizon, len(records), len(left)
+    )
 
 
-def _report(done: CleanPlan, before: int, horizon: int, records: int, leftovers: int) -> CleanReport:
+def _report(
+    done: CleanPlan, before: int, horizon: int, records: int, leftovers: int
+) -> CleanReport:
     ended = (before, horizon - 1) if horizon > before else None
     return CleanReport(horizon, len(done.files), records, leftovers, done.bytes, ended)

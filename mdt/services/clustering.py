@@ -1,10 +1,12 @@
-"""Clustering: rows of several file groups are put in order, along columns or a curve, and written as new file groups.
+"""Clustering: rows of several file groups are put in order, along columns or a curve, and written
+as new file groups.
 
-The old groups leave: Hudi's ``replacecommit``.  Rows keep their commit times, and stay what they are.  Version 6 readers take a pending
-instant for another writer's, so nothing is announced before the commit, as with compaction.
+The old groups leave: Hudi's ``replacecommit``.  Rows keep their commit times, and stay what they
+are.  Version 6 readers take a pending instant for another writer's, so nothing is announced before
+the commit, as with compaction.
 
-The plan is made of units (:mod:`mdt.services.clustering_plan`).  A unit of which another writer changed a file group meanwhile is left
-out, with all that was written of it; the rest commits.
+The plan is made of units (:mod:`mdt.services.clustering_plan`).  A unit of which another writer
+changed a file group meanwhile is left out, with all that was written of it; the rest commits.
 """
 
 from __future__ import annotations
@@ -56,9 +58,11 @@ class ClusteringPlan(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class Clustering(Operation[ClusteringPlan]):
-    """The operation.  ``by``: columns, ``curve``: one of :data:`mdt.services.curves.CURVES`, ``partitions``: paths, None for all.
+    """The operation.  ``by``: columns, ``curve``: one of :data:`mdt.services.curves.CURVES`,
+    ``partitions``: paths, None for all.
 
-    ``progress`` is called with the number of finished units and of all.  ``runner``: where rows are written.
+    ``progress`` is called with the number of finished units and of all.  ``runner``: where rows are
+    written.
     """
 
     metadata: Metadata
@@ -73,8 +77,14 @@ class Clustering(Operation[ClusteringPlan]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> ClusteringPlan:
         """Return the units whose ranges overlap."""
-        found = apart(self.metadata, snapshot, units(snapshot, self.options, self.by, self.curve, self.partitions))
-        names = frozenset(snapshot.file_groups.names([group for unit in found for group in unit.groups]))
+        found = apart(
+            self.metadata,
+            snapshot,
+            units(snapshot, self.options, self.by, self.curve, self.partitions),
+        )
+        names = frozenset(
+            snapshot.file_groups.names([group for unit in found for group in unit.groups])
+        )
         partitions = sorted({unit.partition for unit in found})
         return ClusteringPlan(Footprint(txn, names), partitions, is_needed=bool(found), units=found)
 
@@ -93,12 +103,16 @@ class Clustering(Operation[ClusteringPlan]):
     def narrow(
         self, snapshot: Snapshot, plan: ClusteringPlan, changes: Changes, theirs: CommitRecord
     ) -> tuple[ClusteringPlan, Changes] | None:
-        """Leave out the units of which ``theirs`` changed a group; None if nothing would be left or the conflict is another."""
+        """Leave out the units of which ``theirs`` changed a group; None if nothing would be left or
+        the conflict is another.
+        """
         lost = plan.footprint.groups & theirs.changed_groups
         if not lost or plan.footprint.txn in theirs.rolled_back:
             return None
         told = changes.extra["clustering_plan"]
-        kept = [unit for unit in told if not lost.intersection(one["fileId"] for one in unit["slices"])]
+        kept = [
+            unit for unit in told if not lost.intersection(one["fileId"] for one in unit["slices"])
+        ]
         if not kept:
             return None
         footprint = replace(plan.footprint, groups=plan.footprint.groups - lost)
@@ -112,9 +126,16 @@ Arranged = Callable[[WriteJob, Unit], Arrangement | None]
 
 
 def clustered(
-    by: Sequence[str], curve: str, shared: WriteJob, work: Sequence[Unit], part: str, progress: Progress | None
+    by: Sequence[str],
+    curve: str,
+    shared: WriteJob,
+    work: Sequence[Unit],
+    part: str,
+    progress: Progress | None,
 ) -> Changes:
-    """Write those of the units ``work`` that gain, in a new order: with ``by`` and ``curve`` a :class:`mdt.services.rewriting.Rewrite`."""
+    """Write those of the units ``work`` that gain, in a new order: with ``by`` and ``curve`` a
+    :class:`mdt.services.rewriting.Rewrite`.
+    """
 
     def arranged(job: WriteJob, unit: Unit) -> Arrangement | None:
         found = arrangement(job.metadata, job.snapshot, job.options, unit, by, curve)
@@ -124,10 +145,15 @@ def clustered(
 
 
 def rearranged(
-    arranged: Arranged, shared: WriteJob, work: Sequence[Unit], part: str,
+    arranged: Arranged,
+    shared: WriteJob,
+    work: Sequence[Unit],
+    part: str,
     progress: Progress | None,
-) -> Changes:  # fmt: skip
-    """Write the units ``work`` as ``arranged`` says of each, None for those that stay; return files, what leaves, and Hudi's plan."""
+) -> Changes:
+    """Write the units ``work`` as ``arranged`` says of each, None for those that stay; return
+    files, what leaves, and Hudi's plan.
+    """
     made: Made = []
     written = _written(arranged, shared, work, made, progress)
     changes = collect(shared, written, threads=shared.options.threads("writer"), part=part)
@@ -135,9 +161,12 @@ def rearranged(
 
 
 def _written(
-    arranged: Arranged, shared: WriteJob, work: Sequence[Unit], made: Made,
+    arranged: Arranged,
+    shared: WriteJob,
+    work: Sequence[Unit],
+    made: Made,
     progress: Progress | None,
-) -> Iterator[Written]:  # fmt: skip
+) -> Iterator[Written]:
     """Yield the new files unit by unit, and add to ``made`` each unit that is written."""
     task = 0
     with ThreadPoolExecutor(shared.options.threads("writer")) as pool:
@@ -146,7 +175,9 @@ def _written(
             if found is not None:
                 made.append((unit, len(found.ends)))
                 for rows in carried(shared.metadata, shared.snapshot, unit, found, pool):
-                    slices = [Slice(unit.partition, _home(shared, unit, of), carried=of) for of in rows]
+                    slices = [
+                        Slice(unit.partition, _home(shared, unit, of), carried=of) for of in rows
+                    ]
                     shared.marked.mark(enumerate(slices, task))
                     yield from pool.map(shared.run, range(task, task + len(slices)), slices)
                     task += len(slices)
@@ -155,7 +186,9 @@ def _written(
 
 
 def _home(shared: WriteJob, unit: Unit, rows: Carried) -> int:
-    """Return what stands for the file group that ``rows`` become: a new one, or that of their bucket, which is the same for all of them."""
+    """Return what stands for the file group that ``rows`` become: a new one, or that of their
+    bucket, which is the same for all of them.
+    """
     if not has_buckets(shared.snapshot.definition.key_index):
         return NEW
     first = plain(rows()[0][RECORD_KEY].slice(0, 1))
@@ -164,7 +197,9 @@ def _home(shared: WriteJob, unit: Unit, rows: Carried) -> int:
 
 
 def _told(snapshot: Snapshot, changes: Changes, made: Made) -> Changes:
-    """Return ``changes`` with what leaves, and the plan as Hudi has it; files come in the order of the units."""
+    """Return ``changes`` with what leaves, and the plan as Hudi has it; files come in the order of
+    the units.
+    """
     plan, removed, at = [], list(changes.removed), 0
     for unit, count in made:
         outputs = [file.file_id for file in changes.files[at : at + count]]
@@ -202,7 +237,15 @@ def _without(snapshot: Snapshot, changes: Changes, kept: Sequence[Mapping[str, A
     files = [file for file in changes.files if file.file_id in outputs]
     replaced = _replaced(kept)
     numbers = snapshot.file_groups.number([name for names in replaced.values() for name in names])
-    gone = {int(s) for group in numbers.tolist() for s in snapshot.segment_ids[snapshot.file_groups.members(group)]}
+    gone = {
+        int(s)
+        for group in numbers.tolist()
+        for s in snapshot.segment_ids[snapshot.file_groups.members(group)]
+    }
     removed = [segment for segment in changes.removed if segment in gone]
-    extra = {"clustering_plan": list(kept), "replaced": replaced, "left_out": left_out(changes, files)}
+    extra = {
+        "clustering_plan": list(kept),
+        "replaced": replaced,
+        "left_out": left_out(changes, files),
+    }
     return replace(changes, files=files, removed=removed, extra=extra)

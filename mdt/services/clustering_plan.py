@@ -1,8 +1,9 @@
 """Which file groups a clustering takes, and together: units that can be left out one by one.
 
-Of a partition are taken the groups whose ranges meet many others', and small ones.  After a load all of them overlap; later, new files
-lie across many that were clustered before: these are arranged among themselves, and the others stay.  What was clustered together and
-has not changed meets few others, so that a second call finds little to look at.
+Of a partition are taken the groups whose ranges meet many others', and small ones.  After a load
+all of them overlap; later, new files lie across many that were clustered before: these are arranged
+among themselves, and the others stay.  What was clustered together and has not changed meets few
+others, so that a second call finds little to look at.
 """
 
 from __future__ import annotations
@@ -27,16 +28,23 @@ _WIDE_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """File groups of one partition, by their numbers in the snapshot, whose rows are arranged together."""
+    """File groups of one partition, by their numbers in the snapshot, whose rows are arranged
+    together.
+    """
 
     partition: str
     groups: tuple[int, ...]
 
 
 def units(
-    snapshot: Snapshot, options: Options, by: Sequence[str], curve: str, partitions: Sequence[str] | None = None
+    snapshot: Snapshot,
+    options: Options,
+    by: Sequence[str],
+    curve: str,
+    partitions: Sequence[str] | None = None,
 ) -> list[Unit]:
-    """Return the units that a clustering by columns ``by`` is to look at.  O(file groups log file groups).
+    """Return the units that a clustering by columns ``by`` is to look at.  O(file groups log file
+    groups).
 
     ``partitions``: paths, None for all.
     """
@@ -45,7 +53,9 @@ def units(
     known = {column: ranges(snapshot, groups, column) for column in by} if len(groups) else {}
     found = []
     for partition, here in places.items():
-        taken = _taken({column: one.of(here) for column, one in known.items()}, size[here], options, curve)
+        taken = _taken(
+            {column: one.of(here) for column, one in known.items()}, size[here], options, curve
+        )
         for part in taken:
             found.append(Unit(partition, tuple(groups[here[part]].tolist())))
     return found
@@ -61,14 +71,18 @@ def _bytes(snapshot: Snapshot, groups: Int64Array) -> Int64Array:
     return total.astype(np.int64)
 
 
-def _taken(known: Mapping[str, Ranges], size: Int64Array, options: Options, curve: str) -> list[Int64Array]:
+def _taken(
+    known: Mapping[str, Ranges], size: Int64Array, options: Options, curve: str
+) -> list[Int64Array]:
     """Return the units among the groups of one partition, each as positions of its groups."""
     if len(size) == 1:
         return [np.zeros(1, np.int64)]  # its row groups may overlap
     is_small = size < _SMALL_SHARE * options.max_file_bytes
     is_small &= np.count_nonzero(is_small) > 1
     width = _width(known, curve)
-    chosen = np.flatnonzero(((width > 1) & (width >= _WIDE_SHARE * width.max(initial=0))) | is_small)
+    chosen = np.flatnonzero(
+        ((width > 1) & (width >= _WIDE_SHARE * width.max(initial=0))) | is_small
+    )
     meets = _width({column: one.of(chosen) for column, one in known.items()}, curve) > 1
     chosen = chosen[meets | is_small[chosen]]
     if len(chosen) < 2:
@@ -80,7 +94,9 @@ def _taken(known: Mapping[str, Ranges], size: Int64Array, options: Options, curv
 
 
 def _width(known: Mapping[str, Ranges], curve: str) -> Int64Array:
-    """Return how many groups each meets: in the first column that tells groups apart for a sort, in the mean of all for a curve."""
+    """Return how many groups each meets: in the first column that tells groups apart for a sort, in
+    the mean of all for a curve.
+    """
     met = [one.met() for one in known.values()]
     if curve == SORT:
         return next((one for one in met if one.min(initial=0) < len(one)), met[0])
@@ -90,15 +106,17 @@ def _width(known: Mapping[str, Ranges], curve: str) -> Int64Array:
 def _ends(first: Ranges, size: Int64Array, options: Options, *, may_cut: bool) -> Int64Array:
     """Return before which of the groups, in the order of their ranges, a new unit begins.
 
-    A unit has no more bytes than the option allows.  With ``may_cut`` it ends, when it fills a file, where no range of the column
-    goes on.
+    A unit has no more bytes than the option allows.  With ``may_cut`` it ends, when it fills a
+    file, where no range of the column goes on.
     """
     gap: BoolArray = np.zeros(len(size), np.bool_)
     if may_cut:
         gap[1:] = first.low[1:] > np.maximum.accumulate(first.high)[:-1]
     ends, total = [], 0
     for i, (is_gap, one) in enumerate(zip(gap.tolist(), size.tolist(), strict=True)):
-        if total and (total + one > options.cluster_unit_bytes or (is_gap and total >= options.max_file_bytes)):
+        if total and (
+            total + one > options.cluster_unit_bytes or (is_gap and total >= options.max_file_bytes)
+        ):
             ends.append(i)
             total = 0
         total += one

@@ -1,7 +1,9 @@
-"""Compaction: file slices with log files or deleted rows become new base files, planned, run and committed at once.
+"""Compaction: file slices with log files or deleted rows become new base files, planned, run and
+committed at once.
 
-Version 6 readers hide the log files of a file group while its compaction is pending, so nothing is announced before
-the commit.  A file group that another writer changed meanwhile is left out; the rest commits.
+Version 6 readers hide the log files of a file group while its compaction is pending, so nothing is
+announced before the commit.  A file group that another writer changed meanwhile is left out; the
+rest commits.
 """
 
 from __future__ import annotations
@@ -37,9 +39,11 @@ class CompactionPlan(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class Compaction(Operation[CompactionPlan]):
-    """The operation.  ``strategy``, ``partitions``, ``budget_bytes``: see :func:`mdt.services.compaction_strategies.chosen`.
+    """The operation.  ``strategy``, ``partitions``, ``budget_bytes``: see
+    :func:`mdt.services.compaction_strategies.chosen`.
 
-    ``names``: ids of the file groups to compact, in the place of these.  ``progress`` is called with the number of finished file groups and of all.  ``runner``: where rows are written.
+    ``names``: ids of the file groups to compact, in the place of these.  ``progress`` is called
+    with the number of finished file groups and of all.  ``runner``: where rows are written.
     """
 
     metadata: Metadata
@@ -54,29 +58,43 @@ class Compaction(Operation[CompactionPlan]):
     action: str = "compaction"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> CompactionPlan:
-        """Return the file groups that the strategy chooses among those that hold log files or dead rows."""
+        """Return the file groups that the strategy chooses among those that hold log files or dead
+        rows.
+        """
         groups = sorted(self._chosen(snapshot))
         names = snapshot.file_groups.names(groups)
         partitions = sorted({snapshot.file_groups.partition(g) for g in groups})
-        return CompactionPlan(Footprint(txn, frozenset(names)), partitions, is_needed=bool(groups), groups=groups)
+        return CompactionPlan(
+            Footprint(txn, frozenset(names)), partitions, is_needed=bool(groups), groups=groups
+        )
 
     def _chosen(self, snapshot: Snapshot) -> Sequence[int]:
         if self.names is None:
-            return chosen(snapshot, self.strategy, partitions=self.partitions, budget_bytes=self.budget_bytes)
+            return chosen(
+                snapshot, self.strategy, partitions=self.partitions, budget_bytes=self.budget_bytes
+            )
         numbers = snapshot.file_groups.number(self.names)
-        there = [group for group in numbers[numbers >= 0].tolist() if len(snapshot.file_groups.members(group))]
+        there = [
+            group
+            for group in numbers[numbers >= 0].tolist()
+            if len(snapshot.file_groups.members(group))
+        ]
         return dirty(snapshot, there).group.tolist() if there else []
 
     def write(self, snapshot: Snapshot, plan: CompactionPlan, claim: Claim) -> Changes:
         """Write one base file for each file group."""
         shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
         changes = self.runner(shared, compacted, plan.groups, self.progress)
-        return replace(changes, extra={"compaction_plan": [_operation(snapshot, g) for g in plan.groups]})
+        return replace(
+            changes, extra={"compaction_plan": [_operation(snapshot, g) for g in plan.groups]}
+        )
 
     def narrow(
         self, snapshot: Snapshot, plan: CompactionPlan, changes: Changes, theirs: CommitRecord
     ) -> tuple[CompactionPlan, Changes] | None:
-        """Leave out the file groups that ``theirs`` changed; None if nothing would be left or the conflict is another."""
+        """Leave out the file groups that ``theirs`` changed; None if nothing would be left or the
+        conflict is another.
+        """
         lost = plan.footprint.groups & theirs.changed_groups
         kept = [f for f in changes.files if f.file_id not in lost]
         if not lost or not kept or plan.footprint.txn in theirs.rolled_back:
@@ -87,7 +105,9 @@ class Compaction(Operation[CompactionPlan]):
             gone.update(snapshot.segment_ids[snapshot.file_groups.members(group)].tolist())
         extra = {**changes.extra, "left_out": left_out(changes, kept)}
         if "compaction_plan" in extra:
-            extra["compaction_plan"] = [one for one in extra["compaction_plan"] if one["fileId"] not in lost]
+            extra["compaction_plan"] = [
+                one for one in extra["compaction_plan"] if one["fileId"] not in lost
+            ]
         footprint = replace(plan.footprint, groups=plan.footprint.groups - lost)
         groups = [g for g in plan.groups if g not in numbers]
         removed = [s for s in changes.removed if s not in gone]
@@ -97,8 +117,12 @@ class Compaction(Operation[CompactionPlan]):
         )
 
 
-def compacted(shared: WriteJob, work: Sequence[int], part: str, progress: Progress | None) -> Changes:
-    """Write one base file for each of the file groups ``work``: a :class:`mdt.services.rewriting.Rewrite`."""
+def compacted(
+    shared: WriteJob, work: Sequence[int], part: str, progress: Progress | None
+) -> Changes:
+    """Write one base file for each of the file groups ``work``: a
+    :class:`mdt.services.rewriting.Rewrite`.
+    """
     slices = [Slice(shared.snapshot.file_groups.partition(group), group) for group in work]
     return write_slices(shared, slices, lambda one: one, progress, read=work, part=part)
 

@@ -1,7 +1,8 @@
-"""Which file groups a compaction takes first, and how many: a strategy ranks them, a budget ends the list.
+"""Which file groups a compaction takes first, and how many: a strategy ranks them, a budget ends
+the list.
 
-A strategy is a function from :class:`Dirty` to a priority for each group, and is known by name here; a function of one's own may be given in
-its place.
+A strategy is a function from :class:`Dirty` to a priority for each group, and is known by name
+here; a function of one's own may be given in its place.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ Float64Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Dirty:
-    """n file groups that hold log files or dead rows, by rising ``group``, their number in the snapshot; arrays [n].
+    """n file groups that hold log files or dead rows, by rising ``group``, their number in the
+    snapshot; arrays [n].
 
-    ``partition``: paths.  ``bytes``: of all files, ``log_bytes``, ``log_files``: of log files.  ``rows``: in all files, ``dead``: of them.
-    ``begun``: seq in which the oldest file of the group was written.  ``commits``: log files that it has got since it has its base file,
-    also those that have been joined.
+    ``partition``: paths.  ``bytes``: of all files, ``log_bytes``, ``log_files``: of log files.
+    ``rows``: in all files, ``dead``: of them. ``begun``: seq in which the oldest file of the group
+    was written.  ``commits``: log files that it has got since it has its base file, also those that
+    have been joined.
     """
 
     group: Int64Array
@@ -45,7 +48,9 @@ class Dirty:
 
 
 Strategy = Callable[[Dirty], Float64Array]
-"""Returns the priority of each group -> float64[n]: the larger the sooner, NaN or less than nothing to leave it out."""
+"""Returns the priority of each group -> float64[n]: the larger the sooner, NaN or less than nothing
+to leave it out.
+"""
 
 
 def _log_bytes(dirty: Dirty) -> Float64Array:
@@ -80,8 +85,9 @@ STRATEGIES: Mapping[str, Strategy] = {
     "oldest": _oldest,
     "newest_partitions": _newest_partitions,
 }
-"""Most bytes in log files first; most log files; the largest share of dead rows; the group that was compacted longest ago; the partition
-whose path comes last, as the newest day does."""
+"""Most bytes in log files first; most log files; the largest share of dead rows; the group that was
+compacted longest ago; the partition whose path comes last, as the newest day does.
+"""
 
 
 def chosen(
@@ -93,8 +99,9 @@ def chosen(
 ) -> list[int]:
     """Return the file groups to compact, the first ones first.  O(files).
 
-    ``partitions``: paths, None for all.  ``budget_bytes``: bytes to read at most, but for the first group; None: no limit.
-    Raises Invalid for an unknown strategy, and for one that returns something else than a number for each group.
+    ``partitions``: paths, None for all.  ``budget_bytes``: bytes to read at most, but for the first
+    group; None: no limit. Raises Invalid for an unknown strategy, and for one that returns
+    something else than a number for each group.
     """
     found = dirty(snapshot)
     if partitions is not None:
@@ -110,7 +117,9 @@ def chosen(
 
 
 def dirty(snapshot: Snapshot, groups: Sequence[int] | None = None) -> Dirty:
-    """Return the file groups, None for all of them, that hold log files or dead rows.  O(their files)."""
+    """Return the file groups, None for all of them, that hold log files or dead rows.  O(their
+    files).
+    """
     files = snapshot.live_numbers
     if groups is not None:
         files = np.sort(np.concatenate([snapshot.file_groups.members(group) for group in groups]))
@@ -129,18 +138,29 @@ def dirty(snapshot: Snapshot, groups: Sequence[int] | None = None) -> Dirty:
         return np.bincount(place, values.astype(np.float64), len(group)).astype(np.int64)
 
     return Dirty(
-        group, snapshot.file_groups.partitions(group), total(size), total(size * is_log), total(is_log),
-        total(snapshot.rows[files]), total(dead), begun, commits,
-    )  # fmt: skip
+        group,
+        snapshot.file_groups.partitions(group),
+        total(size),
+        total(size * is_log),
+        total(is_log),
+        total(snapshot.rows[files]),
+        total(dead),
+        begun,
+        commits,
+    )
 
 
 def _priority(strategy: str | Strategy, found: Dirty) -> Float64Array:
     rank = STRATEGIES.get(strategy) if isinstance(strategy, str) else strategy
     if not callable(rank):
         raise Invalid(
-            f"strategy={strategy!r} is not possible", hint=f"give one of {', '.join(STRATEGIES)}, or a function"
+            f"strategy={strategy!r} is not possible",
+            hint=f"give one of {', '.join(STRATEGIES)}, or a function",
         )
     priority = np.asarray(rank(found))
     if priority.shape != found.group.shape or not np.issubdtype(priority.dtype, np.number):
-        raise Invalid("a strategy must return a number for each file group", hint=f"there are {len(found.group)}")
+        raise Invalid(
+            "a strategy must return a number for each file group",
+            hint=f"there are {len(found.group)}",
+        )
     return priority.astype(np.float64)

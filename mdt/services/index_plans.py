@@ -1,8 +1,10 @@
-"""Which builds of indexes stand on Hudi's timeline and are not completed: made known by one record, ended by another.
+"""Which builds of indexes stand on Hudi's timeline and are not completed: made known by one record,
+ended by another.
 
-The record that adds an index, or forgets what it covers, requests the build: its plan is all files up to that record that the index
-does not cover.  The record with which the last of them is covered completes it, whoever commits that; the record that
-drops the index ends it without.  So there is nothing to take up: a builder that dies is followed by one that knows from the log what is left.
+The record that adds an index, or forgets what it covers, requests the build: its plan is all files
+up to that record that the index does not cover.  The record with which the last of them is covered
+completes it, whoever commits that; the record that drops the index ends it without.  So there is
+nothing to take up: a builder that dies is followed by one that knows from the log what is left.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ Plans = Mapping[str, Sequence[str]]
 
 
 def open_plans(metadata: Metadata, snapshot: Snapshot) -> Plans:
-    """Return the plans of ``snapshot`` that have not ended, as far as their records are in the log.  O(index records).
+    """Return the plans of ``snapshot`` that have not ended, as far as their records are in the log.
+    O(index records).
 
     None where a record is damaged: what is told to Hudi keeps nobody from building.
     """
@@ -43,11 +46,15 @@ def open_plans(metadata: Metadata, snapshot: Snapshot) -> Plans:
 
 
 def ended(plans: Plans, left: Sequence[str], lacking: Sequence[str]) -> dict[str, Any]:
-    """Return what a record says that ends plans: ``done`` and ``dropped`` of its header ``indexing``, empty if it ends none.
+    """Return what a record says that ends plans: ``done`` and ``dropped`` of its header
+    ``indexing``, empty if it ends none.
 
-    ``left``: the table's indexes after the record; ``lacking``: those that do not cover every file of the plans then.
+    ``left``: the table's indexes after the record; ``lacking``: those that do not cover every file
+    of the plans then.
     """
     mine = {instant: [spec for spec in specs if spec in left] for instant, specs in plans.items()}
-    done = {instant: specs for instant, specs in mine.items() if specs and not set(specs) & set(lacking)}
+    done = {
+        instant: specs for instant, specs in mine.items() if specs and not set(specs) & set(lacking)
+    }
     dropped = [instant for instant, specs in mine.items() if not specs]
     return {**({"done": done} if done else {}), **({"dropped": dropped} if dropped else {})}

@@ -20,7 +20,9 @@ from mdt.services.indexing import coverage, short
 ADVICE_QUERIES_MIN = 10
 """Advice from fewer queries than this would be advice from chance."""
 ADVICE_SHARE_MIN = 0.02
-"""Of the bytes that the queries which test a column read, an index of it must save this part: less is within the error of the sample."""
+"""Of the bytes that the queries which test a column read, an index of it must save this part: less
+is within the error of the sample.
+"""
 ADVICE_QUERIES = 1_000
 """Queries, like those that were counted, in which an index must save more bytes than it has."""
 
@@ -38,22 +40,28 @@ INDEXES = pa.schema(
         ("problem", pa.string()),
     ]
 )
-"""One row an index.  ``coverage``: percent of the rows in live files that it covers; ``files``: files covered; ``bytes``:
-of its summaries; ``queries``, ``pruned``, ``last_used``: queries that asked it, files
-it proved empty for them, and when it was last asked, as far as processes have reported, null where no query was counted;
-``problem``: why it cannot be used, or null."""
+"""One row an index.  ``coverage``: percent of the rows in live files that it covers; ``files``:
+files covered; ``bytes``: of its summaries; ``queries``, ``pruned``, ``last_used``: queries that
+asked it, files it proved empty for them, and when it was last asked, as far as processes have
+reported, null where no query was counted; ``problem``: why it cannot be used, or null.
+"""
 
-NOT_COUNTED = "no query was counted; create or open the table with the option mdt.usage.counts=true to count them"
+NOT_COUNTED = (
+    "no query was counted; create or open the table with the option mdt.usage.counts=true to count"
+    " them"
+)
 """What those are told who ask how indexes are used where nobody counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One proposal: ``action`` "create" or "drop", the ``index`` as text, and the ``reason``, which has the numbers in words.
+    """One proposal: ``action`` "create" or "drop", the ``index`` as text, and the ``reason``, which
+    has the numbers in words.
 
-    ``bytes``: of the index; ``seconds``: to build it.  ``queries``: of ADVICE_QUERIES that use it; ``saved``: bytes that they do not read because of
-    it.  ``read``: bytes that these queries read without it; ``rows``: that match their test, in the mean.
-    ``action`` "count", of no index: nobody counts queries here, and the reason says how to begin.
+    ``bytes``: of the index; ``seconds``: to build it.  ``queries``: of ADVICE_QUERIES that use it;
+    ``saved``: bytes that they do not read because of it.  ``read``: bytes that these queries read
+    without it; ``rows``: that match their test, in the mean. ``action`` "count", of no index:
+    nobody counts queries here, and the reason says how to begin.
     """
 
     action: str
@@ -73,7 +81,9 @@ class Advice:
 def index_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
     """Return the indexes of a table, schema INDEXES, in the order in which they were created."""
     counts = metadata.usage.total()
-    return pa.Table.from_pylist([_row(snapshot, spec, counts) for spec in snapshot.definition.indexes], schema=INDEXES)
+    return pa.Table.from_pylist(
+        [_row(snapshot, spec, counts) for spec in snapshot.definition.indexes], schema=INDEXES
+    )
 
 
 def _row(snapshot: Snapshot, spec: str, counts: Counts) -> dict[str, object]:
@@ -110,7 +120,8 @@ def _moment(us: int) -> datetime:
 
 
 def advise(metadata: Metadata, snapshot: Snapshot) -> list[Advice]:
-    """Return indexes that no query uses, and columns that queries filter on without an index; [] before enough queries.
+    """Return indexes that no query uses, and columns that queries filter on without an index; []
+    before enough queries.
 
     Where no query was counted and none will be, the advice is to count.
     """
@@ -123,25 +134,36 @@ def advise(metadata: Metadata, snapshot: Snapshot) -> list[Advice]:
 
 
 def _unwanted(snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
-    """Yield the indexes that save less than half of their own bytes in ADVICE_QUERIES queries, counted since they were created."""
+    """Yield the indexes that save less than half of their own bytes in ADVICE_QUERIES queries,
+    counted since they were created.
+    """
     for spec in snapshot.definition.indexes:
         use, size = counts.indexes.get(spec, IndexUse()), snapshot.index_bytes(spec)
-        if use.queries < ADVICE_QUERIES_MIN or registry.parse_spec(spec).kind.startswith("table_stats"):
+        if use.queries < ADVICE_QUERIES_MIN or registry.parse_spec(spec).kind.startswith(
+            "table_stats"
+        ):
             continue  # statistics are for optimizers, and no query asks them
         asked, saved = (number * ADVICE_QUERIES // use.queries for number in (use.asked, use.saved))
         if use.asked and saved >= size // 2:
             continue
         reason = (
-            f"of {use.queries} queries since it was created {use.asked} asked it; in {ADVICE_QUERIES:,} queries it saves {saved:,} bytes, "
-            f"and it has {size:,} and costs time at every write"
+            f"of {use.queries} queries since it was created {use.asked} asked it; in"
+            f" {ADVICE_QUERIES:,} queries it saves {saved:,} bytes, and it has {size:,} and costs"
+            " time at every write"
         )
         yield Advice("drop", short(spec), reason, size, queries=asked, saved=saved)
 
 
 def _wanted(metadata: Metadata, snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
-    """Yield the indexes that would save more than their own bytes, and a part of what is read, in ADVICE_QUERIES queries."""
+    """Yield the indexes that would save more than their own bytes, and a part of what is read, in
+    ADVICE_QUERIES queries.
+    """
     parsed = [registry.parse_spec(spec) for spec in snapshot.definition.indexes]
-    indexed = {(column, spec.kind.partition("/")[0] == "text") for spec in parsed for column in spec.columns}
+    indexed = {
+        (column, spec.kind.partition("/")[0] == "text")
+        for spec in parsed
+        for column in spec.columns
+    }
     for column, use in sorted(counts.columns.items()):
         field = column_paths.field_at(snapshot.definition.schema, column)
         if field is None or not values.supports(field.type) or snapshot.definition.key == (column,):
@@ -158,12 +180,15 @@ def _wanted(metadata: Metadata, snapshot: Snapshot, counts: Counts) -> Iterator[
                 yield _create(text, test, counts.queries, saved, size, seconds)
 
 
-def _create(index: str, test: TestUse, queries: int, saved: int, size: int, seconds: float) -> Advice:
+def _create(
+    index: str, test: TestUse, queries: int, saved: int, size: int, seconds: float
+) -> Advice:
     tested, read = (number * ADVICE_QUERIES // queries for number in (test.queries, test.read))
     rows = test.rows // test.queries
     reason = (
-        f"{test.queries} of {queries} queries test it and match {rows:,} rows in the mean; in {ADVICE_QUERIES:,} queries it saves "
-        f"{saved:,} of {read:,} bytes, and it takes about {size:,} bytes and {seconds:.1f} s to build"
+        f"{test.queries} of {queries} queries test it and match {rows:,} rows in the mean; in"
+        f" {ADVICE_QUERIES:,} queries it saves {saved:,} of {read:,} bytes, and it takes about"
+        f" {size:,} bytes and {seconds:.1f} s to build"
     )
     return Advice("create", index, reason, size, seconds, tested, saved, read, rows)
 
@@ -178,7 +203,9 @@ def _proposals(column: str, use: ColumnUse) -> Iterator[tuple[TestUse, str]]:
 
 
 def estimated_cost(metadata: Metadata, snapshot: Snapshot, text: str) -> tuple[int, float]:
-    """Return about how many bytes an index will have and how many seconds it takes to build, from one of a sample of the rows."""
+    """Return about how many bytes an index will have and how many seconds it takes to build, from
+    one of a sample of the rows.
+    """
     spec, index = index_of(text)
     values_of = sample(metadata, snapshot, spec.columns[0])
     if isinstance(index, str) or not len(values_of):

@@ -1,10 +1,12 @@
-"""Indexes come and go: create, drop and rebuild; the builder that catches up with files that an index does not cover.
+"""Indexes come and go: create, drop and rebuild; the builder that catches up with files that an
+index does not cover.
 
-Creating an index is one small commit: from it on every writer keeps the index, and the files that exist are its plan.
-The builder, in this process or any other, beside the writers, takes shards that are not covered, summarizes them, and
-commits what it has from time to time.  Files never change, so it conflicts with nobody; if it dies, the next one goes on where
-the last commit ended.  Until a file is covered it is read.  Nothing has to be "completed": an index is as good as its
-coverage, which ``t.indexes()`` shows.
+Creating an index is one small commit: from it on every writer keeps the index, and the files that
+exist are its plan. The builder, in this process or any other, beside the writers, takes shards that
+are not covered, summarizes them, and commits what it has from time to time.  Files never change, so
+it conflicts with nobody; if it dies, the next one goes on where the last commit ended.  Until a
+file is covered it is read.  Nothing has to be "completed": an index is as good as its coverage,
+which ``t.indexes()`` shows.
 
 Hudi's timeline shows it as ``indexing``: see :mod:`mdt.services.index_plans`.
 """
@@ -42,7 +44,9 @@ from mdt.write.summarize import placed, summaries_of_shard, summarize_indexes
 
 @dataclass(frozen=True, slots=True)
 class IndexChange(Operation[WritePlan]):
-    """The operation that adds and drops specifications, or forgets what they cover, in one commit without files."""
+    """The operation that adds and drops specifications, or forgets what they cover, in one commit
+    without files.
+    """
 
     metadata: Metadata
     name: str
@@ -59,15 +63,26 @@ class IndexChange(Operation[WritePlan]):
         return WritePlan(Footprint(txn), is_needed=bool(new or gone or self.forgotten))
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
-        """Return the change and, for what is added or forgotten, the plan: how many files the builder will find."""
-        lists = {"add": list(self.added), "drop": list(self.dropped), "forget": list(self.forgotten)}
+        """Return the change and, for what is added or forgotten, the plan: how many files the
+        builder will find.
+        """
+        lists = {
+            "add": list(self.added),
+            "drop": list(self.dropped),
+            "forget": list(self.forgotten),
+        }
         files = int((snapshot.rows > 0).sum())
         packages = packages_of(self.added)
         more = {"packages": packages} if packages else {}
         indexes = {**{k: v for k, v in lists.items() if v}, "files": files, **more}
         wanted = [*self.added, *self.forgotten]
-        left = [spec for spec in (*snapshot.definition.indexes, *self.added) if spec not in self.dropped]
-        plans = {**open_plans(self.metadata, snapshot), **({claim.instant: wanted} if wanted else {})}
+        left = [
+            spec for spec in (*snapshot.definition.indexes, *self.added) if spec not in self.dropped
+        ]
+        plans = {
+            **open_plans(self.metadata, snapshot),
+            **({claim.instant: wanted} if wanted else {}),
+        }
         told = ended(plans, left, [*uncovered_specs(snapshot, plans), *(wanted if files else ())])
         told |= {"plan": wanted} if wanted else {}
         return Changes(extra={"indexes": indexes, **({"indexing": told} if told else {})})
@@ -75,7 +90,9 @@ class IndexChange(Operation[WritePlan]):
 
 @dataclass(frozen=True, slots=True)
 class UncoveredShard:
-    """Shard ``shard`` of a snapshot, its live files with rows, and the specifications that do not cover it."""
+    """Shard ``shard`` of a snapshot, its live files with rows, and the specifications that do not
+    cover it.
+    """
 
     shard: int
     files: tuple[int, ...]
@@ -90,7 +107,8 @@ class _NothingSummarized(Unsupported):
 class _Batch(WritePlan):
     """The next shards, ``work``, of those that were not covered, which have ``total`` files.
 
-    ``plans``: those on Hudi's timeline that have not ended.  ``lacking``: indexes that will not cover all files then.
+    ``plans``: those on Hudi's timeline that have not ended.  ``lacking``: indexes that will not
+    cover all files then.
     """
 
     work: Sequence[UncoveredShard] = ()
@@ -101,7 +119,9 @@ class _Batch(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """``summaries``: how many were made; ``commits``: transactions in which they were committed; ``bytes``: of the summaries."""
+    """``summaries``: how many were made; ``commits``: transactions in which they were committed;
+    ``bytes``: of the summaries.
+    """
 
     summaries: int = 0
     commits: int = 0
@@ -112,10 +132,11 @@ class BuildResult:
 class IndexBuild(Operation[_Batch]):
     """The operation that covers the next shards, up to INDEX_COMMIT_ROWS rows of them.
 
-    ``specs``: the indexes to build, None for all.  ``done`` and ``progress``: files that are covered so far in this run.
-    ``runner``: what summarizes the shards, by default threads of this process.
-    ``failed``: (specification, number of a shard) pairs that an index could not summarize; they are not tried again.
-    ``distrusted``: (specification, number of a shard) -> a summary that is not to be believed: while it is the shard's, it is made again.
+    ``specs``: the indexes to build, None for all.  ``done`` and ``progress``: files that are
+    covered so far in this run. ``runner``: what summarizes the shards, by default threads of this
+    process. ``failed``: (specification, number of a shard) pairs that an index could not summarize;
+    they are not tried again. ``distrusted``: (specification, number of a shard) -> a summary that
+    is not to be believed: while it is the shard's, it is made again.
     """
 
     metadata: Metadata
@@ -131,12 +152,18 @@ class IndexBuild(Operation[_Batch]):
     action: str = "index"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> _Batch:
-        """Return the next uncovered shards.  O(shards × indexes) in arrays; objects are made of the next shards only."""
+        """Return the next uncovered shards.  O(shards × indexes) in arrays; objects are made of the
+        next shards only.
+        """
         lacking = uncovered(snapshot, self.specs, self.failed)
         shards = snapshot.shards
         for spec, shard in self._damaged(snapshot):
             lacking[spec][shard] = True
-        todo = np.flatnonzero(np.any(list(lacking.values()), axis=0)) if lacking else np.empty(0, np.int64)
+        todo = (
+            np.flatnonzero(np.any(list(lacking.values()), axis=0))
+            if lacking
+            else np.empty(0, np.int64)
+        )
         rows = np.add.reduceat(snapshot.rows, shards.start[:-1])[todo]
         files = np.add.reduceat((snapshot.rows > 0).astype(np.int64), shards.start[:-1])[todo]
         work = []
@@ -155,12 +182,19 @@ class IndexBuild(Operation[_Batch]):
         is_needed = bool(work or ended(plans, left, sorted(short_of)))
         total = int(files.sum())
         return _Batch(
-            Footprint(txn), is_needed=is_needed, work=work, total=total, plans=plans, lacking=sorted(short_of)
+            Footprint(txn),
+            is_needed=is_needed,
+            work=work,
+            total=total,
+            plans=plans,
+            lacking=sorted(short_of),
         )
 
     def _damaged(self, snapshot: Snapshot) -> Iterator[tuple[str, int]]:
         """Yield specification and shard of the summaries that are to be made again and can be."""
-        given = [(spec, number) for spec, number in self.distrusted if (spec, number) not in self.failed]
+        given = [
+            (spec, number) for spec, number in self.distrusted if (spec, number) not in self.failed
+        ]
         of = np.searchsorted(snapshot.shards.number, [number for _, number in given])
         for (spec, number), shard in zip(given, of.tolist(), strict=True):
             if shard >= len(snapshot.shards) or snapshot.shards.number[shard] != number:
@@ -193,13 +227,20 @@ Found = Mapping[str, SummaryRef]
 """Summaries of one shard by specification, as a commit record holds them."""
 
 Runner = Callable[
-    [Metadata, Options, Snapshot, Sequence[UncoveredShard], Claim], Iterable[tuple[UncoveredShard, Found]]
+    [Metadata, Options, Snapshot, Sequence[UncoveredShard], Claim],
+    Iterable[tuple[UncoveredShard, Found]],
 ]
-"""Summarizes shards and puts larger summaries into objects of the claim; all of them are there when it ends."""
+"""Summarizes shards and puts larger summaries into objects of the claim; all of them are there when
+it ends.
+"""
 
 
 def summarize_here(
-    metadata: Metadata, options: Options, snapshot: Snapshot, work: Sequence[UncoveredShard], claim: Claim
+    metadata: Metadata,
+    options: Options,
+    snapshot: Snapshot,
+    work: Sequence[UncoveredShard],
+    claim: Claim,
 ) -> Iterator[tuple[UncoveredShard, Found]]:
     """Summarize shards on threads of this process; a :data:`Runner`."""
     objects = AttachmentWriter(paths.attachment(claim.instant, str(claim.token)))
@@ -216,7 +257,12 @@ def summaries_of(metadata: Metadata, snapshot: Snapshot, work: UncoveredShard) -
     files = []
     for segment in snapshot.files.segments(np.array(work.files, np.int64)):
         table = read_columns(
-            metadata.storage, snapshot.definition, segment, columns, use_threads=False, footers=metadata.objects.footers
+            metadata.storage,
+            snapshot.definition,
+            segment,
+            columns,
+            use_threads=False,
+            footers=metadata.objects.footers,
         )
         files.append((segment.first_row, summarize_indexes(work.specs, table, segment.row_groups)))
     return summaries_of_shard(work.specs, files)
@@ -225,7 +271,8 @@ def summaries_of(metadata: Metadata, snapshot: Snapshot, work: UncoveredShard) -
 def uncovered(
     snapshot: Snapshot, specs: Sequence[str] | None = None, failed: Collection[tuple[str, int]] = ()
 ) -> dict[str, BoolArray]:
-    """Return which shards with live rows each installed index (of ``specs``, default all) does not cover: spec -> bool[shards].
+    """Return which shards with live rows each installed index (of ``specs``, default all) does not
+    cover: spec -> bool[shards].
 
     ``failed``: (specification, number of a shard) pairs that are left out.  O(shards × indexes).
     """
@@ -241,7 +288,9 @@ def uncovered(
 
 
 def uncovered_specs(snapshot: Snapshot, plans: Plans) -> list[str]:
-    """Return which indexes in ``plans`` do not cover every file, and those of which this process cannot tell.  O(shards × indexes in plans)."""
+    """Return which indexes in ``plans`` do not cover every file, and those of which this process
+    cannot tell.  O(shards × indexes in plans).
+    """
     planned = {spec for specs in plans.values() for spec in specs}
     asked = [spec for spec in snapshot.definition.indexes if spec in planned]
     lacking = uncovered(snapshot, asked)
@@ -256,17 +305,21 @@ def build(
     runner: Runner | None = None,
     distrusted: Mapping[tuple[str, int], SummaryRef] | None = None,
 ) -> BuildResult:
-    """Cover every file that ``specs`` (default: all indexes) do not cover yet, in commits of bounded size.
+    """Cover every file that ``specs`` (default: all indexes) do not cover yet, in commits of
+    bounded size.
 
     ``distrusted``: see :class:`IndexBuild`.
 
-    Safe to run beside writers and other builders, and again after a crash.  Raises as any transaction does, and in the
-    end Unsupported if an index could not summarize a file (which then is read by every query).
+    Safe to run beside writers and other builders, and again after a crash.  Raises as any
+    transaction does, and in the end Unsupported if an index could not summarize a file (which then
+    is read by every query).
     """
     wanted = None if specs is None else tuple(specs)
     operation = IndexBuild(metadata, options, wanted, progress, runner, distrusted=distrusted or {})
     summaries = commits = 0
-    with logs.service(metadata.storage, metadata.newest().definition.name, "build_indexes") as facts:
+    with logs.service(
+        metadata.storage, metadata.newest().definition.name, "build_indexes"
+    ) as facts:
         while True:
             try:
                 done = run(metadata, operation, attempts=options.commit_attempts)
@@ -276,7 +329,12 @@ def build(
                 break
             commits += 1
             summaries += len(done.record.table("covers"))
-        facts.update(summaries=summaries, bytes=operation.bytes, commits=commits, failed=len(operation.failed))
+        facts.update(
+            summaries=summaries,
+            bytes=operation.bytes,
+            commits=commits,
+            failed=len(operation.failed),
+        )
     if operation.failed:
         broken = ", ".join(sorted({short(spec) for spec, _ in operation.failed}))
         raise Unsupported(
@@ -287,7 +345,8 @@ def build(
 
 
 def plan(snapshot: Snapshot, specs: Sequence[str], *, anew: bool = False) -> BuildResult:
-    """Return what :func:`build` would make of ``specs``, which the table may not have yet; its bytes are known when it is made.
+    """Return what :func:`build` would make of ``specs``, which the table may not have yet; its
+    bytes are known when it is made.
 
     ``anew``: as if they covered nothing.
     """
@@ -303,13 +362,16 @@ def plan(snapshot: Snapshot, specs: Sequence[str], *, anew: bool = False) -> Bui
 
 
 def wanted_specs(snapshot: Snapshot, given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return new specifications as the table keeps them.  Raises Invalid as :func:`named_spec` does."""
+    """Return new specifications as the table keeps them.  Raises Invalid as :func:`named_spec`
+    does.
+    """
     wanted = texts("specs", given, "'bitmap(status)', or a list of such")
     return tuple(dict.fromkeys(named_spec(text, snapshot.definition.schema) for text in wanted))
 
 
 def known_specs(snapshot: Snapshot, given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return which of the table's indexes are meant: the text of one, its short form, or a column; None: all.
+    """Return which of the table's indexes are meant: the text of one, its short form, or a column;
+    None: all.
 
     Raises Invalid if one names none.
     """
@@ -321,7 +383,10 @@ def known_specs(snapshot: Snapshot, given: str | Sequence[str] | None) -> tuple[
         said = {text, _as_kept(text)}
         mine = [spec for spec in have if said & _names(spec)]
         if not mine:
-            raise Invalid(f"the table has no index {text!r}", hint=f"it has {', '.join(map(short, have)) or 'none'}")
+            raise Invalid(
+                f"the table has no index {text!r}",
+                hint=f"it has {', '.join(map(short, have)) or 'none'}",
+            )
         found += mine
     return tuple(dict.fromkeys(found))
 
@@ -339,12 +404,16 @@ def _as_kept(text: str) -> str:
 
 
 def short(spec: str) -> str:
-    """Return a specification without the version of its format: ``bitmap/1(status)`` as ``bitmap(status)``."""
+    """Return a specification without the version of its format: ``bitmap/1(status)`` as
+    ``bitmap(status)``.
+    """
     parsed = registry.parse_spec(spec)
     return str(replace(parsed, kind=parsed.kind.partition("/")[0]))
 
 
 def coverage(snapshot: Snapshot, spec: str) -> tuple[Int64Array, Int64Array]:
-    """Return rows of live files: of those that ``spec`` covers, and of all -> int64[covered], int64[files]."""
+    """Return rows of live files: of those that ``spec`` covers, and of all -> int64[covered],
+    int64[files].
+    """
     live = snapshot.has_rows
     return snapshot.rows[live & snapshot.covered(spec)], snapshot.rows[live]

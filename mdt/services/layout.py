@@ -1,7 +1,7 @@
 """Where files stand in the plane of two columns: the range of each in both, for pictures.
 
-Values count by their ranks among all bounds of all states that are compared, so any type that has an order will do, and a skewed column as
-much as an even one.
+Values count by their ranks among all bounds of all states that are compared, so any type that has
+an order will do, and a skewed column as much as an even one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class FilesOfState:
-    """Files of one state.  ``low``, ``high``: float64[2, n], their ranges in both columns, from 0 to 1.  ``is_log``: bool[n].
+    """Files of one state.  ``low``, ``high``: float64[2, n], their ranges in both columns, from 0
+    to 1.  ``is_log``: bool[n].
 
     ``of``: how many files with rows there are; those beyond FILES_DRAWN_MAX are left out.
     """
@@ -49,7 +50,9 @@ class FilesOfState:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Files of some states in the plane of two ``columns``.  ``ticks``: of each, texts of values at equal distances from 0 to 1."""
+    """Files of some states in the plane of two ``columns``.  ``ticks``: of each, texts of values at
+    equal distances from 0 to 1.
+    """
 
     columns: tuple[str, str]
     states: tuple[FilesOfState, ...]
@@ -59,8 +62,8 @@ class Layout:
 def layout(states: Sequence[Snapshot], columns: Sequence[str] | None) -> Layout | None:
     """Return the layout of some states of a table, the newest last.
 
-    ``columns``: two with statistics, None for those in which files overlap least; None is returned where there are no two.
-    Raises Invalid for other columns.
+    ``columns``: two with statistics, None for those in which files overlap least; None is returned
+    where there are no two. Raises Invalid for other columns.
     """
     chosen = _narrowest(states[-1]) if columns is None else _checked(states[-1], columns)
     if chosen is None:
@@ -84,7 +87,11 @@ def _drawn(state: Snapshot) -> npt.NDArray[np.int64]:
 def _known(state: Snapshot) -> list[str]:
     """Return the columns whose values have an order."""
     definition = state.definition
-    return [path for path, field in column_paths.leaf_paths(definition.schema) if values.supports(field.type)]
+    return [
+        path
+        for path, field in column_paths.leaf_paths(definition.schema)
+        if values.supports(field.type)
+    ]
 
 
 def _checked(state: Snapshot, columns: Sequence[str]) -> tuple[str, str]:
@@ -92,13 +99,19 @@ def _checked(state: Snapshot, columns: Sequence[str]) -> tuple[str, str]:
     wrong = [name for name in columns if name not in known]
     if len(set(columns)) != 2 or wrong:
         said = f"{wrong[0]!r} is no such column" if wrong else f"{len(columns)} were named"
-        raise Invalid(f"a layout is shown by two columns: {said}", hint=f"name two of {', '.join(known)}")
+        raise Invalid(
+            f"a layout is shown by two columns: {said}", hint=f"name two of {', '.join(known)}"
+        )
     return columns[0], columns[1]
 
 
 def _narrowest(state: Snapshot) -> tuple[str, str] | None:
-    """Return the columns in which files overlap least, other than those of partitions; None if there are no two."""
-    known = [name for name in _known(state) if name not in state.definition.partition_by][:COLUMNS_COMPARED_MAX]
+    """Return the columns in which files overlap least, other than those of partitions; None if
+    there are no two.
+    """
+    known = [name for name in _known(state) if name not in state.definition.partition_by][
+        :COLUMNS_COMPARED_MAX
+    ]
     if len(known) < 2 or not state.has_rows.any():
         return None
     depth = overlaps(state, known)
@@ -109,22 +122,36 @@ def _narrowest(state: Snapshot) -> tuple[str, str] | None:
 def _placed(
     states: Sequence[Snapshot], files: Sequence[npt.NDArray[np.int64]], column: str
 ) -> tuple[Floats, Floats, tuple[str, ...]]:
-    """Return the ends of the ranges of files in a column, state after state, from 0 to 1, and the texts of values between."""
+    """Return the ends of the ranges of files in a column, state after state, from 0 to 1, and the
+    texts of values between.
+    """
     field = column_paths.field_at(states[-1].definition.schema, column)
     assert field is not None, "the column was checked"
-    bounds = [_bounds(state, of_state, column) for state, of_state in zip(states, files, strict=True)]
-    ends = pa.chunked_array([part[at].combine_chunks() for at in (0, 1) for part in bounds], pa.binary())
+    bounds = [
+        _bounds(state, of_state, column) for state, of_state in zip(states, files, strict=True)
+    ]
+    ends = pa.chunked_array(
+        [part[at].combine_chunks() for at in (0, 1) for part in bounds], pa.binary()
+    )
     known = flags(ends.is_valid())
     rank = numbers(pc.rank(ends, tiebreaker="dense")).astype(np.float64) - 1
     top = float(rank[known].max(initial=0.0))
     place = rank / max(1.0, top)
     low, high = np.split(place, 2)
     is_known = np.split(known, 2)
-    return np.where(is_known[0], low, 0.0), np.where(is_known[1], high, 1.0), _ticks(ends, field.type)
+    return (
+        np.where(is_known[0], low, 0.0),
+        np.where(is_known[1], high, 1.0),
+        _ticks(ends, field.type),
+    )
 
 
-def _bounds(state: Snapshot, files: npt.NDArray[np.int64], column: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the least and the largest value of a column in files, as keys whose bytes have the order; null where that is not known."""
+def _bounds(
+    state: Snapshot, files: npt.NDArray[np.int64], column: str
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Return the least and the largest value of a column in files, as keys whose bytes have the
+    order; null where that is not known.
+    """
     stats = state.column_stats(state.definition.statistics_name(column))
     if stats is None:
         nothing = pa.chunked_array([pa.nulls(len(files), pa.binary())])
@@ -134,7 +161,9 @@ def _bounds(state: Snapshot, files: npt.NDArray[np.int64], column: str) -> tuple
 
 
 def _ticks(ends: pa.ChunkedArray, type: pa.DataType) -> tuple[str, ...]:
-    """Return the texts of values at equal distances among some keys, the least and the largest among them."""
+    """Return the texts of values at equal distances among some keys, the least and the largest
+    among them.
+    """
     distinct = ends.drop_null().unique().sort()
     if not len(distinct):
         return ()

@@ -32,7 +32,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``path``: the object; ``offset``: the byte, -1 if it concerns the whole object; ``text``: what is wrong."""
+    """``path``: the object; ``offset``: the byte, -1 if it concerns the whole object; ``text``:
+    what is wrong.
+    """
 
     path: str
     offset: int

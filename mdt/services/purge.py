@@ -1,8 +1,10 @@
 """Purge: no byte is left of rows that were deleted or replaced, in no file that the table has.
 
-Such bytes stand in old data files and log blocks, in key maps and summaries that are put into one object with those of other files, in bounds of
-key parts and of statistics, in tombstones, in records and in checkpoints.  So every file group is written anew that is not just what one commit made of new rows, and
-every one that shares an object with such a group; then all states before that are cleaned, and their records archived.
+Such bytes stand in old data files and log blocks, in key maps and summaries that are put into one
+object with those of other files, in bounds of key parts and of statistics, in tombstones, in
+records and in checkpoints.  So every file group is written anew that is not just what one commit
+made of new rows, and every one that shares an object with such a group; then all states before that
+are cleaned, and their records archived.
 """
 
 from __future__ import annotations
@@ -44,8 +46,9 @@ from mdt.write.files import WriteJob
 
 @dataclass(frozen=True, slots=True)
 class PurgeReport:
-    """What a purge did.  ``ended``: (first, last) seq of the states that could be read before and cannot any more, None if there were
-    none.  ``groups``: file groups written anew, in files of so many ``bytes``.  ``objects``: data files and other objects removed; ``records``: commit records.
+    """What a purge did.  ``ended``: (first, last) seq of the states that could be read before and
+    cannot any more, None if there were none.  ``groups``: file groups written anew, in files of so
+    many ``bytes``.  ``objects``: data files and other objects removed; ``records``: commit records.
     """
 
     ended: tuple[int, int] | None
@@ -55,13 +58,19 @@ class PurgeReport:
     bytes: int = 0
 
     def __str__(self) -> str:
-        ended = "no state" if self.ended is None else f"the states after commits {self.ended[0]} to {self.ended[1]}"
+        ended = (
+            "no state"
+            if self.ended is None
+            else f"the states after commits {self.ended[0]} to {self.ended[1]}"
+        )
         anew = f"{self.groups} file groups of {self.bytes:,} bytes written anew"
         return f"{ended} ended; {anew}, {self.objects} objects and {self.records} records removed"
 
 
 class Rewriting(Clustering):
-    """The operation: file groups that may know of rows which are not live any more become new ones, their rows in the order that they have."""
+    """The operation: file groups that may know of rows which are not live any more become new ones,
+    their rows in the order that they have.
+    """
 
     def prepare(self, snapshot: Snapshot, txn: str) -> ClusteringPlan:
         """Return the file groups, each as a unit."""
@@ -82,7 +91,9 @@ class Rewriting(Clustering):
 
 @dataclass(frozen=True, slots=True)
 class ForgetDeletes(Operation[WritePlan]):
-    """The operation that ends all tombstones: hashes of deleted keys, and ordering values of their rows."""
+    """The operation that ends all tombstones: hashes of deleted keys, and ordering values of their
+    rows.
+    """
 
     action: str
     name: str = "forget_deletes"
@@ -99,21 +110,27 @@ class ForgetDeletes(Operation[WritePlan]):
 def _as_they_stand(shared: WriteJob, unit: Unit) -> Arrangement:
     files = members(shared.snapshot, unit)
     rows = int((shared.snapshot.rows - shared.snapshot.dead_rows)[files].sum())
-    return Arrangement(np.arange(rows, dtype=np.int64), np.array([rows] if rows else [], np.int64), 0.0, 0.0)
+    return Arrangement(
+        np.arange(rows, dtype=np.int64), np.array([rows] if rows else [], np.int64), 0.0, 0.0
+    )
 
 
 def tainted(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
     """Return the file groups, rising, that may know of rows which are not live -> int64[n].
 
-    A group is pure if it has one base file, of the newest version of the schema, all rows of which are live and came into the group with it,
-    and if nothing else has ever been in the objects that it shares with others.
+    A group is pure if it has one base file, of the newest version of the schema, all rows of which
+    are live and came into the group with it, and if nothing else has ever been in the objects that
+    it shares with others.
     """
     files = snapshot.live_numbers
     group = snapshot.file_groups.of_files(files)
     inserts, rows = snapshot.files.numpy("inserts")[files], snapshot.rows[files]
     is_pure = (snapshot.kind[files] == BASE) & (snapshot.dead_rows[files] == 0) & (inserts == rows)
     versions = snapshot.definition.versions
-    is_pure &= snapshot.segment_ids[files] >= (versions[-1].since if versions else 0) * SEGMENTS_PER_COMMIT_MAX
+    is_pure &= (
+        snapshot.segment_ids[files]
+        >= (versions[-1].since if versions else 0) * SEGMENTS_PER_COMMIT_MAX
+    )
     is_pure &= np.bincount(group, minlength=snapshot.file_groups.count)[group] == 1
     shared = _shared_objects(snapshot)
     found: BoolArray = np.zeros(snapshot.file_groups.count, np.bool_)
@@ -131,7 +148,9 @@ def tainted(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
 
 
 def _shared_objects(snapshot: Snapshot) -> pa.Table:
-    """Return which live file group has how many bytes in which object: ``group``, ``path``, ``bytes``; one row for each range and group."""
+    """Return which live file group has how many bytes in which object: ``group``, ``path``,
+    ``bytes``; one row for each range and group.
+    """
     files = snapshot.live_numbers
     group = snapshot.file_groups.of_files(files)
     maps = snapshot.files.take(["key_map_path", "key_map_length", "page_map_length"], files)
@@ -152,16 +171,28 @@ def _shared_objects(snapshot: Snapshot) -> pa.Table:
             groups = groups[groups >= 0]
             length = np.zeros(len(groups), np.int64)
             length[:1] = part.stored.length
-            parts.append(_rows(groups, pa.array([part.stored.path] * len(groups), pa.string()), pa.array(length)))
+            parts.append(
+                _rows(
+                    groups,
+                    pa.array([part.stored.path] * len(groups), pa.string()),
+                    pa.array(length),
+                )
+            )
     table = pa.concat_tables(parts)
     return table.filter(table["path"].is_valid())
 
 
 def _rows(group: Int64Array, path: pa.Array, length: pa.Array) -> pa.Table:
-    """Return rows of :func:`_shared_objects`; ranges in an object are followed by zeros up to a multiple of 8."""
+    """Return rows of :func:`_shared_objects`; ranges in an object are followed by zeros up to a
+    multiple of 8.
+    """
     size = numbers(length.fill_null(0))
     return pa.table(
-        {"group": pa.array(group, pa.int64()), "path": path, "bytes": pa.array(-(-size // 8) * 8, pa.int64())}
+        {
+            "group": pa.array(group, pa.int64()),
+            "path": path,
+            "bytes": pa.array(-(-size // 8) * 8, pa.int64()),
+        }
     )
 
 
@@ -182,7 +213,8 @@ def purge(metadata: Metadata, options: Options, progress: Progress | None = None
         _committed(metadata, options, DropTag(name))
     removed = 0
     if done.record is not None or forgot.record is not None or not _has_no_past(metadata):
-        # Twice: the log is to begin after the older of two checkpoints, and neither may know more than the newest state.
+        # Twice: the log is to begin after the older of two checkpoints, and neither may know more
+        # than the newest state.
         for _ in range(2):
             last = metadata.compact(whole=True).seq
             clean = Clean(metadata, options, horizon=last, records_min=1, heeds_leases=False)
@@ -200,7 +232,8 @@ def purge(metadata: Metadata, options: Options, progress: Progress | None = None
 def plan(metadata: Metadata, options: Options) -> PurgeReport:
     """Return about what :func:`purge` would do; nothing is done.
 
-    Objects that files of several groups share, and are written anew, are counted by the files alone.
+    Objects that files of several groups share, and are written anew, are counted by the files
+    alone.
     """
     snapshot = metadata.newest()
     _refuse_company(metadata)
@@ -211,7 +244,11 @@ def plan(metadata: Metadata, options: Options) -> PurgeReport:
     files = sum(len(snapshot.file_groups.members(group)) for group in found.moved())
     ended = (snapshot.retention.horizon, snapshot.seq)
     return PurgeReport(
-        ended, len(found.units), len(left) + files, len(snapshot.history), estimated(snapshot, found).bytes
+        ended,
+        len(found.units),
+        len(left) + files,
+        len(snapshot.history),
+        estimated(snapshot, found).bytes,
     )
 
 
@@ -224,18 +261,24 @@ def _committed(metadata: Metadata, options: Options, operation: Operation[P]) ->
 
 
 def _finish_ours(metadata: Metadata, options: Options) -> None:
-    """Drop the claim of a commit of ours after which something failed: it would hold back the cleaning, and be taken for another transaction's."""
+    """Drop the claim of a commit of ours after which something failed: it would hold back the
+    cleaning, and be taken for another transaction's.
+    """
     recover(metadata, after_seconds=options.rollback_after_seconds or 1)
 
 
 def _has_no_past(metadata: Metadata) -> bool:
-    """Return whether nothing that is there tells of an older state than the newest: records of cleanings, and checkpoints before these."""
+    """Return whether nothing that is there tells of an older state than the newest: records of
+    cleanings, and checkpoints before these.
+    """
     snapshot = metadata.newest()
     oldest = snapshot.retention.first
     if not oldest or snapshot.tags.seqs or set(snapshot.history["action"].to_pylist()) != {"clean"}:
         return False
     seqs = [paths.seq_of(info.path) for info in metadata.storage.list_dir(paths.log_dir())]
-    return min(metadata.checkpoints.listed()) >= oldest - 1 and all(seq is None or seq >= oldest for seq in seqs)
+    return min(metadata.checkpoints.listed()) >= oldest - 1 and all(
+        seq is None or seq >= oldest for seq in seqs
+    )
 
 
 def _refuse_company(metadata: Metadata) -> None:
@@ -243,6 +286,7 @@ def _refuse_company(metadata: Metadata) -> None:
     running: Sequence[str] = [claim.instant for claim in claims.read_all(metadata.storage)[0]]
     if running:
         raise Conflict(
-            f"a purge needs the table for itself, and transactions are running: {', '.join(running[:3])}",
+            "a purge needs the table for itself, and transactions are running:"
+            f" {', '.join(running[:3])}",
             hint="wait for them, or abort them if their writers have died",
         )

@@ -1,8 +1,10 @@
-"""Ranges of columns in file groups, from the statistics of their files: how much file groups overlap.
+"""Ranges of columns in file groups, from the statistics of their files: how much file groups
+overlap.
 
-Values count by their ranks among all bounds, so that ranges are pairs of integers, whatever the type.  Two ranges that only touch
-share a value at their ends, as files of a sorted table do; that is no overlap, so ranges are kept *open*: twice the rank, moved inwards
-by one.  A range of a single value stays a point, and meets the other files of that value.
+Values count by their ranks among all bounds, so that ranges are pairs of integers, whatever the
+type.  Two ranges that only touch share a value at their ends, as files of a sorted table do; that
+is no overlap, so ranges are kept *open*: twice the rank, moved inwards by one.  A range of a single
+value stays a point, and meets the other files of that value.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from mdt.metadata.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Of n file groups the range of one column each.  ``low``, ``high``: int64[n], ends included."""
+    """Of n file groups the range of one column each.  ``low``, ``high``: int64[n], ends
+    included.
+    """
 
     low: Int64Array
     high: Int64Array
@@ -38,7 +42,9 @@ class Ranges:
         return (begun - ended).astype(np.int64)
 
     def depth(self, points: Int64Array | None = None) -> float:
-        """Return in how many ranges a point lies in the mean, by default the middle of a range; 0.0 without points."""
+        """Return in how many ranges a point lies in the mean, by default the middle of a range; 0.0
+        without points.
+        """
         if points is None:
             points = (self.low + self.high) // 2
         if not len(points):
@@ -49,7 +55,9 @@ class Ranges:
 
 
 def ranges(snapshot: Snapshot, groups: Int64Array, column: str) -> Ranges:
-    """Return the ranges of ``column`` in file groups, numbers that rise; where nothing is known of a file, all values.  O(files)."""
+    """Return the ranges of ``column`` in file groups, numbers that rise; where nothing is known of
+    a file, all values.  O(files).
+    """
     files = np.flatnonzero(snapshot.has_rows)
     of_file = snapshot.file_groups.of_files(files)
     wanted = np.isin(of_file, groups)
@@ -83,8 +91,11 @@ def _bounds(stats: pa.Table | None, files: Int64Array) -> tuple[Int64Array, Int6
     return low, high
 
 
-def overlaps(snapshot: Snapshot, columns: Sequence[str], partitions: Sequence[str] | None = None) -> dict[str, float]:
-    """Return for each column in how many files of its partition a value lies in the mean: 1.0 if no two overlap.
+def overlaps(
+    snapshot: Snapshot, columns: Sequence[str], partitions: Sequence[str] | None = None
+) -> dict[str, float]:
+    """Return for each column in how many files of its partition a value lies in the mean: 1.0 if no
+    two overlap.
 
     ``partitions``: paths, None for all.  Files of one group count as one.
     """

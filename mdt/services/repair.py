@@ -1,8 +1,9 @@
 """Repair: what a check finds is mended from what is whole, and what cannot be mended is named.
 
-Data files and the log say what the table is; everything else follows from them.  Each kind of finding has its remedy (:data:`REMEDIES`): to
-put the same bytes back, to make something anew and commit it, to write a file group anew.  No remedy needs another one to have run, every
-one may be repeated, and those that change what the table refers to are transactions: writers may go on, and a
+Data files and the log say what the table is; everything else follows from them.  Each kind of
+finding has its remedy (:data:`REMEDIES`): to put the same bytes back, to make something anew and
+commit it, to write a file group anew.  No remedy needs another one to have run, every one may be
+repeated, and those that change what the table refers to are transactions: writers may go on, and a
 repair that dies is run again.
 
 Rows are never given up: a data file that is damaged stays, and is named.
@@ -59,7 +60,9 @@ ROUNDS_MAX = 6
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """``damaged``: what was found.  ``rebuilt``: what was done about it.  ``lost``: what cannot be mended, or is gone for good."""
+    """``damaged``: what was found.  ``rebuilt``: what was done about it.  ``lost``: what cannot be
+    mended, or is gone for good.
+    """
 
     damaged: tuple[Problem, ...]
     rebuilt: tuple[Problem, ...]
@@ -71,14 +74,24 @@ class RepairReport:
         return not self.lost
 
     def __repr__(self) -> str:
-        return f"<mdt repair: {len(self.damaged):,} damaged, {len(self.rebuilt):,} rebuilt, {len(self.lost):,} lost>"
+        return (
+            f"<mdt repair: {len(self.damaged):,} damaged, {len(self.rebuilt):,} rebuilt,"
+            f" {len(self.lost):,} lost>"
+        )
 
     def __str__(self) -> str:
         if not (self.damaged or self.rebuilt or self.lost):
             return "nothing is damaged"
         parts = []
-        for title, found in (("damaged", self.damaged), ("rebuilt", self.rebuilt), ("lost", self.lost)):
-            parts.append(f"{title}: {len(found) or 'nothing'}" + "".join(f"\n  {one.kind}: {one}" for one in found))
+        for title, found in (
+            ("damaged", self.damaged),
+            ("rebuilt", self.rebuilt),
+            ("lost", self.lost),
+        ):
+            parts.append(
+                f"{title}: {len(found) or 'nothing'}"
+                + "".join(f"\n  {one.kind}: {one}" for one in found)
+            )
         return "\n".join(parts)
 
     def _repr_html_(self) -> str:
@@ -94,8 +107,9 @@ class RepairReport:
 
 @dataclass(slots=True)
 class _Repair:
-    """One repair under way.  ``rewritten``: file groups that it has written anew, ``is_keyed``: whether it has told the key index of
-    all of them; each is done once.  ``whole``: data files that it has put back.
+    """One repair under way.  ``rewritten``: file groups that it has written anew, ``is_keyed``:
+    whether it has told the key index of all of them; each is done once.  ``whole``: data files that
+    it has put back.
     """
 
     metadata: Metadata
@@ -121,9 +135,11 @@ class _Repair:
 
 
 def repair(metadata: Metadata, progress: Progress | None = None) -> RepairReport:
-    """Mend what can be mended of the table that ``metadata``, perhaps never asked before, is of; see :class:`RepairReport`.
+    """Mend what can be mended of the table that ``metadata``, perhaps never asked before, is of;
+    see :class:`RepairReport`.
 
-    Raises Invalid if there is no table, Unsupported if another writer has taken it over, Conflict and Unavailable as transactions do.
+    Raises Invalid if there is no table, Unsupported if another writer has taken it over, Conflict
+    and Unavailable as transactions do.
     """
     storage, overrides = metadata.storage, metadata.overrides
     storage.require_conditional_put()
@@ -160,7 +176,9 @@ def plan(metadata: Metadata, progress: Progress | None = None) -> RepairReport:
 
 
 def _opened(metadata: Metadata) -> tuple[list[Problem], list[Problem], list[Problem]]:
-    """Return what keeps a table from being opened, what was done about it, and why it still cannot be."""
+    """Return what keeps a table from being opened, what was done about it, and why it still cannot
+    be.
+    """
     storage, overrides = metadata.storage, metadata.overrides
     damaged, rebuilt = list[Problem](), list[Problem]()
     with suppress(Corrupt):
@@ -193,7 +211,9 @@ def _error_of(storage: Storage, overrides: Mapping[str, object]) -> Corrupt | No
 
 
 def _from_memory(metadata: Metadata, damage: Problem) -> list[Problem]:
-    """Write a checkpoint of what this process has read before a record was damaged, if it has; return what was done."""
+    """Write a checkpoint of what this process has read before a record was damaged, if it has;
+    return what was done.
+    """
     seq = paths.seq_of(damage.path)
     if seq is None or metadata.newest(watched=False).seq < seq:
         return []
@@ -211,29 +231,42 @@ def _checked(metadata: Metadata, progress: Progress | None) -> tuple[Problem, ..
 
 def _problem(error: Corrupt) -> Problem:
     """Return what a check has stopped at."""
-    places = {paths.log_dir(): Kind.RECORD, paths.checkpoints_dir(): Kind.CHECKPOINT, paths.hint(): Kind.CHECKPOINT}
+    places = {
+        paths.log_dir(): Kind.RECORD,
+        paths.checkpoints_dir(): Kind.CHECKPOINT,
+        paths.hint(): Kind.CHECKPOINT,
+    }
     places |= {paths.properties(): Kind.TIMELINE}
-    kind = next((kind for place, kind in places.items() if error.path.startswith(place)), Kind.TABLE)
+    kind = next(
+        (kind for place, kind in places.items() if error.path.startswith(place)), Kind.TABLE
+    )
     return Problem(error.path, error.offset, str(error), kind)
 
 
 def _unopened(error: Corrupt) -> Problem:
     """Return what is lost of a table that cannot be opened."""
     text = (
-        f"the table cannot be opened: {error.message}. Put back a copy of the object; without one, Hudi's readers still see the rows that were "
-        "published: read them with one, and load them into a new table, mdt.create(new_path, schema, key=...).bulk_insert(rows)"
+        f"the table cannot be opened: {error.message}. Put back a copy of the object; without one,"
+        " Hudi's readers still see the rows that were published: read them with one, and load them"
+        " into a new table, mdt.create(new_path, schema, key=...).bulk_insert(rows)"
     )
     return Problem(error.path, error.offset, text, Kind.RECORD)
 
 
 def _with_rows(snapshot: Snapshot, problem: Problem) -> Problem:
-    """Return a problem that is left; of a data file with the number of rows that are lost with it."""
+    """Return a problem that is left; of a data file with the number of rows that are lost with
+    it.
+    """
     numbers = _files(snapshot, [problem])
     if problem.kind != Kind.ROWS or not len(numbers):
         return problem
     live = int((snapshot.rows - snapshot.dead_rows)[numbers].sum())
     return replace(
-        problem, text=f"{problem.text}; {live:,} live rows are lost with it, unless a copy of the file is put back"
+        problem,
+        text=(
+            f"{problem.text}; {live:,} live rows are lost with it, unless a copy of the file is put"
+            " back"
+        ),
     )
 
 
@@ -246,11 +279,17 @@ def _files(snapshot: Snapshot, found: Sequence[Problem]) -> Int64Array:
 
 def _groups(snapshot: Snapshot, found: Sequence[Problem]) -> set[str]:
     """Return the names of the file groups that problems are about."""
-    return set(snapshot.file_groups.names(np.unique(snapshot.file_groups.of_files(_files(snapshot, found))).tolist()))
+    return set(
+        snapshot.file_groups.names(
+            np.unique(snapshot.file_groups.of_files(_files(snapshot, found))).tolist()
+        )
+    )
 
 
 def _mend_properties(metadata: Metadata) -> list[Problem]:
-    """Write ``hoodie.properties`` as the table's definition says, if they are gone or make no sense; return what was done."""
+    """Write ``hoodie.properties`` as the table's definition says, if they are gone or make no
+    sense; return what was done.
+    """
     storage, path = metadata.storage, paths.properties()
     definition = metadata.newest(watched=False).definition
     if not properties_problem(metadata, definition):
@@ -260,7 +299,9 @@ def _mend_properties(metadata: Metadata) -> list[Problem]:
         found = properties.decode(storage.read_if_exists(path) or b"")
         properties.verify(found)
         kept = found
-    storage.replace(path, properties.encode({**kept, **layout_of(definition).properties(definition)}))
+    storage.replace(
+        path, properties.encode({**kept, **layout_of(definition).properties(definition)})
+    )
     return [Problem(path, -1, "written as the table is defined", Kind.TIMELINE)]
 
 
@@ -300,9 +341,16 @@ def _timeline(job: _Repair, found: Sequence[Problem]) -> None:
 
 def _past(job: _Repair, found: Sequence[Problem]) -> None:
     """See :mod:`mdt.services.repair_past`."""
-    seqs = [paths.checkpoint_of(problem.path) for problem in found if problem.kind == Kind.CHECKPOINT]
-    job.rebuilt += repair_past.mend_checkpoints(job.metadata, {seq for seq in seqs if seq is not None})[1]
-    for lost, rebuilt in (repair_past.mend_log(job.anew(), job.options), repair_past.mend_archive(job.anew())):
+    seqs = [
+        paths.checkpoint_of(problem.path) for problem in found if problem.kind == Kind.CHECKPOINT
+    ]
+    job.rebuilt += repair_past.mend_checkpoints(
+        job.metadata, {seq for seq in seqs if seq is not None}
+    )[1]
+    for lost, rebuilt in (
+        repair_past.mend_log(job.anew(), job.options),
+        repair_past.mend_archive(job.anew()),
+    ):
         job.rebuilt += rebuilt
         job.lost += lost
 
@@ -318,13 +366,17 @@ def _attachments(job: _Repair, found: Sequence[Problem]) -> None:
             other |= done.other
             ranges += done.ranges
         if ranges:
-            job.told(path, f"{ranges} key maps and page maps put back, byte for byte", Kind.ATTACHMENT)
+            job.told(
+                path, f"{ranges} key maps and page maps put back, byte for byte", Kind.ATTACHMENT
+            )
     job.anew()
     _rewrite(job, with_files(job.snapshot(), other))
 
 
 def _views(job: _Repair) -> Iterator[Snapshot]:
-    """Yield snapshots that have, together, the files of all states that can be read, live or not."""
+    """Yield snapshots that have, together, the files of all states that can be read, live or
+    not.
+    """
     snapshot = job.snapshot()
     first = horizon = snapshot.retention.horizon
     for last in (*_before_rekeys(job.metadata, snapshot), snapshot.seq):
@@ -358,7 +410,11 @@ def _summaries(job: _Repair, found: Sequence[Problem]) -> None:
     specs = sorted({spec for spec, _ in again})
     with suppress(Unsupported):  # an index that cannot be asked proves nothing
         done = build(job.metadata, job.options, specs, distrusted=again)
-        job.told(paths.attachments_dir(), f"{done.summaries} summaries of {', '.join(specs)} made again", Kind.SUMMARY)
+        job.told(
+            paths.attachments_dir(),
+            f"{done.summaries} summaries of {', '.join(specs)} made again",
+            Kind.SUMMARY,
+        )
 
 
 def _key_index(job: _Repair, found: Sequence[Problem]) -> None:
@@ -375,15 +431,23 @@ def _key_index(job: _Repair, found: Sequence[Problem]) -> None:
     for names_ in _batches(snapshot, groups):
         with suppress(Corrupt):
             build_keys = KeyBuild(job.metadata, job.options, names_)
-            done += len(run(job.metadata, build_keys, attempts=job.options.commit_attempts).plan.footprint.groups)
+            done += len(
+                run(
+                    job.metadata, build_keys, attempts=job.options.commit_attempts
+                ).plan.footprint.groups
+            )
     if done:
-        job.told(paths.attachments_dir(), f"key parts of {done} file groups made again", Kind.KEY_INDEX)
+        job.told(
+            paths.attachments_dir(), f"key parts of {done} file groups made again", Kind.KEY_INDEX
+        )
 
 
 def _batches(snapshot: Snapshot, groups: Sequence[str]) -> Iterator[list[str]]:
     """Yield file groups, by name, with at most INDEX_COMMIT_ROWS rows together, or one."""
     live = snapshot.live_numbers
-    rows = np.bincount(snapshot.file_groups.of_files(live), snapshot.rows[live], snapshot.file_groups.count)
+    rows = np.bincount(
+        snapshot.file_groups.of_files(live), snapshot.rows[live], snapshot.file_groups.count
+    )
     of_each = rows[snapshot.file_groups.number(groups)].cumsum() // INDEX_COMMIT_ROWS
     for part in np.split(np.array(groups, object), np.flatnonzero(np.diff(of_each)) + 1):
         yield part.tolist()
@@ -391,7 +455,9 @@ def _batches(snapshot: Snapshot, groups: Sequence[str]) -> Iterator[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Rewriting(Compaction):
-    """The operation that writes file groups anew, whether or not there is anything to compact; ``groups``: their names."""
+    """The operation that writes file groups anew, whether or not there is anything to compact;
+    ``groups``: their names.
+    """
 
     groups: Sequence[str] = ()
     name: str = "repair"
@@ -401,7 +467,9 @@ class Rewriting(Compaction):
         names_ = with_files(snapshot, self.groups)
         groups = snapshot.file_groups.number(names_).tolist()
         partitions = sorted({snapshot.file_groups.partition(g) for g in groups})
-        return CompactionPlan(Footprint(txn, frozenset(names_)), partitions, is_needed=bool(groups), groups=groups)
+        return CompactionPlan(
+            Footprint(txn, frozenset(names_)), partitions, is_needed=bool(groups), groups=groups
+        )
 
 
 def _files_again(job: _Repair, found: Sequence[Problem]) -> None:
@@ -415,13 +483,17 @@ def _files_again(job: _Repair, found: Sequence[Problem]) -> None:
 
 
 def _files_anew(job: _Repair, found: Sequence[Problem]) -> None:
-    """File groups are written anew of whose files something else is kept than they say, or whose bytes are damaged where no row stands."""
+    """File groups are written anew of whose files something else is kept than they say, or whose
+    bytes are damaged where no row stands.
+    """
     left = [problem for problem in found if problem.path not in job.whole]
     _rewrite(job, sorted(_groups(job.snapshot(), left)))
 
 
 def _rewrite(job: _Repair, groups: Sequence[str]) -> None:
-    """Write file groups anew, one by one: rows are verified, and a group whose rows cannot be read stays as it is."""
+    """Write file groups anew, one by one: rows are verified, and a group whose rows cannot be read
+    stays as it is.
+    """
     for name in groups:
         if name in job.rewritten:
             continue
@@ -430,23 +502,33 @@ def _rewrite(job: _Repair, groups: Sequence[str]) -> None:
             operation = Rewriting(job.metadata, job.options, groups=(name,))
             done = run(job.metadata, operation, attempts=job.options.commit_attempts)
             if done.record is not None:
-                job.told(paths.commit(done.record.seq), f"file group {name} written anew", Kind.DERIVED)
+                job.told(
+                    paths.commit(done.record.seq), f"file group {name} written anew", Kind.DERIVED
+                )
 
 
 def _left_over(job: _Repair, found: Sequence[Problem]) -> None:
     """What belongs to no commit goes, as far as nobody can still commit it."""
     removed = sweep(job.metadata)
     if removed:
-        job.told(job.metadata.storage.url, f"{removed} files that belong to no commit removed", Kind.LEFT_OVER)
+        job.told(
+            job.metadata.storage.url,
+            f"{removed} files that belong to no commit removed",
+            Kind.LEFT_OVER,
+        )
 
 
 def _claims(job: _Repair, found: Sequence[Problem]) -> None:
-    """Claims that make no sense go when they are as old as those that are rolled back; their files are left over then."""
+    """Claims that make no sense go when they are as old as those that are rolled back; their files
+    are left over then.
+    """
     after_us = int((job.options.rollback_after_seconds or 1) * 1_000_000)
     storage = job.metadata.storage
     for error in sensible(job.metadata)[1]:
         name = error.path.rpartition("/")[2]
-        is_young = names.is_instant(name) and timeline.instant_us(name) > storage.now_us() - after_us
+        is_young = (
+            names.is_instant(name) and timeline.instant_us(name) > storage.now_us() - after_us
+        )
         if not is_young:
             storage.delete(error.path)
             job.told(error.path, "a claim that makes no sense removed", Kind.CLAIM)

@@ -1,12 +1,15 @@
-"""Attachments that are damaged or gone: key maps and page maps are put back, summaries and key parts are made anew.
+"""Attachments that are damaged or gone: key maps and page maps are put back, summaries and key
+parts are made anew.
 
-An object of attachments never changes, and what stands in it is a function of data files.  A key map or page map that is made again, and
-has the crc that the record tells of it, is the one that was written: it is put back under the same name, so that older states and readers
-who hold them have it, too, and nothing has to be committed.  Bytes that come out differently are not put back: their file group is
-written anew.
+An object of attachments never changes, and what stands in it is a function of data files.  A key
+map or page map that is made again, and has the crc that the record tells of it, is the one that was
+written: it is put back under the same name, so that older states and readers who hold them have it,
+too, and nothing has to be committed.  Bytes that come out differently are not put back: their file
+group is written anew.
 
-The bytes of a summary depend on segments that may be gone, those of a key part on which rows were new.  These are
-made of what is live, and committed: the newest summary of a shard counts, and a key part of an ``index`` record knows all keys of its groups.
+The bytes of a summary depend on segments that may be gone, those of a key part on which rows were
+new.  These are made of what is live, and committed: the newest summary of a shard counts, and a key
+part of an ``index`` record knows all keys of its groups.
 """
 
 from __future__ import annotations
@@ -46,7 +49,9 @@ from mdt.stores.object_range import ObjectRange
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """What became of one object.  ``ranges``: key maps and page maps that were put back.  ``other``: file groups with maps that would have other bytes."""
+    """What became of one object.  ``ranges``: key maps and page maps that were put back.
+    ``other``: file groups with maps that would have other bytes.
+    """
 
     path: str
     ranges: int
@@ -54,9 +59,11 @@ class PutBack:
 
 
 def put_back(metadata: Metadata, view: Snapshot, path: str) -> PutBack:
-    """Put the damaged key maps and page maps of an object back, as far as their data files can be read.
+    """Put the damaged key maps and page maps of an object back, as far as their data files can be
+    read.
 
-    ``view``: a snapshot with the files of all states that can be read, whether or not they are live.
+    ``view``: a snapshot with the files of all states that can be read, whether or not they are
+    live.
     """
     storage = metadata.storage
     try:
@@ -67,7 +74,11 @@ def put_back(metadata: Metadata, view: Snapshot, path: str) -> PutBack:
     ranges, other = 0, set[str]()
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
         segments = list(view.files.segments(mine))
-        for segment, made in zip(segments, pool.map(lambda one: list(_made(metadata, view, one, data)), segments), strict=True):  # fmt: skip
+        for segment, made in zip(
+            segments,
+            pool.map(lambda one: list(_made(metadata, view, one, data)), segments),
+            strict=True,
+        ):
             for stored, found in made:
                 if len(found) != stored.length or zlib.crc32(found) != stored.crc:
                     other.add(segment.file_id)
@@ -80,8 +91,12 @@ def put_back(metadata: Metadata, view: Snapshot, path: str) -> PutBack:
     return PutBack(path, ranges, frozenset(other))
 
 
-def _made(metadata: Metadata, view: Snapshot, segment: Segment, data: bytearray) -> Iterator[tuple[ObjectRange, bytes]]:
-    """Yield those maps of a segment that are damaged in ``data``, with the bytes that its file gives; none if that cannot be read."""
+def _made(
+    metadata: Metadata, view: Snapshot, segment: Segment, data: bytearray
+) -> Iterator[tuple[ObjectRange, bytes]]:
+    """Yield those maps of a segment that are damaged in ``data``, with the bytes that its file
+    gives; none if that cannot be read.
+    """
     try:
         if segment.key_map is not None and not _is_whole(data, segment.key_map):
             yield segment.key_map, key_map_of(metadata, view, segment)
@@ -89,10 +104,12 @@ def _made(metadata: Metadata, view: Snapshot, segment: Segment, data: bytearray)
             whole = metadata.storage.read_whole(segment.path, segment.size)
             block = pa.py_buffer(whole).slice(segment.block_offset, segment.block_length)
             if zlib.crc32(whole) == segment.crc:
-                made = [
-                    page_map.encoded(block, nested=nested) or b"" for nested in (True, False)
-                ]  # older ones lack nested columns
-                yield segment.page_map, next((one for one in made if zlib.crc32(one) == segment.page_map.crc), made[0])
+                # older ones lack nested columns
+                made = [page_map.encoded(block, nested=nested) or b"" for nested in (True, False)]
+                yield (
+                    segment.page_map,
+                    next((one for one in made if zlib.crc32(one) == segment.page_map.crc), made[0]),
+                )
     except (Corrupt, Invalid):
         return
 
@@ -103,20 +120,27 @@ def _is_whole(data: bytearray, stored: ObjectRange) -> bool:
 
 
 def key_map_of(metadata: Metadata, view: Snapshot, segment: Segment) -> bytes:
-    """Return the key map that the rows of a segment give.  Raises Corrupt if they cannot be read."""
+    """Return the key map that the rows of a segment give.  Raises Corrupt if they cannot be
+    read.
+    """
     definition = view.definition
     schema = with_meta(definition.schema)
     names = [RECORD_KEY] if definition.ordering is None else [RECORD_KEY, definition.ordering]
-    table = read_columns(metadata.storage, definition, segment, pa.schema([schema.field(name) for name in names]))
+    table = read_columns(
+        metadata.storage, definition, segment, pa.schema([schema.field(name) for name in names])
+    )
     hashes = definition.key_hash.hash(table[RECORD_KEY].combine_chunks())
-    ordering = None if definition.ordering is None else key_map.ordering_words(table[definition.ordering])
+    ordering = (
+        None if definition.ordering is None else key_map.ordering_words(table[definition.ordering])
+    )
     return key_map.encode(key_map.build(hashes, ordering))
 
 
 def distrusted(
     metadata: Metadata, snapshot: Snapshot, differing: Collection[int]
 ) -> Mapping[tuple[str, int], SummaryRef]:
-    """Return the summaries that are not to be believed: (specification, number of a shard) -> where they stand.
+    """Return the summaries that are not to be believed: (specification, number of a shard) -> where
+    they stand.
 
     Those whose bytes are damaged, and all of the shards of the files ``differing``.
     """
@@ -127,7 +151,9 @@ def distrusted(
         for shard, summary in zip(live.tolist(), snapshot.index_summaries(spec, live), strict=True):
             if summary is None:
                 continue
-            if shard in shards or (isinstance(summary, ObjectRange) and not can_be_loaded(metadata, summary)):
+            if shard in shards or (
+                isinstance(summary, ObjectRange) and not can_be_loaded(metadata, summary)
+            ):
                 found[spec, int(snapshot.shards.number[shard])] = summary
     return found
 
@@ -142,14 +168,20 @@ def can_be_loaded(metadata: Metadata, stored: ObjectRange) -> bool:
 
 
 def unknown_groups(metadata: Metadata, snapshot: Snapshot) -> list[str]:
-    """Return the file groups, by name, of which the key index does not know every key, or whose key parts are damaged."""
+    """Return the file groups, by name, of which the key index does not know every key, or whose key
+    parts are damaged.
+    """
     index = metadata.key_index(snapshot)
     if index.kept != TABLE:
         return []  # it makes itself again
     lost = set(snapshot.uncovered)
     for part in snapshot.key_parts:
         is_stored = part.stored is None or can_be_loaded(metadata, part.stored)
-        if part.index != index.name or not is_stored or not can_be_read(part, index, metadata.key_parts.payload):
+        if (
+            part.index != index.name
+            or not is_stored
+            or not can_be_read(part, index, metadata.key_parts.payload)
+        ):
             numbers = snapshot.key_part_groups(part)
             lost.update(snapshot.file_groups.names(numbers[numbers >= 0].tolist()))
     return with_files(snapshot, lost)
@@ -168,7 +200,9 @@ def with_files(snapshot: Snapshot, names: Collection[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class KeyBuild(Operation[WritePlan]):
-    """The operation that tells the key index every key of some file groups again, dead rows' included; ``groups``: their names."""
+    """The operation that tells the key index every key of some file groups again, dead rows'
+    included; ``groups``: their names.
+    """
 
     metadata: Metadata
     options: Options
@@ -182,12 +216,16 @@ class KeyBuild(Operation[WritePlan]):
         return WritePlan(Footprint(txn, frozenset(groups)), is_needed=bool(groups))
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
-        """Write one key part for each group, so that a group that changes meanwhile can be left out."""
+        """Write one key part for each group, so that a group that changes meanwhile can be left
+        out.
+        """
         objects = AttachmentWriter(paths.attachment(claim.instant, str(claim.token)))
         groups = sorted(plan.footprint.groups)
         parts = []
         with ThreadPoolExecutor(self.options.threads("writer")) as pool:
-            for group, data in zip(groups, pool.map(lambda name: self._key_part(snapshot, name), groups), strict=True):
+            for group, data in zip(
+                groups, pool.map(lambda name: self._key_part(snapshot, name), groups), strict=True
+            ):
                 is_small = len(data) <= INLINE_SUMMARY_BYTES_MAX
                 stored = None if is_small else objects.add(data)
                 name = self.metadata.key_index(snapshot).name
@@ -215,7 +253,9 @@ class KeyBuild(Operation[WritePlan]):
     def narrow(
         self, snapshot: Snapshot, plan: WritePlan, changes: Changes, theirs: CommitRecord
     ) -> tuple[WritePlan, Changes] | None:
-        """Leave out the file groups that ``theirs`` changed; None if nothing would be left or the conflict is another."""
+        """Leave out the file groups that ``theirs`` changed; None if nothing would be left or the
+        conflict is another.
+        """
         lost = plan.footprint.groups & theirs.changed_groups
         kept = [part for part in changes.key_parts if lost.isdisjoint(part.groups)]
         if not lost or not kept or plan.footprint.txn in theirs.rolled_back:

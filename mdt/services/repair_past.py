@@ -1,8 +1,10 @@
-"""What a table's state is made from, and its past: checkpoints, the hint, records of the log, the archive.
+"""What a table's state is made from, and its past: checkpoints, the hint, records of the log, the
+archive.
 
-A checkpoint is made again from an older one or from the log.  A record that is gone cannot be: but every state from a later checkpoint on can be
-made without it, so the log is committed to begin there, and the states before end.  History is put together from what
-archive, checkpoints and records still say; a commit of which none of them says anything keeps its place in the archive.
+A checkpoint is made again from an older one or from the log.  A record that is gone cannot be: but
+every state from a later checkpoint on can be made without it, so the log is committed to begin
+there, and the states before end.  History is put together from what archive, checkpoints and
+records still say; a commit of which none of them says anything keeps its place in the archive.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ Mended = tuple[list[Problem], list[Problem]]
 
 
 def mend_hint(metadata: Metadata) -> list[Problem]:
-    """Let the hint name the newest checkpoint that can be opened; without one there is no hint.  Return what was done."""
+    """Let the hint name the newest checkpoint that can be opened; without one there is no hint.
+    Return what was done.
+    """
     checkpoints, storage = metadata.checkpoints, metadata.storage
     newest = next((seq for seq in checkpoints.listed() if _opens(metadata, seq)), None)
     try:
@@ -77,9 +81,11 @@ def _damage(metadata: Metadata, seq: int) -> Corrupt | None:
 
 
 def mend_checkpoints(metadata: Metadata, wrong: Collection[int]) -> Mended:
-    """Make checkpoints again that are damaged, or among ``wrong``, from older ones or the log, where these lead there.
+    """Make checkpoints again that are damaged, or among ``wrong``, from older ones or the log,
+    where these lead there.
 
-    One to which nothing leads goes if there is a newer one that is whole.  Return what was found, and what was done.
+    One to which nothing leads goes if there is a newer one that is whole.  Return what was found,
+    and what was done.
     """
     found, done = list[Problem](), list[Problem]()
     has_newer = False
@@ -98,13 +104,17 @@ def mend_checkpoints(metadata: Metadata, wrong: Collection[int]) -> Mended:
         except Corrupt:
             if has_newer and error is not None:  # else what is left of it may be all that there is
                 metadata.storage.delete(path)
-                done.append(Problem(path, -1, "removed: nothing leads there any more", Kind.CHECKPOINT))
+                done.append(
+                    Problem(path, -1, "removed: nothing leads there any more", Kind.CHECKPOINT)
+                )
     return found, done + mend_hint(metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning(Operation[WritePlan]):
-    """The operation that lets the log begin after a checkpoint, and the states begin there that could not be made otherwise."""
+    """The operation that lets the log begin after a checkpoint, and the states begin there that
+    could not be made otherwise.
+    """
 
     options: Options
     retention: Retention
@@ -123,9 +133,11 @@ class Beginning(Operation[WritePlan]):
 
 
 def mend_log(metadata: Metadata, options: Options) -> Mended:
-    """Let the log begin after damage: after the oldest checkpoint that leads to the newest state without what is lost.
+    """Let the log begin after damage: after the oldest checkpoint that leads to the newest state
+    without what is lost.
 
-    Return what is lost by that, and what was done; nothing where every state can be made that is said to be readable.
+    Return what is lost by that, and what was done; nothing where every state can be made that is
+    said to be readable.
     """
     old = metadata.newest(watched=False).retention
     start = _new_start(metadata)
@@ -134,30 +146,45 @@ def mend_log(metadata: Metadata, options: Options) -> Mended:
     if start is None:
         return lost, []
     instant = metadata.checkpoints.open(start).snapshot.last_instant
-    run(metadata, Beginning(options, Retention(horizon, start + 1, instant)), attempts=options.commit_attempts)
+    run(
+        metadata,
+        Beginning(options, Retention(horizon, start + 1, instant)),
+        attempts=options.commit_attempts,
+    )
     if horizon > old.horizon:
         text = f"the states after commits {old.horizon} to {horizon - 1} cannot be read any more"
         lost.append(Problem(paths.log_dir(), -1, text, Kind.RECORD))
     gone, done = mend_archive(metadata)
     sweep(metadata)
     archiving.archive(metadata)
-    begun = Problem(paths.commit(start + 1), -1, f"the log begins here, after checkpoint {start}", Kind.RECORD)
+    begun = Problem(
+        paths.commit(start + 1), -1, f"the log begins here, after checkpoint {start}", Kind.RECORD
+    )
     return [*lost, *gone], [begun, *done]
 
 
 def _new_start(metadata: Metadata) -> int | None:
-    """Return the checkpoint after which the log must begin now, None if it can begin where it does."""
+    """Return the checkpoint after which the log must begin now, None if it can begin where it
+    does.
+    """
     snapshot = metadata.newest(watched=False)
     bad, first = _unreadable(metadata, snapshot), snapshot.retention.first
     if not bad and (not first or _damage(metadata, first - 1) is None):
         return None
     since = max(bad, default=first - 1)
-    whole = [seq for seq in metadata.checkpoints.listed() if seq >= since and _damage(metadata, seq) is None]
-    return min(whole) if whole else metadata.compact().seq  # of what could be read of the newest state
+    whole = [
+        seq
+        for seq in metadata.checkpoints.listed()
+        if seq >= since and _damage(metadata, seq) is None
+    ]
+    # of what could be read of the newest state
+    return min(whole) if whole else metadata.compact().seq
 
 
 def _mend_tags(metadata: Metadata, options: Options, horizon: int) -> list[Problem]:
-    """Let each tagged state before ``horizon`` have a checkpoint of its own, or else drop its tag; return what is lost."""
+    """Let each tagged state before ``horizon`` have a checkpoint of its own, or else drop its tag;
+    return what is lost.
+    """
     snapshot = metadata.newest(watched=False)
     lost = []
     for name, seq in snapshot.tags.seqs.items():
@@ -185,7 +212,9 @@ def _unreadable(metadata: Metadata, snapshot: Snapshot) -> list[int]:
 
 
 def mend_archive(metadata: Metadata) -> Mended:
-    """Write the archive anew if it lacks records before the log's first, or cannot be read; return what is lost, and what was done."""
+    """Write the archive anew if it lacks records before the log's first, or cannot be read; return
+    what is lost, and what was done.
+    """
     snapshot, storage = metadata.newest(watched=False), metadata.storage
     listed = archive.spans(storage)
     last = max([snapshot.retention.first - 1, *(end for _, end in listed)])
@@ -196,10 +225,15 @@ def mend_archive(metadata: Metadata) -> Mended:
     missing = np.setdiff1d(np.arange(last + 1), numbers(known["seq"]))
     nothing: dict[str, Any] = {"instant": "", "action": UNKNOWN, "operation": UNKNOWN, "txn": ""}
     nothing |= {"rolled_back": [], "dead_instants": [], "dead_tokens": []}
-    rows = pa.Table.from_pylist([{"seq": seq, **nothing} for seq in missing.tolist()], schema=HISTORY)
+    rows = pa.Table.from_pylist(
+        [{"seq": seq, **nothing} for seq in missing.tolist()], schema=HISTORY
+    )
     archive.rewrite(storage, pa.concat_tables([known, rows]).sort_by("seq"))
     path = paths.archive(0, last)
-    lost = f"nothing is known any more of {len(missing)} commits up to {missing.max(initial=0)}; no row depends on it"
+    lost = (
+        f"nothing is known any more of {len(missing)} commits up to {missing.max(initial=0)}; no"
+        " row depends on it"
+    )
     return (
         [Problem(path, -1, lost, Kind.ARCHIVE)] if len(missing) else [],
         [Problem(path, -1, "put together from checkpoints and records", Kind.ARCHIVE)],
@@ -207,7 +241,9 @@ def mend_archive(metadata: Metadata) -> Mended:
 
 
 def _known_history(metadata: Metadata, snapshot: Snapshot, last: int) -> pa.Table:
-    """Return what objects of the archive, checkpoints and records still say of the records up to ``last``, each once."""
+    """Return what objects of the archive, checkpoints and records still say of the records up to
+    ``last``, each once.
+    """
     storage = metadata.storage
     tables = [snapshot.log.table]
     for span in archive.spans(storage):
@@ -219,7 +255,11 @@ def _known_history(metadata: Metadata, snapshot: Snapshot, last: int) -> pa.Tabl
     for info in storage.list_dir(paths.log_dir()):
         with suppress(Corrupt):
             found_seq = paths.seq_of(info.path)
-            record = None if found_seq is None or found_seq > last else commit_log.read(storage, found_seq)
+            record = (
+                None
+                if found_seq is None or found_seq > last
+                else commit_log.read(storage, found_seq)
+            )
             if record is not None:
                 tables.append(pa.Table.from_pylist([history_row(record)], schema=HISTORY))
     found = pa.concat_tables(tables)

@@ -1,7 +1,8 @@
-"""Data files that are damaged or gone, and that a compaction has made: it is done again from the files that it had, if they are still there.
+"""Data files that are damaged or gone, and that a compaction has made: it is done again from the
+files that it had, if they are still there.
 
-Compaction moves rows, and what it writes is a function of what it reads.  Bytes with the crc that the record tells are those that were written,
-and are put back under the same name.
+Compaction moves rows, and what it writes is a function of what it reads.  Bytes with the crc that
+the record tells are those that were written, and are put back under the same name.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def put_back(metadata: Metadata, options: Options, segment: Segment) -> bool:
 
 
 def _made(metadata: Metadata, options: Options, segment: Segment) -> bytes | None:
-    """Return what the compaction that wrote ``segment`` would write now, None if it was no compaction."""
+    """Return what the compaction that wrote ``segment`` would write now, None if it was no
+    compaction.
+    """
     record = metadata.record(segment.seq)
     name = file_names.parse_base(segment.name)
     if record is None or record.action != "compaction" or name is None or record.token is None:
@@ -67,7 +70,9 @@ def _made(metadata: Metadata, options: Options, segment: Segment) -> bytes | Non
     kept = _Kept(metadata.storage)
     beside = copy.copy(metadata)
     beside.storage = cast("Storage", kept)
-    job = WriteJob.of(beside, state, options, Claim(record.txn, record.instant, record.token, attempt))
+    job = WriteJob.of(
+        beside, state, options, Claim(record.txn, record.instant, record.token, attempt)
+    )
     job.run(task, Slice(segment.partition, group))
     job.uploaded()
     return kept.created.get(segment.path)

@@ -1,6 +1,8 @@
-"""Which file groups may become one, in a table whose keys may live more than once: those that share no key.
+"""Which file groups may become one, in a table whose keys may live more than once: those that share
+no key.
 
-Within a file group a key lives once; whoever looks for it there relies on that, and Hudi's readers merge by key in a file slice.
+Within a file group a key lives once; whoever looks for it there relies on that, and Hudi's readers
+merge by key in a file slice.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from mdt.services.clustering_plan import Unit
 
 
 def apart(metadata: Metadata, snapshot: Snapshot, units: Sequence[Unit]) -> list[Unit]:
-    """Return ``units`` without the file groups that share keys with earlier ones of their unit.  Reads key maps, if keys may repeat."""
+    """Return ``units`` without the file groups that share keys with earlier ones of their unit.
+    Reads key maps, if keys may repeat.
+    """
     if not snapshot.definition.keys_repeat:
         return list(units)
     return [kept for unit in units if (kept := _apart(metadata, snapshot, unit)).groups]
@@ -42,5 +46,7 @@ def _live_hashes(metadata: Metadata, snapshot: Snapshot, group: int) -> UInt64Ar
         stored = snapshot.segment(number).key_map
         if stored is not None:
             keys = metadata.objects.key_map(stored).whole()
-            found.append(keys.hi[is_live(snapshot, number, np.asarray(keys.position).astype(np.int64))])
+            found.append(
+                keys.hi[is_live(snapshot, number, np.asarray(keys.position).astype(np.int64))]
+            )
     return np.concatenate(found)

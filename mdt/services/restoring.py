@@ -1,13 +1,16 @@
 """Restoring: one commit after which the table has the rows of an earlier state.
 
-What changed since that state is undone: rows that came leave, rows that died come back, as they were then.  Nothing that lies between
-is forgotten, so a restore is itself undone by restoring the state before it.  It costs what has changed, not what the table has; but where
-cleaning has left nothing but the state itself, which has a tag, or where the columns were altered since, whatever was moved counts as
-changed.  The columns are those of that state again (:func:`mdt.schema.alter.altered_back`): no row is left in a file that is newer.
+What changed since that state is undone: rows that came leave, rows that died come back, as they
+were then.  Nothing that lies between is forgotten, so a restore is itself undone by restoring the
+state before it.  It costs what has changed, not what the table has; but where cleaning has left
+nothing but the state itself, which has a tag, or where the columns were altered since, whatever was
+moved counts as changed.  The columns are those of that state again
+(:func:`mdt.schema.alter.altered_back`): no row is left in a file that is newer.
 
-Rows that come back are written by this commit, and have its commit time: whoever follows the table sees them.  Where an ordering
-field decides, they may have smaller values than the rows that they replace, so their file groups get new base files: of a
-log file Hudi's readers would take them for late.
+Rows that come back are written by this commit, and have its commit time: whoever follows the table
+sees them.  Where an ordering field decides, they may have smaller values than the rows that they
+replace, so their file groups get new base files: of a log file Hudi's readers would take them for
+late.
 """
 
 from __future__ import annotations
@@ -59,7 +62,9 @@ _AT = "_at"
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan(RowPlan):
-    """``version``: of the schema, which this commit begins; None if the columns are those of the state.  ``restored``: instant of the state."""
+    """``version``: of the schema, which this commit begins; None if the columns are those of the
+    state.  ``restored``: instant of the state.
+    """
 
     version: SchemaVersion | None = None
     restored: str = ""
@@ -67,7 +72,8 @@ class RestorePlan(RowPlan):
 
 @dataclass(frozen=True, slots=True)
 class Restore(Operation[RestorePlan]):
-    """The operation.  ``state``: from the newest snapshot to the seq of the state that shall be again.
+    """The operation.  ``state``: from the newest snapshot to the seq of the state that shall be
+    again.
 
     ``progress`` is called with the number of written files and of all.
     """
@@ -80,7 +86,9 @@ class Restore(Operation[RestorePlan]):
     name: str = "restore"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RestorePlan:
-        """Return the plan.  Raises Invalid for a state that is not there, Expired for one that was cleaned."""
+        """Return the plan.  Raises Invalid for a state that is not there, Expired for one that was
+        cleaned.
+        """
         seq = self.state(snapshot)
         if snapshot.definition.keys_repeat:
             raise Unsupported(
@@ -110,31 +118,53 @@ class Restore(Operation[RestorePlan]):
         footprint = replace(footprint, everything=True, alters=version is not None)
         tombstones = undone(old, snapshot)
         return RestorePlan(
-            footprint, partitions_of(work), counts, bool(work or len(tombstones)) or version is not None, work, located,
-            fates.updates, fates.deletes, fates.returns, fates.inserts, batch, tombstones, version, old.last_instant,
-        )  # fmt: skip
+            footprint,
+            partitions_of(work),
+            counts,
+            bool(work or len(tombstones)) or version is not None,
+            work,
+            located,
+            fates.updates,
+            fates.deletes,
+            fates.returns,
+            fates.inserts,
+            batch,
+            tombstones,
+            version,
+            old.last_instant,
+        )
 
     def _told(self, snapshot: Snapshot, old: Snapshot) -> tuple[pa.Table, pa.Table]:
-        """Return the rows that come back and those that leave, by what the records since ``old`` say."""
+        """Return the rows that come back and those that leave, by what the records since ``old``
+        say.
+        """
         schema = snapshot.definition.schema
         of = history_range(self.metadata, old.seq, snapshot.seq)
-        reader = ChangedRows(self.metadata, of, True, schema.names, None, self.options.threads("reader"))
+        reader = ChangedRows(
+            self.metadata, of, True, schema.names, None, self.options.threads("reader")
+        )
         back, gone = [schema.empty_table()], [schema.empty_table()]
         for changed, rows in reader.tables():
             for kinds, found in (((DELETE, UPDATE_BEFORE), back), ((INSERT,), gone)):
                 found.append(rows.filter(pa.array(np.isin(changed.kind, kinds))).cast(schema))
         return pa.concat_tables(back), pa.concat_tables(gone)
 
-    def _compared(self, snapshot: Snapshot, old: Snapshot, is_whole: bool) -> tuple[pa.Table, pa.Table]:
-        """Return the same by the two states, where no record says it.  Rows that only moved come back, too, as they are.
+    def _compared(
+        self, snapshot: Snapshot, old: Snapshot, is_whole: bool
+    ) -> tuple[pa.Table, pa.Table]:
+        """Return the same by the two states, where no record says it.  Rows that only moved come
+        back, too, as they are.
 
-        ``is_whole``: all rows do, since columns come back of which those who follow the table have no values.
+        ``is_whole``: all rows do, since columns come back of which those who follow the table have
+        no values.
         """
         definition, threads = snapshot.definition, self.options.threads("reader")
         states = ((old, None), (snapshot, None)) if is_whole else ((old, snapshot), (snapshot, old))
         columns = old.definition.schema.names, definition.fixed
         back, gone = (
-            rows_at(self.metadata, state, *rows_beside(state, other), [*names, *_KEY], threads=threads)
+            rows_at(
+                self.metadata, state, *rows_beside(state, other), [*names, *_KEY], threads=threads
+            )
             for (state, other), names in zip(states, columns, strict=True)
         )
         scope = _KEY[:1] if definition.is_global else _KEY
@@ -143,7 +173,9 @@ class Restore(Operation[RestorePlan]):
         gone = gone.take(pa.array(np.sort(left[_AT].to_numpy())))
         back = back.select(old.definition.schema.names)
         form = form_between(old.definition.version, definition.version, definition.schema)
-        return back if form is None else form.converted(back), _without_values(gone, definition.schema)
+        return back if form is None else form.converted(back), _without_values(
+            gone, definition.schema
+        )
 
     def _assigned(self, snapshot: Snapshot, batch: Batch, fates: _Fates) -> list[Assignment]:
         """Return what each file group takes."""
@@ -162,7 +194,9 @@ class Restore(Operation[RestorePlan]):
         """Write the files of ``plan``."""
         assert plan.batch is not None, "a plan has its rows"
         seen = _with_version(snapshot, plan.version)
-        changes = write_rows(self.metadata, seen, self.options, plan, plan.batch, claim, self.progress)
+        changes = write_rows(
+            self.metadata, seen, self.options, plan, plan.batch, claim, self.progress
+        )
         extra: dict[str, Any] = {**changes.extra, "restored": plan.restored}
         if plan.version is not None:
             extra |= alteration_fields(snapshot.definition, plan.version)
@@ -170,14 +204,20 @@ class Restore(Operation[RestorePlan]):
 
 
 def _batch(snapshot: Snapshot, back: pa.Table, gone: pa.Table) -> tuple[Batch, int]:
-    """Return the rows that come back, then those that leave, and how many of the former there are."""
+    """Return the rows that come back, then those that leave, and how many of the former there
+    are.
+    """
     definition = snapshot.definition
-    table = pa.concat_tables([pa.table(part.columns, schema=definition.schema) for part in (back, gone)])
+    table = pa.concat_tables(
+        [pa.table(part.columns, schema=definition.schema) for part in (back, gone)]
+    )
     return stored_batch(table.combine_chunks(), definition), len(back)
 
 
 def _version_again(snapshot: Snapshot, old: Snapshot) -> SchemaVersion | None:
-    """Return the version of the schema that has the columns of ``old`` again, None if the table has them."""
+    """Return the version of the schema that has the columns of ``old`` again, None if the table has
+    them.
+    """
     definition, then = snapshot.definition, old.definition.version
     if definition.at(old.seq) is definition:
         return None
@@ -199,7 +239,9 @@ def _with_version(snapshot: Snapshot, version: SchemaVersion | None) -> Snapshot
 
 
 def _without_values(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows that leave, of which nothing but the columns of ``rows`` is asked, with all columns of ``schema``."""
+    """Return rows that leave, of which nothing but the columns of ``rows`` is asked, with all
+    columns of ``schema``.
+    """
     there = set(rows.column_names)
     columns = [rows[f.name] if f.name in there else pa.nulls(len(rows), f.type) for f in schema]
     return pa.table(columns, schema=schema)
@@ -216,14 +258,18 @@ class _Fates:
 
 
 def _fates(snapshot: Snapshot, batch: Batch, located: Located, came_back: int) -> _Fates:
-    """Return what becomes of the rows of ``batch``, of which the first ``came_back`` come back and the others leave."""
+    """Return what becomes of the rows of ``batch``, of which the first ``came_back`` come back and
+    the others leave.
+    """
     is_back, moved = np.arange(len(batch)) < came_back, np.zeros(len(batch), np.bool_)
     if snapshot.definition.is_global and len(snapshot):
         there = snapshot.file_groups.partitions(located.group)
         moved = is_back & located.found & np.asarray(there != partition_names(batch))
     replaced = np.flatnonzero(is_back & located.found & ~moved)
     ended = np.flatnonzero((~is_back & located.found) | moved)
-    fresh, returning = (rows[is_back[rows]] for rows in new_here(located, np.zeros(len(batch), np.bool_), moved))
+    fresh, returning = (
+        rows[is_back[rows]] for rows in new_here(located, np.zeros(len(batch), np.bool_), moved)
+    )
     return _Fates(
         by_value(replaced, located.group[replaced]),
         by_value(ended, located.group[ended]),

@@ -1,7 +1,7 @@
 """What is known of a table's columns, for people and for a cost-based optimizer.
 
-Counts and bounds come from column statistics, which every file has; numbers of distinct values and the most common ones
-from indexes of the kind ``table_stats``, on the columns that have one.
+Counts and bounds come from column statistics, which every file has; numbers of distinct values and
+the most common ones from indexes of the kind ``table_stats``, on the columns that have one.
 """
 
 from __future__ import annotations
@@ -39,10 +39,12 @@ STATISTICS = pa.schema(
         ("common", pa.list_(COMMON)),
     ]
 )
-"""One row a column, fields of structs included.  ``rows`` to ``bytes`` count every row in live files, rows that a later
-commit has ended included; bounds are of those files that have some, cut in long texts.  ``distinct`` and ``common`` are
-null without an index ``table_stats`` (:meth:`mdt.Table.analyze` makes them): an estimate, its 95 % bounds, and values that
-occur at least ``count`` and at most ``count + error`` times."""
+"""One row a column, fields of structs included.  ``rows`` to ``bytes`` count every row in live
+files, rows that a later commit has ended included; bounds are of those files that have some, cut in
+long texts.  ``distinct`` and ``common`` are null without an index ``table_stats``
+(:meth:`mdt.Table.analyze` makes them): an estimate, its 95 % bounds, and values that occur at least
+``count`` and at most ``count + error`` times.
+"""
 
 
 def analyzable(schema: pa.Schema) -> list[str]:
@@ -60,8 +62,14 @@ def statistics(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
     rows = []
     for path, field in column_paths.leaf_paths(snapshot.definition.schema):
         if values.supports(field.type):
-            rows.append({"column": path, "type": str(field.type), **_counts(snapshot, path, field.type),
-                         **_distinct(metadata, snapshot, path, field.type)})  # fmt: skip
+            rows.append(
+                {
+                    "column": path,
+                    "type": str(field.type),
+                    **_counts(snapshot, path, field.type),
+                    **_distinct(metadata, snapshot, path, field.type),
+                }
+            )
     return pa.Table.from_pylist(rows, schema=STATISTICS)
 
 
@@ -73,9 +81,13 @@ def _counts(snapshot: Snapshot, path: str, type: pa.DataType) -> dict[str, Any]:
     known = found.filter(pa.array(live & np.asarray(found["values"].is_valid())))
     total = column_stats.merge(column_stats.from_table(known))
     return {
-        "rows": total.values, "nulls": total.nulls, "nans": total.nans, "bytes": total.size,
-        "min": _text(total.min, type), "max": _text(total.max, type),
-    }  # fmt: skip
+        "rows": total.values,
+        "nulls": total.nulls,
+        "nans": total.nans,
+        "bytes": total.size,
+        "min": _text(total.min, type),
+        "max": _text(total.max, type),
+    }
 
 
 def _text(key: bytes | None, type: pa.DataType) -> str | None:
@@ -84,22 +96,32 @@ def _text(key: bytes | None, type: pa.DataType) -> str | None:
     return str(values.decode(key, type))
 
 
-def _distinct(metadata: Metadata, snapshot: Snapshot, path: str, type: pa.DataType) -> dict[str, Any]:
+def _distinct(
+    metadata: Metadata, snapshot: Snapshot, path: str, type: pa.DataType
+) -> dict[str, Any]:
     found = summary(metadata, snapshot, path)
     if found is None:
         return {}
     common = [{"value": str(c.value), "count": c.count, "error": c.error} for c in found.common]
     return {
-        "distinct": found.distinct, "distinct_low": found.distinct_low, "distinct_high": found.distinct_high,
+        "distinct": found.distinct,
+        "distinct_low": found.distinct_low,
+        "distinct_high": found.distinct_high,
         "common": common,
-    }  # fmt: skip
+    }
 
 
 def summary(metadata: Metadata, snapshot: Snapshot, path: str) -> ColumnSummary | None:
-    """Return the merged table statistics of the column at ``path``, None if no live file has some that can be read."""
+    """Return the merged table statistics of the column at ``path``, None if no live file has some
+    that can be read.
+    """
     for text in snapshot.definition.indexes:
         spec, index = index_of(text)
-        if spec.kind.partition("/")[0] == KIND and spec.columns == (path,) and isinstance(index, SkippingIndex):
+        if (
+            spec.kind.partition("/")[0] == KIND
+            and spec.columns == (path,)
+            and isinstance(index, SkippingIndex)
+        ):
             parts = _read(metadata, snapshot, text, index)
             type = column_paths.type_at(snapshot.definition.schema, path)
             if not parts:
@@ -108,12 +130,16 @@ def summary(metadata: Metadata, snapshot: Snapshot, path: str) -> ColumnSummary 
     return None
 
 
-def _read(metadata: Metadata, snapshot: Snapshot, spec: str, index: SkippingIndex) -> Sequence[memoryview]:
+def _read(
+    metadata: Metadata, snapshot: Snapshot, spec: str, index: SkippingIndex
+) -> Sequence[memoryview]:
     files = np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
     shards = snapshot.shards.of_files(files)
     summaries = dict(zip(shards.tolist(), snapshot.index_summaries(spec, shards), strict=True))
     parts = []
-    for shard, segment in zip(snapshot.shards.of_file[files].tolist(), snapshot.files.segments(files), strict=True):
+    for shard, segment in zip(
+        snapshot.shards.of_file[files].tolist(), snapshot.files.segments(files), strict=True
+    ):
         summary = summaries[shard]
         assert summary is not None, "the shards of covered files have summaries"
         try:

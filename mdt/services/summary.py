@@ -1,4 +1,5 @@
-"""A table at a glance, from its metadata: what was committed, what stands there, what can be read, which services have something to do.
+"""A table at a glance, from its metadata: what was committed, what stands there, what can be read,
+which services have something to do.
 
 The text is for terminals, without colours; names are harmless there (:func:`mdt.display.visible`).
 """
@@ -32,11 +33,13 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """``commits``: the newest ones, oldest first (``mdt.Table.history``).  ``horizon``: seq of the oldest state that can be read; ``tags``: name -> seq.
+    """``commits``: the newest ones, oldest first (``mdt.Table.history``).  ``horizon``: seq of the
+    oldest state that can be read; ``tags``: name -> seq.
 
-    ``group_sizes``: bytes -> file groups that have less, and not less than a quarter.  ``bytes``, ``log_bytes``: of all files, and of log files.
-    ``rows``, ``dead``: live rows, and those that are dead and still stand there.  ``indexes``: index -> share of the rows covered.
-    ``due``: what services have to do, in words.
+    ``group_sizes``: bytes -> file groups that have less, and not less than a quarter.  ``bytes``,
+    ``log_bytes``: of all files, and of log files. ``rows``, ``dead``: live rows, and those that are
+    dead and still stand there.  ``indexes``: index -> share of the rows covered. ``due``: what
+    services have to do, in words.
     """
 
     name: str
@@ -72,8 +75,12 @@ class Summary:
             bar = "█" * max(1, round(_BAR_CHARACTERS * count / widest))
             yield f"  below {size_text(size):>7}  {bar} {count:,}"
         yield f"log files: {self.log_files:,}, {_percent(self.log_bytes, self.bytes)} of the bytes"
-        yield f"rows: {self.rows:,}, and {self.dead:,} dead ones, {_percent(self.dead, self.rows + self.dead)} of those that stand there"
-        yield f"indexes: {', '.join(f'{visible(name)} {covered:.0%}' for name, covered in self.indexes.items()) or '-'}"
+        yield (
+            f"rows: {self.rows:,}, and {self.dead:,} dead ones,"
+            f" {_percent(self.dead, self.rows + self.dead)} of those that stand there"
+        )
+        indexes = (f"{visible(name)} {covered:.0%}" for name, covered in self.indexes.items())
+        yield f"indexes: {', '.join(indexes) or '-'}"
         yield f"due: {'; '.join(map(visible, self.due)) or 'nothing'}"
 
     def _timeline(self) -> Iterator[str]:
@@ -89,37 +96,73 @@ class Summary:
             yield f"  {'':>{width}}  commits {first} to {last}"
 
     def _tags(self) -> str:
-        return ", ".join(f"{visible(name)} (commit {seq:,})" for name, seq in self.tags.items()) or "-"
+        return (
+            ", ".join(f"{visible(name)} (commit {seq:,})" for name, seq in self.tags.items()) or "-"
+        )
 
 
-def summary(metadata: Metadata, snapshot: Snapshot, options: Options, commits: int = COMMITS_SHOWN) -> Summary:
-    """Return the summary of a table as ``snapshot`` shows it, with its newest ``commits``.  O(files)."""
+def summary(
+    metadata: Metadata, snapshot: Snapshot, options: Options, commits: int = COMMITS_SHOWN
+) -> Summary:
+    """Return the summary of a table as ``snapshot`` shows it, with its newest ``commits``.
+    O(files).
+    """
     history = metadata.history().slice(0, snapshot.seq + 1)
     files = snapshot.live_numbers
     size, is_log = snapshot.files.numpy("size")[files], snapshot.kind[files] == LOG
     groups, group = np.unique(snapshot.file_groups.of_files(files), return_inverse=True)
     of_group = np.bincount(group, size, len(groups)).astype(np.int64)
     indexes = index_table(metadata, snapshot)
-    covered = dict(zip(indexes["index"].to_pylist(), (indexes["coverage"].to_numpy() / 100).tolist(), strict=True))
+    covered = dict(
+        zip(
+            indexes["index"].to_pylist(),
+            (indexes["coverage"].to_numpy() / 100).tolist(),
+            strict=True,
+        )
+    )
     dead = int(snapshot.dead_rows[files].sum())
     return Summary(
-        name=snapshot.definition.name, seq=snapshot.seq, instant=snapshot.last_instant,
-        commits=history.slice(max(0, len(history) - commits)).select(["seq", "instant", "action", "operation", "inserted", "updated", "deleted"]),
-        horizon=snapshot.retention.horizon, tags=dict(snapshot.tags.seqs), files=len(files), log_files=int(is_log.sum()),
-        groups=len(groups), group_sizes=_sizes(of_group), bytes=int(size.sum()), log_bytes=int(size[is_log].sum()),
-        rows=int(snapshot.rows[files].sum()) - dead, dead=dead, indexes=covered,
+        name=snapshot.definition.name,
+        seq=snapshot.seq,
+        instant=snapshot.last_instant,
+        commits=history.slice(max(0, len(history) - commits)).select(
+            ["seq", "instant", "action", "operation", "inserted", "updated", "deleted"]
+        ),
+        horizon=snapshot.retention.horizon,
+        tags=dict(snapshot.tags.seqs),
+        files=len(files),
+        log_files=int(is_log.sum()),
+        groups=len(groups),
+        group_sizes=_sizes(of_group),
+        bytes=int(size.sum()),
+        log_bytes=int(size[is_log].sum()),
+        rows=int(snapshot.rows[files].sum()) - dead,
+        dead=dead,
+        indexes=covered,
         due=tuple(due(metadata, snapshot, options, covered)),
-    )  # fmt: skip
+    )
 
 
-def due(metadata: Metadata, snapshot: Snapshot, options: Options, covered: Mapping[str, float]) -> Iterator[str]:
-    """Yield what services have to do, in words; nothing is done.  ``covered``: index -> share of the rows."""
+def due(
+    metadata: Metadata, snapshot: Snapshot, options: Options, covered: Mapping[str, float]
+) -> Iterator[str]:
+    """Yield what services have to do, in words; nothing is done.  ``covered``: index -> share of
+    the rows.
+    """
     found = dirty(snapshot)
-    many = int((found.log_files >= options.compact_log_files).sum()) if snapshot.definition.is_mor else 0
+    many = (
+        int((found.log_files >= options.compact_log_files).sum())
+        if snapshot.definition.is_mor
+        else 0
+    )
     if many:
-        yield f"compaction of {many:,} file groups with {options.compact_log_files} or more log files"
+        yield (
+            f"compaction of {many:,} file groups with {options.compact_log_files} or more log files"
+        )
     if options.small_file_bytes:
-        units = Joining(metadata, options, snapshot.definition.key, SORT).prepare(snapshot, "").units
+        units = (
+            Joining(metadata, options, snapshot.definition.key, SORT).prepare(snapshot, "").units
+        )
         if units:
             yield f"joining of {sum(len(unit.groups) for unit in units):,} small file groups"
     kept = options.clean_retain_commits
@@ -132,11 +175,15 @@ def due(metadata: Metadata, snapshot: Snapshot, options: Options, covered: Mappi
 
 
 def _sizes(of_group: Int64Array) -> dict[int, int]:
-    """Return a bound in bytes -> how many of some sizes are less than it, and not less than a quarter."""
+    """Return a bound in bytes -> how many of some sizes are less than it, and not less than a
+    quarter.
+    """
     bounds, size = [1024], int(of_group.max(initial=0))
     while bounds[-1] <= size:
         bounds.append(bounds[-1] * _SIZE_FACTOR)
-    counts = np.bincount(np.searchsorted(bounds, of_group, side="right"), minlength=len(bounds)).tolist()
+    counts = np.bincount(
+        np.searchsorted(bounds, of_group, side="right"), minlength=len(bounds)
+    ).tolist()
     return {bound: count for bound, count in zip(bounds, counts, strict=True) if count}
 
 

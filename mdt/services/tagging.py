@@ -1,7 +1,7 @@
 """Tags and savepoints: a small commit names a state, or forgets names.
 
-A savepoint is a tag of which Hudi knows, too: beside the newest commit that the state has, its ``savepoint`` instant lists the
-data files of the state, which no Hudi service deletes.
+A savepoint is a tag of which Hudi knows, too: beside the newest commit that the state has, its
+``savepoint`` instant lists the data files of the state, which no Hudi service deletes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ from mdt.metadata.tags import is_tag
 _COMMITS = ("create", "commit", "deltacommit", "compaction", "replacecommit")
 """Actions whose instants Hudi takes for commits."""
 
-TAGS = pa.schema([("name", pa.string()), ("seq", pa.int64()), ("instant", pa.string()), ("savepoint", pa.bool_())])
+TAGS = pa.schema(
+    [
+        ("name", pa.string()),
+        ("seq", pa.int64()),
+        ("instant", pa.string()),
+        ("savepoint", pa.bool_()),
+    ]
+)
 """Columns of :func:`tags_table`."""
 
 
@@ -40,31 +47,40 @@ class AddTag(Operation[WritePlan]):
     action: str = "tag"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
-        """Return the plan.  Raises Invalid for a name that is taken or that is none, Expired for a state that is gone."""
+        """Return the plan.  Raises Invalid for a name that is taken or that is none, Expired for a
+        state that is gone.
+        """
         if not is_tag(self.tag):
             raise Invalid(
-                f"{shown(self.tag)} cannot name a tag", hint="give a printable text that is no number and no time"
+                f"{shown(self.tag)} cannot name a tag",
+                hint="give a printable text that is no number and no time",
             )
         if len(self.comment or "") > NAME_BYTES_MAX:
             raise Invalid(
-                f"the comment has {len(self.comment or ''):,} characters, at most {NAME_BYTES_MAX:,} are kept",
+                f"the comment has {len(self.comment or ''):,} characters, at most"
+                f" {NAME_BYTES_MAX:,} are kept",
                 hint="say it in fewer words",
             )
         self.metadata.at(self.seq)
         known = snapshot.tags.seqs.get(self.tag)
         if known is not None:
             raise Invalid(
-                f"the tag {self.tag!r} stands for commit {known}", hint="untag it first, or take another name"
+                f"the tag {self.tag!r} stands for commit {known}",
+                hint="untag it first, or take another name",
             )
         if (
             self.comment is not None
             and (other := _saved_at(snapshot, commit_time(self.metadata, self.seq))) is not None
         ):
-            raise Invalid(f"the savepoint {other!r} keeps that commit already", hint="one savepoint a commit is enough")
-        beside = {
-            name for name, seq in snapshot.tags.seqs.items() if seq == self.seq
-        }  # may be all that keeps the state
-        return WritePlan(Footprint(txn, tags=frozenset({self.tag, *beside}), needs=self._needs(snapshot)))
+            raise Invalid(
+                f"the savepoint {other!r} keeps that commit already",
+                hint="one savepoint a commit is enough",
+            )
+        # may be all that keeps the state
+        beside = {name for name, seq in snapshot.tags.seqs.items() if seq == self.seq}
+        return WritePlan(
+            Footprint(txn, tags=frozenset({self.tag, *beside}), needs=self._needs(snapshot))
+        )
 
     def _needs(self, snapshot: Snapshot) -> int | None:
         return self.seq if self.seq >= snapshot.retention.horizon else None
@@ -78,7 +94,8 @@ class AddTag(Operation[WritePlan]):
         files = self.metadata.at(self.seq).listing().select(["partition", "name"]).to_pylist()
         saved = [paths.partition_file(file["partition"], file["name"]) for file in files]
         return Changes(
-            extra={**told, "savepoint": {"name": self.tag, "time": time, "comment": self.comment}}, saved=saved
+            extra={**told, "savepoint": {"name": self.tag, "time": time, "comment": self.comment}},
+            saved=saved,
         )
 
 
@@ -127,7 +144,12 @@ def tags_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
     instants = dict(zip(history["seq"].to_pylist(), history["instant"].to_pylist(), strict=True))
     tags = snapshot.tags
     found = [
-        {"name": name, "seq": seq, "instant": instants.get(seq), "savepoint": name in tags.savepoints}
+        {
+            "name": name,
+            "seq": seq,
+            "instant": instants.get(seq),
+            "savepoint": name in tags.savepoints,
+        }
         for name, seq in sorted(tags.seqs.items(), key=lambda one: (one[1], one[0]))
     ]
     return pa.Table.from_pylist(found, schema=TAGS)

@@ -1,7 +1,8 @@
 """What a table does for itself after a write: steps of services, within a budget of time.
 
-A step is a transaction like any other.  The write stands whatever happens in it: its errors become warnings.  Work that does not fit the
-budget is left to the next write, to the thread of the table, or to whoever looks after the whole table.
+A step is a transaction like any other.  The write stands whatever happens in it: its errors become
+warnings.  Work that does not fit the budget is left to the next write, to the thread of the table,
+or to whoever looks after the whole table.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from mdt.services.budget import Outcome, Scope, everywhere, step_bytes
 from mdt.stores.forking import OwnLock
 
 Step = Callable[[Metadata, Snapshot, Options, Scope], Outcome]
-"""Looks in the newest snapshot whether its service is due, which costs next to nothing, and if so does the part of the work that its scope allows."""
+"""Looks in the newest snapshot whether its service is due, which costs next to nothing, and if so
+does the part of the work that its scope allows.
+"""
 
 STEPS: Sequence[tuple[str, Step]] = (
     ("clean", cleaning.step),
@@ -28,7 +31,9 @@ STEPS: Sequence[tuple[str, Step]] = (
     ("compact_logs", small_files.compact_logs),
     ("join", small_files.join),
 )
-"""Name and step of each service, in the order in which they run.  A cleaning cannot be divided, so the others take what it leaves of the time."""
+"""Name and step of each service, in the order in which they run.  A cleaning cannot be divided, so
+the others take what it leaves of the time.
+"""
 SPEED_BYTES = 32 << 20
 """Bytes a second that a step is taken to read until one was measured."""
 MEASURED_BYTES_MIN = 1 << 20
@@ -38,8 +43,11 @@ FREE_BYTES = 1 << 20
 _ROW_OPERATIONS = ("upsert", "insert", "insert_unchecked")
 
 
-def run_due(metadata: Metadata, options: Options, *, is_dry: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Let every service that is due anywhere in the table do one step; return which did something, and what went wrong.
+def run_due(
+    metadata: Metadata, options: Options, *, is_dry: bool = False
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Let every service that is due anywhere in the table do one step; return which did something,
+    and what went wrong.
 
     ``is_dry``: return which would, as the table is now.
     """
@@ -62,7 +70,9 @@ def _warning(metadata: Metadata, name: str, error: Exception) -> str:
 
 
 class Upkeep:
-    """Which services are due after the writes of one open table, and how fast they are; safe to use from threads."""
+    """Which services are due after the writes of one open table, and how fast they are; safe to use
+    from threads.
+    """
 
     def __init__(self) -> None:
         self._lock = OwnLock()
@@ -77,11 +87,15 @@ class Upkeep:
         self._began.us = now_us
 
     def after_write(self, metadata: Metadata, options: Options, seq: int) -> tuple[str, ...]:
-        """Let services that are due do some steps after the commit ``seq``; return what went wrong, in the thread of the table too."""
+        """Let services that are due do some steps after the commit ``seq``; return what went wrong,
+        in the thread of the table too.
+        """
         if not options.services_auto:
             return ()
         self._note(metadata, seq)
-        budget = min((metadata.storage.now_us() - self._began.us) / 1e6, options.services_seconds_max)
+        budget = min(
+            (metadata.storage.now_us() - self._began.us) / 1e6, options.services_seconds_max
+        )
         warnings: tuple[str, ...] = ()
         if options.services_thread:
             self._thread = ServiceThread.of(self._thread, self, metadata)
@@ -120,11 +134,18 @@ class Upkeep:
         return tuple(warnings)
 
     def step(
-        self, metadata: Metadata, options: Options, number: int, bytes_max: int, takes_any: bool = False
+        self,
+        metadata: Metadata,
+        options: Options,
+        number: int,
+        bytes_max: int,
+        takes_any: bool = False,
     ) -> Outcome:
         """Let one service do a step where this table has been written, and measure it."""
         with self._lock:
-            scope = Scope(frozenset(self._groups), frozenset(self._partitions), bytes_max, takes_any)
+            scope = Scope(
+                frozenset(self._groups), frozenset(self._partitions), bytes_max, takes_any
+            )
         since = metadata.storage.now_us()
         outcome = STEPS[number][1](metadata, metadata.known(), options, scope)
         took = metadata.storage.now_us() - since
@@ -187,7 +208,9 @@ class ServiceThread:
                 pass
 
     def _did_something(self) -> bool:
-        """Do a step of each service.  What a writer has changed meanwhile waits for the next call."""
+        """Do a step of each service.  What a writer has changed meanwhile waits for the next
+        call.
+        """
         is_done = False
         for number, (name, _) in enumerate(STEPS):
             if self._is_closed:
@@ -195,7 +218,9 @@ class ServiceThread:
             try:
                 definition = self._metadata.newest().definition
                 options = replace(self._metadata.options(definition), commit_attempts=1)
-                outcome = self._upkeep.step(self._metadata, options, number, step_bytes(options), takes_any=True)
+                outcome = self._upkeep.step(
+                    self._metadata, options, number, step_bytes(options), takes_any=True
+                )
                 is_done |= outcome.is_done
             except Conflict:
                 return False

@@ -39,9 +39,11 @@ def alter(asked: Words, changes: Sequence[tuple[str, Sequence[str], Any]]) -> ta
 
 
 def alter_options(asked: Words, changes: Mapping[str, str | None]) -> list[str]:
-    """Change options of the table that ``asked`` names, None to the default; return all names under which these may be given.
+    """Change options of the table that ``asked`` names, None to the default; return all names under
+    which these may be given.
 
-    Raises Invalid as :meth:`mdt.Table.alter` does: for unknown options, values that are not possible, and what is fixed at creation.
+    Raises Invalid as :meth:`mdt.Table.alter` does: for unknown options, values that are not
+    possible, and what is fixed at creation.
     """
     writing.require_newest(asked)
     changed = changed_options(changes)
@@ -50,8 +52,12 @@ def alter_options(asked: Words, changes: Mapping[str, str | None]) -> list[str]:
     return [name.lower() for option in known for name in (option["name"], *option["aliases"])]
 
 
-def _collect(wanted: dict[str, Any], names: list[str], change: str, path: Sequence[str], new: Any) -> None:
-    """Add one change to the arguments of ``Table.alter``, and carry it out on the ``names`` of the columns."""
+def _collect(
+    wanted: dict[str, Any], names: list[str], change: str, path: Sequence[str], new: Any
+) -> None:
+    """Add one change to the arguments of ``Table.alter``, and carry it out on the ``names`` of the
+    columns.
+    """
     name, is_column = ".".join(map(quoted, path)), len(path) == 1
     if change == "add":
         wanted["add"][name] = new.type if new.nullable else new
@@ -68,7 +74,8 @@ def _collect(wanted: dict[str, Any], names: list[str], change: str, path: Sequen
         names[:] = [each for each in names if not is_column or each != name]
     elif change == "place":
         _place(names, path, new)
-        wanted["reorder"] = list(dict.fromkeys(names))  # Table.alter refuses a name that is there twice
+        # Table.alter refuses a name that is there twice
+        wanted["reorder"] = list(dict.fromkeys(names))
     elif change == "comment" and path[0] not in names:
         raise _no_column(path[0], names)
 

@@ -1,4 +1,6 @@
-"""What the data source of the JVM is answered: :class:`mdt.engines.spark.source.Answers` by tables."""
+"""What the data source of the JVM is answered: :class:`mdt.engines.spark.source.Answers` by
+tables.
+"""
 
 from __future__ import annotations
 
@@ -34,31 +36,50 @@ class TableAnswers:
     def __init__(self) -> None:
         self._said: set[str] = set()
 
-    def read(self, spark: SparkSession, options: Mapping[str, str], columns: StructType | None) -> DataFrame:
-        """Return the frame that ``options`` ask for.  Raises Invalid for what they cannot mean, and what opening a table raises."""
+    def read(
+        self, spark: SparkSession, options: Mapping[str, str], columns: StructType | None
+    ) -> DataFrame:
+        """Return the frame that ``options`` ask for.  Raises Invalid for what they cannot mean, and
+        what opening a table raises.
+        """
         said = known_settings(spark)
         return reading.frame(spark, said.under(words(options)), columns, reads=said.reads)
 
-    def write(self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame) -> DataFrame:
-        """Write ``rows`` as ``options`` and ``how`` say, and return the frame of the table.  Raises as :func:`mdt.source.writing.write` does."""
+    def write(
+        self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame
+    ) -> DataFrame:
+        """Write ``rows`` as ``options`` and ``how`` say, and return the frame of the table.  Raises
+        as :func:`mdt.source.writing.write` does.
+        """
         said = known_settings(spark)
         with _writing(said, options) as asked:
             table, _ = write(asked, how, rows)
         return _written(spark, said, table)
 
     def partition_by(self, spark: SparkSession, options: Mapping[str, str]) -> Sequence[str]:
-        """Return the columns by which the table is partitioned that ``options`` name.  Raises as :func:`mdt.open` does."""
+        """Return the columns by which the table is partitioned that ``options`` name.  Raises as
+        :func:`mdt.open` does.
+        """
         return _known(spark, options).definition.partition_by
 
-    def partitions(self, spark: SparkSession, options: Mapping[str, str], values: Mapping[str, Any]) -> Sequence[str]:
-        """Return the partitions with rows that have ``values``, by name.  Raises as :func:`mdt.open` does, and Invalid if the table has none."""
+    def partitions(
+        self, spark: SparkSession, options: Mapping[str, str], values: Mapping[str, Any]
+    ) -> Sequence[str]:
+        """Return the partitions with rows that have ``values``, by name.  Raises as
+        :func:`mdt.open` does, and Invalid if the table has none.
+        """
         snapshot = _known(spark, options).snapshot()
         return named(snapshot.definition, paths_with(snapshot, values))
 
     def alter(
-        self, spark: SparkSession, options: Mapping[str, str], changes: Sequence[tuple[str, Sequence[str], Any]]
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        changes: Sequence[tuple[str, Sequence[str], Any]],
     ) -> DataFrame:
-        """Alter the table that ``options`` name, and return its frame.  Raises as :func:`mdt.source.altering.alter` does."""
+        """Alter the table that ``options`` name, and return its frame.  Raises as
+        :func:`mdt.source.altering.alter` does.
+        """
         settings = known_settings(spark)
         with _writing(settings, options) as asked:
             table = altering.alter(asked, changes)
@@ -67,34 +88,55 @@ class TableAnswers:
     def alter_options(
         self, spark: SparkSession, options: Mapping[str, str], changes: Mapping[str, str | None]
     ) -> Sequence[str]:
-        """Change options of the table that ``options`` name.  Raises as :func:`mdt.source.altering.alter_options` does."""
+        """Change options of the table that ``options`` name.  Raises as
+        :func:`mdt.source.altering.alter_options` does.
+        """
         with _writing(known_settings(spark), options) as asked:
             return altering.alter_options(asked, changes)
 
     def entry(self, table: str | None, names: Sequence[str]) -> Sequence[str]:
-        """Return which of the options ``names`` of an entry of the catalog are of the machine, and so do not count; a warning names them once.
+        """Return which of the options ``names`` of an entry of the catalog are of the machine, and
+        so do not count; a warning names them once.
 
         ``table``: its name; None where it is to be made.  Raises Invalid then.
         """
         found = of_machine(names)
         if not found:
             return found
-        words_of_session = ", ".join(sorted({f"SET spark.{declaration(name.lower()).name}" for name in found}))
+        words_of_session = ", ".join(
+            sorted({f"SET spark.{declaration(name.lower()).name}" for name in found})
+        )
         if table is None:
             raise Invalid(
-                f"{found[0]} is an option of the machine, which a table of the catalog does not keep",
+                f"{found[0]} is an option of the machine, which a table of the catalog does not"
+                " keep",
                 hint=f"{words_of_session}, or an option of df.read and df.write by path",
             )
-        text = "%s: options of the machine in the entry of the catalog are ignored: %s; set them for the session: %s"
-        logs.warn_once(logs.METADATA, self._said, f"{table} {found}", text, table, ", ".join(found), words_of_session)
+        text = (
+            "%s: options of the machine in the entry of the catalog are ignored: %s; set them for"
+            " the session: %s"
+        )
+        logs.warn_once(
+            logs.METADATA,
+            self._said,
+            f"{table} {found}",
+            text,
+            table,
+            ", ".join(found),
+            words_of_session,
+        )
         return found
 
     def refuse(self, kind: str) -> NoReturn:
         """Raise Unsupported for a statement of SQL (:mod:`mdt.source.statements`)."""
         raise statements.refusal(kind)
 
-    def change(self, spark: SparkSession, options: Mapping[str, str], statement: Statement) -> Sequence[int]:
-        """Carry out a statement on the table that ``options`` name.  Raises as :func:`mdt.source.changing.change` does."""
+    def change(
+        self, spark: SparkSession, options: Mapping[str, str], statement: Statement
+    ) -> Sequence[int]:
+        """Carry out a statement on the table that ``options`` name.  Raises as
+        :func:`mdt.source.changing.change` does.
+        """
         said = known_settings(spark)
         with _writing(said, options) as asked:
             table, counts = changing.change(asked, statement)
@@ -109,7 +151,9 @@ class TableAnswers:
         names: Sequence[str],
         values: Sequence[str | None],
     ) -> pa.Table:
-        """Carry out a procedure on the table that ``options`` name.  Raises as :func:`mdt.source.procedures.call` does."""
+        """Carry out a procedure on the table that ``options`` name.  Raises as
+        :func:`mdt.source.procedures.call` does.
+        """
         said = known_settings(spark)
         with _writing(said, options) as asked:
             table, answer = procedures.call(asked, name, names, values, spark)
@@ -120,14 +164,21 @@ class TableAnswers:
         """Return the columns of the answer of a procedure.  Raises Invalid for an unknown one."""
         return procedures.columns(name)
 
-    def function(self, spark: SparkSession, options: Mapping[str, str], name: str) -> pa.Table | DataFrame:
-        """Return the rows of a table function (:mod:`mdt.source.inspecting`; "changes").  Raises as :func:`mdt.open` and :meth:`read` do."""
+    def function(
+        self, spark: SparkSession, options: Mapping[str, str], name: str
+    ) -> pa.Table | DataFrame:
+        """Return the rows of a table function (:mod:`mdt.source.inspecting`; "changes").  Raises as
+        :func:`mdt.open` and :meth:`read` do.
+        """
         if name == "changes":
             return self.read(spark, {"changes": "net", **options}, None)
         return inspecting.INSPECTED[name](_known(spark, options))
 
-    def insert(self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame) -> Sequence[int]:
-        """Write ``rows``, and return how many rows changed in all, were updated, deleted, inserted, and dropped for being older.
+    def insert(
+        self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame
+    ) -> Sequence[int]:
+        """Write ``rows``, and return how many rows changed in all, were updated, deleted, inserted,
+        and dropped for being older.
 
         Raises as :func:`mdt.source.writing.write` does.
         """
@@ -136,10 +187,18 @@ class TableAnswers:
             table, done = write(asked, how, rows)
         assert done is not None, "an INSERT always writes"
         _maintain(spark, said, table)
-        return (done.updated + done.deleted + done.inserted, done.updated, done.deleted, done.inserted, done.late)
+        return (
+            done.updated + done.deleted + done.inserted,
+            done.updated,
+            done.deleted,
+            done.inserted,
+            done.late,
+        )
 
     def stream(self, spark: SparkSession, options: Mapping[str, str]) -> streaming.Stream:
-        """Return the stream that ``options`` ask for, its table open.  Raises as :class:`mdt.source.streaming.Stream` does."""
+        """Return the stream that ``options`` ask for, its table open.  Raises as
+        :class:`mdt.source.streaming.Stream` does.
+        """
         said = known_settings(spark)
         return streaming.Stream(said.under(words(options)), said.reads)
 
@@ -155,7 +214,12 @@ class TableSink:
         self._sink = streaming.Sink()
 
     def write(
-        self, spark: SparkSession, options: Mapping[str, str], mode: str, batch: tuple[str, int], rows: DataFrame
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        mode: str,
+        batch: tuple[str, int],
+        rows: DataFrame,
     ) -> None:
         """Write a batch once.  Raises as :meth:`mdt.source.streaming.Sink.write` does."""
         said = known_settings(spark)
@@ -165,8 +229,13 @@ class TableSink:
 
 
 def known_settings(spark: SparkSession) -> Settings:
-    """Return what a session says, after its executors were asked for the packages that it names.  Raises as :mod:`mdt.engines.spark.packages` does."""
-    from mdt.engines.spark import packages  # pyspark takes a second to import; only Spark users pay for it
+    """Return what a session says, after its executors were asked for the packages that it names.
+    Raises as :mod:`mdt.engines.spark.packages` does.
+    """
+    # pyspark takes a second to import; only Spark users pay for it
+    from mdt.engines.spark import (
+        packages,
+    )
 
     said = settings_of(spark)
     packages.require(spark, said.packages)
@@ -181,7 +250,9 @@ def _known(spark: SparkSession, options: Mapping[str, str]) -> Table:
 
 @contextmanager
 def _writing(said: Settings, options: Mapping[str, str]) -> Iterator[Words]:
-    """Yield what ``options`` and the session ask for; commits of the block carry the metadata that they name."""
+    """Yield what ``options`` and the session ask for; commits of the block carry the metadata that
+    they name.
+    """
     asked = said.under(words(options))
     with annotating(asked.metadata):
         yield asked

@@ -1,7 +1,9 @@
-"""Indexes that a job builds in the background: after each write, what they do not cover; and those that queries want, if a session asks for them.
+"""Indexes that a job builds in the background: after each write, what they do not cover; and those
+that queries want, if a session asks for them.
 
-One thread of the process builds for all tables, one after the other.  It ends with the process, whatever it does: files that are not
-covered are read, and the next builder goes on where the last commit ended.
+One thread of the process builds for all tables, one after the other.  It ends with the process,
+whatever it does: files that are not covered are read, and the next builder goes on where the last
+commit ended.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class Builder:
     _busy: bool = False
 
     def build(self, table: Table, spark: SparkSession, advised: bool) -> None:
-        """Let the indexes of ``table`` cover all of its files, soon; ``advised``: after creating those that its queries want."""
+        """Let the indexes of ``table`` cover all of its files, soon; ``advised``: after creating
+        those that its queries want.
+        """
         with self._changed:
             self._wishes[table.path] = _Wish(table, spark, advised)
             if not self._busy:
@@ -42,7 +46,9 @@ class Builder:
                 threading.Thread(target=self._run, name="mdt-index-builder", daemon=True).start()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is left to do, at most ``timeout`` seconds; return whether it is so."""
+        """Wait until nothing is left to do, at most ``timeout`` seconds; return whether it is
+        so.
+        """
         with self._changed:
             return self._changed.wait_for(lambda: not self._busy, timeout)
 
@@ -67,13 +73,16 @@ BUILDER = Builder()
 
 
 def _fulfil(wish: _Wish) -> None:
-    table = wish.table.anew()  # whoever has written goes on with the other one in a thread of its own
+    # whoever has written goes on with the other one in a thread of its own
+    table = wish.table.anew()
     if wish.advised:
         for advice in table.advise():
             if advice.action == "create":
                 _create(table, advice.index)
     live = table.snapshot()
-    is_large = int(live.files.numpy("block_length")[live.live].sum()) > table.options.spark_local_bytes_max
+    is_large = (
+        int(live.files.numpy("block_length")[live.live].sum()) > table.options.spark_local_bytes_max
+    )
     table.build_indexes(spark=wish.spark if is_large else None)
 
 

@@ -1,9 +1,10 @@
 """DELETE, UPDATE and MERGE INTO of Spark's SQL, carried out by the operations of a table.
 
-What a statement says is Spark's to evaluate: the modes of its SQL, its time zone, its functions and subqueries.  Where a condition is nothing
-but exact tests of columns, and values are constants, :meth:`mdt.Table.delete_where` and ``update_where`` find the rows themselves.  Otherwise
-Spark makes a frame of edits, one row for each row that changes, from a state of the table, and a merge by key carries them out if those rows
-still are what they were; if not, the edits are made again.
+What a statement says is Spark's to evaluate: the modes of its SQL, its time zone, its functions and
+subqueries.  Where a condition is nothing but exact tests of columns, and values are constants,
+:meth:`mdt.Table.delete_where` and ``update_where`` find the rows themselves.  Otherwise Spark makes
+a frame of edits, one row for each row that changes, from a state of the table, and a merge by key
+carries them out if those rows still are what they were; if not, the edits are made again.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
 
 
 def change(asked: Words, statement: Statement) -> tuple[tables.Table, Sequence[int]]:
-    """Carry out a statement on the table that is ``asked`` for, and return the table and its counts.
+    """Carry out a statement on the table that is ``asked`` for, and return the table and its
+    counts.
 
-    Of DELETE and UPDATE the rows that changed; of MERGE all, updated, deleted, inserted rows.  Raises Invalid and Unsupported for what cannot
-    be carried out exactly: nothing is written then.  Raises Conflict if others changed the rows too often meanwhile.
+    Of DELETE and UPDATE the rows that changed; of MERGE all, updated, deleted, inserted rows.
+    Raises Invalid and Unsupported for what cannot be carried out exactly: nothing is written then.
+    Raises Conflict if others changed the rows too often meanwhile.
     """
     writing.require_newest(asked)
     table = writing.opened(asked)
@@ -62,18 +65,28 @@ def _is_exact(table: tables.Table, said: Plain) -> bool:
 
 
 def _moving(definition: TableDefinition) -> tuple[str, ...]:
-    """Return the columns that an update may set and that say where a row stands: those of the partition, where rows move."""
+    """Return the columns that an update may set and that say where a row stands: those of the
+    partition, where rows move.
+    """
     return definition.partition_by if definition.is_global and definition.moves_rows else ()
 
 
 def _by_edits(table: tables.Table, statement: Statement) -> WriteResult:
     definition = table.definition
     on = definition.key if definition.is_global else (*definition.key, *definition.partition_by)
-    fixed = [name for name in (*definition.key, *definition.partition_by) if name not in _moving(definition)]
+    fixed = [
+        name
+        for name in (*definition.key, *definition.partition_by)
+        if name not in _moving(definition)
+    ]
     if definition.keys_repeat:
         raise Unsupported(
-            f"keys may repeat in this table, and rows of this {statement.kind} are named by their keys",
-            hint="conditions that compare columns with constants, and constants as new values, need no keys",
+            f"keys may repeat in this table, and rows of this {statement.kind} are named by their"
+            " keys",
+            hint=(
+                "conditions that compare columns with constants, and constants as new values, need"
+                " no keys"
+            ),
         )
     done = _by_key(table, statement, fixed)
     if done is not None:
@@ -90,11 +103,16 @@ def _by_edits(table: tables.Table, statement: Statement) -> WriteResult:
 
 
 def _by_key(table: tables.Table, statement: Statement, fixed: Sequence[str]) -> WriteResult | None:
-    """Carry out a merge whose source says the keys and all else that is needed; None if it is not so, or cannot be evaluated for all its rows.
+    """Carry out a merge whose source says the keys and all else that is needed; None if it is not
+    so, or cannot be evaluated for all its rows.
 
-    Whether a row is in the table is not known when its values are made, so a value may be an error that nobody has asked for.
+    Whether a row is in the table is not known when its values are made, so a value may be an error
+    that nobody has asked for.
     """
-    from mdt.engines.spark.statement import FAILURES  # pyspark takes a second to import; only Spark users pay for it
+    # pyspark takes a second to import; only Spark users pay for it
+    from mdt.engines.spark.statement import (
+        FAILURES,
+    )
 
     definition = table.definition
     names = statement.keys(definition.key, definition.partition_by)
@@ -110,7 +128,9 @@ def _by_key(table: tables.Table, statement: Statement, fixed: Sequence[str]) -> 
 def _merged(
     table: tables.Table, edits: DataFrame, on: Sequence[str] | None, clauses: Sequence[EditClause]
 ) -> WriteResult:
-    """Carry out edits by a merge.  ``on``: columns by which rows are found; None: by the record key, nulls being equal."""
+    """Carry out edits by a merge.  ``on``: columns by which rows are found; None: by the record
+    key, nulls being equal.
+    """
     from mdt.engines.spark.statement import NEW, NUMBERS  # as above
 
     merge = table._merging(edits, on, looks=True)
@@ -127,6 +147,12 @@ def _merged(
 
 
 def _as_it_is(definition: TableDefinition) -> dict[str, Any]:
-    """Return what sets nothing new, as ``SET id = id`` has it: the row counts as one that changed."""
-    free = [name for name in definition.schema.names if name not in (*definition.key, *definition.partition_by)]
+    """Return what sets nothing new, as ``SET id = id`` has it: the row counts as one that
+    changed.
+    """
+    free = [
+        name
+        for name in definition.schema.names
+        if name not in (*definition.key, *definition.partition_by)
+    ]
     return {name: col(f"target.{name}") for name in free[:1]}

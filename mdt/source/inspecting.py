@@ -1,4 +1,6 @@
-"""``mdt_history('t')``, ``mdt_files('t')`` and ``mdt_snapshots('t')`` of Spark's SQL: what is known of a table, as tables."""
+"""``mdt_history('t')``, ``mdt_files('t')`` and ``mdt_snapshots('t')`` of Spark's SQL: what is known
+of a table, as tables.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,28 @@ from mdt.table import Table
 
 
 def files(table: Table) -> pa.Table:
-    """Return the live files: where they are, what kind, how large, and the commit that wrote them."""
+    """Return the live files: where they are, what kind, how large, and the commit that wrote
+    them.
+    """
     found = table.files()
     kind = pc.if_else(pc.equal(found["kind"], BASE), "base", "log")
     return pa.table(
         {
-            "partition": found["partition"], "name": found["name"], "kind": kind, "file_group": found["file_id"],
-            "rows": found["rows"], "bytes": found["size"], "instant": found["instant"],
+            "partition": found["partition"],
+            "name": found["name"],
+            "kind": kind,
+            "file_group": found["file_id"],
+            "rows": found["rows"],
+            "bytes": found["size"],
+            "instant": found["instant"],
         }
-    )  # fmt: skip
+    )
 
 
 def snapshots(table: Table) -> pa.Table:
-    """Return the states that VERSION AS OF can read now: the commits of the history with the tags of each."""
+    """Return the states that VERSION AS OF can read now: the commits of the history with the tags
+    of each.
+    """
     known, newest = table.history(), table.snapshot()
     readable = [newest.is_kept(seq) for seq in known["seq"].to_pylist()]
     names = dict[int, list[str]]()

@@ -1,7 +1,9 @@
-"""Tables that Spark sessions of this process have read lately: they stay open, and whoever names one again finds what is known of it.
+"""Tables that Spark sessions of this process have read lately: they stay open, and whoever names
+one again finds what is known of it.
 
-What is kept is what was read and made for queries: the snapshot, caches, and the relations of Spark with their lists of files.  Each time the log
-is asked whether its newest commit is still there.  Where it is not, and where that cannot be told, the table is opened anew: so an error is what it
+What is kept is what was read and made for queries: the snapshot, caches, and the relations of Spark
+with their lists of files.  Each time the log is asked whether its newest commit is still there.
+Where it is not, and where that cannot be told, the table is opened anew: so an error is what it
 always was, and another table that was made at the path, or the same as it once was, is another one.
 """
 
@@ -43,9 +45,12 @@ _lock = OwnLock()
 
 
 def known(
-    path: Any, options: Mapping[str, Any] | None = None, storage_options: Mapping[str, object] | None = None
+    path: Any,
+    options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> tables.Table:
-    """Return the table at ``path``, the one that is open if it is the same; it stays open from now on.  Raises as :func:`mdt.open` does.
+    """Return the table at ``path``, the one that is open if it is the same; it stays open from now
+    on.  Raises as :func:`mdt.open` does.
 
     A table whose store is an object of the caller's is never shared.
     """
@@ -80,7 +85,10 @@ def forget() -> None:
 
 
 def _keep(key: _Key, table: tables.Table) -> None:
-    from mdt.engines.spark.frame import Relations  # pyspark takes a second to import; only Spark users pay for it
+    # pyspark takes a second to import; only Spark users pay for it
+    from mdt.engines.spark.frame import (
+        Relations,
+    )
 
     opened = _Open(table, Relations(), len(table.snapshot()))
     with _lock:
@@ -100,9 +108,11 @@ def _forget_stopped() -> None:
 
 
 def _goes_on(table: tables.Table, storage: Storage) -> bool:
-    """Return whether the newest commit that ``table`` knows is in the log, and that table can still be read.
+    """Return whether the newest commit that ``table`` knows is in the log, and that table can still
+    be read.
 
-    False if that cannot be told from one commit record: no record follows the checkpoint, so that opening the table anew costs as little.
+    False if that cannot be told from one commit record: no record follows the checkpoint, so that
+    opening the table anew costs as little.
     """
     with suppress(MdtError):
         since = table.metadata.known().history_since
@@ -113,9 +123,11 @@ def _goes_on(table: tables.Table, storage: Storage) -> bool:
 
 
 def _are_same(before: tables.Table, now: tables.Table) -> bool:
-    """Return whether all commits that ``before`` knows are in the history of ``now``, and that it can still be read.
+    """Return whether all commits that ``before`` knows are in the history of ``now``, and that it
+    can still be read.
 
-    The table of ``before`` may have gone, or may have been brought back as it once was, and gone on otherwise.
+    The table of ``before`` may have gone, or may have been brought back as it once was, and gone on
+    otherwise.
     """
     with suppress(MdtError):
         known, found = before.metadata.known(), now.snapshot()

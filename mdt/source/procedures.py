@@ -1,4 +1,5 @@
-"""Procedures of Spark's SQL: ``CALL mdt.compact(table => 't', budget_bytes => 1000000)`` is ``t.compact(budget_bytes=1_000_000)``.
+"""Procedures of Spark's SQL: ``CALL mdt.compact(table => 't', budget_bytes => 1000000)`` is
+``t.compact(budget_bytes=1_000_000)``.
 
 The answer is one row with a column for each field of the result, of that field's type.
 """
@@ -35,7 +36,11 @@ def _flag(text: str) -> bool:
 
 
 _SPECS: _Parser = partial(value_of, "indexes", "specs")
-_RETAINED: Mapping[str, _Parser] = {"retain_commits": int, "retain_hours": int, "retain_versions": int}
+_RETAINED: Mapping[str, _Parser] = {
+    "retain_commits": int,
+    "retain_hours": int,
+    "retain_versions": int,
+}
 _DRY: Mapping[str, _Parser] = {"dry_run": _flag}
 PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
     "compact": {"strategy": str, "partitions": listed, "budget_bytes": int, "spark": _flag, **_DRY},
@@ -47,7 +52,10 @@ PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
     "savepoint": {"name": str, "at": point_of, "comment": str, **_DRY},
     "untag": {"name": str, **_DRY},
     "check": {},
-    "delete_partition": {"partitions": partial(value_of, "overwrite_partitions", "partitions"), **_DRY},
+    "delete_partition": {
+        "partitions": partial(value_of, "overwrite_partitions", "partitions"),
+        **_DRY,
+    },
     "truncate": _DRY,
     "create_index": {"specs": _SPECS, "mode": str, "spark": _flag, **_DRY},
     "drop_index": {"specs": _SPECS, **_DRY},
@@ -55,18 +63,30 @@ PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
     "build_indexes": {"specs": _SPECS, "spark": _flag, **_DRY},
     "analyze": {"columns": listed, "spark": _flag},
 }
-"""Methods of a table, and their parameters after the table, in order; what is given as text becomes a value by a function."""
+"""Methods of a table, and their parameters after the table, in order; what is given as text becomes
+a value by a function.
+"""
 
 
 _SHOW_CREATE = "show_create_table"
 """What SHOW CREATE TABLE asks for; it is not a method of a table."""
 _SEQ = pa.schema([("seq", pa.int64())])
 _RESULTS: Mapping[str, type | pa.Schema] = {
-    "cluster": ClusterResult, "clean": CleanReport, "check": CheckReport, "tag": _SEQ, "savepoint": _SEQ, "untag": pa.schema([]),
-    "drop_index": pa.schema([]), "create_index": BuildResult, "rebuild_index": BuildResult, "build_indexes": BuildResult,
-    "analyze": STATISTICS, _SHOW_CREATE: create_statement.SCHEMA,
-}  # fmt: skip
-"""What procedures return, a dataclass or the columns of a table; the others return a WriteResult."""
+    "cluster": ClusterResult,
+    "clean": CleanReport,
+    "check": CheckReport,
+    "tag": _SEQ,
+    "savepoint": _SEQ,
+    "untag": pa.schema([]),
+    "drop_index": pa.schema([]),
+    "create_index": BuildResult,
+    "rebuild_index": BuildResult,
+    "build_indexes": BuildResult,
+    "analyze": STATISTICS,
+    _SHOW_CREATE: create_statement.SCHEMA,
+}
+"""What procedures return, a dataclass or the columns of a table; the others return a WriteResult.
+"""
 _TYPES: Mapping[type, pa.DataType] = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
@@ -76,17 +96,21 @@ def columns(name: str) -> pa.Schema:
     if isinstance(result, pa.Schema):
         return result
     hints = get_type_hints(result)
-    return pa.schema([(field.name, _type(hints[field.name])) for field in dataclasses.fields(result)])
+    return pa.schema(
+        [(field.name, _type(hints[field.name])) for field in dataclasses.fields(result)]
+    )
 
 
 def call(
     asked: Words, name: str, names: Sequence[str], values: Sequence[str | None], spark: Any
 ) -> tuple[Table, pa.Table]:
-    """Carry out a procedure on the table that is ``asked`` for, and return the table and the answer, which has :func:`columns`.
+    """Carry out a procedure on the table that is ``asked`` for, and return the table and the
+    answer, which has :func:`columns`.
 
-    ``names``, ``values``: of its arguments; an empty name for one that stands in its place, None for a null, which is as if it were left out.
-    ``spark``: the session, for those that are asked to run in its tasks.  Raises Invalid for another procedure and other arguments,
-    and what the method raises.
+    ``names``, ``values``: of its arguments; an empty name for one that stands in its place, None
+    for a null, which is as if it were left out. ``spark``: the session, for those that are asked to
+    run in its tasks.  Raises Invalid for another procedure and other arguments, and what the method
+    raises.
     """
     writing.require_newest(asked)
     parameters = PROCEDURES.get(_known(name), {"name": str, "columns": json.loads})
@@ -95,7 +119,9 @@ def call(
         given["spark"] = spark if given.get("spark") else None
     table = writing.opened(asked)
     method = (
-        partial(create_statement.create_statement, table, asked.path) if name == _SHOW_CREATE else getattr(table, name)
+        partial(create_statement.create_statement, table, asked.path)
+        if name == _SHOW_CREATE
+        else getattr(table, name)
     )
     _require_all(name, method, given)
     return table, _answer(columns(name), method(**given))
@@ -108,10 +134,15 @@ def _known(name: str) -> str:
 def _require_all(name: str, method: Callable[..., Any], given: Mapping[str, Any]) -> None:
     """Raise Invalid for an argument that the method needs and that is not given."""
     needed = [
-        one for one, what in signature(method).parameters.items() if what.default is what.empty and one not in given
+        one
+        for one, what in signature(method).parameters.items()
+        if what.default is what.empty and one not in given
     ]
     if needed:
-        raise Invalid(f"mdt.{name} needs {' and '.join(needed)}", hint=f"CALL mdt.{name}('table', {needed[0]} => …)")
+        raise Invalid(
+            f"mdt.{name} needs {' and '.join(needed)}",
+            hint=f"CALL mdt.{name}('table', {needed[0]} => …)",
+        )
 
 
 def _arguments(
@@ -120,7 +151,9 @@ def _arguments(
     known, found = list(parameters), dict[str, Any]()
     for place, (said, text) in enumerate(zip(names, values, strict=True)):
         if not said and place >= len(known):
-            raise Invalid(f"mdt.{name} takes {len(known) + 1} arguments", hint=f"table, {', '.join(known)}")
+            raise Invalid(
+                f"mdt.{name} takes {len(known) + 1} arguments", hint=f"table, {', '.join(known)}"
+            )
         word = one_of(f"an argument of mdt.{name}", said, known) if said else known[place]
         if word in found:
             raise Invalid(f"mdt.{name}: {word} is given twice")
@@ -133,7 +166,9 @@ def _arguments(
 
 
 def _type(hint: Any) -> pa.DataType:
-    """Return the type of a column for the annotation of a field; what Arrow has no type for is shown as text."""
+    """Return the type of a column for the annotation of a field; what Arrow has no type for is
+    shown as text.
+    """
     of = [one for one in get_args(hint) if one not in (NoneType, Ellipsis)]
     if get_origin(hint) is tuple:
         return pa.list_(_type(of[0]))
@@ -157,7 +192,9 @@ def _value(value: Any, type: pa.DataType) -> Any:
     if value is None:
         return None
     if pa.types.is_map(type):
-        return [(_value(key, type.key_type), _value(one, type.item_type)) for key, one in value.items()]
+        return [
+            (_value(key, type.key_type), _value(one, type.item_type)) for key, one in value.items()
+        ]
     if pa.types.is_list(type):
         return [_value(one, type.value_type) for one in value]
     return str(value) if pa.types.is_string(type) else value

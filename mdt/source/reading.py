@@ -19,43 +19,71 @@ if TYPE_CHECKING:
 
 
 def opened(
-    path: Any, options: Mapping[str, Any] | None, storage_options: Mapping[str, object] | None, as_of: Point | None
+    path: Any,
+    options: Mapping[str, Any] | None,
+    storage_options: Mapping[str, object] | None,
+    as_of: Point | None,
 ) -> tables.Table:
-    """Return an open table, one that was open before if there is one (:mod:`mdt.source.open_tables`).  Raises as :func:`mdt.open` does."""
+    """Return an open table, one that was open before if there is one
+    (:mod:`mdt.source.open_tables`).  Raises as :func:`mdt.open` does.
+    """
     if as_of is not None:
         return tables.open(path, options, storage_options=storage_options, as_of=as_of)
     return open_tables.known(path, options, storage_options)
 
 
 def snapshot(
-    spark: SparkSession, table: tables.Table, is_pinned: bool, query_type: str, *, reads: Reads | None = None
+    spark: SparkSession,
+    table: tables.Table,
+    is_pinned: bool,
+    query_type: str,
+    *,
+    reads: Reads | None = None,
 ) -> DataFrame:
-    """Return the rows of the newest snapshot, whenever it is asked, or of the one that ``table`` shows if ``is_pinned``.
+    """Return the rows of the newest snapshot, whenever it is asked, or of the one that ``table``
+    shows if ``is_pinned``.
 
     ``reads``: as for :func:`mdt.engines.spark.frame.read`.
     """
-    from mdt.engines.spark import frame, session  # pyspark takes a second to import; only Spark users pay for it
+    # pyspark takes a second to import; only Spark users pay for it
+    from mdt.engines.spark import (
+        frame,
+        session,
+    )
 
     view = seen_as(query_type)
     pinned = view(table.snapshot()) if is_pinned else None
     relations = open_tables.relations_of(table)
-    return frame.read(session.classic(spark), table.metadata, pinned, view, reads=reads, relations=relations)
+    return frame.read(
+        session.classic(spark), table.metadata, pinned, view, reads=reads, relations=relations
+    )
 
 
 def frame(
-    spark: SparkSession, asked: Words, columns: StructType | None = None, *, reads: Reads | None = None
+    spark: SparkSession,
+    asked: Words,
+    columns: StructType | None = None,
+    *,
+    reads: Reads | None = None,
 ) -> DataFrame:
-    """Return what is asked for; ``columns``: those that it must have; ``reads``: as for :func:`snapshot`.
+    """Return what is asked for; ``columns``: those that it must have; ``reads``: as for
+    :func:`snapshot`.
 
-    Rows that commits wrote and changes are those up to the newest commit of now, if none is named.  Raises Invalid for
-    options that do not go together, and what opening a table and reading the range raises.
+    Rows that commits wrote and changes are those up to the newest commit of now, if none is named.
+    Raises Invalid for options that do not go together, and what opening a table and reading the
+    range raises.
     """
     _check(asked)
     if columns is not None and asked.since is not None:
-        # Spark keeps the relation of a table of its catalog, whatever options the query had that made it.
+        # Spark keeps the relation of a table of its catalog, whatever options the query had that
+        # made it.
         raise Unsupported(
-            "a table of the catalog, or one whose columns are named, cannot be asked for a range of commits",
-            hint='spark.read.format("mdt").option("since", …).load(path), or CREATE TEMPORARY VIEW … USING mdt OPTIONS (path …, since …)',
+            "a table of the catalog, or one whose columns are named, cannot be asked for a range of"
+            " commits",
+            hint=(
+                'spark.read.format("mdt").option("since", …).load(path), or CREATE TEMPORARY VIEW …'
+                " USING mdt OPTIONS (path …, since …)"
+            ),
         )
     table = opened(asked.path, asked.options, asked.storage or None, asked.as_of)
     if asked.changes is not None:
@@ -75,30 +103,47 @@ def _check(asked: Words) -> None:
     """Raise Invalid for options that do not go together."""
     is_range = asked.since is not None
     if asked.query_type == INCREMENTAL and not is_range:
-        raise Invalid("an incremental query begins somewhere", hint="give since, the point after which commits count")
+        raise Invalid(
+            "an incremental query begins somewhere",
+            hint="give since, the point after which commits count",
+        )
     if asked.query_type not in (None, INCREMENTAL) and is_range:
-        raise Invalid(f"a query of the type {asked.query_type} takes no since", hint="leave one of them out")
+        raise Invalid(
+            f"a query of the type {asked.query_type} takes no since", hint="leave one of them out"
+        )
     if (asked.changes is not None or asked.until is not None) and not is_range:
-        raise Invalid("changes and until speak of a range", hint="give since, the point after which commits count")
+        raise Invalid(
+            "changes and until speak of a range",
+            hint="give since, the point after which commits count",
+        )
     if asked.as_of is not None and is_range:
-        raise Invalid("as_of and since do not go together", hint="give since and until for a range, as_of for a state")
+        raise Invalid(
+            "as_of and since do not go together",
+            hint="give since and until for a range, as_of for a state",
+        )
 
 
 def _require(columns: StructType, found: DataFrame, table: tables.Table) -> None:
-    """Raise Invalid if the columns that Spark expects are neither those of now nor those of an older version of the table.
+    """Raise Invalid if the columns that Spark expects are neither those of now nor those of an
+    older version of the table.
 
     The catalog remembers the columns that a table had when it was created there.
     """
     from mdt.engines.spark.frame import spark_versions  # as above
 
     expected = _simple(columns)
-    if expected != _simple(found.schema) and expected not in map(_simple, spark_versions(table.definition)):
+    if expected != _simple(found.schema) and expected not in map(
+        _simple, spark_versions(table.definition)
+    ):
         raise Invalid(
-            f"the columns of the table are {found.schema.simpleString()}, not {columns.simpleString()}",
+            f"the columns of the table are {found.schema.simpleString()}, not"
+            f" {columns.simpleString()}",
             hint="leave them out: they come with the table",
         )
 
 
 def _simple(schema: StructType) -> frozenset[tuple[str, str]]:
-    """Return names and types, without what may be null; the catalog puts the columns of partitions last."""
+    """Return names and types, without what may be null; the catalog puts the columns of partitions
+    last.
+    """
     return frozenset((field.name, field.dataType.simpleString()) for field in schema)

@@ -1,6 +1,8 @@
-"""What a Spark session says to all tables that it names: ``spark.mdt.*`` of its SparkConf or of ``SET``, below the options of a call.
+"""What a Spark session says to all tables that it names: ``spark.mdt.*`` of its SparkConf or of
+``SET``, below the options of a call.
 
-``spark.mdt.x`` is the option ``mdt.x``; ``spark.mdt.table_type``, ``key_index``, ``scope`` and ``indexes`` are words for tables that are made.
+``spark.mdt.x`` is the option ``mdt.x``; ``spark.mdt.table_type``, ``key_index``, ``scope`` and
+``indexes`` are words for tables that are made.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ OF_NEW_TABLES = ("table_type", "key_index", "scope", "indexes")
 """Words for tables that are made; those that are there keep their own."""
 
 _CREATION = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
-"""Options that say of new tables what words say, too, and that tables which are there must agree with."""
+"""Options that say of new tables what words say, too, and that tables which are there must agree
+with.
+"""
 _KEY_INDEX = ("key_index", "scope")
 
 
@@ -33,9 +37,11 @@ _KEY_INDEX = ("key_index", "scope")
 class Settings:
     """What a session says.
 
-    ``table``, ``made``: words and options of tables that are made; ``options``: of all.  ``builds``: whether what indexes do not cover is
-    built in the background after each write; ``advised``: whether indexes are created that queries want, too.  ``packages``: distributions with
-    indexes, which the Python of the executors must have.  ``reads``: how tables are read.  ``metadata``: what commits carry.
+    ``table``, ``made``: words and options of tables that are made; ``options``: of all.
+    ``builds``: whether what indexes do not cover is built in the background after each write;
+    ``advised``: whether indexes are created that queries want, too.  ``packages``: distributions
+    with indexes, which the Python of the executors must have.  ``reads``: how tables are read.
+    ``metadata``: what commits carry.
     """
 
     table: Mapping[str, Any] = field(default_factory=dict)
@@ -58,7 +64,11 @@ class Settings:
         options = {**self.options, **given}
         metadata = {**self.metadata, **asked.metadata}
         return replace(
-            asked, made_as={**table, **asked.table}, made_with={**made, **options}, options=options, metadata=metadata
+            asked,
+            made_as={**table, **asked.table},
+            made_with={**made, **options},
+            options=options,
+            metadata=metadata,
         )
 
     def over(self, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -67,8 +77,13 @@ class Settings:
 
 
 def settings_of(spark: SparkSession) -> Settings:
-    """Return what a session says.  Raises Invalid for an unknown setting, naming the nearest, and for values that mean nothing."""
-    from mdt.engines.spark.session import settings  # pyspark takes a second to import; only Spark users pay for it
+    """Return what a session says.  Raises Invalid for an unknown setting, naming the nearest, and
+    for values that mean nothing.
+    """
+    # pyspark takes a second to import; only Spark users pay for it
+    from mdt.engines.spark.session import (
+        settings,
+    )
 
     return parse(settings(spark, PREFIX))
 
@@ -76,7 +91,13 @@ def settings_of(spark: SparkSession) -> Settings:
 def parse(given: Mapping[str, str]) -> Settings:
     """Return what settings say; see :func:`settings_of`.
 
-    >>> found = parse({"spark.mdt.indexes": "bitmap(city)", "spark.mdt.hive.style": "false", "spark.mdt.compression": "zstd"})
+    >>> found = parse(
+    ...     {
+    ...         "spark.mdt.indexes": "bitmap(city)",
+    ...         "spark.mdt.hive.style": "false",
+    ...         "spark.mdt.compression": "zstd",
+    ...     }
+    ... )
     >>> found.table, found.made, found.options
     ({'indexes': ('bitmap(city)',)}, {'mdt.hive.style': 'false'}, {'mdt.compression': 'zstd'})
     """
@@ -107,9 +128,13 @@ def parse(given: Mapping[str, str]) -> Settings:
         own["builds"] = True
         options["mdt.usage.counts"] = "true"
     return Settings(
-        table, made, {name: text for name, text in options.items() if name not in made}, reads=Reads(**reads),
-        metadata=metadata, **own
-    )  # fmt: skip
+        table,
+        made,
+        {name: text for name, text in options.items() if name not in made},
+        reads=Reads(**reads),
+        metadata=metadata,
+        **own,
+    )
 
 
 def known() -> list[str]:
@@ -128,20 +153,30 @@ def _is(value: str, choices: tuple[str, ...], name: str, text: str) -> bool:
 
 
 def _explained(name: str, text: str) -> bool:
-    """Check who is told of plans, one of them, or several by commas; the JVM reads the setting when a query is planned."""
-    return all(one_of(name, part.strip().lower(), ("off", "log", "metrics")) for part in text.split(","))
+    """Check who is told of plans, one of them, or several by commas; the JVM reads the setting when
+    a query is planned.
+    """
+    return all(
+        one_of(name, part.strip().lower(), ("off", "log", "metrics")) for part in text.split(",")
+    )
 
 
 def _optimized(name: str, text: str) -> tuple[str, ...]:
     """Return what is done of OPTIMIZES: all, none, or some by commas."""
-    asked = [one_of(name, part.strip().lower(), ("all", "none", *OPTIMIZES)) for part in text.split(",")]
-    return OPTIMIZES if "all" in asked else tuple(dict.fromkeys(one for one in asked if one != "none"))
+    asked = [
+        one_of(name, part.strip().lower(), ("all", "none", *OPTIMIZES)) for part in text.split(",")
+    ]
+    return (
+        OPTIMIZES if "all" in asked else tuple(dict.fromkeys(one for one in asked if one != "none"))
+    )
 
 
 def _bytes(name: str, text: str) -> int:
     """Return a number of bytes from 0 on."""
     if not text.strip().isdecimal():
-        raise Invalid(f"{name} = {text!r} is no number of bytes", hint=f"{name}=67108864; 0 for none")
+        raise Invalid(
+            f"{name} = {text!r} is no number of bytes", hint=f"{name}=67108864; 0 for none"
+        )
     return min(int(text), COUNT_MAX)
 
 
@@ -154,7 +189,10 @@ _OWN: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
 
 _READS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "explain": ("explains", _explained),
-    "affinity": ("affinity", lambda name, text: one_of(name, text.strip().lower(), ("auto", "on", "off"))),
+    "affinity": (
+        "affinity",
+        lambda name, text: one_of(name, text.strip().lower(), ("auto", "on", "off")),
+    ),
     "optimize": ("optimizes", _optimized),
     "footers.bytes": ("footer_bytes", _bytes),
     "vectors.bytes": ("vector_bytes", _bytes),

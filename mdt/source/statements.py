@@ -1,7 +1,8 @@
 """Statements of Spark's SQL that are not carried out on a table, and what to do instead.
 
-``java/sql/StatementRule.java`` takes every statement that names a table of mdt and refuses those that it does not know by
-:func:`refusal`, so that none is accepted and ignored.  docs/spark-sql.md lists the outcome of each statement.
+``java/sql/StatementRule.java`` takes every statement that names a table of mdt and refuses those
+that it does not know by :func:`refusal`, so that none is accepted and ignored.  docs/spark-sql.md
+lists the outcome of each statement.
 """
 
 from __future__ import annotations
@@ -12,13 +13,19 @@ from mdt.errors import Unsupported
 
 _MAKE_ANEW = "create another table and insert the rows into it"
 _COLUMNS = "ALTER TABLE … ADD COLUMN, DROP COLUMN and ALTER COLUMN change columns one by one"
-_PARTITIONS = "partitions appear with their first row; ALTER TABLE … DROP PARTITION and SHOW PARTITIONS work"
+_PARTITIONS = (
+    "partitions appear with their first row; ALTER TABLE … DROP PARTITION and SHOW PARTITIONS work"
+)
 _CHECKS = "check rows before they are written; NOT NULL in CREATE TABLE is enforced"
 _CLUSTER = "CALL mdt.cluster(table => …, by => …) sorts the rows that are there"
 _LOCATION = "DROP TABLE (files at a LOCATION stay), then CREATE TABLE … USING mdt LOCATION …"
 _INDEX = "CALL mdt.create_index('table', 'bitmap(column)') and CALL mdt.drop_index"
-_DEFAULT = "t.alter(add=…, defaults=…) of Python gives older rows a value; INSERT must name the others"
-_REPLACED = "INSERT OVERWRITE replaces all rows in one commit; for other columns DROP TABLE, CREATE TABLE"
+_DEFAULT = (
+    "t.alter(add=…, defaults=…) of Python gives older rows a value; INSERT must name the others"
+)
+_REPLACED = (
+    "INSERT OVERWRITE replaces all rows in one commit; for other columns DROP TABLE, CREATE TABLE"
+)
 
 REFUSED: Mapping[str, tuple[str, str]] = {
     "AddCheckConstraint": ("ALTER TABLE … ADD CONSTRAINT", _CHECKS),
@@ -34,26 +41,44 @@ REFUSED: Mapping[str, tuple[str, str]] = {
         "ANALYZE TABLE",
         "CALL mdt.analyze('table', columns => 'a, b'); sizes and row counts are always exact",
     ),
-    "AnalyzeTable": ("ANALYZE TABLE", "CALL mdt.analyze('table'); sizes and row counts are always exact"),
+    "AnalyzeTable": (
+        "ANALYZE TABLE",
+        "CALL mdt.analyze('table'); sizes and row counts are always exact",
+    ),
     "CommentOnField": ("COMMENT on a field of a struct", "comment on the column"),
     "CreateIndex": ("CREATE INDEX", _INDEX),
-    "DescribeTablePartition": ("DESCRIBE … PARTITION", "SELECT * FROM mdt_files('table') lists files by partition"),
+    "DescribeTablePartition": (
+        "DESCRIBE … PARTITION",
+        "SELECT * FROM mdt_files('table') lists files by partition",
+    ),
     "DropConstraint": (
         "ALTER TABLE … DROP CONSTRAINT",
         "there are none; ALTER COLUMN … DROP NOT NULL makes a column nullable",
     ),
     "DropIndex": ("DROP INDEX", _INDEX),
-    "InsertEvolving": ("INSERT WITH SCHEMA EVOLUTION", "ALTER TABLE … ADD COLUMNS first, or t.upsert(df, evolve=True)"),
+    "InsertEvolving": (
+        "INSERT WITH SCHEMA EVOLUTION",
+        "ALTER TABLE … ADD COLUMNS first, or t.upsert(df, evolve=True)",
+    ),
     "InsertIntoDir": (
         "INSERT OVERWRITE DIRECTORY … USING mdt",
-        "CREATE TABLE … USING mdt OPTIONS (key …) LOCATION … AS SELECT …, or INSERT OVERWRITE of that table",
+        (
+            "CREATE TABLE … USING mdt OPTIONS (key …) LOCATION … AS SELECT …, or INSERT OVERWRITE"
+            " of that table"
+        ),
     ),
     "InsertReplacing": (
         "INSERT … REPLACE WHERE, ON and USING",
-        "INSERT OVERWRITE … PARTITION (…) replaces partitions; DELETE and INSERT replace other rows",
+        (
+            "INSERT OVERWRITE … PARTITION (…) replaces partitions; DELETE and INSERT replace other"
+            " rows"
+        ),
     ),
     "LoadData": ("LOAD DATA", "INSERT INTO … SELECT * FROM parquet.`path`"),
-    "PlaceOfField": ("FIRST and AFTER for a field of a struct", "leave them out: new fields come last"),
+    "PlaceOfField": (
+        "FIRST and AFTER for a field of a struct",
+        "leave them out: new fields come last",
+    ),
     "RecoverPartitions": ("ALTER TABLE … RECOVER PARTITIONS", _PARTITIONS),
     "RenamePartitions": (
         "ALTER TABLE … RENAME PARTITION",
@@ -68,12 +93,21 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     "SetTableLocation": ("ALTER TABLE … SET LOCATION", _LOCATION),
     "SetTableSerDeProperties": ("ALTER TABLE … SET SERDE and SERDEPROPERTIES", _LOCATION),
     "ShowCreateTable": ("SHOW CREATE TABLE … AS SERDE", "leave AS SERDE out"),
-    "ShowTablePartition": ("SHOW TABLE EXTENDED … PARTITION", "SHOW PARTITIONS, or SELECT * FROM mdt_files('table')"),
+    "ShowTablePartition": (
+        "SHOW TABLE EXTENDED … PARTITION",
+        "SHOW PARTITIONS, or SELECT * FROM mdt_files('table')",
+    ),
 }
-"""The class of Spark's plan of a statement, or a part of a statement: how SQL writes it, and what to do instead."""
+"""The class of Spark's plan of a statement, or a part of a statement: how SQL writes it, and what
+to do instead.
+"""
 
 
 def refusal(kind: str) -> Unsupported:
-    """Return the error for a statement; ``kind``: as REFUSED has it, or the class of a plan that this version does not know."""
-    statement, instead = REFUSED.get(kind, (kind, "docs/spark-sql.md lists the statements that work"))
+    """Return the error for a statement; ``kind``: as REFUSED has it, or the class of a plan that
+    this version does not know.
+    """
+    statement, instead = REFUSED.get(
+        kind, (kind, "docs/spark-sql.md lists the statements that work")
+    )
     return Unsupported(f"{statement} is not supported for tables of mdt", hint=instead)

@@ -1,6 +1,8 @@
-"""Streams of Spark: the commits of a table as batches of rows, and batches of rows as commits, each of them once.
+"""Streams of Spark: the commits of a table as batches of rows, and batches of rows as commits, each
+of them once.
 
-An offset names a commit, and the table whose commit it is.  Without ``since`` a stream begins with the rows that the table has.
+An offset names a commit, and the table whose commit it is.  Without ``since`` a stream begins with
+the rows that the table has.
 """
 
 from __future__ import annotations
@@ -40,18 +42,25 @@ _MODES = ("Append", "Update", "Complete")
 class Stream:
     """The commits of a table as batches of rows.
 
-    The table is opened once; whoever asks how far the next batch goes asks storage for what is new.  An error may come of another table that
-    stands at the path now, so the table is opened again before it is raised.
+    The table is opened once; whoever asks how far the next batch goes asks storage for what is new.
+    An error may come of another table that stands at the path now, so the table is opened again
+    before it is raised.
 
-    ``reads``: how batches are read, as :func:`mdt.engines.spark.frame.read` has it.  Raises Invalid for options that mean nothing to a stream.
+    ``reads``: how batches are read, as :func:`mdt.engines.spark.frame.read` has it.  Raises Invalid
+    for options that mean nothing to a stream.
     """
 
     def __init__(self, asked: Words, reads: Reads) -> None:
-        if asked.until is not None or asked.as_of is not None or asked.query_type not in (None, SNAPSHOT, INCREMENTAL):
+        if (
+            asked.until is not None
+            or asked.as_of is not None
+            or asked.query_type not in (None, SNAPSHOT, INCREMENTAL)
+        ):
             raise Invalid("a stream has no end, and no state", hint="since says where it begins")
         if asked.changes is not None and asked.since is None:
             raise Invalid(
-                "a stream of changes begins somewhere", hint='give since: a commit, an instant, or "earliest"'
+                "a stream of changes begins somewhere",
+                hint='give since: a commit, an instant, or "earliest"',
             )
         self._asked = asked
         self._reads = reads.of_stream()
@@ -73,24 +82,31 @@ class Stream:
         return self._told(lambda table: _offset(table.snapshot()))
 
     def offset(self, start: str | None, everything: bool, last: str | None) -> str | None:
-        """Return the offset of the newest commit that changed rows after ``start`` within the limits of a batch, None if there is none.
+        """Return the offset of the newest commit that changed rows after ``start`` within the
+        limits of a batch, None if there is none.
 
-        Raises Invalid if ``start`` is of another table, Expired if changes after it are in the log no more.
+        Raises Invalid if ``start`` is of another table, Expired if changes after it are in the log
+        no more.
         """
         return self._told(partial(self._next, start, everything, last))
 
-    def batch(self, spark: SparkSession, start: str | None, end: str, expected: StructType) -> DataFrame:
-        """Return the rows that commits after ``start`` up to ``end`` wrote, or what they changed; with ``expected`` columns.
+    def batch(
+        self, spark: SparkSession, start: str | None, end: str, expected: StructType
+    ) -> DataFrame:
+        """Return the rows that commits after ``start`` up to ``end`` wrote, or what they changed;
+        with ``expected`` columns.
 
-        Whoever reads them is told if the table keeps them no more (Expired), or if its columns are others now (Invalid): Spark asks for a batch
-        that it has when a query goes on, and leaves it unread.
+        Whoever reads them is told if the table keeps them no more (Expired), or if its columns are
+        others now (Invalid): Spark asks for a batch that it has when a query goes on, and leaves it
+        unread.
         """
         try:
             return self._told(partial(self._batch, spark, start, end, expected))
         except MdtError as error:
+            # pyspark takes a second to import; only Spark users pay for it
             from mdt.engines.spark.frame import (
                 unreadable,
-            )  # pyspark takes a second to import; only Spark users pay for it
+            )
 
             return unreadable(spark, error, expected)
 
@@ -102,25 +118,40 @@ class Stream:
             self._table = _opened(self._asked)
             return ask(self._table)
 
-    def _next(self, start: str | None, everything: bool, last: str | None, table: tables.Table) -> str | None:
+    def _next(
+        self, start: str | None, everything: bool, last: str | None, table: tables.Table
+    ) -> str | None:
         snapshot, asked = table.snapshot(), self._asked
         end = snapshot.seq if last is None else _seq(table, snapshot, last)
         begun = _begin(snapshot, asked) if start is None else _seq(table, snapshot, start)
         if begun is None:
             return _offset(snapshot, end)
         if everything or (asked.max_commits is None and asked.max_bytes is None):
-            found = next((seq for seq in range(end, begun, -1) if _changes_rows(table.metadata.record(seq))), begun)
+            found = next(
+                (seq for seq in range(end, begun, -1) if _changes_rows(table.metadata.record(seq))),
+                begun,
+            )
         else:
             found = _limited(table, snapshot, asked, begun, end)
         if found <= begun:
             return None
         # What was cleaned can be no end of a batch of rows; its rows stand in later states.
         return _offset(
-            snapshot, found if asked.changes is not None else max(found, min(end, snapshot.retention.horizon))
+            snapshot,
+            (
+                found
+                if asked.changes is not None
+                else max(found, min(end, snapshot.retention.horizon))
+            ),
         )
 
     def _batch(
-        self, spark: SparkSession, start: str | None, end: str, expected: StructType, table: tables.Table
+        self,
+        spark: SparkSession,
+        start: str | None,
+        end: str,
+        expected: StructType,
+        table: tables.Table,
     ) -> DataFrame:
         snapshot = table.metadata.known()  # which was looked for when this batch was given its end
         until = _seq(table, snapshot, end)
@@ -128,49 +159,75 @@ class Stream:
         if self._asked.changes is not None:
             found = self._rows(spark, table, snapshot, begun, until)
         else:
-            found = self._rows(spark, table, snapshot, begun, max(until, snapshot.retention.horizon))
+            found = self._rows(
+                spark, table, snapshot, begun, max(until, snapshot.retention.horizon)
+            )
             if _simple(found.schema) != _simple(expected):
-                found = self._rows(spark, table, snapshot, begun, snapshot.seq)  # with the columns of now
+                # with the columns of now
+                found = self._rows(spark, table, snapshot, begun, snapshot.seq)
         if _simple(found.schema) != _simple(expected):
             raise Invalid(
-                f"the table's columns were altered since the stream was begun: {found.schema.simpleString()}",
+                "the table's columns were altered since the stream was begun:"
+                f" {found.schema.simpleString()}",
                 hint="end the query, and begin it again from its checkpoint",
             )
         return found if found.columns == expected.names else found.select(*expected.names)
 
     def _rows(
-        self, spark: SparkSession, table: tables.Table, newest: Snapshot, since: int | None, until: int
+        self,
+        spark: SparkSession,
+        table: tables.Table,
+        newest: Snapshot,
+        since: int | None,
+        until: int,
     ) -> DataFrame:
         from mdt.engines.spark import frame  # as above
 
         if self._asked.changes is not None:
             assert since is not None, "checked when the stream began"
             return ChangeStream(
-                table.metadata, since, until, self._asked.changes, None, None, threads=table.options.threads("reader"),
+                table.metadata,
+                since,
+                until,
+                self._asked.changes,
+                None,
+                None,
+                threads=table.options.threads("reader"),
                 newest=newest,
-            ).to_spark(spark)  # fmt: skip
+            ).to_spark(spark)
         state = table.metadata.at(until, newest=newest)
         scan = Scan(table.metadata, state, None, None, table.options, since=since)
-        return frame.scan(spark, table.metadata, state, scan.predicate, scan.columns, reads=self._reads)
+        return frame.scan(
+            spark, table.metadata, state, scan.predicate, scan.columns, reads=self._reads
+        )
 
 
 class Sink:
     """The batches of one query as commits of a table, which stays open between them.
 
-    A table is more than its path: another one may stand there when the next batch comes, or an older copy of this one.  So before each batch
-    the newest commit that the open table knows is read again.  If it is not there, or another one, the table is opened as for a first batch.
+    A table is more than its path: another one may stand there when the next batch comes, or an
+    older copy of this one.  So before each batch the newest commit that the open table knows is
+    read again.  If it is not there, or another one, the table is opened as for a first batch.
     """
 
     def __init__(self) -> None:
         self._kept: _Kept | None = None
 
-    def write(self, asked: Words, mode: str, number: tuple[str, int], rows: DataFrame) -> tables.Table:
-        """Write a batch, (stream, number), and return the table, which is made if it is not there; nothing is written of a batch that it has.
+    def write(
+        self, asked: Words, mode: str, number: tuple[str, int], rows: DataFrame
+    ) -> tables.Table:
+        """Write a batch, (stream, number), and return the table, which is made if it is not there;
+        nothing is written of a batch that it has.
 
-        Raises Invalid for a mode that the operation does not fit, and as :func:`mdt.source.writing.write` does.
+        Raises Invalid for a mode that the operation does not fit, and as
+        :func:`mdt.source.writing.write` does.
         """
         kept, self._kept = self._kept, None  # which an error leaves behind
-        table = kept.table if kept is not None and kept.place == _place(asked) and kept.still_stands() else None
+        table = (
+            kept.table
+            if kept is not None and kept.place == _place(asked) and kept.still_stands()
+            else None
+        )
         written = _write(asked, mode, number, rows, table)
         self._kept = _Kept.of(asked, written)
         return written
@@ -178,7 +235,9 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A table that a batch was written to.  ``place``: what was asked for when it was opened.  ``newest``: the newest commit that it knows."""
+    """A table that a batch was written to.  ``place``: what was asked for when it was opened.
+    ``newest``: the newest commit that it knows.
+    """
 
     table: tables.Table
     place: _Place
@@ -192,7 +251,8 @@ class _Kept:
         return None if newest is None else cls(table, _place(asked), newest)
 
     def still_stands(self) -> bool:
-        """Return whether the newest commit is in the log as it was: no other table stands there, and no other state of this one.
+        """Return whether the newest commit is in the log as it was: no other table stands there,
+        and no other state of this one.
 
         One request.  An error is told by whoever opens the table.
         """
@@ -212,12 +272,14 @@ def _write(
     how = one_of("the output mode", mode, _MODES)
     if how == "Complete" and asked.operation not in (None, _COMPLETE):
         raise Invalid(
-            f"every batch of the output mode complete is the whole result, and the operation is {asked.operation}",
+            "every batch of the output mode complete is the whole result, and the operation is"
+            f" {asked.operation}",
             hint=f"leave the operation out: it is {_COMPLETE}",
         )
     if how == "Complete":
         asked.operation = _COMPLETE
-    kept = rows.persist()  # rows of a stream may cost more, or be others, when they are made a second time
+    # rows of a stream may cost more, or be others, when they are made a second time
+    kept = rows.persist()
     try:
         return writing.write(asked, "Append", kept, number, table)[0]
     finally:
@@ -229,7 +291,9 @@ def _opened(asked: Words) -> tables.Table:
 
 
 def _begin(snapshot: Snapshot, asked: Words) -> int | None:
-    """Return the commit after which a stream begins; None: with the rows that there are.  Raises Invalid for one that is not there."""
+    """Return the commit after which a stream begins; None: with the rows that there are.  Raises
+    Invalid for one that is not there.
+    """
     if asked.since is None:
         return None
     found = seq_at(snapshot, asked.since, "since")
@@ -263,11 +327,15 @@ def _changes_rows(record: CommitRecord | None) -> bool:
 
 
 def _offset(snapshot: Snapshot, seq: int | None = None) -> str:
-    return json.dumps({"seq": snapshot.seq if seq is None else seq, "table": snapshot.definition.table_id})
+    return json.dumps(
+        {"seq": snapshot.seq if seq is None else seq, "table": snapshot.definition.table_id}
+    )
 
 
 def _seq(table: tables.Table, newest: Snapshot, text: str) -> int:
-    """Return the commit that an offset names.  Raises Invalid for one of another table, or of a commit that it has not."""
+    """Return the commit that an offset names.  Raises Invalid for one of another table, or of a
+    commit that it has not.
+    """
     try:
         told = json.loads(text)
         seq, table_id = told["seq"], told["table"]
@@ -280,7 +348,10 @@ def _seq(table: tables.Table, newest: Snapshot, text: str) -> int:
         return seq
     raise Invalid(
         f"{table.path}: the offset {what}",
-        hint="a stream goes on with the table that it began with: begin a new one, with a checkpoint of its own",
+        hint=(
+            "a stream goes on with the table that it began with: begin a new one, with a checkpoint"
+            " of its own"
+        ),
     )
 
 

@@ -1,4 +1,6 @@
-"""Tables are made warm: loaded ahead of the queries of Spark sessions in this process, which find them open (:mod:`mdt.source.open_tables`)."""
+"""Tables are made warm: loaded ahead of the queries of Spark sessions in this process, which find
+them open (:mod:`mdt.source.open_tables`).
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,20 @@ if TYPE_CHECKING:
 
 
 def warm(
-    spark: SparkSession, path: Any, options: Mapping[str, Any] | None, storage_options: Mapping[str, object] | None,
-    columns: Sequence[str] | None, reads: Reads, progress: Progress | None,
-) -> WarmResult:  # fmt: skip
+    spark: SparkSession,
+    path: Any,
+    options: Mapping[str, Any] | None,
+    storage_options: Mapping[str, object] | None,
+    columns: Sequence[str] | None,
+    reads: Reads,
+    progress: Progress | None,
+) -> WarmResult:
     """Load what queries of Spark ask for; see :func:`mdt.warm`."""
-    from mdt.engines.spark import frame, index_tasks  # pyspark takes a second to import; only Spark users pay for it
+    # pyspark takes a second to import; only Spark users pay for it
+    from mdt.engines.spark import (
+        frame,
+        index_tasks,
+    )
     from mdt.engines.spark.engine import SparkEngine
 
     table = open_tables.known(path, options, storage_options)
@@ -31,4 +42,10 @@ def warm(
     found = warm_here(table, columns, ("summaries", "key_maps"), progress, elsewhere=large)
     count, size, tasks = index_tasks.warm(SparkEngine(spark), table.metadata, snapshot, large)
     opened = frame.open_files(spark, table.metadata, snapshot, reads)
-    return replace(found, summaries=found.summaries + count, bytes=found.bytes + size, tasks=tasks, opened=opened)
+    return replace(
+        found,
+        summaries=found.summaries + count,
+        bytes=found.bytes + size,
+        tasks=tasks,
+        opened=opened,
+    )

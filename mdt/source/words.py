@@ -1,7 +1,7 @@
 """What the options of ``format("mdt")`` say: our names and Hudi's, text to text, checked.
 
-The catalog keeps the options that a table was created with and hands all of them to readers and writers, so there is one
-vocabulary for both.
+The catalog keeps the options that a table was created with and hands all of them to readers and
+writers, so there is one vocabulary for both.
 """
 
 from __future__ import annotations
@@ -36,30 +36,58 @@ NAMES: dict[str, tuple[str, ...]] = {
     "max_commits": ("maxcommitspertrigger",),
     "max_bytes": ("maxbytespertrigger",),
     "name": ("mdt.table.name", "hoodie.table.name", "hoodie.datasource.write.table.name"),
-    "key": ("hoodie.datasource.write.recordkey.field", "hoodie.table.recordkey.fields", "primarykey"),
+    "key": (
+        "hoodie.datasource.write.recordkey.field",
+        "hoodie.table.recordkey.fields",
+        "primarykey",
+    ),
     "partition_by": (
-        "hoodie.datasource.write.partitionpath.field", "hoodie.table.partition.fields", "__partition_columns",
+        "hoodie.datasource.write.partitionpath.field",
+        "hoodie.table.partition.fields",
+        "__partition_columns",
     ),
     "ordering": (
-        "hoodie.datasource.write.precombine.field", "hoodie.table.precombine.field", "hoodie.table.ordering.fields",
-        "precombinefield", "orderingfields",
+        "hoodie.datasource.write.precombine.field",
+        "hoodie.table.precombine.field",
+        "hoodie.table.ordering.fields",
+        "precombinefield",
+        "orderingfields",
     ),
     "required": ("__required_columns",),
     "table_type": ("hoodie.datasource.write.table.type", "hoodie.table.type", "type"),
     "key_index": (),
     "scope": (),
     "indexes": (),
-}  # fmt: skip
-"""Options of the data source with Hudi's names for the same, of its DataFrames and of its SQL; Spark tells them in lower case."""
+}
+"""Options of the data source with Hudi's names for the same, of its DataFrames and of its SQL;
+Spark tells them in lower case.
+"""
 
-OF_TABLE = ("name", "key", "partition_by", "ordering", "table_type", "key_index", "scope", "indexes")
+OF_TABLE = (
+    "name",
+    "key",
+    "partition_by",
+    "ordering",
+    "table_type",
+    "key_index",
+    "scope",
+    "indexes",
+)
 """Those that say what a table is."""
 
 WITHOUT_MEANING = (
-    "path", "serialization.format", "checkpointlocation", "queryname", "hoodie.metadata.enable", "hoodie.embed.timeline.server",
-    "hoodie.upsert.shuffle.parallelism", "hoodie.insert.shuffle.parallelism", "hoodie.bulkinsert.shuffle.parallelism",
-    "hoodie.delete.shuffle.parallelism", "hoodie.datasource.write.row.writer.enable",
-)  # fmt: skip
+    "path",
+    "serialization.format",
+    "checkpointlocation",
+    "queryname",
+    "hoodie.metadata.enable",
+    "hoodie.embed.timeline.server",
+    "hoodie.upsert.shuffle.parallelism",
+    "hoodie.insert.shuffle.parallelism",
+    "hoodie.bulkinsert.shuffle.parallelism",
+    "hoodie.delete.shuffle.parallelism",
+    "hoodie.datasource.write.row.writer.enable",
+)
 """What Spark adds, and what users of Hudi say to every writer and what changes no row here."""
 
 METADATA = "commit.metadata."
@@ -81,8 +109,9 @@ _SEQ_DIGITS_MAX = 10
 class Words:
     """What options say; None and empty where they say nothing.
 
-    ``table``: those of OF_TABLE that are given, as :func:`mdt.create` takes them.  ``options``: as :mod:`mdt.config` takes them.
-    ``metadata``: what commits carry.  ``made_as``, ``made_with``: the same for a table that is made, with what the session says (:mod:`mdt.source.settings`).
+    ``table``: those of OF_TABLE that are given, as :func:`mdt.create` takes them.  ``options``: as
+    :mod:`mdt.config` takes them. ``metadata``: what commits carry.  ``made_as``, ``made_with``: the
+    same for a table that is made, with what the session says (:mod:`mdt.source.settings`).
     """
 
     path: str
@@ -110,12 +139,17 @@ class Words:
 def words(given: Mapping[str, str]) -> Words:
     """Return what options say.
 
-    Raises Invalid for an unknown one, naming the nearest, for one under two names with different values, and for values
-    that mean nothing; Unsupported for what only Hudi's own writers and readers do.
+    Raises Invalid for an unknown one, naming the nearest, for one under two names with different
+    values, and for values that mean nothing; Unsupported for what only Hudi's own writers and
+    readers do.
     """
     options = {name.lower(): text for name, text in given.items()}
     if "path" not in options:
-        hint = "one table at a time" if "paths" in options else 'give its path: .load("trips"), or the option path'
+        hint = (
+            "one table at a time"
+            if "paths" in options
+            else 'give its path: .load("trips"), or the option path'
+        )
         raise Invalid("no table is named", hint=hint)
     found = Words(hadoop_path(options["path"]))
     said: dict[str, tuple[str, Any]] = {}
@@ -123,7 +157,10 @@ def words(given: Mapping[str, str]) -> Words:
         for word, value in _understood(name, text, found):
             before = said.setdefault(word, (name, value))
             if before[1] != value:
-                raise Invalid(f"{before[0]} and {name} are one option, with different values", hint="give one of them")
+                raise Invalid(
+                    f"{before[0]} and {name} are one option, with different values",
+                    hint="give one of them",
+                )
     for word, (_, value) in said.items():
         if word in OF_TABLE:
             found.table[word] = value
@@ -134,7 +171,9 @@ def words(given: Mapping[str, str]) -> Words:
 
 
 def _understood(name: str, text: str, found: Words) -> Iterable[tuple[str, Any]]:
-    """Yield which words an option says, with their values; options of the table and of the store go into ``found``."""
+    """Yield which words an option says, with their values; options of the table and of the store go
+    into ``found``.
+    """
     word = _WORDS.get(name)
     if word is not None:
         value = value_of(word, name, text)
@@ -155,7 +194,11 @@ def _understood(name: str, text: str, found: Words) -> Iterable[tuple[str, Any]]
 
 def of_machine(names: Iterable[str]) -> list[str]:
     """Return which of some options, in any case, are of the machine (:data:`mdt.option.Scope`)."""
-    return [one for one in names if one.lower() in _CONFIGURED and declaration(one.lower()).scope == "machine"]
+    return [
+        one
+        for one in names
+        if one.lower() in _CONFIGURED and declaration(one.lower()).scope == "machine"
+    ]
 
 
 def value_of(word: str, name: str, text: str) -> Any:
@@ -164,7 +207,9 @@ def value_of(word: str, name: str, text: str) -> Any:
 
 
 def point_of(text: str) -> Point:
-    """Return what stands for a point in history: few digits are a seq, as Hudi's 000 is; "earliest" is the first."""
+    """Return what stands for a point in history: few digits are a seq, as Hudi's 000 is; "earliest"
+    is the first.
+    """
     if text.lower() == "earliest":
         return 0
     if text.isascii() and text.isdigit() and len(text) <= _SEQ_DIGITS_MAX:
@@ -189,7 +234,9 @@ def _query_type(name: str, text: str) -> str:
 
 
 def columns_of(name: str, text: str) -> tuple[str, ...]:
-    """Return names separated by commas, those with commas in backquotes; or as Spark lists those of ``partitionBy``."""
+    """Return names separated by commas, those with commas in backquotes; or as Spark lists those of
+    ``partitionBy``.
+    """
     return tuple(json.loads(text) if name.startswith("__") else listed(text))
 
 
@@ -207,18 +254,24 @@ _SPEC = re.compile(r"""(?:'[^']*'|"[^"]*"|[^;])+""")
 
 
 def _specs(name: str, text: str) -> tuple[str, ...]:
-    """Return indexes separated by semicolons: commas stand between their options.  Those in quotes are of names."""
+    """Return indexes separated by semicolons: commas stand between their options.  Those in quotes
+    are of names.
+    """
     return tuple(part.strip() for part in _SPEC.findall(text) if part.strip())
 
 
 def _partitions(name: str, text: str) -> Any:
-    """Return which partitions are meant, as :meth:`mdt.Table.delete_partition` takes them: JSON, or a path."""
+    """Return which partitions are meant, as :meth:`mdt.Table.delete_partition` takes them: JSON, or
+    a path.
+    """
     if text[:1] not in ("{", "["):
         return text
     try:
         return json.loads(text)
     except ValueError as error:
-        raise Invalid(f"{name} = {text}: {error}", hint="write a path, city=Oslo, or JSON") from None
+        raise Invalid(
+            f"{name} = {text}: {error}", hint="write a path, city=Oslo, or JSON"
+        ) from None
 
 
 def _text(name: str, text: str) -> str:
@@ -240,23 +293,44 @@ def _no_cdc(name: str, text: str) -> None:
     if text.lower() not in ("false", "latest_state"):
         raise Unsupported(
             f"{name} = {text}: Hudi's format of changes is not written or read",
-            hint="every table tells its changes, without it: the options since and changes (net or all)",
+            hint=(
+                "every table tells its changes, without it: the options since and changes (net or"
+                " all)"
+            ),
         )
 
 
 def _key_generator(name: str, text: str) -> None:
     if not text.lower().endswith(_KEY_GENERATORS):
         raise Unsupported(
-            f"{name} = {text} is not supported", hint="leave it out: it follows from key, partition_by and mdt.partition.time.*"
-        )  # fmt: skip
+            f"{name} = {text} is not supported",
+            hint="leave it out: it follows from key, partition_by and mdt.partition.time.*",
+        )
 
 
 _PARSERS: dict[str, Callable[[str, str], Any]] = {
-    "as_of": _point, "since": _point, "until": _point, "changes": _changes, "name": _column, "query_type": _query_type,
-    "operation": lambda name, text: text.strip().lower(), "overwrite_partitions": _partitions, "overwrite_mode": _overwrite_mode, "evolve": flag_of, "partial": flag_of, "max_commits": _positive, "max_bytes": _positive, "key": columns_of,
-    "partition_by": columns_of, "required": columns_of, "ordering": _column, "table_type": _table_type, "key_index": _text, "scope": _text,
+    "as_of": _point,
+    "since": _point,
+    "until": _point,
+    "changes": _changes,
+    "name": _column,
+    "query_type": _query_type,
+    "operation": lambda name, text: text.strip().lower(),
+    "overwrite_partitions": _partitions,
+    "overwrite_mode": _overwrite_mode,
+    "evolve": flag_of,
+    "partial": flag_of,
+    "max_commits": _positive,
+    "max_bytes": _positive,
+    "key": columns_of,
+    "partition_by": columns_of,
+    "required": columns_of,
+    "ordering": _column,
+    "table_type": _table_type,
+    "key_index": _text,
+    "scope": _text,
     "indexes": _specs,
-}  # fmt: skip
+}
 _HUDIS: dict[str, Callable[[str, str], None]] = {
     "hoodie.table.cdc.enabled": _no_cdc,
     "hoodie.datasource.query.incremental.format": _no_cdc,
@@ -266,4 +340,6 @@ _HUDIS: dict[str, Callable[[str, str], None]] = {
 """Hudi's options that are checked and say nothing more."""
 
 _WORDS = {name: word for word, others in NAMES.items() for name in (word, *others)}
-_CONFIGURED = frozenset(name for option in options_list() for name in (option["name"], *option["aliases"]))
+_CONFIGURED = frozenset(
+    name for option in options_list() for name in (option["name"], *option["aliases"])
+)

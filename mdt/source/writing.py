@@ -1,4 +1,6 @@
-"""Rows into tables as ``df.write.format("mdt")`` and SQL say it: which operation a mode means, and what is done where there is no table yet."""
+"""Rows into tables as ``df.write.format("mdt")`` and SQL say it: which operation a mode means, and
+what is done where there is no table yet.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,14 @@ if TYPE_CHECKING:
     from mdt.schema.definition import TableDefinition
     from mdt.write.result import WriteResult
 
-OPERATIONS = ("upsert", "insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table", "delete")
+OPERATIONS = (
+    "upsert",
+    "insert",
+    "bulk_insert",
+    "insert_overwrite",
+    "insert_overwrite_table",
+    "delete",
+)
 """What the option ``operation`` may say; they are methods of a table."""
 
 _BEFORE_WRITES = frozenset({"create", "rollback"})
@@ -37,30 +46,47 @@ _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
 def write(
-    asked: Words, how: str, rows: DataFrame, batch: tuple[str, int] | None = None, table: tables.Table | None = None
+    asked: Words,
+    how: str,
+    rows: DataFrame,
+    batch: tuple[str, int] | None = None,
+    table: tables.Table | None = None,
 ) -> tuple[tables.Table, WriteResult | None]:
-    """Write ``rows`` and return the table, which is made if it is not there, and the result, None if "Ignore" wrote nothing.
+    """Write ``rows`` and return the table, which is made if it is not there, and the result, None
+    if "Ignore" wrote nothing.
 
-    ``batch``: as which they are written once, as :meth:`mdt.Table.once` has it.  ``table``: that of ``asked``, if it is open.
+    ``batch``: as which they are written once, as :meth:`mdt.Table.once` has it.  ``table``: that of
+    ``asked``, if it is open.
 
-    ``how``: as for :class:`mdt.engines.spark.source.Answers`.  "Append" and "into" carry out the operation, upsert by default; "Overwrite" and
-    "overwrite" put the rows in the place of all others in one commit, in that of the partitions that ``asked`` names, or of those that they touch if
-    it says so, or ``spark.sql.sources.partitionOverwriteMode`` is dynamic; "Ignore" and "ErrorIfExists" write where no table is, or one that nothing was
-    written to: the first write may have failed, and is tried again.  "Overwrite" takes a new table back whose rows cannot be written, as Spark has it, which
-    makes a table of a query so and finds nothing in the place of one when it tries again; what somebody else may have committed meanwhile it would have replaced.
-    Raises Invalid for options that do not go together or with the table, Unsupported for what Spark leaves no way to do, and what the operation raises.
+    ``how``: as for :class:`mdt.engines.spark.source.Answers`.  "Append" and "into" carry out the
+    operation, upsert by default; "Overwrite" and "overwrite" put the rows in the place of all
+    others in one commit, in that of the partitions that ``asked`` names, or of those that they
+    touch if it says so, or ``spark.sql.sources.partitionOverwriteMode`` is dynamic; "Ignore" and
+    "ErrorIfExists" write where no table is, or one that nothing was written to: the first write may
+    have failed, and is tried again.  "Overwrite" takes a new table back whose rows cannot be
+    written, as Spark has it, which makes a table of a query so and finds nothing in the place of
+    one when it tries again; what somebody else may have committed meanwhile it would have replaced.
+    Raises Invalid for options that do not go together or with the table, Unsupported for what Spark
+    leaves no way to do, and what the operation raises.
     """
     _check(asked)
     if how == "into" and asked.partial:
         raise Unsupported(
-            "partial in an INSERT, and in df.writeTo: of columns that are left out Spark makes nulls, which would be written",
-            hint='MERGE … UPDATE SET, or df.write.format("mdt").mode("append").option("partial", "true").save(path)',
-        )  # fmt: skip
+            "partial in an INSERT, and in df.writeTo: of columns that are left out Spark makes"
+            " nulls, which would be written",
+            hint=(
+                'MERGE … UPDATE SET, or df.write.format("mdt").mode("append").option("partial",'
+                ' "true").save(path)'
+            ),
+        )
     operation = _operation(asked, how, rows)
     given = rows.drop(*(name for name in META_FIELDS if name in rows.columns))
     if table is None and not _is_there(asked):
         if operation == "delete":
-            raise Invalid(f"there is no table at {asked.path} to delete from", hint="check the path for typing errors")
+            raise Invalid(
+                f"there is no table at {asked.path} to delete from",
+                hint="check the path for typing errors",
+            )
         made = _created(asked, given)
         try:
             done = _write(made, operation, asked, given, batch)
@@ -74,12 +100,15 @@ def write(
     is_first = how in ("ErrorIfExists", "Ignore") and not _is_written(table)
     if how == "ErrorIfExists" and not is_first:
         raise Invalid(
-            f"there is a table at {asked.path} already", hint='mode("append") writes to it, mode("overwrite") replaces its rows'
-        )  # fmt: skip
+            f"there is a table at {asked.path} already",
+            hint='mode("append") writes to it, mode("overwrite") replaces its rows',
+        )
     if how == "Overwrite" and (asked.evolve or asked.partial):
         raise Invalid(
-            'evolve and partial are for upserts, and mode("overwrite") replaces the rows of the table', hint="leave them out"
-        )  # fmt: skip
+            'evolve and partial are for upserts, and mode("overwrite") replaces the rows of the'
+            " table",
+            hint="leave them out",
+        )
     if how == "Ignore" and not is_first:
         return table, None
     _agree(table.definition, asked)
@@ -90,7 +119,10 @@ def require_newest(asked: Words) -> None:
     """Raise Invalid for what says how to read."""
     said = [name for name in _READING if getattr(asked, name) is not None]
     if said:
-        raise Invalid(f"{' and '.join(said)} say what is read, and rows are to be written", hint="leave them out")
+        raise Invalid(
+            f"{' and '.join(said)} say what is read, and rows are to be written",
+            hint="leave them out",
+        )
 
 
 def _check(asked: Words) -> None:
@@ -99,25 +131,34 @@ def _check(asked: Words) -> None:
     if asked.operation is not None:
         one_of("operation", asked.operation, OPERATIONS)
     if (asked.evolve or asked.partial) and asked.operation not in (None, "upsert"):
-        raise Invalid(f"evolve and partial are for upserts, not for {asked.operation}", hint="leave them out")
+        raise Invalid(
+            f"evolve and partial are for upserts, not for {asked.operation}", hint="leave them out"
+        )
 
 
 def _operation(asked: Words, how: str, rows: DataFrame) -> str:
     """Return the name of the operation that a mode means."""
     if how.lower() != "overwrite":
         if asked.overwrite_partitions is not None and asked.operation != _PARTITIONS:
-            raise Invalid("overwrite_partitions says what is overwritten, and rows are added", hint='mode("overwrite")')
+            raise Invalid(
+                "overwrite_partitions says what is overwritten, and rows are added",
+                hint='mode("overwrite")',
+            )
         return asked.operation or "upsert"
     is_named = asked.overwrite_partitions is not None
     told = asked.overwrite_mode or str(rows.sparkSession.conf.get(_OVERWRITE_MODE)).lower()
     is_dynamic = is_named or told == "dynamic"
     if is_named and asked.operation == _TABLE:
         raise Invalid(
-            f"overwrite_partitions names some, and the operation {_TABLE} ends all", hint="leave one of them out"
+            f"overwrite_partitions names some, and the operation {_TABLE} ends all",
+            hint="leave one of them out",
         )
-    if how == "Overwrite" and (asked.operation == "delete" or (asked.operation == _PARTITIONS and not is_dynamic)):
+    if how == "Overwrite" and (
+        asked.operation == "delete" or (asked.operation == _PARTITIONS and not is_dynamic)
+    ):
         raise Invalid(
-            f'mode("overwrite") replaces the rows of the table, and the operation is {asked.operation}',
+            'mode("overwrite") replaces the rows of the table, and the operation is'
+            f" {asked.operation}",
             hint='mode("append") carries out the operation',
         )
     return _PARTITIONS if is_dynamic or asked.operation == _PARTITIONS else _TABLE
@@ -131,7 +172,9 @@ def _is_there(asked: Words) -> bool:
 
 def _is_written(table: tables.Table) -> bool:
     """Return whether something was written to a table since it was made."""
-    return len(table.snapshot()) > 0 or not _BEFORE_WRITES.issuperset(table.history()["operation"].to_pylist())
+    return len(table.snapshot()) > 0 or not _BEFORE_WRITES.issuperset(
+        table.history()["operation"].to_pylist()
+    )
 
 
 def opened(asked: Words) -> tables.Table:
@@ -140,13 +183,19 @@ def opened(asked: Words) -> tables.Table:
 
 
 def _created(asked: Words, rows: DataFrame) -> tables.Table:
-    """Make a table with the columns of ``rows``, all of which may be null but for those of the key, and those that are required."""
-    from mdt.engines.spark.schema import of_new_columns  # pyspark takes a second to import; only Spark users pay for it
+    """Make a table with the columns of ``rows``, all of which may be null but for those of the key,
+    and those that are required.
+    """
+    # pyspark takes a second to import; only Spark users pay for it
+    from mdt.engines.spark.schema import (
+        of_new_columns,
+    )
     from mdt.engines.spark.session import is_case_sensitive
 
     if "key" not in asked.made_as:
         raise Invalid(
-            "a new table needs a record key", hint='.option("key", "id"), or hoodie.datasource.write.recordkey.field'
+            "a new table needs a record key",
+            hint='.option("key", "id"), or hoodie.datasource.write.recordkey.field',
         )
     columns = of_new_columns(rows.drop(IS_DELETED).schema)
     if is_case_sensitive(rows.sparkSession):
@@ -154,12 +203,19 @@ def _created(asked: Words, rows: DataFrame) -> tables.Table:
     required = [named_column(name, columns.names) for name in asked.required]
     columns = pa.schema([field.with_nullable(field.name not in required) for field in columns])
     arguments = {word: value for word, value in asked.made_as.items() if word != "name"}
-    options = {**asked.made_with, **({"mdt.table.name": asked.made_as["name"]} if "name" in asked.made_as else {})}
-    return tables.create(asked.path, columns, options=options, storage_options=asked.storage or None, **arguments)
+    options = {
+        **asked.made_with,
+        **({"mdt.table.name": asked.made_as["name"]} if "name" in asked.made_as else {}),
+    }
+    return tables.create(
+        asked.path, columns, options=options, storage_options=asked.storage or None, **arguments
+    )
 
 
 def _require_columns(said: Mapping[str, Any], columns: Sequence[str]) -> None:
-    """Raise Invalid for options that name no column exactly; otherwise case is of no account to a table that is made."""
+    """Raise Invalid for options that name no column exactly; otherwise case is of no account to a
+    table that is made.
+    """
     for word in ("key", "partition_by", "ordering"):
         for name in _names(said.get(word)):
             if name not in columns:
@@ -174,11 +230,17 @@ def _names(said: Any) -> tuple[str, ...]:
 
 
 def _write(
-    table: tables.Table, operation: str, asked: Words, rows: DataFrame, batch: tuple[str, int] | None
+    table: tables.Table,
+    operation: str,
+    asked: Words,
+    rows: DataFrame,
+    batch: tuple[str, int] | None,
 ) -> WriteResult:
     if batch is not None:
         table = table.once(*batch)
-    more: dict[str, Any] = {"evolve": asked.evolve, "partial": asked.partial} if operation == "upsert" else {}
+    more: dict[str, Any] = (
+        {"evolve": asked.evolve, "partial": asked.partial} if operation == "upsert" else {}
+    )
     if operation == _PARTITIONS:
         more = {"partitions": asked.overwrite_partitions}
     done: WriteResult = getattr(table, operation)(rows, **more)
@@ -188,7 +250,9 @@ def _write(
 
 
 def _agree(definition: TableDefinition, asked: Words) -> None:
-    """Raise Invalid if options say of the table what it is not: users of Hudi say everything with every write."""
+    """Raise Invalid if options say of the table what it is not: users of Hudi say everything with
+    every write.
+    """
     for name, value in asked.table.items():
         has = getattr(definition, name)
         if not _says(name, value, has, definition):

@@ -1,6 +1,8 @@
-"""Operations that do not depend on each other, made at the same time: what a storage does on which each of them takes long.
+"""Operations that do not depend on each other, made at the same time: what a storage does on which
+each of them takes long.
 
-The threads live as long as their storage, because starting one for each question would cost more than many questions do.
+The threads live as long as their storage, because starting one for each question would cost more
+than many questions do.
 """
 
 from __future__ import annotations
@@ -18,15 +20,19 @@ T = TypeVar("T")
 class AtOnce:
     """Threads that wait for a storage.
 
-    Whoever waits for what no thread has begun yet does it himself.  So operations may begin others and wait for them, and all go on.
+    Whoever waits for what no thread has begun yet does it himself.  So operations may begin others
+    and wait for them, and all go on.
     """
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(OPERATIONS_AT_ONCE_MAX, "mdt-storage")  # each begins when it is needed
+        # each begins when it is needed
+        self._threads = ThreadPoolExecutor(OPERATIONS_AT_ONCE_MAX, "mdt-storage")
         self._free = BoundedSemaphore(OPERATIONS_AT_ONCE_MAX + OPERATIONS_WAITING_MAX)
 
     def begin(self, act: Callable[[], T]) -> Callable[[], T]:
-        """Begin ``act`` in another thread, or do it at once if very many wait already; return what waits for its result, once."""
+        """Begin ``act`` in another thread, or do it at once if very many wait already; return what
+        waits for its result, once.
+        """
         if not self._free.acquire(blocking=False):
             return _done(act)
         try:

@@ -1,7 +1,8 @@
 """Open names below a directory without ever following a link.
 
-A table may come from somebody else, with links in it that lead elsewhere.  Linux opens a whole path without links in one
-call (openat2, since 5.6); where that is not to be had the path is walked, one directory after the other.
+A table may come from somebody else, with links in it that lead elsewhere.  Linux opens a whole path
+without links in one call (openat2, since 5.6); where that is not to be had the path is walked, one
+directory after the other.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class _How(ctypes.Structure):
 def open_beneath(root: str, path: str, flags: int, mode: int = 0) -> int:
     """Return a descriptor of ``path`` below the directory ``root``; "" is the root itself.
 
-    The root may be a link or stand behind links.  Raises OSError as ``os.open`` does, with ELOOP if any part of ``path`` is
-    a link.
+    The root may be a link or stand behind links.  Raises OSError as ``os.open`` does, with ELOOP if
+    any part of ``path`` is a link.
     """
     if not path:
         return os.open(root, flags | os.O_CLOEXEC, mode)

@@ -1,8 +1,8 @@
 """What the table asks of a storage, and what every storage shares.
 
-Paths are relative to the root of the table, "/"-separated, without empty, "." or ".." components.  Nothing is ever
-appended to; an object is created once, replaced as a whole or deleted.  The clock and randomness are here too, so that
-a test can make a whole history repeatable.
+Paths are relative to the root of the table, "/"-separated, without empty, "." or ".." components.
+Nothing is ever appended to; an object is created once, replaced as a whole or deleted.  The clock
+and randomness are here too, so that a test can make a whole history repeatable.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ TEMPORARY_SUFFIX = ".mdt-tmp"
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One stored object: ``path`` from the root, ``size`` in bytes, ``modified_us`` UTC microseconds."""
+    """One stored object: ``path`` from the root, ``size`` in bytes, ``modified_us`` UTC
+    microseconds.
+    """
 
     path: str
     size: int
@@ -51,10 +53,11 @@ Answers = list[Any]
 
 
 class Storage(ABC):
-    """Bytes under names, with one atomic operation: :meth:`put_if_absent`.  Safe for use by several threads.
+    """Bytes under names, with one atomic operation: :meth:`put_if_absent`.  Safe for use by several
+    threads.
 
-    Every method raises ``errors.Invalid`` for a path that could leave the root, and ``errors.Unavailable`` when the
-    storage fails; it is then unknown whether a change was made.
+    Every method raises ``errors.Invalid`` for a path that could leave the root, and
+    ``errors.Unavailable`` when the storage fails; it is then unknown whether a change was made.
     """
 
     url: str
@@ -67,7 +70,9 @@ class Storage(ABC):
     """Whether a read costs a request, so that what was read is worth keeping on the local disk."""
 
     is_durable: bool = True
-    """Whether what was written survives a power cut; may be set, local directories are then written without flushing."""
+    """Whether what was written survives a power cut; may be set, local directories are then written
+    without flushing.
+    """
 
     conditional_put: bool = True
     """Whether :meth:`put_if_absent` is atomic here."""
@@ -76,30 +81,36 @@ class Storage(ABC):
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return ``length`` bytes from ``offset``, or everything from there on.
 
-        Raises ``errors.Missing`` for an absent object, and ``errors.Corrupt`` if it ends before offset + length.
+        Raises ``errors.Missing`` for an absent object, and ``errors.Corrupt`` if it ends before
+        offset + length.
         """
 
     @abstractmethod
     def open(self, path: str) -> Any:
-        """Return a ``pa.NativeFile`` for random access; raises ``errors.Missing``.  The caller closes it."""
+        """Return a ``pa.NativeFile`` for random access; raises ``errors.Missing``.  The caller
+        closes it.
+        """
 
     @abstractmethod
     def create(self, path: str, data: Data) -> None:
         """Store a new object under a name that nobody else uses; durable on return.
 
-        A crash may leave a part of it under the name.  Raises ``errors.Internal`` if the name exists.
+        A crash may leave a part of it under the name.  Raises ``errors.Internal`` if the name
+        exists.
         """
 
     @abstractmethod
     def put_if_absent(self, path: str, data: Data) -> bool:
         """Store an object if the name is free: whole or not at all, durable on return.
 
-        Returns False if an object was there.  On a network that object may stem from this very call (an earlier try
-        whose reply was lost), so a caller to whom it matters reads it back.
+        Returns False if an object was there.  On a network that object may stem from this very call
+        (an earlier try whose reply was lost), so a caller to whom it matters reads it back.
         """
 
     def put_passing(self, path: str, data: Data) -> bool:
-        """Store an object as :meth:`put_if_absent` does, of which nothing needs to be left after a power cut: not even its name."""
+        """Store an object as :meth:`put_if_absent` does, of which nothing needs to be left after a
+        power cut: not even its name.
+        """
         return self.put_if_absent(path, data)
 
     @abstractmethod
@@ -112,7 +123,9 @@ class Storage(ABC):
 
     @abstractmethod
     def list(self, prefix: str) -> Listing:
-        """Return all objects below the directory ``prefix`` ("" = the root), recursively, sorted by path."""
+        """Return all objects below the directory ``prefix`` ("" = the root), recursively, sorted by
+        path.
+        """
 
     @abstractmethod
     def list_dir(
@@ -120,25 +133,32 @@ class Storage(ABC):
     ) -> Listing:
         """Return the objects directly in the directory ``prefix``, sorted by path.
 
-        ``after``, ``before``: paths between which they must stand, if given; ``known``: paths that are left out; the rest costs next to nothing.
+        ``after``, ``before``: paths between which they must stand, if given; ``known``: paths that
+        are left out; the rest costs next to nothing.
         """
 
     @abstractmethod
     def children(self, prefix: str) -> Names:
-        """Return the names of the objects and directories directly in the directory ``prefix``, sorted."""
+        """Return the names of the objects and directories directly in the directory ``prefix``,
+        sorted.
+        """
 
     def is_file(self) -> bool:
         """Return whether the root is a file instead of a directory."""
         return False
 
     def neighbours(self) -> Names:
-        """Return the names of the directories beside the root, where that is cheap to say; for messages."""
+        """Return the names of the directories beside the root, where that is cheap to say; for
+        messages.
+        """
         return []
 
     def stamp(self, path: str) -> Hashable | None:
-        """Return a value that differs whenever the object or directory ``path`` has changed, or None: look yourself.
+        """Return a value that differs whenever the object or directory ``path`` has changed, or
+        None: look yourself.
 
-        A directory changes when an object directly in it is created, replaced or deleted; an absent one has a stamp too.
+        A directory changes when an object directly in it is created, replaced or deleted; an absent
+        one has a stamp too.
         """
         return None
 
@@ -147,39 +167,51 @@ class Storage(ABC):
         """Return the size of an object in bytes, or None if it is absent."""
 
     def begin(self, act: Callable[[], T]) -> Callable[[], T]:
-        """Begin ``act``, operations that nothing else waits for yet; return what waits for its result, which is called once.
+        """Begin ``act``, operations that nothing else waits for yet; return what waits for its
+        result, which is called once.
 
-        Here it is done at once, and raises its errors; a storage on which operations take long does it in another thread.
+        Here it is done at once, and raises its errors; a storage on which operations take long does
+        it in another thread.
         """
         found = act()
         return lambda: found
 
     def begin_storing(self, act: Callable[[], T]) -> Callable[[], T]:
-        """Begin ``act``, which stores objects, as :meth:`begin` does; in another thread, too, where only that takes long: until bytes are on a disk."""
+        """Begin ``act``, which stores objects, as :meth:`begin` does; in another thread, too, where
+        only that takes long: until bytes are on a disk.
+        """
         return self.begin(act)
 
     def together(self, *acts: Callable[[], Any]) -> Answers:
-        """Return what each of ``acts`` returns, none of which depends on another: they begin in this order, and may end in any.
+        """Return what each of ``acts`` returns, none of which depends on another: they begin in
+        this order, and may end in any.
 
         An error is raised when those that have begun have ended.
         """
         return awaited([self.begin(act) for act in acts])
 
     def each(self, acts: Iterable[Callable[[], T]]) -> Iterator[T]:
-        """Yield what each of ``acts`` returns, none of which depends on another; where operations take long, of some :meth:`together`."""
+        """Yield what each of ``acts`` returns, none of which depends on another; where operations
+        take long, of some :meth:`together`.
+        """
         waiting = iter(acts)
         while some := [*islice(waiting, OPERATIONS_AT_ONCE_MAX if self.is_remote else 1)]:
             yield from self.together(*some)
 
     def __reduce__(self) -> Any:
-        """Return what a pickle keeps, where another process can open the same root.  Raises ``errors.Unsupported`` elsewhere."""
+        """Return what a pickle keeps, where another process can open the same root.  Raises
+        ``errors.Unsupported`` elsewhere.
+        """
         raise errors.Unsupported(
-            f"the storage {self.url} lives in this process only, so it and its tables cannot be pickled",
+            f"the storage {self.url} lives in this process only, so it and its tables cannot be"
+            " pickled",
             hint="keep the table on a disk or in an object store",
         )
 
     def now_us(self) -> int:
-        """Return the time in UTC microseconds, by this machine's clock unless a store has its own."""
+        """Return the time in UTC microseconds, by this machine's clock unless a store has its
+        own.
+        """
         return time.time_ns() // 1000
 
     def random_hex(self, bytes: int) -> str:
@@ -192,14 +224,18 @@ class Storage(ABC):
 
     @abstractmethod
     def uri(self, path: str) -> str:
-        """Return the name by which Hadoop's ``Path(String)`` finds the object; it is not percent-encoded."""
+        """Return the name by which Hadoop's ``Path(String)`` finds the object; it is not
+        percent-encoded.
+        """
 
     def local_path(self, path: str) -> str | None:
         """Return the absolute name on the local file system, or None if there is none."""
         return None
 
     def read_whole(self, path: str, bytes_max: int) -> bytes:
-        """Return the whole object.  Raises ``errors.Corrupt`` before it is read if it has more than ``bytes_max`` bytes."""
+        """Return the whole object.  Raises ``errors.Corrupt`` before it is read if it has more than
+        ``bytes_max`` bytes.
+        """
         size = self.size(path)
         if size is None:
             raise missing(path)
@@ -218,17 +254,21 @@ class Storage(ABC):
             self.delete(path)
 
     def drop_directories(self, prefix: str, before: str) -> None:
-        """Remove the directories directly in ``prefix`` that hold nothing and whose names sort before ``before``, where there are such things.
+        """Remove the directories directly in ``prefix`` that hold nothing and whose names sort
+        before ``before``, where there are such things.
 
         Nobody may still write into them.
         """
         check_directory(prefix)
 
     def require_conditional_put(self) -> None:
-        """Raise ``errors.Unsupported`` unless several writers can be told apart here; called at open-for-write."""
+        """Raise ``errors.Unsupported`` unless several writers can be told apart here; called at
+        open-for-write.
+        """
         if not self.conditional_put:
             raise errors.Unsupported(
-                f"the storage {self.url} cannot put an object only if it is absent, so commits could overwrite each other",
+                f"the storage {self.url} cannot put an object only if it is absent, so commits"
+                " could overwrite each other",
                 hint="write to a local disk, S3, GCS or Azure; reading works everywhere",
             )
 
@@ -264,18 +304,26 @@ def check_path(path: str, *, root_allowed: bool = False) -> str:
 
 
 def check_directory(prefix: str) -> str:
-    """Return the directory ``prefix`` without the slash that may end it; raises ``errors.Invalid`` as check_path."""
+    """Return the directory ``prefix`` without the slash that may end it; raises ``errors.Invalid``
+    as check_path.
+    """
     return check_path(prefix.removesuffix("/"), root_allowed=True)
 
 
 def check_range(path: str, offset: int, length: int | None, size: int) -> int:
-    """Return the number of bytes to read; raises ``errors.Corrupt`` if the object of ``size`` bytes is too short."""
+    """Return the number of bytes to read; raises ``errors.Corrupt`` if the object of ``size`` bytes
+    is too short.
+    """
     if offset < 0 or (length is not None and length < 0):
         raise errors.Internal(f"a read of {path} from byte {offset}, {length} bytes long")
     end = offset if length is None else offset + length
     if end > size:
         raise errors.Corrupt(
-            "the object is too short", path=path, offset=size, expected=f"at least {end} bytes", got=f"{size}"
+            "the object is too short",
+            path=path,
+            offset=size,
+            expected=f"at least {end} bytes",
+            got=f"{size}",
         )
     return size - offset if length is None else length
 
@@ -283,7 +331,12 @@ def check_range(path: str, offset: int, length: int | None, size: int) -> int:
 def check_size(path: str, size: int, bytes_max: int) -> int:
     """Return ``size`` if it is at most ``bytes_max``; raises ``errors.Corrupt`` otherwise."""
     if size > bytes_max:
-        raise errors.Corrupt("the object is too large", path=path, expected=f"at most {bytes_max} bytes", got=f"{size}")
+        raise errors.Corrupt(
+            "the object is too large",
+            path=path,
+            expected=f"at most {bytes_max} bytes",
+            got=f"{size}",
+        )
     return size
 
 
@@ -299,7 +352,9 @@ def joined(data: Data) -> bytes:
 
 
 def is_between(path: str, after: str, before: str) -> bool:
-    """Return whether ``path`` stands after ``after`` and before ``before``; an empty bound is none."""
+    """Return whether ``path`` stands after ``after`` and before ``before``; an empty bound is
+    none.
+    """
     return path > after and (not before or path < before)
 
 
@@ -309,7 +364,9 @@ def is_temporary(path: str) -> bool:
 
 
 def temporary_name(path: str, token: str) -> str:
-    """Return the name under which ``path`` is written before it is moved; same directory, hidden."""
+    """Return the name under which ``path`` is written before it is moved; same directory,
+    hidden.
+    """
     directory, slash, name = path.rpartition("/")
     return f"{directory}{slash}.{name[:100]}.{token}{TEMPORARY_SUFFIX}"
 
@@ -317,8 +374,8 @@ def temporary_name(path: str, token: str) -> str:
 def missing(path: str) -> errors.Missing:
     """Return the error for an absent object."""
     hint = (
-        "if a table refers to it, somebody has removed it: mdt check PATH names all that is missing; restore them from a copy "
-        "or from the bucket's older versions"
+        "if a table refers to it, somebody has removed it: mdt check PATH names all that is"
+        " missing; restore them from a copy or from the bucket's older versions"
     )
     return errors.Missing("there is no such object", path=path, hint=hint)
 

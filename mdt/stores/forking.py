@@ -1,4 +1,6 @@
-"""Processes that are forked while other threads run, as ``multiprocessing`` does it on Linux before Python 3.14."""
+"""Processes that are forked while other threads run, as ``multiprocessing`` does it on Linux before
+Python 3.14.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING or sys.version_info >= (3, 12):
 else:
 
     class cached_property(functools.cached_property):
-        """That of Python 3.12: in 3.11 all objects of a class share a lock while one is computed, and a forked child may find it held for ever.
+        """That of Python 3.12: in 3.11 all objects of a class share a lock while one is computed,
+        and a forked child may find it held for ever.
 
         Of threads that compute it at the same time all get what the first one has.
         """
@@ -31,7 +34,8 @@ else:
 
 
 def free_in_children() -> Any:
-    """Return a lock, for the life of the process, that a forked child finds free: no other thread holds it while a fork is made.
+    """Return a lock, for the life of the process, that a forked child finds free: no other thread
+    holds it while a fork is made.
 
     Who holds an ordinary lock then has no thread in the child that would ever release it.
 
@@ -41,12 +45,15 @@ def free_in_children() -> Any:
     """
     lock = Lock()
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+        os.register_at_fork(
+            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+        )
     return lock
 
 
 class OwnLock:
-    """A lock of an object that may go, which a forked child finds free, too.  What it guards may be seen there between any two steps of its holder.
+    """A lock of an object that may go, which a forked child finds free, too.  What it guards may be
+    seen there between any two steps of its holder.
 
     >>> with OwnLock():
     ...     print("held")
@@ -79,8 +86,12 @@ def forget_in_children(forget: Callable[[], object]) -> None:
 
 
 def _wait_for_imports() -> None:
-    """Wait until the modules of ours are there that other threads are importing: a child would wait for these threads for ever."""
-    for name in [name for name in list(sys.modules) if name.partition(".")[0] in ("mdt", "indexes")]:
+    """Wait until the modules of ours are there that other threads are importing: a child would wait
+    for these threads for ever.
+    """
+    for name in [
+        name for name in list(sys.modules) if name.partition(".")[0] in ("mdt", "indexes")
+    ]:
         with suppress(Exception):  # whoever imports it is told
             import_module(name)
 

@@ -1,7 +1,9 @@
-"""Bytes beside a table, in the order of their keys: in the memory of the process, or in an LMDB file that processes share.
+"""Bytes beside a table, in the order of their keys: in the memory of the process, or in an LMDB
+file that processes share.
 
-Who writes does so in a transaction: all of it is there afterwards or nothing, whenever the process dies, and nobody else writes meanwhile.
-What is kept can be made again: a store that cannot be used says so (:class:`StoreFailed`), and the caller does without it.
+Who writes does so in a transaction: all of it is there afterwards or nothing, whenever the process
+dies, and nobody else writes meanwhile. What is kept can be made again: a store that cannot be used
+says so (:class:`StoreFailed`), and the caller does without it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class StoreFailed(Exception):
 
 
 class View(Protocol):
-    """A store within a transaction; buffers that it gives are valid until it is changed, or the transaction ends."""
+    """A store within a transaction; buffers that it gives are valid until it is changed, or the
+    transaction ends.
+    """
 
     def items(self, prefix: bytes) -> list[tuple[bytes, Buffer]]:
         """Return the entries whose keys begin with ``prefix``, by rising key."""
@@ -49,7 +53,9 @@ class KeyStore(Protocol):
 
 
 class MemoryStore:
-    """A sorted map in this process; who writes does so in a copy, so that nobody who reads waits."""
+    """A sorted map in this process; who writes does so in a copy, so that nobody who reads
+    waits.
+    """
 
     def __init__(self) -> None:
         self._view = _MemoryView(SortedDict())
@@ -111,17 +117,26 @@ class LmdbStore:
     """An LMDB file in ``directory``."""
 
     def __init__(self, directory: str, *, durable: bool) -> None:
-        """Raises StoreFailed if it cannot be opened.  ``durable``: whether what was written survives the machine's fall."""
+        """Raises StoreFailed if it cannot be opened.  ``durable``: whether what was written
+        survives the machine's fall.
+        """
         try:
             self._env = opened(
-                directory, "keys", map_size=_MAP_BYTES, sync=durable, metasync=durable, max_readers=_READERS_MAX
+                directory,
+                "keys",
+                map_size=_MAP_BYTES,
+                sync=durable,
+                metasync=durable,
+                max_readers=_READERS_MAX,
             )
         except (lmdb.Error, OSError) as error:
             raise StoreFailed(f"the key store in {directory} cannot be opened: {error}") from error
 
     @contextmanager
     def begin(self, *, write: bool) -> Iterator[View]:
-        """See :class:`KeyStore`.  A writer waits for the other ones of the machine; one that was killed does not hold them up."""
+        """See :class:`KeyStore`.  A writer waits for the other ones of the machine; one that was
+        killed does not hold them up.
+        """
         try:
             with self._env.begin(write=write, buffers=True) as txn:
                 yield _LmdbView(txn)
@@ -134,7 +149,9 @@ _open_lock = OwnLock()
 
 
 def open_key_store(directory: str, *, durable: bool) -> LmdbStore:
-    """Return the store in ``directory`` ("": in this user's cache directory), one for a process and directory.  Raises StoreFailed."""
+    """Return the store in ``directory`` ("": in this user's cache directory), one for a process and
+    directory.  Raises StoreFailed.
+    """
     where = os.path.abspath(directory or user_directory("keys-2"))
     with _open_lock:
         # A child that was forked must not use its parent's environment.

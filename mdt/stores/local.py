@@ -1,9 +1,10 @@
 """A directory of a local (or mounted) file system.
 
-Durability: an object is flushed (fsync) before its name appears, and its directory afterwards; what need not outlive a power cut is not.  ``put_if_absent``
-writes a hidden temporary name, then makes a hard link to the final name: link(2) fails if the name exists, and a reader
-never sees a part.  Where hard links are not supported it falls back to O_EXCL, which is just as exclusive but may
-leave a part of the object behind after a crash.
+Durability: an object is flushed (fsync) before its name appears, and its directory afterwards; what
+need not outlive a power cut is not.  ``put_if_absent`` writes a hidden temporary name, then makes a
+hard link to the final name: link(2) fails if the name exists, and a reader never sees a part.
+Where hard links are not supported it falls back to O_EXCL, which is just as exclusive but may leave
+a part of the object behind after a crash.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ T = TypeVar("T")
 
 _SECOND_NS = 1_000_000_000
 _TICK_NS = 50_000_000
-"""Longer than the tick of the kernel's clock, by which local file systems date changes (at most 10 ms)."""
+"""Longer than the tick of the kernel's clock, by which local file systems date changes (at most 10
+ms).
+"""
 _COARSE_TICK_NS = 2_500_000_000
 """Where times end on whole seconds: some file systems count only every second one."""
 
@@ -80,9 +83,10 @@ _HINTS = {
 class LocalStorage(Storage):
     """The directory ``root``, which is made on the first write.
 
-    Links are not followed: the root may be one or stand behind some, but a link below it, and a pipe, a device or a directory
-    where a file should be, is no object.  It is neither listed nor deleted, and who names it gets ``errors.Corrupt``.
-    ``durable=False`` leaves out every fsync: for tests and scratch tables that a power cut may destroy.
+    Links are not followed: the root may be one or stand behind some, but a link below it, and a
+    pipe, a device or a directory where a file should be, is no object.  It is neither listed nor
+    deleted, and who names it gets ``errors.Corrupt``. ``durable=False`` leaves out every fsync: for
+    tests and scratch tables that a power cut may destroy.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, durable: bool = True) -> None:
@@ -90,7 +94,8 @@ class LocalStorage(Storage):
         self.is_durable = durable
         self._directories: set[str] = set()
         self._lock = OwnLock()
-        self.url = self._root  # no URL: Spark, unlike open_storage, takes percent signs in one for characters of a name
+        # no URL: Spark, unlike open_storage, takes percent signs in one for characters of a name
+        self.url = self._root
 
     def __reduce__(self) -> Any:
         """A pickle opens the same directory anew."""
@@ -106,7 +111,9 @@ class LocalStorage(Storage):
     def read_whole(self, path: str, bytes_max: int) -> bytes:
         """See :class:`Storage`."""
         with _translated(path), open(self._open_file(path), "rb", buffering=0) as file:
-            return _read_exactly(path, file, check_size(path, os.fstat(file.fileno()).st_size, bytes_max))
+            return _read_exactly(
+                path, file, check_size(path, os.fstat(file.fileno()).st_size, bytes_max)
+            )
 
     def open(self, path: str) -> Any:
         """See :class:`Storage`; the file is mapped into memory."""
@@ -147,7 +154,9 @@ class LocalStorage(Storage):
         return created
 
     def put_passing(self, path: str, data: Data) -> bool:
-        """See :class:`Storage`; without bytes it is whole as soon as it has its name, and waits for no disk."""
+        """See :class:`Storage`; without bytes it is whole as soon as it has its name, and waits for
+        no disk.
+        """
         if parts(data):
             return self.put_if_absent(path, data)
         with _translated(path), self._directory_of(path, lasts=False) as (directory, name):
@@ -158,7 +167,9 @@ class LocalStorage(Storage):
         return True
 
     def begin_storing(self, act: Callable[[], T]) -> Callable[[], T]:
-        """See :class:`Storage`; a file system flushes what several ask for at the same time in hardly more time than it takes for one."""
+        """See :class:`Storage`; a file system flushes what several ask for at the same time in
+        hardly more time than it takes for one.
+        """
         return _flushing().begin(act) if self.is_durable else self.begin(act)
 
     def replace(self, path: str, data: Data) -> None:
@@ -181,7 +192,9 @@ class LocalStorage(Storage):
             if directory is None:
                 return
             try:
-                if (status := _status(directory, name)) is not None and stat.S_ISREG(status.st_mode):
+                if (status := _status(directory, name)) is not None and stat.S_ISREG(
+                    status.st_mode
+                ):
                     with suppress(FileNotFoundError):
                         os.unlink(name, dir_fd=directory)
             finally:
@@ -190,14 +203,18 @@ class LocalStorage(Storage):
     def list(self, prefix: str) -> Listing:
         """See :class:`Storage`."""
         with _translated(prefix):
-            return sorted(self._walk(check_directory(prefix), recursive=True), key=lambda info: info.path)
+            return sorted(
+                self._walk(check_directory(prefix), recursive=True), key=lambda info: info.path
+            )
 
     def list_dir(
         self, prefix: str, *, after: str = "", before: str = "", known: Container[str] = frozenset()
     ) -> Listing:
         """See :class:`Storage`; what is not wanted is not even asked for its size."""
         with _translated(prefix):
-            found = self._walk(check_directory(prefix), recursive=False, after=after, before=before, known=known)
+            found = self._walk(
+                check_directory(prefix), recursive=False, after=after, before=before, known=known
+            )
             return sorted(found, key=lambda info: info.path)
 
     def children(self, prefix: str) -> Names:
@@ -238,7 +255,9 @@ class LocalStorage(Storage):
         return []
 
     def stamp(self, path: str) -> Hashable | None:
-        """See :class:`Storage`; None for a while after a change, since a second one in the same tick would not show."""
+        """See :class:`Storage`; None for a while after a change, since a second one in the same
+        tick would not show.
+        """
         with _translated(path):
             try:
                 descriptor = open_beneath(self._root, check_path(path), _LOOK)
@@ -288,7 +307,9 @@ class LocalStorage(Storage):
         return descriptor
 
     def _open_directory(self, directory: str, flags: int) -> int | None:
-        """Return a descriptor of a directory, None if there is none that is reached without links."""
+        """Return a descriptor of a directory, None if there is none that is reached without
+        links.
+        """
         try:
             return open_beneath(self._root, directory, flags)
         except OSError as error:
@@ -298,7 +319,8 @@ class LocalStorage(Storage):
 
     @contextmanager
     def _directory_of(self, path: str, *, lasts: bool = True) -> Iterator[tuple[int, str]]:
-        """Yield a descriptor of the directory of ``path``, which is made if need be, and the last part of ``path``.
+        """Yield a descriptor of the directory of ``path``, which is made if need be, and the last
+        part of ``path``.
 
         ``lasts``: whether the directory must survive a crash.
         """
@@ -336,7 +358,8 @@ class LocalStorage(Storage):
         try:
             os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
         except FileExistsError:
-            # On NFS the reply to a link that was made can be lost; two names for our file say that it was (open(2)).
+            # On NFS the reply to a link that was made can be lost; two names for our file say that
+            # it was (open(2)).
             return os.stat(temporary, dir_fd=directory).st_nlink == 2
         except OSError as error:
             if error.errno not in _NO_LINKS:
@@ -352,7 +375,9 @@ class LocalStorage(Storage):
         return True
 
     def _make_directory(self, directory: str, *, lasts: bool = True) -> None:
-        """Make ``directory`` and its parents, if it ``lasts`` so that they survive a crash; those are remembered, so usually free."""
+        """Make ``directory`` and its parents, if it ``lasts`` so that they survive a crash; those
+        are remembered, so usually free.
+        """
         if directory in self._directories:
             return
         if directory:
@@ -366,7 +391,8 @@ class LocalStorage(Storage):
                 os.makedirs(self._root, exist_ok=True)
             except (FileExistsError, NotADirectoryError):
                 raise errors.Invalid(
-                    f"{self._root} cannot be a directory: a file is in the way", hint="choose another path"
+                    f"{self._root} cannot be a directory: a file is in the way",
+                    hint="choose another path",
                 ) from None
             descriptor = os.open(os.path.dirname(self._root), _DIRECTORY)
         try:
@@ -383,7 +409,13 @@ class LocalStorage(Storage):
             os.fsync(descriptor)
 
     def _walk(
-        self, prefix: str, *, recursive: bool, after: str = "", before: str = "", known: Container[str] = frozenset()
+        self,
+        prefix: str,
+        *,
+        recursive: bool,
+        after: str = "",
+        before: str = "",
+        known: Container[str] = frozenset(),
     ) -> Iterator[ObjectInfo]:
         pending = [prefix]
         while pending:
@@ -407,7 +439,9 @@ class LocalStorage(Storage):
 
 
 def _info(path: str, entry: os.DirEntry[str]) -> Iterator[ObjectInfo]:
-    """Yield what is known of a file; nothing if it has vanished since it was listed, or is no file."""
+    """Yield what is known of a file; nothing if it has vanished since it was listed, or is no
+    file.
+    """
     with suppress(FileNotFoundError):
         if entry.is_file(follow_symlinks=False):
             status = entry.stat(follow_symlinks=False)
@@ -431,9 +465,12 @@ def _require_file(path: str, status: os.stat_result) -> os.stat_result:
 
 def _no_file(path: str, kind: str) -> errors.Corrupt:
     return errors.Corrupt(
-        "this is no file, and links are not followed below the table's root", path=path, expected="a file", got=kind,
+        "this is no file, and links are not followed below the table's root",
+        path=path,
+        expected="a file",
+        got=kind,
         hint="mdt makes nothing of the kind: find out who did, and put the file itself there",
-    )  # fmt: skip
+    )
 
 
 def _read_exactly(path: str, file: io.FileIO, count: int) -> bytes:
@@ -459,10 +496,15 @@ def _translated(path: str) -> Iterator[None]:
         if error.errno == errno.ENAMETOOLONG:
             raise errors.Invalid(
                 f"the name {path[:80]!r}… is too long for this file system",
-                hint="partition by shorter values; most file systems allow 255 bytes for each part of a path",
+                hint=(
+                    "partition by shorter values; most file systems allow 255 bytes for each part"
+                    " of a path"
+                ),
             ) from error
         hint = _HINTS.get(error.errno or 0, "")
-        raise errors.Unavailable(f"the file system failed on {path!r}: {error}", hint=hint) from error
+        raise errors.Unavailable(
+            f"the file system failed on {path!r}: {error}", hint=hint
+        ) from error
 
 
 @cache

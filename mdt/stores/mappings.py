@@ -22,7 +22,9 @@ class Mappings:
         self._lock = OwnLock()
 
     def open(self, path: str) -> pa.NativeFile:
-        """Return an open object, without a descriptor where it can be mapped; a small one is copied.  Raises Missing, Corrupt."""
+        """Return an open object, without a descriptor where it can be mapped; a small one is
+        copied.  Raises Missing, Corrupt.
+        """
         file = self._storage.open(path)
         name = self._storage.local_path(path)
         if name is None or not isinstance(file, pa.MemoryMappedFile):
@@ -37,10 +39,11 @@ class Mappings:
         return pa.BufferReader(data)
 
     def cut(self) -> str | None:
-        """Return the path of an object that is shorter now than when it was mapped, None if there is none.
+        """Return the path of an object that is shorter now than when it was mapped, None if there
+        is none.
 
-        The system kills who reads a mapping behind the end of its file, so somebody must ask before that.  An object that is gone has its
-        bytes as long as it is mapped, and is watched no more.
+        The system kills who reads a mapping behind the end of its file, so somebody must ask before
+        that.  An object that is gone has its bytes as long as it is mapped, and is watched no more.
         """
         with self._lock:
             watched = [*self._watched.items()]

@@ -1,4 +1,6 @@
-"""A storage in memory: thread-safe, with a clock and randomness that repeat, for tests and examples."""
+"""A storage in memory: thread-safe, with a clock and randomness that repeat, for tests and
+examples.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ _CLOCK_TICK_US = 1_000
 class MemoryStorage(Storage):
     """A dictionary of objects.
 
-    The clock starts at a fixed time, goes on by 1 ms with each question and by the whole length of each sleep, which
-    returns at once.  Randomness follows from ``seed``.
+    The clock starts at a fixed time, goes on by 1 ms with each question and by the whole length of
+    each sleep, which returns at once.  Randomness follows from ``seed``.
 
     >>> storage = MemoryStorage()
     >>> storage.put_if_absent("log/7", b"mine"), storage.put_if_absent("log/7", b"theirs")
@@ -53,7 +55,9 @@ class MemoryStorage(Storage):
         self._lock = threading.RLock()
 
     def copy(self) -> MemoryStorage:
-        """Return an independent storage in the same state, clock and randomness included.  O(objects)."""
+        """Return an independent storage in the same state, clock and randomness included.
+        O(objects).
+        """
         other = MemoryStorage()
         with self._lock:
             other._objects = dict(self._objects)
@@ -111,9 +115,15 @@ class MemoryStorage(Storage):
         directory = check_directory(prefix)
         start = directory + "/" if directory else ""
         with self._lock:
-            found = [(path, *entry) for path, entry in self._objects.items() if path.startswith(start)]
+            found = [
+                (path, *entry) for path, entry in self._objects.items() if path.startswith(start)
+            ]
         return sorted(
-            (ObjectInfo(path, len(data), modified) for path, data, modified in found if not is_temporary(path)),
+            (
+                ObjectInfo(path, len(data), modified)
+                for path, data, modified in found
+                if not is_temporary(path)
+            ),
             key=lambda info: info.path,
         )
 
@@ -123,7 +133,11 @@ class MemoryStorage(Storage):
         """See :class:`Storage`."""
         directory = check_directory(prefix)
         found = (info for info in self.list(prefix) if info.path.rpartition("/")[0] == directory)
-        return [info for info in found if is_between(info.path, after, before) and info.path not in known]
+        return [
+            info
+            for info in found
+            if is_between(info.path, after, before) and info.path not in known
+        ]
 
     def children(self, prefix: str) -> Names:
         """See :class:`Storage`."""

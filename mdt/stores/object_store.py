@@ -1,7 +1,8 @@
 """An object store: S3, Google Cloud Storage, Azure, or obstore's own memory.
 
-``put_if_absent`` is a conditional put (``If-None-Match: *``).  Stores that resemble S3 sometimes accept the header and
-ignore it, so it is tried out once, on an object of its own, before the first write.
+``put_if_absent`` is a conditional put (``If-None-Match: *``).  Stores that resemble S3 sometimes
+accept the header and ignore it, so it is tried out once, on an object of its own, before the first
+write.
 """
 
 from __future__ import annotations
@@ -53,29 +54,38 @@ _PROBE_DATA = b"mdt puts this object twice to learn whether the store refuses th
 T = TypeVar("T")
 _CONFLICTS_MAX = 4
 _CONFLICT_SECONDS = 0.1
-"""How often a conditional put is made that meets another one under way, perhaps its own earlier try: nobody knows yet which is the first."""
+"""How often a conditional put is made that meets another one under way, perhaps its own earlier
+try: nobody knows yet which is the first.
+"""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _speaking: set[int] = set()
-"""The process in which obstore has begun its threads, if it has: a forked child has none of them, and would wait for ever."""
+"""The process in which obstore has begun its threads, if it has: a forked child has none of them,
+and would wait for ever.
+"""
 
 
 class ObjectStorage(Storage):
     """The objects below a URL such as ``s3://bucket/table``.
 
-    ``store``: a ready obstore store, for credentials of another kind; without one it is made from the URL, ``options`` and the
-    environment, options first.  A pickle has the URL and those options that are no secrets.
+    ``store``: a ready obstore store, for credentials of another kind; without one it is made from
+    the URL, ``options`` and the environment, options first.  A pickle has the URL and those options
+    that are no secrets.
     """
 
     is_remote = True
 
-    def __init__(self, url: str, store: Any = None, options: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, url: str, store: Any = None, options: Mapping[str, object] | None = None
+    ) -> None:
         self.url = url.rstrip("/")
         scheme = url.partition(":")[0]
         if store is None:
             refuse_secrets(scheme, url)
         given = parse_store_options(scheme, options, os.environ)
-        self.public_options = dict(given.public) if store is None else _public_options(scheme, store)
+        self.public_options = (
+            dict(given.public) if store is None else _public_options(scheme, store)
+        )
         self._place = Place(self.url, given.secrets)
         self._store = _made(url, given, self._place) if store is None else store
         self._conditional_put: bool | None = None
@@ -93,7 +103,9 @@ class ObjectStorage(Storage):
 
     @property
     def conditional_put(self) -> bool:  # type: ignore[override]
-        """Whether the store refuses to put an object that exists; found out by one or two small puts, then known."""
+        """Whether the store refuses to put an object that exists; found out by one or two small
+        puts, then known.
+        """
         _refuse_forked(self.url)
         with self._lock:
             if self._conditional_put is None:
@@ -105,7 +117,11 @@ class ObjectStorage(Storage):
         with self._translated(path):
             if offset == 0 and length is None:
                 return obstore.get(self._store, check_path(path)).bytes().to_bytes()
-            count = check_range(path, offset, length, self._require_size(path)) if length is None else length
+            count = (
+                check_range(path, offset, length, self._require_size(path))
+                if length is None
+                else length
+            )
             return self._read_range(path, offset, count)
 
     def read_whole(self, path: str, bytes_max: int) -> bytes:
@@ -120,7 +136,9 @@ class ObjectStorage(Storage):
         return pa.PythonFile(RangeFile(self, path, self._require_size(path)), mode="r")
 
     def create(self, path: str, data: Data) -> None:
-        """See :class:`Storage`; an object that is there may be this one, of an earlier try whose reply was lost."""
+        """See :class:`Storage`; an object that is there may be this one, of an earlier try whose
+        reply was lost.
+        """
         if not self._put(path, data, mode="create") and self.read(path) != joined(data):
             raise name_taken(path)
 
@@ -157,16 +175,29 @@ class ObjectStorage(Storage):
     def list_dir(
         self, prefix: str, *, after: str = "", before: str = "", known: Container[str] = frozenset()
     ) -> Listing:
-        """See :class:`Storage`; with ``after`` what stands deeper is listed too, and left out: give a near ``before``."""
+        """See :class:`Storage`; with ``after`` what stands deeper is listed too, and left out: give
+        a near ``before``.
+        """
         directory = check_directory(prefix)
         with self._translated(prefix):
             if not after:
-                found = _infos(obstore.list_with_delimiter(self._store, directory or None)["objects"])
+                found = _infos(
+                    obstore.list_with_delimiter(self._store, directory or None)["objects"]
+                )
             else:
                 pages = obstore.list(self._store, directory or None, offset=after, chunk_size=1000)
                 wanted = takewhile(lambda page: not before or page[0]["path"] < before, pages)
-                found = _infos(entry for page in wanted for entry in page if _is_direct(entry["path"], directory))
-        return [info for info in found if is_between(info.path, after, before) and info.path not in known]
+                found = _infos(
+                    entry
+                    for page in wanted
+                    for entry in page
+                    if _is_direct(entry["path"], directory)
+                )
+        return [
+            info
+            for info in found
+            if is_between(info.path, after, before) and info.path not in known
+        ]
 
     def children(self, prefix: str) -> Names:
         """See :class:`Storage`."""
@@ -194,7 +225,9 @@ class ObjectStorage(Storage):
 
     @contextmanager
     def _translated(self, path: str) -> Iterator[None]:
-        """Turn what obstore says into our kinds of error; a text with secrets in it is not kept as their cause."""
+        """Turn what obstore says into our kinds of error; a text with secrets in it is not kept as
+        their cause.
+        """
         _refuse_forked(self.url)
         try:
             yield
@@ -209,7 +242,9 @@ class ObjectStorage(Storage):
                 self.sleep(_CONFLICT_SECONDS * attempt)
             with self._translated(path):
                 try:
-                    obstore.put(self._store, check_path(path), content, mode=mode, use_multipart=False)
+                    obstore.put(
+                        self._store, check_path(path), content, mode=mode, use_multipart=False
+                    )
                     return True
                 except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
                     if mode != "create":
@@ -237,7 +272,9 @@ class ObjectStorage(Storage):
         if count == 0:
             return b""
         try:
-            data = obstore.get_range(self._store, check_path(path), start=offset, length=count).to_bytes()
+            data = obstore.get_range(
+                self._store, check_path(path), start=offset, length=count
+            ).to_bytes()
         except exceptions.GenericError:
             with suppress(errors.Unavailable):  # which tells less than this one
                 check_range(path, offset, count, self._require_size(path))
@@ -252,8 +289,12 @@ def _refuse_forked(url: str) -> None:
     if process not in _speaking:
         if _speaking:
             raise errors.Unsupported(
-                f"{url} cannot be reached from a process that was forked after its parent had used an object store",
-                hint="start processes with multiprocessing.get_context('spawn') or 'forkserver', or fork before the first use",
+                f"{url} cannot be reached from a process that was forked after its parent had used"
+                " an object store",
+                hint=(
+                    "start processes with multiprocessing.get_context('spawn') or 'forkserver', or"
+                    " fork before the first use"
+                ),
             )
         _speaking.add(process)
 
@@ -264,7 +305,11 @@ def _is_direct(path: str, directory: str) -> bool:
 
 def _infos(objects: Iterable[Any]) -> list[ObjectInfo]:
     infos = [
-        ObjectInfo(entry["path"], entry["size"], (entry["last_modified"] - _EPOCH) // timedelta(microseconds=1))
+        ObjectInfo(
+            entry["path"],
+            entry["size"],
+            (entry["last_modified"] - _EPOCH) // timedelta(microseconds=1),
+        )
         for entry in objects
         if not is_temporary(entry["path"])
     ]
@@ -272,11 +317,16 @@ def _infos(objects: Iterable[Any]) -> list[ObjectInfo]:
 
 
 def store_url(store: Any) -> str:
-    """Return the URL of an obstore store.  Raises Unsupported for a kind that is no store of objects on a network."""
+    """Return the URL of an obstore store.  Raises Unsupported for a kind that is no store of
+    objects on a network.
+    """
     kind = type(store).__name__
     scheme, bucket = {
-        "S3Store": ("s3", "bucket"), "GCSStore": ("gs", "bucket"), "AzureStore": ("az", "container_name"), "MemoryStore": ("memory", ""),
-    }.get(kind, ("", ""))  # fmt: skip
+        "S3Store": ("s3", "bucket"),
+        "GCSStore": ("gs", "bucket"),
+        "AzureStore": ("az", "container_name"),
+        "MemoryStore": ("memory", ""),
+    }.get(kind, ("", ""))
     if not scheme:
         raise errors.Unsupported(
             f"a store of the type {kind} cannot hold a table",
@@ -284,11 +334,14 @@ def store_url(store: Any) -> str:
         )
     if scheme == "memory":
         return "memory:///"
-    return f"{scheme}://{store.config[bucket]}/{(store.prefix or '').replace('%', '%25')}".rstrip("/")
+    return f"{scheme}://{store.config[bucket]}/{(store.prefix or '').replace('%', '%25')}".rstrip(
+        "/"
+    )
 
 
 def _made(url: str, given: StoreOptions, place: Place) -> Any:
-    """Return a new obstore store.  Raises Invalid if it refuses the options or what the environment says.
+    """Return a new obstore store.  Raises Invalid if it refuses the options or what the environment
+    says.
 
     A refused value may be a secret in a wrong place, so no value is shown then.
     """
@@ -312,5 +365,9 @@ def _public_options(scheme: str, store: Any) -> dict[str, str]:
     if service is None or not hasattr(store, "config"):
         return {}
     found = {**store.config, **(store.client_options or {})}
-    texts = {name: str(value) for name, value in found.items() if name in service.public or name == "allow_http"}
+    texts = {
+        name: str(value)
+        for name, value in found.items()
+        if name in service.public or name == "allow_http"
+    }
     return {name: text for name, text in texts.items() if is_without_secrets(text)}

@@ -1,9 +1,9 @@
-"""``storage_options``: what a store on the network is told beside its URL, by the names that object_store, deltalake and
-polars take.
+"""``storage_options``: what a store on the network is told beside its URL, by the names that
+object_store, deltalake and polars take.
 
-A name may be upper or lower case, with the prefix of its service or without (``AWS_REGION``, ``aws_region``, ``region``).
-Values may hold secrets.  No text that this module makes shows one, and a pickle leaves them out: whoever opens it takes the
-secrets from its own environment.
+A name may be upper or lower case, with the prefix of its service or without (``AWS_REGION``,
+``aws_region``, ``region``). Values may hold secrets.  No text that this module makes shows one, and
+a pickle leaves them out: whoever opens it takes the secrets from its own environment.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from mdt.limits import STORE_RETRIES_MAX, STORE_RETRY_SECONDS, STORE_TIMEOUT_SEC
 class Service:
     """A kind of store.
 
-    ``prefixes``: what the names of its options may begin with.  ``names``: such a name -> the one that obstore takes.  ``public``:
-    those of which the value is no secret.  ``credentials``: what to do without any.  ``rights``: what reading, listing, writing and deleting need.
+    ``prefixes``: what the names of its options may begin with.  ``names``: such a name -> the one
+    that obstore takes.  ``public``: those of which the value is no secret.  ``credentials``: what
+    to do without any.  ``rights``: what reading, listing, writing and deleting need.
     """
 
     name: str
@@ -45,16 +46,21 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_AZURE_READS, _AZURE_WRITES = "the role Storage Blob Data Reader", "the role Storage Blob Data Contributor"
+_AZURE_READS, _AZURE_WRITES = (
+    "the role Storage Blob Data Reader",
+    "the role Storage Blob Data Contributor",
+)
 S3 = Service(
     "S3",
     ("aws_",),
     _names(
-        "access_key_id secret_access_key session_token region default_region endpoint virtual_hosted_style_request"
-        " skip_signature unsigned_payload request_payer conditional_put copy_if_not_exists checksum_algorithm disable_tagging"
-        " imdsv1_fallback metadata_endpoint container_credentials_relative_uri container_credentials_full_uri"
-        " container_authorization_token_file web_identity_token_file role_arn role_session_name endpoint_url_sts"
-        " server_side_encryption sse_kms_key_id sse_bucket_key_enabled sse_customer_key_base64 s3_express",
+        "access_key_id secret_access_key session_token region default_region endpoint"
+        " virtual_hosted_style_request skip_signature unsigned_payload request_payer"
+        " conditional_put copy_if_not_exists checksum_algorithm disable_tagging imdsv1_fallback"
+        " metadata_endpoint container_credentials_relative_uri container_credentials_full_uri"
+        " container_authorization_token_file web_identity_token_file role_arn role_session_name"
+        " endpoint_url_sts server_side_encryption sse_kms_key_id sse_bucket_key_enabled"
+        " sse_customer_key_base64 s3_express",
         token="session_token",
         endpoint_url="endpoint",
         endpoint_url_s3="endpoint",
@@ -62,23 +68,32 @@ S3 = Service(
         requester_pays="request_payer",
     ),
     _words(
-        "region default_region endpoint virtual_hosted_style_request skip_signature unsigned_payload request_payer"
-        " conditional_put checksum_algorithm disable_tagging metadata_endpoint endpoint_url_sts s3_express"
+        "region default_region endpoint virtual_hosted_style_request skip_signature"
+        " unsigned_payload request_payer conditional_put checksum_algorithm disable_tagging"
+        " metadata_endpoint endpoint_url_sts s3_express"
     ),
-    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or give storage_options={'access_key_id': …, "
-    "'secret_access_key': …}; a public bucket needs 'skip_signature': 'true'; profiles in ~/.aws are not read",
-    {"reading": "s3:GetObject", "listing": "s3:ListBucket", "writing": "s3:PutObject", "deleting": "s3:DeleteObject"},
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or give"
+    " storage_options={'access_key_id': …, 'secret_access_key': …}; a public bucket needs"
+    " 'skip_signature': 'true'; profiles in ~/.aws are not read",
+    {
+        "reading": "s3:GetObject",
+        "listing": "s3:ListBucket",
+        "writing": "s3:PutObject",
+        "deleting": "s3:DeleteObject",
+    },
 )
 GCS = Service(
     "Google Cloud Storage",
     ("google_", "gcs_", "gcp_"),
     _names(
-        "service_account service_account_key application_credentials bearer_token base_url skip_signature",
+        "service_account service_account_key application_credentials bearer_token base_url"
+        " skip_signature",
         service_account_path="service_account",
     ),
     _words("base_url skip_signature"),
-    "set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT in the environment, or give "
-    "storage_options={'service_account': path of its JSON file}; a public bucket needs 'skip_signature': 'true'",
+    "set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT in the environment, or give"
+    " storage_options={'service_account': path of its JSON file}; a public bucket needs"
+    " 'skip_signature': 'true'",
     {
         "reading": "storage.objects.get",
         "listing": "storage.objects.list",
@@ -90,10 +105,11 @@ AZURE = Service(
     "Azure",
     ("azure_storage_", "azure_"),
     _names(
-        "account_name account_key client_id client_secret tenant_id authority_host sas_key token use_emulator"
-        " use_fabric_endpoint endpoint msi_endpoint object_id msi_resource_id federated_token_file use_azure_cli"
-        " skip_signature disable_tagging credential_type encryption_key fabric_token_service_url fabric_workload_host"
-        " fabric_session_token fabric_cluster_identifier",
+        "account_name account_key client_id client_secret tenant_id authority_host sas_key token"
+        " use_emulator use_fabric_endpoint endpoint msi_endpoint object_id msi_resource_id"
+        " federated_token_file use_azure_cli skip_signature disable_tagging credential_type"
+        " encryption_key fabric_token_service_url fabric_workload_host fabric_session_token"
+        " fabric_cluster_identifier",
         access_key="account_key",
         master_key="account_key",
         sas_token="sas_key",
@@ -101,24 +117,47 @@ AZURE = Service(
         bearer_token="token",
     ),
     _words(
-        "account_name authority_host use_emulator use_fabric_endpoint endpoint msi_endpoint use_azure_cli skip_signature"
-        " disable_tagging"
+        "account_name authority_host use_emulator use_fabric_endpoint endpoint msi_endpoint"
+        " use_azure_cli skip_signature disable_tagging"
     ),
-    "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY in the environment, or give storage_options="
-    "{'account_name': …, 'account_key': …} (or 'sas_token', or 'client_id', 'client_secret', 'tenant_id')",
-    {"reading": _AZURE_READS, "listing": _AZURE_READS, "writing": _AZURE_WRITES, "deleting": _AZURE_WRITES},
+    "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY in the environment, or give"
+    " storage_options={'account_name': …, 'account_key': …} (or 'sas_token', or 'client_id',"
+    " 'client_secret', 'tenant_id')",
+    {
+        "reading": _AZURE_READS,
+        "listing": _AZURE_READS,
+        "writing": _AZURE_WRITES,
+        "deleting": _AZURE_WRITES,
+    },
 )
 SERVICES: Mapping[str, Service] = {
-    "s3": S3, "s3a": S3, "gs": GCS, "az": AZURE, "azure": AZURE, "abfs": AZURE, "abfss": AZURE, "adl": AZURE,
-}  # fmt: skip
+    "s3": S3,
+    "s3a": S3,
+    "gs": GCS,
+    "az": AZURE,
+    "azure": AZURE,
+    "abfs": AZURE,
+    "abfss": AZURE,
+    "adl": AZURE,
+}
 """Scheme of a URL -> what speaks it."""
 
 _CLIENT = {
-    "allow_http": bool, "allow_invalid_certificates": bool, "http1_only": bool, "http2_only": bool,
-    "connect_timeout": timedelta, "timeout": timedelta, "read_timeout": timedelta, "pool_idle_timeout": timedelta,
-    "pool_max_idle_per_host": int, "proxy_url": str, "proxy_ca_certificate": str, "proxy_excludes": str,
-    "root_certificate": str, "user_agent": str,
-}  # fmt: skip
+    "allow_http": bool,
+    "allow_invalid_certificates": bool,
+    "http1_only": bool,
+    "http2_only": bool,
+    "connect_timeout": timedelta,
+    "timeout": timedelta,
+    "read_timeout": timedelta,
+    "pool_idle_timeout": timedelta,
+    "pool_max_idle_per_host": int,
+    "proxy_url": str,
+    "proxy_ca_certificate": str,
+    "proxy_excludes": str,
+    "root_certificate": str,
+    "user_agent": str,
+}
 """Options of the HTTP client, the same for every service."""
 _RETRY = {"max_retries": int, "retry_timeout": timedelta}
 """Options of retries, the same for every service."""
@@ -128,11 +167,15 @@ _ADDRESS = {"bucket", "bucket_name", "container", "container_name"}
 
 _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/+([^/?#]*)")
 _WITH_CONTAINER = ("abfs", "abfss")
-"""Schemes whose URLs name the container before an @, ``abfss://container@account.dfs.core.windows.net``."""
+"""Schemes whose URLs name the container before an @,
+``abfss://container@account.dfs.core.windows.net``.
+"""
 
 
 def refuse_secrets(scheme: str, url: str) -> None:
-    """Raise Invalid for the URL of a table with a user, a password, a query or a fragment, where secrets are; its text is not shown."""
+    """Raise Invalid for the URL of a table with a user, a password, a query or a fragment, where
+    secrets are; its text is not shown.
+    """
     found = _AUTHORITY.match(url)
     user, at, _ = (found[1] if found is not None else "").rpartition("@")
     what = ""
@@ -143,21 +186,28 @@ def refuse_secrets(scheme: str, url: str) -> None:
     if what:
         raise Invalid(
             f"the URL of the table has {what} in it",
-            hint="give credentials in storage_options, such as {'sas_token': …}, or in the environment; ? and # in names are written %3F and %23",
+            hint=(
+                "give credentials in storage_options, such as {'sas_token': …}, or in the"
+                " environment; ? and # in names are written %3F and %23"
+            ),
         )
 
 
 def is_without_secrets(text: str) -> bool:
-    """Return whether an option that is public, such as an endpoint, has no user, password, query or fragment in its address."""
+    """Return whether an option that is public, such as an endpoint, has no user, password, query or
+    fragment in its address.
+    """
     found = _AUTHORITY.match(text)
     return found is None or ("@" not in found[1] and "?" not in text and "#" not in text)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Checked options.  ``config``: for the service; ``client``: for HTTP; ``retry``: as obstore takes them.
+    """Checked options.  ``config``: for the service; ``client``: for HTTP; ``retry``: as obstore
+    takes them.
 
-    ``public``: the given ones that are no secrets, under the names that :func:`parse_store_options` takes.
+    ``public``: the given ones that are no secrets, under the names that :func:`parse_store_options`
+    takes.
     """
 
     config: Mapping[str, str] = field(repr=False, default_factory=dict)
@@ -169,15 +219,19 @@ class StoreOptions:
 
 
 def parse_store_options(
-    scheme: str, given: Mapping[str, object] | None, environment: Mapping[str, str] = MappingProxyType({})
+    scheme: str,
+    given: Mapping[str, object] | None,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> StoreOptions:
-    """Return the options for a URL of ``scheme`` ("": a local path, for which names are checked and nothing else).
+    """Return the options for a URL of ``scheme`` ("": a local path, for which names are checked and
+    nothing else).
 
-    ``environment``: where options of HTTP that are not given are looked up, such as AWS_ALLOW_HTTP; obstore, which finds the
-    others there by itself, takes these only if it is given none.
+    ``environment``: where options of HTTP that are not given are looked up, such as AWS_ALLOW_HTTP;
+    obstore, which finds the others there by itself, takes these only if it is given none.
 
-    Raises ``errors.Invalid``: no mapping, an unknown name (with the nearest known one), an option given twice with different
-    values, a value of a wrong type, an endpoint without encryption that nobody has allowed.
+    Raises ``errors.Invalid``: no mapping, an unknown name (with the nearest known one), an option
+    given twice with different values, a value of a wrong type, an endpoint without encryption that
+    nobody has allowed.
     """
     given = mapping("storage_options", given)
     services = (SERVICES[scheme],) if scheme in SERVICES else (S3, GCS, AZURE)
@@ -188,7 +242,8 @@ def parse_store_options(
         text = _text(name, value)
         if texts.setdefault(known, text) != text:
             raise Invalid(
-                f"the storage option {known} is given twice, with different values", hint=f"{name} is one of them"
+                f"the storage option {known} is given twice, with different values",
+                hint=f"{name} is one of them",
             )
         typed[known] = _parsed(name, text, kind)
     if scheme not in SERVICES:
@@ -197,9 +252,14 @@ def parse_store_options(
 
 
 def _sorted(
-    service: Service, texts: Mapping[str, str], typed: Mapping[str, Any], environment: Mapping[str, str]
+    service: Service,
+    texts: Mapping[str, str],
+    typed: Mapping[str, Any],
+    environment: Mapping[str, str],
 ) -> StoreOptions:
-    config = {name: value for name, value in texts.items() if name not in _CLIENT and name not in _RETRY}
+    config = {
+        name: value for name, value in texts.items() if name not in _CLIENT and name not in _RETRY
+    }
     client = {
         "timeout": timedelta(seconds=STORE_TIMEOUT_SECONDS),
         **_client_of(service, environment),
@@ -215,22 +275,37 @@ def _sorted(
             "the endpoint has no encryption: its address begins with http:",
             hint="use https, or allow it: storage_options={'allow_http': 'true', …}",
         )
-    known = {name: text for name, text in texts.items() if name in service.public or name in _NOT_SECRET}
+    known = {
+        name: text for name, text in texts.items() if name in service.public or name in _NOT_SECRET
+    }
     for name, text in known.items():
         if not is_without_secrets(text):
             raise Invalid(
                 f"the storage option {name} has a user, a password or a query in its address",
-                hint="give credentials under their own names, such as access_key_id and secret_access_key",
+                hint=(
+                    "give credentials under their own names, such as access_key_id and"
+                    " secret_access_key"
+                ),
             )
-    secrets = {text for name, text in texts.items() if name not in known} | _secrets_in(service, environment)
+    secrets = {text for name, text in texts.items() if name not in known} | _secrets_in(
+        service, environment
+    )
     public = {name: text for name, text in known.items() if text not in secrets}
-    return StoreOptions(config, client, retry, public, tuple(sorted(secrets, key=len, reverse=True)))
+    return StoreOptions(
+        config, client, retry, public, tuple(sorted(secrets, key=len, reverse=True))
+    )
 
 
 def _secrets_in(service: Service, environment: Mapping[str, str]) -> set[str]:
-    """Return the values in the environment that the store finds there by itself and that no text may show."""
+    """Return the values in the environment that the store finds there by itself and that no text
+    may show.
+    """
     names = {name for name, own in service.names.items() if own not in service.public}
-    given = (environment.get((prefix + name).upper(), "") for prefix in service.prefixes for name in names)
+    given = (
+        environment.get((prefix + name).upper(), "")
+        for prefix in service.prefixes
+        for name in names
+    )
     return set(filter(None, given))
 
 
@@ -238,7 +313,9 @@ def _client_of(service: Service, environment: Mapping[str, str]) -> dict[str, An
     """Return the options of HTTP that the environment has."""
     names = {prefix.upper() + name.upper(): name for prefix in service.prefixes for name in _CLIENT}
     return {
-        names[name]: _parsed(name, text, _CLIENT[names[name]]) for name, text in environment.items() if name in names
+        names[name]: _parsed(name, text, _CLIENT[names[name]])
+        for name, text in environment.items()
+        if name in names
     }
 
 
@@ -248,7 +325,9 @@ def _known(name: object, services: tuple[Service, ...]) -> tuple[str, type]:
         for service in services:
             for short in _without_prefix(name.lower(), service.prefixes):
                 if short in _ADDRESS:
-                    raise Invalid(f"the storage option {name!r} has no use: the URL says where the table is")
+                    raise Invalid(
+                        f"the storage option {name!r} has no use: the URL says where the table is"
+                    )
                 if short in _CLIENT or short in _RETRY:
                     return short, {**_CLIENT, **_RETRY}[short]
                 if short in service.names:
@@ -287,31 +366,49 @@ def _text(name: str, value: object) -> str:
         return str(value)
     if not isinstance(value, str):
         raise Invalid(
-            f"the storage option {name} is of type {type(value).__name__}", hint="give text, a number or a bool"
+            f"the storage option {name} is of type {type(value).__name__}",
+            hint="give text, a number or a bool",
         )
     return value
 
 
 def _parsed(name: str, text: str, kind: type) -> Any:
-    """Return the value of an option of HTTP or retries as obstore takes it.  Its text is not shown: it may be misplaced."""
+    """Return the value of an option of HTTP or retries as obstore takes it.  Its text is not shown:
+    it may be misplaced.
+    """
     if kind is bool and text.lower() not in ("true", "false"):
-        raise Invalid(f"the storage option {name} is neither true nor false", hint=f"give {name}='true'")
+        raise Invalid(
+            f"the storage option {name} is neither true nor false", hint=f"give {name}='true'"
+        )
     if kind is bool:
         return text.lower() == "true"
     if kind is int:
         if not re.fullmatch(r"[0-9]{1,3}", text):
-            raise Invalid(f"the storage option {name} is no number from 0 to 999", hint=f"give {name}='3'")
+            raise Invalid(
+                f"the storage option {name} is no number from 0 to 999", hint=f"give {name}='3'"
+            )
         return int(text) if name.lower().endswith("retries") else text
     if kind is timedelta:
         return _duration(name, text)
     return text
 
 
-_UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0}
+_UNITS = {
+    "": 1.0,
+    "s": 1.0,
+    "sec": 1.0,
+    "seconds": 1.0,
+    "ms": 1e-3,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+}
 
 
 def _duration(name: str, text: str) -> timedelta:
     found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([a-z]*)", text.strip())
     if found is None or found[2] not in _UNITS:
-        raise Invalid(f"the storage option {name} is no duration", hint=f"give {name}='30s', '500ms' or '2m'")
+        raise Invalid(
+            f"the storage option {name} is no duration", hint=f"give {name}='30s', '500ms' or '2m'"
+        )
     return timedelta(seconds=float(found[1]) * _UNITS[found[2]])

@@ -1,7 +1,8 @@
-"""Directories of the local disk that hold a store of ours, and nothing else: private to the user, and marked.
+"""Directories of the local disk that hold a store of ours, and nothing else: private to the user,
+and marked.
 
-A mark is a small file with a fixed text, the first that is written into a directory.  A directory that has other files and no mark is
-somebody's: nothing in it is opened, written or removed.
+A mark is a small file with a fixed text, the first that is written into a directory.  A directory
+that has other files and no mark is somebody's: nothing in it is opened, written or removed.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ class NotOurs(OSError):
 def claim(directory: str, kind: str) -> None:
     """Make ``directory``, or check that it is a store of ours of this ``kind``, such as "pages".
 
-    Raises NotOurs for a link, for what belongs to or can be reached by another user, and for a directory with other files and no mark;
-    another OSError where it cannot be made.  May be called by many processes at once, and again after a crash.
+    Raises NotOurs for a link, for what belongs to or can be reached by another user, and for a
+    directory with other files and no mark; another OSError where it cannot be made.  May be called
+    by many processes at once, and again after a crash.
     """
     _make_parent(os.path.dirname(directory))
     with suppress(FileExistsError):
@@ -47,7 +49,9 @@ def user_directory(name: str) -> str:
 
 
 def _make_parent(parent: str) -> None:
-    """Make the directory above a store; the user's cache directory, and ``mdt`` in it, only where they belong to the user."""
+    """Make the directory above a store; the user's cache directory, and ``mdt`` in it, only where
+    they belong to the user.
+    """
     root = cache_root()
     if parent != os.path.join(root, "mdt"):
         os.makedirs(parent, mode=0o700, exist_ok=True)
@@ -64,27 +68,38 @@ def _make_parent(parent: str) -> None:
 
 def _require_ours(folder: str) -> None:
     if not is_ours(os.stat(folder)):
-        raise NotOurs(f"{folder} belongs to another user; set XDG_CACHE_HOME to a directory of your own")
+        raise NotOurs(
+            f"{folder} belongs to another user; set XDG_CACHE_HOME to a directory of your own"
+        )
 
 
 def _check_directory(directory: str, status: os.stat_result, names: set[str]) -> None:
     if names and MARK not in names:
         raise NotOurs(
-            f"{directory} has files of another program; name an empty directory, or one that is not there yet"
+            f"{directory} has files of another program; name an empty directory, or one that is not"
+            " there yet"
         )
     if not is_ours(status):
         raise NotOurs(f"{directory} belongs to another user; name a directory of your own")
     if not is_ours_alone(status):
-        raise NotOurs(f"{directory} can be reached by other users; make it private: chmod 700 {directory}")
+        raise NotOurs(
+            f"{directory} can be reached by other users; make it private: chmod 700 {directory}"
+        )
 
 
 def _check_mark(directory: str, folder: int, mark: bytes, *, may_write: bool) -> None:
-    """Check the mark of a directory.  ``may_write``: nothing else is there, so that it is written if it is absent or only begun."""
+    """Check the mark of a directory.  ``may_write``: nothing else is there, so that it is written
+    if it is absent or only begun.
+    """
     flags = os.O_RDWR | os.O_CREAT if may_write else os.O_RDONLY
     try:
-        descriptor = os.open(MARK, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        descriptor = os.open(
+            MARK, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=folder
+        )
     except OSError as error:
-        raise NotOurs(f"{directory} has no readable mark of mdt: {error.strerror}; name another directory") from error
+        raise NotOurs(
+            f"{directory} has no readable mark of mdt: {error.strerror}; name another directory"
+        ) from error
     try:
         _check_content(directory, descriptor, mark, may_write=may_write)
     finally:
@@ -97,4 +112,6 @@ def _check_content(directory: str, descriptor: int, mark: bytes, *, may_write: b
     if is_plain and may_write and mark.startswith(content):
         os.pwrite(descriptor, mark, 0)
     elif not is_plain or content != mark:
-        raise NotOurs(f"the file {MARK} in {directory} is not the mark of this store; name another directory")
+        raise NotOurs(
+            f"the file {MARK} in {directory} is not the mark of this store; name another directory"
+        )

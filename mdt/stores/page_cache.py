@@ -1,7 +1,8 @@
 """Pages of remote metadata on the local disk: an LMDB file that the processes of one user share.
 
-A cache and nothing else: it may be deleted at any time, a full one is as good as none, a damaged one is removed and begun anew, and whoever
-reads from it checks what he gets.  The key of a page says all that decides its content, so nothing in it can be out of date.
+A cache and nothing else: it may be deleted at any time, a full one is as good as none, a damaged
+one is removed and begun anew, and whoever reads from it checks what he gets.  The key of a page
+says all that decides its content, so nothing in it can be out of date.
 """
 
 from __future__ import annotations
@@ -23,16 +24,20 @@ _TOTAL = b"total"
 _FILL = 0.9
 _LEFT_AFTER_EVICTION = 0.7
 _SLACK_BYTES = 16 << 20
-"""What LMDB needs beside the pages: its trees, and pages that are written while old ones are still read."""
+"""What LMDB needs beside the pages: its trees, and pages that are written while old ones are still
+read.
+"""
 
 _open: dict[tuple[int, str], PageCache] = {}
 _open_lock = OwnLock()
 
 
 class PageCache:
-    """At most ``bytes_max`` bytes of pages in ``directory``; the oldest make room.  Safe for threads and processes.
+    """At most ``bytes_max`` bytes of pages in ``directory``; the oldest make room.  Safe for
+    threads and processes.
 
-    ``refusal``: why the directory is not used, if it is not a store of ours; ``said``: what was logged about it.
+    ``refusal``: why the directory is not used, if it is not a store of ours; ``said``: what was
+    logged about it.
     """
 
     def __init__(self, directory: str, bytes_max: int) -> None:
@@ -55,9 +60,19 @@ class PageCache:
 
     def _open(self) -> None:
         size = self._bytes_max + self._bytes_max // 4 + _SLACK_BYTES
-        env = opened(self._directory, _KIND, map_size=size, max_dbs=3, sync=False, metasync=False, max_readers=512)
+        env = opened(
+            self._directory,
+            _KIND,
+            map_size=size,
+            max_dbs=3,
+            sync=False,
+            metasync=False,
+            max_readers=512,
+        )
         try:
-            self._pages, self._ages, self._state = (env.open_db(name) for name in (b"pages", b"ages", b"state"))
+            self._pages, self._ages, self._state = (
+                env.open_db(name) for name in (b"pages", b"ages", b"state")
+            )
             self._identity = identity(self._directory)
         except BaseException:
             env.close()
@@ -102,7 +117,9 @@ class PageCache:
         txn.put(_TOTAL, _AGE.pack(total), db=self._state)
 
     def _give_up(self) -> None:
-        """Go without a file that is damaged, and remove it, so that the next process begins anew; those that have it open keep it."""
+        """Go without a file that is damaged, and remove it, so that the next process begins anew;
+        those that have it open keep it.
+        """
         self._env = None
         with suppress(OSError), turn(self._directory, _KIND) as holding:
             if identity(self._directory) == self._identity:
@@ -129,7 +146,9 @@ class PageCache:
 
 
 def open_page_cache(directory: str, bytes_max: int) -> PageCache:
-    """Return the cache in ``directory`` ("": in this user's cache directory), one for a process and directory."""
+    """Return the cache in ``directory`` ("": in this user's cache directory), one for a process and
+    directory.
+    """
     where = os.path.abspath(directory or user_directory("pages-2"))
     with _open_lock:
         # A child that was forked must not use its parent's environment.

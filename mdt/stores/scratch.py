@@ -1,4 +1,6 @@
-"""A file for what does not fit into memory: it has no name, so that nothing of it is left when its process ends, however it ends."""
+"""A file for what does not fit into memory: it has no name, so that nothing of it is left when its
+process ends, however it ends.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from mdt.errors import Invalid, Unavailable
 
 
 class Scratch:
-    """Bytes on a local disk, which go with the last reference to this object; safe to use from many threads.
+    """Bytes on a local disk, which go with the last reference to this object; safe to use from many
+    threads.
 
     >>> scratch = Scratch()
     >>> at = scratch.append(b"abc")
@@ -23,7 +26,9 @@ class Scratch:
     """
 
     def __init__(self, directory: str = "") -> None:
-        """Make a file in ``directory``; empty: in the temporary folder of the process.  Raises Invalid where none can be made."""
+        """Make a file in ``directory``; empty: in the temporary folder of the process.  Raises
+        Invalid where none can be made.
+        """
         where = os.path.abspath(directory or tempfile.gettempdir())
         try:
             number, path = tempfile.mkstemp(prefix="mdt-", dir=where)
@@ -41,7 +46,9 @@ class Scratch:
         """Give the space back; nothing can be read from then on."""
 
     def append(self, data: bytes | pa.Buffer) -> int:
-        """Write ``data`` at the end; return where they begin.  Raises Unavailable if the disk is full."""
+        """Write ``data`` at the end; return where they begin.  Raises Unavailable if the disk is
+        full.
+        """
         start = self.reserve(len(data))
         self.put(start, data)
         return start
@@ -54,14 +61,18 @@ class Scratch:
 
     def put(self, at: int, data: bytes | memoryview | pa.Buffer) -> None:
         """Write ``data`` at a place that was reserved.  Raises Unavailable if the disk is full."""
-        rest = memoryview(data)[: len(data)]  # of a buffer that Arrow has made smaller the view is as large as it was
+        # of a buffer that Arrow has made smaller the view is as large as it was
+        rest = memoryview(data)[: len(data)]
         while len(rest):
             try:
                 done = os.pwrite(self._file, rest, at)
             except OSError as error:
                 raise Unavailable(
                     f"rows cannot be put aside in {self._where}: {error.strerror}",
-                    hint="nothing was committed; mdt.write.spill.dir names a directory with more space",
+                    hint=(
+                        "nothing was committed; mdt.write.spill.dir names a directory with more"
+                        " space"
+                    ),
                 ) from error
             rest, at = rest[done:], at + done
 
@@ -75,9 +86,11 @@ class Scratch:
         return pa.py_buffer(data)
 
     def mapped(self, *, to_change: bool = False) -> pa.Buffer:
-        """Return all bytes; they stay as long as the buffer, and are memory that the system may take back.  Raises Unavailable if that cannot be.
+        """Return all bytes; they stay as long as the buffer, and are memory that the system may
+        take back.  Raises Unavailable if that cannot be.
 
-        ``to_change``: they may be changed in place, and the buffer keeps the file open; else it does not, where the system has names for open files.
+        ``to_change``: they may be changed in place, and the buffer keeps the file open; else it
+        does not, where the system has names for open files.
 
         >>> scratch = Scratch()
         >>> at = scratch.append(b"abc")
@@ -95,12 +108,17 @@ class Scratch:
         except OSError as error:
             raise Unavailable(
                 f"a scratch file in {self._where} cannot be mapped: {error}",
-                hint="nothing was committed; there may be too little memory, or too many open files (ulimit -n)",
+                hint=(
+                    "nothing was committed; there may be too little memory, or too many open files"
+                    " (ulimit -n)"
+                ),
             ) from error
 
 
 class Sink:
-    """A file object for what writes bytes one after the other: they go to the end of a scratch file, of which nobody else has a part."""
+    """A file object for what writes bytes one after the other: they go to the end of a scratch
+    file, of which nobody else has a part.
+    """
 
     closed = False
 

@@ -1,7 +1,7 @@
 """Everything outside the process: bytes under names, listings, the clock, randomness.
 
-This module and ``mdt.stores`` are the only ones that touch them.  ``open_storage`` picks the storage; the contract,
-its law and its errors stand in :class:`Storage`.
+This module and ``mdt.stores`` are the only ones that touch them.  ``open_storage`` picks the
+storage; the contract, its law and its errors stand in :class:`Storage`.
 """
 
 from __future__ import annotations
@@ -53,21 +53,28 @@ def __getattr__(name: str) -> Any:
 
 
 def open_storage(
-    place: str | os.PathLike[str] | Any, *, durable: bool = True, storage_options: Mapping[str, object] | None = None
+    place: str | os.PathLike[str] | Any,
+    *,
+    durable: bool = True,
+    storage_options: Mapping[str, object] | None = None,
 ) -> Storage:
-    """Return the storage whose root is a local path, a URL, or a ready obstore store; nothing is read or written yet.
+    """Return the storage whose root is a local path, a URL, or a ready obstore store; nothing is
+    read or written yet.
 
-    ``file:///absolute/path`` (percent-encoded), ``s3://bucket/table``, ``gs://…``, ``az://…``, ``memory:///`` (new and
-    empty at every call).  ``durable=False``: see :class:`LocalStorage`.  ``storage_options``: see ``mdt.stores.options``; those
-    of a local path have no effect.  A :class:`Storage` is returned as it is.  Raises ``errors.Invalid`` for an empty path, one
-    with a NUL, a file URL of another machine, and anything that is no path; ``errors.Unsupported`` for another scheme.
+    ``file:///absolute/path`` (percent-encoded), ``s3://bucket/table``, ``gs://…``, ``az://…``,
+    ``memory:///`` (new and empty at every call).  ``durable=False``: see :class:`LocalStorage`.
+    ``storage_options``: see ``mdt.stores.options``; those of a local path have no effect.  A
+    :class:`Storage` is returned as it is.  Raises ``errors.Invalid`` for an empty path, one with a
+    NUL, a file URL of another machine, and anything that is no path; ``errors.Unsupported`` for
+    another scheme.
     """
     from mdt.stores import object_store
 
     if isinstance(place, Storage) or type(place).__module__.partition(".")[0] == "obstore":
         if arguments.mapping("storage_options", storage_options):
             raise errors.Invalid(
-                "storage_options and a ready store are given", hint="give the store its options, or give a URL"
+                "storage_options and a ready store are given",
+                hint="give the store its options, or give a URL",
             )
         return place if isinstance(place, Storage) else _of_ready_store(place, durable)
     text = _path_text(place)
@@ -84,11 +91,14 @@ def open_storage(
     if scheme == "file":
         parse_store_options("", storage_options)
         return LocalStorage(_path_of_file_url(text) if found else text, durable=durable)
-    return object_store.ObjectStorage("s3" + text[3:] if scheme == "s3a" else text, None, storage_options)
+    return object_store.ObjectStorage(
+        "s3" + text[3:] if scheme == "s3a" else text, None, storage_options
+    )
 
 
 def hadoop_path(text: str) -> str:
-    """Return what :func:`open_storage` takes for a path as Hadoop, and so Spark, writes it: a percent sign there is part of a name.
+    """Return what :func:`open_storage` takes for a path as Hadoop, and so Spark, writes it: a
+    percent sign there is part of a name.
 
     >>> hadoop_path("file:/tables/a%20b"), hadoop_path("s3a://bucket/a%20b")
     ('/tables/a%20b', 's3a://bucket/a%2520b')
@@ -119,10 +129,13 @@ def _path_text(path: Any) -> str:
         os.fsencode(text)
     except UnicodeEncodeError as error:
         raise errors.Invalid(
-            f"the path {text!r} is not Unicode: {error.reason}", hint="no file system knows such a name"
+            f"the path {text!r} is not Unicode: {error.reason}",
+            hint="no file system knows such a name",
         ) from None
     if "\0" in text:
-        raise errors.Invalid(f"the path {text!r} has a NUL in it", hint="no file system knows such a name")
+        raise errors.Invalid(
+            f"the path {text!r} has a NUL in it", hint="no file system knows such a name"
+        )
     return text
 
 
@@ -140,6 +153,8 @@ def _path_of_file_url(url: str) -> str:
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
         if host not in ("", "localhost"):
-            raise errors.Invalid(f"the URL {url} names the machine {host!r}", hint="write file:///absolute/path")
+            raise errors.Invalid(
+                f"the URL {url} names the machine {host!r}", hint="write file:///absolute/path"
+            )
         rest = slash + path
     return unquote(rest)

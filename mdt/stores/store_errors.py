@@ -1,7 +1,9 @@
-"""What a store on the network says when it fails -> an error of ours that names what is missing and what to do.
+"""What a store on the network says when it fails -> an error of ours that names what is missing and
+what to do.
 
-obstore tells causes in text only, so they are recognised by what the services themselves write: codes of their XML answers,
-and the few sentences of obstore's HTTP client.  What is not recognised is Unavailable with the first line of that text.
+obstore tells causes in text only, so they are recognised by what the services themselves write:
+codes of their XML answers, and the few sentences of obstore's HTTP client.  What is not recognised
+is Unavailable with the first line of that text.
 """
 
 from __future__ import annotations
@@ -26,13 +28,18 @@ _USER = re.compile(r"(?<=://)[^/\s\"@]+@")
 _SECRET_LETTERS_MIN = 4
 """Shorter values are no secrets, and common in texts."""
 
-_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|FilesystemNotFound|The specified bucket does not exist")
+_NO_BUCKET = re.compile(
+    r"NoSuchBucket|ContainerNotFound|FilesystemNotFound|The specified bucket does not exist"
+)
 _NO_CREDENTIALS = re.compile(
     r"/latest/api/token|/latest/meta-data|/computeMetadata/|/metadata/identity|CredentialsNotFound|MissingSecretAccessKey"
-    r"|MissingAccessKeyId|Missing SecretAccessKey|Missing AccessKeyId|MissingAccount|az account get-access-token"
+    r"|MissingAccessKeyId|Missing SecretAccessKey|Missing AccessKeyId|MissingAccount|az account"
+    r" get-access-token"
 )
 _WRONG_REGION = re.compile(
-    r"redirect without LOCATION|PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|region '[^']*' is wrong"
+    r"redirect without"
+    r" LOCATION|PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|region"
+    r" '[^']*' is wrong"
 )
 _REGION = re.compile(r"expecting '([a-z0-9-]{1,40})'|<Region>([a-z0-9-]{1,40})</Region>")
 _NO_ANSWER = re.compile(r"kind: (Connect|Timeout)|error sending request|operation timed out")
@@ -40,7 +47,9 @@ _NO_TLS = "HTTP error: builder error"
 _KEY_REFUSED = re.compile(
     r"InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|TokenRefreshRequired|InvalidToken|AuthenticationFailed"
 )
-_REFUSED = re.compile(r"403 Forbidden|AccessDenied|AuthorizationFailure|AuthorizationPermissionMismatch")
+_REFUSED = re.compile(
+    r"403 Forbidden|AccessDenied|AuthorizationFailure|AuthorizationPermissionMismatch"
+)
 _NO_REASON = re.compile(r"Error performing HEAD .* 400 Bad Request")
 """To a question that has no body S3 tells no reason; with expired credentials it says this."""
 _UNDER_WAY = re.compile(r"ConditionalRequestConflict|OperationAborted")
@@ -89,12 +98,16 @@ def explained(error: BaseException, path: str, place: Place) -> MdtError:
     if isinstance(error, FileNotFoundError):
         return _nowhere(error, path, place) if _PUT in text else missing(path)
     if _NO_CREDENTIALS.search(text):
-        return Unavailable(f"no credentials were found for {place.url}", hint=place.service.credentials)
+        return Unavailable(
+            f"no credentials were found for {place.url}", hint=place.service.credentials
+        )
     if _WRONG_REGION.search(text):
         return _wrong_region(text, place)
     if isinstance(error, (exceptions.NotSupportedError, NotImplementedError)):
         return Unsupported(f"the store cannot do this for {path!r}: {said(error, place)}")
-    by_rights = isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError))
+    by_rights = isinstance(
+        error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+    )
     if by_rights or _KEY_REFUSED.search(text) or _REFUSED.search(text) or _NO_REASON.search(text):
         return _refused(error, path, place)
     return _no_answer(error, path, place)
@@ -103,7 +116,10 @@ def explained(error: BaseException, path: str, place: Place) -> MdtError:
 def _nowhere(error: BaseException, path: str, place: Place) -> MdtError:
     return Unavailable(
         f"the store found no place to write {path!r} to: {said(error, place)}",
-        hint=f"the bucket {place.bucket!r} may not exist: check its name, the account and the endpoint",
+        hint=(
+            f"the bucket {place.bucket!r} may not exist: check its name, the account and the"
+            " endpoint"
+        ),
     )
 
 
@@ -112,7 +128,10 @@ def _refused(error: BaseException, path: str, place: Place) -> MdtError:
     act = next((word for word, known in _ACTS.items() if known.search(text)), "")
     needed = f": {act} needs {place.service.rights[act]}" if act else ""
     absent = " (who may not list it is refused what is absent, too)" if act == "reading" else ""
-    hint = f"check the rights on the bucket{needed}{absent}; without credentials: {place.service.credentials}"
+    hint = (
+        f"check the rights on the bucket{needed}{absent}; without credentials:"
+        f" {place.service.credentials}"
+    )
     if _KEY_REFUSED.search(text):
         hint = "check the credentials and their rights on the bucket"
     elif _NO_REASON.search(text):
@@ -131,7 +150,10 @@ def _no_answer(error: BaseException, path: str, place: Place) -> MdtError:
     if _NO_ANSWER.search(text):
         return Unavailable(
             f"nothing answers at {_address(text, place)}: {_reason(text)}",
-            hint="check the endpoint (storage_options={'endpoint': …}), the network and the proxy; then try again",
+            hint=(
+                "check the endpoint (storage_options={'endpoint': …}), the network and the proxy;"
+                " then try again"
+            ),
         )
     return Unavailable(f"the store failed on {path!r}: {said(error, place)}")
 
@@ -150,9 +172,12 @@ def refused_options(error: BaseException, place: Place) -> MdtError:
     """Return the error for options with which no store can be made."""
     text = str(error)
     if _NO_CREDENTIALS.search(text):
-        return Invalid(f"credentials are incomplete: {said(error, place)}", hint=place.service.credentials)
+        return Invalid(
+            f"credentials are incomplete: {said(error, place)}", hint=place.service.credentials
+        )
     return Invalid(
-        f"no store can be made for {place.url}: {said(error, place)}", hint="check storage_options and the environment"
+        f"no store can be made for {place.url}: {said(error, place)}",
+        hint="check storage_options and the environment",
     )
 
 
@@ -160,16 +185,22 @@ def said(error: BaseException, place: Place) -> str:
     """Return what the service answered, else the first line of the error; without secrets."""
     text = str(error).partition("\n\nDebug source")[0]
     answer = _ANSWER.search(text)
-    return place.without_secrets(f"{answer[1]}: {answer[2]}" if answer else text.partition("\n")[0][:500])
+    return place.without_secrets(
+        f"{answer[1]}: {answer[2]}" if answer else text.partition("\n")[0][:500]
+    )
 
 
 def says_conflict(error: BaseException) -> bool:
-    """Return whether a store refused a conditional put because of another one under way: obstore tells it as an object that exists."""
+    """Return whether a store refused a conditional put because of another one under way: obstore
+    tells it as an object that exists.
+    """
     return _UNDER_WAY.search(str(error)) is not None
 
 
 def shows_secrets(error: BaseException, place: Place) -> bool:
-    """Return whether the text of ``error`` has a secret in it, so that it may not be kept as a cause."""
+    """Return whether the text of ``error`` has a secret in it, so that it may not be kept as a
+    cause.
+    """
     text = str(error)
     return place.without_secrets(text) != text
 

@@ -11,9 +11,11 @@ import pyarrow as pa
 
 
 def give_back() -> None:
-    """Give back what Arrow and the C library keep of memory that was freed; harmless at any time, from any thread.
+    """Give back what Arrow and the C library keep of memory that was freed; harmless at any time,
+    from any thread.
 
-    The C library keeps an arena for each thread, of which it gives nothing back by itself but the end; arrays of numpy lie there.
+    The C library keeps an arena for each thread, of which it gives nothing back by itself but the
+    end; arrays of numpy lie there.
     """
     pa.default_memory_pool().release_unused()
     trim = _trim()

@@ -21,13 +21,20 @@ if TYPE_CHECKING:
 
 
 def evolved(table: Handle, data: Any) -> Any:
-    """Alter the table so that it takes ``data``, as far as that can be; return them with all of its columns."""
+    """Alter the table so that it takes ``data``, as far as that can be; return them with all of its
+    columns.
+    """
     table._before_rows()
     if is_spark(data):
-        from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
+        # pyspark takes a second to import; only Spark users pay for it
+        from mdt.engines.spark import (
+            engine,
+        )
 
         data = engine.in_own_names(data, table.schema.names)
-        return engine.completed(data, _altered_for(table, engine.evolved_schema_of(data, table.schema)))
+        return engine.completed(
+            data, _altered_for(table, engine.evolved_schema_of(data, table.schema))
+        )
     found = pieces(data, table.schema, typed)
     if found is None:
         data = typed(data, table.schema)
@@ -42,7 +49,8 @@ def evolved(table: Handle, data: Any) -> Any:
 
 
 def _altered_for(table: Handle, given: pa.Schema) -> TableDefinition:
-    """Alter the table so that it takes rows with these columns, as far as that can be; return what it is then.
+    """Alter the table so that it takes rows with these columns, as far as that can be; return what
+    it is then.
 
     Log files that stand in the way of a new field inside a column are compacted before.
     """

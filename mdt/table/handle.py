@@ -1,4 +1,6 @@
-"""An open table, before it reads or writes: where it is, what it is, and how an operation is committed."""
+"""An open table, before it reads or writes: where it is, what it is, and how an operation is
+committed.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ def _batch_id(batch: object) -> int | str:
     if isinstance(batch, str):
         if not is_text_id(batch):
             raise Invalid(
-                f"the id of a batch is printable text of at most {STREAM_ID_BYTES_MAX} bytes, not {shown(batch)}",
+                f"the id of a batch is printable text of at most {STREAM_ID_BYTES_MAX} bytes, not"
+                f" {shown(batch)}",
                 hint="t.once('orders', '2024-01-31')",
             )
         return batch
@@ -57,7 +60,11 @@ class Handle:
     """
 
     def __init__(
-        self, storage: Storage, options: Mapping[str, Any] | None = None, *, as_of: Point | None = None
+        self,
+        storage: Storage,
+        options: Mapping[str, Any] | None = None,
+        *,
+        as_of: Point | None = None,
     ) -> None:
         self._storage = storage
         self._metadata = Metadata(storage, options)
@@ -103,10 +110,12 @@ class Handle:
         return self._metadata.options((self._pinned or self._metadata.known()).definition)
 
     def snapshot(self, as_of: Point | None = None) -> Snapshot:
-        """Return the newest snapshot (of a table that was opened as of a point, the one there), or a past one.
+        """Return the newest snapshot (of a table that was opened as of a point, the one there), or
+        a past one.
 
-        ``as_of``: the seq of a commit, an instant, or a time: a datetime or ISO text, UTC unless it has a zone; it means the
-        newest commit whose instant is not after it.  Raises Invalid if there is no such commit, Expired if its state was cleaned.
+        ``as_of``: the seq of a commit, an instant, or a time: a datetime or ISO text, UTC unless it
+        has a zone; it means the newest commit whose instant is not after it.  Raises Invalid if
+        there is no such commit, Expired if its state was cleaned.
         """
         if as_of is None:
             return self._pinned or self._metadata.newest()
@@ -118,21 +127,26 @@ class Handle:
     def resting_on(self, seq: int) -> Self:
         """Return the same table for writes that follow from what was read at the state ``seq``.
 
-        Whatever others have committed since then conflicts with them as if they had begun there: they raise Conflict, and nothing is
-        written, if a row that they change, or a key that they found absent, is another one now.
+        Whatever others have committed since then conflicts with them as if they had begun there:
+        they raise Conflict, and nothing is written, if a row that they change, or a key that they
+        found absent, is another one now.
         """
         found = self._twin()
         found._rests_on = seq
         return found
 
     def once(self, stream: str, batch: int | str) -> Self:
-        """Return the same table for one write that happens once, however often it is tried: batch ``batch`` of ``stream``.
+        """Return the same table for one write that happens once, however often it is tried: batch
+        ``batch`` of ``stream``.
 
-        Which batch it is stands in the commit.  If the table has it, a write changes nothing: its result counts no row and has the instant "".
+        Which batch it is stands in the commit.  If the table has it, a write changes nothing: its
+        result counts no row and has the instant "".
 
-        ``batch``: a number from 0 on, or a text id.  Numbers rise: a smaller one than the newest of the stream is not written, and the result
-        warns of it.  Text ids have no order, so a backfill writes an older day with one; the table remembers the 4,096 that were written last,
-        and the newest numbers of 1,024 streams.  ``stream``: printable text.  Services, and what alters columns, are as ever.
+        ``batch``: a number from 0 on, or a text id.  Numbers rise: a smaller one than the newest of
+        the stream is not written, and the result warns of it.  Text ids have no order, so a
+        backfill writes an older day with one; the table remembers the 4,096 that were written last,
+        and the newest numbers of 1,024 streams.  ``stream``: printable text.  Services, and what
+        alters columns, are as ever.
 
         >>> import pyarrow as pa
         >>> from mdt import create
@@ -142,7 +156,10 @@ class Handle:
         [1, 0]
         """
         if not is_stream(stream):
-            raise Invalid(f"a stream has printable text as its name, not {shown(stream)}", hint="t.once('orders', 7)")
+            raise Invalid(
+                f"a stream has printable text as its name, not {shown(stream)}",
+                hint="t.once('orders', 7)",
+            )
         found = self._twin()
         found._batch = (stream, _batch_id(batch))
         return found
@@ -152,7 +169,9 @@ class Handle:
         return type(self)(self._storage, self._metadata.overrides)
 
     def _twin(self) -> Self:
-        """Return the same open table once more: what is known of it is known to both, and nothing is opened, as a copy would be."""
+        """Return the same open table once more: what is known of it is known to both, and nothing
+        is opened, as a copy would be.
+        """
         found = object.__new__(type(self))
         _ = self._upkeep  # one for both
         found.__dict__.update(self.__dict__)
@@ -169,14 +188,18 @@ class Handle:
 
         return overview.table_html(self.path, self.snapshot())
 
-    def _commit(self, operation: Operation[Any], begun: Snapshot | None = None) -> CommitResult[Any]:
+    def _commit(
+        self, operation: Operation[Any], begun: Snapshot | None = None
+    ) -> CommitResult[Any]:
         from mdt.commit.transaction import run
 
         if self._is_dry:
             return self._planned(operation, begun or self._metadata.newest())
         return run(self._metadata, operation, attempts=self.options.commit_attempts, begun=begun)
 
-    def _commit_rows(self, operation: Operation[Any], begun: Snapshot | None = None) -> CommitResult[Any]:
+    def _commit_rows(
+        self, operation: Operation[Any], begun: Snapshot | None = None
+    ) -> CommitResult[Any]:
         """Commit what writes rows, as :meth:`resting_on` and :meth:`once` have said."""
         if self._rests_on is not None:
             from mdt.commit.resting import Resting
@@ -204,14 +227,18 @@ class Handle:
         found._is_dry = True
         return found
 
-    def _upserted(self, batch: Batch, name: str, begun: Snapshot, progress: Progress | None = None) -> WriteResult:
+    def _upserted(
+        self, batch: Batch, name: str, begun: Snapshot, progress: Progress | None = None
+    ) -> WriteResult:
         from mdt.write.operations import Upsert
 
         action = begun.definition.commit_action
         operation = Upsert(self._metadata, self.options, batch, name, action, progress)
         return self._tidied(WriteResult.of(self._commit_rows(operation, _fresh(begun, len(batch)))))
 
-    def _deleted(self, batch: Batch, begun: Snapshot, progress: Progress | None = None) -> WriteResult:
+    def _deleted(
+        self, batch: Batch, begun: Snapshot, progress: Progress | None = None
+    ) -> WriteResult:
         from mdt.write.operations import Delete
 
         action = begun.definition.commit_action
@@ -219,7 +246,9 @@ class Handle:
         return self._tidied(WriteResult.of(self._commit_rows(operation, _fresh(begun, len(batch)))))
 
     def _tidied(self, result: W) -> W:
-        """Let services that are due do some steps after a write; return its result with what went wrong with them."""
+        """Let services that are due do some steps after a write; return its result with what went
+        wrong with them.
+        """
         if self._is_dry:
             return result
         warnings = self._upkeep.after_write(self._metadata, self.options, result.seq)
@@ -234,7 +263,9 @@ class Handle:
         return upkeep
 
     def close(self) -> None:
-        """End the thread in which services run (``mdt.services.thread``) after the step that it is doing; the next write begins another one."""
+        """End the thread in which services run (``mdt.services.thread``) after the step that it is
+        doing; the next write begins another one.
+        """
         self._upkeep.close()
 
     def _before_rows(self) -> Snapshot:
@@ -242,10 +273,11 @@ class Handle:
         return self._before_write(by_key=True)
 
     def _before_write(self, *, roll_back: bool = True, by_key: bool = False) -> Snapshot:
-        """Refuse what cannot be written safely, then finish or remove what crashed writers left (with ``roll_back``).
+        """Refuse what cannot be written safely, then finish or remove what crashed writers left
+        (with ``roll_back``).
 
-        Returns the newest snapshot.  ``by_key``: whether rows are found by the key index, which then must be there.
-        What is only planned leaves everything as it stands.
+        Returns the newest snapshot.  ``by_key``: whether rows are found by the key index, which
+        then must be there. What is only planned leaves everything as it stands.
         """
         from mdt.commit import claims
         from mdt.commit.recovery import recover
@@ -255,26 +287,33 @@ class Handle:
         self._storage.require_conditional_put()
         self._upkeep.begin_write(self._storage.now_us())
         if roll_back:
-            snapshot, found = self._storage.together(self._metadata.newest, partial(claims.read_all, self._storage))
+            snapshot, found = self._storage.together(
+                self._metadata.newest, partial(claims.read_all, self._storage)
+            )
         else:
             snapshot, found = self._metadata.newest(), None
         if by_key:
             self._metadata.key_index(snapshot)
         self._metadata.watch.refuse_to_write()
         if roll_back:
-            recover(self._metadata, after_seconds=self.options.rollback_after_seconds or 1, known=found)
+            recover(
+                self._metadata, after_seconds=self.options.rollback_after_seconds or 1, known=found
+            )
         return snapshot
 
     def _refuse_the_past(self) -> None:
         if self._pinned is not None:
             raise Invalid(
-                f"this table shows the state after commit {self._pinned.seq} and cannot be written to",
+                f"this table shows the state after commit {self._pinned.seq} and cannot be"
+                " written to",
                 hint="open it without as_of",
             )
 
 
 def takes_dry_run(method: _Method) -> _Method:
-    """Return a method that, with its argument ``dry_run``, runs on the table for what is only planned; its body need not look at it."""
+    """Return a method that, with its argument ``dry_run``, runs on the table for what is only
+    planned; its body need not look at it.
+    """
 
     @wraps(method)
     def planned(self: Handle, *args: Any, **named: Any) -> Any:
@@ -284,5 +323,7 @@ def takes_dry_run(method: _Method) -> _Method:
 
 
 def _fresh(snapshot: Snapshot, rows: int) -> Snapshot | None:
-    """Return ``snapshot`` if it is hardly older than before so many rows were made ready, else None: then it pays to look again."""
+    """Return ``snapshot`` if it is hardly older than before so many rows were made ready, else
+    None: then it pays to look again.
+    """
     return snapshot if rows <= LOOKED_ONCE_ROWS_MAX else None

@@ -35,12 +35,15 @@ class Indexes(Handle):
         dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> BuildResult:
-        """Add skipping indexes such as ``"bitmap(status)"``; every writer keeps them from the next commit on.
+        """Add skipping indexes such as ``"bitmap(status)"``; every writer keeps them from the next
+        commit on.
 
-        ``mode``: "sync" covers the existing files before it returns; "async" leaves that to :meth:`build_indexes`, here or
-        in another process (``mdt index build --watch``).  Files that are not covered are read.  ``spark``: build in Spark
-        tasks instead of this process.  An index that the table has already is only caught up with.  ``dry_run``: the result has
-        no bytes, which are known when summaries are made.  Raises Invalid for an unknown kind, column or option.
+        ``mode``: "sync" covers the existing files before it returns; "async" leaves that to
+        :meth:`build_indexes`, here or in another process (``mdt index build --watch``).  Files that
+        are not covered are read.  ``spark``: build in Spark tasks instead of this process.  An
+        index that the table has already is only caught up with.  ``dry_run``: the result has no
+        bytes, which are known when summaries are made.  Raises Invalid for an unknown kind, column
+        or option.
         """
         from mdt.services import indexing
 
@@ -52,8 +55,12 @@ class Indexes(Handle):
 
     @takes_metadata
     @takes_dry_run
-    def drop_index(self, specs: str | Sequence[str], *, dry_run: bool = False, metadata: CommitMetadata = None) -> None:
-        """Remove indexes, named as in :meth:`indexes` or by their column.  Raises Invalid if there is none."""
+    def drop_index(
+        self, specs: str | Sequence[str], *, dry_run: bool = False, metadata: CommitMetadata = None
+    ) -> None:
+        """Remove indexes, named as in :meth:`indexes` or by their column.  Raises Invalid if there
+        is none.
+        """
         from mdt.services import indexing
 
         named = texts("specs", specs, "'bitmap(status)', or a list of such")
@@ -72,7 +79,8 @@ class Indexes(Handle):
         dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> BuildResult:
-        """Forget what indexes (default: all) cover and build it again, as after damage; see :meth:`create_index`.
+        """Forget what indexes (default: all) cover and build it again, as after damage; see
+        :meth:`create_index`.
 
         Raises Invalid if ``specs`` names none, or for an unknown ``mode``.
         """
@@ -81,16 +89,28 @@ class Indexes(Handle):
         one_of("mode", mode, ("sync", "async"))
         with shown(progress, "rebuild_index") as told:
             again = indexing.known_specs(self._metadata.newest(), specs)
-            self._change_indexes(indexing.IndexChange(self._metadata, "rebuild_index", forgotten=again))
-            return indexing.BuildResult() if mode == "async" else self._build(again, told, spark, anew=True)
+            self._change_indexes(
+                indexing.IndexChange(self._metadata, "rebuild_index", forgotten=again)
+            )
+            return (
+                indexing.BuildResult()
+                if mode == "async"
+                else self._build(again, told, spark, anew=True)
+            )
 
     @takes_metadata
     @takes_dry_run
     def build_indexes(
-        self, specs: str | Sequence[str] | None = None, *,
-        progress: ProgressOption = None, spark: SparkSession | None = None, dry_run: bool = False,
-    ) -> BuildResult:  # fmt: skip
-        """Cover the files that indexes (default: all) do not cover yet; safe beside writers and other builders."""
+        self,
+        specs: str | Sequence[str] | None = None,
+        *,
+        progress: ProgressOption = None,
+        spark: SparkSession | None = None,
+        dry_run: bool = False,
+    ) -> BuildResult:
+        """Cover the files that indexes (default: all) do not cover yet; safe beside writers and
+        other builders.
+        """
         from mdt.services import indexing
 
         with shown(progress, "build_indexes") as told:
@@ -119,16 +139,20 @@ class Indexes(Handle):
         return indexing.build(self._metadata, self.options, specs, progress, runner)
 
     def indexes(self) -> pa.Table:
-        """Return one row per index: kind, column, coverage in percent, bytes, use so far (``index_report.INDEXES``)."""
+        """Return one row per index: kind, column, coverage in percent, bytes, use so far
+        (``index_report.INDEXES``).
+        """
         from mdt.services import index_report
 
         return index_report.index_table(self._metadata, self.snapshot())
 
     def advise(self) -> list[Advice]:
-        """Return indexes to create and to drop, with the bytes that they save queries and those that they take.
+        """Return indexes to create and to drop, with the bytes that they save queries and those
+        that they take.
 
-        From the counts of all processes that have reported (each about once a minute); [] until there are enough queries.
-        They are counted where the table was created or opened with the option ``mdt.usage.counts``; if none was, this is told.
+        From the counts of all processes that have reported (each about once a minute); [] until
+        there are enough queries. They are counted where the table was created or opened with the
+        option ``mdt.usage.counts``; if none was, this is told.
         """
         from mdt.services import index_report
 
@@ -136,22 +160,31 @@ class Indexes(Handle):
 
     @takes_metadata
     def analyze(
-        self, columns: Sequence[str] | None = None, *,
-        progress: ProgressOption = None, spark: SparkSession | None = None,
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        progress: ProgressOption = None,
+        spark: SparkSession | None = None,
         metadata: CommitMetadata = None,
-    ) -> pa.Table:  # fmt: skip
-        """Keep distinct counts and most common values of ``columns`` (default: all scalar ones) from here on.
+    ) -> pa.Table:
+        """Keep distinct counts and most common values of ``columns`` (default: all scalar ones)
+        from here on.
 
         They are indexes of the kind ``table_stats``.  Returns :meth:`stats`.
         """
         from mdt.services import statistics
 
-        names = statistics.analyzable(self.schema) if columns is None else texts("columns", columns, "['fare']")
+        names = (
+            statistics.analyzable(self.schema)
+            if columns is None
+            else texts("columns", columns, "['fare']")
+        )
         self.create_index([statistics.spec(name) for name in names], progress=progress, spark=spark)
         return self.stats()
 
     def stats(self) -> pa.Table:
-        """Return what is known of each column: counts, bounds, bytes and, if analyzed, distinct and common values.
+        """Return what is known of each column: counts, bounds, bytes and, if analyzed, distinct and
+        common values.
 
         Schema ``statistics.STATISTICS``.
         """

@@ -35,29 +35,45 @@ Whole: TypeAlias = "Callable[[], pa.Table]"
 Params = Mapping[str, object] | None
 
 
-def source_of(table: Handle, source: Any, *, looks: bool) -> tuple[pa.Table, Runner | None, Whole | None]:
-    """Return the rows of a merge, which are held in memory; of a large source its columns, what merges it, and what brings it into memory.
+def source_of(
+    table: Handle, source: Any, *, looks: bool
+) -> tuple[pa.Table, Runner | None, Whole | None]:
+    """Return the rows of a merge, which are held in memory; of a large source its columns, what
+    merges it, and what brings it into memory.
 
-    ``looks``: whether the first rows of a Spark DataFrame are looked at, too, where Spark takes them for many, as it does of joins; they are
-    looked at once.
+    ``looks``: whether the first rows of a Spark DataFrame are looked at, too, where Spark takes
+    them for many, as it does of joins; they are looked at once.
     """
     return _spark_rows(table, source, looks) if is_spark(source) else _rows(table, source)
 
 
-def _spark_rows(table: Handle, source: Any, looks: bool) -> tuple[pa.Table, Runner | None, Whole | None]:
-    """Return the rows of a merge, which are held in memory; of a large source its columns, and what merges it in tasks."""
-    from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
+def _spark_rows(
+    table: Handle, source: Any, looks: bool
+) -> tuple[pa.Table, Runner | None, Whole | None]:
+    """Return the rows of a merge, which are held in memory; of a large source its columns, and what
+    merges it in tasks.
+    """
+    # pyspark takes a second to import; only Spark users pay for it
+    from mdt.engines.spark import (
+        engine,
+    )
 
     source = engine.in_own_names(source, table.definition.schema.names)
     found = engine.collect_if_small(source, table.options, looks=looks)
     if found is not None:
         return found, None, None
     columns = engine.schema_of(source)
-    return columns.empty_table(), partial(engine.merge, table.metadata, table.options, source, columns), None
+    return (
+        columns.empty_table(),
+        partial(engine.merge, table.metadata, table.options, source, columns),
+        None,
+    )
 
 
 def _rows(table: Handle, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
-    """Return the rows of a merge; of a large source its columns, what merges it, and what brings it into memory."""
+    """Return the rows of a merge; of a large source its columns, what merges it, and what brings it
+    into memory.
+    """
     found = pieces(source, table.schema)
     if found is None:
         return to_table(source, table.schema), None, None
@@ -73,10 +89,12 @@ def _rows(table: Handle, source: Any) -> tuple[pa.Table, Runner | None, Whole | 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Merging:
-    """A merge before it is carried out; each clause makes another one, and :meth:`execute` ends the chain.
+    """A merge before it is carried out; each clause makes another one, and :meth:`execute` ends the
+    chain.
 
-    Of the clauses of a kind the first one whose condition holds is taken; null is not true.  Columns are called ``source.fare`` and
-    ``target.fare``.  ``params``: values for ``:name`` in a condition, as for a filter.
+    Of the clauses of a kind the first one whose condition holds is taken; null is not true.
+    Columns are called ``source.fare`` and ``target.fare``.  ``params``: values for ``:name`` in a
+    condition, as for a filter.
     """
 
     _table: Handle
@@ -90,12 +108,21 @@ class Merging:
 
     @classmethod
     def of(
-        cls, table: Handle, source: pa.Table, on: Any, runner: Runner | None = None, whole: Whole | None = None, *,
-        dedupe: bool = False, ignore: Sequence[str] = (),
-    ) -> Merging:  # fmt: skip
-        """Return a merge without clauses; with a ``runner``, which has the rows, ``source`` has the columns only.
+        cls,
+        table: Handle,
+        source: pa.Table,
+        on: Any,
+        runner: Runner | None = None,
+        whole: Whole | None = None,
+        *,
+        dedupe: bool = False,
+        ignore: Sequence[str] = (),
+    ) -> Merging:
+        """Return a merge without clauses; with a ``runner``, which has the rows, ``source`` has the
+        columns only.
 
-        ``whole``: what gives the rows where the merge cannot be carried out part by part; None: it is refused then.
+        ``whole``: what gives the rows where the merge cannot be carried out part by part; None: it
+        is refused then.
 
         Raises Invalid and Unsupported for an ``on`` that does not say how rows are matched.
         """
@@ -113,25 +140,39 @@ class Merging:
         """Say what becomes of a row of the table that a row of the source matches."""
         return Matched(*self._when(When.MATCHED, condition, params))
 
-    def when_not_matched(self, condition: str | None = None, *, params: Params = None) -> NotMatched:
+    def when_not_matched(
+        self, condition: str | None = None, *, params: Params = None
+    ) -> NotMatched:
         """Say what becomes of a row of the source that matches none of the table."""
         return NotMatched(*self._when(When.NOT_MATCHED, condition, params))
 
-    def when_not_matched_by_source(self, condition: str | None = None, *, params: Params = None) -> Matched:
-        """Say what becomes of a row of the table that no row of the source matches; it has columns ``target.…`` only."""
+    def when_not_matched_by_source(
+        self, condition: str | None = None, *, params: Params = None
+    ) -> Matched:
+        """Say what becomes of a row of the table that no row of the source matches; it has columns
+        ``target.…`` only.
+        """
         return Matched(*self._when(When.NOT_MATCHED_BY_SOURCE, condition, params))
 
     @takes_metadata
     def execute(
-        self, *, dry_run: bool = False, progress: ProgressOption = None, metadata: CommitMetadata = None
+        self,
+        *,
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+        metadata: CommitMetadata = None,
     ) -> MergeResult:
-        """Carry it out in one commit; with ``dry_run`` find out what would change, which files and bytes, and write nothing.
+        """Carry it out in one commit; with ``dry_run`` find out what would change, which files and
+        bytes, and write nothing.
 
-        Raises Invalid if a row of the table has two rows of the source, for new rows whose keys exist, and for values that do not fit: nothing is
-        written then.  Raises Conflict if other writers were faster too often, or if the columns were altered since the merge was begun.
+        Raises Invalid if a row of the table has two rows of the source, for new rows whose keys
+        exist, and for values that do not fit: nothing is written then.  Raises Conflict if other
+        writers were faster too often, or if the columns were altered since the merge was begun.
         """
         if not self._clauses:
-            raise Invalid("the merge has no clause", hint="t.merge(rows).when_matched().update('*').execute()")
+            raise Invalid(
+                "the merge has no clause", hint="t.merge(rows).when_matched().update('*').execute()"
+            )
         self._refuse_unused()
         if flag("dry_run", dry_run):
             return replace(self, _table=self._table._dry(dry_run)).execute(progress=progress)
@@ -141,24 +182,35 @@ class Merging:
             self._table._before_rows()
             definition = self._table.definition
             if not definition.schema.equals(self._clauses[0].definition.schema):
-                raise Conflict("the columns of the table were altered meanwhile", hint="begin the merge again")
+                raise Conflict(
+                    "the columns of the table were altered meanwhile", hint="begin the merge again"
+                )
             operation: Operation[Any]
             if self._runner is not None:
                 operation = self._runner(self._said, definition.schema, told)
             else:
                 operation = Merge(
-                    self._table.metadata, self._table.options, self._source, self._on, self._clauses,
-                    definition.schema, definition.commit_action, told,
-                )  # fmt: skip
+                    self._table.metadata,
+                    self._table.options,
+                    self._source,
+                    self._on,
+                    self._clauses,
+                    definition.schema,
+                    definition.commit_action,
+                    told,
+                )
             done = self._table._commit_rows(operation)
             # A batch that the table has is looked at by nobody.
             looked = getattr(done.plan, "looked", Looked(0, 0, 0, 0))
             return self._table._tidied(MergeResult.of_merge(done, looked, storage.now_us() - since))
 
-    def _when(self, when: When, text: str | None, params: Params) -> tuple[Merging, When, str | None, Params]:
+    def _when(
+        self, when: When, text: str | None, params: Params
+    ) -> tuple[Merging, When, str | None, Params]:
         if any(clause.when is when and clause.condition.is_always for clause in self._clauses):
             raise Invalid(
-                f"a clause {when.value} before this one holds for every row", hint="give conditions to all but the last"
+                f"a clause {when.value} before this one holds for every row",
+                hint="give conditions to all but the last",
             )
         self._reader.condition(when, text, params)
         return self, when, text, None if params is None else dict(params)
@@ -171,11 +223,15 @@ class Merging:
     def _and(self, said: SaidClause) -> Merging:
         more = said.without_marked() if IS_DELETED in self._source.table.column_names else (said,)
         clauses = (*self._clauses, *(one.read(self._reader) for one in more))
-        made = replace(self, _clauses=clauses, _said=replace(self._said, clauses=(*self._said.clauses, *more)))
+        made = replace(
+            self, _clauses=clauses, _said=replace(self._said, clauses=(*self._said.clauses, *more))
+        )
         return made._in_parts()
 
     def _refuse_unused(self) -> None:
-        """Raise Invalid for columns of the source that the table lacks, if "*" leaves them out and nothing else reads them."""
+        """Raise Invalid for columns of the source that the table lacks, if "*" leaves them out and
+        nothing else reads them.
+        """
         if all(clause.given != ALL for clause in self._said.clauses):
             return
         reads = [self._on.rest.names, *(clause.condition.names for clause in self._clauses)]
@@ -185,15 +241,22 @@ class Merging:
         )
         known = {*self._table.definition.schema.names, *META_FIELDS, IS_DELETED, *self._ignored}
         unused = [name for name in self._source.table.column_names if name not in known]
-        unused = [name for name in unused if not any(one == name or one.startswith(f"{name}.") for one in read)]
+        unused = [
+            name
+            for name in unused
+            if not any(one == name or one.startswith(f"{name}.") for one in read)
+        ]
         if unused:
             raise Invalid(
-                f'"*" would leave out columns of the source that the table lacks: {", ".join(map(shown, unused))}',
+                '"*" would leave out columns of the source that the table lacks:'
+                f" {', '.join(map(shown, unused))}",
                 hint=f"t.alter adds columns; t.merge(…, ignore={unused[:3]}) leaves these out",
             )
 
     def _in_parts(self) -> Merging:
-        """Return this merge, or one of rows in memory if it cannot be carried out part by part.  Raises Unsupported if they cannot be brought there."""
+        """Return this merge, or one of rows in memory if it cannot be carried out part by part.
+        Raises Unsupported if they cannot be brought there.
+        """
         if self._runner is None:
             return self
         try:
@@ -218,14 +281,19 @@ class Matched:
     def update(self, set: Mapping[str, Any] | str) -> Merging:
         """Set columns; the others stay.
 
-        ``set``: column -> SQL text (``"source.v + target.v"``), ``mdt.col("source.v")``, or a value of Python; "*" sets every column to that of
-        the source with its name.  Columns of the key cannot change, and those of the partition only under table scope: the row moves.
+        ``set``: column -> SQL text (``"source.v + target.v"``), ``mdt.col("source.v")``, or a value
+        of Python; "*" sets every column to that of the source with its name.  Columns of the key
+        cannot change, and those of the partition only under table scope: the row moves.
         """
-        return self._merge._and(SaidClause(self._when, Action.UPDATE, self._condition, self._params, set))
+        return self._merge._and(
+            SaidClause(self._when, Action.UPDATE, self._condition, self._params, set)
+        )
 
     def delete(self) -> Merging:
         """Delete it."""
-        return self._merge._and(SaidClause(self._when, Action.DELETE, self._condition, self._params, None))
+        return self._merge._and(
+            SaidClause(self._when, Action.DELETE, self._condition, self._params, None)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -238,5 +306,9 @@ class NotMatched:
     _params: Params
 
     def insert(self, values: Mapping[str, Any] | str = ALL) -> Merging:
-        """Insert a row; ``values`` as for :meth:`Matched.update`, and columns that are not named are null."""
-        return self._merge._and(SaidClause(self._when, Action.INSERT, self._condition, self._params, values))
+        """Insert a row; ``values`` as for :meth:`Matched.update`, and columns that are not named
+        are null.
+        """
+        return self._merge._and(
+            SaidClause(self._when, Action.INSERT, self._condition, self._params, values)
+        )

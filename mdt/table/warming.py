@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 
 
 def warm(
-    table: Handle, columns: Sequence[str] | None, kinds: Collection[str], progress: Progress | None = None,
-    *, elsewhere: Collection[str] = (),
-) -> WarmResult:  # fmt: skip
-    """Load what queries of the newest state ask for of ``columns`` (None: all), of these ``kinds``, and return what it was.
+    table: Handle,
+    columns: Sequence[str] | None,
+    kinds: Collection[str],
+    progress: Progress | None = None,
+    *,
+    elsewhere: Collection[str] = (),
+) -> WarmResult:
+    """Load what queries of the newest state ask for of ``columns`` (None: all), of these ``kinds``,
+    and return what it was.
 
     ``elsewhere``: indexes whose summaries are not asked in this process.
     """
@@ -34,7 +39,8 @@ def warm(
     specs = [
         spec
         for spec in definition.indexes
-        if spec not in elsewhere and (names is None or set(names).intersection(index_of(spec)[0].columns))
+        if spec not in elsewhere
+        and (names is None or set(names).intersection(index_of(spec)[0].columns))
     ]
     table.metadata.warm(names)
     wanted = [kind for kind in loading.KINDS if kind in kinds and (kind != "key_maps" or with_keys)]
@@ -45,7 +51,9 @@ def warm(
 
 
 def _rehearse(table: Handle, snapshot: Snapshot, with_keys: bool) -> None:
-    """Load what the first filter and the first look-up load: modules, and what they prepare for a schema."""
+    """Load what the first filter and the first look-up load: modules, and what they prepare for a
+    schema.
+    """
     definition, metadata = snapshot.definition, table.metadata
     parse_where(f"`{definition.key[0]}` is null", definition.declared)
     names = list(dict.fromkeys((*definition.key, *definition.partition_by)))
@@ -53,4 +61,6 @@ def _rehearse(table: Handle, snapshot: Snapshot, with_keys: bool) -> None:
         some = Scan(metadata, snapshot, None, names, table.options, limit=1).to_arrow()
         if with_keys and len(some):
             found = lookup.key_rows(metadata, snapshot, some)
-            lookup.rows_at(metadata, snapshot, found, tuple(names), threads=table.options.threads("reader"))
+            lookup.rows_at(
+                metadata, snapshot, found, tuple(names), threads=table.options.threads("reader")
+            )

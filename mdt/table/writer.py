@@ -1,7 +1,8 @@
-"""Small writes of many callers, committed together: a commit costs much the same for one row and for ten thousand.
+"""Small writes of many callers, committed together: a commit costs much the same for one row and
+for ten thousand.
 
-Group commit as databases do it: while one commit is under way, what is given meanwhile gathers for the next one (Gawlick and
-Kinkade, "Varieties of Concurrency Control in IMS/VS Fast Path", 1985).
+Group commit as databases do it: while one commit is under way, what is given meanwhile gathers for
+the next one (Gawlick and Kinkade, "Varieties of Concurrency Control in IMS/VS Fast Path", 1985).
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ CALLERS_AWAITED_SHARE = 0.1
 
 @dataclass(slots=True)
 class _Group:
-    """Calls of one kind, one after the other, that are committed together; ``callers``: the threads that made them."""
+    """Calls of one kind, one after the other, that are committed together; ``callers``: the threads
+    that made them.
+    """
 
     kind: str
     calls: list[tuple[Batch, Future[WriteResult]]] = field(default_factory=list)
@@ -47,27 +50,38 @@ class _Group:
     taken: bool = False
 
     def takes(self, kind: str, batch: Batch) -> bool:
-        """Return whether a call is of the kind of these, with the same columns: keys of deletes may have ordering values, or none."""
+        """Return whether a call is of the kind of these, with the same columns: keys of deletes may
+        have ordering values, or none.
+        """
         return self.kind == kind and self.calls[0][0].table.schema.equals(batch.table.schema)
 
 
 class Writer:
-    """Gathers small writes of any number of threads, and commits them together: ``with t.writer() as w``.
+    """Gathers small writes of any number of threads, and commits them together: ``with t.writer()
+    as w``.
 
-    :meth:`upsert` and :meth:`delete` return at once with a future that is done when the rows are committed; its result is the
-    :class:`~mdt.write.result.WriteResult` of that commit, which counts all of its rows.  What is given later stands later: rows of one
-    commit with the same key are as those of one upsert, and where upserts and deletes alternate each change of kind ends a commit.
+    :meth:`upsert` and :meth:`delete` return at once with a future that is done when the rows are
+    committed; its result is the :class:`~mdt.write.result.WriteResult` of that commit, which counts
+    all of its rows.  What is given later stands later: rows of one commit with the same key are as
+    those of one upsert, and where upserts and deletes alternate each change of kind ends a commit.
 
-    A commit is made when ``max_rows`` wait, when rows have waited ``max_seconds`` since the commit before, by :meth:`flush`, and at the end of the
-    block.  ``max_seconds=0`` waits for nothing but the commit before, and, for a tenth of the time that it took, for threads that gave rows to
-    the last two commits: they come back together when those are told.  Who gives rows faster than they are committed waits.
+    A commit is made when ``max_rows`` wait, when rows have waited ``max_seconds`` since the commit
+    before, by :meth:`flush`, and at the end of the block.  ``max_seconds=0`` waits for nothing but
+    the commit before, and, for a tenth of the time that it took, for threads that gave rows to the
+    last two commits: they come back together when those are told.  Who gives rows faster than they
+    are committed waits.
 
-    A process that was forked has none of the threads that commit: there the writer refuses rows, and closing it does nothing.
+    A process that was forked has none of the threads that commit: there the writer refuses rows,
+    and closing it does nothing.
     """
 
     def __init__(self, table: Handle, max_rows: int, max_seconds: float) -> None:
         is_number = isinstance(max_seconds, int | float) and not isinstance(max_seconds, bool)
-        if whole_number("max_rows", max_rows) < 1 or not is_number or not 0 <= max_seconds <= threading.TIMEOUT_MAX:
+        if (
+            whole_number("max_rows", max_rows) < 1
+            or not is_number
+            or not 0 <= max_seconds <= threading.TIMEOUT_MAX
+        ):
             text = f"a writer of {shown(max_rows)} rows and {shown(max_seconds)} seconds"
             raise Invalid(text, hint="max_rows is at least 1, max_seconds at least 0")
         self._max_rows, self._max_seconds = max_rows, max_seconds
@@ -82,19 +96,26 @@ class Writer:
         self._closed = False
         self._failed: BaseException | None = None
         self._process = this_process()
-        in_context = partial(copy_context().run, self._run)  # with the metadata that commits are to carry
+        # with the metadata that commits are to carry
+        in_context = partial(copy_context().run, self._run)
         self._thread = threading.Thread(target=in_context, name="mdt-writer", daemon=True)
         self._thread.start()
 
     def upsert(self, data: Any) -> Future[WriteResult]:
-        """Have rows written as ``t.upsert(data)`` does.  Raises Invalid if they do not fit, which is known at once."""
+        """Have rows written as ``t.upsert(data)`` does.  Raises Invalid if they do not fit, which
+        is known at once.
+        """
         rows = to_table(_in_process(data), self._definition.declared)
         return self._give("upsert", normalize(rows, self._definition))
 
     def delete(self, keys: Any) -> Future[WriteResult]:
-        """Have rows deleted as ``t.delete(keys)`` does.  Raises Invalid for data that keys cannot be made of."""
+        """Have rows deleted as ``t.delete(keys)`` does.  Raises Invalid for data that keys cannot
+        be made of.
+        """
         refuse_condition(self._table.metadata, self._table.snapshot(), keys)
-        rows = to_table(deleted_keys(_in_process(keys), self._definition), self._definition.declared)
+        rows = to_table(
+            deleted_keys(_in_process(keys), self._definition), self._definition.declared
+        )
         return self._give("delete", normalize_keys(rows, self._definition))
 
     def flush(self) -> None:
@@ -108,7 +129,9 @@ class Writer:
             self._flushing -= 1
 
     def close(self) -> None:
-        """Commit what is left, and end.  Raises the first error of a commit, which its futures have told as well."""
+        """Commit what is left, and end.  Raises the first error of a commit, which its futures have
+        told as well.
+        """
         if this_process() != self._process:
             return
         with self._changed:
@@ -121,7 +144,12 @@ class Writer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         try:
             self.close()
         except MdtError:
@@ -130,17 +158,27 @@ class Writer:
 
     def _require_own_process(self) -> None:
         if this_process() != self._process:
-            raise Invalid("the writer is one of another process", hint="open another one by t.writer() in this process")
+            raise Invalid(
+                "the writer is one of another process",
+                hint="open another one by t.writer() in this process",
+            )
 
     def _give(self, kind: str, batch: Batch) -> Future[WriteResult]:
         self._require_own_process()
         future: Future[WriteResult] = Future()
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._rows < WAITING_COMMITS * self._max_rows)
+            self._changed.wait_for(
+                lambda: self._closed or self._rows < WAITING_COMMITS * self._max_rows
+            )
             if self._closed:
                 raise Invalid("the writer is closed", hint="open another one by t.writer()")
             last = self._groups[-1] if self._groups else None
-            if last is None or last.taken or last.rows >= self._max_rows or not last.takes(kind, batch):
+            if (
+                last is None
+                or last.taken
+                or last.rows >= self._max_rows
+                or not last.takes(kind, batch)
+            ):
                 last = _Group(kind)
                 self._groups.append(last)
             last.calls.append((batch, future))
@@ -160,7 +198,9 @@ class Writer:
                 self._changed.notify_all()
 
     def _due(self) -> _Group | None:
-        """Wait for a group that is to be committed and return it; None if the writer is closed and nothing is left."""
+        """Wait for a group that is to be committed and return it; None if the writer is closed and
+        nothing is left.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._groups or self._closed)
             if not self._groups:
@@ -172,15 +212,28 @@ class Writer:
 
     def _is_full(self) -> bool:
         """Return whether the first group gets no more calls, or nobody wants to wait for them."""
-        return self._closed or self._flushing > 0 or len(self._groups) > 1 or self._groups[0].rows >= self._max_rows
+        return (
+            self._closed
+            or self._flushing > 0
+            or len(self._groups) > 1
+            or self._groups[0].rows >= self._max_rows
+        )
 
     def _are_back(self) -> bool:
-        """Return whether whoever gave rows lately has given rows to the first group, or nobody is waited for."""
+        """Return whether whoever gave rows lately has given rows to the first group, or nobody is
+        waited for.
+        """
         return self._is_full() or self._groups[0].callers.issuperset(chain(*self._lately))
 
     def _commit(self, kind: str, calls: Sequence[tuple[Batch, Future[WriteResult]]]) -> None:
-        """Commit calls together; if rows of one are refused, each by itself, so that the others stand."""
-        kept = [(batch, future) for batch, future in calls if future.running() or future.set_running_or_notify_cancel()]
+        """Commit calls together; if rows of one are refused, each by itself, so that the others
+        stand.
+        """
+        kept = [
+            (batch, future)
+            for batch, future in calls
+            if future.running() or future.set_running_or_notify_cancel()
+        ]
         if not kept:
             return
         try:
@@ -196,7 +249,9 @@ class Writer:
             for _, future in kept:
                 future.set_result(result)
 
-    def _fail(self, calls: Sequence[tuple[Batch, Future[WriteResult]]], error: BaseException) -> None:
+    def _fail(
+        self, calls: Sequence[tuple[Batch, Future[WriteResult]]], error: BaseException
+    ) -> None:
         self._failed = self._failed or error
         for _, future in calls:
             future.set_exception(error)
@@ -219,6 +274,7 @@ class Writer:
 def _in_process(data: Any) -> Any:
     if is_spark(data):
         raise Invalid(
-            "a Spark DataFrame is not gathered", hint="give it to t.upsert or t.delete, which make one commit"
+            "a Spark DataFrame is not gathered",
+            hint="give it to t.upsert or t.delete, which make one commit",
         )
     return data

@@ -48,35 +48,46 @@ class Writing(Handle):
     ) -> WriteResult:
         """Insert new rows and replace rows whose key exists.
 
-        ``data``: pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of tables or batches, a list
-        of dicts, a dict of columns, anything with the Arrow PyCapsule interface (pandas, polars, duckdb), a lazy frame of
-        polars, or a Spark DataFrame.  Columns are matched by name and cast where that loses nothing.  Raises Invalid, naming
-        column, row and value, if the data does not fit (nothing is written then), Conflict if other writers were faster too often, Unavailable if storage fails.
+        ``data``: pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of
+        tables or batches, a list of dicts, a dict of columns, anything with the Arrow PyCapsule
+        interface (pandas, polars, duckdb), a lazy frame of polars, or a Spark DataFrame.  Columns
+        are matched by name and cast where that loses nothing.  Raises Invalid, naming column, row
+        and value, if the data does not fit (nothing is written then), Conflict if other writers
+        were faster too often, Unavailable if storage fails.
 
-        ``evolve``: columns that only the data have, and fields of structs, are added to the table first, wider numbers widen its
-        columns (see :meth:`alter`, which is a commit of its own, before rows of a reader are read), and columns that only the table has are null.
+        ``evolve``: columns that only the data have, and fields of structs, are added to the table
+        first, wider numbers widen its columns (see :meth:`alter`, which is a commit of its own,
+        before rows of a reader are read), and columns that only the table has are null.
 
-        ``partial``: rows that exist keep their values in the columns that the data lack; those of new rows are null.  A column that one row or piece
-        of the data has is null in all others that lack it, and so set to null.  ``mergers``: column -> "sum", "max",
-        "min" or "coalesce", or a function of older and newer values (Arrow arrays -> Arrow array, associative): what a column becomes where the row exists
-        or the data repeat a key.  The older row is that with the smaller ordering value, so one that comes late is merged, too.  Both read these columns
+        ``partial``: rows that exist keep their values in the columns that the data lack; those of
+        new rows are null.  A column that one row or piece of the data has is null in all others
+        that lack it, and so set to null.  ``mergers``: column -> "sum", "max", "min" or "coalesce",
+        or a function of older and newer values (Arrow arrays -> Arrow array, associative): what a
+        column becomes where the row exists or the data repeat a key.  The older row is that with
+        the smaller ordering value, so one that comes late is merged, too.  Both read these columns
         of the rows that they change; on Spark tasks do.
 
-        ``dry_run``, also of every other write and of services: find out what would change and write nothing.  The
-        result has the counts, the files that would be written and rewritten, and about how many bytes; its instant is "".
+        ``dry_run``, also of every other write and of services: find out what would change and write
+        nothing.  The result has the counts, the files that would be written and rewritten, and
+        about how many bytes; its instant is "".
 
-        ``progress``, here and in every other call that may take long: a function that takes the number of files that are
-        done and of all (what it raises ends the call, and a write is rolled back), or True for a bar on the terminal.
+        ``progress``, here and in every other call that may take long: a function that takes the
+        number of files that are done and of all (what it raises ends the call, and a write is
+        rolled back), or True for a bar on the terminal.
 
-        ``metadata``, here and in every other write and service: names and texts that its commits carry, such as ``{"run": "nightly-7"}``.
-        :meth:`history` shows them, and Hudi has them as ``extraMetadata``.
+        ``metadata``, here and in every other write and service: names and texts that its commits
+        carry, such as ``{"run": "nightly-7"}``. :meth:`history` shows them, and Hudi has them as
+        ``extraMetadata``.
         """
         if evolve and partial:
             raise Invalid(
-                "evolve makes columns null that the data lack, partial keeps them", hint="add columns by t.alter first"
+                "evolve makes columns null that the data lack, partial keeps them",
+                hint="add columns by t.alter first",
             )
         if evolve and self._is_dry:
-            raise Invalid("evolve alters the table, which a dry run does not", hint="leave evolve out")
+            raise Invalid(
+                "evolve alters the table, which a dry run does not", hint="leave evolve out"
+            )
         if evolve and self._batch is not None and self.snapshot().streams.has(*self._batch):
             from mdt.commit.once import left_out
 
@@ -92,18 +103,28 @@ class Writing(Handle):
         from mdt.write.blending import Kept
 
         with shown(progress, "upsert") as told:
-            return self._write_rows(rows, "upsert", told, Kept(partial, mapping("mergers", mergers)))
+            return self._write_rows(
+                rows, "upsert", told, Kept(partial, mapping("mergers", mergers))
+            )
 
     @takes_metadata
     @takes_dry_run
     def insert(
-        self, data: Any, *, check: bool = True, dry_run: bool = False,
-        progress: ProgressOption = None, metadata: CommitMetadata = None,
-    ) -> WriteResult:  # fmt: skip
-        """Insert rows; as :meth:`upsert`, but raises Invalid if a key exists or occurs twice in ``data``.
+        self,
+        data: Any,
+        *,
+        check: bool = True,
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+        metadata: CommitMetadata = None,
+    ) -> WriteResult:
+        """Insert rows; as :meth:`upsert`, but raises Invalid if a key exists or occurs twice in
+        ``data``.
 
-        ``check=False``, in tables with the option ``mdt.keys.repeat``: no key is looked for, and one that exists lives more than once from then
-        on; an upsert of it replaces all of its rows, a delete deletes them.  Of rows of ``data`` with the same key one is inserted, the others are counted in ``late``.
+        ``check=False``, in tables with the option ``mdt.keys.repeat``: no key is looked for, and
+        one that exists lives more than once from then on; an upsert of it replaces all of its rows,
+        a delete deletes them.  Of rows of ``data`` with the same key one is inserted, the others
+        are counted in ``late``.
         """
         if flag("check", check):
             return self._write(data, "insert", progress)
@@ -115,35 +136,55 @@ class Writing(Handle):
     @takes_metadata
     @takes_dry_run
     def bulk_insert(
-        self, data: Any, *, dry_run: bool = False, progress: ProgressOption = None, metadata: CommitMetadata = None
+        self,
+        data: Any,
+        *,
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+        metadata: CommitMetadata = None,
     ) -> WriteResult:
-        """Insert many rows, sorted by key, into new file groups; refuses keys as :meth:`insert` does."""
+        """Insert many rows, sorted by key, into new file groups; refuses keys as :meth:`insert`
+        does.
+        """
         return self._write(data, "bulk_insert", progress)
 
     @takes_metadata
     @takes_dry_run
     def delete(
-        self, keys: Any, *, dry_run: bool = False, progress: ProgressOption = None, metadata: CommitMetadata = None
+        self,
+        keys: Any,
+        *,
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+        metadata: CommitMetadata = None,
     ) -> WriteResult:
         """Delete the rows with the given keys.
 
-        ``keys``: data as for :meth:`upsert` that has the key columns and, under partition scope, the partition columns; further columns
-        are ignored.  Where the key columns are enough, also a value (with several key columns a tuple of values), or a list, set, array
-        (of numpy or Arrow) or Series of these, as for :meth:`get`.  Keys that do not exist are counted in ``missing``.  One text that
-        reads as a condition and is no row's key raises Invalid: conditions are for :meth:`delete_where`.
+        ``keys``: data as for :meth:`upsert` that has the key columns and, under partition scope,
+        the partition columns; further columns are ignored.  Where the key columns are enough, also
+        a value (with several key columns a tuple of values), or a list, set, array (of numpy or
+        Arrow) or Series of these, as for :meth:`get`.  Keys that do not exist are counted in
+        ``missing``.  One text that reads as a condition and is no row's key raises Invalid:
+        conditions are for :meth:`delete_where`.
 
-        In tables with the option ``mdt.delete.keeps.ordering`` a row that comes later with a smaller ordering value than the delete had is left out,
-        and counted in ``late``.  A delete has the ordering value of the row that it ends, or that of ``keys`` where these have the column: then rows
-        that are newer stay, and are counted in ``late``, and keys that do not exist yet are deleted all the same.
+        In tables with the option ``mdt.delete.keeps.ordering`` a row that comes later with a
+        smaller ordering value than the delete had is left out, and counted in ``late``.  A delete
+        has the ordering value of the row that it ends, or that of ``keys`` where these have the
+        column: then rows that are newer stay, and are counted in ``late``, and keys that do not
+        exist yet are deleted all the same.
         """
         with shown(progress, "delete") as told:
             return self._delete_rows(keys, told)
 
     @takes_metadata
-    def writer(self, *, max_rows: int = 10_000, max_seconds: float = 0.1, metadata: CommitMetadata = None) -> Writer:
-        """Return a context that gathers small upserts and deletes of any number of threads, and commits them together.
+    def writer(
+        self, *, max_rows: int = 10_000, max_seconds: float = 0.1, metadata: CommitMetadata = None
+    ) -> Writer:
+        """Return a context that gathers small upserts and deletes of any number of threads, and
+        commits them together.
 
-        ``max_rows``: rows of a commit, unless one call brings more.  ``max_seconds``: how long rows wait for others.
+        ``max_rows``: rows of a commit, unless one call brings more.  ``max_seconds``: how long rows
+        wait for others.
 
         >>> with t.writer(max_rows=50_000, max_seconds=1.0) as w:
         ...     told = [w.delete([{"id": key, "city": "Oslo"}]) for key in "xyz"]  # futures
@@ -153,20 +194,30 @@ class Writing(Handle):
         from mdt.table.writer import Writer
 
         if self._batch is not None:
-            raise Invalid("a writer makes as many commits as it needs", hint="a batch that is written once is one call")
+            raise Invalid(
+                "a writer makes as many commits as it needs",
+                hint="a batch that is written once is one call",
+            )
         self._before_rows()
         return Writer(self, max_rows, max_seconds)
 
     @takes_metadata
     @takes_dry_run
     def delete_where(
-        self, where: Where, *, params: Mapping[str, object] | None = None, dry_run: bool = False,
-        progress: ProgressOption = None, spark: SparkSession | None = None, metadata: CommitMetadata = None,
-    ) -> WriteResult:  # fmt: skip
+        self,
+        where: Where,
+        *,
+        params: Mapping[str, object] | None = None,
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+        spark: SparkSession | None = None,
+        metadata: CommitMetadata = None,
+    ) -> WriteResult:
         """Delete the rows that match a filter, in one commit.
 
-        ``where``, ``params``: as for :meth:`scan`; None deletes every row.  The rows are found by the indexes and statistics, and no key is
-        looked up.  ``spark``: rows are tested and files written in its tasks.  Raises Conflict if other writers change them too often meanwhile.
+        ``where``, ``params``: as for :meth:`scan`; None deletes every row.  The rows are found by
+        the indexes and statistics, and no key is looked up.  ``spark``: rows are tested and files
+        written in its tasks.  Raises Conflict if other writers change them too often meanwhile.
 
         >>> t.delete_where("city = 'Oslo' and fare > 9").deleted
         1
@@ -189,9 +240,11 @@ class Writing(Handle):
     ) -> WriteResult:
         """Give columns of the rows that match a filter new values, in one commit.
 
-        ``set``: column -> SQL over the row as it was, ``"fare * 1.1"``, with Spark's meaning; see :data:`mdt.filters.expression.SUPPORTED`.
-        ``values``: column -> value of Python.  ``where``, ``params``: as for :meth:`scan`; None updates every row.  Columns of the key and of
-        the partition cannot be set.  ``spark``: as for :meth:`delete_where`.  Raises Invalid for values that do not fit, then nothing is written; Conflict as :meth:`delete_where` does.
+        ``set``: column -> SQL over the row as it was, ``"fare * 1.1"``, with Spark's meaning; see
+        :data:`mdt.filters.expression.SUPPORTED`. ``values``: column -> value of Python.  ``where``,
+        ``params``: as for :meth:`scan`; None updates every row.  Columns of the key and of the
+        partition cannot be set.  ``spark``: as for :meth:`delete_where`.  Raises Invalid for values
+        that do not fit, then nothing is written; Conflict as :meth:`delete_where` does.
 
         >>> t.update_where({"fare": "fare * 2"}, "id = 'c'").updated, t.get("c")["fare"]
         (1, 14.5)
@@ -201,19 +254,28 @@ class Writing(Handle):
         given = setting(self.definition, mapping("values", values), mapping("set", set))
         return self._where("update_where", where, params, given, progress, spark)
 
-    def merge(self, source: Any, on: Any = None, *, dedupe: bool = False, ignore: Sequence[str] = ()) -> Merging:
-        """Return a merge of ``source``, to which clauses are added; ``execute()`` carries it out in one commit.
+    def merge(
+        self, source: Any, on: Any = None, *, dedupe: bool = False, ignore: Sequence[str] = ()
+    ) -> Merging:
+        """Return a merge of ``source``, to which clauses are added; ``execute()`` carries it out in
+        one commit.
 
-        ``source``: rows as for :meth:`upsert`, with any columns.  A Spark DataFrame above ``mdt.spark.local.bytes.max`` is merged in tasks, by key
-        only, and new rows have the key by which they are matched.  ``on``: columns that are equal in both, or SQL such as ``"source.trip = target.id and target.city = 'Oslo'"``; None: the record key, under partition scope with the
-        partition columns.  Keys are found by the key index, other columns by a join with the rows that indexes leave.
+        ``source``: rows as for :meth:`upsert`, with any columns.  A Spark DataFrame above
+        ``mdt.spark.local.bytes.max`` is merged in tasks, by key only, and new rows have the key by
+        which they are matched.  ``on``: columns that are equal in both, or SQL such as
+        ``"source.trip = target.id and target.city = 'Oslo'"``; None: the record key, under
+        partition scope with the partition columns.  Keys are found by the key index, other columns
+        by a join with the rows that indexes leave.
 
-        ``dedupe``: of rows of the source with the same key merge the one with the largest ordering value, of equal ones the last; else two rows for one of
-        the table are refused.  ``ignore``: columns of the source that ``"*"`` leaves out because the table lacks them; others are refused unless a clause
-        or ``on`` reads them.  A row whose column ``_hoodie_is_deleted`` is true deletes the row that it would update, and is not inserted.
+        ``dedupe``: of rows of the source with the same key merge the one with the largest ordering
+        value, of equal ones the last; else two rows for one of the table are refused.  ``ignore``:
+        columns of the source that ``"*"`` leaves out because the table lacks them; others are
+        refused unless a clause or ``on`` reads them.  A row whose column ``_hoodie_is_deleted`` is
+        true deletes the row that it would update, and is not inserted.
 
         >>> rows = {"id": ["b", "x"], "city": ["Rome", "Oslo"], "fare": [2.5, 4.0], "ts": [2, 2]}
-        >>> m = t.merge(rows).when_matched().update({"fare": "target.fare + source.fare"}).when_not_matched().insert()
+        >>> m = t.merge(rows).when_matched().update({"fare": "target.fare + source.fare"})
+        >>> m = m.when_not_matched().insert()
         >>> done = m.execute()
         >>> done.updated, done.inserted, t.get("b")["fare"]
         (1, 1, 6.5)
@@ -221,7 +283,13 @@ class Writing(Handle):
         return self._merging(source, on, dedupe=dedupe, ignore=ignore)
 
     def _merging(
-        self, source: Any, on: Any, *, looks: bool = False, dedupe: bool = False, ignore: Sequence[str] = ()
+        self,
+        source: Any,
+        on: Any,
+        *,
+        looks: bool = False,
+        dedupe: bool = False,
+        ignore: Sequence[str] = (),
     ) -> Merging:
         from mdt.table.merging import Merging
 
@@ -229,7 +297,9 @@ class Writing(Handle):
         rows, runner, whole = self._to_merge(source, looks=looks)
         return Merging.of(self, rows, on, runner, whole, dedupe=dedupe, ignore=ignore)
 
-    def _to_merge(self, source: Any, *, looks: bool = False) -> tuple[pa.Table, Runner | None, Whole | None]:
+    def _to_merge(
+        self, source: Any, *, looks: bool = False
+    ) -> tuple[pa.Table, Runner | None, Whole | None]:
         from mdt.table.merging import source_of
 
         return source_of(self, source, looks=looks)
@@ -251,9 +321,17 @@ class Writing(Handle):
             schema = begun.definition.schema
             asked = parse_where(where, schema, params)
             action = begun.definition.commit_action
-            operation = self._choosing_on(spark)(self._metadata, self.options, asked, schema, action, given, told)
-            done = WriteResult.of(self._commit_rows(operation, begun), engine="arrow" if spark is None else "spark")
-            if given is not None and begun.definition.is_mor and begun.definition.ordering in given.names:
+            operation = self._choosing_on(spark)(
+                self._metadata, self.options, asked, schema, action, given, told
+            )
+            done = WriteResult.of(
+                self._commit_rows(operation, begun), engine="arrow" if spark is None else "spark"
+            )
+            if (
+                given is not None
+                and begun.definition.is_mor
+                and begun.definition.ordering in given.names
+            ):
                 warnings = rewriting_warning(
                     done.files_rewritten, done.bytes_written, falling(begun.definition.ordering)
                 )
@@ -277,15 +355,24 @@ class Writing(Handle):
     @takes_metadata
     @takes_dry_run
     def insert_overwrite(
-        self, data: Any, *, partitions: Any = None, dry_run: bool = False,
-        progress: ProgressOption = None, metadata: CommitMetadata = None,
-    ) -> WriteResult:  # fmt: skip
-        """Let ``data`` stand in the place of the partitions that occur in it; of the whole table where it has no partitions.
+        self,
+        data: Any,
+        *,
+        partitions: Any = None,
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+        metadata: CommitMetadata = None,
+    ) -> WriteResult:
+        """Let ``data`` stand in the place of the partitions that occur in it; of the whole table
+        where it has no partitions.
 
-        ``data``: as for :meth:`upsert`; of rows with the same key one stays, and only its partition occurs.  ``partitions``: as for :meth:`delete_partition`: these end, whether or not
-        they occur, and rows of others raise Invalid.  File groups are replaced in one commit, and no row that goes is read;
-        ``deleted`` counts these, and ``inserted`` the new ones, whether or not their keys were there: :meth:`changes` tells updates.  Under table
-        scope a key that lives in another partition moves.  Whoever writes into these partitions meanwhile sends it back to the start.
+        ``data``: as for :meth:`upsert`; of rows with the same key one stays, and only its partition
+        occurs.  ``partitions``: as for :meth:`delete_partition`: these end, whether or not they
+        occur, and rows of others raise Invalid.  File groups are replaced in one commit, and no row
+        that goes is read; ``deleted`` counts these, and ``inserted`` the new ones, whether or not
+        their keys were there: :meth:`changes` tells updates.  Under table scope a key that lives in
+        another partition moves.  Whoever writes into these partitions meanwhile sends it back to
+        the start.
         """
         from mdt.write.overwriting import INSERT_OVERWRITE
 
@@ -296,9 +383,16 @@ class Writing(Handle):
     @takes_metadata
     @takes_dry_run
     def insert_overwrite_table(
-        self, data: Any, *, dry_run: bool = False, progress: ProgressOption = None, metadata: CommitMetadata = None
+        self,
+        data: Any,
+        *,
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+        metadata: CommitMetadata = None,
     ) -> WriteResult:
-        """Let ``data`` stand in the place of all rows, in one commit; otherwise as :meth:`insert_overwrite`."""
+        """Let ``data`` stand in the place of all rows, in one commit; otherwise as
+        :meth:`insert_overwrite`.
+        """
         return self._write(data, "insert_overwrite_table", progress)
 
     @takes_metadata
@@ -308,8 +402,9 @@ class Writing(Handle):
     ) -> WriteResult:
         """Delete all rows of partitions in one commit; none is read.
 
-        ``partitions``: a path as :meth:`files` has it, in which ``*`` stands for anything; a dict, partition column -> value, for all
-        partitions with these values; or a list of such.  Partitions that are not there are no error.  Raises Invalid for what can name none.
+        ``partitions``: a path as :meth:`files` has it, in which ``*`` stands for anything; a dict,
+        partition column -> value, for all partitions with these values; or a list of such.
+        Partitions that are not there are no error.  Raises Invalid for what can name none.
 
         >>> t.delete_partition({"city": "Oslo"})
         Traceback (most recent call last):
@@ -355,25 +450,30 @@ class Writing(Handle):
         dry_run: bool = False,
         metadata: CommitMetadata = None,
     ) -> WriteResult:
-        """Alter the columns of the table, or its options, in one commit; no file is rewritten, and older snapshots keep their schema.
+        """Alter the columns of the table, or its options, in one commit; no file is rewritten, and
+        older snapshots keep their schema.
 
-        ``add``: path -> type (of Arrow, or its text), or a field of Arrow that is required: a new column, last in the table or in its
-        struct, null in older rows or what ``defaults`` has for its path.  ``drop``: paths.  ``rename``: path -> its new last name.
-        ``widen``: path -> type: integers to larger ones and to double, float to double, decimals to more digits, dates to
-        timestamps.  ``reorder``: columns that come first.  ``nullable``: columns that may be null from now on.  Paths lead
-        into structs (``"address.zip"``), lists (``"tags.element"``) and maps (``"prices.value"``); ``add`` and ``reorder`` speak of names
-        as they will be, the others of names as they are.
+        ``add``: path -> type (of Arrow, or its text), or a field of Arrow that is required: a new
+        column, last in the table or in its struct, null in older rows or what ``defaults`` has for
+        its path.  ``drop``: paths.  ``rename``: path -> its new last name. ``widen``: path -> type:
+        integers to larger ones and to double, float to double, decimals to more digits, dates to
+        timestamps.  ``reorder``: columns that come first.  ``nullable``: columns that may be null
+        from now on.  Paths lead into structs (``"address.zip"``), lists (``"tags.element"``) and
+        maps (``"prices.value"``); ``add`` and ``reorder`` speak of names as they will be, the
+        others of names as they are.
 
         A name that was dropped may come back: it is another column, without its older values.
 
-        ``options``: name -> value that every writer has from now on, None for the default; see :mod:`mdt.config`.  Other handles see it when
-        they look for commits.  Options that are fixed at creation, and those of a session or machine, raise Invalid.
+        ``options``: name -> value that every writer has from now on, None for the default; see
+        :mod:`mdt.config`.  Other handles see it when they look for commits.  Options that are fixed
+        at creation, and those of a session or machine, raise Invalid.
 
         >>> t.alter(options={"mdt.clean.retain.commits": 20}).instant > ""
         True
 
-        Raises Invalid for columns of the key, of the partitions and of the order, with the reason; for what does not fit; and for changes that
-        Hudi's readers would answer differently, unless ``beyond_hudi``.  Writers that are under way start again.
+        Raises Invalid for columns of the key, of the partitions and of the order, with the reason;
+        for what does not fit; and for changes that Hudi's readers would answer differently, unless
+        ``beyond_hudi``.  Writers that are under way start again.
         """
         from mdt.config import changed_options
         from mdt.schema.alter import Alteration, alteration
@@ -381,13 +481,24 @@ class Writing(Handle):
 
         changes = changed_options(options)
         columns = (add, drop, rename, widen, reorder, nullable, defaults)
-        wanted = Alteration() if changes and not any(columns) else alteration(
-            add=mapping("add", add), drop=drop, rename=mapping("rename", rename), widen=mapping("widen", widen),
-            reorder=reorder, nullable=nullable, defaults=mapping("defaults", defaults),
-        )  # fmt: skip
+        wanted = (
+            Alteration()
+            if changes and not any(columns)
+            else alteration(
+                add=mapping("add", add),
+                drop=drop,
+                rename=mapping("rename", rename),
+                widen=mapping("widen", widen),
+                reorder=reorder,
+                nullable=nullable,
+                defaults=mapping("defaults", defaults),
+            )
+        )
         self._before_write()
         name = "alter_schema" if wanted else "alter_options"
-        operation = Alter(lambda _: wanted, self.definition.commit_action, beyond_hudi, name, changes)
+        operation = Alter(
+            lambda _: wanted, self.definition.commit_action, beyond_hudi, name, changes
+        )
         result = self._tidied(WriteResult.of(self._commit(operation)))
         if "mdt.durable" in changes:
             self._storage.is_durable = self.options.durable
@@ -412,13 +523,18 @@ class Writing(Handle):
         begun = self._before_rows()
         definition = begun.definition
         if is_spark(data):
-            from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
+            # pyspark takes a second to import; only Spark users pay for it
+            from mdt.engines.spark import (
+                engine,
+            )
 
             data = engine.in_own_names(data, definition.schema.names)
             small = engine.collect_if_small(data, self.options)
             if small is None:
                 commit = self._commit_rows
-                done, by = engine.written(commit, self._metadata, self.options, data, name, progress, kept, ends)
+                done, by = engine.written(
+                    commit, self._metadata, self.options, data, name, progress, kept, ends
+                )
                 return self._tidied(WriteResult.of(done, engine=by))
             data = small
         data = self._in_memory(data, name, progress, kept, ends)
@@ -430,30 +546,45 @@ class Writing(Handle):
         batch = normalize(data, definition)
         if name in WITH_ROWS:
             rows = batch.without_deletes()
-            overwritten = self._commit_rows(Overwrite(self._metadata, self.options, rows, name, progress, ends))
+            overwritten = self._commit_rows(
+                Overwrite(self._metadata, self.options, rows, name, progress, ends)
+            )
             return self._tidied(WriteResult.of(overwritten))
         if name == INSERT_UNCHECKED:
             require_repeats(definition, data.column_names)
             action = definition.commit_action
-            inserted = self._commit_rows(InsertUnchecked(self._metadata, self.options, batch, action, progress))
+            inserted = self._commit_rows(
+                InsertUnchecked(self._metadata, self.options, batch, action, progress)
+            )
             return self._tidied(WriteResult.of(inserted))
         return self._upserted(batch, name, begun, progress)
 
     def _in_memory(
-        self, data: Any, name: str, progress: Progress | None, kept: Kept | None, ends: Sequence[str] | None
+        self,
+        data: Any,
+        name: str,
+        progress: Progress | None,
+        kept: Kept | None,
+        ends: Sequence[str] | None,
     ) -> Any:
-        """Return ``data`` as they are, or as a table if they come in pieces; of more rows than memory is to hold the result of the write."""
+        """Return ``data`` as they are, or as a table if they come in pieces; of more rows than
+        memory is to hold the result of the write.
+        """
         found = pieces(data, self._metadata.known().definition.declared)
         if found is None:
             return data
         from mdt.engines import spilling
 
         engine = spilling.engine_of(self.options, progress)
-        rows = spilling.read(found, engine, self.definition, partial_rows=kept is not None and kept.partial)
+        rows = spilling.read(
+            found, engine, self.definition, partial_rows=kept is not None and kept.partial
+        )
         if isinstance(rows, pa.Table):
             return rows
         with closing(rows.scratch):
-            done = self._commit_rows(spilling.write(self._metadata, self.options, rows, name, engine, kept, ends))
+            done = self._commit_rows(
+                spilling.write(self._metadata, self.options, rows, name, engine, kept, ends)
+            )
         return self._tidied(WriteResult.of(done))
 
     def _blended(self, data: pa.Table, kept: Kept, progress: Progress | None) -> WriteResult:
@@ -462,7 +593,9 @@ class Writing(Handle):
         definition = self.definition
         blend = blend_of(definition, data.column_names, kept)
         batch, action = batch_of(data, blend), definition.commit_action
-        operation = BlendingUpsert(self._metadata, self.options, batch, "upsert", action, progress, blend)
+        operation = BlendingUpsert(
+            self._metadata, self.options, batch, "upsert", action, progress, blend
+        )
         return self._tidied(WriteResult.of(self._commit_rows(operation)))
 
     def _delete_rows(self, keys: Any, progress: Progress | None) -> WriteResult:
@@ -476,10 +609,14 @@ class Writing(Handle):
             from mdt.engines.spark import engine  # as above
 
             needed, more = columns_of_deletes(definition)
-            keys = engine.narrowed(engine.in_own_names(keys, definition.schema.names), [*needed, *more])
+            keys = engine.narrowed(
+                engine.in_own_names(keys, definition.schema.names), [*needed, *more]
+            )
             small = engine.collect_if_small(keys, self.options)
             if small is None:
-                done = self._commit_rows(engine.delete(self._metadata, self.options, keys, progress))
+                done = self._commit_rows(
+                    engine.delete(self._metadata, self.options, keys, progress)
+                )
                 return self._tidied(WriteResult.of(done, engine="spark"))
             keys = small
         refuse_condition(self._metadata, begun, keys)
@@ -492,6 +629,10 @@ class Writing(Handle):
             keys = spilling.read_keys(found, here, definition)
             if not isinstance(keys, pa.Table):
                 with closing(keys.scratch):
-                    done = self._commit_rows(spilling.delete(self._metadata, self.options, keys, here))
+                    done = self._commit_rows(
+                        spilling.delete(self._metadata, self.options, keys, here)
+                    )
                 return self._tidied(WriteResult.of(done))
-        return self._deleted(normalize_keys(to_table(keys, definition.declared), definition), begun, progress)
+        return self._deleted(
+            normalize_keys(to_table(keys, definition.declared), definition), begun, progress
+        )

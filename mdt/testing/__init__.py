@@ -1,1 +1,3 @@
-"""Storages that fail on purpose, and what else tests need of the table; nothing in production imports it."""
+"""Storages that fail on purpose, and what else tests need of the table; nothing in production
+imports it.
+"""

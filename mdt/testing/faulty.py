@@ -1,7 +1,8 @@
 """A storage that fails on purpose: at the k-th operation, in a chosen way.
 
-A crash sweep is a loop: run a flow once and count its operations; then, for every k and mode, run it on a fresh copy
-until it crashes, open the inner storage as the next process would, and check the invariants.
+A crash sweep is a loop: run a flow once and count its operations; then, for every k and mode, run
+it on a fresh copy until it crashes, open the inner storage as the next process would, and check the
+invariants.
 """
 
 from __future__ import annotations
@@ -22,21 +23,24 @@ Result = TypeVar("Result")
 class Crash(BaseException):
     """The process has died.
 
-    Not an Exception: no ``except MdtError`` or ``except Exception`` of the code under test can carry on after it.
+    Not an Exception: no ``except MdtError`` or ``except Exception`` of the code under test can
+    carry on after it.
     """
 
 
 class FaultyStorage(Storage):
     """``inner``, failing at operation number ``fail_at`` (from 1; 0 = never).
 
-    Counted are the operations that change something, each object of ``delete_many`` as one, and with ``count_reads``
-    the reading ones too.  After ``before``, ``after`` and ``torn`` every further operation raises :class:`Crash`.
-    ``torn`` leaves half of the bytes: of ``create`` under the final name, of ``put_if_absent`` and ``replace`` under a
-    temporary one; a delete is not made.  After ``lost_reply`` (errors.Unavailable) the storage works again.
-    With several threads the numbers stay exact, their order does not.
+    Counted are the operations that change something, each object of ``delete_many`` as one, and
+    with ``count_reads`` the reading ones too.  After ``before``, ``after`` and ``torn`` every
+    further operation raises :class:`Crash`. ``torn`` leaves half of the bytes: of ``create`` under
+    the final name, of ``put_if_absent`` and ``replace`` under a temporary one; a delete is not
+    made.  After ``lost_reply`` (errors.Unavailable) the storage works again. With several threads
+    the numbers stay exact, their order does not.
 
-    Operations that do not depend on each other are made one after the other, in the order in which they begin, so that the k-th is the same in
-    every run.  ``late``: each when it is waited for, the last of several first.  A process that dies may have made any of them: these are the ends.
+    Operations that do not depend on each other are made one after the other, in the order in which
+    they begin, so that the k-th is the same in every run.  ``late``: each when it is waited for,
+    the last of several first.  A process that dies may have made any of them: these are the ends.
 
     >>> from mdt.stores.memory import MemoryStorage
     >>> inner = MemoryStorage()
@@ -46,14 +50,19 @@ class FaultyStorage(Storage):
     ...     storage.create("two", b"2")
     ... except Crash:
     ...     print("died")
-    ...
     died
     >>> inner.size("one"), inner.size("two")
     (1, None)
     """
 
     def __init__(
-        self, inner: Storage, fail_at: int = 0, mode: Mode = "before", *, count_reads: bool = False, late: bool = False
+        self,
+        inner: Storage,
+        fail_at: int = 0,
+        mode: Mode = "before",
+        *,
+        count_reads: bool = False,
+        late: bool = False,
     ) -> None:
         self.inner = inner
         self.url = inner.url
@@ -82,28 +91,43 @@ class FaultyStorage(Storage):
     def create(self, path: str, data: Data) -> None:
         """See :class:`Storage`."""
         half = _half(data)
-        self._change("create", path, lambda: self.inner.create(path, data), lambda: self.inner.create(path, half))
+        self._change(
+            "create",
+            path,
+            lambda: self.inner.create(path, data),
+            lambda: self.inner.create(path, half),
+        )
 
     def put_if_absent(self, path: str, data: Data) -> bool:
         """See :class:`Storage`."""
         return self._change(
-            "put_if_absent", path, lambda: self.inner.put_if_absent(path, data), lambda: self._tear(path, data)
+            "put_if_absent",
+            path,
+            lambda: self.inner.put_if_absent(path, data),
+            lambda: self._tear(path, data),
         )
 
     def put_passing(self, path: str, data: Data) -> bool:
         """See :class:`Storage`."""
         self._passing.append(path)
         return self._change(
-            "put_passing", path, lambda: self.inner.put_passing(path, data), lambda: self._tear(path, data)
+            "put_passing",
+            path,
+            lambda: self.inner.put_passing(path, data),
+            lambda: self._tear(path, data),
         )
 
     def cut_power(self) -> None:
-        """Take away what :meth:`put_passing` has stored here: after a power cut it may be gone though all that came later is there."""
+        """Take away what :meth:`put_passing` has stored here: after a power cut it may be gone
+        though all that came later is there.
+        """
         self.inner.delete_many(self._passing)
 
     def replace(self, path: str, data: Data) -> None:
         """See :class:`Storage`."""
-        self._change("replace", path, lambda: self.inner.replace(path, data), lambda: self._tear(path, data))
+        self._change(
+            "replace", path, lambda: self.inner.replace(path, data), lambda: self._tear(path, data)
+        )
 
     def delete(self, path: str) -> None:
         """See :class:`Storage`."""
@@ -118,7 +142,9 @@ class FaultyStorage(Storage):
     ) -> Listing:
         """See :class:`Storage`."""
         return self._look(
-            "list_dir", prefix, lambda: self.inner.list_dir(prefix, after=after, before=before, known=known)
+            "list_dir",
+            prefix,
+            lambda: self.inner.list_dir(prefix, after=after, before=before, known=known),
         )
 
     def children(self, prefix: str) -> Names:
@@ -175,7 +201,9 @@ class FaultyStorage(Storage):
             return act()
         return self._change(name, path, act, lambda: None)
 
-    def _change(self, name: str, path: str, act: Callable[[], Result], tear: Callable[[], object]) -> Result:
+    def _change(
+        self, name: str, path: str, act: Callable[[], Result], tear: Callable[[], object]
+    ) -> Result:
         """Count the operation, then make it, or fail as told."""
         if not self._is_next_to_fail(f"{name} {path}"):
             return act()
@@ -184,7 +212,9 @@ class FaultyStorage(Storage):
         elif self.mode != "before":
             act()
         if self.mode == "lost_reply":
-            raise errors.Unavailable(f"the reply to {name} {path} was lost (a fault made by a test)")
+            raise errors.Unavailable(
+                f"the reply to {name} {path} was lost (a fault made by a test)"
+            )
         raise Crash(f"at operation {self.fail_at}: {name} {path}")
 
     def _is_next_to_fail(self, operation: str) -> bool:

@@ -1,4 +1,5 @@
-"""An engine on processes of this machine: the proof that an engine needs nothing but :class:`mdt.engines.engine.Engine`.
+"""An engine on processes of this machine: the proof that an engine needs nothing but
+:class:`mdt.engines.engine.Engine`.
 
 Tasks see the table only through storage, as on a cluster.
 """

@@ -1,4 +1,6 @@
-"""Storages that are as an object store is: one takes its time, one counts how often it would have been waited for."""
+"""Storages that are as an object store is: one takes its time, one counts how often it would have
+been waited for.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,16 @@ class FarStorage(FaultyStorage):
     def open(self, path: str) -> Any:
         """See :class:`Storage`; a request for the size, and one for each read."""
         size = self.size(path)
-        return super().open(path) if size is None else pa.PythonFile(RangeFile(self, path, size), mode="r")
+        return (
+            super().open(path)
+            if size is None
+            else pa.PythonFile(RangeFile(self, path, size), mode="r")
+        )
 
 
 class SlowStorage(FarStorage):
-    """``inner``, where every operation takes ``seconds`` more; those that do not depend on each other take them at the same time.
+    """``inner``, where every operation takes ``seconds`` more; those that do not depend on each
+    other take them at the same time.
 
     >>> from mdt.stores.memory import MemoryStorage
     >>> storage = SlowStorage(MemoryStorage(), 0.05)
@@ -64,19 +71,25 @@ class SlowStorage(FarStorage):
         self.inner.sleep(self.seconds)
         return super()._look(name, path, act)
 
-    def _change(self, name: str, path: str, act: Callable[[], Result], tear: Callable[[], object]) -> Result:
+    def _change(
+        self, name: str, path: str, act: Callable[[], Result], tear: Callable[[], object]
+    ) -> Result:
         self.inner.sleep(self.seconds)
         return super()._change(name, path, act, tear)
 
 
 class CountingStorage(FarStorage):
-    """``inner``, which counts ``rounds``: how many times an operation takes, where those that do not depend on each other take one.
+    """``inner``, which counts ``rounds``: how many times an operation takes, where those that do
+    not depend on each other take one.
 
-    Nothing waits, and no thread but the caller's makes operations that were begun, so the number is exact.  ``made``: (round, operation).
+    Nothing waits, and no thread but the caller's makes operations that were begun, so the number is
+    exact.  ``made``: (round, operation).
 
     >>> from mdt.stores.memory import MemoryStorage
     >>> storage = CountingStorage(MemoryStorage())
-    >>> storage.together(lambda: storage.size("one"), lambda: (storage.size("two"), storage.size("three")))
+    >>> storage.together(
+    ...     lambda: storage.size("one"), lambda: (storage.size("two"), storage.size("three"))
+    ... )
     [None, (None, None)]
     >>> storage.rounds, storage.made
     (2, [(1, 'size one'), (1, 'size two'), (2, 'size three')])
@@ -102,7 +115,9 @@ class CountingStorage(FarStorage):
 
         return wait
 
-    def _change(self, name: str, path: str, act: Callable[[], Result], tear: Callable[[], object]) -> Result:
+    def _change(
+        self, name: str, path: str, act: Callable[[], Result], tear: Callable[[], object]
+    ) -> Result:
         with self._one:
             self.rounds += 1
             self.made.append((self.rounds, f"{name} {path}"))

@@ -1,8 +1,10 @@
-"""Upserts in which something of the older row stays: columns that the batch has not, and columns that are merged.
+"""Upserts in which something of the older row stays: columns that the batch has not, and columns
+that are merged.
 
-The older rows are found by key as in every upsert, and only the columns that are needed are read of them, from the pages that hold them, once.
-A merger makes of an older and a newer value one.  The newer row is the one with the larger ordering value, or that came later;
-where the batch has the older one, the table's row stays but for its merged columns.
+The older rows are found by key as in every upsert, and only the columns that are needed are read of
+them, from the pages that hold them, once. A merger makes of an older and a newer value one.  The
+newer row is the one with the larger ordering value, or that came later; where the batch has the
+older one, the table's row stays but for its merged columns.
 """
 
 from __future__ import annotations
@@ -34,12 +36,15 @@ from mdt.write.operations import Upsert, decide
 from mdt.write.setting import fitted
 
 Merger = Callable[[Any, Any], Any]
-"""Of older and newer values, Arrow arrays [n] of the column's stored type, what they are together -> [n].  It must be associative."""
+"""Of older and newer values, Arrow arrays [n] of the column's stored type, what they are together
+-> [n].  It must be associative.
+"""
 BoolArray = npt.NDArray[np.bool_]
 
 
 def _sum(older: Any, newer: Any) -> Any:
-    total = pc.add_checked(older, newer)  # null where one of them is: then the other one as it is, also a negative zero
+    # null where one of them is: then the other one as it is, also a negative zero
+    total = pc.add_checked(older, newer)
     return pc.coalesce(total, pc.cast(pc.coalesce(newer, older), total.type))
 
 
@@ -61,7 +66,9 @@ MERGERS: Mapping[str, Merger] = {"sum": _sum, "max": _larger, "min": _smaller, "
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a caller asks for.  ``partial``: whether columns that the data lack stay; ``mergers``: column -> name in :data:`MERGERS`, or a function."""
+    """What a caller asks for.  ``partial``: whether columns that the data lack stay; ``mergers``:
+    column -> name in :data:`MERGERS`, or a function.
+    """
 
     partial: bool
     mergers: Mapping[str, Any]
@@ -69,14 +76,18 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """What of the older row stays.  ``missing``: columns that the batch has not; ``mergers``: column -> how it is merged."""
+    """What of the older row stays.  ``missing``: columns that the batch has not; ``mergers``:
+    column -> how it is merged.
+    """
 
     missing: frozenset[str]
     mergers: Mapping[str, Merger]
     definition: TableDefinition
 
     def merged(self, name: str, older: Any, newer: Any) -> pa.ChunkedArray:
-        """Return the merged values of a column.  Raises Invalid where they do not fit, or a merger of somebody's own fails."""
+        """Return the merged values of a column.  Raises Invalid where they do not fit, or a merger
+        of somebody's own fails.
+        """
         try:
             found = self.mergers[name](older, newer)
         except Invalid:
@@ -85,7 +96,8 @@ class Blend:
             raise Invalid(f"column {name!r}: its values cannot be merged: {error}") from error
         if not hasattr(found, "__len__"):
             raise Invalid(
-                f"column {name!r}: the merger made a {type(found).__name__}, not an array of {len(older)} values"
+                f"column {name!r}: the merger made a {type(found).__name__}, not an array of"
+                f" {len(older)} values"
             )
         if len(found) != len(older):
             raise Invalid(f"column {name!r}: the merger made {len(found)} values of {len(older)}")
@@ -93,7 +105,9 @@ class Blend:
         return fitted(pa.table({name: column}), self.definition)[name]
 
     def rows(self, older: pa.Table, batch: Batch, found: BoolArray, late: BoolArray) -> pa.Table:
-        """Return what the rows of a batch become.  ``older``: the rows of the table, null where ``found`` is false; ``late``: those that are newer."""
+        """Return what the rows of a batch become.  ``older``: the rows of the table, null where
+        ``found`` is false; ``late``: those that are newer.
+        """
         table = batch.table
         is_late, is_found = pa.array(late), pa.array(found)
         columns: dict[str, Any] = dict(zip(table.column_names, table.columns, strict=True))
@@ -102,7 +116,9 @@ class Blend:
             if name in self.missing:
                 columns[name] = old
             elif name in self.mergers:
-                together = self.merged(name, pc.if_else(is_late, new, old), pc.if_else(is_late, old, new))
+                together = self.merged(
+                    name, pc.if_else(is_late, new, old), pc.if_else(is_late, old, new)
+                )
                 columns[name] = pc.if_else(is_found, together.combine_chunks(), new)
             else:
                 columns[name] = pc.if_else(is_late, old, new)
@@ -111,15 +127,21 @@ class Blend:
 
 @dataclass(frozen=True, slots=True)
 class BlendingUpsert(Upsert):
-    """An upsert of ``batch``, which has null in the columns that it does not bring; ``blend`` says what stays."""
+    """An upsert of ``batch``, which has null in the columns that it does not bring; ``blend`` says
+    what stays.
+    """
 
     blend: Blend | None = None
 
     def placed(self, snapshot: Snapshot) -> Batch:
-        """Return the batch with the partitions of its rows.  Raises Conflict if the columns were altered meanwhile."""
+        """Return the batch with the partitions of its rows.  Raises Conflict if the columns were
+        altered meanwhile.
+        """
         blend, definition = self._blend, snapshot.definition
         if not definition.schema.equals(blend.definition.schema):
-            raise Conflict("the columns of the table were altered meanwhile", hint="write the rows again")
+            raise Conflict(
+                "the columns of the table were altered meanwhile", hint="write the rows again"
+            )
         lacking = [name for name in definition.partition_by if name in blend.missing]
         batch = rehashed(self.batch, definition)
         if not lacking:
@@ -133,21 +155,32 @@ class BlendingUpsert(Upsert):
         for name in lacking:
             at = table.schema.get_field_index(name)
             table = table.set_column(at, table.schema.field(at), here[name])
-        codes, paths = partition_paths(table, definition.partition_by, definition.hive_style, definition.time_path)
+        codes, paths = partition_paths(
+            table, definition.partition_by, definition.hive_style, definition.time_path
+        )
         return replace(batch, table=table, partition=codes, partitions=tuple(paths))
 
-    def decided(self, snapshot: Snapshot, batch: Batch, located: Located) -> tuple[Batch, BoolArray, BoolArray]:
+    def decided(
+        self, snapshot: Snapshot, batch: Batch, located: Located
+    ) -> tuple[Batch, BoolArray, BoolArray]:
         """Return the batch as it is to be written, and which rows are late and which move."""
         blend, definition = self._blend, snapshot.definition
         late, moved = decide(self.metadata, snapshot, batch, located)
-        names = [name for name in definition.schema.names if name in blend.missing or name in blend.mergers]
+        names = [
+            name
+            for name in definition.schema.names
+            if name in blend.missing or name in blend.mergers
+        ]
         if blend.mergers and late.any():  # of the row of the table all that is not merged stays
             names = definition.schema.names
         older = self._older(snapshot, KeyRows(located.file, located.position), names)
         if not blend.mergers:
             table = blend.rows(older, batch, located.found, np.zeros(len(batch), np.bool_))
         else:
-            table, late = blend.rows(older, batch, located.found, late), np.zeros(len(batch), np.bool_)
+            table, late = (
+                blend.rows(older, batch, located.found, late),
+                np.zeros(len(batch), np.bool_),
+            )
         self._require_whole(table if batch.ends is None else table.filter(pa.array(~batch.ends)))
         ordering = batch.ordering
         if definition.ordering is not None:
@@ -157,7 +190,9 @@ class BlendingUpsert(Upsert):
     def _older(self, snapshot: Snapshot, where: KeyRows, names: Sequence[str]) -> pa.Table:
         if not names:  # the data have every column, and none is merged
             return pa.table({})
-        return rows_at(self.metadata, snapshot, where, names, threads=self.options.threads("reader"))
+        return rows_at(
+            self.metadata, snapshot, where, names, threads=self.options.threads("reader")
+        )
 
     def _require_whole(self, table: pa.Table) -> None:
         """Raise Invalid for new rows without a value that every row has."""
@@ -173,8 +208,8 @@ class BlendingUpsert(Upsert):
 def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> Blend:
     """Return what stays of older rows.  ``given``: columns of the data.
 
-    Raises Invalid for mergers of columns that say which row it is and which one is newer, and for names that nobody knows; Unsupported where keys
-    may live more than once.
+    Raises Invalid for mergers of columns that say which row it is and which one is newer, and for
+    names that nobody knows; Unsupported where keys may live more than once.
     """
     if definition.keys_repeat:
         raise Unsupported(
@@ -187,7 +222,9 @@ def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> B
             hint="upsert and delete in two calls",
         )
     needed = definition.key if definition.is_global else (*definition.key, *definition.partition_by)
-    missing = frozenset(definition.schema.names).difference(given) if kept.partial else frozenset[str]()
+    missing = (
+        frozenset(definition.schema.names).difference(given) if kept.partial else frozenset[str]()
+    )
     lacking = [name for name in needed if name in missing]
     if lacking:
         raise Invalid(f"the data lack {', '.join(lacking)}, which say which rows are meant")
@@ -199,7 +236,9 @@ def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> B
                 hint="mergers are for columns beside key, partition and ordering field",
             )
         if not callable(merger) and (not isinstance(merger, str) or merger not in MERGERS):
-            raise Invalid(f"there is no merger {shown(merger)}", hint=f"{', '.join(MERGERS)}, or a function")
+            raise Invalid(
+                f"there is no merger {shown(merger)}", hint=f"{', '.join(MERGERS)}, or a function"
+            )
         if name not in missing:
             found[name] = MERGERS[merger] if isinstance(merger, str) else merger
     blend = Blend(missing, found, definition)
@@ -211,7 +250,8 @@ def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> B
 
 
 def batch_of(data: pa.Table, blend: Blend, *, numbered: bool = True) -> Batch:
-    """Return data as a batch: null in the columns that it lacks, one row for each key.  Raises Invalid if the data do not fit.
+    """Return data as a batch: null in the columns that it lacks, one row for each key.  Raises
+    Invalid if the data do not fit.
 
     ``numbered`` as for :func:`mdt.write.normalize.normalize`.
     """
@@ -221,7 +261,9 @@ def batch_of(data: pa.Table, blend: Blend, *, numbered: bool = True) -> Batch:
         for schema in (definition.declared, definition.schema)
     )
     data, ends = without_marks(data)
-    table = _filled(conformed(data, ends, declared, stored, definition, numbered=numbered), definition)
+    table = _filled(
+        conformed(data, ends, declared, stored, definition, numbered=numbered), definition
+    )
     lacking = blend.missing.difference(definition.partition_by)
     known = table.select([name for name in table.column_names if name not in lacking])
     batch = stored_batch(known, definition, numbered=numbered)
@@ -232,13 +274,16 @@ def batch_of(data: pa.Table, blend: Blend, *, numbered: bool = True) -> Batch:
 def _filled(given: pa.Table, definition: TableDefinition) -> pa.Table:
     known = dict(zip(given.column_names, given.columns, strict=True))
     columns = [
-        known[field.name] if field.name in known else pa.nulls(len(given), field.type) for field in definition.schema
+        known[field.name] if field.name in known else pa.nulls(len(given), field.type)
+        for field in definition.schema
     ]
     return pa.table(columns, schema=definition.schema)
 
 
 def _folded(batch: Batch, blend: Blend) -> Batch:
-    """Return a batch with one row for each key, in which the values of all of its rows are merged, neighbours first."""
+    """Return a batch with one row for each key, in which the values of all of its rows are merged,
+    neighbours first.
+    """
     order, ends = key_order(batch, blend.definition)
     if ends.all():
         return batch
@@ -256,8 +301,12 @@ def _folded(batch: Batch, blend: Blend) -> Batch:
     return replace(thin, table=table)
 
 
-def _paired(blend: Blend, name: str, values: pa.Array, group: Int64Array) -> tuple[pa.Array, Int64Array]:
-    """Return values of which every second one of a group is merged with the one before it, and their groups."""
+def _paired(
+    blend: Blend, name: str, values: pa.Array, group: Int64Array
+) -> tuple[pa.Array, Int64Array]:
+    """Return values of which every second one of a group is merged with the one before it, and
+    their groups.
+    """
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     rank = np.arange(len(group)) - np.repeat(starts, np.diff(starts, append=len(group)))
     first = np.flatnonzero(rank % 2 == 0)

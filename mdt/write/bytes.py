@@ -1,4 +1,6 @@
-"""How many files and bytes a write makes: counted from its record, or estimated from its plan; and the warning where file groups are written anew."""
+"""How many files and bytes a write makes: counted from its record, or estimated from its plan; and
+the warning where file groups are written anew.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,16 @@ _FILE_BYTES = 4_000
 """Of a data file without its rows, about: footer, Hudi's schema and Bloom filter."""
 _MEGABYTE = 1_000_000
 _RETURNING = (
-    "keys come back that were deleted, and Hudi's readers would compare rows of a log file with the deleted ones"
+    "keys come back that were deleted, and Hudi's readers would compare rows of a log file with the"
+    " deleted ones"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """``files``: data files.  ``rewritten``: those of them that are base files in the place of a file group.  ``bytes``: of data files and what is kept of their keys and pages."""
+    """``files``: data files.  ``rewritten``: those of them that are base files in the place of a
+    file group.  ``bytes``: of data files and what is kept of their keys and pages.
+    """
 
     files: int = 0
     rewritten: int = 0
@@ -41,14 +46,21 @@ def written_by(record: CommitRecord) -> Written:
     """Return what a commit has written."""
     files, slices = record.table("files"), record.table("slices")
     kinds, previous = files["kind"].to_pylist(), slices["previous_instant"].to_pylist()
-    rewritten = sum(kind == BASE and instant != NO_PREVIOUS for kind, instant in zip(kinds, previous, strict=True))
+    rewritten = sum(
+        kind == BASE and instant != NO_PREVIOUS
+        for kind, instant in zip(kinds, previous, strict=True)
+    )
     columns = [files[name] for name in ("size", "key_map_length", "page_map_length")]
     columns += [record.table(name)["length"] for name in ("key_parts", "summaries", "covers")]
-    return Written(len(files), rewritten, sum(n or 0 for column in columns for n in column.to_pylist()))
+    return Written(
+        len(files), rewritten, sum(n or 0 for column in columns for n in column.to_pylist())
+    )
 
 
 def estimated(snapshot: Snapshot, plan: WritePlan) -> Written:
-    """Return about what a plan will write: the bytes of file groups that are written anew, and of as many rows as change."""
+    """Return about what a plan will write: the bytes of file groups that are written anew, and of
+    as many rows as change.
+    """
     work, moved = [_assignment(one) for one in getattr(plan, "work", ())], plan.moved()
     rewritten = [one.group for one in work if one.group >= 0 and not one.is_log]
     size, rows = snapshot.file_groups.weight(None)
@@ -62,7 +74,12 @@ def estimated(snapshot: Snapshot, plan: WritePlan) -> Written:
     # Where file groups end as a whole, no delete is written.
     deleted = 0 if plan.footprint.overwrites else plan.counts.get("deleted", 0)
     files = len(work) + len(moved)
-    guess = new * row_bytes + (new + old + plan.mapped()) * _KEPT_BYTES + deleted * _DELETE_BYTES + files * _FILE_BYTES
+    guess = (
+        new * row_bytes
+        + (new + old + plan.mapped()) * _KEPT_BYTES
+        + deleted * _DELETE_BYTES
+        + files * _FILE_BYTES
+    )
     size = int(guess) + _bytes_of(snapshot, rewritten) + _live_bytes_of(snapshot, moved)
     return Written(files, len(rewritten) + len(moved), size)
 
@@ -87,11 +104,17 @@ def _live_bytes_of(snapshot: Snapshot, groups: Collection[int]) -> int:
 
 
 def rewriting_warnings(
-    snapshot: Snapshot, work: Sequence[Assignment], *, falls: Collection[int] = (), returns: Collection[int] = ()
+    snapshot: Snapshot,
+    work: Sequence[Assignment],
+    *,
+    falls: Collection[int] = (),
+    returns: Collection[int] = (),
 ) -> tuple[str, ...]:
-    """Return a warning for file groups of a merge-on-read table that are written anew though few of their rows change.
+    """Return a warning for file groups of a merge-on-read table that are written anew though few of
+    their rows change.
 
-    ``falls``: numbers of groups in which rows get a smaller ordering value, ``returns``: of groups to which deleted keys return.
+    ``falls``: numbers of groups in which rows get a smaller ordering value, ``returns``: of groups
+    to which deleted keys return.
     """
     ordering = snapshot.definition.ordering
     if ordering is None or not snapshot.definition.is_mor:
@@ -106,11 +129,21 @@ def rewriting_warnings(
 
 def falling(ordering: str) -> str:
     """Return why file groups are written anew where the ordering field gets a smaller value."""
-    return f"rows get a smaller value of the ordering field {ordering!r}, and Hudi's readers would prefer their older rows to those of a log file"
+    return (
+        f"rows get a smaller value of the ordering field {ordering!r}, and Hudi's readers would"
+        " prefer their older rows to those of a log file"
+    )
 
 
 def rewriting_warning(files: int, size: int, reason: str) -> tuple[str, ...]:
-    """Return the warning for base files of ``size`` bytes together that are written anew; small ones are not worth one."""
+    """Return the warning for base files of ``size`` bytes together that are written anew; small
+    ones are not worth one.
+    """
     if not files or size < REWRITTEN_BYTES_MIN:
         return ()
-    return (f"base files were written anew ({files}, {size / _MEGABYTE:.1f} MB together), because {reason}",)
+    return (
+        (
+            f"base files were written anew ({files}, {size / _MEGABYTE:.1f} MB together), because"
+            f" {reason}"
+        ),
+    )

@@ -1,4 +1,6 @@
-"""The clauses of a merge: when they hold, and what they make of a row.  What cannot be is refused before anything is read."""
+"""The clauses of a merge: when they hold, and what they make of a row.  What cannot be is refused
+before anything is read.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _ALWAYS = And(())
 
 
 class When(Enum):
-    """Which rows a clause is about: pairs of both sides, rows of the source alone, rows of the table alone."""
+    """Which rows a clause is about: pairs of both sides, rows of the source alone, rows of the
+    table alone.
+    """
 
     MATCHED = "when_matched"
     NOT_MATCHED = "when_not_matched"
@@ -47,7 +51,9 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``predicate`` over columns ``names``, as :meth:`mdt.write.source.Source.beside` has them; null is not true."""
+    """``predicate`` over columns ``names``, as :meth:`mdt.write.source.Source.beside` has them;
+    null is not true.
+    """
 
     predicate: Predicate = _ALWAYS
     names: frozenset[str] = frozenset()
@@ -58,7 +64,9 @@ class Condition:
         return self.predicate == _ALWAYS
 
     def holds(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return which rows meet it -> bool[n].  Raises Invalid for values that cannot be compared."""
+        """Return which rows meet it -> bool[n].  Raises Invalid for values that cannot be
+        compared.
+        """
         if self.is_always:
             return np.ones(len(rows), np.bool_)
         rows = rows.select(sorted(self.names)) if self.names else rows
@@ -67,7 +75,9 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """``values``: column of the table -> what it gets, and the columns that this needs; the others stay, or are null in new rows."""
+    """``values``: column of the table -> what it gets, and the columns that this needs; the others
+    stay, or are null in new rows.
+    """
 
     when: When
     action: Action
@@ -81,9 +91,13 @@ class Clause:
         return frozenset[str]().union(*(self.values[name][1] for name in wanted))
 
     def made(self, rows: pa.Table, names: Iterable[str] | None = None) -> pa.Table:
-        """Return those of the columns ``names`` that it sets, as the table keeps them.  Raises Invalid for a value that does not fit."""
+        """Return those of the columns ``names`` that it sets, as the table keeps them.  Raises
+        Invalid for a value that does not fit.
+        """
         wanted = [name for name in self.values if names is None or name in names]
-        return fitted(pa.table({name: self.values[name][0](rows) for name in wanted}), self.definition)
+        return fitted(
+            pa.table({name: self.values[name][0](rows) for name in wanted}), self.definition
+        )
 
     def new_rows(self, rows: pa.Table) -> pa.Table:
         """Return the rows that an insert makes, as the table keeps them."""
@@ -96,7 +110,9 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Clauses:
-    """Reads clauses of one merge.  ``equated``: column of the table -> column of the source that is equal in every pair."""
+    """Reads clauses of one merge.  ``equated``: column of the table -> column of the source that is
+    equal in every pair.
+    """
 
     source: Source
     definition: TableDefinition
@@ -109,7 +125,9 @@ class Clauses:
             return pa.schema(target)
         return pa.schema(source if when is When.NOT_MATCHED else source + target)
 
-    def condition(self, when: When, text: str | None, params: Mapping[str, object] | None) -> Condition:
+    def condition(
+        self, when: When, text: str | None, params: Mapping[str, object] | None
+    ) -> Condition:
         """Return a condition; None holds always."""
         if text is None:
             return Condition()
@@ -123,8 +141,13 @@ class Clauses:
         values = {} if given is None else self._values(when, given)
         if action is Action.UPDATE:
             self._require_settable(values, given)
-            if self.definition.is_global and not self.definition.moves_rows:  # rows stay where they are
-                values = {name: made for name, made in values.items() if name not in self.definition.partition_by}
+            if self.definition.is_global and not self.definition.moves_rows:
+                # rows stay where they are
+                values = {
+                    name: made
+                    for name, made in values.items()
+                    if name not in self.definition.partition_by
+                }
         made = Clause(when, action, condition, values, self.definition)
         if action is Action.INSERT:
             self._require_whole(made)
@@ -138,20 +161,24 @@ class Clauses:
             missing = set(known).difference(self.source.table.column_names)
             if missing:
                 raise Invalid(
-                    f'"*" takes every column of the table; the source lacks {", ".join(sorted(missing))}',
+                    '"*" takes every column of the table; the source lacks'
+                    f" {', '.join(sorted(missing))}",
                     hint="name the columns: {'fare': 'source.fare'}",
                 )
             return {name: _column(GIVEN + name) for name in known}
         if not isinstance(given, Mapping) or not given:
             raise Invalid(
-                f"a clause takes columns and their values, not {shown(given)}", hint="{'fare': 'source.fare'}"
+                f"a clause takes columns and their values, not {shown(given)}",
+                hint="{'fare': 'source.fare'}",
             )
         schema = self.schema(when)
         columns = by_column("a clause", given, known)
         return {name: self._value(schema, name, value) for name, value in columns.items()}
 
     def _value(self, schema: pa.Schema, name: str, given: Any) -> tuple[Value, frozenset[str]]:
-        """Return what a column gets: text is SQL over ``schema``, a Col is a column, and everything else a value of Python."""
+        """Return what a column gets: text is SQL over ``schema``, a Col is a column, and everything
+        else a value of Python.
+        """
         if isinstance(given, Col):
             return _copied(column_name(given.name, schema), schema)
         if not isinstance(given, str):
@@ -162,15 +189,25 @@ class Clauses:
             return parse_with_columns(given, schema)
         return _copied(found, schema)
 
-    def _require_settable(self, values: Mapping[str, tuple[Value, frozenset[str]]], given: Any) -> None:
-        """Raise Invalid for columns that say which row it is, unless they get what ``on`` has found equal."""
+    def _require_settable(
+        self, values: Mapping[str, tuple[Value, frozenset[str]]], given: Any
+    ) -> None:
+        """Raise Invalid for columns that say which row it is, unless they get what ``on`` has found
+        equal.
+        """
         definition = self.definition
-        fixed = definition.key if definition.is_global else (*definition.key, *definition.partition_by)
+        fixed = (
+            definition.key if definition.is_global else (*definition.key, *definition.partition_by)
+        )
         for name in fixed:
             if name in values and values[name][1] != {GIVEN + self.equated.get(name, "")}:
                 raise Invalid(
                     f"an update cannot change the column {name!r}, which says which row it is",
-                    hint="name the other columns" if given == ALL else "delete the row, and insert it as it shall be",
+                    hint=(
+                        "name the other columns"
+                        if given == ALL
+                        else "delete the row, and insert it as it shall be"
+                    ),
                 )
 
     def _require_whole(self, made: Clause) -> None:
@@ -181,7 +218,10 @@ class Clauses:
             (*definition.key, *([definition.ordering] if definition.ordering else []), *required)
         ):
             if name not in made.values:
-                raise Invalid(f"a new row needs a value of the column {name!r}", hint="insert('*') takes all of them")
+                raise Invalid(
+                    f"a new row needs a value of the column {name!r}",
+                    hint="insert('*') takes all of them",
+                )
         made.made(self.source.nothing(made.reads()))
 
 

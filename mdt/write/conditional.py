@@ -1,9 +1,11 @@
 """Deletes and updates by a condition.
 
-The rows are found as a scan finds them, and their positions go straight into deletion vectors: no key is looked up.  Rows that others
-upsert meanwhile are not seen, as if they came later; but whoever has chosen rows by a condition starts again after an update
-by another one, so that two of them end as one after the other.  In a file group of which it changes rows it goes on beside upserts and deletes
-if they end none of these, and the bounds of what they add prove that no new row matches: so it is as if it came after them.
+The rows are found as a scan finds them, and their positions go straight into deletion vectors: no
+key is looked up.  Rows that others upsert meanwhile are not seen, as if they came later; but
+whoever has chosen rows by a condition starts again after an update by another one, so that two of
+them end as one after the other.  In a file group of which it changes rows it goes on beside upserts
+and deletes if they end none of these, and the bounds of what they add prove that no new row
+matches: so it is as if it came after them.
 """
 
 from __future__ import annotations
@@ -52,7 +54,10 @@ class Part:
     @property
     def places(self) -> list[Places]:
         """The rows as :func:`mdt.scan.matches.matching_rows` returns them."""
-        return [(file, np.asarray(rows.to_array()).astype(np.int64)) for file, rows in self.matches.items()]
+        return [
+            (file, np.asarray(rows.to_array()).astype(np.int64))
+            for file, rows in self.matches.items()
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,9 @@ class ConditionalPlan(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class Conditional(Operation[ConditionalPlan]):
-    """What both operations share.  ``predicate``: And(()) for every row.  ``schema``: the columns of the table as the condition was read.  ``setting``: of an update, what rows become; None: they go.
+    """What both operations share.  ``predicate``: And(()) for every row.  ``schema``: the columns
+    of the table as the condition was read.  ``setting``: of an update, what rows become; None: they
+    go.
 
     ``progress`` is called with the number of written files and of all.
     """
@@ -89,26 +96,39 @@ class Conditional(Operation[ConditionalPlan]):
         found = self.found(snapshot)
         groups = snapshot.file_groups
         rows: dict[int, dict[int, BitMap]] = {}
-        for group, file in zip(groups.of_files(np.array(list(found), np.int64)).tolist(), found, strict=True):
+        for group, file in zip(
+            groups.of_files(np.array(list(found), np.int64)).tolist(), found, strict=True
+        ):
             rows.setdefault(group, {})[file] = found[file]
         work = assign(
-            snapshot, self.options, can_index_log_files=True, touched=rows, returns=(), inserts={},
+            snapshot,
+            self.options,
+            can_index_log_files=True,
+            touched=rows,
+            returns=(),
+            inserts={},
             rewritten=rows if self._may_fall(snapshot) else (),
-        )  # fmt: skip
+        )
         counts = {"updated" if self.setting else "deleted": sum(map(len, found.values()))}
         may_choose = partial(may_match, predicate=self.predicate, definition=snapshot.definition)
-        footprint = Footprint(txn, frozenset(groups.names(sorted(rows))), conditional=True, may_choose=may_choose)
+        footprint = Footprint(
+            txn, frozenset(groups.names(sorted(rows))), conditional=True, may_choose=may_choose
+        )
         partitions = sorted({one.partition for one in work})
         parts = [Part(one, rows[one.group]) for one in work]
         return ConditionalPlan(footprint, partitions, counts, bool(work), parts, left={})
 
     def found(self, snapshot: Snapshot) -> Matches:
         """Return the rows that match."""
-        places = matching_rows(self.metadata, snapshot, self.predicate, threads=self.options.threads("reader"))
+        places = matching_rows(
+            self.metadata, snapshot, self.predicate, threads=self.options.threads("reader")
+        )
         return {file: BitMap(rows.astype(np.uint32)) for file, rows in places}
 
     def _may_fall(self, snapshot: Snapshot) -> bool:
-        """Return whether rows may get a smaller ordering value, which is known when they are made: of a log file Hudi's readers would take them for late."""
+        """Return whether rows may get a smaller ordering value, which is known when they are made:
+        of a log file Hudi's readers would take them for late.
+        """
         return self.setting is not None and snapshot.definition.ordering in self.setting.names
 
     def write(self, snapshot: Snapshot, plan: ConditionalPlan, claim: Claim) -> Changes:
@@ -121,9 +141,15 @@ class Conditional(Operation[ConditionalPlan]):
 
 
 def written(
-    setting: Setting | None, shared: WriteJob, work: Sequence[Part], part: str, progress: Progress | None
+    setting: Setting | None,
+    shared: WriteJob,
+    work: Sequence[Part],
+    part: str,
+    progress: Progress | None,
 ) -> Changes:
-    """Write the next file of some file groups.  ``part``: as for :func:`mdt.write.operations.collect`."""
+    """Write the next file of some file groups.  ``part``: as for
+    :func:`mdt.write.operations.collect`.
+    """
     snapshot, threads = shared.snapshot, shared.options.threads("reader")
     parts = {one.assignment.group: one for one in work}
 
@@ -135,9 +161,14 @@ def written(
     if setting is not None or not snapshot.definition.keeps_deletes:
         return changes
     places = [one for part in work for one in part.places]
-    file = np.repeat(np.array([file for file, _ in places], np.int64), [len(positions) for _, positions in places])
+    file = np.repeat(
+        np.array([file for file, _ in places], np.int64),
+        [len(positions) for _, positions in places],
+    )
     position = np.concatenate([positions for _, positions in places])
-    return replace(changes, tombstones=of_rows(shared.metadata, snapshot, file, position, threads=threads))
+    return replace(
+        changes, tombstones=of_rows(shared.metadata, snapshot, file, position, threads=threads)
+    )
 
 
 def _slice(metadata: Metadata, snapshot: Snapshot, setting: Setting | None, part: Part) -> Slice:

@@ -1,6 +1,8 @@
-"""The tombstones that deletes leave, in tables that keep the ordering values at which keys were deleted (``mdt.delete.keeps.ordering``).
+"""The tombstones that deletes leave, in tables that keep the ordering values at which keys were
+deleted (``mdt.delete.keeps.ordering``).
 
-Rows that are named with an ordering value were deleted at that one, all others at their own.  Overwrites, dropped partitions, and rows that move, leave none.
+Rows that are named with an ordering value were deleted at that one, all others at their own.
+Overwrites, dropped partitions, and rows that move, leave none.
 """
 
 from __future__ import annotations
@@ -23,17 +25,25 @@ from mdt.write.normalize import Batch, partition_names
 
 
 def of_keys(
-    snapshot: Snapshot, batch: Batch, located: Located, late: BoolArray, ends: BoolArray | bool = True
+    snapshot: Snapshot,
+    batch: Batch,
+    located: Located,
+    late: BoolArray,
+    ends: BoolArray | bool = True,
 ) -> pa.Table:
-    """Return the tombstones of a delete of the keys in ``batch``, schema TOMBSTONES; none where the table keeps none.
+    """Return the tombstones of a delete of the keys in ``batch``, schema TOMBSTONES; none where the
+    table keeps none.
 
-    ``late``: which keys live on, in newer rows.  ``ends``: which of them are deleted at all.
-    A key that does not live gets one if it is named with an ordering value that is not below that of its tombstone.
+    ``late``: which keys live on, in newer rows.  ``ends``: which of them are deleted at all. A key
+    that does not live gets one if it is named with an ordering value that is not below that of its
+    tombstone.
     """
     if not snapshot.definition.keeps_deletes:
         return NO_TOMBSTONES
     found, ordering = located.found, located.ordering
-    marks = marks_of(batch.hashes, scope_of(snapshot, partition_names(batch)), snapshot.definition.key_hash)
+    marks = marks_of(
+        batch.hashes, scope_of(snapshot, partition_names(batch)), snapshot.definition.key_hash
+    )
     leaves = found & ~late
     if batch.ordering is not None:
         ordering = batch.ordering
@@ -46,12 +56,22 @@ def of_keys(
 def of_rows(
     metadata: Metadata, snapshot: Snapshot, file: Int64Array, position: Int64Array, *, threads: int
 ) -> pa.Table:
-    """Return the tombstones of live rows that are deleted, schema TOMBSTONES.  Reads their keys and ordering values."""
+    """Return the tombstones of live rows that are deleted, schema TOMBSTONES.  Reads their keys and
+    ordering values.
+    """
     definition = snapshot.definition
     if not definition.keeps_deletes or not len(file):
         return NO_TOMBSTONES
-    assert definition.ordering is not None, "tables keep the ordering values of deletes only if there are any"
-    rows = rows_at(metadata, snapshot, KeyRows(file, position), [RECORD_KEY, definition.ordering], threads=threads)
+    assert definition.ordering is not None, (
+        "tables keep the ordering values of deletes only if there are any"
+    )
+    rows = rows_at(
+        metadata,
+        snapshot,
+        KeyRows(file, position),
+        [RECORD_KEY, definition.ordering],
+        threads=threads,
+    )
     hashes = definition.key_hash.hash(plain(rows[RECORD_KEY]))
     groups = snapshot.file_groups
     partition = np.asarray(groups.partitions(groups.of_files(file)))

@@ -1,4 +1,6 @@
-"""Rows as Parquet bytes, and all that is known of them: what becomes a data file, or a block of one."""
+"""Rows as Parquet bytes, and all that is known of them: what becomes a data file, or a block of
+one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from mdt.write.summarize import Summaries
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """``data``: a buffer.  ``footer``: length and CRC-32.  ``key_map``, ``page_map``: encoded.  By default of no rows, which a log file of deletes has."""
+    """``data``: a buffer.  ``footer``: length and CRC-32.  ``key_map``, ``page_map``: encoded.  By
+    default of no rows, which a log file of deletes has.
+    """
 
     data: Any = b""
     rows: int = 0

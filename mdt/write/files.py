@@ -1,6 +1,7 @@
 """The write core: files of slices, and the summaries of what was written.
 
-Whoever has slices (:mod:`mdt.write.slices`) needs nothing else: an operation, a service, a task of an engine.
+Whoever has slices (:mod:`mdt.write.slices`) needs nothing else: an operation, a service, a task of
+an engine.
 """
 
 from __future__ import annotations
@@ -57,9 +58,13 @@ from mdt.write.slices import KeyedRows, Keys, Slice
 from mdt.write.summarize import Indexed, LeafStats, summarize
 
 _BESIDE_ROWS_MIN = 1 << 14
-"""A file of so many rows is described on a thread of its own while it is encoded; fewer take no longer than a thread takes to begin."""
+"""A file of so many rows is described on a thread of its own while it is encoded; fewer take no
+longer than a thread takes to begin.
+"""
 _STORED_TOGETHER = 16
-"""Small objects that a thread takes at a time: to wake it up for each took a twentieth of the time in which they are made."""
+"""Small objects that a thread takes at a time: to wake it up for each took a twentieth of the time
+in which they are made.
+"""
 _STORED_TOGETHER_BYTES = 1 << 16
 """A larger object does not wait for others."""
 _NONE: Int64Array = np.empty(0, np.int64)
@@ -73,8 +78,9 @@ T = TypeVar("T")
 class Written:
     """One finished slice.
 
-    ``indexed``: what skipping indexes found in ``file``; ``key_map``, ``page_map``: encoded; ``gained``: sort keys of what is new
-    to the group, and ``gained_hashes``, of the record keys.  ``few_stats``: what is still missing of ``file.stats`` if it is a small file.
+    ``indexed``: what skipping indexes found in ``file``; ``key_map``, ``page_map``: encoded;
+    ``gained``: sort keys of what is new to the group, and ``gained_hashes``, of the record keys.
+    ``few_stats``: what is still missing of ``file.stats`` if it is a small file.
     """
 
     file: NewFile
@@ -90,7 +96,8 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """Rows of a base file in their order, with meta columns; ``ordering``: None without an ordering field.
+    """Rows of a base file in their order, with meta columns; ``ordering``: None without an ordering
+    field.
 
     ``fresh``: which positions have new rows, None for all of them.
     """
@@ -102,7 +109,9 @@ class _Content:
 
     def key_map(self) -> bytes | None:
         """Return the encoded key map, None where there is no row."""
-        return key_map.encode(key_map.build(self.hashes, self.ordering)) if len(self.table) else None
+        return (
+            key_map.encode(key_map.build(self.hashes, self.ordering)) if len(self.table) else None
+        )
 
     def taken(self, order: Int64Array) -> _Content:
         """Return the rows in another order."""
@@ -129,10 +138,19 @@ class WriteJob:
     def of(cls, metadata: Metadata, snapshot: Snapshot, options: Options, claim: Claim) -> WriteJob:
         """Return the job of a transaction on ``snapshot``."""
         marked = MarkedFiles(metadata.storage, snapshot, claim)
-        return cls(metadata, snapshot, options, claim, avro_schema(snapshot.definition, meta_fields=True), marked)
+        return cls(
+            metadata,
+            snapshot,
+            options,
+            claim,
+            avro_schema(snapshot.definition, meta_fields=True),
+            marked,
+        )
 
     def storing_on(self, executor: Executor) -> WriteJob:
-        """Return the same job, whose small objects are stored by ``executor`` where the storage has no threads of its own."""
+        """Return the same job, whose small objects are stored by ``executor`` where the storage has
+        no threads of its own.
+        """
         return self if self.metadata.storage.is_remote else replace(self, _storing=executor)
 
     def uploaded(self) -> None:
@@ -142,12 +160,16 @@ class WriteJob:
         awaited(waiting)
 
     def stopped(self) -> None:
-        """Wait for what is being stored; what has not begun is left out.  Raises the first error."""
+        """Wait for what is being stored; what has not begun is left out.  Raises the first
+        error.
+        """
         self._gathered.clear()
         self.uploaded()
 
     def _upload(self, path: str, data: Data, size: int) -> None:
-        """Store a new object, or begin to: what is small waits for the storage, and not for others."""
+        """Store a new object, or begin to: what is small waits for the storage, and not for
+        others.
+        """
         storage = self.metadata.storage
         create = partial(self._create, path, data)
         if size > FAR_OBJECT_WHOLE_BYTES_MAX:
@@ -178,7 +200,9 @@ class WriteJob:
             self._gathered.clear()
 
     def run(self, task: int, work: Slice) -> Written:
-        """Make the file of ``work``, the ``task``-th slice; it is stored when :meth:`uploaded` has been called."""
+        """Make the file of ``work``, the ``task``-th slice; it is stored when :meth:`uploaded` has
+        been called.
+        """
         if work.is_log:
             return self._log(task, work)
         return self._base(task, work)
@@ -192,12 +216,19 @@ class WriteJob:
     def _fresh(self, task: int, rows: KeyedRows, partition: str, file_name: str) -> pa.Table:
         """Return new rows with their meta columns."""
         meta = base_file.meta_columns(
-            len(rows), instant=self.claim.instant, task=task, keys=rows.keys, partition=partition, file_name=file_name
+            len(rows),
+            instant=self.claim.instant,
+            task=task,
+            keys=rows.keys,
+            partition=partition,
+            file_name=file_name,
         )
         return base_file.with_meta_columns(rows.table, meta)
 
     def _parquet(self, content: _Content, keys: pa.Array | None = None) -> Encoded:
-        """Encode and describe rows with meta columns.  ``keys``: those of a base file, whose footer says more of them to Hudi's readers."""
+        """Encode and describe rows with meta columns.  ``keys``: those of a base file, whose footer
+        says more of them to Hudi's readers.
+        """
         table, options = content.table, self.options
         row_groups = base_file.row_groups_of(len(table), options.row_group_rows)
         with begun_on(1 if len(table) >= _BESIDE_ROWS_MIN else 0) as begun:
@@ -208,16 +239,30 @@ class WriteJob:
             key_map = begun(content.key_map)
             bounds = (None, None) if keys is None else _bounds(keys)
             data, said = base_file.encode(
-                table, row_group_rows=options.row_group_rows, avro_schema=self.avro_meta, min_key=bounds[0], max_key=bounds[1],
-                bloom=bloom, bloom_type=options.bloom_filter_type, compression=options.compression, page_bytes=options.page_bytes,
-            )  # fmt: skip
+                table,
+                row_group_rows=options.row_group_rows,
+                avro_schema=self.avro_meta,
+                min_key=bounds[0],
+                max_key=bounds[1],
+                bloom=bloom,
+                bloom_type=options.bloom_filter_type,
+                compression=options.compression,
+                page_bytes=options.page_bytes,
+            )
             pages = page_map.encoded(data, said) if len(table) else None
-            return Encoded(data, len(table), row_groups, footer_reference(data), found(), key_map(), pages)
+            return Encoded(
+                data, len(table), row_groups, footer_reference(data), found(), key_map(), pages
+            )
 
     def _base(self, task: int, work: Slice) -> Written:
         """Write a new base file: the rows that the slice carries over, and the new ones."""
         file_id, name = self.marked.file(task, work)
-        members, previous, inserts, gained = self._members(work), NO_PREVIOUS, work.inserts, self._gained(work)
+        members, previous, inserts, gained = (
+            self._members(work),
+            NO_PREVIOUS,
+            work.inserts,
+            self._gained(work),
+        )
         if members:
             previous = self.snapshot.segment(members[0]).base_instant
         base = self._large_base(work, members)
@@ -235,14 +280,32 @@ class WriteJob:
         self._upload(paths.partition_file(work.partition, name), parquet.data, len(parquet.data))
         fresh = None if positions is None else positions.serialize()
         file = self._new_file(
-            work, parquet, [parquet.data], file_id=file_id, name=name, kind=BASE, base_instant=self.claim.instant,
-            log_version=0, block_offset=0, inserts=inserts, fresh=fresh, previous_instant=previous,
-        )  # fmt: skip
-        return self._written(work, file, parquet, gained, removed=self.snapshot.segment_ids[members].tolist())
+            work,
+            parquet,
+            [parquet.data],
+            file_id=file_id,
+            name=name,
+            kind=BASE,
+            base_instant=self.claim.instant,
+            log_version=0,
+            block_offset=0,
+            inserts=inserts,
+            fresh=fresh,
+            previous_instant=previous,
+        )
+        return self._written(
+            work, file, parquet, gained, removed=self.snapshot.segment_ids[members].tolist()
+        )
 
     def _large_base(self, work: Slice, members: Sequence[int]) -> Base | None:
-        """Return the base file of the group if it is rewritten row group by row group and any row of it stays."""
-        if work.carried is not None or not members or self.snapshot.segment(members[0]).kind != BASE:
+        """Return the base file of the group if it is rewritten row group by row group and any row
+        of it stays.
+        """
+        if (
+            work.carried is not None
+            or not members
+            or self.snapshot.segment(members[0]).kind != BASE
+        ):
             return None
         if not is_large(self.snapshot.segment(members[0]), self.options):
             return None
@@ -250,25 +313,35 @@ class WriteJob:
         return base if base.rows else None
 
     def _rewritten(self, task: int, work: Slice, name: str, base: Base) -> tuple[Encoded, BitMap]:
-        """Return a base file with the rows of ``base``, those of its log files, and new ones; and which positions have new rows."""
+        """Return a base file with the rows of ``base``, those of its log files, and new ones; and
+        which positions have new rows.
+        """
         definition = self.snapshot.definition
         parts = [
             taken(table, positions([(table, live)]))
-            for table, live in self._moved(work, [i for i in self._members(work) if i != base.number])
+            for table, live in self._moved(
+                work, [i for i in self._members(work) if i != base.number]
+            )
         ]
         old = sum(map(len, parts))
         if work.new is not None:
             parts.append(without_constants(self._fresh(task, work.new, work.partition, name)))
         come = base_file.stack([moved_schema(definition).empty_table(), *parts])
         return rewritten(
-            base, come, old, options=self.options, avro_schema=self.avro_meta, constants=(work.partition, name)
+            base,
+            come,
+            old,
+            options=self.options,
+            avro_schema=self.avro_meta,
+            constants=(work.partition, name),
         )
 
     def _content(self, task: int, work: Slice, name: str) -> _Content:
-        """Return the rows of a base file: what is carried over, under the new file name, then what is new.
+        """Return the rows of a base file: what is carried over, under the new file name, then what
+        is new.
 
-        A file in the order of keys stays so, and its row groups hold narrow ranges of keys; another order was somebody's
-        choice, and new rows stand behind it.
+        A file in the order of keys stays so, and its row groups hold narrow ranges of keys; another
+        order was somebody's choice, and new rows stand behind it.
         """
         definition, new = self.snapshot.definition, work.new
         parts = list(self._carried(work))
@@ -289,7 +362,9 @@ class WriteJob:
         return _Content(self._fresh(task, new, partition, name), new.hashes, new.ordering)
 
     def _carried(self, work: Slice) -> Sequence[Moved]:
-        """Return the rows that move into a base file, by default the live ones of the group; oldest segment first."""
+        """Return the rows that move into a base file, by default the live ones of the group; oldest
+        segment first.
+        """
         if work.carried is not None:
             return [(table, None) for table in work.carried()]
         return self._moved(work, self._members(work))
@@ -300,7 +375,9 @@ class WriteJob:
         return [moved_rows(self.metadata, self.snapshot, i, work.dead.get(i)) for i in with_rows]
 
     def _in_place(self, table: pa.Table, fresh: Int64Array = _NONE) -> _Content:
-        """Return rows of the table, of which those at ``fresh`` are new, with what is kept of their keys."""
+        """Return rows of the table, of which those at ``fresh`` are new, with what is kept of their
+        keys.
+        """
         definition = self.snapshot.definition
         ordering = None
         if definition.ordering is not None:
@@ -309,7 +386,9 @@ class WriteJob:
         return _Content(table, hashes, ordering, BitMap(fresh.astype(np.uint32)))
 
     def _ordered(self, table: pa.Table, at: Int64Array, settled: int) -> Int64Array:
-        """Return the positions ``at`` in ``table`` by rising key, or as they are if the first ``settled`` of them are not, or are all."""
+        """Return the positions ``at`` in ``table`` by rising key, or as they are if the first
+        ``settled`` of them are not, or are all.
+        """
         if not settled or len(at) == settled:
             return at
         key = self.snapshot.definition.key
@@ -322,7 +401,8 @@ class WriteJob:
     def _log(self, task: int, work: Slice) -> Written:
         """Write a log file: a data block for new rows, a delete block for deletes.
 
-        Record positions only where the table asks for them: they need header 8, on which Hudi 0.14 and 0.15 fail.
+        Record positions only where the table asks for them: they need header 8, on which Hudi 0.14
+        and 0.15 fail.
         """
         snapshot, claim = self.snapshot, self.claim
         members = snapshot.files.segments(snapshot.file_groups.members(work.group))
@@ -334,9 +414,12 @@ class WriteJob:
         if content is not None:
             parquet = self._parquet(content)
             block, offset = log_file.data_block(
-                parquet.data, instant=claim.instant, avro_schema=self.avro_meta, positions=positions,
+                parquet.data,
+                instant=claim.instant,
+                avro_schema=self.avro_meta,
+                positions=positions,
                 base_instant=base_instant,
-            )  # fmt: skip
+            )
             if content.fresh is not None:
                 fresh = content.fresh.serialize()
         blocks = [block, self._delete_block(work, base_instant)]
@@ -344,45 +427,74 @@ class WriteJob:
         replaced = snapshot.segment_ids[list(work.replaced)].tolist()
         older = tuple(m.name for m in members if m.kind != BASE and m.id not in replaced)
         file = self._new_file(
-            work, parquet, blocks, file_id=file_id, name=name, kind=LOG_KIND, base_instant=base_instant, log_version=version,
-            block_offset=offset, inserts=work.inserts, fresh=fresh, previous_instant=base_instant,
-            base_name=next((m.name for m in members if m.kind == BASE), ""), log_names=(*older, name),
-        )  # fmt: skip
+            work,
+            parquet,
+            blocks,
+            file_id=file_id,
+            name=name,
+            kind=LOG_KIND,
+            base_instant=base_instant,
+            log_version=version,
+            block_offset=offset,
+            inserts=work.inserts,
+            fresh=fresh,
+            previous_instant=base_instant,
+            base_name=next((m.name for m in members if m.kind == BASE), ""),
+            log_names=(*older, name),
+        )
         return self._written(work, file, parquet, self._gained(work), removed=replaced)
 
     def _keys(self, texts: pa.Array, ordered: pa.Array) -> pa.Array:
         return key_indexes.keys_for(self.snapshot.definition.key_index, texts, ordered)
 
     def _gained(self, work: Slice) -> tuple[pa.Array, KeyHashes]:
-        """Return the new rows' keys, as the key index gets them, that are new to the group, and their hashes."""
+        """Return the new rows' keys, as the key index gets them, that are new to the group, and
+        their hashes.
+        """
         if work.new is None:
             return pa.array([], pa.string()), _NO_HASHES
         hashes, keys = work.new.hashes, self._keys(work.new.keys, work.new.sort_keys)
         if not work.updates:
             return keys, hashes  # with their order, which the key map has found
-        return keys.slice(work.updates), KeyHashes(hashes.hi[work.updates :], hashes.lo[work.updates :])
+        return keys.slice(work.updates), KeyHashes(
+            hashes.hi[work.updates :], hashes.lo[work.updates :]
+        )
 
-    def _log_content(self, task: int, work: Slice, file_id: str) -> tuple[_Content | None, BitMap | None]:
-        """Return the rows of a data block, None for none, and their positions in the base file, if it is to say them."""
+    def _log_content(
+        self, task: int, work: Slice, file_id: str
+    ) -> tuple[_Content | None, BitMap | None]:
+        """Return the rows of a data block, None for none, and their positions in the base file, if
+        it is to say them.
+        """
         if work.carried is None:
             rows, positions = self._by_position(work.group, work.new)
-            return None if rows is None else self._new_content(task, rows, work.partition, file_id), positions
+            return (
+                None if rows is None else self._new_content(task, rows, work.partition, file_id)
+            ), positions
         rows = base_file.stack(work.carried())
-        content = self._in_place(with_constants(rows, self.snapshot.definition, (work.partition, file_id)))
+        content = self._in_place(
+            with_constants(rows, self.snapshot.definition, (work.partition, file_id))
+        )
         position = self._base_positions(work.group, content.hashes)
         if position is None:
             return content, None
-        return content.taken(np.argsort(position, kind="stable")), BitMap(position.astype(np.uint32))
+        return content.taken(np.argsort(position, kind="stable")), BitMap(
+            position.astype(np.uint32)
+        )
 
     def _by_position(self, group: int, rows: R | None) -> tuple[R | None, BitMap | None]:
-        """Return ``rows`` sorted by their positions in the base file, and those, if wanted and every row has one."""
+        """Return ``rows`` sorted by their positions in the base file, and those, if wanted and
+        every row has one.
+        """
         position = None if rows is None else self._base_positions(group, rows.hashes)
         if rows is None or position is None:
             return rows, None
         return rows.rows(np.argsort(position, kind="stable")), BitMap(position.astype(np.uint32))
 
     def _base_positions(self, group: int, hashes: KeyHashes) -> Int64Array | None:
-        """Return the positions of keys in the base file of a group, None unless they are wanted and every key has one."""
+        """Return the positions of keys in the base file of a group, None unless they are wanted and
+        every key has one.
+        """
         if not self.options.write_record_positions:
             return None
         return positions_in_base(base_key_map(self.metadata, self.snapshot, group), hashes)
@@ -392,20 +504,35 @@ class WriteJob:
         if deleted is None:
             return b""
         return log_file.delete_block(
-            deleted.keys, work.partition, instant=self.claim.instant, avro_schema=self.avro_meta, positions=positions,
+            deleted.keys,
+            work.partition,
+            instant=self.claim.instant,
+            avro_schema=self.avro_meta,
+            positions=positions,
             base_instant=base_instant,
-        )  # fmt: skip
+        )
 
-    def _new_file(self, work: Slice, parquet: Encoded, content: Sequence[bytes | pa.Buffer], **told: Any) -> NewFile:
+    def _new_file(
+        self, work: Slice, parquet: Encoded, content: Sequence[bytes | pa.Buffer], **told: Any
+    ) -> NewFile:
         """Return the file with the bytes ``content``; ``told``: what its kind has of its own."""
         crc = 0
         for part in content:
             crc = zlib.crc32(part, crc)
         return NewFile(
-            partition=work.partition, size=sum(map(len, content)), crc=crc, rows=parquet.rows, block_length=len(parquet.data),
-            footer_length=parquet.footer[0], footer_crc=parquet.footer[1], row_group_rows=parquet.row_groups,
-            updates=work.updates, deletes=work.deletes, stats=parquet.found.stats, **told,
-        )  # fmt: skip
+            partition=work.partition,
+            size=sum(map(len, content)),
+            crc=crc,
+            rows=parquet.rows,
+            block_length=len(parquet.data),
+            footer_length=parquet.footer[0],
+            footer_crc=parquet.footer[1],
+            row_group_rows=parquet.row_groups,
+            updates=work.updates,
+            deletes=work.deletes,
+            stats=parquet.found.stats,
+            **told,
+        )
 
     def _written(
         self,
@@ -417,7 +544,14 @@ class WriteJob:
     ) -> Written:
         vectors = {int(self.snapshot.segment_ids[i]): dead for i, dead in work.dead.items()}
         return Written(
-            file, parquet.found.indexes, parquet.key_map, parquet.page_map, *gained, removed, vectors, parquet.found.few
+            file,
+            parquet.found.indexes,
+            parquet.key_map,
+            parquet.page_map,
+            *gained,
+            removed,
+            vectors,
+            parquet.found.few,
         )
 
 

@@ -9,9 +9,13 @@ from mdt.config import Options
 
 
 def filling(keys: int, options: Options) -> Filling:
-    """Return the filter that takes so many record keys, with the form and the false positives that the options say."""
+    """Return the filter that takes so many record keys, with the form and the false positives that
+    the options say.
+    """
     if options.bloom_filter_type == DYNAMIC_V0:
-        return Filling(DYNAMIC_V0, keys, options.bloom_entries, options.bloom_fpp, options.bloom_entries_max)
+        return Filling(
+            DYNAMIC_V0, keys, options.bloom_entries, options.bloom_fpp, options.bloom_entries_max
+        )
     return Filling(options.bloom_filter_type, keys, max(1, keys), options.bloom_fpp)
 
 

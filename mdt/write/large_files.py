@@ -1,7 +1,9 @@
-"""Base files that are too large to be rewritten in memory: read, put in order, described and encoded row group by row group.
+"""Base files that are too large to be rewritten in memory: read, put in order, described and
+encoded row group by row group.
 
-What comes to the rows of a base file, those of its log files and new ones, is held in memory; the bytes of the new file lie in a scratch file,
-and so does its key map while it is made.  The rows, and their order, are those that :mod:`mdt.write.files` makes in memory.
+What comes to the rows of a base file, those of its log files and new ones, is held in memory; the
+bytes of the new file lie in a scratch file, and so does its key map while it is made.  The rows,
+and their order, are those that :mod:`mdt.write.files` makes in memory.
 """
 
 from __future__ import annotations
@@ -41,9 +43,13 @@ from mdt.write.moved_rows import moved_schema, taken, with_constants
 from mdt.write.summarize import RowGroupSummaries
 
 _FILE_SHARE = 32
-"""A base file of more than this part of ``mdt.write.memory.max`` is large: in memory it takes some ten times its bytes, and writers are threads."""
+"""A base file of more than this part of ``mdt.write.memory.max`` is large: in memory it takes some
+ten times its bytes, and writers are threads.
+"""
 _BUFFER_BYTES = 1 << 20
-"""Bytes that wait until they are written to the scratch file: parquet-cpp writes each page by itself."""
+"""Bytes that wait until they are written to the scratch file: parquet-cpp writes each page by
+itself.
+"""
 
 
 def is_large(segment: Segment, options: Options) -> bool:
@@ -53,7 +59,9 @@ def is_large(segment: Segment, options: Options) -> bool:
 
 @dataclass(frozen=True)
 class Base:
-    """The live rows of a large base file, file ``number`` of the snapshot, but those at the positions ``ended``."""
+    """The live rows of a large base file, file ``number`` of the snapshot, but those at the
+    positions ``ended``.
+    """
 
     metadata: Metadata
     snapshot: Snapshot
@@ -85,9 +93,14 @@ class Base:
             first += rows
             if live is None or live.any():
                 yield read_columns(
-                    self.metadata.storage, self.snapshot.definition, self._segment, schema, row_groups=[number],
-                    wanted=live, footers=self._footers,
-                )  # fmt: skip
+                    self.metadata.storage,
+                    self.snapshot.definition,
+                    self._segment,
+                    schema,
+                    row_groups=[number],
+                    wanted=live,
+                    footers=self._footers,
+                )
 
 
 class _OneFooter:
@@ -108,14 +121,18 @@ class _OneFooter:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What is known of the rows of a base file before they are written: whether their keys rise, and which columns hold a NaN."""
+    """What is known of the rows of a base file before they are written: whether their keys rise,
+    and which columns hold a NaN.
+    """
 
     rises: bool
     unbounded: frozenset[str]
 
 
 def _looked_at(base: Base) -> _Seen:
-    """Look at the columns of key and floats, which say in which order rows stand and what the footer tells."""
+    """Look at the columns of key and floats, which say in which order rows stand and what the
+    footer tells.
+    """
     key, schema = base.snapshot.definition.key, moved_schema(base.snapshot.definition)
     floats = base_file.floats(schema)
     wanted = pa.schema([field for field in schema if field.name in {*key, *floats}])
@@ -130,12 +147,21 @@ def _looked_at(base: Base) -> _Seen:
 
 
 def rewritten(
-    base: Base, come: pa.Table, old: int, *, options: Options, avro_schema: str, constants: Sequence[str]
+    base: Base,
+    come: pa.Table,
+    old: int,
+    *,
+    options: Options,
+    avro_schema: str,
+    constants: Sequence[str],
 ) -> tuple[Encoded, BitMap]:
-    """Return the base file with the rows of ``base`` and those of ``come``, and which positions have new rows.
+    """Return the base file with the rows of ``base`` and those of ``come``, and which positions
+    have new rows.
 
-    ``come``: rows of :func:`mdt.write.moved_rows.moved_schema`, in its types, of which the first ``old`` stood in the table before.  ``constants``: partition path and
-    file name.  Rows stand as they do in a file that is made in memory: by rising key, if those of the base file do; else new ones behind them.
+    ``come``: rows of :func:`mdt.write.moved_rows.moved_schema`, in its types, of which the first
+    ``old`` stood in the table before.  ``constants``: partition path and file name.  Rows stand as
+    they do in a file that is made in memory: by rising key, if those of the base file do; else new
+    ones behind them.
     """
     seen, definition = _looked_at(base), base.snapshot.definition
     unbounded = seen.unbounded | base_file.without_bounds(come)
@@ -158,20 +184,34 @@ def rewritten(
                 give_back()
 
         said = base_file.encode_groups(
-            described(), sink, rows=base.rows + len(come), unbounded=unbounded, avro_schema=avro_schema, said=made.said, compression=options.compression,
-            page_bytes=options.page_bytes, bloom_type=options.bloom_filter_type,
-        )  # fmt: skip
+            described(),
+            sink,
+            rows=base.rows + len(come),
+            unbounded=unbounded,
+            avro_schema=avro_schema,
+            said=made.said,
+            compression=options.compression,
+            page_bytes=options.page_bytes,
+            bloom_type=options.bloom_filter_type,
+        )
     data = scratch.mapped(to_change=True)
     digests.fill(data, said)
     encoded = Encoded(
-        data, made.rows, tuple(made.row_groups), footer_reference(data), made.summaries.finished(), made.key_map.encoded(),
+        data,
+        made.rows,
+        tuple(made.row_groups),
+        footer_reference(data),
+        made.summaries.finished(),
+        made.key_map.encoded(),
         page_map.encoded(data, said),
-    )  # fmt: skip
+    )
     return encoded, made.fresh
 
 
 def _merged(base: Base, come: pa.Table, *, by_key: bool) -> Iterator[tuple[pa.Table, Int64Array]]:
-    """Yield rows in the order of the new file, with their positions in ``come``, -1 for those of the base file."""
+    """Yield rows in the order of the new file, with their positions in ``come``, -1 for those of
+    the base file.
+    """
     key, schema = base.snapshot.definition.key, moved_schema(base.snapshot.definition)
     keys, order = None, np.arange(len(come))
     if by_key and len(come):
@@ -186,7 +226,8 @@ def _merged(base: Base, come: pa.Table, *, by_key: bool) -> Iterator[tuple[pa.Ta
             yield piece, at
             continue
         own = sort_keys(piece.select(key), key)
-        # Rows with the last key of a piece come behind those of the base file that have it, too, which may follow in the next one.
+        # Rows with the last key of a piece come behind those of the base file that have it, too,
+        # which may follow in the next one.
         here = put + _below(keys.slice(put), own[-1])
         place = rising(pa.concat_arrays([own, keys.slice(put, here - put)]))
         both = base_file.stack([piece, taken(come, order[put:here])])
@@ -201,7 +242,9 @@ def _below(keys: pa.Array, bound: Any) -> int:
     return int(pc.sum(pc.less(keys, bound), min_count=0).as_py())
 
 
-def _grouped(rows: Iterator[tuple[pa.Table, Int64Array]], size: int) -> Iterator[tuple[pa.Table, Int64Array]]:
+def _grouped(
+    rows: Iterator[tuple[pa.Table, Int64Array]], size: int
+) -> Iterator[tuple[pa.Table, Int64Array]]:
     """Yield the same rows in pieces of ``size`` rows; the last one may have fewer."""
     tables: list[pa.Table] = []
     places: list[Int64Array] = []
@@ -250,4 +293,8 @@ class _Description:
     def said(self) -> tuple[str | None, str | None, bytes | None]:
         """Return the smallest and the largest record key, and Hudi's filter of all."""
         bloom = None if self._bloom is None else self._bloom.text().encode("ascii")
-        return min(one["min"] for one in self._bounds), max(one["max"] for one in self._bounds), bloom
+        return (
+            min(one["min"] for one in self._bounds),
+            max(one["max"] for one in self._bounds),
+            bloom,
+        )

@@ -1,4 +1,6 @@
-"""The names of the data files of a transaction, each of which has a marker before it is stored (:mod:`mdt.commit.markers`)."""
+"""The names of the data files of a transaction, each of which has a marker before it is stored
+(:mod:`mdt.commit.markers`).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ class Placed(Protocol):
 
 
 class MarkedFiles:
-    """The files that the slices of one transaction become, or of one task of it; safe to use from many threads.
+    """The files that the slices of one transaction become, or of one task of it; safe to use from
+    many threads.
 
     Slices are known by their numbers in the transaction or task.
     """
@@ -50,7 +53,9 @@ class MarkedFiles:
         self._lock = Lock()
 
     def mark(self, work: Iterable[tuple[int, Placed]]) -> None:
-        """Begin to put the markers of slices with their numbers; of many at a time it takes fewer requests."""
+        """Begin to put the markers of slices with their numbers; of many at a time it takes fewer
+        requests.
+        """
         files = []
         for number, one in work:
             file_id, name = self._named(number, one)
@@ -58,21 +63,29 @@ class MarkedFiles:
             files.append(paths.partition_file(one.partition, name))
         if files:
             self._require_running(files[0])
-            storage, instant, layout = self._storage, self._claim.instant, layout_of(self._snapshot.definition)
+            storage, instant, layout = (
+                self._storage,
+                self._claim.instant,
+                layout_of(self._snapshot.definition),
+            )
             name = self._claim.write_token(number)
-            self._under_way.append(storage.begin(partial(markers.put, storage, layout, instant, name, files)))
+            self._under_way.append(
+                storage.begin(partial(markers.put, storage, layout, instant, name, files))
+            )
 
     def file(self, number: int, one: Placed) -> tuple[str, str]:
         """Return the file id and the name of the file of a slice.
 
-        The file is marked now if it has not been: an update may turn out to fit a log file where a base file was marked.
+        The file is marked now if it has not been: an update may turn out to fit a log file where a
+        base file was marked.
         """
         if (number, one.is_log) not in self._names:
             self.mark([(number, one)])
         return self._names[number, one.is_log]
 
     def wait(self, path: str) -> None:
-        """Wait until all markers stand that were begun, before the file at ``path`` is stored.  Raises what failed, to each who waits.
+        """Wait until all markers stand that were begun, before the file at ``path`` is stored.
+        Raises what failed, to each who waits.
 
         Raises Conflict in a task whose transaction has ended.
         """
@@ -83,12 +96,23 @@ class MarkedFiles:
         self._require_running(path)
 
     def _require_running(self, path: str) -> None:
-        """Raise Conflict in a task whose transaction has ended: Hudi's readers would take the file for one that is committed."""
-        if self._claim.is_of_task and self._storage.size(paths.pending(self._claim.instant)) is None:
-            raise Conflict(f"the transaction {self._claim.instant} ended before its task stored {path}")
+        """Raise Conflict in a task whose transaction has ended: Hudi's readers would take the file
+        for one that is committed.
+        """
+        if (
+            self._claim.is_of_task
+            and self._storage.size(paths.pending(self._claim.instant)) is None
+        ):
+            raise Conflict(
+                f"the transaction {self._claim.instant} ended before its task stored {path}"
+            )
 
     def _named(self, number: int, one: Placed) -> tuple[str, str]:
-        snapshot, token, instant = self._snapshot, self._claim.write_token(number), self._claim.instant
+        snapshot, token, instant = (
+            self._snapshot,
+            self._claim.write_token(number),
+            self._claim.instant,
+        )
         if one.group <= NEW:
             _refuse_hidden(snapshot, one.partition)
             file_id = base_file.new_file_id(self._storage.random_hex(16))
@@ -109,9 +133,15 @@ def next_version(members: Sequence[Segment]) -> int:
 
 
 def _refuse_hidden(snapshot: Snapshot, partition: str) -> None:
-    """Raise Invalid for a new partition that hudi-rs would not read; what older builds have put there stays."""
+    """Raise Invalid for a new partition that hudi-rs would not read; what older builds have put
+    there stays.
+    """
     if is_hidden(partition) and partition not in live_paths(snapshot):
         raise Invalid(
-            f"a partition cannot be in the directory {partition.partition('/')[0]!r}: hudi-rs does not read it",
-            hint="replace the value, or make a table with mdt.hive.style=true, where directories are called column=value",
+            f"a partition cannot be in the directory {partition.partition('/')[0]!r}: hudi-rs does"
+            " not read it",
+            hint=(
+                "replace the value, or make a table with mdt.hive.style=true, where directories are"
+                " called column=value"
+            ),
         )

@@ -1,4 +1,6 @@
-"""Which row of a source belongs to which live row of the table: by record key through the key index, else by a join of columns."""
+"""Which row of a source belongs to which live row of the table: by record key through the key
+index, else by a join of columns.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,11 @@ _NO_ROWS: Int64Array = np.empty(0, np.int64)
 class Pairs:
     """m rows of the source, each beside a live row of the table.
 
-    ``source``: int64[m], rows of the source; ``file``, ``position``: int64[m], where the others stand.  ``ordering``: uint64[m], what key maps
-    say of them, None where nobody was asked.  ``absent``: keys that live nowhere, as :class:`mdt.commit.conflicts.Footprint` has them.
-    ``refused``: places of rows that were found by key and looked at, for which what else was asked does not hold.
+    ``source``: int64[m], rows of the source; ``file``, ``position``: int64[m], where the others
+    stand.  ``ordering``: uint64[m], what key maps say of them, None where nobody was asked.
+    ``absent``: keys that live nowhere, as :class:`mdt.commit.conflicts.Footprint` has them.
+    ``refused``: places of rows that were found by key and looked at, for which what else was asked
+    does not hold.
     """
 
     source: Int64Array
@@ -62,7 +66,14 @@ class Pairs:
     def take(self, rows: npt.NDArray[Any]) -> Pairs:
         """Return some of the pairs, by a mask or by their numbers."""
         ordering = None if self.ordering is None else self.ordering[rows]
-        return Pairs(self.source[rows], self.file[rows], self.position[rows], ordering, self.absent, self.refused)
+        return Pairs(
+            self.source[rows],
+            self.file[rows],
+            self.position[rows],
+            ordering,
+            self.absent,
+            self.refused,
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[Pairs]) -> Pairs:
@@ -88,8 +99,9 @@ class Pairs:
 class On:
     """How rows are matched.
 
-    ``equal``: column of the table -> column of the source.  ``rest``: what else must hold.  ``key``: columns of the table that the key
-    index answers for, empty where it cannot.  ``nulls``: whether null partition columns are equal, as an upsert takes them.
+    ``equal``: column of the table -> column of the source.  ``rest``: what else must hold.
+    ``key``: columns of the table that the key index answers for, empty where it cannot.  ``nulls``:
+    whether null partition columns are equal, as an upsert takes them.
     """
 
     equal: Mapping[str, str]
@@ -103,18 +115,23 @@ class On:
         return bool(self.key)
 
     def names_one_row(self, definition: TableDefinition) -> bool:
-        """Return whether the key index finds at most one row for each of the source, and no other can come while that one lives."""
+        """Return whether the key index finds at most one row for each of the source, and no other
+        can come while that one lives.
+        """
         in_scope = definition.is_global or set(definition.partition_by) <= set(self.key)
         return self.is_by_key and in_scope and not definition.keys_repeat
 
 
 def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
-    """Return what ``on`` of a merge says: None, columns that both sides have, or SQL with ``source.x = target.y`` joined by AND.
+    """Return what ``on`` of a merge says: None, columns that both sides have, or SQL with
+    ``source.x = target.y`` joined by AND.
 
     Raises Invalid and Unsupported for what does not say that two columns are equal.
     """
     if on is None:
-        names = definition.key if definition.is_global else (*definition.key, *definition.partition_by)
+        names = (
+            definition.key if definition.is_global else (*definition.key, *definition.partition_by)
+        )
         equal = dict(zip(names, names, strict=True))
         _require(source, equal)
         return On(equal, Condition(), tuple(equal), nulls=True)
@@ -122,10 +139,14 @@ def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
     if not isinstance(on, str) or own_spelling(on, known) is not None:
         wanted = [named_column(name, known) for name in texts("on", on, "['id']")]
         if not wanted:
-            raise Invalid(f"on={shown(on)} names no columns of the table", hint=f"columns: {', '.join(known)}")
+            raise Invalid(
+                f"on={shown(on)} names no columns of the table", hint=f"columns: {', '.join(known)}"
+            )
         _require(source, wanted)
         return _planned(dict(zip(wanted, wanted, strict=True)), [], frozenset(), definition)
-    predicate, names_read = parse_condition(on, pa.schema([*source.schema, *as_target(definition.schema)]))
+    predicate, names_read = parse_condition(
+        on, pa.schema([*source.schema, *as_target(definition.schema)])
+    )
     equal, rest = dict[str, str](), list[Predicate]()
     for part in _conjuncts(simplify(predicate)):
         sides = _equated(part, source, definition)
@@ -144,15 +165,21 @@ def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
 def _require(source: Source, names: Iterable[str]) -> None:
     missing = set(names).difference(source.table.column_names)
     if missing:
-        raise Invalid(f"the source lacks the columns {', '.join(sorted(missing))}, by which rows are matched")
+        raise Invalid(
+            f"the source lacks the columns {', '.join(sorted(missing))}, by which rows are matched"
+        )
 
 
 def _conjuncts(predicate: Predicate) -> Sequence[Predicate]:
     return predicate.children if isinstance(predicate, And) else (predicate,)
 
 
-def _equated(part: Predicate, source: Source, definition: TableDefinition) -> tuple[str, str] | None:
-    """Return the columns of the source and of the table that a condition says to be equal, None for another one."""
+def _equated(
+    part: Predicate, source: Source, definition: TableDefinition
+) -> tuple[str, str] | None:
+    """Return the columns of the source and of the table that a condition says to be equal, None for
+    another one.
+    """
     if not isinstance(part, Compared) or part.op != "=" or part.is_negated:
         return None
     for one, other in (part.names, part.names[::-1]):
@@ -164,9 +191,14 @@ def _equated(part: Predicate, source: Source, definition: TableDefinition) -> tu
 
 
 def _planned(
-    equal: Mapping[str, str], rest: Sequence[Predicate], names: frozenset[str], definition: TableDefinition
+    equal: Mapping[str, str],
+    rest: Sequence[Predicate],
+    names: frozenset[str],
+    definition: TableDefinition,
 ) -> On:
-    """Return how pairs are found: by the key if all of its columns are equal, and then what else is equal is a condition."""
+    """Return how pairs are found: by the key if all of its columns are equal, and then what else is
+    equal is a condition.
+    """
     if not set(definition.key) <= equal.keys():
         return On(equal, Condition(And(tuple(rest)), names), ())
     key = dict.fromkeys(definition.key)
@@ -185,7 +217,15 @@ def _equality(source: str, target: str) -> Compared:
     return Compared(f"{a} = {b}", "=", lambda rows: rows[a], lambda rows: rows[b], (a, b))
 
 
-def pairs(metadata: Metadata, snapshot: Snapshot, source: Source, on: On, *, threads: int, scanned: set[int]) -> Pairs:
+def pairs(
+    metadata: Metadata,
+    snapshot: Snapshot,
+    source: Source,
+    on: On,
+    *,
+    threads: int,
+    scanned: set[int],
+) -> Pairs:
     """Return the pairs that match; to ``scanned`` are added the files that were looked into."""
     if on.is_by_key:
         found = _by_key(metadata, snapshot, source, on)
@@ -195,7 +235,9 @@ def pairs(metadata: Metadata, snapshot: Snapshot, source: Source, on: On, *, thr
     if on.rest.is_always:
         return found
     names = sorted(target_columns(on.rest.names))
-    target = rows_at(metadata, snapshot, KeyRows(found.file, found.position), names, threads=threads)
+    target = rows_at(
+        metadata, snapshot, KeyRows(found.file, found.position), names, threads=threads
+    )
     holds = on.rest.holds(source.beside(on.rest.names, found.source, target))
     return replace(found.take(holds), refused=found.places[~holds] if on.is_by_key else _NO_ROWS)
 
@@ -247,14 +289,20 @@ def _by_columns(
 ) -> Pairs:
     names = list(on.equal)
     asked = [_narrowed(source, on.equal[name], name, snapshot.definition.schema) for name in names]
-    asked += [part for part in _conjuncts(on.rest.predicate) if columns(part) and _is_of_target(part)]
+    asked += [
+        part for part in _conjuncts(on.rest.predicate) if columns(part) and _is_of_target(part)
+    ]
     predicate = simplify(And(tuple(map(unprefixed, asked))))
-    places = places_of(matching_rows(metadata, snapshot, predicate, threads=threads, scanned=scanned))
+    places = places_of(
+        matching_rows(metadata, snapshot, predicate, threads=threads, scanned=scanned)
+    )
     file, position = places >> 32, places & 0xFFFFFFFF
     target = rows_at(metadata, snapshot, KeyRows(file, position), names, threads=threads)
     left, right = {"source": np.arange(len(source))}, {"row": np.arange(len(file))}
     for name in names:
-        left["=" + name], right["=" + name] = _comparable(source.column(on.equal[name]), target[name], name)
+        left["=" + name], right["=" + name] = _comparable(
+            source.column(on.equal[name]), target[name], name
+        )
     keys = list(left)[1:]
     joined = pa.table(left).join(pa.table(right), keys, join_type="inner", use_threads=threads > 1)
     row, mine = joined["row"].to_numpy(), joined["source"].to_numpy()
@@ -264,7 +312,9 @@ def _by_columns(
 
 
 def unprefixed(predicate: Predicate) -> Predicate:
-    """Return what follows for rows of the table alone, named as the table names its columns: comparisons of values prove nothing."""
+    """Return what follows for rows of the table alone, named as the table names its columns:
+    comparisons of values prove nothing.
+    """
     if isinstance(predicate, Unknown):
         return And(())
     if isinstance(predicate, Leaf):
@@ -274,7 +324,9 @@ def unprefixed(predicate: Predicate) -> Predicate:
 
 def _renamed(one: Leaf) -> Leaf:
     bare = [name.removeprefix(TARGET) for name in one.columns]
-    made: Leaf = type(one)(bare[0], one.op, one.value, *([tuple(bare[1:])] if len(bare) > 1 else []))
+    made: Leaf = type(one)(
+        bare[0], one.op, one.value, *([tuple(bare[1:])] if len(bare) > 1 else [])
+    )
     return made
 
 
@@ -286,24 +338,31 @@ def _is_of_target(part: Predicate) -> bool:
 
 
 def _narrowed(source: Source, name: str, target: str, schema: pa.Schema) -> Predicate:
-    """Return what rows of the table must meet to be equal to some row of the source, in the words of an index."""
+    """Return what rows of the table must meet to be equal to some row of the source, in the words
+    of an index.
+    """
     column = source.column(name).drop_null()
     if not len(column):
         return Or(())
     known = schema.field(target).type
-    if any(pa.types.is_floating(type) or pa.types.is_boolean(type) for type in (known, column.type)):
+    if any(
+        pa.types.is_floating(type) or pa.types.is_boolean(type) for type in (known, column.type)
+    ):
         return And(())
     try:
         values = column.unique()
         if len(values) <= _ASKED_MAX:
             return leaf(target, "in", tuple(values.to_pylist()), schema)
         bounds = pc.min_max(values).as_py()
-        return And((leaf(target, ">=", bounds["min"], schema), leaf(target, "<=", bounds["max"], schema)))
+        return And(
+            (leaf(target, ">=", bounds["min"], schema), leaf(target, "<=", bounds["max"], schema))
+        )
     except (
         ValueError,
         OverflowError,
         pa.ArrowException,
-    ):  # values that the column cannot have, or that have no order here
+    ):
+        # values that the column cannot have, or that have no order here
         return And(())
 
 
@@ -311,7 +370,9 @@ Column: TypeAlias = pa.ChunkedArray
 
 
 def _comparable(a: Column, b: Column, name: str) -> tuple[Column, Column]:
-    """Return two columns in one type, in which equal values have equal bits.  Raises Invalid where there is none."""
+    """Return two columns in one type, in which equal values have equal bits.  Raises Invalid where
+    there is none.
+    """
     kinds = pa.types
     if _are((a, b), kinds.is_integer):
         return a.cast(pa.int64()), b.cast(pa.int64())
@@ -327,7 +388,9 @@ def _comparable(a: Column, b: Column, name: str) -> tuple[Column, Column]:
         type = pa.timestamp("us", "UTC")
         return a.cast(type), b.cast(type)
     if a.type != b.type or kinds.is_nested(a.type):
-        raise Invalid(f"the column {name!r} is {b.type}, that of the source {a.type}: they cannot be equal")
+        raise Invalid(
+            f"the column {name!r} is {b.type}, that of the source {a.type}: they cannot be equal"
+        )
     return a, b
 
 
@@ -355,9 +418,14 @@ def refuse_two_rows_for_one(
     if not len(twice):
         return
     some = twice[:named_max]
-    rows = rows_at(metadata, snapshot, KeyRows(some >> 32, some & 0xFFFFFFFF), list(key_of), threads=1)
+    rows = rows_at(
+        metadata, snapshot, KeyRows(some >> 32, some & 0xFFFFFFFF), list(key_of), threads=1
+    )
     named = rows_of(rows) if len(key_of) > 1 else [row[key_of[0]] for row in rows_of(rows)]
     raise Invalid(
         f"{len(twice)} rows of the table match several rows of the source: {named}",
-        hint="t.merge(…, dedupe=True) takes the row with the largest ordering value for each key; or leave one row for each of them",
+        hint=(
+            "t.merge(…, dedupe=True) takes the row with the largest ordering value for each key; or"
+            " leave one row for each of them"
+        ),
     )

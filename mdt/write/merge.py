@@ -1,11 +1,13 @@
-"""The operation merge: rows of a source beside those of the table, and clauses that say what becomes of each.
+"""The operation merge: rows of a source beside those of the table, and clauses that say what
+becomes of each.
 
-Rows are matched first, then the first clause that holds is found for each pair, each row of the source alone, and each row of the table
-alone; nothing else of the table is read for that than what conditions name.  Updates are made where they are written, file group by file
-group; new rows, and rows that move to another partition, before.
+Rows are matched first, then the first clause that holds is found for each pair, each row of the
+source alone, and each row of the table alone; nothing else of the table is read for that than what
+conditions name.  Updates are made where they are written, file group by file group; new rows, and
+rows that move to another partition, before.
 
-An update is an update: ordering values do not decide.  Where one falls, the file group gets a base file, because Hudi's readers would take
-the row of a log file for a late one.
+An update is an update: ordering values do not decide.  Where one falls, the file group gets a base
+file, because Hudi's readers would take the row of a log file for a late one.
 """
 
 from __future__ import annotations
@@ -69,8 +71,8 @@ _ALONE = -1
 class Acted:
     """n rows of the table that a clause changes.
 
-    ``pairs``: where they stand, and their rows of the source or -1.  ``clause``: int64[n], its number.  ``moved``: bool[n], whether they get
-    another partition, and stand among the new rows.
+    ``pairs``: where they stand, and their rows of the source or -1.  ``clause``: int64[n], its
+    number.  ``moved``: bool[n], whether they get another partition, and stand among the new rows.
     """
 
     pairs: Pairs
@@ -87,8 +89,8 @@ class Acted:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan(WritePlan):
-    """``acted``: rows of the table; ``rows``: file group -> which of them stand there.  ``batch``: new rows, of which each place's ``inserts``
-    and each file group's ``returns`` are some.
+    """``acted``: rows of the table; ``rows``: file group -> which of them stand there.  ``batch``:
+    new rows, of which each place's ``inserts`` and each file group's ``returns`` are some.
     """
 
     acted: Acted = field(kw_only=True)
@@ -102,7 +104,9 @@ class MergePlan(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class Merge(Operation[MergePlan]):
-    """``clauses``: for ``schema``, the columns of the table as they were read.  ``progress`` is told written files, and all."""
+    """``clauses``: for ``schema``, the columns of the table as they were read.  ``progress`` is
+    told written files, and all.
+    """
 
     metadata: Metadata
     options: Options
@@ -119,7 +123,8 @@ class Merge(Operation[MergePlan]):
         return MERGE
 
     def prepare(self, snapshot: Snapshot, txn: str) -> MergePlan:
-        """Return what becomes of which row.  Raises Invalid for two rows of the source that match one of the table, and for new keys that exist.
+        """Return what becomes of which row.  Raises Invalid for two rows of the source that match
+        one of the table, and for new keys that exist.
 
         Raises Conflict if the columns were altered meanwhile.
         """
@@ -133,14 +138,26 @@ class Merge(Operation[MergePlan]):
         shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
         new_partitions(self.metadata, snapshot, claim, plan.partitions)
         read = [one.group for one in plan.work if one.group >= 0]
-        changes = write_slices(shared, plan.work, partial(self._slice, snapshot, plan), self.progress, read=read)
-        gone, threads = plan.acted.pairs.take(~self.updates(plan.acted)), self.options.threads("reader")
-        return replace(changes, tombstones=of_rows(self.metadata, snapshot, gone.file, gone.position, threads=threads))
+        changes = write_slices(
+            shared, plan.work, partial(self._slice, snapshot, plan), self.progress, read=read
+        )
+        gone, threads = (
+            plan.acted.pairs.take(~self.updates(plan.acted)),
+            self.options.threads("reader"),
+        )
+        return replace(
+            changes,
+            tombstones=of_rows(self.metadata, snapshot, gone.file, gone.position, threads=threads),
+        )
 
     def _slice(self, snapshot: Snapshot, plan: MergePlan, one: Assignment) -> Slice:
         acted = plan.acted.take(plan.rows.get(one.group, _NO_ROWS))
         stays = self.updates(acted) & ~acted.moved
-        parts = [keyed_rows(self.updated(snapshot, acted.take(stays)), snapshot.definition)] if stays.any() else []
+        parts = (
+            [keyed_rows(self.updated(snapshot, acted.take(stays)), snapshot.definition)]
+            if stays.any()
+            else []
+        )
         if plan.batch is not None:
             new = plan.inserts.get(one.place, _NO_ROWS)[one.inserts.start : one.inserts.stop]
             new = np.concatenate([new, plan.returns.get(one.group, _NO_ROWS)])
@@ -148,11 +165,18 @@ class Merge(Operation[MergePlan]):
         gone = acted.take(~stays)
         keys = self._keys(snapshot, gone) if one.is_log and len(gone) else None
         file, position = acted.pairs.file, acted.pairs.position
-        dead = {number: BitMap(at.astype(np.uint32)) for number, at in by_value(position, file).items()}
+        dead = {
+            number: BitMap(at.astype(np.uint32)) for number, at in by_value(position, file).items()
+        }
         return Slice(
-            one.partition, one.group, one.is_log, new=stacked(parts) if parts else None, updates=int(stays.sum()),
-            dead=dead, deleted=keys,
-        )  # fmt: skip
+            one.partition,
+            one.group,
+            one.is_log,
+            new=stacked(parts) if parts else None,
+            updates=int(stays.sum()),
+            dead=dead,
+            deleted=keys,
+        )
 
     def _keys(self, snapshot: Snapshot, gone: Acted) -> Keys:
         keys = plain(self.target(snapshot, gone.pairs, [RECORD_KEY], threads=1)[RECORD_KEY])
@@ -160,9 +184,13 @@ class Merge(Operation[MergePlan]):
 
     def updates(self, acted: Acted) -> npt.NDArray[np.bool_]:
         """Return which of the rows are updated -> bool[n]."""
-        return np.array([clause.action is Action.UPDATE for clause in self.clauses], np.bool_)[acted.clause]
+        return np.array([clause.action is Action.UPDATE for clause in self.clauses], np.bool_)[
+            acted.clause
+        ]
 
-    def updated(self, snapshot: Snapshot, acted: Acted, names: Sequence[str] | None = None) -> pa.Table:
+    def updated(
+        self, snapshot: Snapshot, acted: Acted, names: Sequence[str] | None = None
+    ) -> pa.Table:
         """Return what updates make of rows: columns ``names``, by default all."""
         wanted = list(snapshot.definition.schema.names if names is None else names)
         parts, order = list[pa.Table](), list[Int64Array]()
@@ -173,27 +201,35 @@ class Merge(Operation[MergePlan]):
             target = self.target(snapshot, some, sorted({*kept, *target_columns(reads)}), threads=1)
             made = clause.made(self.source.beside(reads, some.source, target), wanted)
             columns = [target[name] if name in kept else made[name] for name in wanted]
-            parts.append(pa.table(columns, schema=pa.schema(map(snapshot.definition.schema.field, wanted))))
+            parts.append(
+                pa.table(columns, schema=pa.schema(map(snapshot.definition.schema.field, wanted)))
+            )
             order.append(rows)
         if len(parts) == 1:
             return parts[0]
         return taken(pa.concat_tables(parts), np.argsort(np.concatenate(order)))
 
-    def target(self, snapshot: Snapshot, some: Pairs, names: Sequence[str], *, threads: int) -> pa.Table:
+    def target(
+        self, snapshot: Snapshot, some: Pairs, names: Sequence[str], *, threads: int
+    ) -> pa.Table:
         """Return columns of rows of the table, in their order; nothing is read for no columns."""
         if not names:
             return pa.table({})
-        return rows_at(self.metadata, snapshot, KeyRows(some.file, some.position), names, threads=threads)
+        return rows_at(
+            self.metadata, snapshot, KeyRows(some.file, some.position), names, threads=threads
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
     """What becomes of rows, before it is said who writes them.
 
-    ``found``: all pairs.  ``acted``: n rows of the table that change, ``updates``: bool[n], which of them live on, ``falls``: bool[n], which get a
-    smaller ordering value where they stand.  ``batch``: m rows that get a new place, the first ``inserted`` of them new, the others those of
-    ``acted`` that are ``moved``; None if there are none.  ``located``: where their keys stand; ``late``: bool[m], which of them are left out.
-    ``scanned``: numbers of the files that were looked into.
+    ``found``: all pairs.  ``acted``: n rows of the table that change, ``updates``: bool[n], which
+    of them live on, ``falls``: bool[n], which get a smaller ordering value where they stand.
+    ``batch``: m rows that get a new place, the first ``inserted`` of them new, the others those of
+    ``acted`` that are ``moved``; None if there are none.  ``located``: where their keys stand;
+    ``late``: bool[m], which of them are left out. ``scanned``: numbers of the files that were
+    looked into.
     """
 
     found: Pairs
@@ -214,9 +250,13 @@ class Decided:
         return _together(known)
 
     def new_rows(self) -> tuple[Int64Array, Int64Array]:
-        """Return which rows of ``batch`` are new to their file group, and which return to where a dead row of their key stands."""
+        """Return which rows of ``batch`` are new to their file group, and which return to where a
+        dead row of their key stands.
+        """
         dead_in = self.located.dead_in
-        return np.flatnonzero((dead_in < 0) & ~self.late), np.flatnonzero((dead_in >= 0) & ~self.late)
+        return np.flatnonzero((dead_in < 0) & ~self.late), np.flatnonzero(
+            (dead_in >= 0) & ~self.late
+        )
 
 
 class Decision:
@@ -234,25 +274,43 @@ class Decision:
         work, rows, inserts, returns = self._assigned(done)
         late = int(done.late.sum())
         counts = {
-            "inserted": done.inserted - late, "updated": int(done.updates.sum()),
-            "deleted": int((~done.updates).sum()), "late": late,
-        }  # fmt: skip
+            "inserted": done.inserted - late,
+            "updated": int(done.updates.sum()),
+            "deleted": int((~done.updates).sum()),
+            "late": late,
+        }
         microseconds = merge.metadata.storage.now_us() - since
         return MergePlan(
-            self._footprint(txn, done, work), partitions_of(work), counts, bool(work), acted=done.acted,
+            self._footprint(txn, done, work),
+            partitions_of(work),
+            counts,
+            bool(work),
+            acted=done.acted,
             looked=Looked(len(merge.source), len(done.scanned), len(snapshot), microseconds),
-            rows=rows, batch=done.batch, inserts=inserts, returns=returns, work=work, left=self._left(done),
+            rows=rows,
+            batch=done.batch,
+            inserts=inserts,
+            returns=returns,
+            work=work,
+            left=self._left(done),
             warnings=rewriting_warnings(snapshot, work, falls=self._falling(done), returns=returns),
-        )  # fmt: skip
+        )
 
     def decided(self) -> Decided:
         """Return what becomes of the rows of the source, and of those of the table."""
         merge, snapshot = self._merge, self._snapshot
         found = pairs(
-            merge.metadata, snapshot, merge.source, merge.on, threads=self._threads, scanned=self._scanned
-        )  # fmt: skip
+            merge.metadata,
+            snapshot,
+            merge.source,
+            merge.on,
+            threads=self._threads,
+            scanned=self._scanned,
+        )
         if self._numbers(When.MATCHED):
-            refuse_two_rows_for_one(merge.metadata, snapshot, found, snapshot.definition.key, _NAMED_KEYS)
+            refuse_two_rows_for_one(
+                merge.metadata, snapshot, found, snapshot.definition.key, _NAMED_KEYS
+            )
         return self._decided(found, self._acted(found))
 
     def decided_alone(self, matched: Mapping[int, BitMap]) -> Decided:
@@ -260,13 +318,18 @@ class Decision:
 
         ``matched``: by number of these files, the positions of the rows that some row matches.
         """
-        places = [_NO_ROWS, *(file << 32 | np.asarray(rows.to_array(), np.int64) for file, rows in matched.items())]
+        places = [
+            _NO_ROWS,
+            *(file << 32 | np.asarray(rows.to_array(), np.int64) for file, rows in matched.items()),
+        ]
         nothing = Pairs.joined([])
         alone = self._alone(np.concatenate(places), matched.keys())
         return self._decided(nothing, _joined(nothing, _NO_ROWS, alone))
 
     def scanned_alone(self) -> set[int]:
-        """Return the files that may have rows which no row of the source matches, and for which a clause holds."""
+        """Return the files that may have rows which no row of the source matches, and for which a
+        clause holds.
+        """
         predicates = [
             unprefixed(self._merge.clauses[number].condition.predicate)
             for number in self._numbers(When.NOT_MATCHED_BY_SOURCE)
@@ -279,7 +342,11 @@ class Decision:
         updates = merge.updates(acted)
         acted = self._moved(acted, updates)
         batch, inserted = self._new_rows(found, acted)
-        located = Located.nothing() if batch is None else locate_batch(merge.metadata, self._snapshot, batch)
+        located = (
+            Located.nothing()
+            if batch is None
+            else locate_batch(merge.metadata, self._snapshot, batch)
+        )
         self._refuse_known(batch, located, inserted)
         late, falls = self._late(batch, located), self._falls(acted, updates)
         return Decided(found, acted, updates, falls, batch, inserted, located, late, self._scanned)
@@ -295,10 +362,14 @@ class Decision:
         return _joined(found.take(clause >= 0), clause[clause >= 0], self._alone(found.places))
 
     def _first(self, when: When, found: Pairs) -> Int64Array:
-        """Return the number of the first clause that holds for each pair, or row of the source alone -> int64[m], -1 for none."""
+        """Return the number of the first clause that holds for each pair, or row of the source
+        alone -> int64[m], -1 for none.
+        """
         clause = np.full(len(found), -1)
         numbers = self._numbers(when)
-        names = frozenset[str]().union(*(self._merge.clauses[number].condition.names for number in numbers))
+        names = frozenset[str]().union(
+            *(self._merge.clauses[number].condition.names for number in numbers)
+        )
         left = np.arange(len(found))
         target = None
         for number in numbers:
@@ -307,14 +378,20 @@ class Decision:
             if not condition.is_always:
                 if target is None:
                     columns = sorted(target_columns(names))
-                    target = self._merge.target(self._snapshot, found, columns, threads=self._threads)
+                    target = self._merge.target(
+                        self._snapshot, found, columns, threads=self._threads
+                    )
                 some = taken(target, left) if target.num_columns else target
-                holds = condition.holds(self._merge.source.beside(condition.names, found.source[left], some))
+                holds = condition.holds(
+                    self._merge.source.beside(condition.names, found.source[left], some)
+                )
             clause[left[holds]] = number
             left = left[~holds]
         return clause
 
-    def _alone(self, taken: Int64Array, files: Collection[int] | None = None) -> list[tuple[int, Pairs]]:
+    def _alone(
+        self, taken: Int64Array, files: Collection[int] | None = None
+    ) -> list[tuple[int, Pairs]]:
         """Return clause -> rows of the table that it changes and that no row of the source matches.
 
         ``taken``: places of those that are matched.  ``files``: only these are looked into.
@@ -323,14 +400,25 @@ class Decision:
         for number in self._numbers(When.NOT_MATCHED_BY_SOURCE):
             condition = merge.clauses[number].condition
             rows = matching_rows(
-                merge.metadata, self._snapshot, unprefixed(condition.predicate), threads=self._threads,
-                scanned=self._scanned, files=files,
-            )  # fmt: skip
+                merge.metadata,
+                self._snapshot,
+                unprefixed(condition.predicate),
+                threads=self._threads,
+                scanned=self._scanned,
+                files=files,
+            )
             places = places_of(rows)
             places = places[~np.isin(places, taken)]
             alone = Pairs(np.full(len(places), _ALONE), places >> 32, places & 0xFFFFFFFF)
-            target = merge.target(self._snapshot, alone, sorted(target_columns(condition.names)), threads=self._threads)
-            alone = alone.take(condition.holds(merge.source.beside(condition.names, alone.source, target)))
+            target = merge.target(
+                self._snapshot,
+                alone,
+                sorted(target_columns(condition.names)),
+                threads=self._threads,
+            )
+            alone = alone.take(
+                condition.holds(merge.source.beside(condition.names, alone.source, target))
+            )
             taken = np.concatenate([taken, alone.places])
             parts.append((number, alone))
         return parts
@@ -338,21 +426,26 @@ class Decision:
     # What becomes of rows
 
     def _moved(self, acted: Acted, updates: npt.NDArray[np.bool_]) -> Acted:
-        """Return the rows with those marked that get another partition; only under table scope can they."""
+        """Return the rows with those marked that get another partition; only under table scope can
+        they.
+        """
         definition = self._snapshot.definition
         rows = np.flatnonzero(updates & self._sets(acted, definition.partition_by))
         if not len(rows) or not definition.is_global:
             return acted
         some = acted.take(rows)
         table = self._merge.updated(self._snapshot, some, definition.partition_by)
-        codes, names = partition_paths(table, definition.partition_by, definition.hive_style, definition.time_path)
+        codes, names = partition_paths(
+            table, definition.partition_by, definition.hive_style, definition.time_path
+        )
         groups = self._snapshot.file_groups
         here = groups.partitions(groups.of_files(some.pairs.file))
         moved = np.zeros(len(acted), np.bool_)
         moved[rows] = np.asarray(here != np.array(names, np.object_)[codes])
         if definition.keys_repeat and moved.any():
             raise Unsupported(
-                "a row would move to a partition where its key may live already, which this table allows",
+                "a row would move to a partition where its key may live already, which this table"
+                " allows",
                 hint="leave the partition columns out, or upsert the rows",
             )
         return Acted(acted.pairs, acted.clause, moved)
@@ -384,7 +477,10 @@ class Decision:
         if repeated.duplicates:
             raise Invalid(
                 f"{repeated.duplicates} new rows repeat a key: {list(repeated.repeated)}",
-                hint="t.merge(…, dedupe=True) takes the row with the largest ordering value for each key",
+                hint=(
+                    "t.merge(…, dedupe=True) takes the row with the largest ordering value for"
+                    " each key"
+                ),
             )
         return batch, inserted
 
@@ -398,16 +494,22 @@ class Decision:
             )
 
     def _late(self, batch: Batch | None, located: Located) -> npt.NDArray[np.bool_]:
-        """Return which new rows are left out, because their key was deleted at a larger ordering value -> bool[n]."""
+        """Return which new rows are left out, because their key was deleted at a larger ordering
+        value -> bool[n].
+        """
         if batch is None:
             return np.zeros(0, np.bool_)
-        return outlived(self._snapshot, batch.hashes, partition_names(batch), batch.ordering, located.found)
+        return outlived(
+            self._snapshot, batch.hashes, partition_names(batch), batch.ordering, located.found
+        )
 
     # Where they are written
 
     def _assigned(
         self, done: Decided
-    ) -> tuple[list[Assignment], dict[int, Int64Array], dict[Place, Int64Array], dict[int, Int64Array]]:
+    ) -> tuple[
+        list[Assignment], dict[int, Int64Array], dict[Place, Int64Array], dict[int, Int64Array]
+    ]:
         merge, snapshot, batch = self._merge, self._snapshot, done.batch
         groups = snapshot.file_groups.of_files(done.acted.pairs.file)
         rows = by_value(np.arange(len(done.acted)), groups)
@@ -419,10 +521,15 @@ class Decision:
             inserts = inserts_of(batch, fresh, done.located.home)
             row_bytes = batch.row_bytes
         work = assign(
-            snapshot, merge.options, can_index_log_files=merge.metadata.key_index(snapshot).can_index_log_files,
-            touched=rows, returns=returns, inserts={place: len(some) for place, some in inserts.items()},
-            row_bytes=row_bytes, rewritten=self._falling(done),
-        )  # fmt: skip
+            snapshot,
+            merge.options,
+            can_index_log_files=merge.metadata.key_index(snapshot).can_index_log_files,
+            touched=rows,
+            returns=returns,
+            inserts={place: len(some) for place, some in inserts.items()},
+            row_bytes=row_bytes,
+            rewritten=self._falling(done),
+        )
         return work, rows, inserts, returns
 
     def _falling(self, done: Decided) -> set[int]:
@@ -443,7 +550,9 @@ class Decision:
         if old is not None and has_whole_words(values.type):
             falls[rows] = ordering_words(values) < old
             return falls
-        target = self._merge.target(self._snapshot, some.pairs, names, threads=self._threads)[definition.ordering]
+        target = self._merge.target(self._snapshot, some.pairs, names, threads=self._threads)[
+            definition.ordering
+        ]
         if has_whole_words(values.type):
             falls[rows] = ordering_words(values) < ordering_words(target)
         else:
@@ -456,8 +565,14 @@ class Decision:
         groups = snapshot.file_groups
         files = [done.found.file, done.found.refused >> 32, done.acted.pairs.file]
         read = np.unique(groups.of_files(np.concatenate(files)))
-        here = footprint_of(snapshot, txn, done.located, work, done.absent(snapshot.definition.is_global))
-        return replace(here, groups=here.groups | frozenset(groups.names(read.tolist())), conditional=self._chooses)
+        here = footprint_of(
+            snapshot, txn, done.located, work, done.absent(snapshot.definition.is_global)
+        )
+        return replace(
+            here,
+            groups=here.groups | frozenset(groups.names(read.tolist())),
+            conditional=self._chooses,
+        )
 
     @property
     def _chooses(self) -> bool:
@@ -465,22 +580,27 @@ class Decision:
         return bool(self._numbers(When.NOT_MATCHED_BY_SOURCE)) or not self._merge.on.is_by_key
 
     def _left(self, done: Decided) -> dict[int, BitMap] | None:
-        """Return all rows of the table that were looked at: segment -> positions; None where others may have been, too.
+        """Return all rows of the table that were looked at: segment -> positions; None where others
+        may have been, too.
 
-        A key of the source stood at one of them, or nowhere.  Whoever changes what the merge has read ends one of these rows, or
-        inserts a key that was found absent; so a merge whose rows and absent keys are as they were would do the same to the newer state.
+        A key of the source stood at one of them, or nowhere.  Whoever changes what the merge has
+        read ends one of these rows, or inserts a key that was found absent; so a merge whose rows
+        and absent keys are as they were would do the same to the newer state.
         """
         if self._chooses or not self._merge.on.names_one_row(self._snapshot.definition):
             return None
         places = np.unique(np.concatenate([done.found.places, done.found.refused]))
         segments = self._snapshot.segment_ids[places >> 32] if len(places) else places
         return {
-            segment: BitMap(rows.astype(np.uint32)) for segment, rows in by_value(places & 0xFFFFFFFF, segments).items()
+            segment: BitMap(rows.astype(np.uint32))
+            for segment, rows in by_value(places & 0xFFFFFFFF, segments).items()
         }
 
 
 def _joined(found: Pairs, clause: Int64Array, alone: Sequence[tuple[int, Pairs]]) -> Acted:
-    """Return rows of the table that change, with the clause of each: pairs, and then those that no row of the source matches."""
+    """Return rows of the table that change, with the clause of each: pairs, and then those that no
+    row of the source matches.
+    """
     if alone:
         found = Pairs.joined([found, *(some for _, some in alone)])
         clause = np.concatenate([clause, *(np.full(len(some), number) for number, some in alone)])
@@ -494,4 +614,7 @@ def _together(parts: Sequence[Mapping[str, KeyHashes]]) -> dict[str, KeyHashes]:
     for part in parts:
         for path, hashes in part.items():
             found.setdefault(TABLE if everywhere else path, []).append(hashes)
-    return {path: KeyHashes(*np.hstack([(one.hi, one.lo) for one in some])) for path, some in found.items()}
+    return {
+        path: KeyHashes(*np.hstack([(one.hi, one.lo) for one in some]))
+        for path, some in found.items()
+    }

@@ -1,6 +1,8 @@
-"""Rows that stand in files already and move into new ones: read as they are, dead ones too, and taken once, in the order that they get.
+"""Rows that stand in files already and move into new ones: read as they are, dead ones too, and
+taken once, in the order that they get.
 
-What all rows of a file have in common, its partition and its name, is not read and not moved: the new file gets its own.
+What all rows of a file have in common, its partition and its name, is not read and not moved: the
+new file gets its own.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from mdt.parquet.segment_rows import live_mask
 from mdt.schema.definition import TableDefinition
 
 _THREADS_ROWS_MIN = 1 << 17
-"""Of a file whose columns are read by several threads; 64 files of 15,625 rows took a fifth more CPU so, and their writers are threads."""
+"""Of a file whose columns are read by several threads; 64 files of 15,625 rows took a fifth more
+CPU so, and their writers are threads.
+"""
 _CONSTANT = (PARTITION_PATH, FILE_NAME)
 
 Moved = tuple[pa.Table, npt.NDArray[np.bool_] | None]
@@ -29,17 +33,28 @@ Moved = tuple[pa.Table, npt.NDArray[np.bool_] | None]
 
 
 def moved_schema(definition: TableDefinition) -> pa.Schema:
-    """Return the columns that move: meta columns too, but not those of which a file has one value."""
-    return pa.schema([field for field in with_meta(definition.schema) if field.name not in _CONSTANT])
+    """Return the columns that move: meta columns too, but not those of which a file has one
+    value.
+    """
+    return pa.schema(
+        [field for field in with_meta(definition.schema) if field.name not in _CONSTANT]
+    )
 
 
-def moved_rows(metadata: Metadata, snapshot: Snapshot, i: int, ended: BitMap | None = None) -> Moved:
-    """Return the rows of file ``i``, verified, and which of them live and do not stand at the positions ``ended``."""
+def moved_rows(
+    metadata: Metadata, snapshot: Snapshot, i: int, ended: BitMap | None = None
+) -> Moved:
+    """Return the rows of file ``i``, verified, and which of them live and do not stand at the
+    positions ``ended``.
+    """
     segment = snapshot.segment(i)
     table = read_columns(
-        metadata.storage, snapshot.definition, segment, moved_schema(snapshot.definition),
+        metadata.storage,
+        snapshot.definition,
+        segment,
+        moved_schema(snapshot.definition),
         use_threads=segment.rows >= _THREADS_ROWS_MIN,
-    )  # fmt: skip
+    )
     return table, live_mask(len(table), (snapshot.vector(i) or BitMap()) | (ended or BitMap()))
 
 
@@ -50,13 +65,16 @@ def live_rows(metadata: Metadata, snapshot: Snapshot, i: int) -> pa.Table:
 
 
 def positions(parts: Iterable[Moved]) -> Int64Array:
-    """Return where the rows that move stand among all rows of ``parts``, one part after the other -> int64[m]."""
+    """Return where the rows that move stand among all rows of ``parts``, one part after the other
+    -> int64[m].
+    """
     masks = [np.ones(len(table), np.bool_) if live is None else live for table, live in parts]
     return np.flatnonzero(np.concatenate([np.empty(0, np.bool_), *masks]))
 
 
 def taken(table: pa.Table, at: Int64Array) -> pa.Table:
-    """Return the rows at the positions ``at``, each once: the table itself if these are all, in their order.
+    """Return the rows at the positions ``at``, each once: the table itself if these are all, in
+    their order.
 
     Column by column, which takes a quarter of the time of Table.take.
     """
@@ -67,11 +85,15 @@ def taken(table: pa.Table, at: Int64Array) -> pa.Table:
 
 
 def with_constants(rows: pa.Table, definition: TableDefinition, values: Sequence[str]) -> pa.Table:
-    """Return rows of :func:`moved_schema` with all columns; ``values``: the partition path and the file name of all of them."""
+    """Return rows of :func:`moved_schema` with all columns; ``values``: the partition path and the
+    file name of all of them.
+    """
     zeros = pa.array(np.zeros(len(rows), np.int32))
     for at, name in enumerate(with_meta(definition.schema).names):
         if name in _CONSTANT:
-            column = pa.DictionaryArray.from_arrays(zeros, pa.array([values[_CONSTANT.index(name)]]))
+            column = pa.DictionaryArray.from_arrays(
+                zeros, pa.array([values[_CONSTANT.index(name)]])
+            )
             rows = rows.add_column(at, name, column)
     return rows
 

@@ -1,4 +1,6 @@
-"""The newest row of each key of a source that repeats keys, as ``dedupe=True`` of a merge asks for."""
+"""The newest row of each key of a source that repeats keys, as ``dedupe=True`` of a merge asks
+for.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ from mdt.write.source import Source
 
 
 def newest_rows(source: Source, on: On, definition: TableDefinition) -> Source:
-    """Return ``source`` with one row for each key: that with the largest ordering value, of equal ones the last.
+    """Return ``source`` with one row for each key: that with the largest ordering value, of equal
+    ones the last.
 
-    Rows without a key stay.  Raises Unsupported if rows are not matched by the key, Invalid if the source lacks the ordering field.
+    Rows without a key stay.  Raises Unsupported if rows are not matched by the key, Invalid if the
+    source lacks the ordering field.
     """
     require_key(source, on, definition)
     keys = pa.table({name: source.stored_as(on.equal[name], name) for name in on.key})
@@ -27,7 +31,11 @@ def newest_rows(source: Source, on: On, definition: TableDefinition) -> Source:
     code = _codes(keys.take(pa.array(rows)), definition)
     rank = _ranks(source, definition)[rows]
     order = np.lexsort((rows, rank, code))
-    last = np.append(code[order][1:] != code[order][:-1], True) if len(order) else np.empty(0, np.bool_)
+    last = (
+        np.append(code[order][1:] != code[order][:-1], True)
+        if len(order)
+        else np.empty(0, np.bool_)
+    )
     if last.all():
         return source
     stays = np.ones(len(source), np.bool_)
@@ -36,15 +44,19 @@ def newest_rows(source: Source, on: On, definition: TableDefinition) -> Source:
 
 
 def require_key(source: Source, on: On, definition: TableDefinition) -> None:
-    """Raise Unsupported if rows are not matched by the key, Invalid if the source lacks the ordering field of the table."""
+    """Raise Unsupported if rows are not matched by the key, Invalid if the source lacks the
+    ordering field of the table.
+    """
     if not on.is_by_key:
         raise Unsupported(
-            "dedupe=True leaves one row for each record key, and this merge matches rows by other columns",
+            "dedupe=True leaves one row for each record key, and this merge matches rows by other"
+            " columns",
             hint=f"match by {', '.join(definition.key)}, or give one row for each",
         )
     if definition.ordering is not None and definition.ordering not in source.table.column_names:
         raise Invalid(
-            f"dedupe=True takes the row with the largest {definition.ordering!r}, which the source lacks",
+            f"dedupe=True takes the row with the largest {definition.ordering!r}, which the source"
+            " lacks",
             hint="give the source that column, or one row for each key",
         )
 
@@ -57,7 +69,9 @@ def _have_keys(keys: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def _codes(keys: pa.Table, definition: TableDefinition) -> Int64Array:
-    """Return numbers that are equal where keys are -> int64[n]; partition columns belong to the key where rows are matched by them."""
+    """Return numbers that are equal where keys are -> int64[n]; partition columns belong to the key
+    where rows are matched by them.
+    """
     texts = [record_keys(keys, definition.key, numbered=False)]
     texts += [keys[name] for name in keys.column_names if name not in definition.key]
     code = np.zeros(len(keys), np.int64)
@@ -69,7 +83,9 @@ def _codes(keys: pa.Table, definition: TableDefinition) -> Int64Array:
 
 
 def _ranks(source: Source, definition: TableDefinition) -> UInt64Array:
-    """Return numbers that compare as the ordering values of rows do -> uint64[n]; zeros without an ordering field."""
+    """Return numbers that compare as the ordering values of rows do -> uint64[n]; zeros without an
+    ordering field.
+    """
     name = definition.ordering
     if name is None:
         return np.zeros(len(source), np.uint64)

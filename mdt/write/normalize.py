@@ -1,4 +1,6 @@
-"""Rows as a caller gives them become rows as the table keeps them, or a clear error; nothing is written here."""
+"""Rows as a caller gives them become rows as the table keeps them, or a clear error; nothing is
+written here.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,12 @@ _NAMED_KEYS = 10
 class Batch(KeyedRows):
     """n normalized rows with unique keys (in the table's scope).
 
-    ``table``: columns of the table's schema in its order (for deletes only those that were given).  ``partition``: int64[n], positions in
-    ``partitions``, or -1 if unknown (delete under table scope).  ``key_hash``: by which keys were hashed.  ``duplicates``: rows dropped because a newer row of the
-    batch has their key; ``repeated``: the first of their keys.  ``ends``: bool[n], which rows only say that their key is deleted, with nulls in
-    columns that do not matter then; None: none.
+    ``table``: columns of the table's schema in its order (for deletes only those that were given).
+    ``partition``: int64[n], positions in ``partitions``, or -1 if unknown (delete under table
+    scope).  ``key_hash``: by which keys were hashed.  ``duplicates``: rows dropped because a newer
+    row of the batch has their key; ``repeated``: the first of their keys.  ``ends``: bool[n], which
+    rows only say that their key is deleted, with nulls in columns that do not matter then; None:
+    none.
     """
 
     partition: Int64Array
@@ -49,9 +53,18 @@ class Batch(KeyedRows):
         """Return the rows at positions ``rows``."""
         found = self.rows(rows)
         return Batch(
-            found.table, found.keys, found.sort_keys, found.hashes, found.ordering, self.partition[rows],
-            self.partitions, self.key_hash, self.duplicates, self.repeated, None if self.ends is None else self.ends[rows],
-        )  # fmt: skip
+            found.table,
+            found.keys,
+            found.sort_keys,
+            found.hashes,
+            found.ordering,
+            self.partition[rows],
+            self.partitions,
+            self.key_hash,
+            self.duplicates,
+            self.repeated,
+            None if self.ends is None else self.ends[rows],
+        )
 
     @property
     def deletes(self) -> BoolArray:
@@ -60,7 +73,9 @@ class Batch(KeyedRows):
 
     def without_deletes(self) -> Batch:
         """Return the rows that are written."""
-        return self if self.ends is None else replace(self.take(np.flatnonzero(~self.ends)), ends=None)
+        return (
+            self if self.ends is None else replace(self.take(np.flatnonzero(~self.ends)), ends=None)
+        )
 
 
 def partition_names(batch: Batch) -> npt.NDArray[np.object_]:
@@ -71,7 +86,9 @@ def partition_names(batch: Batch) -> npt.NDArray[np.object_]:
 
 
 def keyed_rows(table: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> KeyedRows:
-    """Return rows as the table keeps them, whatever their partition, with what it needs to know of their keys; ``numbered`` as for :func:`normalize`."""
+    """Return rows as the table keeps them, whatever their partition, with what it needs to know of
+    their keys; ``numbered`` as for :func:`normalize`.
+    """
     keys = record_keys(table, definition.key, numbered=numbered)
     ordering = None
     if definition.ordering is not None and definition.ordering in table.column_names:
@@ -81,19 +98,32 @@ def keyed_rows(table: pa.Table, definition: TableDefinition, *, numbered: bool =
 
 
 def normalize(data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
-    """Return ``data`` as a batch to write.  Raises Invalid, naming columns, types and rows, if it does not fit.
+    """Return ``data`` as a batch to write.  Raises Invalid, naming columns, types and rows, if it
+    does not fit.
 
-    ``numbered``: whether these are all rows, in the caller's order, so that the number of a row says which it is; in a task it does not.
+    ``numbered``: whether these are all rows, in the caller's order, so that the number of a row
+    says which it is; in a task it does not.
     """
     data, ends = without_marks(data)
-    table = conformed(data, ends, definition.declared, definition.schema, definition, numbered=numbered)
-    return unique(replace(_batch(table, definition, definition.partition_by, numbered), ends=ends), definition)
+    table = conformed(
+        data, ends, definition.declared, definition.schema, definition, numbered=numbered
+    )
+    return unique(
+        replace(_batch(table, definition, definition.partition_by, numbered), ends=ends), definition
+    )
 
 
 def conformed(
-    data: pa.Table, ends: BoolArray | None, declared: pa.Schema, stored: pa.Schema, definition: TableDefinition, *, numbered: bool
-) -> pa.Table:  # fmt: skip
-    """Return the columns of ``data`` as ``stored``, some columns of the table; of rows that ``ends`` marks only those matter that a delete has.
+    data: pa.Table,
+    ends: BoolArray | None,
+    declared: pa.Schema,
+    stored: pa.Schema,
+    definition: TableDefinition,
+    *,
+    numbered: bool,
+) -> pa.Table:
+    """Return the columns of ``data`` as ``stored``, some columns of the table; of rows that
+    ``ends`` marks only those matter that a delete has.
 
     Raises as :func:`mdt.schema.conform.conform` does.
     """
@@ -101,10 +131,15 @@ def conformed(
         return conform(data, declared, stored, definition.key, first=0 if numbered else None)
     told = dict.fromkeys([*columns_of_deletes(definition)[0], definition.ordering])
     names, key = [name for name in stored.names if name in told], definition.key
-    marked = data.filter(pa.array(ends)).select([name for name in names if name in data.column_names])
+    marked = data.filter(pa.array(ends)).select(
+        [name for name in names if name in data.column_names]
+    )
     own, kept = (pa.schema(map(schema.field, names)) for schema in (declared, stored))
     gone = conform(marked, own, kept, key, first=None)
-    nothing = [gone[field.name] if field.name in names else pa.nulls(len(gone), field.type) for field in stored]
+    nothing = [
+        gone[field.name] if field.name in names else pa.nulls(len(gone), field.type)
+        for field in stored
+    ]
     live = conform(data.filter(pa.array(~ends)), declared, stored, key, first=None)
     at = np.empty(len(data), np.int64)
     at[~ends], at[ends] = np.arange(len(live)), len(live) + np.arange(len(gone))
@@ -112,19 +147,24 @@ def conformed(
 
 
 def stored_batch(table: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
-    """Return rows as the table keeps them, each key once, as a batch; ``numbered`` as for :func:`normalize`."""
+    """Return rows as the table keeps them, each key once, as a batch; ``numbered`` as for
+    :func:`normalize`.
+    """
     return _batch(table, definition, definition.partition_by, numbered)
 
 
 def rehashed(batch: Batch, definition: TableDefinition) -> Batch:
-    """Return the batch with hashes of its keys as the table has them now: it may have been rekeyed since."""
+    """Return the batch with hashes of its keys as the table has them now: it may have been rekeyed
+    since.
+    """
     if batch.key_hash == definition.key_hash:
         return batch
     return replace(batch, hashes=definition.key_hash.hash(batch.keys), key_hash=definition.key_hash)
 
 
 def as_altered(batch: Batch, definition: TableDefinition) -> Batch:
-    """Return a batch that was normalized by this or an older version of the schema, or of the key hash, as the table keeps its rows now.
+    """Return a batch that was normalized by this or an older version of the schema, or of the key
+    hash, as the table keeps its rows now.
 
     Raises Conflict for columns of no version: a column came and went.
     """
@@ -137,58 +177,86 @@ def as_altered(batch: Batch, definition: TableDefinition) -> Batch:
             form = form_between(version, definition.versions[-1], definition.schema)
             found = table.select(definition.schema.names) if form is None else form.converted(table)
             return replace(batch, table=found)
-    raise Conflict("the table's columns were altered while rows were on their way", hint="write them again")
+    raise Conflict(
+        "the table's columns were altered while rows were on their way", hint="write them again"
+    )
 
 
 def columns_of_deletes(definition: TableDefinition) -> tuple[list[str], list[str]]:
-    """Return the columns that rows to delete must have, and those that are looked at if they have them."""
+    """Return the columns that rows to delete must have, and those that are looked at if they have
+    them.
+    """
     needed = [*definition.key, *(() if definition.is_global else definition.partition_by)]
-    more = [definition.ordering] if definition.keeps_deletes and definition.ordering is not None else []
+    more = (
+        [definition.ordering]
+        if definition.keeps_deletes and definition.ordering is not None
+        else []
+    )
     return list(dict.fromkeys(needed)), more
 
 
 def normalize_keys(data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
-    """Return the keys in ``data`` as a batch to delete; under partition scope the partition columns are needed too.
+    """Return the keys in ``data`` as a batch to delete; under partition scope the partition columns
+    are needed too.
 
-    It has ordering values where ``data`` have, and the table keeps those of deletes.  ``numbered`` as for :func:`normalize`.
+    It has ordering values where ``data`` have, and the table keeps those of deletes.  ``numbered``
+    as for :func:`normalize`.
     """
-    partition_by, hint = definition.partition_by, "under partition scope a key is only unique in its partition"
+    partition_by, hint = (
+        definition.partition_by,
+        "under partition scope a key is only unique in its partition",
+    )
     if definition.is_global:
         partition_by, hint = (), ""
     names, more = columns_of_deletes(definition)
     refuse_repeated(data.column_names)
     missing = [name for name in names if name not in data.column_names]
     if missing:
-        raise Invalid(f"a delete needs the columns {', '.join(names)}; missing: {', '.join(missing)}", hint=hint)
+        raise Invalid(
+            f"a delete needs the columns {', '.join(names)}; missing: {', '.join(missing)}",
+            hint=hint,
+        )
     names = list(dict.fromkeys([*names, *(name for name in more if name in data.column_names)]))
     declared = pa.schema(map(definition.declared.field, names))
     stored = pa.schema(map(definition.schema.field, names))
-    table = conform(data.select(names), declared, stored, definition.key, first=0 if numbered else None)
+    table = conform(
+        data.select(names), declared, stored, definition.key, first=0 if numbered else None
+    )
     return unique(_batch(table, definition, partition_by, numbered), definition)
 
 
 def paths_of(given: pa.Table, definition: TableDefinition) -> tuple[Int64Array, list[str]]:
-    """Return the partition paths of rows whose partition columns are as they were given: the number of each row's path, and the paths."""
+    """Return the partition paths of rows whose partition columns are as they were given: the number
+    of each row's path, and the paths.
+    """
     by = definition.partition_by
     if not by:
         return np.zeros(len(given), np.int64), [""]
-    declared, stored = (pa.schema(map(columns.field, by)) for columns in (definition.declared, definition.schema))
+    declared, stored = (
+        pa.schema(map(columns.field, by)) for columns in (definition.declared, definition.schema)
+    )
     values = conform(given.select(list(by)), declared, stored, first=None)
     return partition_paths(values, tuple(by), definition.hive_style, definition.time_path)
 
 
-def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[str], numbered: bool = True) -> Batch:
+def _batch(
+    table: pa.Table, definition: TableDefinition, partition_by: Sequence[str], numbered: bool = True
+) -> Batch:
     """Return ``table`` with keys and partition paths, repeated keys still in it."""
     rows = keyed_rows(table, definition, numbered=numbered)
     known = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
     if definition.partition_by and not partition_by:
         return Batch(*known, np.full(len(rows), -1, dtype=np.int64), (), definition.key_hash)
-    codes, paths = partition_paths(table, tuple(partition_by), definition.hive_style, definition.time_path)
+    codes, paths = partition_paths(
+        table, tuple(partition_by), definition.hive_style, definition.time_path
+    )
     return Batch(*known, codes, tuple(paths), definition.key_hash)
 
 
 def unique(batch: Batch, definition: TableDefinition) -> Batch:
-    """Return ``batch`` without repeated keys: the largest ordering value wins, then the last row."""
+    """Return ``batch`` without repeated keys: the largest ordering value wins, then the last
+    row.
+    """
     is_value = len(definition.key) == 1  # whose texts are as different as its values
     if is_value and is_rising(batch.sort_keys, strictly=True):
         return batch
@@ -203,22 +271,40 @@ def unique(batch: Batch, definition: TableDefinition) -> Batch:
 
 
 def joined(batches: Sequence[Batch], definition: TableDefinition) -> Batch:
-    """Return batches of one version of the schema, at least one, as one; of rows with one key the later is the newer one, as in :func:`unique`."""
+    """Return batches of one version of the schema, at least one, as one; of rows with one key the
+    later is the newer one, as in :func:`unique`.
+    """
     batches = [rehashed(batch, definition) for batch in batches]
     if len(batches) == 1:
         return batches[0]
-    numbers = {path: n for n, path in enumerate(dict.fromkeys(path for batch in batches for path in batch.partitions))}
-    partition = [np.array([*(numbers[path] for path in b.partitions), -1], np.int64)[b.partition] for b in batches]
+    numbers = {
+        path: n
+        for n, path in enumerate(
+            dict.fromkeys(path for batch in batches for path in batch.partitions)
+        )
+    }
+    partition = [
+        np.array([*(numbers[path] for path in b.partitions), -1], np.int64)[b.partition]
+        for b in batches
+    ]
     rows = stacked(batches)
     known = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
-    ends = None if all(b.ends is None for b in batches) else np.concatenate([b.deletes for b in batches])
+    ends = (
+        None
+        if all(b.ends is None for b in batches)
+        else np.concatenate([b.deletes for b in batches])
+    )
     whole = Batch(*known, np.concatenate(partition), tuple(numbers), definition.key_hash, ends=ends)
     found = unique(whole, definition)
     return replace(found, duplicates=found.duplicates + sum(batch.duplicates for batch in batches))
 
 
-def key_order(batch: Batch, definition: TableDefinition) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
-    """Return the rows by key, and of one key by ordering value, then as they came -> int64[n]; and which of these are the last of their key."""
+def key_order(
+    batch: Batch, definition: TableDefinition
+) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+    """Return the rows by key, and of one key by ordering value, then as they came -> int64[n]; and
+    which of these are the last of their key.
+    """
     n = len(batch)
     scope, ordering = batch.partition, ordering_ranks(batch, definition)
     if definition.is_global:
@@ -233,10 +319,13 @@ def key_order(batch: Batch, definition: TableDefinition) -> tuple[Int64Array, np
 
 
 def _refuse_one_hash(keys: pa.Array, order: Int64Array, repeats: Int64Array) -> None:
-    """Raise Invalid for two different keys with one hash.  ``repeats``: places in ``order`` of rows that the next one has the hash of."""
+    """Raise Invalid for two different keys with one hash.  ``repeats``: places in ``order`` of rows
+    that the next one has the hash of.
+    """
     here, there = (keys.take(pa.array(order[at])) for at in (repeats, repeats + 1))
     for at in np.flatnonzero(flags(pc.not_equal(here, there)))[:1].tolist():
         raise Invalid(
-            f"two different keys have the same hash: {here[at].as_py()!r} and {there[at].as_py()!r}",
+            f"two different keys have the same hash: {here[at].as_py()!r} and"
+            f" {there[at].as_py()!r}",
             hint="rekey() gives the table a hash with a secret, which tells all keys apart",
         )

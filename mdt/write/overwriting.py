@@ -1,10 +1,12 @@
-"""Overwriting: file groups end with all their rows, and new ones may stand in their place; Hudi's ``replacecommit``.
+"""Overwriting: file groups end with all their rows, and new ones may stand in their place; Hudi's
+``replacecommit``.
 
-No row that goes is read, and under partition scope no key is looked up.  Under table scope keys of the new rows are: one that lives in a
-partition that stays moves, as with an upsert.
+No row that goes is read, and under partition scope no key is looked up.  Under table scope keys of
+the new rows are: one that lives in a partition that stays moves, as with an upsert.
 
-An overwrite replaces what it has seen: whoever writes into one of its partitions before it commits, sends it back to the start.  Readers of version
-6 take a pending ``replacecommit`` for a clustering's, so nothing is announced before the commit.
+An overwrite replaces what it has seen: whoever writes into one of its partitions before it commits,
+sends it back to the start.  Readers of version 6 take a pending ``replacecommit`` for a
+clustering's, so nothing is announced before the commit.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ _EVERYWHERE = frozenset((TABLE,))
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What ends.  ``groups``: numbers of file groups, int64, rising.  ``rows``: how many live rows they have."""
+    """What ends.  ``groups``: numbers of file groups, int64, rising.  ``rows``: how many live rows
+    they have.
+    """
 
     groups: Int64Array
     rows: int
@@ -59,13 +63,17 @@ class Ending:
 
     @classmethod
     def of(cls, snapshot: Snapshot, partitions: frozenset[str]) -> Ending:
-        """Return the file groups of ``partitions``, or of the whole table if TABLE is among them.  O(files).
+        """Return the file groups of ``partitions``, or of the whole table if TABLE is among them.
+        O(files).
 
         Raises Unsupported if they are more than a commit record can name.
         """
         groups, places = partitioned(snapshot, None if TABLE in partitions else sorted(partitions))
         if len(groups) > LIST_ITEMS_MAX:
-            raise Unsupported(f"{len(groups):,} file groups cannot end in one commit", hint="take fewer partitions")
+            raise Unsupported(
+                f"{len(groups):,} file groups cannot end in one commit",
+                hint="take fewer partitions",
+            )
         live = snapshot.live_numbers
         files = live[np.isin(snapshot.file_groups.of_files(live), groups)]
         rows = int((snapshot.rows - snapshot.dead_rows)[files].sum())
@@ -74,10 +82,15 @@ class Ending:
     def names(self, snapshot: Snapshot) -> dict[str, list[str]]:
         """Return partition path -> ids of its file groups."""
         groups = snapshot.file_groups
-        return {name: groups.names(self.groups[places].tolist()) for name, places in self._partitions.items()}
+        return {
+            name: groups.names(self.groups[places].tolist())
+            for name, places in self._partitions.items()
+        }
 
     def added_to(self, snapshot: Snapshot, changes: Changes) -> Changes:
-        """Return ``changes``, to be committed on ``snapshot``, with everything that ends: files leave, and their live rows die."""
+        """Return ``changes``, to be committed on ``snapshot``, with everything that ends: files
+        leave, and their live rows die.
+        """
         segments = snapshot.segment_ids[self._files].tolist()
         died = {
             segment: rows
@@ -102,17 +115,20 @@ def _live_positions(snapshot: Snapshot, file: int) -> BitMap:
 
 
 def is_whole(name: str, definition: TableDefinition) -> bool:
-    """Return whether an overwrite with rows replaces the whole table.  ``name``: one of WITH_ROWS."""
+    """Return whether an overwrite with rows replaces the whole table.  ``name``: one of
+    WITH_ROWS.
+    """
     return name == INSERT_OVERWRITE_TABLE or not definition.partition_by
 
 
 def overwritten(
     name: str, snapshot: Snapshot, partitions: Sequence[str], ends: Sequence[str] | None = None
 ) -> frozenset[str]:
-    """Return which partitions an overwrite with rows replaces, (TABLE,) for all, as :attr:`mdt.commit.conflicts.Footprint.overwrites` has them.
+    """Return which partitions an overwrite with rows replaces, (TABLE,) for all, as
+    :attr:`mdt.commit.conflicts.Footprint.overwrites` has them.
 
-    ``partitions``: those that occur in the rows.  ``ends``: patterns of those that end, None: those that occur.  Raises Invalid for rows of
-    a partition that does not end.
+    ``partitions``: those that occur in the rows.  ``ends``: patterns of those that end, None: those
+    that occur.  Raises Invalid for rows of a partition that does not end.
     """
     if is_whole(name, snapshot.definition):
         return _EVERYWHERE
@@ -121,20 +137,25 @@ def overwritten(
     outside = set(partitions) - among(partitions, ends)
     if outside:
         raise Invalid(
-            f"the rows are of the partition {min(outside)!r}, and what ends is {' and '.join(map(repr, ends)) or 'none'}",
+            f"the rows are of the partition {min(outside)!r}, and what ends is"
+            f" {' and '.join(map(repr, ends)) or 'none'}",
             hint="leave these rows out, or name their partition, too",
         )
     return frozenset(partitions).union(_named(snapshot, ends))
 
 
 def _named(snapshot: Snapshot, patterns: Sequence[str]) -> frozenset[str]:
-    """Return the paths of the partitions with rows that match one of ``patterns``, and these, for partitions that others make meanwhile."""
+    """Return the paths of the partitions with rows that match one of ``patterns``, and these, for
+    partitions that others make meanwhile.
+    """
     return frozenset(patterns) | among(live_paths(snapshot), patterns)
 
 
 @dataclass(frozen=True, slots=True)
 class Drop(Operation[RowPlan]):
-    """Rows of partitions go, with their file groups.  ``patterns``: of partition paths; None: the whole table, ``name`` is TRUNCATE then."""
+    """Rows of partitions go, with their file groups.  ``patterns``: of partition paths; None: the
+    whole table, ``name`` is TRUNCATE then.
+    """
 
     patterns: Sequence[str] | None
     name: str
@@ -147,7 +168,9 @@ class Drop(Operation[RowPlan]):
             partitions = _named(snapshot, self.patterns)
         ending = Ending.of(snapshot, partitions)
         footprint = footprint_of(snapshot, txn, partitions, ending.groups)
-        return RowPlan(footprint, counts={"deleted": ending.rows}, is_needed=bool(len(ending.groups)))
+        return RowPlan(
+            footprint, counts={"deleted": ending.rows}, is_needed=bool(len(ending.groups))
+        )
 
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
         """Write nothing; the record says it."""
@@ -156,7 +179,8 @@ class Drop(Operation[RowPlan]):
 
 @dataclass(frozen=True, slots=True)
 class Overwrite(Operation[RowPlan]):
-    """Rows stand in the place of partitions, or of the whole table.  ``name``: one of WITH_ROWS; ``ends``: as for :func:`overwritten`.
+    """Rows stand in the place of partitions, or of the whole table.  ``name``: one of WITH_ROWS;
+    ``ends``: as for :func:`overwritten`.
 
     ``progress`` is called with the number of written files and of all.
     """
@@ -170,7 +194,9 @@ class Overwrite(Operation[RowPlan]):
     action: str = ACTION
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
-        """Return the plan for ``snapshot``.  Raises Invalid for rows of a partition that does not end."""
+        """Return the plan for ``snapshot``.  Raises Invalid for rows of a partition that does not
+        end.
+        """
         definition = snapshot.definition
         batch = as_altered(self.batch, definition)
         # Where a repeated key went, a partition of the batch may have no row left.
@@ -183,7 +209,9 @@ class Overwrite(Operation[RowPlan]):
         deletes, inserts = (
             by_value(moves, located.group[moves]),
             inserts_of(
-                batch, np.arange(len(batch)), homes(self.metadata, snapshot, batch.keys, partition_names(batch))
+                batch,
+                np.arange(len(batch)),
+                homes(self.metadata, snapshot, batch.keys, partition_names(batch)),
             ),
         )
         counted = {place: len(rows) for place, rows in inserts.items()}
@@ -192,14 +220,27 @@ class Overwrite(Operation[RowPlan]):
         stay = np.delete(np.arange(len(batch)), located.keys_of(moves))
         absent = absent_keys(batch, stay, True) if definition.is_global else {}
         footprint = replace(footprint_of(snapshot, txn, partitions, groups), absent=absent)
-        counts = {"inserted": len(batch), "deleted": ending.rows + len(moves), "late": batch.duplicates}
+        counts = {
+            "inserted": len(batch),
+            "deleted": ending.rows + len(moves),
+            "late": batch.duplicates,
+        }
         return RowPlan(
-            footprint, partitions_of(work), counts, bool(work) or bool(len(ending.groups)), work, located,
-            deletes=deletes, inserts=inserts, batch=batch,
-        )  # fmt: skip
+            footprint,
+            partitions_of(work),
+            counts,
+            bool(work) or bool(len(ending.groups)),
+            work,
+            located,
+            deletes=deletes,
+            inserts=inserts,
+            batch=batch,
+        )
 
     def _located(self, snapshot: Snapshot, batch: Batch, partitions: frozenset[str]) -> Located:
-        """Return where the keys live, one entry for each live row; that they live nowhere, if it does not matter."""
+        """Return where the keys live, one entry for each live row; that they live nowhere, if it
+        does not matter.
+        """
         if not snapshot.definition.is_global or TABLE in partitions:
             return Located.absent(len(batch))
         return locate_batch(self.metadata, snapshot, batch).with_further()
@@ -207,13 +248,21 @@ class Overwrite(Operation[RowPlan]):
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
         """Write the new files."""
         assert plan.batch is not None, "a plan has its rows"
-        changes = write_rows(self.metadata, snapshot, self.options, plan, plan.batch, claim, self.progress)
+        changes = write_rows(
+            self.metadata, snapshot, self.options, plan, plan.batch, claim, self.progress
+        )
         return Ending.of(snapshot, plan.footprint.overwrites).added_to(snapshot, changes)
 
 
-def footprint_of(snapshot: Snapshot, txn: str, partitions: frozenset[str], groups: Int64Array) -> Footprint:
-    """Return the footprint of whoever ends ``partitions`` and changes the file groups ``groups``."""
-    return Footprint(txn, frozenset(snapshot.file_groups.names(groups.tolist())), overwrites=partitions)
+def footprint_of(
+    snapshot: Snapshot, txn: str, partitions: frozenset[str], groups: Int64Array
+) -> Footprint:
+    """Return the footprint of whoever ends ``partitions`` and changes the file groups
+    ``groups``.
+    """
+    return Footprint(
+        txn, frozenset(snapshot.file_groups.names(groups.tolist())), overwrites=partitions
+    )
 
 
 def assigned(
@@ -224,8 +273,17 @@ def assigned(
     row_bytes: float,
     writers: int = 0,
 ) -> list[Assignment]:
-    """Return what each file group takes: new rows fill new ones, those that ``moved`` names lose rows.  ``inserts``: place -> rows."""
+    """Return what each file group takes: new rows fill new ones, those that ``moved`` names lose
+    rows.  ``inserts``: place -> rows.
+    """
     return assign(
-        snapshot, options, can_index_log_files=True, touched=moved, returns=(), inserts=inserts,
-        row_bytes=row_bytes, writers=writers, use_small_files=False,
-    )  # fmt: skip
+        snapshot,
+        options,
+        can_index_log_files=True,
+        touched=moved,
+        returns=(),
+        inserts=inserts,
+        row_bytes=row_bytes,
+        writers=writers,
+        use_small_files=False,
+    )

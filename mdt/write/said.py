@@ -19,7 +19,9 @@ from mdt.write.source import GIVEN, SOURCE, Source
 
 @dataclass(frozen=True, slots=True)
 class SaidClause:
-    """``condition``: SQL, None for always, with its ``params``; ``given``: column -> value, "*", or None for a delete."""
+    """``condition``: SQL, None for always, with its ``params``; ``given``: column -> value, "*", or
+    None for a delete.
+    """
 
     when: When
     action: Action
@@ -28,7 +30,9 @@ class SaidClause:
     given: Any
 
     def without_marked(self) -> tuple[SaidClause, ...]:
-        """Return the clause as it is for a source that marks deletes: marked rows delete what they would update, and insert nothing."""
+        """Return the clause as it is for a source that marks deletes: marked rows delete what they
+        would update, and insert nothing.
+        """
         mine = "" if self.condition is None else f"({self.condition}\n) and "
         if self.action is Action.UPDATE and self.when is When.MATCHED:
             marked = f"{mine}{SOURCE}{IS_DELETED} = true"
@@ -39,14 +43,18 @@ class SaidClause:
         return (self,)
 
     def read(self, clauses: Clauses) -> Clause:
-        """Return it for rows of the source that ``clauses`` know.  Raises Invalid for what cannot be."""
+        """Return it for rows of the source that ``clauses`` know.  Raises Invalid for what cannot
+        be.
+        """
         condition = clauses.condition(self.when, self.condition, self.params)
         return clauses.clause(self.when, self.action, condition, self.given)
 
 
 @dataclass(frozen=True, slots=True)
 class SaidMerge:
-    """``on``: as the caller gave it.  ``dedupe``: whether of rows with the same key the newest one is merged."""
+    """``on``: as the caller gave it.  ``dedupe``: whether of rows with the same key the newest one
+    is merged.
+    """
 
     on: Any
     clauses: tuple[SaidClause, ...] = ()
@@ -63,19 +71,30 @@ class SaidMerge:
 
     def of_source(self) -> SaidMerge:
         """Return the clauses that are about rows of the source."""
-        return replace(self, clauses=tuple(c for c in self.clauses if c.when is not When.NOT_MATCHED_BY_SOURCE))
+        return replace(
+            self, clauses=tuple(c for c in self.clauses if c.when is not When.NOT_MATCHED_BY_SOURCE)
+        )
 
     def of_others(self) -> SaidMerge:
-        """Return the clauses that are about rows of the table which no row of the source matches."""
-        return replace(self, clauses=tuple(c for c in self.clauses if c.when is When.NOT_MATCHED_BY_SOURCE))
+        """Return the clauses that are about rows of the table which no row of the source
+        matches.
+        """
+        return replace(
+            self, clauses=tuple(c for c in self.clauses if c.when is When.NOT_MATCHED_BY_SOURCE)
+        )
 
 
 def require_parts(on: On, clauses: Sequence[Clause]) -> None:
-    """Raise Unsupported if the rows of a source cannot be merged part by part, those of one key together."""
+    """Raise Unsupported if the rows of a source cannot be merged part by part, those of one key
+    together.
+    """
     if not on.is_by_key:
         raise Unsupported(
             "rows of a large source are matched by the record key",
-            hint="let on say that the columns of the key are equal, or give a source that fits into mdt.spark.local.bytes.max",
+            hint=(
+                "let on say that the columns of the key are equal, or give a source that fits into"
+                " mdt.spark.local.bytes.max"
+            ),
         )
     for clause in clauses:
         if clause.action is Action.INSERT:
@@ -86,6 +105,10 @@ def _require_same_key(clause: Clause, on: On) -> None:
     for name in clause.definition.key:
         if clause.values[name][1] != {GIVEN + on.equal[name]}:
             raise Unsupported(
-                f"new rows of a large source have the key by which they are matched; {name!r} gets another one",
-                hint=f"insert it as source.{on.equal[name]}, or give a source that fits into mdt.spark.local.bytes.max",
+                f"new rows of a large source have the key by which they are matched; {name!r} gets"
+                " another one",
+                hint=(
+                    f"insert it as source.{on.equal[name]}, or give a source that fits into"
+                    " mdt.spark.local.bytes.max"
+                ),
             )

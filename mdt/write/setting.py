@@ -1,4 +1,6 @@
-"""What an update by condition makes of rows: columns get values, which constants say or expressions over the row."""
+"""What an update by condition makes of rows: columns get values, which constants say or expressions
+over the row.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ Value = Callable[[pa.Table], Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """``values``: column -> its new values.  ``definition``: of the table.  ``said``: what :func:`setting` was told; it travels to tasks so."""
+    """``values``: column -> its new values.  ``definition``: of the table.  ``said``: what
+    :func:`setting` was told; it travels to tasks so.
+    """
 
     values: Mapping[str, Value]
     definition: TableDefinition
@@ -39,23 +43,36 @@ class Setting:
         return frozenset(self.values)
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """Return ``rows``, all columns as the table keeps them, with their new values.  Raises Invalid for one that does not fit."""
-        made = fitted(pa.table({name: value(rows) for name, value in self.values.items()}), self.definition)
+        """Return ``rows``, all columns as the table keeps them, with their new values.  Raises
+        Invalid for one that does not fit.
+        """
+        made = fitted(
+            pa.table({name: value(rows) for name, value in self.values.items()}), self.definition
+        )
         columns = dict(zip(rows.column_names, rows.columns, strict=True))
         fields = dict(zip(rows.column_names, rows.schema, strict=True))
         columns.update(zip(made.column_names, made.columns, strict=True))
         fields.update(zip(made.column_names, made.schema, strict=True))
-        return pa.table(list(columns.values()), pa.schema(list(fields.values()), rows.schema.metadata))
+        return pa.table(
+            list(columns.values()), pa.schema(list(fields.values()), rows.schema.metadata)
+        )
 
 
 def fitted(made: pa.Table, definition: TableDefinition, key: Sequence[str] = ()) -> pa.Table:
-    """Return values of some columns as the table keeps them; ``key``: as for :func:`mdt.schema.conform.conform`.  Raises Invalid for one that does not fit.
+    """Return values of some columns as the table keeps them; ``key``: as for
+    :func:`mdt.schema.conform.conform`.  Raises Invalid for one that does not fit.
 
-    They are such as callers have, or as expressions make them of stored ones: those have moments where the table was declared with
-    local times, and counts where it was declared with times of day and durations.
+    They are such as callers have, or as expressions make them of stored ones: those have moments
+    where the table was declared with local times, and counts where it was declared with times of
+    day and durations.
     """
-    declared, kept = (pa.schema(map(of.field, made.column_names)) for of in (definition.declared, definition.schema))
-    columns = [_as_declared(column, field) for column, field in zip(made.columns, declared, strict=True)]
+    declared, kept = (
+        pa.schema(map(of.field, made.column_names))
+        for of in (definition.declared, definition.schema)
+    )
+    columns = [
+        _as_declared(column, field) for column, field in zip(made.columns, declared, strict=True)
+    ]
     return conform(pa.table(columns, made.column_names), declared, kept, key)
 
 
@@ -66,32 +83,53 @@ def _as_declared(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     try:
         return pa.chunked_array([convert(chunk, wanted) for chunk in column.chunks], wanted)
     except (ValueError, pa.ArrowException) as error:
-        raise Invalid(f"column {field.name!r} has a value that is no {field.type}: {error}") from error
+        raise Invalid(
+            f"column {field.name!r} has a value that is no {field.type}: {error}"
+        ) from error
 
 
 def _meant(made: pa.DataType, declared: pa.DataType) -> pa.DataType:
-    """Return the type ``made`` with local times where it has moments for them, and with times of day and durations where it has counts."""
+    """Return the type ``made`` with local times where it has moments for them, and with times of
+    day and durations where it has counts.
+    """
     kinds = pa.types
     if is_encoded(declared):
         return _meant(made, declared.value_type)
-    if kinds.is_timestamp(made) and kinds.is_timestamp(declared) and (made.tz, declared.tz) == ("UTC", None):
+    if (
+        kinds.is_timestamp(made)
+        and kinds.is_timestamp(declared)
+        and (made.tz, declared.tz) == ("UTC", None)
+    ):
         return pa.timestamp(made.unit)
     if kinds.is_integer(made) and (kinds.is_time(declared) or kinds.is_duration(declared)):
         return declared
     if kinds.is_struct(made) and kinds.is_struct(declared):
         known = {field.name: field.type for field in declared}
-        return pa.struct([field.with_type(_meant(field.type, known.get(field.name, field.type))) for field in made])
+        return pa.struct(
+            [
+                field.with_type(_meant(field.type, known.get(field.name, field.type)))
+                for field in made
+            ]
+        )
     if kinds.is_map(made) and kinds.is_map(declared):
-        return pa.map_(made.key_type, made.item_field.with_type(_meant(made.item_type, declared.item_type)))
+        return pa.map_(
+            made.key_type, made.item_field.with_type(_meant(made.item_type, declared.item_type))
+        )
     if is_list(made) and is_list(declared):
-        return with_element(made, made.value_field.with_type(_meant(made.value_type, declared.value_type)))
+        return with_element(
+            made, made.value_field.with_type(_meant(made.value_type, declared.value_type))
+        )
     return made
 
 
-def setting(definition: TableDefinition, values: Mapping[str, Any], expressions: Mapping[str, str]) -> Setting:
-    """Return what an update sets.  ``values``: column -> value of Python; ``expressions``: column -> SQL over the row.
+def setting(
+    definition: TableDefinition, values: Mapping[str, Any], expressions: Mapping[str, str]
+) -> Setting:
+    """Return what an update sets.  ``values``: column -> value of Python; ``expressions``: column
+    -> SQL over the row.
 
-    Raises Invalid for unknown columns, for those that say where a row belongs, and for values that no row could take.
+    Raises Invalid for unknown columns, for those that say where a row belongs, and for values that
+    no row could take.
     """
     values = by_column("values", values, definition.schema.names)
     expressions = by_column("set", expressions, definition.schema.names)
@@ -122,7 +160,9 @@ def _require_settable(definition: TableDefinition, name: str) -> None:
 
 
 def constant(definition: TableDefinition, name: str, value: Any) -> Value:
-    """Return one value of Python for every row.  Raises Invalid if it is none of the column ``name``."""
+    """Return one value of Python for every row.  Raises Invalid if it is none of the column
+    ``name``.
+    """
     type = definition.declared.field(name).type
     try:
         array = whole_array([value], type)

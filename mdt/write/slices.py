@@ -1,6 +1,8 @@
-"""What the write core takes: file slices to be, each said in three parts: where its rows come from, what is new, what dies.
+"""What the write core takes: file slices to be, each said in three parts: where its rows come from,
+what is new, what dies.
 
-Every operation and service that writes rows says what it wants in this form, and :mod:`mdt.write.files` makes files of it:
+Every operation and service that writes rows says what it wants in this form, and
+:mod:`mdt.write.files` makes files of it:
 
 - an upsert: a slice has new rows, and the positions that they replace die;
 - a delete: positions die, and a log file names their keys;
@@ -25,15 +27,18 @@ from mdt.metadata.locate import Located
 from mdt.write.assign import Assignment
 
 Carried = Callable[[], Sequence[pa.Table]]
-"""Gives rows that stand in the table already, with the columns of :func:`mdt.write.moved_rows.moved_schema`, in the order in which a file is to hold them."""
+"""Gives rows that stand in the table already, with the columns of
+:func:`mdt.write.moved_rows.moved_schema`, in the order in which a file is to hold them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRows:
     """n rows with what the table needs to know of their keys.
 
-    ``table``: the data columns.  ``keys``: string[n] record keys, and ``hashes`` of them.  ``sort_keys``: string or binary[n],
-    what rows are ordered by and key ranges hold.  ``ordering``: uint64[n], None without an ordering field.
+    ``table``: the data columns.  ``keys``: string[n] record keys, and ``hashes`` of them.
+    ``sort_keys``: string or binary[n], what rows are ordered by and key ranges hold.  ``ordering``:
+    uint64[n], None without an ordering field.
     """
 
     table: pa.Table
@@ -51,24 +56,36 @@ class KeyedRows:
         return self.table.nbytes / max(1, len(self))
 
     def in_one_chunk(self) -> Self:
-        """Return the same rows, of which it then costs little to take a few: Arrow joins all chunks of a column whenever some rows are taken."""
+        """Return the same rows, of which it then costs little to take a few: Arrow joins all chunks
+        of a column whenever some rows are taken.
+        """
         if max((column.num_chunks for column in self.table.columns), default=0) <= 1:
             return self
         return replace(self, table=self.table.combine_chunks())
 
     def rows(self, rows: Int64Array) -> KeyedRows:
         """Return the rows at positions ``rows``; those that follow each other are not copied."""
-        if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all()):
+        if (
+            len(rows)
+            and int(rows[-1]) - int(rows[0]) == len(rows) - 1
+            and bool((rows[1:] > rows[:-1]).all())
+        ):
             return self._run(int(rows[0]), len(rows))
         at = pa.array(rows)
         ordering = None if self.ordering is None else self.ordering[rows]
         return KeyedRows(
-            taken(self.table, rows), self.keys.take(at), self.sort_keys.take(at), self.hashes.take(rows), ordering
+            taken(self.table, rows),
+            self.keys.take(at),
+            self.sort_keys.take(at),
+            self.hashes.take(rows),
+            ordering,
         )
 
     def _run(self, first: int, count: int) -> KeyedRows:
         ordering = None if self.ordering is None else self.ordering[first : first + count]
-        hashes = KeyHashes(self.hashes.hi[first : first + count], self.hashes.lo[first : first + count])
+        hashes = KeyHashes(
+            self.hashes.hi[first : first + count], self.hashes.lo[first : first + count]
+        )
         keys, sort_keys = (of.slice(first, count) for of in (self.keys, self.sort_keys))
         return KeyedRows(self.table.slice(first, count), keys, sort_keys, hashes, ordering)
 
@@ -82,7 +99,12 @@ def stacked(parts: Sequence[KeyedRows]) -> KeyedRows:
         pa.concat_tables([part.table for part in parts]),
         pa.concat_arrays([part.keys for part in parts]),
         pa.concat_arrays([part.sort_keys for part in parts]),
-        KeyHashes(*(np.concatenate(words) for words in zip(*((p.hashes.hi, p.hashes.lo) for p in parts), strict=True))),
+        KeyHashes(
+            *(
+                np.concatenate(words)
+                for words in zip(*((p.hashes.hi, p.hashes.lo) for p in parts), strict=True)
+            )
+        ),
         np.concatenate(ordering) if ordering else None,
     )
 
@@ -106,13 +128,15 @@ class Keys:
 class Slice:
     """The next file of one file group.
 
-    ``group``: number of the file group in the snapshot, or :data:`mdt.write.assign.NEW`.  ``is_log``: whether the file stands
-    beside those of the group, or is a base file in their place.
+    ``group``: number of the file group in the snapshot, or :data:`mdt.write.assign.NEW`.
+    ``is_log``: whether the file stands beside those of the group, or is a base file in their place.
 
-    ``carried``: rows that move into the file; None: the live rows of the group into a base file.  ``replaced``: numbers of the log files
-    in whose place a log file stands; a base file stands in the place of all.  ``new``: rows that are written; the first ``updates`` of
-    them replace rows of this group, the keys of the others are new to it.  ``dead``: file number -> live positions that are
-    replaced or deleted.  ``deleted``: the keys of those that nothing replaces, which a log file names.
+    ``carried``: rows that move into the file; None: the live rows of the group into a base file.
+    ``replaced``: numbers of the log files in whose place a log file stands; a base file stands in
+    the place of all.  ``new``: rows that are written; the first ``updates`` of them replace rows of
+    this group, the keys of the others are new to it.  ``dead``: file number -> live positions that
+    are replaced or deleted.  ``deleted``: the keys of those that nothing replaces, which a log file
+    names.
     """
 
     partition: str
@@ -142,9 +166,10 @@ class Slice:
 class Fates:
     """Rows of a batch, int64, by what one file group does with them.
 
-    ``updates`` replace rows of the group.  ``inserts`` are new to it, and ``returns`` too, where a dead row of their key stands.
-    ``deletes`` end rows of the group: the batch deletes them, they move to another partition, or replace a row elsewhere; these are entries
-    of :meth:`mdt.metadata.locate.Located.with_further`.
+    ``updates`` replace rows of the group.  ``inserts`` are new to it, and ``returns`` too, where a
+    dead row of their key stands. ``deletes`` end rows of the group: the batch deletes them, they
+    move to another partition, or replace a row elsewhere; these are entries of
+    :meth:`mdt.metadata.locate.Located.with_further`.
     """
 
     updates: Int64Array
@@ -165,9 +190,11 @@ def slice_of(
     fates: Fates,
     gathered: tuple[KeyedRows, Int64Array] | None = None,
 ) -> Slice:
-    """Return the slice in which rows of a batch find what they do to one file group.  ``located``: of all rows of ``batch``.
+    """Return the slice in which rows of a batch find what they do to one file group.  ``located``:
+    of all rows of ``batch``.
 
-    ``gathered``: rows of the batch in the order of the slices, and where each stands there -> int64[len(batch)].
+    ``gathered``: rows of the batch in the order of the slices, and where each stands there ->
+    int64[len(batch)].
     """
     new = fates.new
     rows, at = (batch, new) if gathered is None else (gathered[0], gathered[1][new])
@@ -178,7 +205,11 @@ def slice_of(
         new=rows.rows(at) if len(new) else None,
         updates=len(fates.updates),
         dead=_dead(located, np.concatenate([fates.updates, fates.deletes])),
-        deleted=Keys(batch.keys, batch.hashes).rows(located.keys_of(fates.deletes)) if len(fates.deletes) else None,
+        deleted=(
+            Keys(batch.keys, batch.hashes).rows(located.keys_of(fates.deletes))
+            if len(fates.deletes)
+            else None
+        ),
     )
 
 

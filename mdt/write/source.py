@@ -1,7 +1,8 @@
-"""The rows that a merge takes: as they were given, where they are copied, and as a table would keep them, where SQL reads them.
+"""The rows that a merge takes: as they were given, where they are copied, and as a table would keep
+them, where SQL reads them.
 
-Expressions of a merge are functions of one table with columns called ``source.x``, ``given.x`` (the same column as it came) and
-``target.x``: rows of both sides, put beside each other.
+Expressions of a merge are functions of one table with columns called ``source.x``, ``given.x`` (the
+same column as it came) and ``target.x``: rows of both sides, put beside each other.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _ROWS = "rows"
 
 
 class Source:
-    """``table``: n rows, matched with those of a table that ``definition`` describes.  Safe to use from threads."""
+    """``table``: n rows, matched with those of a table that ``definition`` describes.  Safe to use
+    from threads.
+    """
 
     def __init__(self, table: pa.Table, definition: TableDefinition) -> None:
         refuse_repeated(table.column_names)
@@ -34,26 +37,34 @@ class Source:
         self.table = _joinable(table).combine_chunks()
         self._definition = definition
         self._columns: dict[str, pa.ChunkedArray] = {}
-        self.schema = pa.schema([pa.field(SOURCE + field.name, self._type(field)) for field in table.schema])
+        self.schema = pa.schema(
+            [pa.field(SOURCE + field.name, self._type(field)) for field in table.schema]
+        )
         """The columns as expressions see them."""
 
     def __len__(self) -> int:
         return len(self.table)
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """Return a column as a table would keep it -> [n].  Raises Invalid if a value does not fit."""
+        """Return a column as a table would keep it -> [n].  Raises Invalid if a value does not
+        fit.
+        """
         if name not in self._columns:
             self._columns[name] = self._converted(name)
         return self._columns[name]
 
     def stored_as(self, name: str, target: str) -> pa.ChunkedArray:
-        """Return a column as the column ``target`` of the table would have it -> [n].  Raises Invalid if a value does not fit."""
+        """Return a column as the column ``target`` of the table would have it -> [n].  Raises
+        Invalid if a value does not fit.
+        """
         declared, kept = (schema.field(target).with_nullable(True) for schema in self._schemas())
         given = self.table.select([name]).rename_columns([target])
         return conform(given, pa.schema([declared]), pa.schema([kept]))[target]
 
     def _type(self, field: pa.Field) -> pa.DataType:
-        """Return the type in which a column is read: that of the table's column, but for numbers and text, which keep their own."""
+        """Return the type in which a column is read: that of the table's column, but for numbers
+        and text, which keep their own.
+        """
         known = self._definition.schema
         if known.get_field_index(field.name) >= 0 and not _is_simple(field.type):
             return known.field(field.name).type
@@ -71,13 +82,17 @@ class Source:
         try:
             return pa.chunked_array([convert(chunk, type) for chunk in column.chunks], type)
         except (pa.ArrowException, ValueError, TypeError) as error:
-            raise Invalid(f"column {name!r} of the source, {column.type}, cannot be read as {type}: {error}") from error
+            raise Invalid(
+                f"column {name!r} of the source, {column.type}, cannot be read as {type}: {error}"
+            ) from error
 
     def _schemas(self) -> tuple[pa.Schema, pa.Schema]:
         return self._definition.declared, self._definition.schema
 
     def beside(self, names: Iterable[str], rows: Int64Array, target: pa.Table) -> pa.Table:
-        """Return columns ``names`` of the rows at ``rows`` -> int64[m], beside those of as many rows of the ``target``."""
+        """Return columns ``names`` of the rows at ``rows`` -> int64[m], beside those of as many
+        rows of the ``target``.
+        """
         found = {_ROWS: pa.array(rows)}
         for name in names:
             if name.startswith(TARGET):
@@ -89,7 +104,9 @@ class Source:
     def _asked(self, name: str) -> pa.ChunkedArray:
         """Return a column of the source by the name that expressions call it."""
         return (
-            self.table[name.removeprefix(GIVEN)] if name.startswith(GIVEN) else self.column(name.removeprefix(SOURCE))
+            self.table[name.removeprefix(GIVEN)]
+            if name.startswith(GIVEN)
+            else self.column(name.removeprefix(SOURCE))
         )
 
     def nothing(self, names: Iterable[str]) -> pa.Table:
@@ -98,7 +115,9 @@ class Source:
 
 
 def _joinable(table: pa.Table) -> pa.Table:
-    """Return the same rows without what pyarrow does not join: views, and dictionaries of several chunks, which may be more than one holds."""
+    """Return the same rows without what pyarrow does not join: views, and dictionaries of several
+    chunks, which may be more than one holds.
+    """
     for i, field in enumerate(table.schema):
         type = movable(field.type)
         is_view = type != plain(field.type)
@@ -109,7 +128,9 @@ def _joinable(table: pa.Table) -> pa.Table:
 
 
 def _is_simple(type: pa.DataType) -> bool:
-    """Return whether values of a type mean the same whatever column they stand in, as numbers and text do."""
+    """Return whether values of a type mean the same whatever column they stand in, as numbers and
+    text do.
+    """
     kinds, type = pa.types, plain(type)
     is_number = kinds.is_integer(type) or kinds.is_floating(type) or kinds.is_decimal(type)
     is_text = kinds.is_string(type) or kinds.is_large_string(type) or kinds.is_string_view(type)

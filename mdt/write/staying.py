@@ -1,6 +1,8 @@
-"""Rows that stay in the partition where their key lives, whatever partition they arrive with (``mdt.update.partition.path=false``).
+"""Rows that stay in the partition where their key lives, whatever partition they arrive with
+(``mdt.update.partition.path=false``).
 
-Their partition columns keep the values that they had: what a row says and where it stands agree, so that partitions can be pruned.
+Their partition columns keep the values that they had: what a row says and where it stands agree, so
+that partitions can be pruned.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ ObjectArray = npt.NDArray[np.object_]
 
 
 def in_place(snapshot: Snapshot, batch: Batch, located: Located) -> Batch:
-    """Return ``batch`` with the partition, and partition columns, of the live row that each row replaces.  Only under table scope something changes."""
+    """Return ``batch`` with the partition, and partition columns, of the live row that each row
+    replaces.  Only under table scope something changes.
+    """
     definition = snapshot.definition
     if definition.moves_rows or not definition.is_global or not len(snapshot):
         return batch
@@ -45,19 +49,34 @@ def in_place(snapshot: Snapshot, batch: Batch, located: Located) -> Batch:
         table = table.set_column(number, table.schema.field(name), pc.take(values, pa.array(at)))
     partition = batch.partition.copy()
     partition[stays] = len(batch.partitions) + code
-    return replace(batch, table=table, partition=partition, partitions=(*batch.partitions, *paths.tolist()))
+    return replace(
+        batch, table=table, partition=partition, partitions=(*batch.partitions, *paths.tolist())
+    )
 
 
 def refuse_null_partition(
-    definition: TableDefinition, batch: Batch, names: ObjectArray, there: ObjectArray, moves: Int64Array
+    definition: TableDefinition,
+    batch: Batch,
+    names: ObjectArray,
+    there: ObjectArray,
+    moves: Int64Array,
 ) -> None:
-    """Raise Invalid if one of the rows ``moves`` would leave a partition that is known for one that is not."""
-    unknown = [row for row in moves.tolist() if not null_levels(names[row]) <= null_levels(there[row])]
+    """Raise Invalid if one of the rows ``moves`` would leave a partition that is known for one that
+    is not.
+    """
+    unknown = [
+        row for row in moves.tolist() if not null_levels(names[row]) <= null_levels(there[row])
+    ]
     if unknown:
         columns = ", ".join(definition.partition_by)
         raise Invalid(
-            f"{len(unknown)} rows have no value in a partition column ({columns}), and their keys exist in other partitions: "
-            f"{batch.keys[unknown[0]].as_py()!r} is in {there[unknown[0]]}",
-            hint="give the partition, or leave the column out with upsert(…, partial=True) and the rows stay where they are; "
-            f"t.merge(…).when_matched().update({{{definition.partition_by[0]!r}: None}}) moves them",
+            f"{len(unknown)} rows have no value in a partition column ({columns}), and their keys"
+            f" exist in other partitions: {batch.keys[unknown[0]].as_py()!r} is in"
+            f" {there[unknown[0]]}",
+            hint=(
+                "give the partition, or leave the column out with upsert(…, partial=True) and the"
+                " rows stay where they are;"
+                f" t.merge(…).when_matched().update({{{definition.partition_by[0]!r}: None}}) moves"
+                " them"
+            ),
         )

@@ -1,9 +1,11 @@
-"""Summaries of what was just written, from the same rows: column statistics and the table's skipping indexes.
+"""Summaries of what was just written, from the same rows: column statistics and the table's
+skipping indexes.
 
-Column statistics are of a file; an index has one summary of a *shard*: the files of one commit (or of one task) that follow
-each other, up to a million rows, so that a plan asks a few large summaries instead of many small ones.
-:func:`summarize_indexes` looks at a file and puts aside what its indexes need of it, :func:`sharded` cuts the shards, and
-:func:`summaries_of_shard` makes their summaries; an index build makes them later in the same way.
+Column statistics are of a file; an index has one summary of a *shard*: the files of one commit (or
+of one task) that follow each other, up to a million rows, so that a plan asks a few large summaries
+instead of many small ones. :func:`summarize_indexes` looks at a file and puts aside what its
+indexes need of it, :func:`sharded` cuts the shards, and :func:`summaries_of_shard` makes their
+summaries; an index build makes them later in the same way.
 """
 
 from __future__ import annotations
@@ -22,7 +24,12 @@ import pyarrow as pa
 from indexes import column_stats, paths, values
 from indexes.base import SkippingIndex
 from mdt.config import Options
-from mdt.limits import INLINE_INDEX_BYTES_MAX, SHARD_BYTES_MAX, SHARD_ROWS_MAX, SHARD_SEGMENT_ROWS_MAX
+from mdt.limits import (
+    INLINE_INDEX_BYTES_MAX,
+    SHARD_BYTES_MAX,
+    SHARD_ROWS_MAX,
+    SHARD_SEGMENT_ROWS_MAX,
+)
 from mdt.metadata.attachments import AttachmentWriter
 from mdt.metadata.file_group import Shard, SummaryRef
 from mdt.metadata.skipping import index_of, pack_parts, parts_of, values_of
@@ -33,16 +40,19 @@ LeafStats = Mapping[str, Sequence[column_stats.Stats]]
 """Statistics of the row groups of one segment, by the leaves that have some."""
 _SMALL_FILE_ROWS = 1000
 _FEW_LEAVES = 100
-"""Of a small file with so few leaves statistics wait for those of others: a table of them takes as long to make as all of its values."""
+"""Of a small file with so few leaves statistics wait for those of others: a table of them takes as
+long to make as all of its values.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
     """What the summaries of a shard need of one file, by index specification.
 
-    ``columns``: what an index that finds rows summarizes.  ``parts``: of another one, the first row of each part of the
-    file, and its summary.  ``rows``: of the file.  ``widest``: bytes of its largest column.  ``finished``: the summaries of a
-    file that is a shard alone, of which nothing is put aside.
+    ``columns``: what an index that finds rows summarizes.  ``parts``: of another one, the first row
+    of each part of the file, and its summary.  ``rows``: of the file.  ``widest``: bytes of its
+    largest column.  ``finished``: the summaries of a file that is a shard alone, of which nothing
+    is put aside.
     """
 
     columns: Mapping[str, pa.Array] = field(default_factory=dict)
@@ -59,14 +69,18 @@ class Indexed:
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
-    """``stats``: rows of STATS without segment numbers, or None.  ``few``: of a small file in the place of these, for :func:`stats_of_small_files`."""
+    """``stats``: rows of STATS without segment numbers, or None.  ``few``: of a small file in the
+    place of these, for :func:`stats_of_small_files`.
+    """
 
     stats: pa.Table | None = None
     indexes: Indexed = field(default_factory=Indexed)
     few: LeafStats | None = None
 
 
-def summarize(definition: TableDefinition, options: Options, table: pa.Table, row_groups: tuple[int, ...]) -> Summaries:
+def summarize(
+    definition: TableDefinition, options: Options, table: pa.Table, row_groups: tuple[int, ...]
+) -> Summaries:
     """Return the summaries of one segment.  ``row_groups``: rows of each row group."""
     leaves = _leaf_stats(definition, options, table, row_groups)
     found = _alone(definition, summarize_indexes(definition.indexes, table, row_groups))
@@ -75,28 +89,43 @@ def summarize(definition: TableDefinition, options: Options, table: pa.Table, ro
     return Summaries(_stats_table(definition, leaves), found)
 
 
-def stats_of_small_files(definition: TableDefinition, files: Sequence[LeafStats]) -> list[pa.Table | None]:
-    """Return what :attr:`Summaries.stats` is of each of the ``files``, which have one row group each."""
+def stats_of_small_files(
+    definition: TableDefinition, files: Sequence[LeafStats]
+) -> list[pa.Table | None]:
+    """Return what :attr:`Summaries.stats` is of each of the ``files``, which have one row group
+    each.
+    """
     if not files:
         return []
-    names = {path: definition.statistics_name(path) for path in {path for leaves in files for path in leaves}}
+    names = {
+        path: definition.statistics_name(path)
+        for path in {path for leaves in files for path in leaves}
+    }
     columns = [names[path] for leaves in files for path in leaves]
-    whole = _table_of(columns, [-1] * len(columns), [part for leaves in files for (part,) in leaves.values()])
+    whole = _table_of(
+        columns, [-1] * len(columns), [part for leaves in files for (part,) in leaves.values()]
+    )
     starts = accumulate(map(len, files), initial=0)
-    return [whole.slice(start, len(leaves)) if leaves else None for start, leaves in zip(starts, files, strict=False)]
+    return [
+        whole.slice(start, len(leaves)) if leaves else None
+        for start, leaves in zip(starts, files, strict=False)
+    ]
 
 
 def _alone(definition: TableDefinition, found: Indexed) -> Indexed:
     """Return ``found`` with summaries, if its file is a shard of its own."""
     if not found.is_alone or not found.rows:
         return found
-    return replace(found, columns={}, parts={}, finished=summaries_of_shard(definition.indexes, [(0, found)]))
+    return replace(
+        found, columns={}, parts={}, finished=summaries_of_shard(definition.indexes, [(0, found)])
+    )
 
 
 def summarize_columns(
     definition: TableDefinition, options: Options, table: pa.Table, row_groups: tuple[int, ...]
 ) -> pa.Table | None:
-    """Return the column statistics of one segment, STATS without segment numbers; single row groups are not kept apart.
+    """Return the column statistics of one segment, STATS without segment numbers; single row groups
+    are not kept apart.
 
     Fields of structs have statistics like columns; choosing a struct chooses all in it.
     """
@@ -112,7 +141,9 @@ def _leaf_stats(
     found: dict[str, list[column_stats.Stats]] = {}
     for path, leaf in _leaves(definition.schema):
         if values.supports(leaf.type) and (chosen is None or _is_chosen(path, wanted)):
-            found[path] = column_stats.summarize_row_groups(paths.column_at(table, path), row_groups)
+            found[path] = column_stats.summarize_row_groups(
+                paths.column_at(table, path), row_groups
+            )
     return found
 
 
@@ -130,7 +161,9 @@ def _stats_table(definition: TableDefinition, leaves: LeafStats) -> pa.Table | N
     return _table_of(columns, row_group, found) if found else None
 
 
-def _table_of(columns: list[str], row_group: list[int], found: Sequence[column_stats.Stats]) -> pa.Table:
+def _table_of(
+    columns: list[str], row_group: list[int], found: Sequence[column_stats.Stats]
+) -> pa.Table:
     batch = column_stats.to_batch(found)
     columns_of = dict(zip(batch.schema.names, batch.columns, strict=True))
     return pa.table({"column": columns, "row_group": pa.array(row_group, pa.int32()), **columns_of})
@@ -138,7 +171,9 @@ def _table_of(columns: list[str], row_group: list[int], found: Sequence[column_s
 
 @lru_cache(maxsize=16)
 def _leaves(schema: pa.Schema) -> tuple[tuple[str, pa.Field], ...]:
-    """Return path and field of every column that is no struct; looked for once, and not for each of many small files."""
+    """Return path and field of every column that is no struct; looked for once, and not for each of
+    many small files.
+    """
     return tuple(paths.leaf_paths(schema))
 
 
@@ -148,10 +183,11 @@ def _is_chosen(path: str, wanted: set[str]) -> bool:
 
 
 def summarize_indexes(specs: Sequence[str], table: pa.Table, row_groups: Sequence[int]) -> Indexed:
-    """Look at a file with every index in ``specs`` whose class is installed; others leave its shard uncovered.
+    """Look at a file with every index in ``specs`` whose class is installed; others leave its shard
+    uncovered.
 
-    So does an index that fails: it may be of any package, and a broken index costs time, never a write.
-    ``row_groups``: rows of each row group.
+    So does an index that fails: it may be of any package, and a broken index costs time, never a
+    write. ``row_groups``: rows of each row group.
     """
     columns, parts = {}, {}
     for text in specs:
@@ -167,9 +203,11 @@ def summarize_indexes(specs: Sequence[str], table: pa.Table, row_groups: Sequenc
 
 
 class RowGroupSummaries:
-    """The summaries of a segment whose row groups come one by one, as :func:`summarize` makes them of all rows.  For one thread.
+    """The summaries of a segment whose row groups come one by one, as :func:`summarize` makes them
+    of all rows.  For one thread.
 
-    Columns are held until the end only where an index finds rows, or has one summary of all row groups.
+    Columns are held until the end only where an index finds rows, or has one summary of all row
+    groups.
     """
 
     def __init__(self, definition: TableDefinition, options: Options) -> None:
@@ -182,7 +220,11 @@ class RowGroupSummaries:
         found = {text: index_of(text) for text in definition.indexes}
         self._by_group = [text for text, (_, index) in found.items() if _is_by_group(index)]
         self._at_end = [text for text in found if text not in self._by_group]
-        ways = [paths.steps(definition.schema, path) for text in self._at_end for path in found[text][0].columns]
+        ways = [
+            paths.steps(definition.schema, path)
+            for text in self._at_end
+            for path in found[text][0].columns
+        ]
         self._columns = sorted({definition.schema.names[way[0]] for way in ways if way is not None})
 
     def add(self, group: pa.Table) -> None:
@@ -201,14 +243,20 @@ class RowGroupSummaries:
         """Return the summaries of all rows, of which there is at least one."""
         found = summarize_indexes(self._at_end, pa.concat_tables(self._held), self._row_groups)
         self._held.clear()
-        whole = {text: parts for text, parts in self._parts.items() if len(parts) == len(self._row_groups)}
+        whole = {
+            text: parts
+            for text, parts in self._parts.items()
+            if len(parts) == len(self._row_groups)
+        }
         found = replace(
             found,
             parts={**found.parts, **whole},
             rows=sum(self._row_groups),
             widest=max(self._sizes.values(), default=0),
         )
-        return Summaries(_stats_table(self._definition, self._leaves), _alone(self._definition, found))
+        return Summaries(
+            _stats_table(self._definition, self._leaves), _alone(self._definition, found)
+        )
 
 
 def _is_by_group(index: SkippingIndex | str) -> bool:
@@ -216,11 +264,13 @@ def _is_by_group(index: SkippingIndex | str) -> bool:
     return isinstance(index, SkippingIndex) and not index.finds_rows and index.row_groups
 
 
-def summaries_of_shard(specs: Iterable[str], files: Sequence[tuple[int, Indexed]]) -> dict[str, bytes]:
+def summaries_of_shard(
+    specs: Iterable[str], files: Sequence[tuple[int, Indexed]]
+) -> dict[str, bytes]:
     """Return the summaries of a shard by ``specs``, without those of indexes that fail.
 
-    ``files``: of each file, in order, the position of its first row in the shard, and what was put aside.  A gap between
-    them is that of files that have left: nulls to an index that finds rows.
+    ``files``: of each file, in order, the position of its first row in the shard, and what was put
+    aside.  A gap between them is that of files that have left: nulls to an index that finds rows.
     """
     found = {}
     for text in specs:
@@ -234,7 +284,9 @@ def summaries_of_shard(specs: Iterable[str], files: Sequence[tuple[int, Indexed]
 def _joined(index: SkippingIndex, spec: str, files: Sequence[tuple[int, Indexed]]) -> bytes:
     """Return one summary of all files.  Raises KeyError if the index has failed on one of them."""
     if not index.finds_rows:
-        return pack_parts([(first + at, part) for first, file in files for at, part in file.parts[spec]])
+        return pack_parts(
+            [(first + at, part) for first, file in files for at, part in file.parts[spec]]
+        )
     columns, end = [], 0
     for first, file in files:
         column = file.columns[spec]
@@ -253,11 +305,15 @@ def _nulls(rows: int, type: pa.DataType) -> pa.Array:
     """Return rows that match no test; a struct of several columns is never null itself."""
     if not pa.types.is_struct(type):
         return pa.nulls(rows, type)
-    return pa.StructArray.from_arrays([pa.nulls(rows, field.type) for field in type], fields=list(type))
+    return pa.StructArray.from_arrays(
+        [pa.nulls(rows, field.type) for field in type], fields=list(type)
+    )
 
 
 def placed(objects: AttachmentWriter, summary: bytes) -> SummaryRef:
-    """Return a summary as a commit record holds it: a small one itself, of a larger one where it stands."""
+    """Return a summary as a commit record holds it: a small one itself, of a larger one where it
+    stands.
+    """
     if len(summary) <= INLINE_INDEX_BYTES_MAX:
         return summary
     return objects.add(summary)
@@ -266,10 +322,11 @@ def placed(objects: AttachmentWriter, summary: bytes) -> SummaryRef:
 def sharded(
     objects: AttachmentWriter, files: Iterable[tuple[T, Indexed]], *, threads: int
 ) -> Iterator[tuple[T, Shard, int]]:
-    """Cut shards; yield each file with its shard, of which every index has a summary, and the position of its first row there.
+    """Cut shards; yield each file with its shard, of which every index has a summary, and the
+    position of its first row there.
 
-    ``files``: in order, each with anything that names it; of what they put aside only that of the last few shards is in
-    memory.  ``threads``: how many shards are summarized at a time.
+    ``files``: in order, each with anything that names it; of what they put aside only that of the
+    last few shards is in memory.  ``threads``: how many shards are summarized at a time.
     """
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[_Open[T]] = deque()
@@ -296,7 +353,9 @@ class _Open(Generic[T]):
             return True
         if found.is_alone or self.files[0][1].is_alone:
             return False
-        return self.rows + found.rows <= SHARD_ROWS_MAX and self.size + found.widest <= SHARD_BYTES_MAX
+        return (
+            self.rows + found.rows <= SHARD_ROWS_MAX and self.size + found.widest <= SHARD_BYTES_MAX
+        )
 
     def add(self, file: tuple[T, Indexed]) -> None:
         self.files.append(file)

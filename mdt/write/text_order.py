@@ -1,7 +1,7 @@
 """Ordering fields of text: what words of key maps leave open is told by the values themselves.
 
-Text is ordered by its bytes in UTF-8, which is the order of code points, as Hudi's readers compare it.  Key maps have the first eight bytes; where
-these are the same, the values of the rows are read.
+Text is ordered by its bytes in UTF-8, which is the order of code points, as Hudi's readers compare
+it.  Key maps have the first eight bytes; where these are the same, the values of the rows are read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from mdt.write.slices import KeyedRows
 
 
 def ordering_ranks(rows: KeyedRows, definition: TableDefinition) -> UInt64Array:
-    """Return numbers that compare as the ordering values of rows do -> uint64[n]; zeros without an ordering field."""
+    """Return numbers that compare as the ordering values of rows do -> uint64[n]; zeros without an
+    ordering field.
+    """
     if rows.ordering is None or definition.ordering is None:
         return np.zeros(len(rows), np.uint64)
     if has_whole_words(definition.schema.field(definition.ordering).type):
@@ -36,8 +38,12 @@ def is_below(new: pa.ChunkedArray, old: pa.ChunkedArray) -> BoolArray:
     return flags(pc.less(new, old))
 
 
-def older_than_there(metadata: Metadata, snapshot: Snapshot, batch: KeyedRows, located: Located) -> BoolArray:
-    """Return which rows have a smaller ordering value than the row that they would replace -> bool[n]."""
+def older_than_there(
+    metadata: Metadata, snapshot: Snapshot, batch: KeyedRows, located: Located
+) -> BoolArray:
+    """Return which rows have a smaller ordering value than the row that they would replace ->
+    bool[n].
+    """
     late = np.zeros(len(batch), np.bool_)
     definition = snapshot.definition
     if batch.ordering is None or definition.ordering is None:
@@ -49,13 +55,17 @@ def older_than_there(metadata: Metadata, snapshot: Snapshot, batch: KeyedRows, l
     if len(same):
         threads = metadata.options(definition).threads("reader")
         where = KeyRows(located.file[same], located.position[same])
-        old = rows_at(metadata, snapshot, where, [definition.ordering], threads=threads)[definition.ordering]
+        old = rows_at(metadata, snapshot, where, [definition.ordering], threads=threads)[
+            definition.ordering
+        ]
         late[same] = is_below(batch.table[definition.ordering].take(pa.array(same)), old)
     return late
 
 
 def fall(old: pa.Table, new: KeyedRows, definition: TableDefinition) -> bool:
-    """Return whether any of the new rows has a smaller ordering value than the old one beside it."""
+    """Return whether any of the new rows has a smaller ordering value than the old one beside
+    it.
+    """
     name = definition.ordering
     if name is None or new.ordering is None:
         return False

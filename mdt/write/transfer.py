@@ -1,6 +1,8 @@
-"""What a task of an engine has written, as bytes for the driver: the sections of a commit record (:mod:`mdt.metadata.commit_log`).
+"""What a task of an engine has written, as bytes for the driver: the sections of a commit record
+(:mod:`mdt.metadata.commit_log`).
 
-Segments and shards are numbered by each task from 0.  The bytes live for the length of one job and are no format.
+Segments and shards are numbered by each task from 0.  The bytes live for the length of one job and
+are no format.
 """
 
 from __future__ import annotations
@@ -23,12 +25,18 @@ from mdt.metadata.segments import stored_range
 
 _WHERE = "a task's result"
 _OF_OTHERS = ("segment", "instant", "row_group_rows", "shard")
-_SAME = [name for name in FILES.names if name not in _OF_OTHERS and not name.startswith(("key_map", "page_map"))]
+_SAME = [
+    name
+    for name in FILES.names
+    if name not in _OF_OTHERS and not name.startswith(("key_map", "page_map"))
+]
 """Columns of FILES that a new file has under the same name."""
 
 
 def encode(done: Changes) -> bytes:
-    """Return files, key parts, removed segments, additions to deletion vectors, tombstones and counts as bytes: what a task may have written."""
+    """Return files, key parts, removed segments, additions to deletion vectors, tombstones and
+    counts as bytes: what a task may have written.
+    """
     sections = {name: codec.encode_ipc(table) for name, table in record_tables(done, "").items()}
     return b"".join(map(bytes, codec.pack(dict(done.counts), sections)))
 
@@ -36,13 +44,24 @@ def encode(done: Changes) -> bytes:
 def decode(data: bytes, extra: Mapping[str, Any] | None = None) -> Changes:
     """Return what :func:`encode` was given, with what else goes into the record's header."""
     counts, sections = codec.unpack(data, path=_WHERE)
-    tables = {name: codec.decode_ipc(sections[name], schema, path=_WHERE) for name, schema in SECTIONS.items()}
-    vectors = {row["segment"]: BitMap.deserialize(row["positions"]) for row in tables["vectors"].to_pylist()}
+    tables = {
+        name: codec.decode_ipc(sections[name], schema, path=_WHERE)
+        for name, schema in SECTIONS.items()
+    }
+    vectors = {
+        row["segment"]: BitMap.deserialize(row["positions"])
+        for row in tables["vectors"].to_pylist()
+    }
     removed = tables["removed"]["segment"].to_pylist()
     return Changes(
-        _files(tables), removed, vectors, key_parts_of(tables["key_parts"]), extra=extra or {},
-        tombstones=tables["tombstones"], counts=counts,
-    )  # fmt: skip
+        _files(tables),
+        removed,
+        vectors,
+        key_parts_of(tables["key_parts"]),
+        extra=extra or {},
+        tombstones=tables["tombstones"],
+        counts=counts,
+    )
 
 
 def _files(tables: Mapping[str, pa.Table]) -> list[NewFile]:
@@ -53,10 +72,18 @@ def _files(tables: Mapping[str, pa.Table]) -> list[NewFile]:
     for row in tables["files"].to_pylist():
         own = {name: row[name] for name in _SAME}
         own |= {name: slices[row["segment"]][name] for name in SLICES.names}
-        own["row_group_rows"], own["log_names"] = tuple(row["row_group_rows"]), tuple(own["log_names"])
-        own["key_map"], own["page_map"] = stored_range(row, "key_map"), stored_range(row, "page_map")
+        own["row_group_rows"], own["log_names"] = (
+            tuple(row["row_group_rows"]),
+            tuple(own["log_names"]),
+        )
+        own["key_map"], own["page_map"] = (
+            stored_range(row, "key_map"),
+            stored_range(row, "page_map"),
+        )
         stats = of_segment(tables["stats"], row["segment"])
-        files.append(NewFile(**own, stats=stats, shard=shards[row["shard"]], fresh=fresh.get(row["segment"])))
+        files.append(
+            NewFile(**own, stats=stats, shard=shards[row["shard"]], fresh=fresh.get(row["segment"]))
+        )
     return files
 
 

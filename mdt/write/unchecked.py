@@ -1,8 +1,10 @@
-"""Insert without look-up, as Hudi's ``insert``: a key may stand in the table already, and then lives more than once.
+"""Insert without look-up, as Hudi's ``insert``: a key may stand in the table already, and then
+lives more than once.
 
-Only in tables that are made for it (``mdt.keys.repeat``), and never twice in one file group: rows go into new file groups, and of rows of one batch
-with the same key one is written.  Hudi's readers merge by key within a file slice only, so they see what we see.  Whoever writes such a key
-later replaces or deletes all of its rows (:class:`mdt.metadata.locate.Further`).
+Only in tables that are made for it (``mdt.keys.repeat``), and never twice in one file group: rows
+go into new file groups, and of rows of one batch with the same key one is written.  Hudi's readers
+merge by key within a file slice only, so they see what we see.  Whoever writes such a key later
+replaces or deletes all of its rows (:class:`mdt.metadata.locate.Further`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ INSERT_UNCHECKED = "insert_unchecked"
 
 
 def require_repeats(definition: TableDefinition, given: Sequence[str] = ()) -> None:
-    """Raise Invalid unless keys may live more than once in the table, Unsupported where the columns ``given`` mark rows that are deletes."""
+    """Raise Invalid unless keys may live more than once in the table, Unsupported where the columns
+    ``given`` mark rows that are deletes.
+    """
     if IS_DELETED in given:
         raise Unsupported(
             f"insert(check=False) looks for no key, and so deletes none ({IS_DELETED})",
@@ -60,9 +64,19 @@ class InsertUnchecked(Operation[RowPlan]):
         counted = {name: len(rows) for name, rows in inserts.items()}
         work = assigned(snapshot, self.options, counted, {}, batch.row_bytes)
         counts = {"inserted": len(batch), "late": batch.duplicates}
-        return RowPlan(Footprint(txn), partitions_of(work), counts, bool(work), work, inserts=inserts, batch=batch)
+        return RowPlan(
+            Footprint(txn),
+            partitions_of(work),
+            counts,
+            bool(work),
+            work,
+            inserts=inserts,
+            batch=batch,
+        )
 
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
         """Write the new files."""
         assert plan.batch is not None, "a plan has its rows"
-        return write_rows(self.metadata, snapshot, self.options, plan, plan.batch, claim, self.progress)
+        return write_rows(
+            self.metadata, snapshot, self.options, plan, plan.batch, claim, self.progress
+        )

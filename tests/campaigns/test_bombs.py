@@ -1,7 +1,8 @@
-"""Small objects that ask for much memory: each is refused before it is allocated, or answered within a stated bound.
+"""Small objects that ask for much memory: each is refused before it is allocated, or answered
+within a stated bound.
 
-Every bomb goes off in a process of its own, whose largest resident size is compared with that before; NumPy's, Arrow's and
-CRoaring's memory count alike.
+Every bomb goes off in a process of its own, whose largest resident size is compared with that
+before; NumPy's, Arrow's and CRoaring's memory count alike.
 """
 
 from __future__ import annotations
@@ -33,14 +34,17 @@ from mdt.stores.contract import check_size
 from mdt.stores.storage import MemoryStorage
 
 GROWTH_BYTES_MAX = 96 << 20
-"""What a process may grow by while it meets a bomb: a few times the largest object here (9 MB), and what its first scan, write
-and check import and keep."""
+"""What a process may grow by while it meets a bomb: a few times the largest object here (9 MB), and
+what its first scan, write and check import and keep.
+"""
 
 
 def every_position(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
     bitmap = BitMap(range(2**32))
     bitmap.run_optimize()
-    tables["vectors"] = with_column(tables["vectors"], "positions", [bitmap.serialize()] * len(tables["vectors"]))
+    tables["vectors"] = with_column(
+        tables["vectors"], "positions", [bitmap.serialize()] * len(tables["vectors"])
+    )
 
 
 def many_rows(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
@@ -48,7 +52,9 @@ def many_rows(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
 
 
 def large_row_groups(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
-    tables["files"] = with_column(tables["files"], "row_group_rows", [[2**31 - 1] * 1000] * len(tables["files"]))
+    tables["files"] = with_column(
+        tables["files"], "row_group_rows", [[2**31 - 1] * 1000] * len(tables["files"])
+    )
 
 
 def long_lists(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
@@ -64,7 +70,9 @@ BOMBS: dict[str, tuple[int, Callable[[dict[str, Any], dict[str, pa.Table]], None
 
 
 def unfolding(body: str) -> MemoryStorage:
-    """Return a table with a statistics section of 300 MB of zeros, compressed as a whole or in Arrow's own way."""
+    """Return a table with a statistics section of 300 MB of zeros, compressed as a whole or in
+    Arrow's own way.
+    """
     storage, path = good(), paths.commit(1)
     header, sections = codec.unpack(
         codec.unframe(storage.read(path), commit_log.KIND, path=path, version_max=9), path=path
@@ -75,9 +83,13 @@ def unfolding(body: str) -> MemoryStorage:
     if body == "section":
         sink.write(codec.encode_ipc(zeros, compression="lz4"))
     else:
-        with pa.ipc.new_stream(sink, zeros.schema, options=pa.ipc.IpcWriteOptions(compression=body)) as writer:
+        with pa.ipc.new_stream(
+            sink, zeros.schema, options=pa.ipc.IpcWriteOptions(compression=body)
+        ) as writer:
             writer.write_table(zeros)
-    raw = {name: bytes(section) for name, section in sections.items()} | {"stats": sink.getvalue().to_pybytes()}
+    raw = {name: bytes(section) for name, section in sections.items()} | {
+        "stats": sink.getvalue().to_pybytes()
+    }
     storage.replace(path, codec.frame(commit_log.KIND, 1, codec.pack(header, raw)))
     return storage
 
@@ -86,8 +98,11 @@ def meet(storage: MemoryStorage) -> int:
     """Do with a table what users do and return by how many bytes the process has grown."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for act in (
-        lambda t: t.scan().to_arrow(), lambda t: t.scan("v = 7").count(), lambda t: t.scan().count(), lambda t: t.check(),
-    ):  # fmt: skip
+        lambda t: t.scan().to_arrow(),
+        lambda t: t.scan("v = 7").count(),
+        lambda t: t.scan().count(),
+        lambda t: t.check(),
+    ):
         try:
             act(mdt.open(storage))
         except MdtError:
@@ -113,8 +128,13 @@ def grown(storage: MemoryStorage, folder: Path, name: str) -> int:
         target.write_bytes(storage.read(info.path))
     here = Path(__file__).resolve()
     places = [str(here.parents[2]), str(here.parents[1]), str(here.parent)]
-    code = f"import sys; sys.path[:0] = {places!r}\nfrom test_bombs import run\nrun({name!r}, {str(folder)!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    code = (
+        f"import sys; sys.path[:0] = {places!r}\nfrom test_bombs import run\nrun({name!r},"
+        f" {str(folder)!r})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
     return int(done.stdout)
 
 
@@ -154,7 +174,9 @@ def test_an_object_that_is_too_large_is_not_read(path: str) -> None:
 
         def read_whole(self, name: str, bytes_max: int) -> bytes:
             if name == path:
-                raise Corrupt("the object is too large", path=name, expected=f"{bytes_max}", got=f"{1 << 40}")
+                raise Corrupt(
+                    "the object is too large", path=name, expected=f"{bytes_max}", got=f"{1 << 40}"
+                )
             return super().read_whole(name, bytes_max)
 
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -174,7 +196,9 @@ def test_an_object_that_is_too_large_is_not_read(path: str) -> None:
 
 def _cleaned() -> MemoryStorage:
     storage = MemoryStorage()
-    table = mdt.create(storage, pa.schema([("id", pa.int64()), ("p", pa.int64())]), key=["id"], partition_by=["p"])
+    table = mdt.create(
+        storage, pa.schema([("id", pa.int64()), ("p", pa.int64())]), key=["id"], partition_by=["p"]
+    )
     for first in range(3):
         table.upsert({"id": [first, first + 1], "p": [0, 1]})
         table.metadata.compact()
@@ -186,10 +210,16 @@ def _cleaned() -> MemoryStorage:
 
 def test_services_read_no_object_that_has_grown() -> None:
     start = _cleaned()
-    grown = [info.path for info in start.list("") if not info.path.startswith(paths.attachments_dir())]
-    assert {"manifest", "parquet", "hoodie_partition_metadata"} < {path.rpartition(".")[2] for path in grown}
+    grown = [
+        info.path for info in start.list("") if not info.path.startswith(paths.attachments_dir())
+    ]
+    assert {"manifest", "parquet", "hoodie_partition_metadata"} < {
+        path.rpartition(".")[2] for path in grown
+    }
     assert any(path.startswith(paths.archive_dir()) for path in grown)
-    for path in {re.sub("[0-9a-f-]+", "", path): path for path in grown}.values():  # one of each kind
+    for path in {
+        re.sub("[0-9a-f-]+", "", path): path for path in grown
+    }.values():  # one of each kind
 
         class Large(MemoryStorage):
             """Has one object of a terabyte, by what it says."""
@@ -198,7 +228,9 @@ def test_services_read_no_object_that_has_grown() -> None:
                 check_size(name, 1 << 40 if name == path else 0, bytes_max)
                 return super().read_whole(name, bytes_max)
 
-            def read(self, name: str, offset: int = 0, length: int | None = None, path: str = path) -> bytes:
+            def read(
+                self, name: str, offset: int = 0, length: int | None = None, path: str = path
+            ) -> bytes:
                 assert name != path or length is not None, f"all of {path} is read"
                 return super().read(name, offset, length)
 

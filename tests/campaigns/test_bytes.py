@@ -1,4 +1,6 @@
-"""Damaged bytes: no flipped bit, truncation or lying length gives a wrong snapshot, a foreign exception or a bomb."""
+"""Damaged bytes: no flipped bit, truncation or lying length gives a wrong snapshot, a foreign
+exception or a bomb.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,9 @@ def test_a_table_with_a_damaged_record_is_not_opened_and_check_names_the_byte() 
             mdt.open(_with(storage, paths.commit(2), damaged))
     storage.replace(paths.commit(2), data[:100] + b"?" + data[101:])
     problems = table.check().problems
-    assert [(p.path, p.offset) for p in problems if p.path == paths.commit(2)] == [(paths.commit(2), 12)]
+    assert [(p.path, p.offset) for p in problems if p.path == paths.commit(2)] == [
+        (paths.commit(2), 12)
+    ]
 
 
 @given(data=st.data())
@@ -121,11 +125,15 @@ def test_a_well_framed_record_with_senseless_content_is_corrupt(data: st.DataObj
     header = {**good.header, "seq": 2} | data.draw(
         st.dictionaries(st.sampled_from(["seq", "txn", "x"]), text, max_size=2)
     )
-    for name in data.draw(st.lists(st.sampled_from(["txn", "instant", "action", "seq"]), max_size=2)):
+    for name in data.draw(
+        st.lists(st.sampled_from(["txn", "instant", "action", "seq"]), max_size=2)
+    ):
         header.pop(name, None)
     sections = {name: codec.encode_ipc(table).to_pybytes() for name, table in good.tables.items()}
     for name in data.draw(st.lists(st.sampled_from(sorted(sections)), min_size=1, max_size=3)):
-        sections[name] = data.draw(st.binary(max_size=40)) + sections[name][data.draw(st.integers(0, 200)) :]
+        sections[name] = (
+            data.draw(st.binary(max_size=40)) + sections[name][data.draw(st.integers(0, 200)) :]
+        )
     framed = codec.frame(commit_log.KIND, 1, codec.pack(header, sections))
     try:
         commit_log.decode(framed, seq=2, path="record")
@@ -148,9 +156,13 @@ def _compacted() -> tuple[MemoryStorage, Bag]:
 
 
 def _assert_folded_as(table: mdt.Table, expected: BuiltColumns) -> None:
-    """Read everything that the metadata say of a table and compare it; key parts may be cut in another way."""
+    """Read everything that the metadata say of a table and compare it; key parts may be cut in
+    another way.
+    """
     assert not differing(
-        expected, checkpoint_of(table.snapshot()), [name for name in expected.everything() if name != "key_parts"]
+        expected,
+        checkpoint_of(table.snapshot()),
+        [name for name in expected.everything() if name != "key_parts"],
     )
 
 
@@ -163,7 +175,9 @@ def test_damaged_compacted_metadata_give_the_same_rows_from_the_log() -> None:
         data = storage.read(path)
         variants = [damaged for _, damaged in _flips(data, step=max(1, len(data) // 4))]
         variants += [data[: len(data) * n // 4] for n in range(4)]
-        assert path in [p.path for p in mdt.open(_with(storage, path, variants[0])).check().problems]
+        assert path in [
+            p.path for p in mdt.open(_with(storage, path, variants[0])).check().problems
+        ]
         for damaged in variants:
             copy = _with(storage, path, damaged)
             with pytest.raises(Corrupt):
@@ -189,10 +203,25 @@ def test_every_flipped_bit_of_a_base_manifest_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "hint",
-    [b"", b"\xff\xfe", b"null", b"[1]", b"{}", b'{"seq": null}', b'{"seq": -5}', b'{"seq": 1e999}', b'{"seq": "3"}',
-     b'{"seq": 2}', b'{"seq": 3.0}', b'{"seq": true}', b'{"seq": 99999999999999999999999}', b"9" * 5000, b"[" * 99999],
+    [
+        b"",
+        b"\xff\xfe",
+        b"null",
+        b"[1]",
+        b"{}",
+        b'{"seq": null}',
+        b'{"seq": -5}',
+        b'{"seq": 1e999}',
+        b'{"seq": "3"}',
+        b'{"seq": 2}',
+        b'{"seq": 3.0}',
+        b'{"seq": true}',
+        b'{"seq": 99999999999999999999999}',
+        b"9" * 5000,
+        b"[" * 99999,
+    ],
     ids=lambda hint: repr(hint[:24]),
-)  # fmt: skip
+)
 def test_a_senseless_hint_changes_no_rows(hint: bytes) -> None:
     storage, expected = _compacted()
     damaged = _with(storage, paths.hint(), hint)
@@ -214,7 +243,11 @@ def test_every_flipped_bit_of_the_hint_changes_no_rows() -> None:
 
 def _key_map_objects(table: mdt.Table) -> list[ObjectRange]:
     snapshot = table.snapshot()
-    return [stored for i in snapshot.live_numbers.tolist() if (stored := snapshot.segment(i).key_map) is not None]
+    return [
+        stored
+        for i in snapshot.live_numbers.tolist()
+        if (stored := snapshot.segment(i).key_map) is not None
+    ]
 
 
 def test_every_flipped_bit_of_a_key_map_is_found_when_it_is_read() -> None:
@@ -255,7 +288,12 @@ def test_a_damaged_key_map_stops_writers_but_no_reader_and_check_names_it() -> N
 def test_a_key_map_that_lies_about_its_length_is_refused_before_anything_is_allocated() -> None:
     for n in (1, 2**31, 2**60, 2**63, 2**64 - 1):
         for bits in (0, 16, 17, 2**32 - 1):
-            for magic, flags in ((b"MKM2", 1), (b"MKM4", 1 | 8 << 8 | 4 << 16), (b"MKM4", 0), (b"MKM3", 2**32 - 1)):
+            for magic, flags in (
+                (b"MKM2", 1),
+                (b"MKM4", 1 | 8 << 8 | 4 << 16),
+                (b"MKM4", 0),
+                (b"MKM3", 2**32 - 1),
+            ):
                 data = magic + struct.pack("<IQI", flags, n, bits) + bytes(28)
                 with pytest.raises(Corrupt, match="wrong length"):
                     _bounded(lambda data=data: key_map.decode(data, path="keys", offset=0))
@@ -312,7 +350,9 @@ def test_updates_find_their_rows_whatever_happened_to_the_key_part(name: str) ->
 
 
 def _moved_out(table: mdt.Table, payload: bytes | None) -> mdt.Table:
-    """Return a copy of ``table`` whose only key part is an object of its own, with the bytes ``payload`` (None: no object)."""
+    """Return a copy of ``table`` whose only key part is an object of its own, with the bytes
+    ``payload`` (None: no object).
+    """
     storage = table.storage
     assert isinstance(storage, MemoryStorage)
     storage = storage.copy()
@@ -320,11 +360,20 @@ def _moved_out(table: mdt.Table, payload: bytes | None) -> mdt.Table:
     assert record is not None
     key_parts = record.table("key_parts").to_pylist()
     path = paths.attachment(record.instant, "7-1-1")
-    stored = {"path": path, "offset": 0, "length": len(payload or b"?"), "crc": zlib.crc32(payload or b"")}
-    moved = pa.Table.from_pylist([key_parts[0] | stored | {"payload": None}], schema=commit_log.KEY_PARTS)
+    stored = {
+        "path": path,
+        "offset": 0,
+        "length": len(payload or b"?"),
+        "crc": zlib.crc32(payload or b""),
+    }
+    moved = pa.Table.from_pylist(
+        [key_parts[0] | stored | {"payload": None}], schema=commit_log.KEY_PARTS
+    )
     storage.replace(
         paths.commit(1),
-        commit_log.encode(commit_log.CommitRecord(1, record.header, {**record.tables, "key_parts": moved})),
+        commit_log.encode(
+            commit_log.CommitRecord(1, record.header, {**record.tables, "key_parts": moved})
+        ),
     )
     if payload is not None:
         storage.replace(path, payload)
@@ -355,7 +404,9 @@ def test_check_reports_every_flipped_bit_in_the_structure_of_a_log_file() -> Non
         for at, damaged in _flips(data, step=37):
             if at not in parquet:
                 storage.replace(file["name"], damaged)
-                assert file["name"] in [p.path for p in table.check().problems], f"{file['name']}: byte {at}"
+                assert file["name"] in [p.path for p in table.check().problems], (
+                    f"{file['name']}: byte {at}"
+                )
                 count("flipped bits in the structure of log files, all reported by check")
         storage.replace(file["name"], data)
     assert table.check().ok
@@ -364,7 +415,11 @@ def test_check_reports_every_flipped_bit_in_the_structure_of_a_log_file() -> Non
 @pytest.mark.parametrize("number", [0, 1])
 def test_every_flipped_bit_of_a_parquet_file_is_reported_by_check(number: int) -> None:
     table = _table()
-    storage, name, expected = table.storage, table.files()["name"][number].as_py(), bag(table.scan().to_arrow())
+    storage, name, expected = (
+        table.storage,
+        table.files()["name"][number].as_py(),
+        bag(table.scan().to_arrow()),
+    )
     data = storage.read(name)
     for at, damaged in _flips(data, step=211):
         storage.replace(name, damaged)
@@ -377,14 +432,18 @@ def test_every_flipped_bit_of_a_parquet_file_is_reported_by_check(number: int) -
 
 @given(data=st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-def test_a_damaged_parquet_file_raises_corrupt_or_is_read_but_nothing_else_happens(data: st.DataObject) -> None:
+def test_a_damaged_parquet_file_raises_corrupt_or_is_read_but_nothing_else_happens(
+    data: st.DataObject,
+) -> None:
     name = _READ_ONLY.files()["name"][0].as_py()
     good = _READ_ONLY.storage.read(name)
     at = data.draw(st.integers(0, len(good) - 1))
     junk = data.draw(st.binary(min_size=1, max_size=20))
     storage = _READ_ONLY.storage
     assert isinstance(storage, MemoryStorage)
-    damaged = mdt.open(_with(storage, name, (good[:at] + junk + good[at + len(junk) :])[: len(good)]))
+    damaged = mdt.open(
+        _with(storage, name, (good[:at] + junk + good[at + len(junk) :])[: len(good)])
+    )
     try:
         damaged.scan().to_arrow()
         damaged.scan("v > 2 and id like 'k%'").count()
@@ -420,7 +479,9 @@ def test_truncated_and_missing_data_files_are_corrupt_and_check_names_them() -> 
 
 
 def _bounded(call: Any, bytes_max: int = 4 << 20) -> Any:
-    """Return what ``call`` returns; fails if Python or Arrow allocate more than ``bytes_max`` on the way."""
+    """Return what ``call`` returns; fails if Python or Arrow allocate more than ``bytes_max`` on
+    the way.
+    """
     pool = pa.default_memory_pool()
     before = pool.max_memory() or 0
     tracemalloc.start()
@@ -442,7 +503,10 @@ def test_a_length_that_lies_allocates_nothing(length: int) -> None:
         _bounded(lambda: commit_log.decode(bytes(framed), seq=2, path="record"))
     bomb = b"MDTLZ4\0\0" + struct.pack("<Q", length) + bytes(64)
     with pytest.raises(Corrupt):
-        _bounded(lambda: codec.decode_ipc(bomb, None, path="section"), 1 << 33 if length <= 2**32 else 4 << 20)
+        _bounded(
+            lambda: codec.decode_ipc(bomb, None, path="section"),
+            1 << 33 if length <= 2**32 else 4 << 20,
+        )
     if length < 2**63:
         block = b"#HUDI#" + struct.pack(">q", length) + bytes(64)
         with pytest.raises(Corrupt):

@@ -1,4 +1,6 @@
-"""Crash sweeps: a process dies at the k-th change of storage, for every k; the next one must find the table whole."""
+"""Crash sweeps: a process dies at the k-th change of storage, for every k; the next one must find
+the table whole.
+"""
 
 from __future__ import annotations
 
@@ -75,22 +77,40 @@ def upsert_with_services(storage: Storage) -> None:
         assert table.upsert(rows(range(2, 9), 3, 3.0)).warnings == ()
 
 
-MERGED = {"k1": (2, 9.0), "k2": (2, 7.0), "k3": (0, 3.5), "k4": (1, 1.0), "k5": (1, 1.0), "k10": (5, 9.0)}
+MERGED = {
+    "k1": (2, 9.0),
+    "k2": (2, 7.0),
+    "k3": (0, 3.5),
+    "k4": (1, 1.0),
+    "k5": (1, 1.0),
+    "k10": (5, 9.0),
+}
 
 
 def merge_all_kinds(storage: Storage, kind_of_table: type[mdt.Table] = mdt.Table) -> None:
-    """An update, a delete, an insert, and updates of rows that the source has not; twice it does the same."""
+    """An update, a delete, an insert, and updates of rows that the source has not; twice it does
+    the same.
+    """
     merge = kind_of_table(storage).merge(rows([0, 2, 10], 5, 9.0))
-    merge = merge.when_matched("source.id = 'k0'").delete().when_matched("target.ts < 5").update({"fare": "7.0"})
+    merge = (
+        merge.when_matched("source.id = 'k0'")
+        .delete()
+        .when_matched("target.ts < 5")
+        .update({"fare": "7.0"})
+    )
     merge = merge.when_not_matched("source.id = 'k10'").insert()
     merge = merge.when_not_matched_by_source("target.ts = 2").update({"fare": 9.0})
     merge.when_not_matched_by_source("target.id = 'k3'").update({"fare": 3.5, "ts": 0}).execute()
 
 
 def upsert_with_deletes(storage: Storage) -> None:
-    """An upsert of which two rows are marked as deletes, one of them too old; twice it does the same."""
+    """An upsert of which two rows are marked as deletes, one of them too old; twice it does the
+    same.
+    """
     marked = pa.concat_tables([rows((0, 3, 22), 3, 3.0), rows((1,), 1, 3.0)])
-    mdt.open(storage).upsert(marked.append_column("_hoodie_is_deleted", pa.array([True, None, False, True])))
+    mdt.open(storage).upsert(
+        marked.append_column("_hoodie_is_deleted", pa.array([True, None, False, True]))
+    )
 
 
 NARROW = SCHEMA.set(3, pa.field("fare", pa.float32()))
@@ -106,7 +126,9 @@ def narrow() -> MemoryStorage:
 
 
 def upsert_that_evolves(storage: Storage) -> None:
-    """Up to three commits: log files stand in the way of a new column beside a wider one, so they are compacted first."""
+    """Up to three commits: log files stand in the way of a new column beside a wider one, so they
+    are compacted first.
+    """
     table = mdt.open(storage)
     table.upsert(rows(range(2, 9), 3, 3.0).append_column("tip", pa.array([0.5] * 7)), evolve=True)
     assert {"compact", "alter_schema"} <= set(table.history()["operation"].to_pylist())
@@ -130,9 +152,16 @@ def delete_for_good(storage: Storage) -> None:
 
 
 def remembering() -> MemoryStorage:
-    """Return a table that holds BASE_STATE, keeps the ordering values of deletes, and compacts its metadata often."""
+    """Return a table that holds BASE_STATE, keeps the ordering values of deletes, and compacts its
+    metadata often.
+    """
     storage = MemoryStorage()
-    table = make(storage, MOR, "record", **{"mdt.delete.keeps.ordering": True, "mdt.metadata.compact.records": 3})
+    table = make(
+        storage,
+        MOR,
+        "record",
+        **{"mdt.delete.keeps.ordering": True, "mdt.metadata.compact.records": 3},
+    )
     table.upsert(rows(range(6), 1, 1.0))
     table.upsert(rows(range(3), 2, 2.0))
     return storage
@@ -158,14 +187,18 @@ def empty(table_type: str, key_index: str) -> MemoryStorage:
 
 
 def died(start: MemoryStorage, at: int, mode: Any = "before") -> MemoryStorage:
-    """Return the table after an upsert that died at its ``at``-th change, long enough ago to be taken for dead."""
+    """Return the table after an upsert that died at its ``at``-th change, long enough ago to be
+    taken for dead.
+    """
     with pytest.raises(Crash):
         upsert_mixed(FaultyStorage(start, at, mode))
     start.sleep(LATER_SECONDS)
     return start
 
 
-def flow(name: str, table_type: str, key_index: str, run: Any, after: Any, records: int = 32) -> Flow:
+def flow(
+    name: str, table_type: str, key_index: str, run: Any, after: Any, records: int = 32
+) -> Flow:
     return Flow(name, lambda: filled(table_type, key_index, records), run, BASE_STATE, after)
 
 
@@ -193,75 +226,244 @@ def upserted_first() -> State:
 
 
 FLOWS = [
-    Flow("first upsert", lambda: empty(MOR, "bloom"), upsert_mixed, {}, upserted({}, range(2, 9), 3, 3.0)),
+    Flow(
+        "first upsert",
+        lambda: empty(MOR, "bloom"),
+        upsert_mixed,
+        {},
+        upserted({}, range(2, 9), 3, 3.0),
+    ),
     flow("upsert into logs, bloom", MOR, "bloom", upsert_mixed, MIXED),
     flow("upsert with many attachments", MOR, "record", upsert_with_many_attachments, MIXED),
-    Flow("upsert with a service step", lambda: logged(MOR, "record"), upsert_with_services, BASE_STATE, MIXED),
+    Flow(
+        "upsert with a service step",
+        lambda: logged(MOR, "record"),
+        upsert_with_services,
+        BASE_STATE,
+        MIXED,
+    ),
     flow("upsert into logs, lmdb", MOR, "lmdb", upsert_mixed, MIXED),
     flow("upsert by rewrite, bloom", COW, "bloom", upsert_mixed, MIXED),
     flow("upsert by rewrite, buckets", COW, "bucket(buckets='2')", upsert_mixed, MIXED),
-    flow("delete by log", MOR, "bucket(buckets='2')", lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)), deleted(BASE_STATE, (0, 3))),
-    flow("delete by rewrite", COW, "simple", lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)), deleted(BASE_STATE, (0, 3))),
-    flow("delete by a condition", MOR, "bloom", lambda s: mdt.open(s).delete_where("fare = 2.0"), {k: v for k, v in BASE_STATE.items() if v[1] != 2.0}),
-    flow("update by a condition", COW, "record", lambda s: mdt.open(s).update_where(values={"fare": 9.0}, where="fare = 2.0"), {k: (ts, 9.0 if fare == 2.0 else fare) for k, (ts, fare) in BASE_STATE.items()}),
+    flow(
+        "delete by log",
+        MOR,
+        "bucket(buckets='2')",
+        lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)),
+        deleted(BASE_STATE, (0, 3)),
+    ),
+    flow(
+        "delete by rewrite",
+        COW,
+        "simple",
+        lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)),
+        deleted(BASE_STATE, (0, 3)),
+    ),
+    flow(
+        "delete by a condition",
+        MOR,
+        "bloom",
+        lambda s: mdt.open(s).delete_where("fare = 2.0"),
+        {k: v for k, v in BASE_STATE.items() if v[1] != 2.0},
+    ),
+    flow(
+        "update by a condition",
+        COW,
+        "record",
+        lambda s: mdt.open(s).update_where(values={"fare": 9.0}, where="fare = 2.0"),
+        {k: (ts, 9.0 if fare == 2.0 else fare) for k, (ts, fare) in BASE_STATE.items()},
+    ),
     flow("merge into logs and a base file", MOR, "record", merge_all_kinds, MERGED),
     flow("merge in tasks", MOR, "record", lambda s: merge_all_kinds(s, ThreadTable), MERGED),
     flow("compaction, bloom", MOR, "bloom", lambda s: mdt.open(s).compact(), BASE_STATE),
     flow("compaction, record", MOR, "record", lambda s: mdt.open(s).compact(), BASE_STATE),
-    Flow("log compaction", lambda: logged(MOR, "record"), lambda s: compact_logs(mdt.open(s)), BASE_STATE, BASE_STATE),
-    flow("compaction beside an upsert", MOR, "record", compact_while_another_commits, upserted(BASE_STATE, [0], 3, 3.0)),
-    Flow("clustering, bloom", lambda: spread(MOR, "bloom"), lambda s: mdt.open(s).cluster("fare"), CLUSTERED_STATE, CLUSTERED_STATE),
-    Flow("clustering, record", lambda: spread(COW, "record"), lambda s: mdt.open(s).cluster(["fare", "id"], curve="hilbert"), CLUSTERED_STATE, CLUSTERED_STATE),
-    Flow("clustering beside an upsert", lambda: spread(MOR, "record"), cluster_while_another_commits, CLUSTERED_STATE, upserted(CLUSTERED_STATE, [0], 3, 3.0)),
+    Flow(
+        "log compaction",
+        lambda: logged(MOR, "record"),
+        lambda s: compact_logs(mdt.open(s)),
+        BASE_STATE,
+        BASE_STATE,
+    ),
+    flow(
+        "compaction beside an upsert",
+        MOR,
+        "record",
+        compact_while_another_commits,
+        upserted(BASE_STATE, [0], 3, 3.0),
+    ),
+    Flow(
+        "clustering, bloom",
+        lambda: spread(MOR, "bloom"),
+        lambda s: mdt.open(s).cluster("fare"),
+        CLUSTERED_STATE,
+        CLUSTERED_STATE,
+    ),
+    Flow(
+        "clustering, record",
+        lambda: spread(COW, "record"),
+        lambda s: mdt.open(s).cluster(["fare", "id"], curve="hilbert"),
+        CLUSTERED_STATE,
+        CLUSTERED_STATE,
+    ),
+    Flow(
+        "clustering beside an upsert",
+        lambda: spread(MOR, "record"),
+        cluster_while_another_commits,
+        CLUSTERED_STATE,
+        upserted(CLUSTERED_STATE, [0], 3, 3.0),
+    ),
     Flow("cutting, bloom", lambda: spread(MOR, "bloom"), cut, CLUSTERED_STATE, CLUSTERED_STATE),
     flow("cutting, record", MOR, "record", cut, BASE_STATE),
-    flow("cutting beside an upsert", MOR, "record", cut_while_another_commits, upserted(BASE_STATE, [0], 3, 3.0)),
+    flow(
+        "cutting beside an upsert",
+        MOR,
+        "record",
+        cut_while_another_commits,
+        upserted(BASE_STATE, [0], 3, 3.0),
+    ),
     flow("upsert that compacts the metadata", MOR, "record", upsert_mixed, MIXED, records=3),
-    flow("compaction of the metadata", MOR, "bloom", lambda s: mdt.open(s).metadata.compact(), BASE_STATE),
+    flow(
+        "compaction of the metadata",
+        MOR,
+        "bloom",
+        lambda s: mdt.open(s).metadata.compact(),
+        BASE_STATE,
+    ),
     flow("restore, memory", MOR, "memory", lambda s: mdt.open(s).restore(1), upserted_first()),
     flow("restore, bloom", COW, "bloom", lambda s: mdt.open(s).restore(1), upserted_first()),
     flow("tag", MOR, "record", again("t", lambda t: t.tag("t")), BASE_STATE),
     flow("savepoint", MOR, "record", again("s", lambda t: t.savepoint("s")), BASE_STATE),
-    Flow("untag of a savepoint", saved, lambda s: mdt.open(s).untag("s") if "s" in mdt.open(s).snapshot().tags.seqs else None, BASE_STATE, BASE_STATE),
-    Flow("rollback", lambda: died(filled(MOR, "record"), 9), lambda s: mdt.open(s).abort(), BASE_STATE, BASE_STATE),
-    Flow("rollback that publishes", lambda: died(filled(MOR, "bloom"), 14, "after"), lambda s: mdt.open(s).abort(), BASE_STATE, MIXED),
-    Flow("upsert that rolls back another", lambda: died(filled(COW, "bloom"), 9, "after"), upsert_mixed, BASE_STATE, MIXED),
-]  # fmt: skip
+    Flow(
+        "untag of a savepoint",
+        saved,
+        lambda s: mdt.open(s).untag("s") if "s" in mdt.open(s).snapshot().tags.seqs else None,
+        BASE_STATE,
+        BASE_STATE,
+    ),
+    Flow(
+        "rollback",
+        lambda: died(filled(MOR, "record"), 9),
+        lambda s: mdt.open(s).abort(),
+        BASE_STATE,
+        BASE_STATE,
+    ),
+    Flow(
+        "rollback that publishes",
+        lambda: died(filled(MOR, "bloom"), 14, "after"),
+        lambda s: mdt.open(s).abort(),
+        BASE_STATE,
+        MIXED,
+    ),
+    Flow(
+        "upsert that rolls back another",
+        lambda: died(filled(COW, "bloom"), 9, "after"),
+        upsert_mixed,
+        BASE_STATE,
+        MIXED,
+    ),
+]
 FLOWS += [
     flow("alter", MOR, "bloom", lambda s: mdt.open(s).alter(reorder=["fare", "id"]), BASE_STATE),
-    flow("alter of options, with metadata", MOR, "bloom", lambda s: mdt.open(s).alter(options={"mdt.page.bytes": 4096}, metadata={"run": "1"}), BASE_STATE),
+    flow(
+        "alter of options, with metadata",
+        MOR,
+        "bloom",
+        lambda s: mdt.open(s).alter(options={"mdt.page.bytes": 4096}, metadata={"run": "1"}),
+        BASE_STATE,
+    ),
     flow("rekey, bloom", MOR, "bloom", lambda s: mdt.open(s).rekey(), BASE_STATE),
     flow("rekey and an upsert, record", COW, "record", lambda s: rekey_and_upsert(s), MIXED),
     flow("alter and its first files", COW, "record", lambda s: alter_and_upsert(s), MIXED),
-]  # fmt: skip
+]
 OTHERS = {key: row for key, row in BASE_STATE.items() if city(int(key[1:])) == "y"}
 FLOWS += [
-    flow("insert overwrite, record", MOR, "record", lambda s: mdt.open(s).insert_overwrite(rows((0, 22), 1, 9.0)), upserted(OTHERS, (0, 22), 1, 9.0)),
-    flow("insert overwrite, named partitions", COW, "record", lambda s: mdt.open(s).insert_overwrite(rows((0, 22), 1, 9.0), partitions=["city=*"]), upserted({}, (0, 22), 1, 9.0)),
-    flow("insert overwrite of the table, bloom", COW, "bloom", lambda s: mdt.open(s).insert_overwrite_table(rows((0, 22), 1, 9.0)), upserted({}, (0, 22), 1, 9.0)),
-    flow("delete of a partition", MOR, "bloom", lambda s: mdt.open(s).delete_partition("city=x"), OTHERS),
+    flow(
+        "insert overwrite, record",
+        MOR,
+        "record",
+        lambda s: mdt.open(s).insert_overwrite(rows((0, 22), 1, 9.0)),
+        upserted(OTHERS, (0, 22), 1, 9.0),
+    ),
+    flow(
+        "insert overwrite, named partitions",
+        COW,
+        "record",
+        lambda s: mdt.open(s).insert_overwrite(rows((0, 22), 1, 9.0), partitions=["city=*"]),
+        upserted({}, (0, 22), 1, 9.0),
+    ),
+    flow(
+        "insert overwrite of the table, bloom",
+        COW,
+        "bloom",
+        lambda s: mdt.open(s).insert_overwrite_table(rows((0, 22), 1, 9.0)),
+        upserted({}, (0, 22), 1, 9.0),
+    ),
+    flow(
+        "delete of a partition",
+        MOR,
+        "bloom",
+        lambda s: mdt.open(s).delete_partition("city=x"),
+        OTHERS,
+    ),
     flow("truncate", COW, "record", lambda s: mdt.open(s).truncate(), {}),
-]  # fmt: skip
-FLOWS.append(Flow("delete that leaves tombstones", remembering, delete_for_good, BASE_STATE, deleted(BASE_STATE, (0,))))
+]
+FLOWS.append(
+    Flow(
+        "delete that leaves tombstones",
+        remembering,
+        delete_for_good,
+        BASE_STATE,
+        deleted(BASE_STATE, (0,)),
+    )
+)
 FLOWS += [
-    flow("partial upsert into logs", MOR, "record", upsert_a_column, {**BASE_STATE, "k0": (2, 9.0), "k3": (1, 9.0)}),
-    flow("upsert that merges a column", COW, "bloom", upsert_the_larger, {**BASE_STATE, "k0": (3, 2.0), "k22": (3, 1.5)}),
-]  # fmt: skip
+    flow(
+        "partial upsert into logs",
+        MOR,
+        "record",
+        upsert_a_column,
+        {**BASE_STATE, "k0": (2, 9.0), "k3": (1, 9.0)},
+    ),
+    flow(
+        "upsert that merges a column",
+        COW,
+        "bloom",
+        upsert_the_larger,
+        {**BASE_STATE, "k0": (3, 2.0), "k22": (3, 1.5)},
+    ),
+]
 FLOWS += [
-    flow("upsert with marked deletes", MOR, "record", upsert_with_deletes, {**deleted(BASE_STATE, (0,)), "k3": (3, 3.0), "k22": (3, 3.0)}),
+    flow(
+        "upsert with marked deletes",
+        MOR,
+        "record",
+        upsert_with_deletes,
+        {**deleted(BASE_STATE, (0,)), "k3": (3, 3.0), "k22": (3, 3.0)},
+    ),
     Flow("upsert that evolves and compacts", narrow, upsert_that_evolves, BASE_STATE, MIXED),
-]  # fmt: skip
+]
 NAMES = [f.name for f in FLOWS]
 AT_NIGHT = {
-    "insert overwrite of the table, bloom", "truncate", "delete that leaves tombstones", "upsert that merges a column",
-    "partial upsert into logs", "cutting, bloom", "cutting beside an upsert", "compaction, bloom",
+    "insert overwrite of the table, bloom",
+    "truncate",
+    "delete that leaves tombstones",
+    "upsert that merges a column",
+    "partial upsert into logs",
+    "cutting, bloom",
+    "cutting beside an upsert",
+    "compaction, bloom",
     "merge in tasks",
-}  # fmt: skip
+}
 BY_DAY = [pytest.param(f, marks=pytest.mark.nightly if f.name in AT_NIGHT else ()) for f in FLOWS]
 QUICK = {
-    "first upsert", "upsert into logs, lmdb", "delete by rewrite", "compaction beside an upsert", "clustering beside an upsert",
-    "log compaction", "rollback",
-}  # fmt: skip
+    "first upsert",
+    "upsert into logs, lmdb",
+    "delete by rewrite",
+    "compaction beside an upsert",
+    "clustering beside an upsert",
+    "log compaction",
+    "rollback",
+}
 SOME = [pytest.param(f, marks=() if f.name in QUICK else pytest.mark.nightly) for f in FLOWS]
 """For what costs much: a few flows, and all of them at night."""
 
@@ -313,7 +515,9 @@ def test_after_a_crash_readers_see_all_or_nothing_and_rollback_cleans_up(flow: F
 
 
 @pytest.mark.parametrize("flow", BY_DAY, ids=NAMES)
-def test_after_a_crash_a_writer_of_hudis_finds_every_file_that_is_not_committed_by_its_marker(flow: Flow) -> None:
+def test_after_a_crash_a_writer_of_hudis_finds_every_file_that_is_not_committed_by_its_marker(
+    flow: Flow,
+) -> None:
     start = flow.start()
     roll_back(start)
     before = data_files(start)
@@ -385,8 +589,12 @@ def test_a_crash_while_a_table_is_made_leaves_none_or_one_that_opens(mode: Any) 
 
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
-@pytest.mark.parametrize("first", [2, 6, 8, *(pytest.param(k, marks=pytest.mark.nightly) for k in (1, 3, 4, 5, 7))])
-def test_a_crash_during_the_recovery_of_a_crash_is_recovered_too(first: int, table_type: str) -> None:
+@pytest.mark.parametrize(
+    "first", [2, 6, 8, *(pytest.param(k, marks=pytest.mark.nightly) for k in (1, 3, 4, 5, 7))]
+)
+def test_a_crash_during_the_recovery_of_a_crash_is_recovered_too(
+    first: int, table_type: str
+) -> None:
     for mode in ("torn", "after"):
         start = died(filled(table_type, "record"), first, mode)
         seen = ours(start)
@@ -462,7 +670,8 @@ def test_a_read_that_fails_surfaces_as_unavailable_and_changes_nothing_by_half(f
         except Unavailable:
             acknowledged = False
         count("failed reads")
-        storage = storage.copy()  # it fails no more, and what was seen in the same bytes is not looked for again
+        # it fails no more, and what was seen in the same bytes is not looked for again
+        storage = storage.copy()
         seen = assert_whole(flow, storage, f"at read {k}")
         assert not acknowledged or seen == flow.after, "acknowledged means readable"
         mdt.open(storage).abort()

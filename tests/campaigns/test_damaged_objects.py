@@ -1,4 +1,6 @@
-"""Every kind of object of a table is damaged in every way: it is mended, from what is whole, or the report names what is lost."""
+"""Every kind of object of a table is damaged in every way: it is mended, from what is whole, or the
+report names what is lost.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,18 @@ from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
 ROWS = 300
-STATE: State = deleted(upserted(upserted({}, range(ROWS), 1, 1.0), range(0, ROWS, 3), 2, 2.0), (6, 7, 8))
+STATE: State = deleted(
+    upserted(upserted({}, range(ROWS), 1, 1.0), range(0, ROWS, 3), 2, 2.0), (6, 7, 8)
+)
 """What the world holds."""
 KINDS: dict[str, Callable[[str], bool]] = {
     "record": lambda path: path.startswith(paths.log_dir()),
     "archive": lambda path: path.startswith(paths.archive_dir()),
     "hint": lambda path: path == paths.hint(),
     "manifest": lambda path: path.endswith(".manifest"),
-    "pages": lambda path: path.startswith(paths.checkpoints_dir()) and not path.endswith(".manifest"),
+    "pages": (
+        lambda path: path.startswith(paths.checkpoints_dir()) and not path.endswith(".manifest")
+    ),
     "attachment": lambda path: path.startswith(paths.attachments_dir()),
     "properties": lambda path: path == paths.properties(),
     "instant": lambda path: path.endswith(("commit", ".clean")),
@@ -49,10 +55,23 @@ KINDS: dict[str, Callable[[str], bool]] = {
     "log file": lambda path: ".log." in path,
 }
 """Kind of an object -> whether one is of it.  The first that fits counts."""
-DERIVED = ("archive", "hint", "manifest", "pages", "attachment", "properties", "instant", "partition marker")
+DERIVED = (
+    "archive",
+    "hint",
+    "manifest",
+    "pages",
+    "attachment",
+    "properties",
+    "instant",
+    "partition marker",
+)
 """What can always be made again."""
 WAYS: dict[str, Callable[[bytes], bytes | None]] = {
-    "flip": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+    "flip": (
+        lambda data: (
+            data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
+        )
+    ),
     "cut": lambda data: data[: len(data) // 2],
     "delete": lambda data: None,
 }
@@ -62,9 +81,13 @@ SAMPLE = 5
 
 @cache
 def world(key_index: str) -> MemoryStorage:
-    """Return a table with base files, log files, dead rows, an index, a part of its log archived, three checkpoints, a tag."""
+    """Return a table with base files, log files, dead rows, an index, a part of its log archived,
+    three checkpoints, a tag.
+    """
     storage = MemoryStorage()
-    table = make(storage, MOR, key_index, **{"mdt.metadata.compact.records": 64, "mdt.services.auto": False})
+    table = make(
+        storage, MOR, key_index, **{"mdt.metadata.compact.records": 64, "mdt.services.auto": False}
+    )
     table.create_index("bitmap(fare)")
     table.create_index("text(id, tokenizer='ngram(2)')")
     table.upsert(rows(range(ROWS // 2), 1, 1.0))
@@ -113,7 +136,9 @@ def needed(key_index: str) -> set[str]:
 
 
 def mended(key_index: str, kind: str, path: str, way: str) -> None:
-    """Assert that a repair mends the damage, or names what is lost, and finds nothing to do the next time."""
+    """Assert that a repair mends the damage, or names what is lost, and finds nothing to do the
+    next time.
+    """
     storage, where = damaged(key_index, path, way), f"{way} {path} ({key_index})"
     found: tuple[str, ...] = ()
     try:
@@ -125,12 +150,13 @@ def mended(key_index: str, kind: str, path: str, way: str) -> None:
     told = f"{where}\n{report}"
     assert report.ok or kind not in DERIVED, told
     is_live = kind not in ("base file", "log file") or path in needed(key_index)
+    # what heals by itself, and what older states refer to
     is_quiet = kind in (
         "hint",
         "manifest",
         "pages",
         "attachment",
-    )  # what heals by itself, and what older states refer to
+    )
     is_quiet |= (kind, way) in (("partition marker", "flip"), ("archive", "delete"))
     assert path in found or is_quiet or not is_live, f"{told}\ncheck: {found}"
     if report.ok:
@@ -146,7 +172,9 @@ def mended(key_index: str, kind: str, path: str, way: str) -> None:
         assert newest == [] or path in needed(key_index), told
         assert newest or ours(storage) == STATE == theirs(storage), told
     again = mdt.repair(storage)
-    assert again.rebuilt == () and (again.lost == report.lost or kind == "record"), f"{told}\nagain: {again}"
+    assert again.rebuilt == () and (again.lost == report.lost or kind == "record"), (
+        f"{told}\nagain: {again}"
+    )
 
 
 def cases() -> Iterator[tuple[str, str, str, str]]:
@@ -172,7 +200,9 @@ def test_what_is_damaged_is_mended_or_named() -> None:
 
 
 def broken(place: str, key_index: str = "record") -> Callable[[], MemoryStorage]:
-    """Return who makes a small table of which every object of a place is gone, but for a record that no checkpoint has."""
+    """Return who makes a small table of which every object of a place is gone, but for a record
+    that no checkpoint has.
+    """
 
     def start() -> MemoryStorage:
         storage = filled(MOR, key_index)

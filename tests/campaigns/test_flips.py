@@ -1,4 +1,6 @@
-"""Flipped bits, truncations, zeroed, swapped and exchanged blocks in every kind of file: the right answer, or an error of ours."""
+"""Flipped bits, truncations, zeroed, swapped and exchanged blocks in every kind of file: the right
+answer, or an error of ours.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ REPLAY = "MDT_FLIPS"
 
 
 def run(cases: int) -> None:
-    """Run cases of a seed and print how they ended; fail with the command that replays the first wrong one."""
+    """Run cases of a seed and print how they ended; fail with the command that replays the first
+    wrong one.
+    """
     given = os.environ.get(REPLAY)
     seed = int(given.partition(":")[0]) if given else random.randrange(1 << 30)
     numbers = [int(given.partition(":")[2])] if given else range(cases)
@@ -38,7 +42,8 @@ def run(cases: int) -> None:
         codec = sorted(damage.KINDS)[number % len(damage.KINDS)]
         for text in damage.outcome(random.Random(f"{seed}:{number}"), codec, found):
             wrong.append(
-                f"{text}\n  replay: {REPLAY}={seed}:{number} python -m pytest tests/campaigns/test_flips.py -k a_campaign"
+                f"{text}\n  replay: {REPLAY}={seed}:{number} python -m pytest"
+                " tests/campaigns/test_flips.py -k a_campaign"
             )
     count("damaged files, each read in every way", len(numbers))
     for what, n in found.items():
@@ -61,10 +66,14 @@ def test_a_long_campaign_of_damage_gives_right_answers_or_errors_of_ours() -> No
 
 SCHEMA = pa.schema(
     [
-        ("id", pa.string()), ("ts", pa.int64()), ("few", pa.string()), ("v", pa.float64()),
-        ("s", pa.struct([("a", pa.int64())])), ("l", pa.list_(pa.int64())),
+        ("id", pa.string()),
+        ("ts", pa.int64()),
+        ("few", pa.string()),
+        ("v", pa.float64()),
+        ("s", pa.struct([("a", pa.int64())])),
+        ("l", pa.list_(pa.int64())),
     ]
-)  # fmt: skip
+)
 LEAVES = ("few", "s.a", "l.list.element")
 OPTIONS = {"mdt.row.group.rows": 1500, "mdt.page.bytes": 256, "mdt.writer.threads": 2}
 
@@ -80,7 +89,9 @@ def rows(ids: Iterable[int], ts: int = 1) -> pa.Table:
 def made(table_type: str = "MERGE_ON_READ", compression: str = "lz4", **more: Any) -> mdt.Table:
     """Return a table of one base file of two row groups, keys 0 to 2,499."""
     options = {**OPTIONS, "mdt.compression": compression}
-    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], table_type=table_type, options=options, **more)
+    table = mdt.create(
+        MemoryStorage(), SCHEMA, ["id"], table_type=table_type, options=options, **more
+    )
     table.bulk_insert(rows(range(2500)))
     return table
 
@@ -93,14 +104,21 @@ def places(table: mdt.Table, segment: int) -> dict[str, int]:
     assert stored is not None
     page_map = table.metadata.objects.page_map(stored)
     start, end = file.block_offset, file.block_offset + file.block_length
-    known = {"statistics in the footer": end - file.footer_length // 2, "length of the footer": end - 8}
+    known = {
+        "statistics in the footer": end - file.footer_length // 2,
+        "length of the footer": end - 8,
+    }
     for leaf in LEAVES:
         page = page_map.info[page_map.first[page_map.columns.index(leaf) * page_map.groups]]
         known[f"header of a page of {leaf}"] = start + int(page[OFFSET]) + 1
         known[f"body of a page of {leaf}"] = start + int(page[OFFSET] + page[SIZE]) - 2
     chunk = page_map.columns.index("few") * page_map.groups
     known["dictionary"] = start + int(page_map.start[chunk]) + int(page_map.dictionary[chunk]) - 2
-    return known if file.rows > 2000 else {what: at for what, at in known.items() if what != "dictionary"}
+    return (
+        known
+        if file.rows > 2000
+        else {what: at for what, at in known.items() if what != "dictionary"}
+    )
 
 
 def compact(table: mdt.Table) -> None:
@@ -175,7 +193,9 @@ def test_nothing_that_reads_rows_to_write_goes_on_from_damaged_bytes(how: str) -
     act(mdt.open(storage))
 
 
-def assert_refused(storage: MemoryStorage, act: Callable[[mdt.Table], None], name: str, what: str) -> None:
+def assert_refused(
+    storage: MemoryStorage, act: Callable[[mdt.Table], None], name: str, what: str
+) -> None:
     before = [info.path for info in storage.list(paths.log_dir())]
     with pytest.raises(Corrupt) as caught:
         act(mdt.open(storage))
@@ -212,7 +232,9 @@ def test_every_bit_of_a_page_header_decides_nothing_unseen(leaf: str) -> None:
                 mdt.open(storage).scan(columns=columns).to_arrow()
         with pytest.raises(Corrupt, match="page of"):
             mdt.open(storage).scan("id = 'k00000'").to_arrow()
-        assert mdt.open(storage).scan(columns=["v"]).to_arrow().num_rows == 2500, "other columns are read"
+        assert mdt.open(storage).scan(columns=["v"]).to_arrow().num_rows == 2500, (
+            "other columns are read"
+        )
         count("flipped bits of page headers, all found")
 
 

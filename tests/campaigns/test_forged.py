@@ -1,8 +1,10 @@
-"""Forged commit records and manifests, with right checksums: whatever they say, the answer is rows or an error of ours.
+"""Forged commit records and manifests, with right checksums: whatever they say, the answer is rows
+or an error of ours.
 
-A forger can compute a CRC, so the checks of :mod:`mdt.trusted` must hold for every value of every field.  Each case changes
-a record of a good table in one to three places and then lives on with it: open, scan, look up, write, compact, check.
-``pytest tests/campaigns/test_forged.py --hypothesis-seed=N`` replays a run; a failing case prints its object range.
+A forger can compute a CRC, so the checks of :mod:`mdt.trusted` must hold for every value of every
+field.  Each case changes a record of a good table in one to three places and then lives on with it:
+open, scan, look up, write, compact, check. ``pytest tests/campaigns/test_forged.py
+--hypothesis-seed=N`` replays a run; a failing case prints its object range.
 """
 
 from __future__ import annotations
@@ -26,14 +28,29 @@ from mdt.metadata import codec, commit_log, paths
 from mdt.schema.versions import first_version
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("s", pa.string())])
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("p", pa.string()),
+        ("ts", pa.int64()),
+        ("v", pa.int64()),
+        ("s", pa.string()),
+    ]
+)
 FOREVER = 2**40
 
 
 def rows(numbers: range, ts: int) -> pa.Table:
     n = list(numbers)
     return pa.table(
-        [[f"k{i}" for i in n], [f"p{i % 2}" for i in n], [ts] * len(n), n, [f"word{i % 5} x" for i in n]], schema=SCHEMA
+        [
+            [f"k{i}" for i in n],
+            [f"p{i % 2}" for i in n],
+            [ts] * len(n),
+            n,
+            [f"word{i % 5} x" for i in n],
+        ],
+        schema=SCHEMA,
     )
 
 
@@ -41,10 +58,15 @@ def rows(numbers: range, ts: int) -> pa.Table:
 def _good(table_type: str) -> MemoryStorage:
     storage = MemoryStorage()
     table = mdt.create(
-        storage, SCHEMA, key=["id"], partition_by=["p"], ordering="ts", table_type=table_type,
+        storage,
+        SCHEMA,
+        key=["id"],
+        partition_by=["p"],
+        ordering="ts",
+        table_type=table_type,
         indexes=["bitmap(v)", "text(s)", "bloom(s)"],
         options=OPTIONS | {"mdt.delete.keeps.ordering": True},
-    )  # fmt: skip
+    )
     table.upsert(rows(range(40), 1))
     table.upsert(rows(range(5, 25), 2))
     table.delete(rows(range(8), 3))
@@ -79,7 +101,9 @@ def _overwritten(table_type: str) -> MemoryStorage:
 
 
 def overwritten(table_type: str = "MERGE_ON_READ") -> MemoryStorage:
-    """Return a table of six records: those of :func:`good`, and an overwrite of one of its partitions."""
+    """Return a table of six records: those of :func:`good`, and an overwrite of one of its
+    partitions.
+    """
     return _overwritten(table_type).copy()
 
 
@@ -122,16 +146,26 @@ def live(storage: MemoryStorage) -> None:
             count("errors of ours on forged records")
 
 
-def forge(storage: MemoryStorage, seq: int, change: Callable[[dict[str, Any], dict[str, pa.Table]], object]) -> bytes:
-    """Change header and tables of a record and store it with right lengths and checksums; return its bytes."""
+def forge(
+    storage: MemoryStorage,
+    seq: int,
+    change: Callable[[dict[str, Any], dict[str, pa.Table]], object],
+) -> bytes:
+    """Change header and tables of a record and store it with right lengths and checksums; return
+    its bytes.
+    """
     path = paths.commit(seq)
     header, sections = codec.unpack(
         codec.unframe(storage.read(path), commit_log.KIND, path=path, version_max=9), path=path
     )
-    tables = {name: codec.decode_ipc(section, None, path=path) for name, section in sections.items()}
+    tables = {
+        name: codec.decode_ipc(section, None, path=path) for name, section in sections.items()
+    }
     change(header, tables)
     data = codec.frame(
-        commit_log.KIND, 1, codec.pack(header, {name: codec.encode_ipc(t) for name, t in tables.items()})
+        commit_log.KIND,
+        1,
+        codec.pack(header, {name: codec.encode_ipc(t) for name, t in tables.items()}),
     )
     storage.replace(path, data)
     return data
@@ -139,7 +173,9 @@ def forge(storage: MemoryStorage, seq: int, change: Callable[[dict[str, Any], di
 
 def with_column(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
     at = table.schema.get_field_index(name)
-    return table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
+    return table.set_column(
+        at, table.schema.field(at), pa.array(values, table.schema.field(at).type)
+    )
 
 
 NUMBERS = [
@@ -163,13 +199,36 @@ NUMBERS = [
     -(2**63),
 ]
 TEXTS = [
-    "", ".", "..", "../x", "/etc/passwd", "a\0b", ".hoodie", "p=p0", "p=p0/x", "x" * 5000, "20200101000000000",
-    ".hoodie/.mdt/log/00000000000000000001", "bitmap/1(v)", "bitmap/1(nothing)", "text/1(v)", "nope/1(v)", "é\u2028", "v", "id",
-]  # fmt: skip
+    "",
+    ".",
+    "..",
+    "../x",
+    "/etc/passwd",
+    "a\0b",
+    ".hoodie",
+    "p=p0",
+    "p=p0/x",
+    "x" * 5000,
+    "20200101000000000",
+    ".hoodie/.mdt/log/00000000000000000001",
+    "bitmap/1(v)",
+    "bitmap/1(nothing)",
+    "text/1(v)",
+    "nope/1(v)",
+    "é\u2028",
+    "v",
+    "id",
+]
 BYTES = [
-    b"", b"\0", b"\xff" * 9, b";0\0\0\x01\0\0\xff\xff\x01\0\0\0\xff\xff", BitMap([0, 1]).serialize(), BitMap([2**32 - 1]).serialize(),
-    BitMap(range(100)).serialize(), b":0\0\0\x01\0\0\0\0\0\xff\x1f" + bytes(9000),
-]  # fmt: skip
+    b"",
+    b"\0",
+    b"\xff" * 9,
+    b";0\0\0\x01\0\0\xff\xff\x01\0\0\0\xff\xff",
+    BitMap([0, 1]).serialize(),
+    BitMap([2**32 - 1]).serialize(),
+    BitMap(range(100)).serialize(),
+    b":0\0\0\x01\0\0\0\0\0\xff\x1f" + bytes(9000),
+]
 JSON = [
     None,
     True,
@@ -200,8 +259,10 @@ IDS: list[Any] = [
     [-1],
 ]
 SCHEMAS: dict[str, Any] = {
-    name: value for name, value in first_version(SCHEMA, SCHEMA).to_json().items() if name != "since"
-} | {"defaults": "", "declared": "AAAA"}  # fmt: skip
+    name: value
+    for name, value in first_version(SCHEMA, SCHEMA).to_json().items()
+    if name != "since"
+} | {"defaults": "", "declared": "AAAA"}
 
 
 @st.composite
@@ -210,7 +271,10 @@ def values_of(draw: st.DrawFn, type: pa.DataType) -> Any:
         return None
     if pa.types.is_integer(type):
         low, high = np.iinfo(type.to_pandas_dtype()).min, np.iinfo(type.to_pandas_dtype()).max
-        return draw(st.sampled_from([n for n in NUMBERS if low <= n <= high]) | st.integers(int(low), int(high)))
+        return draw(
+            st.sampled_from([n for n in NUMBERS if low <= n <= high])
+            | st.integers(int(low), int(high))
+        )
     if pa.types.is_string(type):
         return draw(st.sampled_from(TEXTS))
     if pa.types.is_list(type):
@@ -220,18 +284,30 @@ def values_of(draw: st.DrawFn, type: pa.DataType) -> Any:
     return draw(st.sampled_from(BYTES) | st.binary(max_size=40))
 
 
-def change_a_value(data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+def change_a_value(
+    data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]
+) -> None:
     name = data.draw(st.sampled_from([name for name in sorted(tables) if len(tables[name])]))
     table = tables[name]
     column = data.draw(st.sampled_from(table.column_names))
     values = table[column].to_pylist()
     wrong = data.draw(values_of(table.schema.field(column).type))
-    rows_ = range(len(values)) if data.draw(st.booleans()) else [data.draw(st.integers(0, len(values) - 1))]
-    tables[name] = with_column(table, column, [wrong if i in rows_ else value for i, value in enumerate(values)])
+    rows_ = (
+        range(len(values))
+        if data.draw(st.booleans())
+        else [data.draw(st.integers(0, len(values) - 1))]
+    )
+    tables[name] = with_column(
+        table, column, [wrong if i in rows_ else value for i, value in enumerate(values)]
+    )
 
 
-def change_by_a_little(data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
-    """Tell a number that is nearly right, or the value of another row: what a grammar cannot notice."""
+def change_by_a_little(
+    data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]
+) -> None:
+    """Tell a number that is nearly right, or the value of another row: what a grammar cannot
+    notice.
+    """
     name = data.draw(st.sampled_from([name for name in sorted(tables) if len(tables[name])]))
     table = tables[name]
     column = data.draw(st.sampled_from(table.column_names))
@@ -242,7 +318,9 @@ def change_by_a_little(data: st.DataObject, header: dict[str, Any], tables: dict
     tables[name] = with_column(table, column, values)
 
 
-def change_the_header(data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+def change_the_header(
+    data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]
+) -> None:
     name = data.draw(
         st.sampled_from(
             sorted(header)
@@ -265,32 +343,52 @@ def change_the_header(data: st.DataObject, header: dict[str, Any], tables: dict[
     )
     header[name] = data.draw(st.sampled_from(JSON))
     if name == "schema" and data.draw(st.booleans()):
-        header[name] = {**SCHEMAS, data.draw(st.sampled_from(sorted(SCHEMAS))): data.draw(st.sampled_from(JSON + IDS))}
+        header[name] = {
+            **SCHEMAS,
+            data.draw(st.sampled_from(sorted(SCHEMAS))): data.draw(st.sampled_from(JSON + IDS)),
+        }
     if data.draw(st.integers(0, 4)) == 0:
         header.pop(name)
 
 
-def change_the_definition(data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+def change_the_definition(
+    data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]
+) -> None:
     definition = header.get("definition", {})
     if definition:
-        definition[data.draw(st.sampled_from(sorted(definition)))] = data.draw(st.sampled_from(JSON))
+        definition[data.draw(st.sampled_from(sorted(definition)))] = data.draw(
+            st.sampled_from(JSON)
+        )
 
 
-def change_the_rows(data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+def change_the_rows(
+    data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]
+) -> None:
     name = data.draw(st.sampled_from([name for name in sorted(tables) if len(tables[name])]))
-    order = data.draw(st.lists(st.integers(0, len(tables[name]) - 1), max_size=2 * len(tables[name])))
+    order = data.draw(
+        st.lists(st.integers(0, len(tables[name]) - 1), max_size=2 * len(tables[name]))
+    )
     tables[name] = tables[name].take(pa.array(order, pa.int64()))
 
 
-def change_the_schema(data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+def change_the_schema(
+    data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]
+) -> None:
     name = data.draw(st.sampled_from(sorted(tables)))
     table = tables[name]
     at = data.draw(st.integers(0, table.num_columns - 1))
     column = data.draw(
-        st.sampled_from([pa.nulls(len(table)), table.column(at).cast(pa.string(), safe=False).dictionary_encode()])
-        if not pa.types.is_nested(table.column(at).type) and not pa.types.is_binary(table.column(at).type)
-        and not pa.types.is_large_binary(table.column(at).type) else st.just(pa.nulls(len(table)))
-    )  # fmt: skip
+        st.sampled_from(
+            [
+                pa.nulls(len(table)),
+                table.column(at).cast(pa.string(), safe=False).dictionary_encode(),
+            ]
+        )
+        if not pa.types.is_nested(table.column(at).type)
+        and not pa.types.is_binary(table.column(at).type)
+        and not pa.types.is_large_binary(table.column(at).type)
+        else st.just(pa.nulls(len(table)))
+    )
     tables[name] = table.set_column(at, table.column_names[at], column)
 
 
@@ -317,9 +415,13 @@ def forged(data: st.DataObject) -> None:
     storage = make(data.draw(st.sampled_from(["MERGE_ON_READ", "COPY_ON_WRITE"])))
     seq = data.draw(st.sampled_from(SEQS[make]))
     for _ in range(data.draw(st.integers(1, 3))):
-        change = data.draw(st.sampled_from(CHANGES if seq else [change_the_header, change_the_definition]))
+        change = data.draw(
+            st.sampled_from(CHANGES if seq else [change_the_header, change_the_definition])
+        )
 
-        def apply(header: dict[str, Any], tables: dict[str, pa.Table], change: Any = change) -> None:
+        def apply(
+            header: dict[str, Any], tables: dict[str, pa.Table], change: Any = change
+        ) -> None:
             if any(map(len, tables.values())) or not seq:
                 change(data, header, tables)
 
@@ -334,7 +436,9 @@ def forged(data: st.DataObject) -> None:
 CLUSTERINGS: dict[str, Callable[[dict[str, Any]], object]] = {
     "ends another file group than it plans": lambda h: h["replaced"]["p=p0"].append("x-0"),
     "plans for nothing that ends": lambda h: h.pop("replaced"),
-    "has a plan that lacks a field": lambda h: h["clustering_plan"][0]["slices"][0].pop("dataFilePath"),
+    "has a plan that lacks a field": (
+        lambda h: h["clustering_plan"][0]["slices"][0].pop("dataFilePath")
+    ),
     "has a unit without outputs": lambda h: h["clustering_plan"][0].pop("outputs"),
     "ends groups of a place outside the table": lambda h: h["replaced"].update({"../x": ["x-0"]}),
     "ends what is no name": lambda h: h["replaced"].update({"p=p0": [7]}),
@@ -356,7 +460,9 @@ def test_a_record_is_refused_that_leaves_out_what_it_refers_to(what: str) -> Non
 
     def leave_out(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
         file = tables["files"].to_pylist()[0]
-        header["left_out"] = [f"{file['partition']}/{file['name']}" if what == "name" else file[what]]
+        header["left_out"] = [
+            f"{file['partition']}/{file['name']}" if what == "name" else file[what]
+        ]
 
     forge(storage, 1, leave_out)
     with pytest.raises(Corrupt, match="leaves out what it refers to"):
@@ -380,7 +486,9 @@ def test_tombstones_are_refused_where_a_key(wrong: str) -> None:
 
     def forge_them(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
         found = tables["tombstones"]
-        order = {"falls": range(len(found))[::-1], "repeats": [0, *range(len(found))]}.get(wrong, range(len(found)))
+        order = {"falls": range(len(found))[::-1], "repeats": [0, *range(len(found))]}.get(
+            wrong, range(len(found))
+        )
         tables["tombstones"] = found.take(pa.array(list(order), pa.int64()))
         if wrong == "lacks a hash":
             tables["tombstones"] = with_column(found, "lo", [None] * len(found))
@@ -461,7 +569,9 @@ def test_a_record_of_a_restore_is_refused_that(wrong: str) -> None:
 
 
 INDEXING: dict[str, Callable[[dict[str, Any]], object]] = {
-    "ends a build that is newer": lambda h: h["indexing"].update({"done": {"29990101000000000": ["bitmap/1(n)"]}}),
+    "ends a build that is newer": (
+        lambda h: h["indexing"].update({"done": {"29990101000000000": ["bitmap/1(n)"]}})
+    ),
     "ends one at no instant": lambda h: h["indexing"].update({"done": {"../../x": []}}),
     "drops one at no instant": lambda h: h["indexing"].update({"dropped": ["x"]}),
     "plans what is no list": lambda h: h["indexing"].update({"plan": "bitmap/1(n)"}),

@@ -1,7 +1,9 @@
-"""Parsers beside that of commit records: random bytes, and good ones that were changed and sealed anew, with right checksums.
+"""Parsers beside that of commit records: random bytes, and good ones that were changed and sealed
+anew, with right checksums.
 
-Each parser gives a value or an error of ours (ValueError in the package ``indexes``, as its contract says).  A run by night
-does more of the same: ``pytest -m nightly tests/campaigns/test_hostile_bytes.py --hypothesis-seed=N`` replays one.
+Each parser gives a value or an error of ours (ValueError in the package ``indexes``, as its
+contract says).  A run by night does more of the same: ``pytest -m nightly
+tests/campaigns/test_hostile_bytes.py --hypothesis-seed=N`` replays one.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ LONG = settings(max_examples=10_000, deadline=None, suppress_health_check=list(H
 
 @st.composite
 def changed(draw: st.DrawFn, good: bytes) -> bytes:
-    """Return good bytes with a few of them changed, cut out, doubled or added, or any bytes at all."""
+    """Return good bytes with a few of them changed, cut out, doubled or added, or any bytes at
+    all.
+    """
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=200))
     data = bytearray(good)
@@ -57,7 +61,9 @@ def changed(draw: st.DrawFn, good: bytes) -> bytes:
             data[at] = draw(st.sampled_from([0, 1, 127, 128, 254, 255]))
         elif what == 1:
             data[at : at + 4] = draw(
-                st.sampled_from([b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x01\0\0\0", b"\xff\xff\xff\x7f"])
+                st.sampled_from(
+                    [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x01\0\0\0", b"\xff\xff\xff\x7f"]
+                )
             )
         elif what == 2:
             del data[at : at + draw(st.integers(1, 16))]
@@ -76,9 +82,14 @@ def as_set(bitmap: BitMap) -> set[int]:
 
 
 BITMAPS = [
-    BitMap(), BitMap([5]), BitMap(range(10, 5000, 3)), BitMap(range(70_000)), BitMap(range(0, 140_000, 2)),
-    BitMap([1, 2, 3, 65_536, 65_537, 200_000]), BitMap([*range(100), *range(65_000, 66_000), *range(300_000, 300_900, 2)]),
-]  # fmt: skip
+    BitMap(),
+    BitMap([5]),
+    BitMap(range(10, 5000, 3)),
+    BitMap(range(70_000)),
+    BitMap(range(0, 140_000, 2)),
+    BitMap([1, 2, 3, 65_536, 65_537, 200_000]),
+    BitMap([*range(100), *range(65_000, 66_000), *range(300_000, 300_900, 2)]),
+]
 
 
 @cache
@@ -90,7 +101,9 @@ def _bitmap(number: int, runs: bool) -> bytes:
 
 
 def roaring(data: st.DataObject) -> None:
-    bytes_ = data.draw(changed(_bitmap(data.draw(st.integers(0, len(BITMAPS) - 1)), data.draw(st.booleans()))))
+    bytes_ = data.draw(
+        changed(_bitmap(data.draw(st.integers(0, len(BITMAPS) - 1)), data.draw(st.booleans())))
+    )
     rows = data.draw(st.sampled_from([1, 100, 70_000, 2**32]))
     for parse in (lambda: positions.checked(bytes_, rows), lambda: positions.to_bitmap(bytes_)):
         try:
@@ -116,7 +129,8 @@ def test_good_bitmaps_are_read() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        struct.pack("<IIHHI", 12346, 1, 0, 9999, 16) + b"\xff" * 8192,  # a bitset of more than it says
+        struct.pack("<IIHHI", 12346, 1, 0, 9999, 16)
+        + b"\xff" * 8192,  # a bitset of more than it says
         struct.pack("<IBHHHHH", 12347, 1, 0, 1, 1, 65_535, 65_535),  # a run behind its container
         struct.pack("<IBHHHHHHH", 12347, 1, 0, 9, 2, 0, 10, 5, 10),  # runs that overlap
         struct.pack("<IIHHIHH", 12346, 1, 0, 1, 16, 7, 3),  # an array that falls
@@ -133,7 +147,9 @@ def test_bitmaps_that_would_be_written_into_foreign_memory_are_refused(data: byt
 
 
 def resealed(data: bytes) -> bytes:
-    """Return a container of blocks with the checksums that its bytes ask for, other bytes as they are."""
+    """Return a container of blocks with the checksums that its bytes ask for, other bytes as they
+    are.
+    """
     if data[:4] != b"MDTP" or len(data) < 20:
         return data
     (n,) = struct.unpack_from("<I", data, 12)
@@ -143,7 +159,9 @@ def resealed(data: bytes) -> bytes:
     sealed, start = bytearray(data), 0
     for block in range(n):
         (end,) = struct.unpack_from("<I", data, 16 + 8 * block)
-        struct.pack_into("<I", sealed, 20 + 8 * block, zlib.crc32(data[body + start : body + max(start, end)]))
+        struct.pack_into(
+            "<I", sealed, 20 + 8 * block, zlib.crc32(data[body + start : body + max(start, end)])
+        )
         start = end
     struct.pack_into("<I", sealed, 16 + 8 * n, zlib.crc32(bytes(sealed[: 16 + 8 * n])))
     return bytes(sealed)
@@ -160,8 +178,18 @@ def resealed_stats(data: bytes) -> bytes:
 NUMBERS = pa.array([1, 5, 5, None, 9, *range(600)])
 WORDS = pa.array(["a b", "b c", None, "", *(f"word{n} x" for n in range(400))])
 SUMMARIES: list[tuple[Any, Any, list[Leaf], Callable[[bytes], bytes]]] = [
-    (BitmapIndex(), NUMBERS, [Leaf("v", "=", 5), Leaf("v", ">", 3), Leaf("v", "is null", None)], resealed),
-    (BitmapIndex(), WORDS, [Leaf("v", "=", "a b"), Leaf("v", "<=", "word2"), Leaf("v", "is null", None)], resealed),
+    (
+        BitmapIndex(),
+        NUMBERS,
+        [Leaf("v", "=", 5), Leaf("v", ">", 3), Leaf("v", "is null", None)],
+        resealed,
+    ),
+    (
+        BitmapIndex(),
+        WORDS,
+        [Leaf("v", "=", "a b"), Leaf("v", "<=", "word2"), Leaf("v", "is null", None)],
+        resealed,
+    ),
     (TextIndex(), WORDS, [Leaf("v", "match", "word7 x"), Leaf("v", "match", "nothing")], resealed),
     (ColumnBloom(), WORDS, [Leaf("v", "=", "a b")], lambda data: data),
     (ColumnStats(), NUMBERS, [Leaf("v", ">", 3)], lambda data: data),
@@ -221,9 +249,14 @@ def key_part(data: st.DataObject) -> None:
 def _plain() -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
     hashes = hash_keys(pa.array([f"k{n}" for n in range(50)]), 3)
     assert isinstance(hashes, KeyHashes)
-    claim = claims.Pending("20240101000000000", "a" * 32, "commit", "upsert", 5, 1, 2, ("p=x", "p=y"))
+    claim = claims.Pending(
+        "20240101000000000", "a" * 32, "commit", "upsert", 5, 1, 2, ("p=x", "p=y")
+    )
     counts = usage.Counts(
-        1, 2, {"bitmap/1(v)": usage.IndexUse(1, 2, 3)}, {"v": usage.ColumnUse(usage.TestUse(1, 2, 3, 4))}
+        1,
+        2,
+        {"bitmap/1(v)": usage.IndexUse(1, 2, 3)},
+        {"v": usage.ColumnUse(usage.TestUse(1, 2, 3, 4))},
     )
     path = paths.pending(claim.instant)
     table = pa.table({"a": [1, None, 3], "b": ["x", "y", None]})
@@ -245,12 +278,27 @@ def _plain() -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
         "page map 2": (b"MPM2" + bytes(60), lambda data: page_map.decode(data, path="x", offset=0)),
         "claim": (claim.encode(), lambda data: claims.decode(data, path=path)),
         "usage": (counts.encode(), usage.decode),
-        "properties": (b"hoodie.table.name=x\nhoodie.table.version=6\n\\u0041=\\n", properties.decode),
+        "properties": (
+            b"hoodie.table.name=x\nhoodie.table.version=6\n\\u0041=\\n",
+            properties.decode,
+        ),
         "private texts": (b'{"extraMetadata": {"mdt.seq": "7"}}', commit_metadata.decode_extra),
-        "ipc": (bytes(codec.encode_ipc(table)), lambda data: codec.decode_ipc(data, None, path="x")),
-        "lz4": (bytes(codec.encode_ipc(table, compression="lz4")), lambda data: codec.decode_ipc(data, None, path="x")),
-        "pack": (b"".join(map(bytes, codec.pack({"a": 1}, {"x": b"123"}))), lambda data: codec.unpack(data, path="x")),
-        "names": (b".a-0_20240101000000000.log.1_0-7-0", lambda data: _parse_names(data.decode("latin-1"))),
+        "ipc": (
+            bytes(codec.encode_ipc(table)),
+            lambda data: codec.decode_ipc(data, None, path="x"),
+        ),
+        "lz4": (
+            bytes(codec.encode_ipc(table, compression="lz4")),
+            lambda data: codec.decode_ipc(data, None, path="x"),
+        ),
+        "pack": (
+            b"".join(map(bytes, codec.pack({"a": 1}, {"x": b"123"}))),
+            lambda data: codec.unpack(data, path="x"),
+        ),
+        "names": (
+            b".a-0_20240101000000000.log.1_0-7-0",
+            lambda data: _parse_names(data.decode("latin-1")),
+        ),
         "log file": (block, lambda data: _parse_log(data)),
     }
 

@@ -1,8 +1,10 @@
-"""All indexes together, on tables with history: what a plan leaves out never matches, in thousands of random cases.
+"""All indexes together, on tables with history: what a plan leaves out never matches, in thousands
+of random cases.
 
-A case is a table, a state of its indexes and a random predicate.  The truth comes from the rows of each segment, read
-once; the plan must hold every segment, row group and position with a live match.  Some cases are read through the table,
-too.  The summaries of some tables are damaged, missing or of indexes that nobody knows.
+A case is a table, a state of its indexes and a random predicate.  The truth comes from the rows of
+each segment, read once; the plan must hold every segment, row group and position with a live match.
+Some cases are read through the table, too.  The summaries of some tables are damaged, missing or of
+indexes that nobody knows.
 """
 
 from __future__ import annotations
@@ -61,20 +63,31 @@ SCHEMA = pa.schema(
 )
 COLUMNS = [*(name for name in SCHEMA.names if name != "place"), "place.city", "place.geo.lat"]
 SPECS = [
-    *(f"bitmap({name})" for name in COLUMNS), "bloom(id)", "bloom(large)", "bloom(name)", "bloom(place.city)",
-    "text(note)", "text(name, tokenizer='ngram(3)')", "text(note, tokenizer='ngram(2)')", "column_stats(place.geo.lat)",
-]  # fmt: skip
+    *(f"bitmap({name})" for name in COLUMNS),
+    "bloom(id)",
+    "bloom(large)",
+    "bloom(name)",
+    "bloom(place.city)",
+    "text(note)",
+    "text(name, tokenizer='ngram(3)')",
+    "text(note, tokenizer='ngram(2)')",
+    "column_stats(place.geo.lat)",
+]
 
 _MAKE: dict[str, Callable[[random.Random, int], Any]] = {
     "small": lambda d, i: d.randrange(-3, 12),
     "large": lambda d, i: d.choice((i, 1 << 40, -(1 << 62), d.randrange(1000))),
-    "real": lambda d, i: d.choice((math.nan, math.inf, -math.inf, -0.0, 0.0, 1.5, float(i), d.random())),
+    "real": lambda d, i: d.choice(
+        (math.nan, math.inf, -math.inf, -0.0, 0.0, 1.5, float(i), d.random())
+    ),
     "single": lambda d, i: d.choice((math.nan, 0.5, -0.0, float(i % 7))),
     "money": lambda d, i: Decimal(d.randrange(-500, 500)) / 4,
     "flag": lambda d, i: d.random() < 0.9,
     "day": lambda d, i: date(1970, 1, 1) + timedelta(days=d.choice((-1, 0, i, 20_000))),
     "at": lambda d, i: _EPOCH + timedelta(microseconds=d.choice((0, i, 10**9 * d.randrange(3)))),
-    "name": lambda d, i: d.choice(("", "a", "p" * 70 + str(d.randrange(3)), f"name {i}", "\U0010ffff", "50%_\\")),
+    "name": lambda d, i: d.choice(
+        ("", "a", "p" * 70 + str(d.randrange(3)), f"name {i}", "\U0010ffff", "50%_\\")
+    ),
     "note": lambda d, i: " ".join(d.choice(_WORDS) for _ in range(d.randrange(5))),
     "raw": lambda d, i: d.choice((b"", b"\xff" * 65, bytes([i % 256]), b"ab")),
     "place": lambda d, i: d.choice(
@@ -86,7 +99,13 @@ _MAKE: dict[str, Callable[[random.Random, int], Any]] = {
 def rows(draw: random.Random, ids: Iterator[int] | range) -> pa.Table:
     """Return rows with every kind of value that breaks indexes; one in eight values is null."""
     found = [
-        {"id": f"k{i:04}", **{name: None if draw.random() < 0.125 else make(draw, i) for name, make in _MAKE.items()}}
+        {
+            "id": f"k{i:04}",
+            **{
+                name: None if draw.random() < 0.125 else make(draw, i)
+                for name, make in _MAKE.items()
+            },
+        }
         for i in ids
     ]
     return pa.Table.from_pylist(found, schema=SCHEMA)
@@ -94,8 +113,9 @@ def rows(draw: random.Random, ids: Iterator[int] | range) -> pa.Table:
 
 @dataclass(frozen=True)
 class World:
-    """A table, its snapshot, and the rows of its files: ``files`` by number, whose rows in ``rows`` begin at ``starts``, and
-    which of them live.  Small tables are tested at once, not each alone."""
+    """A table, its snapshot, and the rows of its files: ``files`` by number, whose rows in ``rows``
+    begin at ``starts``, and which of them live.  Small tables are tested at once, not each alone.
+    """
 
     table: mdt.Table
     snapshot: Snapshot
@@ -109,7 +129,10 @@ class World:
     def of(cls, table: mdt.Table) -> World:
         snapshot = table.snapshot()
         files = np.flatnonzero(snapshot.has_rows).tolist()
-        parts = [read_rows(table.storage, snapshot.segment(i), with_meta(SCHEMA)).select(SCHEMA.names) for i in files]
+        parts = [
+            read_rows(table.storage, snapshot.segment(i), with_meta(SCHEMA)).select(SCHEMA.names)
+            for i in files
+        ]
         starts = [0, *np.cumsum([len(part) for part in parts]).tolist()]
         rows = pa.concat_tables(parts).combine_chunks()
         live = np.ones(len(rows), np.bool_)
@@ -117,13 +140,16 @@ class World:
             live[[start + position for position in snapshot.vector(i) or ()]] = False
         values = {}
         for name in COLUMNS:
-            values[name] = [v for v in column_paths.column_at(rows, name).to_pylist() if v is not None]
+            values[name] = [
+                v for v in column_paths.column_at(rows, name).to_pylist() if v is not None
+            ]
         return cls(table, snapshot, tuple(files), tuple(starts), rows, live, values)
 
 
 @cache
 def _storage(seed: int) -> MemoryStorage:
-    """Return a table with base files, log files, dead rows, and files that some indexes do not cover.
+    """Return a table with base files, log files, dead rows, and files that some indexes do not
+    cover.
 
     In half of them all segments are so small that they share shards, in the others only some.
     """
@@ -143,7 +169,13 @@ def _made(seed: int) -> MemoryStorage:
     kinds = ("MERGE_ON_READ", "COPY_ON_WRITE")
     early, late = SPECS[::2], SPECS[1::2]
     table = mdt.create(
-        MemoryStorage(), SCHEMA, ["id"], table_type=kinds[seed % 2], key_index="record", indexes=early, options=options
+        MemoryStorage(),
+        SCHEMA,
+        ["id"],
+        table_type=kinds[seed % 2],
+        key_index="record",
+        indexes=early,
+        options=options,
     )
     table.insert(rows(draw, range(60)))
     table.upsert(rows(draw, range(30, 110)))
@@ -162,22 +194,31 @@ def _leaf(draw: random.Random, world: World) -> Leaf:
     type = column_paths.type_at(SCHEMA, name)
     drawn = draw.sample(world.values[name], k=min(2, len(world.values[name])))
     if draw.random() < 0.2 and name != "place.city":
-        drawn = [_MAKE.get(name, lambda d, i: f"k{i:04}" if name == "id" else 4.0)(draw, draw.randrange(200))]
+        drawn = [
+            _MAKE.get(name, lambda d, i: f"k{i:04}" if name == "id" else 4.0)(
+                draw, draw.randrange(200)
+            )
+        ]
     found = leaves_for(name, type, drawn)
     if pa.types.is_string(type) and draw.random() < 0.4:
         words = draw.sample(_WORDS, 2)
         found = [
-            Leaf(name, "match", draw.choice(words)), Leaf(name, "match", " ".join(words)),
-            Leaf(name, "match", (draw.choice(words), "ngram(2)")), Leaf(name, "like", f"%{draw.choice(words)}%"),
-            Leaf(name, "like", f"{draw.choice(words)}%"), Leaf(name, "not like", f"%{draw.choice(words)}"),
-        ]  # fmt: skip
+            Leaf(name, "match", draw.choice(words)),
+            Leaf(name, "match", " ".join(words)),
+            Leaf(name, "match", (draw.choice(words), "ngram(2)")),
+            Leaf(name, "like", f"%{draw.choice(words)}%"),
+            Leaf(name, "like", f"{draw.choice(words)}%"),
+            Leaf(name, "not like", f"%{draw.choice(words)}"),
+        ]
     return draw.choice(found)
 
 
 def _predicate(draw: random.Random, world: World, depth: int = 2) -> Predicate:
     if depth and draw.random() < 0.6:
         kind = draw.choice((And, Or))
-        found: Predicate = kind(tuple(_predicate(draw, world, depth - 1) for _ in range(draw.randrange(1, 4))))
+        found: Predicate = kind(
+            tuple(_predicate(draw, world, depth - 1) for _ in range(draw.randrange(1, 4)))
+        )
         return negate(found) if draw.random() < 0.2 else found
     return _leaf(draw, world)
 
@@ -200,18 +241,25 @@ def _lost(world: World, predicate: Predicate, found: ScanPlan) -> str | None:
             ends = np.cumsum(world.snapshot.segment(i).row_groups)
             row_groups = set(np.searchsorted(ends, hits, side="right").tolist())
             if not row_groups <= set(scan.row_groups):
-                return f"row groups {sorted(row_groups - set(scan.row_groups))} of segment {i} are left out"
+                return (
+                    f"row groups {sorted(row_groups - set(scan.row_groups))} of segment {i} are"
+                    " left out"
+                )
     return None
 
 
 def _run(world: World, draw: random.Random, cases: int, what: str) -> tuple[int, int]:
-    """Check ``cases`` predicates; return how many segments were planned, and how many there were."""
+    """Check ``cases`` predicates; return how many segments were planned, and how many there
+    were.
+    """
     planned = 0
     for number in range(cases):
         predicate = _predicate(draw, world)
         found = plan(world.table.metadata, world.snapshot, predicate)
         planned += len(found.segments)
-        assert (lost := _lost(world, predicate, found)) is None, f"{predicate}: {lost}; {found.notes}"
+        assert (lost := _lost(world, predicate, found)) is None, (
+            f"{predicate}: {lost}; {found.notes}"
+        )
         if number % READ_EVERY == 0:
             scan = world.table.scan()
             scan.predicate = predicate
@@ -236,24 +284,36 @@ WHOLE = "random cases of all indexes together: no match is left out"
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_plan_by_all_indexes_together_leaves_out_no_match(seed: int) -> None:
     world = World.of(mdt.open(_storage(seed)))
-    planned, total = _run(world, random.Random(random.randrange(1 << 30)), CASES // (2 * len(SEEDS)), WHOLE)
+    planned, total = _run(
+        world, random.Random(random.randrange(1 << 30)), CASES // (2 * len(SEEDS)), WHOLE
+    )
     assert planned < 0.9 * total, "the indexes must prune something"
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(8 * 3600)
 @pytest.mark.parametrize("seed", range(100, 140))
-def test_a_plan_by_all_indexes_together_leaves_out_no_match_in_a_million_cases(seed: int, tmp_path: Path) -> None:
+def test_a_plan_by_all_indexes_together_leaves_out_no_match_in_a_million_cases(
+    seed: int, tmp_path: Path
+) -> None:
     storage = _storage(seed)
     for info in storage.list(""):
         path = tmp_path / info.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(storage.read(info.path))  # mapped files, which the other tests here do not have
-    _run(World.of(mdt.open(tmp_path)), random.Random(random.randrange(1 << 30)), CASES_NIGHTLY // 40, WHOLE)
+        # mapped files, which the other tests here do not have
+        path.write_bytes(storage.read(info.path))
+    _run(
+        World.of(mdt.open(tmp_path)),
+        random.Random(random.randrange(1 << 30)),
+        CASES_NIGHTLY // 40,
+        WHOLE,
+    )
 
 
 def _damaged(storage: MemoryStorage, draw: random.Random) -> MemoryStorage:
-    """Return a copy in which every third object of summaries has flipped, cut or exchanged bytes."""
+    """Return a copy in which every third object of summaries has flipped, cut or exchanged
+    bytes.
+    """
     copy = storage.copy()
     for info in storage.list(".hoodie/.mdt/attachments"):
         data = bytearray(MemoryStorage.read(storage, info.path))
@@ -281,7 +341,8 @@ def test_damaged_unknown_missing_and_stale_summaries_leave_out_no_match_and_have
         storage = storage.copy()
         table = mdt.open(storage)
         table.rebuild_index(mode="async")
-        world = World.of(table)  # its commit may stand on another base, where files have other numbers
+        # its commit may stand on another base, where files have other numbers
+        world = World.of(table)
     elif state == "stale":
         storage = storage.copy()
         table = mdt.open(storage)
@@ -290,8 +351,15 @@ def test_damaged_unknown_missing_and_stale_summaries_leave_out_no_match_and_have
         world = World.of(table)
     cases = CASES // (8 * len(SEEDS))
     _run(world, draw, cases, f"random cases of all indexes together: {state} summaries")
-    reasons = {note.reason for note in plan(table.metadata, world.snapshot, Leaf("large", "=", 5)).notes}
-    expected = {"damaged": "damaged", "unknown": "not_installed", "missing": "not_covered", "stale": "used"}[state]
+    reasons = {
+        note.reason for note in plan(table.metadata, world.snapshot, Leaf("large", "=", 5)).notes
+    }
+    expected = {
+        "damaged": "damaged",
+        "unknown": "not_installed",
+        "missing": "not_covered",
+        "stale": "used",
+    }[state]
     assert expected in reasons or (state == "damaged" and reasons & {"nothing_left", "used"})
 
 

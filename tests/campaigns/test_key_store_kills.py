@@ -1,4 +1,6 @@
-"""Writers that share an embedded key store are killed at random: the store knows what the table knows after each kill."""
+"""Writers that share an embedded key store are killed at random: the store knows what the table
+knows after each kill.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,7 @@ import mdt
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", pa.float64())])
 
-_WRITER = textwrap.dedent(
-    """
+_WRITER = textwrap.dedent("""
     import sys
     import pyarrow as pa
     import mdt
@@ -36,13 +37,19 @@ _WRITER = textwrap.dedent(
         done = table.delete(rows) if number % 5 == 0 else table.upsert(rows)
         if number % 7 == 0:
             table.compact()
-    """
-)
+    """)
 
 
 def killed(table: mdt.Table, number: int, draw: random.Random) -> None:
     """Let a process write, and kill it while it does."""
-    command = [sys.executable, "-c", _WRITER, table.path, str(1_000 * number), table.options.key_store_dir]
+    command = [
+        sys.executable,
+        "-c",
+        _WRITER,
+        table.path,
+        str(1_000 * number),
+        table.options.key_store_dir,
+    ]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, env=dict(os.environ))
     assert child.stdout is not None and child.stdout.readline() == b"begun\n"
     time.sleep(draw.uniform(0.0, 0.4))
@@ -55,7 +62,9 @@ def campaign(folder: Path, kills: int, seed: int) -> None:
     draw = random.Random(seed)
     keys = {"mdt.key.store.dir": str(folder / "keys")}
     options = {"mdt.durable": False, "mdt.rollback.after.seconds": 0}
-    mdt.create(folder / "t", SCHEMA, ["id"], partition_by=["city"], key_index="lmdb", options=options)
+    mdt.create(
+        folder / "t", SCHEMA, ["id"], partition_by=["city"], key_index="lmdb", options=options
+    )
     for number in range(kills):
         table = mdt.open(folder / "t", keys)
         killed(table, number, draw)

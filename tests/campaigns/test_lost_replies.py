@@ -1,4 +1,6 @@
-"""Lost replies: storage does what it was asked and answers with an error; nobody may be told a lie, or write twice."""
+"""Lost replies: storage does what it was asked and answers with an error; nobody may be told a lie,
+or write twice.
+"""
 
 from __future__ import annotations
 
@@ -46,15 +48,29 @@ FLOWS: dict[str, tuple[str, str, int, Run, Any]] = {
     "upsert into logs, record": (MOR, "record", 32, upsert_mixed, MIXED),
     "upsert by rewrite": (COW, "bloom", 32, upsert_mixed, MIXED),
     "upsert that compacts the metadata": (MOR, "record", 3, upsert_mixed, MIXED),
-    "delete": (MOR, "record", 32, lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)), deleted(BASE_STATE, (0, 3))),
+    "delete": (
+        MOR,
+        "record",
+        32,
+        lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)),
+        deleted(BASE_STATE, (0, 3)),
+    ),
     "compaction": (MOR, "record", 32, lambda s: mdt.open(s).compact(), BASE_STATE),
     "cutting": (MOR, "record", 32, cut, BASE_STATE),
-    "compaction of the metadata": (MOR, "bloom", 32, lambda s: mdt.open(s).metadata.compact(), BASE_STATE),
+    "compaction of the metadata": (
+        MOR,
+        "bloom",
+        32,
+        lambda s: mdt.open(s).metadata.compact(),
+        BASE_STATE,
+    ),
 }
 
 
 def losses(name: str) -> Iterator[tuple[str, MemoryStorage, bool]]:
-    """Yield (operation, the table afterwards, whether the call succeeded) for each lost reply of a flow."""
+    """Yield (operation, the table afterwards, whether the call succeeded) for each lost reply of a
+    flow.
+    """
     table_type, key_index, records, run, _ = FLOWS[name]
     whole = FaultyStorage(filled(table_type, key_index, records))
     run(whole)
@@ -70,7 +86,9 @@ def losses(name: str) -> Iterator[tuple[str, MemoryStorage, bool]]:
 
 
 @pytest.mark.parametrize("name", FLOWS)
-def test_a_lost_reply_is_a_success_or_unavailable_and_the_retry_gives_the_right_rows(name: str) -> None:
+def test_a_lost_reply_is_a_success_or_unavailable_and_the_retry_gives_the_right_rows(
+    name: str,
+) -> None:
     *_, run, after = FLOWS[name]
     for operation, storage, succeeded in losses(name):
         seen = ours(storage)
@@ -92,7 +110,9 @@ def test_after_a_lost_reply_rollback_alone_makes_the_table_whole(name: str) -> N
         assert_clean(storage)
 
 
-@pytest.mark.parametrize("name", ["upsert into logs, record", "upsert by rewrite", "delete", "compaction", "cutting"])
+@pytest.mark.parametrize(
+    "name", ["upsert into logs, record", "upsert by rewrite", "delete", "compaction", "cutting"]
+)
 def test_a_lost_reply_from_the_commit_on_is_a_success(name: str) -> None:
     outcome = {operation: succeeded for operation, _, succeeded in losses(name)}
     committing = next(i for i, operation in enumerate(outcome) if "/log/" in operation)
@@ -155,7 +175,9 @@ def test_two_lost_replies_in_one_upsert_still_give_each_key_once(first: int) -> 
 
 
 class _TriesAgain(FaultyStorage):
-    """Loses the reply of conditional put number ``lost`` and makes it again, as stores on a network do by themselves: its own object is there then."""
+    """Loses the reply of conditional put number ``lost`` and makes it again, as stores on a network
+    do by themselves: its own object is there then.
+    """
 
     def __init__(self, inner: Storage, lost: int = 0) -> None:
         super().__init__(inner)
@@ -186,7 +208,9 @@ def test_what_the_store_tries_again_after_a_lost_reply_is_seen_as_ours(name: str
 
 
 class _NeverHeard(MemoryStorage):
-    """Does every commit put and loses its reply and those of the next ``deaf`` reads of the record."""
+    """Does every commit put and loses its reply and those of the next ``deaf`` reads of the
+    record.
+    """
 
     deaf = 0
 
@@ -206,7 +230,14 @@ class _NeverHeard(MemoryStorage):
 def test_a_commit_whose_reply_was_lost_is_recognised_by_its_transaction() -> None:
     storage = _NeverHeard()
     record = CommitRecord(
-        1, {"txn": "a" * 32, "instant": "20240101000000000", "action": "commit", "operation": "x", "begun_at": 0}
+        1,
+        {
+            "txn": "a" * 32,
+            "instant": "20240101000000000",
+            "action": "commit",
+            "operation": "x",
+            "begun_at": 0,
+        },
     )
     assert commit_log.append(storage, record)
     assert not commit_log.append(storage, CommitRecord(1, {**record.header, "txn": "b" * 32}))

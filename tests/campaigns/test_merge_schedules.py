@@ -1,4 +1,6 @@
-"""Merges beside others, in process and in tasks of an engine: every schedule ends as one after the other."""
+"""Merges beside others, in process and in tasks of an engine: every schedule ends as one after the
+other.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,15 @@ ALWAYS = Condition()
 
 
 def counting(ids: Sequence[int]) -> Actor:
-    """Somebody who adds one to the fare of rows that are there, and inserts the others: no addition may be lost."""
+    """Somebody who adds one to the fare of rows that are there, and inserts the others: no addition
+    may be lost.
+    """
 
     def say(clauses: Clauses) -> list[Clause]:
         return [
-            clauses.clause(When.MATCHED, Action.UPDATE, ALWAYS, {"fare": "target.fare + source.fare"}),
+            clauses.clause(
+                When.MATCHED, Action.UPDATE, ALWAYS, {"fare": "target.fare + source.fare"}
+            ),
             clauses.clause(When.NOT_MATCHED, Action.INSERT, ALWAYS, "*"),
         ]
 
@@ -64,7 +70,12 @@ def setting_where(other: float, fare: float) -> Actor:
     def say(clauses: Clauses) -> list[Clause]:
         when = When.NOT_MATCHED_BY_SOURCE
         return [
-            clauses.clause(when, Action.UPDATE, clauses.condition(when, f"target.fare = {other}", None), {"fare": fare})
+            clauses.clause(
+                when,
+                Action.UPDATE,
+                clauses.condition(when, f"target.fare = {other}", None),
+                {"fare": fare},
+            )
         ]
 
     def model(state: State) -> State:
@@ -74,10 +85,16 @@ def setting_where(other: float, fare: float) -> Actor:
 
 
 @pytest.mark.parametrize("depth", DEPTH)
-@pytest.mark.parametrize("kind", [(MOR, "record"), pytest.param((COW, "bloom"), marks=pytest.mark.nightly)])
-def test_no_addition_of_two_merges_of_the_same_keys_is_lost(kind: tuple[str, str], depth: int | None) -> None:
+@pytest.mark.parametrize(
+    "kind", [(MOR, "record"), pytest.param((COW, "bloom"), marks=pytest.mark.nightly)]
+)
+def test_no_addition_of_two_merges_of_the_same_keys_is_lost(
+    kind: tuple[str, str], depth: int | None
+) -> None:
     runs = explored(kind, counting([0, 20]), counting([0, 20]), preemptions=depth)
-    assert {ours(run.storage)["k20"] for run in runs} == {(2, 2.0)} and {run.conflicts for run in runs} == {0, 1}
+    assert {ours(run.storage)["k20"] for run in runs} == {(2, 2.0)} and {
+        run.conflicts for run in runs
+    } == {0, 1}
 
 
 @pytest.mark.parametrize("depth", DEPTH)
@@ -87,31 +104,48 @@ def test_a_merge_beside_an_upsert_a_delete_and_a_compaction(depth: int | None) -
 
 
 @pytest.mark.parametrize("depth", DEPTH)
-def test_of_a_merge_and_an_update_by_a_condition_neither_misses_rows_of_the_other(depth: int | None) -> None:
+def test_of_a_merge_and_an_update_by_a_condition_neither_misses_rows_of_the_other(
+    depth: int | None,
+) -> None:
     explored((MOR, "record"), counting([0, 1]), conditional("fare = 2.0", 7.0), preemptions=depth)
-    runs = explored((MOR, "bloom"), setting_where(1.0, 2.0), conditional("fare = 2.0", 1.0), preemptions=depth)
-    assert all(len({fare for _, fare in ours(run.storage).values()}) == 1 for run in runs), "they do not swap"
+    runs = explored(
+        (MOR, "bloom"), setting_where(1.0, 2.0), conditional("fare = 2.0", 1.0), preemptions=depth
+    )
+    assert all(len({fare for _, fare in ours(run.storage).values()}) == 1 for run in runs), (
+        "they do not swap"
+    )
 
 
 @pytest.mark.parametrize("depth", DEPTH)
 def test_of_two_merges_that_make_the_table_their_own_rows_one_is_left(depth: int | None) -> None:
-    runs = explored((COW, "record"), replacing([0, 20], 5.0), replacing([1, 20, 21], 6.0), preemptions=depth)
+    runs = explored(
+        (COW, "record"), replacing([0, 20], 5.0), replacing([1, 20, 21], 6.0), preemptions=depth
+    )
     assert len({tuple(sorted(ours(run.storage))) for run in runs}) == 2
 
 
 def swapping(other: float, fare: float, how: str, ids: Sequence[int] = (0, 4)) -> Actor:
-    """Somebody who gives rows, by default two that stand in one file group, the fare ``fare`` where they have the fare ``other``."""
+    """Somebody who gives rows, by default two that stand in one file group, the fare ``fare`` where
+    they have the fare ``other``.
+    """
 
     def say(clauses: Clauses) -> list[Clause]:
         when = When.MATCHED
-        condition = clauses.condition(when, f"target.fare = {other}", None) if how == "clause" else ALWAYS
+        condition = (
+            clauses.condition(when, f"target.fare = {other}", None) if how == "clause" else ALWAYS
+        )
         return [clauses.clause(when, Action.UPDATE, condition, {"fare": str(fare)})]
 
     def model(state: State) -> State:
-        return {key: (ts, fare if int(key[1:]) in ids and old == other else old) for key, (ts, old) in state.items()}
+        return {
+            key: (ts, fare if int(key[1:]) in ids and old == other else old)
+            for key, (ts, old) in state.items()
+        }
 
     on = "source.id = target.id and source.city = target.city"
-    return merge(ids, 1, 1.0, say, model, None if how == "clause" else f"{on} and target.fare = {other}")
+    return merge(
+        ids, 1, 1.0, say, model, None if how == "clause" else f"{on} and target.fare = {other}"
+    )
 
 
 @pytest.mark.parametrize("depth", DEPTH)
@@ -135,7 +169,12 @@ def test_two_merges_that_change_what_the_other_has_looked_at_do_not_swap(
     how: str, ids: tuple[int, int], depth: int | None
 ) -> None:
     """In one file group, and in two."""
-    runs = explored((MOR, "record"), swapping(1.0, 2.0, how, ids), swapping(2.0, 1.0, how, ids), preemptions=depth)
+    runs = explored(
+        (MOR, "record"),
+        swapping(1.0, 2.0, how, ids),
+        swapping(2.0, 1.0, how, ids),
+        preemptions=depth,
+    )
     ends = {tuple(ours(run.storage)[f"k{i}"][1] for i in ids) for run in runs}
     assert ends == {(1.0, 1.0), (2.0, 2.0)} and {run.conflicts for run in runs} == {0, 1}
 
@@ -150,7 +189,9 @@ def test_the_schedules_notice_a_merge_that_forgets_rows_which_it_leaves(
     count("mutants killed")
 
 
-def test_the_schedules_notice_a_merge_that_forgets_keys_that_it_found_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_schedules_notice_a_merge_that_forgets_keys_that_it_found_absent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(Decided, "absent", lambda self, is_global: {})
     with pytest.raises(AssertionError):
         explored((MOR, "record"), counting([20]), upsert([20], 1, 3.0), preemptions=1)
@@ -165,20 +206,39 @@ def test_the_schedules_notice_a_merge_that_forgets_keys_that_it_found_absent(mon
         ({}, "source.fare = target.fare"),  # rows are chosen by what they say
     ],
 )
-def test_a_merge_whose_source_may_match_rows_that_come_is_refused_beside_others(more: dict[str, Any], on: Any) -> None:
+def test_a_merge_whose_source_may_match_rows_that_come_is_refused_beside_others(
+    more: dict[str, Any], on: Any
+) -> None:
     found = []
     for is_refused in (True, False):
         storage = MemoryStorage()
         table = mdt.create(
-            storage, SCHEMA, key=["id"], partition_by=["city"], table_type=MOR, **(more if is_refused else {})
+            storage,
+            SCHEMA,
+            key=["id"],
+            partition_by=["city"],
+            table_type=MOR,
+            **(more if is_refused else {}),
         )
         table.upsert(rows(range(8), 1, 1.0))
         snapshot = table.snapshot()
         source = Source(rows([0], 1, 1.0), snapshot.definition)
         how = matched_on(on if is_refused else None, source, snapshot.definition)
-        clauses = [Clauses(source, snapshot.definition, how.equal).clause(When.MATCHED, Action.DELETE, ALWAYS, None)]
+        clauses = [
+            Clauses(source, snapshot.definition, how.equal).clause(
+                When.MATCHED, Action.DELETE, ALWAYS, None
+            )
+        ]
         options = parse_options(snapshot.definition.options)
-        one = Merge(Metadata(storage), options, source, how, clauses, snapshot.definition.schema, "deltacommit")
+        one = Merge(
+            Metadata(storage),
+            options,
+            source,
+            how,
+            clauses,
+            snapshot.definition.schema,
+            "deltacommit",
+        )
         found.append(one.prepare(snapshot, "a" * 32).left)
     assert found[0] is None and found[1] is not None and list(map(len, found[1].values())) == [1]
 
@@ -190,22 +250,34 @@ def said(when: When, action: Action, given: Any, condition: str | None = None) -
     return SaidClause(when, action, condition, None, given)
 
 
-def in_tasks(ids: Sequence[int], ts: int, fare: float, clauses: Sequence[SaidClause], model: Model) -> Actor:
+def in_tasks(
+    ids: Sequence[int], ts: int, fare: float, clauses: Sequence[SaidClause], model: Model
+) -> Actor:
     """Somebody who merges rows in tasks."""
 
     def make(metadata: Metadata) -> EngineMerge[Any]:
         definition = metadata.newest().definition
         source: pa.Table = rows(ids, ts, fare)
         return EngineMerge(
-            thread(), metadata, parse_options(definition.options), [source], "merge", definition.commit_action,
-            said=SaidMerge(None, tuple(clauses)), key=("id",), columns=source.schema, schema=definition.schema,
-        )  # fmt: skip
+            thread(),
+            metadata,
+            parse_options(definition.options),
+            [source],
+            "merge",
+            definition.commit_action,
+            said=SaidMerge(None, tuple(clauses)),
+            key=("id",),
+            columns=source.schema,
+            schema=definition.schema,
+        )
 
     return Actor(f"merge {ids} in tasks", lambda s: driven(s, make, PAUSES), model)
 
 
 def counting_there(ids: Sequence[int], inserts: bool = True) -> Actor:
-    """Somebody who adds one to the fare of rows that are there, and inserts the others or leaves them."""
+    """Somebody who adds one to the fare of rows that are there, and inserts the others or leaves
+    them.
+    """
     clauses = [said(When.MATCHED, Action.UPDATE, {"fare": "target.fare + source.fare"})]
     clauses += [said(When.NOT_MATCHED, Action.INSERT, "*")] if inserts else []
 
@@ -228,15 +300,26 @@ def replacing_there(ids: Sequence[int], fare: float) -> Actor:
 
 
 @pytest.mark.parametrize("depth", DEPTH)
-def test_merges_in_tasks_lose_nothing_beside_merges_upserts_deletes_and_a_compaction(depth: int | None) -> None:
+def test_merges_in_tasks_lose_nothing_beside_merges_upserts_deletes_and_a_compaction(
+    depth: int | None,
+) -> None:
     kind = (MOR, "record")
     runs = explored(kind, counting_there([0, 20]), counting([0, 20]), preemptions=depth)
-    assert {ours(run.storage)["k20"] for run in runs} == {(2, 2.0)} and {run.conflicts for run in runs} == {0, 1}
+    assert {ours(run.storage)["k20"] for run in runs} == {(2, 2.0)} and {
+        run.conflicts for run in runs
+    } == {0, 1}
     for other in (upsert([0, 21], 1, 5.0), delete([0, 1]), compaction()):
         explored(kind, counting_there([0, 21], inserts=False), other, preemptions=depth)
 
 
 @pytest.mark.parametrize("depth", DEPTH)
-def test_of_two_merges_in_tasks_that_choose_rows_neither_misses_those_of_the_other(depth: int | None) -> None:
-    runs = explored((COW, "record"), replacing_there([0, 20], 5.0), replacing([1, 20, 21], 6.0), preemptions=depth)
+def test_of_two_merges_in_tasks_that_choose_rows_neither_misses_those_of_the_other(
+    depth: int | None,
+) -> None:
+    runs = explored(
+        (COW, "record"),
+        replacing_there([0, 20], 5.0),
+        replacing([1, 20, 21], 6.0),
+        preemptions=depth,
+    )
     assert len({tuple(sorted(ours(run.storage))) for run in runs}) == 2

@@ -1,4 +1,6 @@
-"""Random histories against a dictionary: after each step our scans and hudi-rs see what the dictionary holds."""
+"""Random histories against a dictionary: after each step our scans and hudi-rs see what the
+dictionary holds.
+"""
 
 from __future__ import annotations
 
@@ -66,26 +68,38 @@ def _small(*rows: tuple[str, int]) -> pa.Table:
     return pa.table([[key for key, _ in rows], [ts for _, ts in rows]], schema=_SMALL)
 
 
-def test_a_key_that_returns_with_a_smaller_ordering_value_does_not_bring_its_old_row_back(tmp_path: Path) -> None:
+def test_a_key_that_returns_with_a_smaller_ordering_value_does_not_bring_its_old_row_back(
+    tmp_path: Path,
+) -> None:
     options = {"hoodie.write.record.positions": True}
     table = mdt.create(tmp_path, _SMALL, ["id"], ordering="ts", key_index="record", options=options)
     table.upsert(_small(("a", 5), ("b", 5)))
     table.delete(_small(("a", 0)))
     table.upsert(_small(("a", 1)))
     expected = bag(_small(("a", 1), ("b", 5)))
-    for found in (table.scan().to_arrow(), hudi_table(tmp_path, _SMALL), hudi_table(tmp_path, _SMALL, BY_POSITION)):
+    for found in (
+        table.scan().to_arrow(),
+        hudi_table(tmp_path, _SMALL),
+        hudi_table(tmp_path, _SMALL, BY_POSITION),
+    ):
         assert bag(found) == expected
 
 
 def test_positions_of_updates_belong_to_the_rows_that_they_replace(tmp_path: Path) -> None:
-    table = mdt.create(tmp_path, _SMALL, ["id"], ordering="ts", options={"hoodie.write.record.positions": True})
+    table = mdt.create(
+        tmp_path, _SMALL, ["id"], ordering="ts", options={"hoodie.write.record.positions": True}
+    )
     table.upsert(_small(("a", 1), ("b", 5), ("c", 9)))
     table.upsert(_small(("c", 9), ("a", 2), ("b", 6)))
     assert _position_headers(table) == [True]
-    assert bag(hudi_table(tmp_path, _SMALL, BY_POSITION)) == bag(_small(("a", 2), ("b", 6), ("c", 9)))
+    assert bag(hudi_table(tmp_path, _SMALL, BY_POSITION)) == bag(
+        _small(("a", 2), ("b", 6), ("c", 9))
+    )
 
 
-def test_positions_are_left_out_unless_asked_for_because_hudi_0_15_fails_on_them(tmp_path: Path) -> None:
+def test_positions_are_left_out_unless_asked_for_because_hudi_0_15_fails_on_them(
+    tmp_path: Path,
+) -> None:
     table = mdt.create(tmp_path, _SMALL, ["id"], ordering="ts")
     table.upsert(_small(("a", 1)))
     table.upsert(_small(("a", 2)))
@@ -93,9 +107,13 @@ def test_positions_are_left_out_unless_asked_for_because_hudi_0_15_fails_on_them
 
 
 def _position_headers(table: mdt.Table) -> list[bool]:
-    """Return for each block of each log file whether it has positions and says of which base file."""
+    """Return for each block of each log file whether it has positions and says of which base
+    file.
+    """
     names = [file["name"] for file in table.files().to_pylist() if file["kind"] == LOG]
-    blocks = [block for name in names for block in log_file.parse(table.storage.read(name), path=name)]
+    blocks = [
+        block for name in names for block in log_file.parse(table.storage.read(name), path=name)
+    ]
     return [{log_file.POSITIONS, log_file.BASE_INSTANT} <= block.header.keys() for block in blocks]
 
 
@@ -115,5 +133,7 @@ def test_options_are_kept_under_one_name_and_may_be_overridden_by_the_other() ->
     for number in range(3):
         table.upsert(_small((f"k{number}", 0)))
     assert table.metadata.checkpoint_seq == 2
-    again = mdt.open(table.storage, {"mdt.metadata.compact.records": 5, "hoodie.parquet.max.file.size": 1 << 20})
+    again = mdt.open(
+        table.storage, {"mdt.metadata.compact.records": 5, "hoodie.parquet.max.file.size": 1 << 20}
+    )
     assert (again.options.metadata_compact_records, again.options.max_file_bytes) == (5, 1 << 20)

@@ -1,4 +1,6 @@
-"""Batches that are written once: whoever tries, in whatever order, and when their process dies, each stands in the table once."""
+"""Batches that are written once: whoever tries, in whatever order, and when their process dies,
+each stands in the table once.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def _world(table_type: str) -> MemoryStorage:
     """A table in which a batch that is written twice stands there twice."""
     storage = MemoryStorage()
     options = {**OPTIONS, "mdt.keys.repeat": True, "mdt.metadata.compact.records": 2}
-    mdt.create(storage, SCHEMA, ["id"], partition_by=["city"], table_type=table_type, options=options)
+    mdt.create(
+        storage, SCHEMA, ["id"], partition_by=["city"], table_type=table_type, options=options
+    )
     return storage
 
 
@@ -45,14 +49,18 @@ def once(stream: str, batch: int | str, fare: float) -> Actor:
     def make(metadata: Metadata) -> Once:
         definition = metadata.newest().definition
         given = normalize(rows([0, 20], 1, fare), definition)
-        operation = InsertUnchecked(metadata, parse_options(definition.options), given, definition.commit_action)
+        operation = InsertUnchecked(
+            metadata, parse_options(definition.options), given, definition.commit_action
+        )
         return Once(operation, stream, batch)
 
     return Actor(f"{stream} {batch}", lambda s: driven(s, make, PAUSES), lambda state: state)
 
 
 def ends(others: tuple[Actor, ...], depth: int | None) -> set[tuple[tuple[float, int], ...]]:
-    """Return what tables hold after every order of batch 7 of a stream and ``others``: how often each fare."""
+    """Return what tables hold after every order of batch 7 of a stream and ``others``: how often
+    each fare.
+    """
     seen = set()
     for run in explore(lambda: _world(MOR).copy(), [once("s", 7, 1.0), *others], preemptions=depth):
         count("schedules")
@@ -75,7 +83,9 @@ def test_batches_of_other_streams_do_not_meet() -> None:
     assert ends((once("other", 7, 2.0),), 1) == {((1.0, 2), (2.0, 2))}
 
 
-def test_without_the_conflict_a_batch_would_stand_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_conflict_a_batch_would_stand_there_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     check = conflicts.check
 
     def blind(mine: conflicts.Footprint, *more: Any) -> str | None:
@@ -87,7 +97,9 @@ def test_without_the_conflict_a_batch_would_stand_there_twice(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("table_type", [MOR, pytest.param(COW, marks=pytest.mark.nightly)])
-def test_after_a_crash_a_writer_that_repeats_its_batches_has_written_each_once(table_type: str) -> None:
+def test_after_a_crash_a_writer_that_repeats_its_batches_has_written_each_once(
+    table_type: str,
+) -> None:
     def run(storage: Storage) -> None:
         table = mdt.open(storage)
         for batch in range(3):
@@ -112,8 +124,18 @@ WRITES: list[tuple[str, Callable[[mdt.Table], mdt.WriteResult], int]] = [
     ("update_where", lambda t: t.update_where({"fare": "fare + 1"}, "id = 'k1'"), 1),
     ("insert_overwrite", lambda t: t.insert_overwrite(rows([20], 1, 3.0)), 1),
     ("truncate", lambda t: t.truncate(), 4),
-    ("merge", lambda t: t.merge(rows([1], 2, 3.0)).when_matched().update({"fare": "target.fare + 1"}).execute(), 1),
-    ("evolve", lambda t: t.upsert(rows([1], 2, 3.0).append_column("n", pa.array([5])), evolve=True), 1),
+    (
+        "merge",
+        lambda t: (
+            t.merge(rows([1], 2, 3.0)).when_matched().update({"fare": "target.fare + 1"}).execute()
+        ),
+        1,
+    ),
+    (
+        "evolve",
+        lambda t: t.upsert(rows([1], 2, 3.0).append_column("n", pa.array([5])), evolve=True),
+        1,
+    ),
 ]
 
 
@@ -123,7 +145,13 @@ def test_every_operation_that_writes_rows_may_be_a_batch(
 ) -> None:
     options = {**OPTIONS, "mdt.write.memory.max": 1} if name == "reader" else OPTIONS
     made = mdt.create(
-        tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], ordering="ts", table_type=MOR, options=options
+        tmp_path / "t",
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        ordering="ts",
+        table_type=MOR,
+        options=options,
     )
     made.upsert(rows(range(4), 1, 1.0))
     first, again = (write(mdt.open(tmp_path / "t", options).once("s", 3)) for _ in range(2))
@@ -132,13 +160,17 @@ def test_every_operation_that_writes_rows_may_be_a_batch(
     assert again.seq == first.seq == made.snapshot().seq
     older = write(mdt.open(tmp_path / "t", options).once("s", 2))
     assert not older.instant, "a batch before the newest one is in the table"
-    later_on = mdt.open(tmp_path / "t", options).once("s", 4).upsert(rows([40], 1, 1.0), evolve=True)
+    later_on = (
+        mdt.open(tmp_path / "t", options).once("s", 4).upsert(rows([40], 1, 1.0), evolve=True)
+    )
     assert later_on.inserted == 1 and not made.check().problems
     assert bag(made.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", made.schema))
 
 
 def test_a_batch_that_changed_nothing_changes_nothing_when_it_is_tried_again(tmp_path: Any) -> None:
-    table = mdt.create(tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], ordering="ts", table_type=MOR)
+    table = mdt.create(
+        tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], ordering="ts", table_type=MOR
+    )
     writes: list[Callable[[mdt.Table], mdt.WriteResult]] = [
         lambda t: t.delete(rows([1], 1, 0.0)),
         lambda t: t.delete_where("id = 'k1'"),
@@ -163,8 +195,12 @@ def test_a_batch_that_is_there_adds_no_column() -> None:
     assert table.schema.names == SCHEMA.names
 
 
-def test_a_handle_that_was_pickled_is_of_the_same_batch_and_rests_on_the_same_state(tmp_path: Any) -> None:
-    table = mdt.create(tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], ordering="ts", table_type=MOR)
+def test_a_handle_that_was_pickled_is_of_the_same_batch_and_rests_on_the_same_state(
+    tmp_path: Any,
+) -> None:
+    table = mdt.create(
+        tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], ordering="ts", table_type=MOR
+    )
     table.upsert(rows([1], 1, 1.0))
     handle = table.once("s", 1)
     again = pickle.loads(pickle.dumps(handle))
@@ -181,7 +217,10 @@ def test_a_table_knows_the_streams_that_wrote_last(monkeypatch: pytest.MonkeyPat
     for number, stream in enumerate(("a", "b", "a", "c")):
         table.once(stream, number).insert(rows([number], 1, 1.0), check=False)
     for opened in (table, mdt.open(storage)):
-        assert {name: batch for name, (batch, _) in opened.snapshot().streams.batches.items()} == {"a": 2, "c": 3}
+        assert {name: batch for name, (batch, _) in opened.snapshot().streams.batches.items()} == {
+            "a": 2,
+            "c": 3,
+        }
     table.repair()
     assert mdt.open(storage).snapshot().streams == table.snapshot().streams
 
@@ -193,7 +232,10 @@ def test_an_older_number_is_left_out_with_a_warning_and_a_text_id_is_written() -
     older = table.once("s", 20240101).insert(rows([1], 1, 1.0), check=False)
     assert not again.warnings and not older.instant
     [warning] = older.warnings
-    assert "batch 20240101 of the stream 's' was not written" in warning and "t.once('s', '20240101')" in warning
+    assert (
+        "batch 20240101 of the stream 's' was not written" in warning
+        and "t.once('s', '20240101')" in warning
+    )
     evolved = table.once("s", 20240101).upsert(rows([1], 1, 1.0), evolve=True)
     assert evolved.warnings == older.warnings
     for _ in range(2):
@@ -202,7 +244,9 @@ def test_an_older_number_is_left_out_with_a_warning_and_a_text_id_is_written() -
     assert not done.instant and found(table.storage) == Counter({2.0: 1, 1.0: 1})
 
 
-def test_text_ids_come_in_any_order_and_each_is_written_once_after_a_checkpoint_and_a_repair_too() -> None:
+def test_text_ids_come_in_any_order_and_each_is_written_once_after_a_checkpoint_and_a_repair_too() -> (
+    None
+):
     storage = _world(MOR).copy()
     table = mdt.open(storage)
     for text in ("b", "a", "c", "a", "b"):
@@ -237,9 +281,13 @@ def test_of_too_many_text_ids_the_oldest_of_the_largest_stream_is_forgotten_and_
 
 
 @pytest.mark.parametrize("depth", DEPTH)
-def test_a_text_id_that_two_write_stands_in_the_table_once_in_every_order(depth: int | None) -> None:
+def test_a_text_id_that_two_write_stands_in_the_table_once_in_every_order(
+    depth: int | None,
+) -> None:
     seen = set()
-    for run in explore(lambda: _world(MOR).copy(), [once("s", "a", 1.0), once("s", "a", 2.0)], preemptions=depth):
+    for run in explore(
+        lambda: _world(MOR).copy(), [once("s", "a", 1.0), once("s", "a", 2.0)], preemptions=depth
+    ):
         count("schedules")
         seen.add(tuple(sorted(found(run.storage).items())))
     assert seen == {((1.0, 2),), ((2.0, 2),)}

@@ -1,7 +1,8 @@
-"""Every pair of a service and a writer, and of two services: interleaved, and one after the other has died.
+"""Every pair of a service and a writer, and of two services: interleaved, and one after the other
+has died.
 
-The pairs that have tests of their own stand in ``test_schedules.py`` and beside the services; here all of them go through one table, whatever they
-are.  By day some are drawn, at night all are run.
+The pairs that have tests of their own stand in ``test_schedules.py`` and beside the services; here
+all of them go through one table, whatever they are.  By day some are drawn, at night all are run.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ def _world(key_index: str) -> MemoryStorage:
 
 
 def world(key_index: str = "record") -> MemoryStorage:
-    """Return a copy of a table with two file groups a partition, log files, checkpoints, a tag, and an index that is not built."""
+    """Return a copy of a table with two file groups a partition, log files, checkpoints, a tag, and
+    an index that is not built.
+    """
     return _world(key_index).copy()
 
 
@@ -99,7 +102,9 @@ def cleaning() -> Actor:
     def start(storage: Storage) -> Generator[str, None, Ended]:
         metadata = Metadata(storage)
         options = metadata.options(metadata.newest().definition)
-        ended = yield from driven(storage, lambda m: Clean(m, options, horizon=99, records_min=1), PAUSES)
+        ended = yield from driven(
+            storage, lambda m: Clean(m, options, horizon=99, records_min=1), PAUSES
+        )
         sweep(metadata)
         yield "swept"
         archive(metadata)
@@ -191,7 +196,9 @@ def assert_right(storage: MemoryStorage, expected: State, where: str, *, altered
 
 
 def assert_serial(actors: tuple[Actor, ...], run: Run, where: str) -> None:
-    """Assert that a run left what its actors, one after the other in the order of their commits, would leave."""
+    """Assert that a run left what its actors, one after the other in the order of their commits,
+    would leave.
+    """
     expected = START
     for _, n in sorted((ended.seq, n) for n, ended in run.ended.items() if ended.seq >= 0):
         expected = actors[n].model(expected)
@@ -217,7 +224,9 @@ def died(actor: Actor, storage: MemoryStorage, draw: random.Random) -> str:
 
 
 def second_after(first: Actor, second: Actor, draw: random.Random) -> None:
-    """Assert that what one leaves that died is in nobody's way: the other commits, before it is taken for dead or after."""
+    """Assert that what one leaves that died is in nobody's way: the other commits, before it is
+    taken for dead or after.
+    """
     storage = world(draw.choice(["record", "bloom"]))
     where = f"{second.name} after {first.name} died {died(first, storage, draw)}"
     seen = ours(storage)
@@ -267,7 +276,9 @@ def test_of_some_pairs_one_goes_on_after_the_other_died() -> None:
 
 
 def all_runs(actors: tuple[Actor, Actor]) -> Iterator[Run]:
-    """Yield the schedules in which one of them takes the turn from the other once, and some others."""
+    """Yield the schedules in which one of them takes the turn from the other once, and some
+    others.
+    """
     yield from explore(world, actors, preemptions=1)
     draw = seeded()
     for _ in range(3):
@@ -275,7 +286,9 @@ def all_runs(actors: tuple[Actor, Actor]) -> Iterator[Run]:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: " beside ".join(actor.name for actor in pair))
+@pytest.mark.parametrize(
+    "pair", PAIRS, ids=lambda pair: " beside ".join(actor.name for actor in pair)
+)
 def test_every_pair_ends_as_one_after_the_other(pair: tuple[Actor, Actor]) -> None:
     for run in all_runs(pair):
         count("schedules of pairs")

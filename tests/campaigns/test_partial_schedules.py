@@ -18,9 +18,15 @@ DEPTH = [1, pytest.param(None, marks=pytest.mark.nightly)]
 
 
 def partial(
-    ids: Sequence[int], *, ts: int | None, fare: float | None, mergers: Mapping[str, str] | None = None
+    ids: Sequence[int],
+    *,
+    ts: int | None,
+    fare: float | None,
+    mergers: Mapping[str, str] | None = None,
 ) -> Actor:
-    """A writer of some columns; what it does not say stays.  ``mergers``: as of an upsert, of ``fare``: "sum"."""
+    """A writer of some columns; what it does not say stays.  ``mergers``: as of an upsert, of
+    ``fare``: "sum".
+    """
     lacking = [name for name, value in (("ts", ts), ("fare", fare)) if value is None]
 
     def make(metadata: Metadata) -> BlendingUpsert:
@@ -28,7 +34,9 @@ def partial(
         data = rows(ids, ts or 0, fare or 0.0).drop_columns(lacking)
         blend = blend_of(definition, data.column_names, Kept(True, dict(mergers or {})))
         options, action = parse_options(definition.options), definition.commit_action
-        return BlendingUpsert(metadata, options, batch_of(data, blend), "upsert", action, None, blend)
+        return BlendingUpsert(
+            metadata, options, batch_of(data, blend), "upsert", action, None, blend
+        )
 
     def became(old: tuple[int, float]) -> tuple[int, float]:
         if ts is not None and ts < old[0] and not mergers:
@@ -46,10 +54,21 @@ def partial(
 
 
 @pytest.mark.parametrize("depth", DEPTH)
-@pytest.mark.parametrize("kind", [(MOR, "record"), pytest.param((COW, "bloom"), marks=pytest.mark.nightly)])
-def test_two_writers_of_different_columns_of_a_row_both_stay(kind: tuple[str, str], depth: int | None) -> None:
-    runs = explored(kind, partial([0, 1], ts=7, fare=None), partial([0, 1], ts=None, fare=8.0), preemptions=depth)
-    assert {ours(run.storage)["k0"] for run in runs} == {(7, 8.0)} and {run.conflicts for run in runs} == {0, 1}
+@pytest.mark.parametrize(
+    "kind", [(MOR, "record"), pytest.param((COW, "bloom"), marks=pytest.mark.nightly)]
+)
+def test_two_writers_of_different_columns_of_a_row_both_stay(
+    kind: tuple[str, str], depth: int | None
+) -> None:
+    runs = explored(
+        kind,
+        partial([0, 1], ts=7, fare=None),
+        partial([0, 1], ts=None, fare=8.0),
+        preemptions=depth,
+    )
+    assert {ours(run.storage)["k0"] for run in runs} == {(7, 8.0)} and {
+        run.conflicts for run in runs
+    } == {0, 1}
 
 
 @pytest.mark.nightly
@@ -58,7 +77,9 @@ def test_no_addition_of_two_upserts_that_add_is_lost(depth: int | None) -> None:
     adding = [partial([0, 20], ts=ts, fare=1.0, mergers={"fare": "sum"}) for ts in (2, 3)]
     runs = explored((MOR, "record"), *adding, preemptions=depth)
     fare = BASE_STATE["k0"][1]
-    assert {(ours(run.storage)["k0"], ours(run.storage)["k20"]) for run in runs} == {((3, fare + 2.0), (3, 2.0))}
+    assert {(ours(run.storage)["k0"], ours(run.storage)["k20"]) for run in runs} == {
+        ((3, fare + 2.0), (3, 2.0))
+    }
 
 
 @pytest.mark.nightly

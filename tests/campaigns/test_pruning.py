@@ -1,4 +1,6 @@
-"""A pruned scan is a full scan: random data of every type, random predicates, and planted mutants that must be caught."""
+"""A pruned scan is a full scan: random data of every type, random predicates, and planted mutants
+that must be caught.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def _scan(table: mdt.Table, predicate: Predicate) -> Any:
 def _assert_pruned_is_full(table: mdt.Table, rows: pa.Table, predicate: Predicate) -> None:
     scan = _scan(table, predicate)
     found, expected = bag(scan.to_arrow()), bag(rows.filter(matches(predicate, rows)))
-    assert found == expected, f"{predicate}\n{scan.explain()}\n  lost {expected - found}\n  extra {found - expected}"
+    assert found == expected, (
+        f"{predicate}\n{scan.explain()}\n  lost {expected - found}\n  extra {found - expected}"
+    )
 
 
 def _check_numbers(scan: Any) -> None:
@@ -70,7 +74,9 @@ def test_a_pruned_scan_is_a_full_scan_with_the_filter(data: st.DataObject) -> No
 @pytest.mark.nightly
 @given(data=st.data())
 @settings(max_examples=800, **QUIET)
-def test_a_pruned_scan_is_a_full_scan_with_the_filter_twenty_times_as_often(data: st.DataObject) -> None:
+def test_a_pruned_scan_is_a_full_scan_with_the_filter_twenty_times_as_often(
+    data: st.DataObject,
+) -> None:
     table, rows = data.draw(tables(nested=True))
     for _ in range(6):
         _assert_pruned_is_full(table, rows, data.draw(predicates(table.schema, rows)))
@@ -79,7 +85,9 @@ def test_a_pruned_scan_is_a_full_scan_with_the_filter_twenty_times_as_often(data
 
 # A fixed table whose data lie in clusters, so that every way of pruning has something to prune
 
-_CLUSTERS = pa.schema([("id", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())])
+_CLUSTERS = pa.schema(
+    [("id", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())]
+)
 _PREFIX = "p" * 70
 
 
@@ -92,12 +100,22 @@ def _cluster(number: int, x: float | None = None) -> pa.Table:
 
 
 def _clusters() -> tuple[mdt.Table, pa.Table]:
-    """Return a table of five files of three row groups, and its rows: NaN, infinity, nulls, deleted and updated rows."""
+    """Return a table of five files of three row groups, and its rows: NaN, infinity, nulls, deleted
+    and updated rows.
+    """
     table = create(_CLUSTERS)
-    parts = [_cluster(0, float("nan")), _cluster(1, float("-inf")), _cluster(2), _cluster(3), _cluster(4, -0.0)]
+    parts = [
+        _cluster(0, float("nan")),
+        _cluster(1, float("-inf")),
+        _cluster(2),
+        _cluster(3),
+        _cluster(4, -0.0),
+    ]
     for part in parts:
         table.upsert(part)
-    updated = pa.table([["k010", "k020"], [1000, 1001], [None, 5000.0], [None, "zz"]], schema=_CLUSTERS)
+    updated = pa.table(
+        [["k010", "k020"], [1000, 1001], [None, 5000.0], [None, "zz"]], schema=_CLUSTERS
+    )
     table.upsert(updated)
     table.delete(pa.table({"id": ["k003", "k030"]}))
     rows = pa.concat_tables([*parts, updated])
@@ -106,7 +124,15 @@ def _clusters() -> tuple[mdt.Table, pa.Table]:
 
 
 def _tests_on_clusters() -> Iterator[Predicate]:
-    for op, value in [("=", 13), ("<", 4), (">=", 40), ("in", (2, 44)), ("!=", 7), ("=", 1000), (">", 2**53)]:
+    for op, value in [
+        ("=", 13),
+        ("<", 4),
+        (">=", 40),
+        ("in", (2, 44)),
+        ("!=", 7),
+        ("=", 1000),
+        (">", 2**53),
+    ]:
         yield Leaf("n", op, value)
     for op, value in [
         (">", 4999.0),
@@ -135,7 +161,9 @@ def _tests_on_clusters() -> Iterator[Predicate]:
 
 def _wrong_on(table: mdt.Table, rows: pa.Table) -> list[Predicate]:
     tests = list(_tests_on_clusters())
-    return [t for t in tests if bag(_scan(table, t).to_arrow()) != bag(rows.filter(matches(t, rows)))]
+    return [
+        t for t in tests if bag(_scan(table, t).to_arrow()) != bag(rows.filter(matches(t, rows)))
+    ]
 
 
 def test_pruned_scans_of_clustered_data_are_right_and_their_numbers_add_up() -> None:
@@ -204,7 +232,9 @@ def test_what_the_planner_does_not_understand_prunes_nothing() -> None:
     table, rows = _clusters()
     plan = planner.plan(table.metadata, table.snapshot(), Unknown("f(n)"))
     assert sum(table.snapshot().rows[s.file] for s in plan.segments) >= len(rows)
-    told = planner.explain(planner.plan(table.metadata, table.snapshot(), Or((Unknown("f(n)"), Leaf("n", "=", 3)))))
+    told = planner.explain(
+        planner.plan(table.metadata, table.snapshot(), Or((Unknown("f(n)"), Leaf("n", "=", 3))))
+    )
     assert told.rows_read == told.rows_total
 
 
@@ -248,7 +278,9 @@ def test_damaged_key_maps_cost_time_but_no_rows() -> None:
 
 
 class _Equal(SkippingIndex):
-    """``equal/1``, for these tests: the values of a segment as JSON; proves for ``=`` segments and rows."""
+    """``equal/1``, for these tests: the values of a segment as JSON; proves for ``=`` segments and
+    rows.
+    """
 
     name = "equal/1"
 
@@ -261,22 +293,34 @@ class _Equal(SkippingIndex):
     finds_rows = True
 
     def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> Any:
-        return np.array([rows is None or bool(rows) for rows in self.rows(summaries, leaf, type)], dtype=np.bool_)
+        return np.array(
+            [rows is None or bool(rows) for rows in self.rows(summaries, leaf, type)],
+            dtype=np.bool_,
+        )
 
-    def rows(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> list[BitMap | None]:
+    def rows(
+        self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType
+    ) -> list[BitMap | None]:
         kept = [json.loads(bytes(whole(summary))) for summary in summaries]
         if leaf.op != "=":
             return [None] * len(kept)
-        return [BitMap([at for at, value in enumerate(values) if value == leaf.value]) for values in kept]
+        return [
+            BitMap([at for at, value in enumerate(values) if value == leaf.value])
+            for values in kept
+        ]
 
 
 @pytest.fixture
 def indexed(monkeypatch: pytest.MonkeyPatch) -> tuple[mdt.Table, pa.Table]:
-    """A table of shuffled values with ``equal(n)``: minima and maxima prove nothing, the index does."""
+    """A table of shuffled values with ``equal(n)``: minima and maxima prove nothing, the index
+    does.
+    """
     own = registry.Registry(())
     own.register(_Equal)
     find = registry.find
-    monkeypatch.setattr(registry, "find", lambda name: own.find(name) if name.startswith("equal") else find(name))
+    monkeypatch.setattr(
+        registry, "find", lambda name: own.find(name) if name.startswith("equal") else find(name)
+    )
     table = create(_CLUSTERS, indexes=["equal(n)"])
     rows = pa.concat_tables([_cluster(number) for number in range(4)]).take(
         pa.array(np.arange(36).reshape(9, 4).T.ravel())
@@ -292,7 +336,9 @@ def _note(table: mdt.Table, where: str) -> planner.IndexNote:
     return note
 
 
-def test_a_skipping_index_prunes_segments_and_row_groups(indexed: tuple[mdt.Table, pa.Table]) -> None:
+def test_a_skipping_index_prunes_segments_and_row_groups(
+    indexed: tuple[mdt.Table, pa.Table],
+) -> None:
     table, rows = indexed
     told = table.scan("n = 14").explain()
     assert (told.files_read, told.row_groups_read) == (1, 1)
@@ -309,14 +355,19 @@ def test_an_index_that_is_gone_damaged_or_incomplete_costs_time_and_says_why(
     table, rows = indexed
     summaries = pa.concat_tables([addition.summaries for addition in table.snapshot().additions])
     at = summaries.schema.get_field_index("payload")
-    damaged = summaries.set_column(at, "payload", pa.array([b"?", *summaries["payload"].to_pylist()[1:]], pa.binary()))
+    damaged = summaries.set_column(
+        at, "payload", pa.array([b"?", *summaries["payload"].to_pylist()[1:]], pa.binary())
+    )
     for left, reason, covered in (
         (summaries.slice(0, 0), "not_covered", 0),
         (summaries.slice(2), "used", len(summaries) - 2),
         (damaged, "damaged", len(summaries)),
     ):
         with _snapshot(table, monkeypatch, summaries=left):
-            assert (_note(table, "n = 14").reason, _note(table, "n = 14").covered) == (reason, covered)
+            assert (_note(table, "n = 14").reason, _note(table, "n = 14").covered) == (
+                reason,
+                covered,
+            )
             for value in range(36):
                 _assert_pruned_is_full(table, rows, Leaf("n", "=", value))
     monkeypatch.undo()
@@ -347,7 +398,12 @@ def _blind_to_nan(stats: pa.Table) -> pa.Table:
 
 
 def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
-    prune, find, is_live, read = column_stats.prune_predicate, planner.find, locate.is_live, Bounds.read
+    prune, find, is_live, read = (
+        column_stats.prune_predicate,
+        planner.find,
+        locate.is_live,
+        Bounds.read,
+    )
     segments, by_key, row_groups = planner._segments, planner._by_key, planner._row_group_verdicts
 
     def without_nan(stats: pa.Table, type: pa.DataType) -> Any:
@@ -383,14 +439,26 @@ def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
 
     return {
         "statistics that know no NaN": lambda m: m.setattr(Bounds, "read", without_nan),
-        "only the first branch of OR": lambda m: m.setattr(column_stats, "prune_predicate", first_branch),
-        "the first segment is always pruned": lambda m: m.setattr(column_stats, "prune_predicate", first_segment_lost),
-        "a key lookup ignores one segment": lambda m: m.setattr(planner, "find", one_segment_forgotten),
+        "only the first branch of OR": lambda m: m.setattr(
+            column_stats, "prune_predicate", first_branch
+        ),
+        "the first segment is always pruned": lambda m: m.setattr(
+            column_stats, "prune_predicate", first_segment_lost
+        ),
+        "a key lookup ignores one segment": lambda m: m.setattr(
+            planner, "find", one_segment_forgotten
+        ),
         "the last row group is left out": lambda m: m.setattr(planner, "_segments", late_zone),
         "positions are off by one": lambda m: m.setattr(planner, "_by_key", shifted),
-        "row groups in the wrong order": lambda m: m.setattr(planner, "_row_group_verdicts", zones_reversed),
-        "row groups of another segment": lambda m: m.setattr(planner, "_row_group_verdicts", zones_of_the_next_segment),
-        "a key lookup that sees dead rows only": lambda m: m.setattr(locate, "is_live", lambda *a: ~is_live(*a)),
+        "row groups in the wrong order": lambda m: m.setattr(
+            planner, "_row_group_verdicts", zones_reversed
+        ),
+        "row groups of another segment": lambda m: m.setattr(
+            planner, "_row_group_verdicts", zones_of_the_next_segment
+        ),
+        "a key lookup that sees dead rows only": lambda m: m.setattr(
+            locate, "is_live", lambda *a: ~is_live(*a)
+        ),
     }
 
 

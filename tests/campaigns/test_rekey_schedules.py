@@ -18,7 +18,9 @@ pytestmark = pytest.mark.usefixtures("records_decoded_once")
     [upsert([0, 20], 3, 3.0), delete([0, 3]), compaction(), clustering(), rekey()],
     ids=lambda other: other.name,
 )
-def test_a_rekey_and_company_end_as_one_after_the_other(kind: tuple[str, str], other: Actor) -> None:
+def test_a_rekey_and_company_end_as_one_after_the_other(
+    kind: tuple[str, str], other: Actor
+) -> None:
     runs = explored(kind, rekey(), other)
     for run in runs:
         if other.name != "rekey":
@@ -30,5 +32,7 @@ def test_a_rekey_and_company_end_as_one_after_the_other(kind: tuple[str, str], o
 
 
 def test_a_rekey_beside_an_alter_and_an_upsert_ends_as_one_after_the_other() -> None:
-    explored((MOR, "bloom"), rekey(), upsert([0, 20], 3, 3.0), upsert([1, 20], 4, 4.0), preemptions=2)
+    explored(
+        (MOR, "bloom"), rekey(), upsert([0, 20], 3, 3.0), upsert([1, 20], 4, 4.0), preemptions=2
+    )
     explored((MOR, "record"), rekey(), alter())

@@ -1,4 +1,6 @@
-"""Writes that rest on a state they have read, beside others in every order: of two that rest on the same row, one is done; no change is lost."""
+"""Writes that rest on a state they have read, beside others in every order: of two that rest on the
+same row, one is done; no change is lost.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,13 @@ def _world(table_type: str) -> MemoryStorage:
     storage = MemoryStorage()
     options = {**OPTIONS, "mdt.metadata.compact.records": 2}
     made = mdt.create(
-        storage, SCHEMA, ["id"], partition_by=["city"], ordering="ts", table_type=table_type, options=options
+        storage,
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        ordering="ts",
+        table_type=table_type,
+        options=options,
     )
     assert made.upsert(rows(range(4), 1, 1.0)).seq == READ
     return storage
@@ -42,7 +50,9 @@ def rested(ids: Sequence[int], fare: float) -> Actor:
     def make(metadata: Metadata) -> Resting:
         definition = metadata.newest().definition
         given = normalize(rows(ids, 2, fare), definition)
-        upserted = Upsert(metadata, parse_options(definition.options), given, "upsert", definition.commit_action)
+        upserted = Upsert(
+            metadata, parse_options(definition.options), given, "upsert", definition.commit_action
+        )
         return Resting(upserted, metadata, READ)
 
     def start(storage: Storage) -> Generator[str, None, Ended]:
@@ -54,24 +64,33 @@ def rested(ids: Sequence[int], fare: float) -> Actor:
     return Actor(f"rested {ids} {fare}", start, lambda state: state)
 
 
-def runs(table_type: str, actors: Sequence[Actor], depth: int | None) -> list[tuple[Run, dict[str, float]]]:
+def runs(
+    table_type: str, actors: Sequence[Actor], depth: int | None
+) -> list[tuple[Run, dict[str, float]]]:
     """Return every schedule with the fares that the table holds in the end."""
     found = []
     for run in explore(lambda: _world(table_type).copy(), list(actors), preemptions=depth):
         count("schedules")
         assert mdt.open(run.storage).check().ok, run.schedule
-        fares = {key: fare for key, (_, fare) in as_state(mdt.open(run.storage).scan().to_arrow()).items()}
+        fares = {
+            key: fare
+            for key, (_, fare) in as_state(mdt.open(run.storage).scan().to_arrow()).items()
+        }
         found.append((run, fares))
     return found
 
 
 @pytest.mark.parametrize("table_type", TYPES)
 @pytest.mark.parametrize("depth", DEPTH)
-def test_of_two_that_rest_on_one_row_one_is_done_in_every_order(depth: int | None, table_type: str) -> None:
+def test_of_two_that_rest_on_one_row_one_is_done_in_every_order(
+    depth: int | None, table_type: str
+) -> None:
     ends = set()
     for run, fares in runs(table_type, [rested([0, 1], 2.0), rested([0, 2], 3.0)], depth):
         first, second = run.ended[0].refused, run.ended[1].refused
-        assert bool(first) != bool(second) and "rests on the state after commit 1" in first + second, run.schedule
+        assert (
+            bool(first) != bool(second) and "rests on the state after commit 1" in first + second
+        ), run.schedule
         assert (
             fares == {"k0": 3.0, "k1": 1.0, "k2": 3.0, "k3": 1.0}
             if first
@@ -85,15 +104,19 @@ def test_of_two_that_rest_on_one_row_one_is_done_in_every_order(depth: int | Non
 def test_who_rests_on_a_row_never_covers_what_came_after_it(depth: int | None) -> None:
     for other in (upsert([0], 3, 5.0), delete([0])):
         for run, fares in runs(MOR, [rested([0], 2.0), other], depth):
-            assert run.ended[1].seq > 0 and fares.get("k0") == (5.0 if other.name.startswith("upsert") else None), (
-                run.schedule
-            )
+            assert run.ended[1].seq > 0 and fares.get("k0") == (
+                5.0 if other.name.startswith("upsert") else None
+            ), run.schedule
 
 
 @pytest.mark.parametrize("depth", DEPTH)
 def test_a_key_that_was_absent_is_inserted_by_one(depth: int | None) -> None:
     for run, fares in runs(MOR, [rested([20], 2.0), rested([20], 3.0)], depth):
-        done = [fare for fare, ended in zip((2.0, 3.0), (run.ended[0], run.ended[1]), strict=True) if not ended.refused]
+        done = [
+            fare
+            for fare, ended in zip((2.0, 3.0), (run.ended[0], run.ended[1]), strict=True)
+            if not ended.refused
+        ]
         assert len(done) == 1 and fares["k20"] == done[0], run.schedule
 
 
@@ -104,8 +127,12 @@ def test_other_file_groups_do_not_matter() -> None:
         assert fares == {"k0": 2.0, "k1": 5.0, "k2": 1.0, "k3": 1.0 if refused else 4.0}
 
 
-def test_without_what_was_committed_since_a_change_would_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Resting, "prepare", lambda self, snapshot, txn: self.operation.prepare(snapshot, txn))
+def test_without_what_was_committed_since_a_change_would_be_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        Resting, "prepare", lambda self, snapshot, txn: self.operation.prepare(snapshot, txn)
+    )
     both = [
         run
         for run, _ in runs(MOR, [rested([0], 2.0), rested([0], 3.0)], 1)
@@ -115,7 +142,9 @@ def test_without_what_was_committed_since_a_change_would_be_lost(monkeypatch: py
 
 
 @pytest.mark.parametrize("table_type", TYPES)
-def test_after_a_crash_a_write_that_is_tried_again_is_done_once_or_was_done(table_type: str) -> None:
+def test_after_a_crash_a_write_that_is_tried_again_is_done_once_or_was_done(
+    table_type: str,
+) -> None:
     def run(storage: Storage) -> None:
         mdt.open(storage).resting_on(READ).update_where({"fare": "fare + 1"}, "id = 'k0'")
 

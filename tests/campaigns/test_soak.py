@@ -1,4 +1,6 @@
-"""The soak: processes write, look after, read and follow one table, and are killed at random; no row is lost or doubled."""
+"""The soak: processes write, look after, read and follow one table, and are killed at random; no
+row is lost or doubled.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ ENDED = ("services", "reads", "followed")
 """What must have ended once at least, and where it is noted."""
 PARTITIONS: list[list[str]] = [["writer"], []]
 STARVED = 5
-"""Times as long a soak goes on where the machine is so busy that something has not ended once: starting a process takes seconds there."""
+"""Times as long a soak goes on where the machine is so busy that something has not ended once:
+starting a process takes seconds there.
+"""
 
 
 def soak(folder: Path, seconds: int, seed: int) -> None:
@@ -42,7 +46,9 @@ def soak(folder: Path, seconds: int, seed: int) -> None:
         alive[name] = context.Process(target=soaking.act, args=(name, str(folder), seed + n))
         alive[name].start()
     begun, killed = time.monotonic(), 0
-    while (ran := time.monotonic() - begun) < STARVED * seconds and not (folder / "failed").exists():
+    while (ran := time.monotonic() - begun) < STARVED * seconds and not (
+        folder / "failed"
+    ).exists():
         if ran >= seconds and all((folder / what).exists() for what in ENDED):
             break
         time.sleep(draw.uniform(0.5, 2.5))
@@ -50,7 +56,9 @@ def soak(folder: Path, seconds: int, seed: int) -> None:
         os.kill(alive[name].pid or 0, signal.SIGKILL)
         alive[name].join()
         killed += 1
-        alive[name] = context.Process(target=soaking.act, args=(name, str(folder), seed + 1000 * killed))
+        alive[name] = context.Process(
+            target=soaking.act, args=(name, str(folder), seed + 1000 * killed)
+        )
         alive[name].start()
     for process in alive.values():
         process.kill()
@@ -61,18 +69,25 @@ def soak(folder: Path, seconds: int, seed: int) -> None:
 
 
 def check(folder: Path) -> None:
-    """Assert that the table holds what the journals say, that nothing is damaged, and that the disk is bounded."""
+    """Assert that the table holds what the journals say, that nothing is damaged, and that the disk
+    is bounded.
+    """
     table = mdt.open(folder / "t")
     (table.abort if hasattr(table, "abort") else table.rollback)()
     found = soaking.seen(table.scan().to_arrow())
     for writer in range(3):
         acknowledged, tried = soaking.journal(folder, writer)
-        assert found.get(writer, soaking.GONE) in (acknowledged, *tried), f"writer {writer} lost a commit"
+        assert found.get(writer, soaking.GONE) in (
+            acknowledged,
+            *tried,
+        ), f"writer {writer} lost a commit"
     report = table.check()
     assert report.ok, str(report)
     batches = HudiTable(str(folder / "t")).read()
     rows = [pa.record_batch(batch) for batch in batches]
-    assert (soaking.seen(pa.Table.from_batches(rows)) if rows else {}) == found, "hudi-rs reads other rows"
+    assert (soaking.seen(pa.Table.from_batches(rows)) if rows else {}) == found, (
+        "hudi-rs reads other rows"
+    )
     assert table.history()["seq"].to_pylist() == list(range(table.snapshot().seq + 1))
     table.clean(retain_commits=3)
     size = sum(file.stat().st_size for file in (folder / "t").rglob("*") if file.is_file())
@@ -86,7 +101,9 @@ def check(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(STARVED * SECONDS + 300)
-def test_killed_writers_services_and_readers_lose_no_row_and_a_follower_keeps_up(tmp_path: Path) -> None:
+def test_killed_writers_services_and_readers_lose_no_row_and_a_follower_keeps_up(
+    tmp_path: Path,
+) -> None:
     soak(tmp_path, SECONDS, seed=random.randrange(10**6))
     check(tmp_path)
 

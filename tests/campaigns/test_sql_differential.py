@@ -1,6 +1,8 @@
-"""Random queries of Spark SQL: tables of ours, read in every way, answer as plain Parquet of the same rows does, under all kinds of settings.
+"""Random queries of Spark SQL: tables of ours, read in every way, answer as plain Parquet of the
+same rows does, under all kinds of settings.
 
-By day a few dozen queries, at night thousands. Each failure prints the tables, the query, the settings, and the command that runs that case again.
+By day a few dozen queries, at night thousands. Each failure prints the tables, the query, the
+settings, and the command that runs that case again.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ WORLDS, CASES = 3, 10
 """By day: so many pairs of tables, so many queries on each."""
 WORLDS_NIGHTLY, CASES_NIGHTLY = 100, 50
 REPLAY = "MDT_SQL"
-"""Environment variable <seed>:<world>:<case> that runs a single case again; <seed>:<world>, all of its cases."""
+"""Environment variable <seed>:<world>:<case> that runs a single case again; <seed>:<world>, all of
+its cases.
+"""
 SCALE = float(os.environ.get("MDT_SQL_WORLDS", "1"))
 """So many times as many pairs of tables."""
 SHOWN = 5
@@ -59,7 +63,8 @@ def bag(table: pa.Table, exact: bool) -> Counter[tuple[Any, ...]]:
 def sequence(table: pa.Table, exact: bool) -> list[tuple[Any, ...]]:
     """Return the rows in their order, in a form that can be compared."""
     columns = [
-        [comparable(value if exact else _one_zero(value)) for value in column.to_pylist()] for column in table.columns
+        [comparable(value if exact else _one_zero(value)) for value in column.to_pylist()]
+        for column in table.columns
     ]
     return list(zip(*columns, strict=True))
 
@@ -73,7 +78,9 @@ def _one_zero(value: Any) -> Any:
 
 
 def difference(query: Query, expected: Answer, found: Answer, every: Answer) -> str:
-    """Return what is wrong with an answer, or nothing. ``every``: the rows that the query may choose from, where it may."""
+    """Return what is wrong with an answer, or nothing. ``every``: the rows that the query may
+    choose from, where it may.
+    """
     if "error" in (expected[0], found[0]):
         return "" if expected == found else f"{_said(found)} instead of {_said(expected)}"
     wanted, got = expected[1], found[1]
@@ -82,10 +89,16 @@ def difference(query: Query, expected: Answer, found: Answer, every: Answer) -> 
     if query.compare == KEYS:
         keys = [sequence(table.select(range(query.keys)), exact=False) for table in (got, wanted)]
         if keys[0] != keys[1]:
-            return f"sort keys {keys[0][:SHOWN]} of {len(keys[0])} instead of {keys[1][:SHOWN]} of {len(keys[1])}"
+            return (
+                f"sort keys {keys[0][:SHOWN]} of {len(keys[0])} instead of {keys[1][:SHOWN]} of"
+                f" {len(keys[1])}"
+            )
     if query.compare == COUNT and len(wanted) != len(got):
         return f"{len(got)} rows instead of {len(wanted)}"
-    allowed, found_rows = bag((every if query.every else expected)[1], query.exact), bag(got, query.exact)
+    allowed, found_rows = (
+        bag((every if query.every else expected)[1], query.exact),
+        bag(got, query.exact),
+    )
     lost = Counter() if query.every else allowed - found_rows
     extra = found_rows - allowed
     return f"lost {_few(lost)}, extra {_few(extra)}" if lost or extra else ""
@@ -115,7 +128,8 @@ def run_case(spark: SparkSession, of: World, seed: str) -> list[str]:
         expected = answer(spark, query.text)
         every = answer(spark, query.every) if query.every else expected
         count(
-            f"queries of SQL that end in {_said(expected) if expected[0] == 'error' else 'rows' if len(expected[1]) else 'no rows'}"
+            "queries of SQL that end in"
+            f" {_said(expected) if expected[0] == 'error' else 'rows' if len(expected[1]) else 'no rows'}"
         )
         if every[0] == "error":
             return []
@@ -125,14 +139,15 @@ def run_case(spark: SparkSession, of: World, seed: str) -> list[str]:
                 wrong.append(f"{way}{f', {plain} as plain Parquet' if plain else ''}: {text}")
     if wrong:
         said = "\n".join(wrong)
-        wrong = [
-            f"{said}\n  {query.text}\n  {values}\n{of.told()}\n  replay: {REPLAY}={seed} python -m pytest {__file__} -k random_queries"
-        ]
+        replay = f"{REPLAY}={seed} python -m pytest {__file__} -k random_queries"
+        wrong = [f"{said}\n  {query.text}\n  {values}\n{of.told()}\n  replay: {replay}"]
     return wrong
 
 
 def run(spark: SparkSession, folder: Path, worlds: int, cases: int) -> None:
-    """Run queries on tables of a new seed, or of the one to replay; fail with all that was wrong."""
+    """Run queries on tables of a new seed, or of the one to replay; fail with all that was
+    wrong.
+    """
     given = os.environ.get(REPLAY, "").split(":")
     seed = given[0] or str(random.randrange(1 << 30))
     print(f"seed {seed}")
@@ -145,13 +160,17 @@ def run(spark: SparkSession, folder: Path, worlds: int, cases: int) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_random_queries_have_the_answers_of_plain_parquet(spark: SparkSession, tmp_path: Path) -> None:
+def test_random_queries_have_the_answers_of_plain_parquet(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     run(spark, tmp_path, round(WORLDS * SCALE), CASES)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
-def test_thousands_of_random_queries_have_the_answers_of_plain_parquet(spark: SparkSession, tmp_path: Path) -> None:
+def test_thousands_of_random_queries_have_the_answers_of_plain_parquet(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     run(spark, tmp_path, round(WORLDS_NIGHTLY * SCALE), CASES_NIGHTLY)
 
 
@@ -176,7 +195,11 @@ def test_wrong_answers_are_told_from_right_ones() -> None:
     rows: Answer = ("rows", pa.table({"o0": [1.0, 0.0, None], "o1": ["a", "b", "c"]}))
     negative: Answer = ("rows", pa.table({"o0": [1.0, -0.0, None], "o1": ["a", "b", "c"]}))
     turned: Answer = ("rows", rows[1].take([2, 0, 1]))
-    fewer, failed, two = ("rows", rows[1].slice(1)), ("error", "DIVIDE_BY_ZERO"), ("rows", rows[1].slice(0, 2))
+    fewer, failed, two = (
+        ("rows", rows[1].slice(1)),
+        ("error", "DIVIDE_BY_ZERO"),
+        ("rows", rows[1].slice(0, 2)),
+    )
     every: Answer = ("rows", pa.concat_tables([rows[1], pa.table({"o0": [0.0], "o1": ["d"]})]))
     tie: Answer = ("rows", pa.table({"o0": [1.0, 0.0, None], "o1": ["a", "d", "c"]}))
     whole, top, limited = Query(""), Query("", KEYS, 1, "every"), Query("", COUNT, every="every")
@@ -188,11 +211,17 @@ def test_wrong_answers_are_told_from_right_ones() -> None:
         (whole, rows, rows),
     ]
     assert not [
-        difference(query, rows, found, among) for query, found, among in right if difference(query, rows, found, among)
+        difference(query, rows, found, among)
+        for query, found, among in right
+        if difference(query, rows, found, among)
     ]
-    assert "lost 1" in difference(whole, rows, fewer, rows) and "extra 1" in difference(whole, fewer, rows, fewer)
+    assert "lost 1" in difference(whole, rows, fewer, rows) and "extra 1" in difference(
+        whole, fewer, rows, fewer
+    )
     assert "extra" in difference(Query("", exact=True), rows, negative, rows)
-    assert "sort keys" in difference(top, rows, turned, every) and "sort keys" in difference(top, rows, two, every)
+    assert "sort keys" in difference(top, rows, turned, every) and "sort keys" in difference(
+        top, rows, two, every
+    )
     assert "extra" in difference(top, rows, tie, rows) and "2 rows instead of 3" in difference(
         limited, rows, two, every
     )

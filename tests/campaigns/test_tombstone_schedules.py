@@ -1,4 +1,6 @@
-"""Deletes that keep their ordering value beside others: in every order a row older than the delete of its key is left out."""
+"""Deletes that keep their ordering value beside others: in every order a row older than the delete
+of its key is left out.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +41,22 @@ def delete_at(ids: Sequence[int], ts: int, *, in_tasks: bool = False) -> Actor:
         definition = metadata.newest().definition
         if in_tasks:
             given = rows(ids, ts, 0.0)
-            return delete(thread(), metadata, parse_options(definition.options), [given], given.schema)
+            return delete(
+                thread(), metadata, parse_options(definition.options), [given], given.schema
+            )
         batch = normalize_keys(rows(ids, ts, 0.0), definition)
-        return Delete(metadata, parse_options(definition.options), batch, "delete", definition.commit_action)
+        return Delete(
+            metadata, parse_options(definition.options), batch, "delete", definition.commit_action
+        )
 
     return Actor(f"delete {ids} at {ts}", lambda s: driven(s, make, PAUSES), lambda state: state)
 
 
 @pytest.mark.parametrize("in_tasks", [False, True])
 @pytest.mark.parametrize("depth", DEPTH)
-@pytest.mark.parametrize("kind", [(MOR, "record"), pytest.param((COW, "bloom"), marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "kind", [(MOR, "record"), pytest.param((COW, "bloom"), marks=pytest.mark.nightly)]
+)
 def test_of_a_delete_and_an_older_row_the_delete_stays_in_every_order(
     kind: tuple[str, str], depth: int | None, in_tasks: bool
 ) -> None:
@@ -66,7 +74,11 @@ def test_of_a_delete_and_an_older_row_the_delete_stays_in_every_order(
 @pytest.mark.nightly
 @pytest.mark.parametrize("depth", [1, None])
 def test_of_two_deletes_of_a_key_the_larger_ordering_value_is_kept(depth: int | None) -> None:
-    for run in explore(lambda: keeping((MOR, "record")), [delete_at([20], 5), delete_at([20], 7)], preemptions=depth):
+    for run in explore(
+        lambda: keeping((MOR, "record")),
+        [delete_at([20], 5), delete_at([20], 7)],
+        preemptions=depth,
+    ):
         count("schedules")
         table = mdt.open(run.storage)
         assert table.upsert(rows([20], 6, 1.0)).late == 1, run.schedule
@@ -76,7 +88,9 @@ def test_of_two_deletes_of_a_key_the_larger_ordering_value_is_kept(depth: int | 
 @pytest.mark.parametrize("depth", DEPTH)
 def test_a_restore_takes_back_the_tombstones_that_it_has_seen(depth: int | None) -> None:
     state, seen = upserted({}, range(6), 1, 1.0), set()
-    for run in explore(lambda: keeping((MOR, "record")), [delete_at([20], 5), restore(1, state)], preemptions=depth):
+    for run in explore(
+        lambda: keeping((MOR, "record")), [delete_at([20], 5), restore(1, state)], preemptions=depth
+    ):
         count("schedules")
         is_undone = run.ended[1].seq > run.ended[0].seq
         done = mdt.open(run.storage).upsert(rows([20], 4, 4.0))

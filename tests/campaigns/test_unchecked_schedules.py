@@ -25,7 +25,9 @@ OLD, NEW = 0, 20
 def _world(table_type: str) -> MemoryStorage:
     storage = MemoryStorage()
     options = {**OPTIONS, "mdt.keys.repeat": True}
-    mdt.create(storage, SCHEMA, ["id"], partition_by=["city"], table_type=table_type, options=options)
+    mdt.create(
+        storage, SCHEMA, ["id"], partition_by=["city"], table_type=table_type, options=options
+    )
     mdt.open(storage).upsert(rows(range(4), 1, 1.0))
     return storage
 
@@ -39,7 +41,9 @@ def unchecked() -> Actor:
     def make(metadata: Metadata) -> InsertUnchecked:
         definition = metadata.newest().definition
         batch = normalize(rows([OLD, NEW], 1, 5.0), definition)
-        return InsertUnchecked(metadata, parse_options(definition.options), batch, definition.commit_action)
+        return InsertUnchecked(
+            metadata, parse_options(definition.options), batch, definition.commit_action
+        )
 
     return Actor("insert unchecked", lambda s: driven(s, make, PAUSES), lambda state: state)
 

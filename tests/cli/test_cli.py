@@ -1,4 +1,6 @@
-"""The command line: each command does what it says; errors are two lines on stderr and exit code 2."""
+"""The command line: each command does what it says; errors are two lines on stderr and exit
+code 2.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,19 @@ def file_of(folder: Path, name: str, data: pa.Table = ROWS) -> Path:
 
 def test_info_shows_what_the_table_is(path: Path) -> None:
     shown = run("info", path).stdout
-    for text in ("MERGE_ON_READ", "bloom, unique per partition", "city", "id string", "mdt.durable=false"):
+    for text in (
+        "MERGE_ON_READ",
+        "bloom, unique per partition",
+        "city",
+        "id string",
+        "mdt.durable=false",
+    ):
         assert text in shown
-    lines = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in shown.splitlines() if "│" in line}
+    lines = {
+        line.split("│")[1].strip(): line.split("│")[2].strip()
+        for line in shown.splitlines()
+        if "│" in line
+    }
     assert lines["rows"] == "3"
     assert lines["key"] == "id"
     assert lines["ordering"] == "v"
@@ -55,8 +67,14 @@ def test_info_shows_what_the_table_is(path: Path) -> None:
 
 
 def test_show_tells_what_stands_there_and_draws_it(path: Path, tmp_path: Path) -> None:
-    shown = run("show", path, "--svg", tmp_path / "t.svg", "--columns", "id,v", "--commits", 1).stdout
-    assert "commits 1 to 1" in shown and "due: nothing" in shown and "rows: 3, and 0 dead ones" in shown
+    shown = run(
+        "show", path, "--svg", tmp_path / "t.svg", "--columns", "id,v", "--commits", 1
+    ).stdout
+    assert (
+        "commits 1 to 1" in shown
+        and "due: nothing" in shown
+        and "rows: 3, and 0 dead ones" in shown
+    )
     assert (tmp_path / "t.svg").read_text(encoding="utf-8").startswith("<svg")
     found = json.loads(run("show", path, "--json").stdout)
     assert (found["rows"], len(found["commits"]), found["horizon"]) == (3, 2, 0)
@@ -67,7 +85,9 @@ def test_past_states_are_named_by_seq_instant_or_time(path: Path) -> None:
     table = mdt.open(path)
     table.upsert(ROWS.slice(0, 1).set_column(0, "id", [["new"]]))
     before = table.history()["instant"][1].as_py()
-    counts = [run("count", path, "--as-of", point).stdout for point in (0, 1, before, 2, "9999-01-01")]
+    counts = [
+        run("count", path, "--as-of", point).stdout for point in (0, 1, before, 2, "9999-01-01")
+    ]
     assert counts == ["0\n", "3\n", "3\n", "4\n", "4\n"]
     assert "new" not in run("scan", path, "--as-of", 1, "--format", "csv").stdout
     assert "new" in run("scan", path, "--format", "csv").stdout
@@ -78,10 +98,17 @@ def test_past_states_are_named_by_seq_instant_or_time(path: Path) -> None:
 def test_changes_are_written_as_rows_in_every_format(path: Path) -> None:
     table = mdt.open(path)
     table.upsert(ROWS.slice(0, 1).set_column(2, "v", [[9]]))
-    shown = run("changes", path, "--since", 1, "--format", "csv", "--columns", "id,v").stdout.splitlines()
+    shown = run(
+        "changes", path, "--since", 1, "--format", "csv", "--columns", "id,v"
+    ).stdout.splitlines()
     instant = table.history()["instant"][2].as_py()
-    assert shown[1:] == [f'"update_before",2,"{instant}","001",1', f'"update_after",2,"{instant}","001",9']
-    lines = run("changes", path, "--since", 0, "--until", 1, "--where", "v > 1", "--json").stdout.splitlines()
+    assert shown[1:] == [
+        f'"update_before",2,"{instant}","001",1',
+        f'"update_after",2,"{instant}","001",9',
+    ]
+    lines = run(
+        "changes", path, "--since", 0, "--until", 1, "--where", "v > 1", "--json"
+    ).stdout.splitlines()
     assert sorted(json.loads(line)["id"] for line in lines) == ["002", "003"]
     assert "update_after" in run("changes", path, "--since", 1).stdout
     assert "goes backwards" in run("changes", path, "--since", 2, "--until", 1, code=2).stderr
@@ -89,12 +116,17 @@ def test_changes_are_written_as_rows_in_every_format(path: Path) -> None:
 
 def test_tags_are_given_shown_used_and_forgotten(path: Path) -> None:
     assert run("tag", path, "empty", "--at", 0).stdout == "empty is commit 0\n"
-    assert json.loads(run("tag", path, "kept", "--savepoint", "--comment", "why", "--json").stdout) == {
+    assert json.loads(
+        run("tag", path, "kept", "--savepoint", "--comment", "why", "--json").stdout
+    ) == {
         "name": "kept",
         "seq": 2,
     }
     shown = [json.loads(line) for line in run("tags", path, "--json").stdout.splitlines()]
-    assert [(tag["name"], tag["seq"], tag["savepoint"]) for tag in shown] == [("empty", 0, False), ("kept", 2, True)]
+    assert [(tag["name"], tag["seq"], tag["savepoint"]) for tag in shown] == [
+        ("empty", 0, False),
+        ("kept", 2, True),
+    ]
     assert run("count", path, "--as-of", "empty").stdout == "0\n"
     assert run("untag", path, "kept").stdout == "forgot kept\n"
     assert "there is no tag 'kept'" in run("untag", path, "kept", code=2).stderr
@@ -133,9 +165,14 @@ def test_scan_writes_csv_json_and_arrow(path: Path, limit: int) -> None:
 
 
 def test_scan_writes_the_first_rows_in_an_order(path: Path) -> None:
-    shown = run("scan", path, "--order-by", "v desc", "--limit", 2, "--format", "csv", "--columns", "v").stdout
+    shown = run(
+        "scan", path, "--order-by", "v desc", "--limit", 2, "--format", "csv", "--columns", "v"
+    ).stdout
     assert shown.split() == ['"v"', "3", "2"]
-    assert "order by v desc, limit 2" in run("scan", path, "--order-by", "v desc", "--limit", 2, "--explain").stdout
+    assert (
+        "order by v desc, limit 2"
+        in run("scan", path, "--order-by", "v desc", "--limit", 2, "--explain").stdout
+    )
     assert "there is no column 'w'" in run("scan", path, "--order-by", "w", code=2).stderr
 
 
@@ -154,7 +191,9 @@ def test_json_holds_what_json_cannot_and_csv_refuses_it(tmp_path: Path) -> None:
     trees.create(tmp_path / "t", data.schema).upsert(data)
     shown = run("scan", tmp_path / "t", "--format", "json").stdout
     assert json.loads(shown) == {"id": 1, "b": "ff", "l": [1, None], "d": "1970-01-01"}
-    assert "hint: use --format json" in run("scan", tmp_path / "t", "--format", "csv", code=2).stderr
+    assert (
+        "hint: use --format json" in run("scan", tmp_path / "t", "--format", "csv", code=2).stderr
+    )
 
 
 def test_control_characters_and_markup_do_not_reach_the_terminal(tmp_path: Path) -> None:
@@ -178,13 +217,18 @@ def test_upsert_and_delete_take_a_file(path: Path, tmp_path: Path, name: str) ->
 def test_partitions_are_replaced_and_dropped(path: Path, tmp_path: Path) -> None:
     file = file_of(tmp_path, "new.csv", ROWS.slice(0, 1))
     rest = len(ROWS) - 1
-    assert run("overwrite", path, file, "--table").stdout.startswith(f"1 inserted, {rest + 1} deleted; commit 2 at ")
+    assert run("overwrite", path, file, "--table").stdout.startswith(
+        f"1 inserted, {rest + 1} deleted; commit 2 at "
+    )
     assert run("overwrite", path, file).stdout.startswith("1 inserted, 1 deleted; commit 3 at ")
     run("overwrite", path, file, "--partition", "city=nowhere", code=2)
     run("overwrite", path, file, "--table", "--partition", "*", code=2)
     run("overwrite", path, file, "--partition", "city=nowhere", "--partition", "*")
     run("delete-partition", path, "nowhere", code=2)
-    assert run("delete-partition", path, "city=nowhere").stdout == "nothing to do; commit 4 stays the newest\n"
+    assert (
+        run("delete-partition", path, "city=nowhere").stdout
+        == "nothing to do; commit 4 stays the newest\n"
+    )
     assert run("truncate", path).stdout.startswith("1 deleted; commit 5 at ")
     assert run("truncate", path).stdout == "nothing to do; commit 5 stays the newest\n"
 
@@ -199,20 +243,41 @@ def test_several_files_are_one_commit(path: Path, tmp_path: Path) -> None:
 def test_create_takes_the_columns_of_a_file(tmp_path: Path) -> None:
     file = file_of(tmp_path, "like.parquet")
     new = tmp_path / "new"
-    more = ["--ordering", "v", "--type", "COPY_ON_WRITE", "--key-index", "record", "--scope", "table"]
+    more = [
+        "--ordering",
+        "v",
+        "--type",
+        "COPY_ON_WRITE",
+        "--key-index",
+        "record",
+        "--scope",
+        "table",
+    ]
     more += ["--option", "mdt.durable=false", "--option", "mdt.compression=snappy"]
-    shown = run("create", new, "--like", file, "--key", "id,city", "--partition-by", "city", *more).stdout
+    shown = run(
+        "create", new, "--like", file, "--key", "id,city", "--partition-by", "city", *more
+    ).stdout
     assert shown == f"created {new}\n"
     table = mdt.open(new)
     definition = table.definition
-    assert (definition.key, definition.partition_by, definition.ordering) == (("id", "city"), ("city",), "v")
-    assert (definition.table_type, definition.key_index, definition.scope) == ("COPY_ON_WRITE", "record", "table")
+    assert (definition.key, definition.partition_by, definition.ordering) == (
+        ("id", "city"),
+        ("city",),
+        "v",
+    )
+    assert (definition.table_type, definition.key_index, definition.scope) == (
+        "COPY_ON_WRITE",
+        "record",
+        "table",
+    )
     assert (table.options.compression, table.schema) == ("snappy", SCHEMA)
     run("create", tmp_path / "two", "--like", file, "--key", "id", "--key", "city")
     assert mdt.open(tmp_path / "two").definition.key == ("id", "city")
 
 
-def test_cluster_says_in_how_many_files_values_lie_before_and_after(path: Path, tmp_path: Path) -> None:
+def test_cluster_says_in_how_many_files_values_lie_before_and_after(
+    path: Path, tmp_path: Path
+) -> None:
     more = ROWS.set_column(0, "id", pa.array([f"more {n}" for n in range(len(ROWS))]))
     mdt.open(path).bulk_insert(more)
     text = run("cluster", path, "--by", "v,id", "--curve", "hilbert").stdout
@@ -223,9 +288,18 @@ def test_cluster_says_in_how_many_files_values_lie_before_and_after(path: Path, 
 
 def test_alter_takes_its_changes_as_options(path: Path) -> None:
     done = run(
-        "alter", path, "--add", "tip=decimal(6, 2)", "--default", "tip=1.25", "--add", "at=date32",
-        "--reorder", "v,id", "--beyond-hudi",
-    )  # fmt: skip
+        "alter",
+        path,
+        "--add",
+        "tip=decimal(6, 2)",
+        "--default",
+        "tip=1.25",
+        "--add",
+        "at=date32",
+        "--reorder",
+        "v,id",
+        "--beyond-hudi",
+    )
     table = mdt.open(path)
     assert done.stdout == f"commit 2 at {table.history()['instant'][2].as_py()}\n"
     assert table.schema.names[:2] == ["v", "id"] and table.schema.names[-2:] == ["tip", "at"]
@@ -234,12 +308,16 @@ def test_alter_takes_its_changes_as_options(path: Path) -> None:
     run("alter", path, "--widen", "n=double")
     assert table.schema.field("n").type == pa.float64()
     assert json.loads(run("alter", path, "--drop", "at", "--json").stdout)["seq"] == 5
-    assert json.loads(run("alter", path, "--reorder", "v", "--json").stdout)["instant"] == "", "nothing to alter"
+    assert json.loads(run("alter", path, "--reorder", "v", "--json").stdout)["instant"] == "", (
+        "nothing to alter"
+    )
     for arguments, message in (
-        (("--drop", "id"), "is of the record key"), (("--add", "m=number"), "'number' is no type"),
-        (("--add", "m=int32", "--default", "m=x"), "--default 'x' is not a value of type int32"), ((), "nothing is to be altered"),
+        (("--drop", "id"), "is of the record key"),
+        (("--add", "m=number"), "'number' is no type"),
+        (("--add", "m=int32", "--default", "m=x"), "--default 'x' is not a value of type int32"),
+        ((), "nothing is to be altered"),
         (("--rename", "tip=tips"), "--beyond-hudi"),
-    ):  # fmt: skip
+    ):
         assert message in run("alter", path, *arguments, code=2).stderr
 
 
@@ -251,7 +329,9 @@ def test_upsert_evolves_if_it_is_told_to(path: Path, tmp_path: Path) -> None:
 
 
 def test_compact_says_what_it_did(path: Path, tmp_path: Path) -> None:
-    run("upsert", path, file_of(tmp_path, "u.parquet", ROWS.set_column(2, "v", pa.array([5, 5, 5]))))
+    run(
+        "upsert", path, file_of(tmp_path, "u.parquet", ROWS.set_column(2, "v", pa.array([5, 5, 5])))
+    )
     assert run("compact", path).stdout.startswith("2 file groups compacted; commit 3 at ")
     assert run("compact", path).stdout == "nothing to compact; commit 3 stays the newest\n"
     assert run("abort", path).stdout == "0 instants published, 0 rolled back, 0 files removed\n"
@@ -287,20 +367,54 @@ WRONG: dict[str, tuple[list[Any], str, str]] = {
     "no table": (["info", "{tmp}/none"], "not a table of mdt", "mdt.create"),
     "a bad filter": (["scan", "{tmp}/t", "--where", "fair > 1"], "no column 'fair'", ""),
     "an unknown column": (["scan", "{tmp}/t", "--columns", "idd"], "no column 'idd'", "id"),
-    "an unknown option": (["compact", "{tmp}/t", "--option", "mdt.durabel=1"], "'mdt.durabel'", "mdt.durable"),
-    "an option of the machine": (["alter", "{tmp}/t", "--set", "mdt.cache.dir=x"], "option of the machine", "opened"),
-    "an option without value": (["compact", "{tmp}/t", "--option", "x"], "'x' has no value", "name=value"),
-    "a file that is not there": (["upsert", "{tmp}/t", "{tmp}/none.csv"], "none.csv cannot be read", "Parquet"),
+    "an unknown option": (
+        ["compact", "{tmp}/t", "--option", "mdt.durabel=1"],
+        "'mdt.durabel'",
+        "mdt.durable",
+    ),
+    "an option of the machine": (
+        ["alter", "{tmp}/t", "--set", "mdt.cache.dir=x"],
+        "option of the machine",
+        "opened",
+    ),
+    "an option without value": (
+        ["compact", "{tmp}/t", "--option", "x"],
+        "'x' has no value",
+        "name=value",
+    ),
+    "a file that is not there": (
+        ["upsert", "{tmp}/t", "{tmp}/none.csv"],
+        "none.csv cannot be read",
+        "Parquet",
+    ),
     "a file of another kind": (["upsert", "{tmp}/t", "{tmp}/x.txt"], "the format of", ".parquet"),
-    "a file that is damaged": (["upsert", "{tmp}/t", "{tmp}/bad.parquet"], "bad.parquet cannot be read", "Parquet"),
-    "a file that does not fit": (["upsert", "{tmp}/t", "{tmp}/less.csv"], "'v' is missing", "v int64"),
-    "a table that exists": (["create", "{tmp}/t", "--like", "{tmp}/less.csv", "--key", "id"], "already", "mdt.open"),
-    "a table type": (["create", "{tmp}/n", "--like", "{tmp}/less.csv", "--key", "id", "--type", "x"], "'x'", "MERGE"),
+    "a file that is damaged": (
+        ["upsert", "{tmp}/t", "{tmp}/bad.parquet"],
+        "bad.parquet cannot be read",
+        "Parquet",
+    ),
+    "a file that does not fit": (
+        ["upsert", "{tmp}/t", "{tmp}/less.csv"],
+        "'v' is missing",
+        "v int64",
+    ),
+    "a table that exists": (
+        ["create", "{tmp}/t", "--like", "{tmp}/less.csv", "--key", "id"],
+        "already",
+        "mdt.open",
+    ),
+    "a table type": (
+        ["create", "{tmp}/n", "--like", "{tmp}/less.csv", "--key", "id", "--type", "x"],
+        "'x'",
+        "MERGE",
+    ),
 }
 
 
 @pytest.mark.parametrize(("arguments", "message", "hint"), WRONG.values(), ids=WRONG.keys())
-def test_errors_are_told_on_stderr(arguments: list[str], message: str, hint: str, path: Path, tmp_path: Path) -> None:
+def test_errors_are_told_on_stderr(
+    arguments: list[str], message: str, hint: str, path: Path, tmp_path: Path
+) -> None:
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really")
     (tmp_path / "less.csv").write_text("id,city\n1,x\n")
     before = trees.tree(tmp_path)
@@ -312,7 +426,9 @@ def test_errors_are_told_on_stderr(arguments: list[str], message: str, hint: str
     assert trees.tree(tmp_path) == before
 
 
-def test_the_script_runs_the_commands(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_script_runs_the_commands(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     monkeypatch.setattr(sys, "argv", ["mdt", "count", str(path)])
     with pytest.raises(SystemExit) as ended:
         main()

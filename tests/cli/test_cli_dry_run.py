@@ -1,4 +1,6 @@
-"""``--dry-run``: every command that changes a table says what it would do, and leaves everything as it stands."""
+"""``--dry-run``: every command that changes a table says what it would do, and leaves everything as
+it stands.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,21 @@ from mdt.metadata import paths as metadata_paths
 from mdt.stores.storage import MemoryStorage
 
 READING = {
-    "info", "stats", "show", "scan", "get", "count", "changes", "history", "files", "options", "check", "tags",
-    "index list", "index advise",
-}  # fmt: skip
+    "info",
+    "stats",
+    "show",
+    "scan",
+    "get",
+    "count",
+    "changes",
+    "history",
+    "files",
+    "options",
+    "check",
+    "tags",
+    "index list",
+    "index advise",
+}
 """Commands that change no table; ``create`` is not among them, for there is none before it."""
 NEW = "new.parquet"
 
@@ -39,7 +53,9 @@ def later(value: int) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a table that has log files, deleted rows, old states, a tag, and an index that does not cover all files."""
+    """Return a folder with a table that has log files, deleted rows, old states, a tag, and an
+    index that does not cover all files.
+    """
     folder = tmp_path_factory.mktemp("made")
     options = {"mdt.services.auto": False, "mdt.small.file.bytes": 0}
     table = mdt.open(filled(folder / "t", indexes=["bitmap(city)"]), options)
@@ -88,7 +104,10 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
 
 
 def line(name: str, path: Path) -> list[Any]:
-    return [*name.split(), *(part.format(path=path, new=path.parent / NEW) for part in COMMANDS[name])]
+    return [
+        *name.split(),
+        *(part.format(path=path, new=path.parent / NEW) for part in COMMANDS[name]),
+    ]
 
 
 def leaves(command: Any, *names: str) -> Iterator[tuple[str, Any]]:
@@ -99,7 +118,10 @@ def leaves(command: Any, *names: str) -> Iterator[tuple[str, Any]]:
 
 
 def test_every_command_that_changes_a_table_has_a_dry_run() -> None:
-    found = {name: {one.name for one in command.params} for name, command in leaves(typer.main.get_command(app))}
+    found = {
+        name: {one.name for one in command.params}
+        for name, command in leaves(typer.main.get_command(app))
+    }
     assert {name for name, params in found.items() if "dry_run" in params} == set(COMMANDS)
     assert set(found) == {*COMMANDS, *READING, "create"}
 
@@ -141,7 +163,8 @@ SAME = {
 @pytest.mark.parametrize("name", SAME)
 def test_a_dry_run_foretells_what_is_done_then(name: str, path: Path) -> None:
     foretold, done = (
-        json.loads(run(*line(name, path), "--json", *more).stdout.splitlines()[0]) for more in (["--dry-run"], [])
+        json.loads(run(*line(name, path), "--json", *more).stdout.splitlines()[0])
+        for more in (["--dry-run"], [])
     )
     assert {one: foretold[one] for one in SAME[name]} == {one: done[one] for one in SAME[name]}
     assert any(foretold[one] for one in SAME[name])
@@ -150,7 +173,9 @@ def test_a_dry_run_foretells_what_is_done_then(name: str, path: Path) -> None:
 SERVICES: dict[str, Callable[..., Any]] = {
     "compact": lambda t, **more: t.compact(**more).bytes_written,
     "cluster": lambda t, **more: t.cluster("fare", **more).bytes_written,
-    "insert_overwrite_table": lambda t, **more: t.insert_overwrite_table(many(5000), **more).bytes_written,
+    "insert_overwrite_table": (
+        lambda t, **more: t.insert_overwrite_table(many(5000), **more).bytes_written
+    ),
     "purge": lambda t, **more: t.purge(**more).bytes,
     "clean": lambda t, **more: t.clean(retain_commits=1, **more).bytes,
 }
@@ -181,7 +206,10 @@ def test_rekeying_foretells_bytes_by_rows(path: Path) -> None:
 
 
 def test_a_purge_foretells_the_states_and_objects_that_end(path: Path) -> None:
-    foretold, done = (json.loads(run(*line("purge", path), "--json", *more).stdout) for more in (["--dry-run"], []))
+    foretold, done = (
+        json.loads(run(*line("purge", path), "--json", *more).stdout)
+        for more in (["--dry-run"], [])
+    )
     assert foretold["ended"] == done["ended"] and foretold["groups"] == done["groups"]
     assert 0.5 * done["objects"] <= foretold["objects"] <= 2 * done["objects"]
 
@@ -191,10 +219,15 @@ def dead_writer(path: Path) -> mdt.Table:
     table = mdt.open(path)
     storage, snapshot = table.storage, table.snapshot()
     name = table.files()["name"][0].as_py()
-    dead = claims.Pending("20200101000000000", "ab" * 16, "deltacommit", "upsert", 77, snapshot.seq, 1, ("city=x",))
+    dead = claims.Pending(
+        "20200101000000000", "ab" * 16, "deltacommit", "upsert", 77, snapshot.seq, 1, ("city=x",)
+    )
     instant = f"{int(snapshot.last_instant) + 1:017}"
     claims.put(
-        storage, claims.Pending(instant, dead.txn, dead.action, dead.operation, 77, snapshot.seq, 1, dead.partitions)
+        storage,
+        claims.Pending(
+            instant, dead.txn, dead.action, dead.operation, 77, snapshot.seq, 1, dead.partitions
+        ),
     )
     storage.create(f"city=x/{name.split('_')[0]}_0-77-0_{instant}.parquet", b"half of a file")
     lease = leases.take(storage, snapshot.seq, 1e-6)
@@ -203,14 +236,18 @@ def dead_writer(path: Path) -> mdt.Table:
 
 
 @pytest.mark.parametrize("name", ["upsert", "compact", "clean", "abort", "rekey", "index build"])
-def test_a_dry_run_leaves_to_others_what_dead_writers_and_readers_have_left(name: str, path: Path) -> None:
+def test_a_dry_run_leaves_to_others_what_dead_writers_and_readers_have_left(
+    name: str, path: Path
+) -> None:
     table = dead_writer(path)
     before = trees.tree(path)
     shown = run(*line(name, path), "--dry-run", "--json").stdout
     assert trees.tree(path) == before
     if name == "abort":
         assert json.loads(shown)["files_removed"] == 1
-    assert table.storage.list_dir(metadata_paths.pending_dir()) and table.storage.list_dir(metadata_paths.leases_dir())
+    assert table.storage.list_dir(metadata_paths.pending_dir()) and table.storage.list_dir(
+        metadata_paths.leases_dir()
+    )
     run(*line(name, path))
     assert not table.storage.list_dir(metadata_paths.pending_dir())
 
@@ -220,7 +257,10 @@ def test_a_dry_run_of_a_command_that_would_fail_fails(path: Path) -> None:
     assert "no tag" in run("untag", path, "none", "--dry-run", code=2).stderr
     assert "'w'" in run("alter", path, "--drop", "w", "--dry-run", code=2).stderr
     assert "stands for commit 1" in run("tag", path, "kept", "--dry-run", code=2).stderr
-    assert "a dry run does not" in run("upsert", path, path.parent / NEW, "--evolve", "--dry-run", code=2).stderr
+    assert (
+        "a dry run does not"
+        in run("upsert", path, path.parent / NEW, "--evolve", "--dry-run", code=2).stderr
+    )
     assert "--watch" in run("services", path, "--watch", "--dry-run", code=2).stderr
     assert trees.tree(path) == before
 

@@ -24,7 +24,8 @@ SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
 def rows(count: int = ROWS) -> pa.Table:
     return pa.table(
-        [range(count), [f"the text of row {i}, which is not very short" for i in range(count)]], schema=SCHEMA
+        [range(count), [f"the text of row {i}, which is not very short" for i in range(count)]],
+        schema=SCHEMA,
     )
 
 
@@ -35,7 +36,9 @@ def stored(directory: Path, name: str, table: pa.Table) -> Path:
     elif name.endswith(".parquet"):
         pq.write_table(table, file, row_group_size=10_000)
     else:
-        with (pa.ipc.new_file if name.endswith(".arrow") else pa.ipc.new_stream)(str(file), SCHEMA) as writer:
+        with (pa.ipc.new_file if name.endswith(".arrow") else pa.ipc.new_stream)(
+            str(file), SCHEMA
+        ) as writer:
             writer.write_table(table, max_chunksize=10_000)
     return file
 
@@ -51,20 +54,25 @@ def test_a_small_part_of_a_file_is_in_memory(tmp_path: Path, name: str) -> None:
         assert piece.schema.equals(SCHEMA)
         last = piece["id"][-1].as_py() if len(piece) else last
     assert (count, last) == (MANY_ROWS, MANY_ROWS - 1)
-    assert most < 0.9 * size, f"{most} of {size} bytes"  # what pyarrow reads ahead depends on how busy the machine is
+    # what pyarrow reads ahead depends on how busy the machine is
+    assert most < 0.9 * size, f"{most} of {size} bytes"
 
 
 def test_a_file_larger_than_the_memory_of_a_write_is_one_commit(tmp_path: Path) -> None:
     mdt.create(tmp_path / "t", SCHEMA, key=["id"], options={"mdt.write.memory.max": str(1 << 23)})
     file = stored(tmp_path, "a.parquet", rows())
     shown = CliRunner().invoke(app, ["upsert", str(tmp_path / "t"), str(file)])
-    assert shown.exit_code == 0 and shown.stdout.startswith(f"{ROWS:,} inserted; commit 1 at "), shown.output
+    assert shown.exit_code == 0 and shown.stdout.startswith(f"{ROWS:,} inserted; commit 1 at "), (
+        shown.output
+    )
     assert mdt.open(tmp_path / "t").scan().count() == ROWS
     gone = CliRunner().invoke(app, ["delete", str(tmp_path / "t"), str(file)])
     assert gone.stdout.startswith(f"{ROWS:,} deleted; commit 2 at "), gone.output
 
 
-def test_files_with_other_columns_are_brought_together_and_types_of_csv_hold_for_all_rows(tmp_path: Path) -> None:
+def test_files_with_other_columns_are_brought_together_and_types_of_csv_hold_for_all_rows(
+    tmp_path: Path,
+) -> None:
     one = stored(tmp_path, "a.parquet", rows(3))
     text = "".join(f"{i},{i}\n" for i in range(200_000))
     (tmp_path / "b.csv").write_text("id,more\n" + text + "7,0.5\n")
@@ -79,8 +87,14 @@ def test_files_with_other_columns_are_brought_together_and_types_of_csv_hold_for
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"nothing")
     (tmp_path / "a.txt").write_bytes(b"nothing")
-    (tmp_path / "a.csv").write_text("id,text\n" + "".join(f"{i},a\n" for i in range(300_000)) + "x,a\n")
-    for name, told in (("a.parquet", "cannot be read"), ("a.txt", "is unknown"), ("none.csv", "cannot be read")):
+    (tmp_path / "a.csv").write_text(
+        "id,text\n" + "".join(f"{i},a\n" for i in range(300_000)) + "x,a\n"
+    )
+    for name, told in (
+        ("a.parquet", "cannot be read"),
+        ("a.txt", "is unknown"),
+        ("none.csv", "cannot be read"),
+    ):
         with pytest.raises(Invalid, match=rf"{name} {told}"):
             read_all([tmp_path / name], SCHEMA)
     with pytest.raises(Invalid, match=r"a\.csv cannot be read: .*CSV conversion error to int64"):
@@ -94,8 +108,14 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_days_of_an_old_calendar_in_a_parquet_file_are_refused(tmp_path: Path) -> None:
     rows = pa.table({"id": ["a"], "day": pa.array([date(1200, 1, 1)])})
-    pq.write_table(rows.replace_schema_metadata({"org.apache.spark.version": "2.4.8"}), tmp_path / "old.parquet")
+    pq.write_table(
+        rows.replace_schema_metadata({"org.apache.spark.version": "2.4.8"}),
+        tmp_path / "old.parquet",
+    )
     run("create", tmp_path / "t", "--like", tmp_path / "old.parquet", "--key", "id")
     shown = run("upsert", tmp_path / "t", tmp_path / "old.parquet", code=2).stderr
-    assert "'day' has days or times of the Julian calendar" in shown and "hint: read the file with Spark" in shown
+    assert (
+        "'day' has days or times of the Julian calendar" in shown
+        and "hint: read the file with Spark" in shown
+    )
     assert run("count", tmp_path / "t").stdout == "0\n"

@@ -1,4 +1,6 @@
-"""The command line as programs use it: JSON on every command, exit codes, closed pipes, interrupts, options of stores."""
+"""The command line as programs use it: JSON on every command, exit codes, closed pipes, interrupts,
+options of stores.
+"""
 
 from __future__ import annotations
 
@@ -48,19 +50,40 @@ def test_info_as_json_has_stable_keys_and_types(path: Path) -> None:
     found = document("info", path)
     table = mdt.open(path)
     assert found == {
-        "path": str(path), "kind": "mdt", "name": "t", "table_type": "MERGE_ON_READ", "key": ["id"], "partition_by": ["city"], "ordering": "v",
-        "key_index": table.definition.key_index, "scope": "partition", "indexes": list(table.definition.indexes),
-        "options": dict(table.definition.options), "seq": 1, "instant": table.snapshot().last_instant, "rows": 3, "files": 2, "log_files": 0,
+        "path": str(path),
+        "kind": "mdt",
+        "name": "t",
+        "table_type": "MERGE_ON_READ",
+        "key": ["id"],
+        "partition_by": ["city"],
+        "ordering": "v",
+        "key_index": table.definition.key_index,
+        "scope": "partition",
+        "indexes": list(table.definition.indexes),
+        "options": dict(table.definition.options),
+        "seq": 1,
+        "instant": table.snapshot().last_instant,
+        "rows": 3,
+        "files": 2,
+        "log_files": 0,
         "bytes": sum(table.files()["size"].to_pylist()),
-        "columns": [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in table.schema],
-    }  # fmt: skip
+        "columns": [
+            {"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in table.schema
+        ],
+    }
 
 
-def test_queries_of_commands_are_counted_if_an_option_asks_for_it_and_else_the_commands_say_how(path: Path) -> None:
+def test_queries_of_commands_are_counted_if_an_option_asks_for_it_and_else_the_commands_say_how(
+    path: Path,
+) -> None:
     assert document("count", path, "--where", "v = 2") == {"count": 1}
     for command in ("list", "advise"):
         result = run("index", command, path)
-        (line,) = [line for line in (result.stdout + result.stderr).splitlines() if "no query was counted" in line]
+        (line,) = [
+            line
+            for line in (result.stdout + result.stderr).splitlines()
+            if "no query was counted" in line
+        ]
         assert "mdt.usage.counts=true" in line
     for command in ("count", "scan"):
         run(command, path, "--where", "v = 2", "--option", "mdt.usage.counts=true")
@@ -87,19 +110,41 @@ def test_rows_of_a_result_are_json_lines(path: Path) -> None:
 
 def test_results_of_changes_are_one_document(path: Path, tmp_path: Path) -> None:
     rows = tmp_path / "rows.parquet"
-    assert document("create", tmp_path / "new", "--like", rows, "--key", "id") == {"path": str(tmp_path / "new")}
+    assert document("create", tmp_path / "new", "--like", rows, "--key", "id") == {
+        "path": str(tmp_path / "new")
+    }
     done = document("upsert", path, rows)
     assert (done["seq"], done["updated"], done["inserted"], done["warnings"]) == (2, 3, 0, [])
     assert set(done) == {
-        "seq", "instant", "inserted", "updated", "deleted", "late", "missing", "attempts", "engine", "warnings",
-        "files_written", "files_rewritten", "bytes_written",
-    }  # fmt: skip
+        "seq",
+        "instant",
+        "inserted",
+        "updated",
+        "deleted",
+        "late",
+        "missing",
+        "attempts",
+        "engine",
+        "warnings",
+        "files_written",
+        "files_rewritten",
+        "bytes_written",
+    }
     assert document("delete", path, rows)["deleted"] == 3
     assert document("compact", path)["seq"] == 4
     again = document("compact", path)
-    assert (again["seq"], again["instant"], again["files_written"], again["warnings"]) == (4, "", 0, [])
+    assert (again["seq"], again["instant"], again["files_written"], again["warnings"]) == (
+        4,
+        "",
+        0,
+        [],
+    )
     assert document("abort", path)["rolled_back"] == []
-    assert document("index", "create", path, "bitmap(id)") == {"summaries": 0, "bytes": 0, "commits": 0}
+    assert document("index", "create", path, "bitmap(id)") == {
+        "summaries": 0,
+        "bytes": 0,
+        "commits": 0,
+    }
     assert document("index", "rebuild", path)["commits"] == 0
     assert document("index", "build", path)["summaries"] == 0
     assert document("index", "drop", path, "bitmap(id)") == {"dropped": ["bitmap(id)"]}
@@ -147,22 +192,45 @@ def test_an_error_is_one_document_on_stderr(tmp_path: Path) -> None:
 
 
 def test_wrong_usage_is_code_2(path: Path) -> None:
-    for arguments in (["nonsense"], ["info"], ["scan", path, "--nonsense"], ["scan", path, "--limit", "-1"]):
+    for arguments in (
+        ["nonsense"],
+        ["info"],
+        ["scan", path, "--nonsense"],
+        ["scan", path, "--limit", "-1"],
+    ):
         assert run(*arguments, code=2).stdout == ""
 
 
 def test_values_that_json_lacks_have_a_form() -> None:
     row = {
-        "d": date(2026, 11, 21), "t": datetime(2026, 11, 21, 1, 2, 3, 4, UTC), "n": datetime(2026, 1, 2), "m": Decimal("1.10"),
-        "b": b"\xff", "f": [1.5, float("nan"), float("inf"), -float("inf")], "s": {"a": None}, "p": [("k", 1)], "é": "ü",
-        "e": [timedelta(days=2), timedelta(seconds=-1, microseconds=-500), *pa.array([-7], pa.duration("ns")).to_pylist()],
-    }  # fmt: skip
+        "d": date(2026, 11, 21),
+        "t": datetime(2026, 11, 21, 1, 2, 3, 4, UTC),
+        "n": datetime(2026, 1, 2),
+        "m": Decimal("1.10"),
+        "b": b"\xff",
+        "f": [1.5, float("nan"), float("inf"), -float("inf")],
+        "s": {"a": None},
+        "p": [("k", 1)],
+        "é": "ü",
+        "e": [
+            timedelta(days=2),
+            timedelta(seconds=-1, microseconds=-500),
+            *pa.array([-7], pa.duration("ns")).to_pylist(),
+        ],
+    }
     text = json_text.line(row)
     assert json.loads(text, parse_constant=pytest.fail) == {
-        "d": "2026-11-21", "t": "2026-11-21T01:02:03.000004+00:00", "n": "2026-01-02T00:00:00", "m": "1.10", "b": "ff",
-        "f": [1.5, "NaN", "Infinity", "-Infinity"], "s": {"a": None}, "p": [["k", 1]], "é": "ü",
+        "d": "2026-11-21",
+        "t": "2026-11-21T01:02:03.000004+00:00",
+        "n": "2026-01-02T00:00:00",
+        "m": "1.10",
+        "b": "ff",
+        "f": [1.5, "NaN", "Infinity", "-Infinity"],
+        "s": {"a": None},
+        "p": [["k", 1]],
+        "é": "ü",
         "e": ["PT172800S", "-PT1.0005S", "-PT0.000000007S"],
-    }  # fmt: skip
+    }
     assert "é" in text
 
 
@@ -182,7 +250,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("format", ["table", "csv", "json", "arrow"])
 def test_a_closed_pipe_is_no_error(format: str, large: Path) -> None:
-    command = f'"{sys.executable}" -m mdt scan t --limit 5000 --format {format} | head -c 100 > first'
+    command = (
+        f'"{sys.executable}" -m mdt scan t --limit 5000 --format {format} | head -c 100 > first'
+    )
     done = ran(["bash", "-c", f"set -o pipefail; {command}"], large.parent)
     assert (done.returncode, done.stderr) == (0, "")
     assert (large.parent / "first").stat().st_size == 100
@@ -191,12 +261,15 @@ def test_a_closed_pipe_is_no_error(format: str, large: Path) -> None:
 @pytest.mark.parametrize("command", ["--help", "options", "info t", "options --json"])
 def test_a_pipe_that_nobody_reads_is_no_error(command: str, large: Path) -> None:
     done = ran(
-        ["bash", "-c", f'set -o pipefail; (sleep 0.3; "{sys.executable}" -m mdt {command}) | true'], large.parent
+        ["bash", "-c", f'set -o pipefail; (sleep 0.3; "{sys.executable}" -m mdt {command}) | true'],
+        large.parent,
     )
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_interrupt_ends_a_command_with_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_a_command_with_one_line(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -216,7 +289,17 @@ def test_ctrl_c_ends_a_watch_well(path: Path) -> None:
 
 def _interrupt_a_watch(path: Path) -> None:
     program = "import mdt.cli.main; print('ready', flush=True); mdt.cli.main.app()"
-    command = [sys.executable, "-c", program, "index", "build", str(path), "--watch", "--seconds", "0.1"]
+    command = [
+        sys.executable,
+        "-c",
+        program,
+        "index",
+        "build",
+        str(path),
+        "--watch",
+        "--seconds",
+        "0.1",
+    ]
     with subprocess.Popen(
         command, cwd=mdt.__path__[0] + "/..", stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -229,7 +312,9 @@ def _interrupt_a_watch(path: Path) -> None:
     assert b"Traceback" not in out + error
 
 
-def test_a_table_on_s3_is_opened_with_options_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_on_s3_is_opened_with_options_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pq.write_table(ROWS, tmp_path / "rows.parquet")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, s3.ENVIRONMENT[name])

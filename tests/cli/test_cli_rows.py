@@ -1,4 +1,6 @@
-"""Rows by key and by filter, standard input and output, formats of files, and what a directory is."""
+"""Rows by key and by filter, standard input and output, formats of files, and what a directory
+is.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,13 @@ def as_bytes(rows: pa.Table, format: str) -> bytes:
 
 
 def test_get_writes_the_rows_of_keys(path: Path) -> None:
-    lines = [json.loads(line) for line in run("get", path, "001", "003", "--json").stdout.splitlines()]
+    lines = [
+        json.loads(line) for line in run("get", path, "001", "003", "--json").stdout.splitlines()
+    ]
     assert lines == [ROWS.to_pylist()[0], ROWS.to_pylist()[2]]
-    assert json.loads(run("get", path, '{"id": "002", "city": "y"}', "--columns", "v", "--json").stdout) == {"v": 2}
+    assert json.loads(
+        run("get", path, '{"id": "002", "city": "y"}', "--columns", "v", "--json").stdout
+    ) == {"v": 2}
 
 
 def test_get_of_a_missing_key_ends_with_code_1_and_counts_it(path: Path) -> None:
@@ -53,7 +59,10 @@ def test_get_takes_a_json_object_for_a_key_of_several_columns(tmp_path: Path) ->
     schema = pa.schema([("a", pa.int32()), ("day", pa.date32()), ("v", pa.string())])
     t = mdt.create(tmp_path / "two", schema, key=["a", "day"])
     t.upsert([{"a": 7, "day": date(2024, 2, 29), "v": "leap"}])
-    assert json.loads(run("get", t.path, '{"a": 7, "day": "2024-02-29"}', "--json").stdout)["v"] == "leap"
+    assert (
+        json.loads(run("get", t.path, '{"a": 7, "day": "2024-02-29"}', "--json").stdout)["v"]
+        == "leap"
+    )
     assert "2 columns" in run("get", t.path, "7", code=2).stderr
 
 
@@ -63,14 +72,23 @@ def test_get_refuses_what_is_not_a_key(path: Path, key: str) -> None:
 
 
 def test_stats_shows_the_bounds_of_columns(path: Path) -> None:
-    rows = [json.loads(line) for line in run("stats", path, "--columns", "v,id", "--json").stdout.splitlines()]
-    assert [(row["column"], row["min"], row["max"]) for row in rows] == [("v", "1", "3"), ("id", "001", "003")]
+    rows = [
+        json.loads(line)
+        for line in run("stats", path, "--columns", "v,id", "--json").stdout.splitlines()
+    ]
+    assert [(row["column"], row["min"], row["max"]) for row in rows] == [
+        ("v", "1", "3"),
+        ("id", "001", "003"),
+    ]
     assert "no statistics of nope" in run("stats", path, "--columns", "nope", code=2).stderr
 
 
 def test_update_sets_columns_of_the_rows_that_match(path: Path) -> None:
     assert (
-        "2 updated" in run("update", path, "--set", "v=v * 10", "--where", "v >= :least", "--param", "least=2").stdout
+        "2 updated"
+        in run(
+            "update", path, "--set", "v=v * 10", "--where", "v >= :least", "--param", "least=2"
+        ).stdout
     )
     assert sorted(mdt.open(path).scan().to_arrow()["v"].to_pylist()) == [1, 20, 30]
 
@@ -90,8 +108,11 @@ def test_rows_come_from_standard_input_in_every_format(path: Path, format: str) 
     result = CliRunner().invoke(app, ["upsert", str(path), "-"], input=as_bytes(rows, format))
     assert result.exit_code == 0, result.output
     assert {row["id"]: row["v"] for row in mdt.open(path).scan().to_arrow().to_pylist()} == {
-        "001": 9, "002": 2, "003": 3, "004": 4
-    }  # fmt: skip
+        "001": 9,
+        "002": 2,
+        "003": 3,
+        "004": 4,
+    }
 
 
 def test_standard_input_is_read_once(path: Path) -> None:
@@ -99,7 +120,9 @@ def test_standard_input_is_read_once(path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrows"])
-def test_what_scan_writes_to_a_file_upsert_reads_back(path: Path, tmp_path: Path, suffix: str) -> None:
+def test_what_scan_writes_to_a_file_upsert_reads_back(
+    path: Path, tmp_path: Path, suffix: str
+) -> None:
     file = tmp_path / f"rows.{suffix}"
     assert run("scan", path, "--output", file).stdout == ""
     again = filled(tmp_path / "again")
@@ -126,7 +149,9 @@ def test_columns_that_json_lines_lack_are_missing_and_not_null(path: Path, tmp_p
 
 
 def test_a_number_that_becomes_a_fraction_later_in_json_lines_is_a_double(tmp_path: Path) -> None:
-    rows = [{"id": f"{number:06}", "x": 1} for number in range(100_000)] + [{"id": "last", "x": 2.5}]
+    rows = [{"id": f"{number:06}", "x": 1} for number in range(100_000)] + [
+        {"id": "last", "x": 2.5}
+    ]
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     run("create", tmp_path / "new", "--like", tmp_path / "rows.jsonl", "--key", "id")
     run("upsert", tmp_path / "new", tmp_path / "rows.jsonl")
@@ -148,6 +173,9 @@ def test_info_says_what_any_directory_is(path: Path, tmp_path: Path) -> None:
 
 def test_a_shell_can_complete_commands() -> None:
     result = CliRunner().invoke(
-        app, [], prog_name="mdt", env={"_MDT_COMPLETE": "complete_bash", "COMP_WORDS": "mdt upd", "COMP_CWORD": "1"}
+        app,
+        [],
+        prog_name="mdt",
+        env={"_MDT_COMPLETE": "complete_bash", "COMP_WORDS": "mdt upd", "COMP_CWORD": "1"},
     )
     assert "update" in result.output.split()

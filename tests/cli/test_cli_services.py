@@ -28,14 +28,22 @@ def neglected(path: Path) -> Path:
 
 
 def test_services_run_looks_after_several_tables(tmp_path: Path) -> None:
-    one, other, tidy = neglected(tmp_path / "one"), neglected(tmp_path / "other"), filled(tmp_path / "tidy")
-    lines = [json.loads(line) for line in run("services", one, other, tidy, "--json").stdout.splitlines()]
+    one, other, tidy = (
+        neglected(tmp_path / "one"),
+        neglected(tmp_path / "other"),
+        filled(tmp_path / "tidy"),
+    )
+    lines = [
+        json.loads(line) for line in run("services", one, other, tidy, "--json").stdout.splitlines()
+    ]
     assert [line["done"] for line in lines] == [["compact"], ["compact"], []]
     assert len(mdt.open(one).files()) == len(mdt.open(other).files()) == 2
     assert "nothing is due" in run("services", one).stdout
 
 
-def test_a_watch_goes_on_until_it_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_goes_on_until_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, pauses = neglected(tmp_path / "one"), []
 
     def stopped(stop: threading.Event, seconds: float) -> None:
@@ -49,7 +57,9 @@ def test_a_watch_goes_on_until_it_is_stopped(tmp_path: Path, monkeypatch: pytest
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_a_signal_ends_a_run_after_the_step_that_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_ends_a_run_after_the_step_that_is_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = [neglected(tmp_path / name) for name in ("one", "other")]
     tidy = mdt.Table.tidy
 
@@ -63,7 +73,9 @@ def test_a_signal_ends_a_run_after_the_step_that_is_running(tmp_path: Path, monk
     assert not mdt.open(paths[0]).storage.list_dir(metadata_paths.pending_dir())
 
 
-def test_a_table_that_fails_does_not_keep_others_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_fails_does_not_keep_others_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = [neglected(tmp_path / name) for name in ("one", "other")]
     run_due: Callable[..., object] = upkeep.run_due
 

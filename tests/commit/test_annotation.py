@@ -1,4 +1,6 @@
-"""Metadata that users give to commits: kept in records, told to Hudi, shown by the history, also of archived records."""
+"""Metadata that users give to commits: kept in records, told to Hudi, shown by the history, also of
+archived records.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,12 @@ def merged(table: mdt.Table, **more: Any) -> object:
 WRITES: dict[str, Callable[..., object]] = {
     "upsert": lambda t, **more: t.upsert(rows("a"), **more),
     "upsert of a reader": lambda t, **more: t.upsert(iter([rows("a")]), **more),
-    "upsert of parts": lambda t, **more: t.upsert(rows("a").drop_columns("v"), partial=True, **more),
-    "evolve": lambda t, **more: t.upsert(rows("a").append_column("w", [[1.5]]), evolve=True, **more),
+    "upsert of parts": lambda t, **more: t.upsert(
+        rows("a").drop_columns("v"), partial=True, **more
+    ),
+    "evolve": lambda t, **more: t.upsert(
+        rows("a").append_column("w", [[1.5]]), evolve=True, **more
+    ),
     "insert": lambda t, **more: t.insert(rows("n"), **more),
     "bulk_insert": lambda t, **more: t.bulk_insert(rows("n"), **more),
     "delete": lambda t, **more: t.delete(rows("a"), **more),
@@ -61,16 +67,22 @@ WRITES: dict[str, Callable[..., object]] = {
     "drop_index": lambda t, **more: t.drop_index("bitmap(p)", **more),
     "rebuild_index": lambda t, **more: t.rebuild_index("bitmap(p)", **more),
     "analyze": lambda t, **more: t.analyze(["v"], **more),
-}  # fmt: skip
+}
 
 
 def made(place: Any = None) -> mdt.Table:
     """Return a table in which each of WRITES finds something to do."""
     place = MemoryStorage() if place is None else place
     options = {"mdt.services.auto": False, "mdt.small.file.bytes": 0}
-    table = mdt.create(place, SCHEMA, ["id"], partition_by=["p"], indexes=["bitmap(p)"], options=options)
+    table = mdt.create(
+        place, SCHEMA, ["id"], partition_by=["p"], indexes=["bitmap(p)"], options=options
+    )
     for ids in (("a", "b"), ("a", "b", "c1", "c3"), ("c2", "c4")):
-        table.upsert(pa.table([list(ids), [id[0] for id in ids], [int(id[1:] or 1) for id in ids]], schema=SCHEMA))
+        table.upsert(
+            pa.table(
+                [list(ids), [id[0] for id in ids], [int(id[1:] or 1) for id in ids]], schema=SCHEMA
+            )
+        )
     table.tag("old", 1)
     return table
 
@@ -97,7 +109,9 @@ def test_a_writer_s_commits_have_its_metadata() -> None:
 def test_hudi_has_metadata_beside_its_own(tmp_path: Path) -> None:
     table = mdt.create(tmp_path / "t", SCHEMA, ["id"])
     done = table.upsert(rows("a"), metadata=RUN)
-    told = json.loads((tmp_path / "t" / ".hoodie" / f"{done.instant}.deltacommit").read_bytes())["extraMetadata"]
+    told = json.loads((tmp_path / "t" / ".hoodie" / f"{done.instant}.deltacommit").read_bytes())[
+        "extraMetadata"
+    ]
     assert {name: told[name] for name in RUN} == RUN
     assert told["mdt.seq"] == "1" and "fields" in told["schema"]
 
@@ -110,19 +124,30 @@ def test_metadata_stay_when_records_leave_the_log() -> None:
     assert table.clean(retain_commits=1).records > 0
     table.metadata.compact()
     after = mdt.open(table.storage).history()
-    assert after.slice(0, len(before)).equals(before) and after["metadata"][3].as_py() == [("run", "2")]
+    assert after.slice(0, len(before)).equals(before) and after["metadata"][3].as_py() == [
+        ("run", "2")
+    ]
 
 
 def test_the_history_has_times_and_what_was_written(tmp_path: Path) -> None:
     table = made(tmp_path / "t")
     history = table.history()
     now = datetime.now(UTC)
-    assert all(now - timedelta(hours=1) < time <= now + timedelta(seconds=5) for time in history["time"].to_pylist())
+    assert all(
+        now - timedelta(hours=1) < time <= now + timedelta(seconds=5)
+        for time in history["time"].to_pylist()
+    )
     instant = pc.strftime(history["time"], "%Y%m%d%H%M%S").to_pylist()
     assert [one[:14] for one in instant] == [one[:14] for one in history["instant"].to_pylist()]
     files = table.files()
     assert pc.sum(history["bytes"]).as_py() == pc.sum(files["size"]).as_py()
-    assert history["rows"].to_pylist() == [0, 2, 4, 2, 0] and history["files"].to_pylist() == [0, 2, 3, 1, 0]
+    assert history["rows"].to_pylist() == [0, 2, 4, 2, 0] and history["files"].to_pylist() == [
+        0,
+        2,
+        3,
+        1,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -163,6 +188,10 @@ def test_histories_of_older_writers_have_nulls_in_later_columns() -> None:
     older = pa.schema(list(HISTORY)[:-HISTORY_ADDED])
     data = codec.encode_ipc(pa.Table.from_pylist([{"seq": 3, "instant": "x"}], schema=older))
     found = codec.decode_ipc(data, HISTORY, path="p", added=HISTORY_ADDED)
-    assert found.schema == HISTORY and found["metadata"].to_pylist() == [None] and found["seq"].to_pylist() == [3]
+    assert (
+        found.schema == HISTORY
+        and found["metadata"].to_pylist() == [None]
+        and found["seq"].to_pylist() == [3]
+    )
     with pytest.raises(Corrupt, match="another schema"):
         codec.decode_ipc(data, HISTORY, path="p")

@@ -14,7 +14,9 @@ from mdt.metadata.file_group import FILES, LOG
 
 
 def record(positions: bytes) -> CommitRecord:
-    """Return what another writer has left: a log file in the file group g, and rows of segment 7 that it has ended."""
+    """Return what another writer has left: a log file in the file group g, and rows of segment 7
+    that it has ended.
+    """
     files = pa.Table.from_pylist([{"file_id": "g", "kind": LOG}], schema=FILES)
     vectors = pa.Table.from_pylist([{"segment": 7, "positions": positions}], schema=VECTORS)
     return CommitRecord(3, {"txn": "b" * 32}, {"files": files, "vectors": vectors})
@@ -22,7 +24,9 @@ def record(positions: bytes) -> CommitRecord:
 
 def why(positions: bytes) -> str | None:
     mine = Footprint("a" * 32, frozenset({"g"}), rows={7: BitMap([1, 2])})
-    return check(mine, record(positions), lambda stored: pytest.fail("no file has a key map"), MurmurHash(0))
+    return check(
+        mine, record(positions), lambda stored: pytest.fail("no file has a key map"), MurmurHash(0)
+    )
 
 
 def test_rows_that_both_touch_are_a_conflict_and_others_are_not() -> None:

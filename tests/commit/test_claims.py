@@ -1,4 +1,6 @@
-"""Forged, torn and lost claims: nothing that somebody needs is deleted, nobody is stopped, and check says what stands there."""
+"""Forged, torn and lost claims: nothing that somebody needs is deleted, nobody is stopped, and
+check says what stands there.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,17 @@ import pyarrow as pa
 import pytest
 from counting import count
 from schedules import EVERY_PAUSE, Actor, Ended, explore, rollback_of_all, upsert
-from worlds import BASE_STATE, LATER_SECONDS, assert_clean, filled, later, ours, rows, theirs, upserted
+from worlds import (
+    BASE_STATE,
+    LATER_SECONDS,
+    assert_clean,
+    filled,
+    later,
+    ours,
+    rows,
+    theirs,
+    upserted,
+)
 
 import mdt
 from mdt.commit import claims, leftovers
@@ -30,11 +42,26 @@ pytestmark = pytest.mark.usefixtures("records_decoded_once")
 
 OLD = "20200101000000000"
 GOOD: dict[str, Any] = {
-    "instant": OLD, "txn": "0" * 32, "action": "deltacommit", "operation": "upsert", "token": 5, "begun_at": 0,
-    "started_us": 1, "partitions": ["city=x"],
-}  # fmt: skip
+    "instant": OLD,
+    "txn": "0" * 32,
+    "action": "deltacommit",
+    "operation": "upsert",
+    "token": 5,
+    "begun_at": 0,
+    "started_us": 1,
+    "partitions": ["city=x"],
+}
 WRONG: dict[str, list[Any]] = {
-    "instant": ["", ".", "../base", "20200101000000001", 5, None, "20209999000000000", "2020010100000000٣"],
+    "instant": [
+        "",
+        ".",
+        "../base",
+        "20200101000000001",
+        5,
+        None,
+        "20209999000000000",
+        "2020010100000000٣",
+    ],
     "txn": [6, "", "0" * 31, "F" * 32, None, "../" + "0" * 29],
     "action": ["create", "freeze", 7, "", None, ["deltacommit"]],
     "operation": ["", 8, "Upsert!", "x" * 65],
@@ -55,8 +82,26 @@ WRONG: dict[str, list[Any]] = {
         [["x"]],
     ],
 }
-TORN = [b"", b"{", b"{}", b"[]", b"null", b"7", b"\xff\xfe", b"[" * 100_000, b'{"instant": NaN}', b"9" * 5000]
-FORGED = [*TORN, *(json.dumps({**GOOD, name: value}).encode() for name, values in WRONG.items() for value in values)]
+TORN = [
+    b"",
+    b"{",
+    b"{}",
+    b"[]",
+    b"null",
+    b"7",
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b'{"instant": NaN}',
+    b"9" * 5000,
+]
+FORGED = [
+    *TORN,
+    *(
+        json.dumps({**GOOD, name: value}).encode()
+        for name, values in WRONG.items()
+        for value in values
+    ),
+]
 
 
 def put(storage: Storage, data: bytes, instant: str = OLD) -> None:
@@ -78,7 +123,11 @@ def test_a_claim_that_makes_no_sense_is_set_aside_and_named_by_check(data: bytes
     put(storage, data)
     before = everything(storage)
     result = mdt.open(storage).abort()
-    assert (result.set_aside, result.rolled_back, result.files_removed) == ((paths.pending(OLD),), (), 0)
+    assert (result.set_aside, result.rolled_back, result.files_removed) == (
+        (paths.pending(OLD),),
+        (),
+        0,
+    )
     assert everything(storage) == before
     mdt.open(storage).upsert(rows([0, 20], 9, 9.0))
     assert everything(storage) > before
@@ -99,13 +148,24 @@ def test_a_claim_with_the_instant_or_the_token_of_a_commit_deletes_nothing_of_it
         for seq in range(1, table.snapshot().seq + 1):
             record = table.metadata.record(seq)
             assert record is not None
-            for instant, token in ((record.instant, record.token), (record.instant, 5), (OLD, record.token)):
-                forged = {**GOOD, "instant": instant, "token": token, "partitions": ["", "city=x", "city=y"]}
+            for instant, token in (
+                (record.instant, record.token),
+                (record.instant, 5),
+                (OLD, record.token),
+            ):
+                forged = {
+                    **GOOD,
+                    "instant": instant,
+                    "token": token,
+                    "partitions": ["", "city=x", "city=y"],
+                }
                 put(storage, json.dumps(forged).encode(), instant)
                 before = everything(storage)
                 assert mdt.open(storage).abort().set_aside == (paths.pending(instant),)
                 assert everything(storage) == before
-                assert [p.path for p in mdt.open(storage).check().problems] == [paths.pending(instant)]
+                assert [p.path for p in mdt.open(storage).check().problems] == [
+                    paths.pending(instant)
+                ]
                 storage.delete(paths.pending(instant))
         assert_clean(storage)
 
@@ -119,10 +179,14 @@ def test_a_claim_removes_only_files_with_its_own_token() -> None:
         f".hoodie/.mdt/attachments/{OLD}/5-1-2.attached",
     ]
     others = [
-        f"city=x/{group}_5-6-5_{OLD}.parquet", f"city=x/{group}_0-5-0_20200101000000001.parquet", "city=x/notes-5-.txt",
-        f"city=x/deep/{group}_0-5-0_{OLD}.parquet", f".hoodie/.mdt/attachments/{OLD}/6.attached", f".hoodie/.mdt/attachments/{OLD}/5/x.keys",
+        f"city=x/{group}_5-6-5_{OLD}.parquet",
+        f"city=x/{group}_0-5-0_20200101000000001.parquet",
+        "city=x/notes-5-.txt",
+        f"city=x/deep/{group}_0-5-0_{OLD}.parquet",
+        f".hoodie/.mdt/attachments/{OLD}/6.attached",
+        f".hoodie/.mdt/attachments/{OLD}/5/x.keys",
         f"city=x/.{group}_{OLD}.log.1_5-6-5",
-    ]  # fmt: skip
+    ]
     for path in [*mine, *others]:
         storage.create(path, b"x")
     put(storage, json.dumps(GOOD).encode())
@@ -147,7 +211,10 @@ def test_recovery_deletes_nothing_behind_a_link(tmp_path: Path) -> None:
     table.upsert(pa.table({"id": ["a"], "v": [1]}))
     (tmp_path / f"t/.hoodie/.mdt/attachments/{OLD}").symlink_to(home)
     (tmp_path / "t/lnk").symlink_to(home)
-    put(LocalStorage(tmp_path / "t"), json.dumps({**GOOD, "partitions": ["", "lnk", "lnk/docs"]}).encode())
+    put(
+        LocalStorage(tmp_path / "t"),
+        json.dumps({**GOOD, "partitions": ["", "lnk", "lnk/docs"]}).encode(),
+    )
     mdt.open(str(tmp_path / "t")).upsert(pa.table({"id": ["b"], "v": [2]}))
     mdt.open(str(tmp_path / "t")).abort()
     assert sorted(os.listdir(home)) == sorted([*names, "docs"])
@@ -165,7 +232,9 @@ def test_a_claim_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_a_claim_says_is_read_back_as_it_was_written() -> None:
-    claim = claims.Pending(OLD, "a" * 32, "commit", "bulk_insert", 2**31 - 1, 7, 12, ("", "city=ü/b"))
+    claim = claims.Pending(
+        OLD, "a" * 32, "commit", "bulk_insert", 2**31 - 1, 7, 12, ("", "city=ü/b")
+    )
     assert claims.decode(claim.encode(), path=paths.pending(OLD)) == claim
     with pytest.raises(Corrupt):
         claims.decode(claim.encode(), path=paths.pending("20200101000000001"))
@@ -175,7 +244,9 @@ def test_what_a_claim_says_is_read_back_as_it_was_written() -> None:
 
 
 def killed_after(storage: MemoryStorage, phase: str) -> None:
-    """Leave a writer at ``phase`` that is taken for dead, goes on to the end of its writing, and is killed then."""
+    """Leave a writer at ``phase`` that is taken for dead, goes on to the end of its writing, and is
+    killed then.
+    """
     writer = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE).start(storage)
     while next(writer) != phase:
         pass
@@ -195,7 +266,9 @@ def test_what_a_writer_leaves_that_went_on_after_it_was_rolled_back_is_named_and
     killed_after(storage, phase)
     state = ours(storage)
     named = [p.path for p in mdt.open(storage).check().problems]
-    assert bool(named) == (phase == "claimed"), "the files of one that had written went with the rollback"
+    assert bool(named) == (phase == "claimed"), (
+        "the files of one that had written went with the rollback"
+    )
     files = [path for path in named if not path.startswith(paths.markers_dir())]
     assert mdt.open(storage).abort().files_removed == len(files)
     assert ours(storage) == state == theirs(storage)
@@ -246,7 +319,9 @@ def test_files_that_another_hudi_writer_may_have_made_stay() -> None:
 
 @pytest.mark.parametrize("preemptions", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_no_leftover_is_found_beside_running_writers_and_none_after_them(preemptions: int) -> None:
-    """What is named while writers run must stay nobody's for ever: a sweep at any moment deletes nothing of theirs."""
+    """What is named while writers run must stay nobody's for ever: a sweep at any moment deletes
+    nothing of theirs.
+    """
 
     def start() -> MemoryStorage:
         return filled("MERGE_ON_READ", "record")
@@ -265,12 +340,18 @@ def test_no_leftover_is_found_beside_running_writers_and_none_after_them(preempt
     for number, run in enumerate(explore(start, actors, preemptions=preemptions)):
         count("schedules")
         assert number % 9 or mdt.open(run.storage).check().ok, run.schedule
-        assert ours(run.storage) == upserted(upserted(BASE_STATE, [0, 20], 3, 3.0), [1], 3, 4.0), run.schedule
+        assert ours(run.storage) == upserted(upserted(BASE_STATE, [0, 20], 3, 3.0), [1], 3, 4.0), (
+            run.schedule
+        )
 
 
-def test_a_rollback_of_everything_beside_a_living_writer_costs_it_an_attempt_and_nothing_else() -> None:
+def test_a_rollback_of_everything_beside_a_living_writer_costs_it_an_attempt_and_nothing_else() -> (
+    None
+):
     writer = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE)
-    for run in explore(lambda: filled("MERGE_ON_READ", "record"), (writer, sweeping_rollback()), preemptions=2):
+    for run in explore(
+        lambda: filled("MERGE_ON_READ", "record"), (writer, sweeping_rollback()), preemptions=2
+    ):
         count("schedules")
         assert ours(run.storage) == upserted(BASE_STATE, [0, 20], 3, 3.0), run.schedule
         assert_clean(run.storage)
@@ -315,7 +396,9 @@ def test_a_claim_of_a_writer_whose_clock_is_a_month_ahead_is_dead_as_soon_as_oth
     assert pending(Metadata(storage)) == []
 
 
-def test_the_timeline_is_looked_at_as_often_for_many_dead_writers_as_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_timeline_is_looked_at_as_often_for_many_dead_writers_as_for_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     looks: list[int] = []
     look = Watch.look
     monkeypatch.setattr(Watch, "look", lambda self, layout: looks.append(1) or look(self, layout))
@@ -325,7 +408,9 @@ def test_the_timeline_is_looked_at_as_often_for_many_dead_writers_as_for_few(mon
         mdt.create(storage, pa.schema([("id", pa.int64())]), ["id"]).upsert({"id": [0]})
         for n in range(writers):
             with monkeypatch.context() as dying, pytest.raises(Crash):
-                dying.setattr(storage, "put_if_absent", partial(_cut_at_the_log, storage.put_if_absent))
+                dying.setattr(
+                    storage, "put_if_absent", partial(_cut_at_the_log, storage.put_if_absent)
+                )
                 mdt.open(storage).upsert({"id": [n + 1]})
         table = mdt.open(storage)
         looks.clear()

@@ -1,4 +1,6 @@
-"""What another machine has written is shown late, as a network file system with caches does: that is no damage, and no other Hudi writer."""
+"""What another machine has written is shown late, as a network file system with caches does: that
+is no damage, and no other Hudi writer.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from mdt.testing.faulty import FaultyStorage
 
 
 class Lagging(FaultyStorage):
-    """A machine that sees an object which is ``hidden`` only ``seconds`` after it has been asked for first; it can put none over it."""
+    """A machine that sees an object which is ``hidden`` only ``seconds`` after it has been asked
+    for first; it can put none over it.
+    """
 
     def __init__(self, inner: MemoryStorage, seconds: float) -> None:
         super().__init__(inner)
@@ -45,7 +49,9 @@ class Lagging(FaultyStorage):
 
 
 def beside(seconds: float) -> tuple[mdt.Table, Lagging, mdt.Table]:
-    """Return a table as one machine has it, which sees commit 3 late, and as the one has it that makes that commit."""
+    """Return a table as one machine has it, which sees commit 3 late, and as the one has it that
+    makes that commit.
+    """
     inner = MemoryStorage()
     writer = make(inner, MOR, "record")
     writer.upsert(rows(range(3), 1, 1.0))
@@ -68,7 +74,9 @@ def test_a_record_that_is_shown_within_a_second_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("is_instant_hidden", [False, True])
-def test_a_record_that_is_shown_later_is_unavailable_and_the_handle_goes_on(is_instant_hidden: bool) -> None:
+def test_a_record_that_is_shown_later_is_unavailable_and_the_handle_goes_on(
+    is_instant_hidden: bool,
+) -> None:
     reader, storage, writer = beside(30)
     writer.upsert(rows([7], 3, 3.0))
     if is_instant_hidden:

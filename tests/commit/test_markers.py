@@ -37,7 +37,9 @@ WRITES: dict[str, Callable[[mdt.Table], object]] = {
 
 
 class Watched(FarStorage):
-    """A storage on which a data file is stored only if its marker and the pending instants of its transaction stand."""
+    """A storage on which a data file is stored only if its marker and the pending instants of its
+    transaction stand.
+    """
 
     def __init__(self, inner: Storage, *, is_remote: bool) -> None:
         super().__init__(inner)
@@ -56,7 +58,9 @@ class Watched(FarStorage):
         """Return the instants of transactions that Hudi knows of, with a heartbeat."""
         beating = [info.path.rpartition("/")[2] for info in self.inner.list(paths.heartbeats_dir())]
         states = [info.path for info in self.inner.list_dir(paths.HUDI)]
-        return [i for i in beating if sum(path.startswith(f"{paths.HUDI}/{i}.") for path in states) == 2]
+        return [
+            i for i in beating if sum(path.startswith(f"{paths.HUDI}/{i}.") for path in states) == 2
+        ]
 
 
 @pytest.mark.parametrize("is_remote", [False, True], ids=["near", "far"])
@@ -74,7 +78,12 @@ def test_no_data_file_is_stored_before_its_marker_and_nothing_is_left_after_the_
 
 def test_tasks_in_other_processes_mark_their_files(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
-    table = mdt.create(tmp_path / "t", schema, key=["id"], options={"mdt.durable": False, "mdt.services.auto": False})
+    table = mdt.create(
+        tmp_path / "t",
+        schema,
+        key=["id"],
+        options={"mdt.durable": False, "mdt.services.auto": False},
+    )
     table.upsert({"id": ["a", "b"], "v": [1, 1]})
     table.upsert({"id": ["a"], "v": [2]})
     seen = list[set[str]]()
@@ -92,7 +101,9 @@ def test_tasks_in_other_processes_mark_their_files(tmp_path: Path) -> None:
     engine = process_engine(2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(publish, "publish", looked)
-        transaction.run(table.metadata, Compaction(table.metadata, table.options, runner=EngineRewrite(engine)))
+        transaction.run(
+            table.metadata, Compaction(table.metadata, table.options, runner=EngineRewrite(engine))
+        )
     engine.executor.shutdown()
     missing, made, named = seen
     assert not missing and made and made <= named
@@ -106,14 +117,25 @@ def test_a_far_transaction_makes_one_list_of_markers_however_many_files_it_has()
     made = storage.operations[before:]
     files = [one for one in made if one.startswith("create") and ".hoodie" not in one]
     assert len(files) > 1
-    assert sum("/.temp/" in one and "MARKERS.type" not in one for one in made if one.startswith("put_passing")) == 1
-    assert sum(one.startswith("put_passing") for one in made) == 5, "two instants, a heartbeat, the type, the list"
+    assert (
+        sum(
+            "/.temp/" in one and "MARKERS.type" not in one
+            for one in made
+            if one.startswith("put_passing")
+        )
+        == 1
+    )
+    assert sum(one.startswith("put_passing") for one in made) == 5, (
+        "two instants, a heartbeat, the type, the list"
+    )
     assert sum(one.startswith("delete") for one in made) == 1
 
 
 def test_a_local_table_keeps_no_directories_of_markers(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.string()), ("city", pa.string())])
-    table = mdt.create(tmp_path / "t", schema, key=["id"], partition_by=["city"], options={"mdt.durable": False})
+    table = mdt.create(
+        tmp_path / "t", schema, key=["id"], partition_by=["city"], options={"mdt.durable": False}
+    )
     for number in range(3):
         table.upsert({"id": ["a", f"b{number}"], "city": ["x", "y"]})
     assert os.listdir(tmp_path / "t" / ".hoodie" / ".temp") == []
@@ -121,10 +143,16 @@ def test_a_local_table_keeps_no_directories_of_markers(tmp_path: Path) -> None:
 
 @pytest.fixture(params=[MOR, COW])
 def unpublished(request: pytest.FixtureRequest) -> MemoryStorage:
-    """Return a table whose newest commit stands in the log, and not on Hudi's timeline: its writer died between the two."""
+    """Return a table whose newest commit stands in the log, and not on Hudi's timeline: its writer
+    died between the two.
+    """
     whole = FaultyStorage(filled(request.param, "record"))
     WRITES["upsert"](mdt.open(whole))
-    (at,) = [k for k, one in enumerate(whole.operations) if one.startswith("put_if_absent .hoodie/.mdt/log/")]
+    (at,) = [
+        k
+        for k, one in enumerate(whole.operations)
+        if one.startswith("put_if_absent .hoodie/.mdt/log/")
+    ]
     storage = filled(request.param, "record")
     with pytest.raises(Crash):
         WRITES["upsert"](mdt.open(FaultyStorage(storage, at + 1, "after")))
@@ -140,22 +168,31 @@ def completed(storage: Storage) -> list[str]:
 def test_a_commit_that_hudi_has_rolled_back_is_never_published(unpublished: MemoryStorage) -> None:
     before = completed(unpublished)
     assert roll_back(unpublished)
-    for act in (lambda: mdt.open(unpublished), lambda: mdt.open(unpublished).upsert(rows([1], 9, 9.0))):
+    for act in (
+        lambda: mdt.open(unpublished),
+        lambda: mdt.open(unpublished).upsert(rows([1], 9, 9.0)),
+    ):
         with pytest.raises(Unsupported, match="another Hudi writer"):
             act()
     assert completed(unpublished) == before
 
 
-def test_a_commit_whose_files_are_gone_is_not_published_even_if_no_rollback_is_seen(unpublished: MemoryStorage) -> None:
+def test_a_commit_whose_files_are_gone_is_not_published_even_if_no_rollback_is_seen(
+    unpublished: MemoryStorage,
+) -> None:
     before = completed(unpublished)
     roll_back(unpublished)
     unpublished.delete(f"{paths.HUDI}/{LATER}.rollback")
-    with pytest.raises(Unsupported, match=r"was not on Hudi's timeline when another Hudi writer took over.*is gone"):
+    with pytest.raises(
+        Unsupported, match=r"was not on Hudi's timeline when another Hudi writer took over.*is gone"
+    ):
         mdt.open(unpublished).abort()
     assert completed(unpublished) == before
 
 
-def test_a_writer_that_was_paused_before_it_published_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_was_paused_before_it_published_looks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storage = filled(COW, "record")
     before = completed(storage)
     original = transaction.commit_log.append
@@ -209,15 +246,23 @@ def test_a_pending_overwrite_of_ours_is_not_taken_for_another_writers() -> None:
     storage = filled(MOR, "record")
     whole = FaultyStorage(filled(MOR, "record"))
     WRITES["insert_overwrite"](mdt.open(whole))
-    (at,) = [k for k, one in enumerate(whole.operations) if one.startswith("put_if_absent .hoodie/.mdt/log/")]
+    (at,) = [
+        k
+        for k, one in enumerate(whole.operations)
+        if one.startswith("put_if_absent .hoodie/.mdt/log/")
+    ]
     with pytest.raises(Crash):
         WRITES["insert_overwrite"](mdt.open(FaultyStorage(storage, at + 1)))
     assert ours(storage) == BASE_STATE == theirs(storage)
     mdt.open(storage).upsert(rows([1], 9, 9.0))
 
 
-@pytest.mark.parametrize(("name", "action"), [("insert_overwrite", "replacecommit"), ("compact", "compaction")])
-def test_the_plan_of_a_service_stands_in_the_place_of_what_announced_it(name: str, action: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "action"), [("insert_overwrite", "replacecommit"), ("compact", "compaction")]
+)
+def test_the_plan_of_a_service_stands_in_the_place_of_what_announced_it(
+    name: str, action: str
+) -> None:
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     WRITES[name](table)
@@ -226,15 +271,23 @@ def test_the_plan_of_a_service_stands_in_the_place_of_what_announced_it(name: st
 
 def test_a_pending_service_of_another_writer_is_refused_as_before() -> None:
     storage = filled(MOR, "record")
-    path = layout_of(mdt.open(storage).definition).retracted("20990101000000000", "replacecommit")[1]
+    path = layout_of(mdt.open(storage).definition).retracted("20990101000000000", "replacecommit")[
+        1
+    ]
     storage.create(path, b"a plan")
     with pytest.raises(Unsupported, match="another Hudi writer has run a service here"):
         mdt.open(storage)
 
 
-def test_a_heartbeat_stands_before_the_instant_without_it_hudi_refuses_to_roll_back_what_later_commits_follow() -> None:
+def test_a_heartbeat_stands_before_the_instant_without_it_hudi_refuses_to_roll_back_what_later_commits_follow() -> (
+    None
+):
     storage = FarStorage(filled(MOR, "record"))
     WRITES["upsert"](mdt.open(storage))
     put = [one.partition(" ")[2] for one in storage.operations if one.startswith("put_")]
     kinds = [path.removeprefix(f"{paths.HUDI}/").partition("/")[0] for path in put]
-    assert kinds.index(".heartbeat") < kinds.index(".mdt") < min(n for n, kind in enumerate(kinds) if kind[0] == "2")
+    assert (
+        kinds.index(".heartbeat")
+        < kinds.index(".mdt")
+        < min(n for n, kind in enumerate(kinds) if kind[0] == "2")
+    )

@@ -1,4 +1,6 @@
-"""A writer keeps the record that it has written, and does not read it back: it must be what readers get."""
+"""A writer keeps the record that it has written, and does not read it back: it must be what readers
+get.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def test_what_a_writer_remembers_of_its_records_is_what_the_log_says(table_type:
     assert as_state(mdt.open(table.storage).scan().to_arrow()) == as_state(table.scan().to_arrow())
 
 
-def test_a_record_that_its_readers_would_refuse_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_its_readers_would_refuse_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = make(MemoryStorage(), MOR, "record")
     table.upsert(rows(range(8), 1, 1.0))
     before, make_tables = table.snapshot().seq, transaction.record_tables
@@ -74,5 +78,7 @@ def test_a_small_commit_looks_into_the_log_thirteen_times_at_most() -> None:
     table.upsert(rows(range(4), 2, 2.0))
     before = len(storage.operations)
     table.upsert(rows(range(4), 3, 3.0))
-    looked = [operation for operation in storage.operations[before:] if paths.log_dir() in str(operation)]
+    looked = [
+        operation for operation in storage.operations[before:] if paths.log_dir() in str(operation)
+    ]
     assert 0 < len(looked) <= 13, looked

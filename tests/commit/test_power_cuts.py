@@ -1,4 +1,6 @@
-"""What a transaction tells Hudi before it commits may be gone after a power cut, though all that came later is there."""
+"""What a transaction tells Hudi before it commits may be gone after a power cut, though all that
+came later is there.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def test_a_power_cut_after_a_commit_takes_no_row(table_type: str) -> None:
     assert ours(storage) == seen == theirs(storage)
 
 
-def test_what_need_not_last_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_need_not_last_waits_for_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = LocalStorage(tmp_path / "t")
     storage.create("x", b"")
     flushed: list[int] = []
@@ -71,8 +75,15 @@ def test_what_need_not_last_waits_for_no_disk(tmp_path: Path, monkeypatch: pytes
     assert storage.read("z") == b"bytes" and storage.size("y") == 0
 
 
-def test_a_small_upsert_flushes_eleven_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = mdt.create(tmp_path / "t", pa.schema([("id", pa.string()), ("v", pa.int64())]), key=["id"], table_type=MOR)
+def test_a_small_upsert_flushes_eleven_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = mdt.create(
+        tmp_path / "t",
+        pa.schema([("id", pa.string()), ("v", pa.int64())]),
+        key=["id"],
+        table_type=MOR,
+    )
     table.upsert(pa.table({"id": ["a", "b"], "v": [1, 1]}))
     table.upsert(pa.table({"id": ["a"], "v": [2]}))
     flushed: list[int] = []
@@ -84,7 +95,12 @@ def test_a_small_upsert_flushes_eleven_times(tmp_path: Path, monkeypatch: pytest
 def test_data_and_what_describes_them_are_flushed_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = mdt.create(tmp_path / "t", pa.schema([("id", pa.string()), ("v", pa.int64())]), key=["id"], table_type=MOR)
+    table = mdt.create(
+        tmp_path / "t",
+        pa.schema([("id", pa.string()), ("v", pa.int64())]),
+        key=["id"],
+        table_type=MOR,
+    )
     table.upsert(pa.table({"id": ["a", "b"], "v": [1, 1]}))
     both, met = threading.Barrier(2), set[str]()
 

@@ -57,7 +57,9 @@ def savepoints(table: Table) -> list[str]:
 
 
 def run_beside(table: Table, name: str) -> None:
-    """Tag the newest state as a writer does that looked for crashed ones before the others committed."""
+    """Tag the newest state as a writer does that looked for crashed ones before the others
+    committed.
+    """
     other = mdt.open(table.storage)
     metadata = other._metadata
     transaction.run(metadata, AddTag(metadata, name, other.snapshot().seq, None, "tag"))

@@ -1,4 +1,6 @@
-"""Writes that rest on what was read at a state: what others changed since then is a conflict, as if they had begun there."""
+"""Writes that rest on what was read at a state: what others changed since then is a conflict, as if
+they had begun there.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ SCHEMA = pa.schema({"id": pa.string(), "city": pa.string(), "n": pa.int64(), "ts
 
 def filled() -> Table:
     table = mdt.create(
-        MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], ordering="ts", table_type="MERGE_ON_READ"
+        MemoryStorage(),
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        ordering="ts",
+        table_type="MERGE_ON_READ",
     )
     table.upsert([row("a", "Oslo"), row("b", "Oslo"), row("c", "Rome")])
     return table
@@ -30,12 +37,16 @@ def row(key: str, city: str, n: int = 1, ts: int = 1) -> dict[str, Any]:
 
 
 def rested(table: Table, others: Callable[[Table], object]) -> Any:
-    """Double n of row a and insert row x, as they follow from the state before ``others`` changed something."""
+    """Double n of row a and insert row x, as they follow from the state before ``others`` changed
+    something.
+    """
     seq = table.snapshot().seq
     others(table)
     merge = table.resting_on(seq).merge([row("a", "Oslo", 2), row("x", "Rome", 9)])
     merge = merge.when_matched().update({"n": "source.n"})
-    return merge.when_not_matched().insert({name: f"source.{name}" for name in SCHEMA.names}).execute()
+    return (
+        merge.when_not_matched().insert({name: f"source.{name}" for name in SCHEMA.names}).execute()
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +93,9 @@ def test_a_key_that_came_meanwhile_is_a_conflict_and_one_that_was_there_is_inval
     seq = table.snapshot().seq
 
     def insert(key: str) -> None:
-        table.resting_on(seq).merge([row(key, "Rome", 50)], on=["n", "city"]).when_not_matched().insert().execute()
+        table.resting_on(seq).merge(
+            [row(key, "Rome", 50)], on=["n", "city"]
+        ).when_not_matched().insert().execute()
 
     with pytest.raises(Invalid, match="exist already"):
         insert("c")
@@ -96,7 +109,14 @@ def test_the_handle_that_rests_is_another_one() -> None:
     seq = table.snapshot().seq
     table.upsert([row("a", "Oslo", 7, 2)])
     assert table.resting_on(seq) is not table
-    assert table.merge([row("a", "Oslo", 8)]).when_matched().update({"n": "source.n"}).execute().updated == 1
+    assert (
+        table.merge([row("a", "Oslo", 8)])
+        .when_matched()
+        .update({"n": "source.n"})
+        .execute()
+        .updated
+        == 1
+    )
 
 
 def test_rows_that_come_in_pieces_rest_on_the_state_too() -> None:
@@ -110,7 +130,9 @@ def test_rows_that_come_in_pieces_rest_on_the_state_too() -> None:
     assert table.history()["operation"].to_pylist().count("upsert") == 2 and table.check().ok
 
 
-def test_who_says_how_a_table_is_written_opens_it_not_again_and_takes_nothing_back_that_was_said() -> None:
+def test_who_says_how_a_table_is_written_opens_it_not_again_and_takes_nothing_back_that_was_said() -> (
+    None
+):
     storage = CountingStorage(filled().storage)
     table = mdt.open(storage)
     asked = storage.rounds
@@ -122,6 +144,11 @@ def test_who_says_how_a_table_is_written_opens_it_not_again_and_takes_nothing_ba
     assert not table.snapshot().streams.has("numbers", 0)
     again = table.once("numbers", 0).resting_on(2)
     assert [
-        again.merge([row("a", "Oslo", 6)]).when_matched().update({"n": "source.n"}).execute().updated for _ in "ab"
+        again.merge([row("a", "Oslo", 6)])
+        .when_matched()
+        .update({"n": "source.n"})
+        .execute()
+        .updated
+        for _ in "ab"
     ] == [1, 0]
     assert table.snapshot().streams.has("numbers", 0) and not table.check().problems

@@ -1,4 +1,6 @@
-"""How often a commit waits for a far storage, and that it does not matter in which order what is asked at once is answered."""
+"""How often a commit waits for a far storage, and that it does not matter in which order what is
+asked at once is answered.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,17 @@ def upsert(storage: Storage) -> None:
 
 
 def rounds(storage: CountingStorage, act: Callable[[], object]) -> list[set[str]]:
-    """Return what ``act`` asks of the storage, one set for each time that it waits: operation and folder."""
+    """Return what ``act`` asks of the storage, one set for each time that it waits: operation and
+    folder.
+    """
     before, made = storage.rounds, len(storage.made)
     act()
     found: list[set[str]] = [set() for _ in range(storage.rounds - before)]
     for number, operation in storage.made[made:]:
         name, _, path = operation.partition(" ")
-        found[number - before - 1].add(f"{name} {path.removeprefix('.hoodie/.mdt/').partition('/')[0]}")
+        found[number - before - 1].add(
+            f"{name} {path.removeprefix('.hoodie/.mdt/').partition('/')[0]}"
+        )
     return found
 
 
@@ -67,18 +73,26 @@ PUBLISH = [{"put_if_absent .hoodie", "list .hoodie"}, {"delete pending"}]
     [(MOR, [MARKED | ATTACHED, NEW]), (COW, [MARKED | {"read city=x"}, NEW | ATTACHED])],
     ids=[MOR, COW],
 )
-def test_a_small_upsert_waits_as_often_as_what_it_asks_depends_on_answers(table_type: str, written: Any) -> None:
+def test_a_small_upsert_waits_as_often_as_what_it_asks_depends_on_answers(
+    table_type: str, written: Any
+) -> None:
     storage = CountingStorage(make(MemoryStorage(), table_type, "record").storage)
     table = mdt.open(storage)
     for number in range(3):
         table.upsert(rows(range(8), number, 1.0))
     assert rounds(storage, lambda: table.upsert(rows(range(0, 4, 2), 9, 3.0))) == [
-        *LOOK, *CLAIM, *written, *COMMIT, *PUBLISH
-    ]  # fmt: skip
+        *LOOK,
+        *CLAIM,
+        *written,
+        *COMMIT,
+        *PUBLISH,
+    ]
 
 
 def test_an_upsert_into_many_file_groups_waits_no_more_often_than_one_into_one() -> None:
-    storage = CountingStorage(make(MemoryStorage(), MOR, "record", **{"mdt.services.auto": False}).storage)
+    storage = CountingStorage(
+        make(MemoryStorage(), MOR, "record", **{"mdt.services.auto": False}).storage
+    )
     table = mdt.open(storage)
     cities = [f"c{number}" for number in range(12)]
 
@@ -146,7 +160,9 @@ def test_on_a_storage_that_takes_its_time_threads_write_the_same_rows(table_type
     assert_clean(inner)
 
 
-def test_operations_that_begin_others_and_wait_for_them_need_no_more_threads_than_there_are() -> None:
+def test_operations_that_begin_others_and_wait_for_them_need_no_more_threads_than_there_are() -> (
+    None
+):
     at_once = AtOnce()
 
     def tree(depth: int) -> int:
@@ -169,7 +185,9 @@ def test_an_error_is_raised_when_everything_else_has_ended() -> None:
     assert ended == [1]
 
 
-def test_an_open_and_a_look_up_of_one_key_wait_no_more_often_for_a_longer_log_and_more_pages() -> None:
+def test_an_open_and_a_look_up_of_one_key_wait_no_more_often_for_a_longer_log_and_more_pages() -> (
+    None
+):
     inner = make(MemoryStorage(), MOR, "record", **{"mdt.metadata.compact.records": 4}).storage
     table = mdt.open(inner)
     for number in range(7):
@@ -178,7 +196,9 @@ def test_an_open_and_a_look_up_of_one_key_wait_no_more_often_for_a_longer_log_an
     storage = CountingStorage(inner)
     opened: list[mdt.Table] = []
     waited = rounds(storage, lambda: opened.append(mdt.open(storage, {"mdt.cache.bytes.max": 0})))
-    assert len(waited) == 8, "hint, manifest, timeline, properties, pages, records, archive, and what the table is now"
+    assert len(waited) == 8, (
+        "hint, manifest, timeline, properties, pages, records, archive, and what the table is now"
+    )
     assert len(rounds(storage, lambda: opened[0].get(["k3"]))) == 6, (
         "news, is the log the same, key maps, page map, size, rows"
     )
@@ -214,7 +234,9 @@ def _lived_in(commits: int, **more: Any) -> Storage:
     table = make(storage, MOR, "record", **{"mdt.services.auto": False, **more})
     for n in range(commits):
         some = rows(range(5 * n, 5 * n + 5), 1, 1.0)
-        table.bulk_insert(some.set_column(some.column_names.index("city"), "city", pa.array([f"c{n}"] * 5)))
+        table.bulk_insert(
+            some.set_column(some.column_names.index("city"), "city", pa.array([f"c{n}"] * 5))
+        )
     return storage
 
 
@@ -235,7 +257,12 @@ def test_page_maps_of_many_files_are_read_at_once(name: str) -> None:
 
 
 def test_archiving_deletes_from_the_log_while_it_deletes_from_the_timeline() -> None:
-    table = make(MemoryStorage(), MOR, "record", **{"mdt.services.auto": False, "mdt.metadata.compact.records": 4})
+    table = make(
+        MemoryStorage(),
+        MOR,
+        "record",
+        **{"mdt.services.auto": False, "mdt.metadata.compact.records": 4},
+    )
     for n in range(80):
         table.upsert(rows(range(3), n, 1.0))
     storage = CountingStorage(table.storage)
@@ -254,4 +281,6 @@ def test_what_many_leases_and_partitions_tell_is_asked_at_once() -> None:
         assert sum("read leases" in one for one in found) == 1
     found = rounds(storage, lambda: mdt.open(storage).cluster(["fare"]))
     listed = [one for one in found if any("list_dir city=" in operation for operation in one)]
-    assert [len(one) for one in listed] == [12], "of a clustering that gains nothing, whose files are looked for"
+    assert [len(one) for one in listed] == [12], (
+        "of a clustering that gains nothing, whose files are looked for"
+    )

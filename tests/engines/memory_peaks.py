@@ -1,7 +1,9 @@
-"""A process of its own that writes rows of a generator with little memory, and says what each write took at most: ``python memory_peaks.py FOLDER LIMIT ROWS``.
+"""A process of its own that writes rows of a generator with little memory, and says what each write
+took at most: ``python memory_peaks.py FOLDER LIMIT ROWS``.
 
-Prints a JSON object: write -> bytes above what the process had before.  Of files that are rewritten ("rewrite of …") only the process's own memory counts, and not
-what is mapped: the old file, the new one and its key map.
+Prints a JSON object: write -> bytes above what the process had before.  Of files that are rewritten
+("rewrite of …") only the process's own memory counts, and not what is mapped: the old file, the new
+one and its key map.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import pyarrow as pa
 
 import mdt
 
-SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("f", pa.float64()), ("note", pa.string())])
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("a", pa.int64()), ("f", pa.float64()), ("note", pa.string())]
+)
 _BATCH_ROWS = 20_000
 _SPREAD = 7_368_787
 """What keys differ by from row to row, so that the rows of a file come from everywhere."""
@@ -31,7 +35,9 @@ def batches(start: int, stop: int, seed: int = 0) -> Iterator[pa.RecordBatch]:
         n = min(_BATCH_ROWS, stop - at)
         values = draw.integers(0, 1 << 40, n)
         ids = np.arange(at, at + n) * _SPREAD % (1 << 40)
-        yield pa.record_batch([ids, values, draw.random(n), pa.array(values % 10**9).cast(pa.string())], schema=SCHEMA)
+        yield pa.record_batch(
+            [ids, values, draw.random(n), pa.array(values % 10**9).cast(pa.string())], schema=SCHEMA
+        )
 
 
 def _status(name: str) -> int:
@@ -48,7 +54,9 @@ def peak(write: Callable[[], object]) -> int:
 
 
 def own_peak(write: Callable[[], object]) -> int:
-    """Return how many bytes of its own memory the process has at most during ``write``, asked for every few milliseconds."""
+    """Return how many bytes of its own memory the process has at most during ``write``, asked for
+    every few milliseconds.
+    """
     done, most = threading.Event(), [0]
 
     def look() -> None:
@@ -67,7 +75,12 @@ def own_peak(write: Callable[[], object]) -> int:
 
 def fill(folder: Path, rows: int) -> None:
     """Make tables of one file of ``rows`` rows each, as only a write with more memory does."""
-    options = {"mdt.durable": False, "mdt.services.auto": False, "mdt.max.file.bytes": 1 << 30, "mdt.writer.threads": 1}
+    options = {
+        "mdt.durable": False,
+        "mdt.services.auto": False,
+        "mdt.max.file.bytes": 1 << 30,
+        "mdt.writer.threads": 1,
+    }
     for kind in ("COPY_ON_WRITE", "MERGE_ON_READ"):
         table = mdt.create(folder / kind, SCHEMA, key=["id"], table_type=kind, options=options)
         table.bulk_insert(pa.Table.from_batches(batches(0, rows)))
@@ -80,11 +93,15 @@ def rewrites(folder: Path, limit: int, rows: int) -> dict[str, int]:
     command = [sys.executable, __file__, str(folder), "fill", str(rows)]
     subprocess.run(command, check=True)
     options = {"mdt.write.memory.max": limit, "mdt.services.auto": False}
-    cow, mor = (mdt.open(folder / kind, options=options) for kind in ("COPY_ON_WRITE", "MERGE_ON_READ"))
+    cow, mor = (
+        mdt.open(folder / kind, options=options) for kind in ("COPY_ON_WRITE", "MERGE_ON_READ")
+    )
     before, some = _status("RssAnon"), rows // 20
     peaks = {
         "rewrite of an upsert": own_peak(lambda: cow.upsert(batches(rows - some, rows + some, 1))),
-        "rewrite of a delete": own_peak(lambda: cow.delete(batch.select(["id"]) for batch in batches(0, some))),
+        "rewrite of a delete": own_peak(
+            lambda: cow.delete(batch.select(["id"]) for batch in batches(0, some))
+        ),
         "rewrite of a delete by condition": own_peak(lambda: cow.delete_where("f < 0.01")),
         "rewrite of a compaction": own_peak(mor.compact),
     }

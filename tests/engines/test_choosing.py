@@ -1,4 +1,6 @@
-"""Deletes and updates by a condition in tasks: counts, rows and what is remembered are those of one process."""
+"""Deletes and updates by a condition in tasks: counts, rows and what is remembered are those of one
+process.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from mdt.write.setting import setting
 STEPS: list[Callable[[mdt.Table], Any]] = [
     lambda t: t.delete_where("fare > 7 and ts = 1"),
     lambda t: t.update_where({"fare": "fare * 10 + ts"}, "fare between 2 and 5"),
-    lambda t: t.update_where(values={"fare": None}, where="id in :ids", params={"ids": ["k3", "k5", "k70", "no"]}),
+    lambda t: t.update_where(
+        values={"fare": None}, where="id in :ids", params={"ids": ["k3", "k5", "k70", "no"]}
+    ),
     lambda t: t.delete_where("city = 'y' and fare is null"),
     lambda t: t.update_where({"ts": "ts - 1"}, "id < 'k2'"),
     lambda t: t.delete_where("false"),
@@ -40,8 +44,14 @@ def on(folder: Path) -> LocalStorage:
 
 @pytest.mark.parametrize("keeps", [True, pytest.param(False, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_what_tasks_choose_and_write_is_what_one_process_does(tmp_path: Path, table_type: str, keeps: bool) -> None:
-    options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0, "mdt.delete.keeps.ordering": keeps}
+def test_what_tasks_choose_and_write_is_what_one_process_does(
+    tmp_path: Path, table_type: str, keeps: bool
+) -> None:
+    options = {
+        "mdt.max.file.bytes": 4096,
+        "mdt.small.file.bytes": 0,
+        "mdt.delete.keeps.ordering": keeps,
+    }
     start = make(on(tmp_path / "here"), table_type, "record", **options)
     start.create_index("bitmap(fare)")
     fares = pa.array([float(i * 37 % 11) for i in range(300)])
@@ -76,7 +86,9 @@ def test_values_that_do_not_fit_are_named_and_nothing_is_left(tmp_path: Path) ->
 CHANGED = {key: (ts, fare + 1) for key, (ts, fare) in BASE_STATE.items() if ts == 2}
 
 
-def test_after_a_crash_of_the_driver_at_any_change_readers_see_all_or_nothing(tmp_path: Path) -> None:
+def test_after_a_crash_of_the_driver_at_any_change_readers_see_all_or_nothing(
+    tmp_path: Path,
+) -> None:
     def flow(storage: Storage) -> None:
         PooledTable(storage).delete_where("ts < 2")
         PooledTable(storage).update_where({"fare": "fare + 1"}, "fare = 2")
@@ -86,7 +98,9 @@ def test_after_a_crash_of_the_driver_at_any_change_readers_see_all_or_nothing(tm
     start.upsert(rows(range(3), 2, 2.0))
     between = {key: row for key, row in BASE_STATE.items() if row[0] == 2}
     what = "crash points of conditions in processes"
-    for crashed in recovered(copies(tmp_path / "start"), flow, (BASE_STATE, between, CHANGED), what):
+    for crashed in recovered(
+        copies(tmp_path / "start"), flow, (BASE_STATE, between, CHANGED), what
+    ):
         flow(crashed)
         assert as_state(mdt.open(crashed).scan().to_arrow()) == CHANGED
 
@@ -94,11 +108,15 @@ def test_after_a_crash_of_the_driver_at_any_change_readers_see_all_or_nothing(tm
 def test_the_driver_reads_no_row_and_what_it_plans_is_all_that_tasks_look_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = make(on(tmp_path / "t"), MOR, "record", **{"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0})
+    table = make(
+        on(tmp_path / "t"), MOR, "record", **{"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0}
+    )
     table.bulk_insert(rows(range(3000), 1, 1.0))
     planned = []
     shares = choosing.shares
-    monkeypatch.setattr(choosing, "shares", lambda engine, work: planned.extend(work) or shares(engine, work))
+    monkeypatch.setattr(
+        choosing, "shares", lambda engine, work: planned.extend(work) or shares(engine, work)
+    )
     for name in ("read_at", "matching_rows"):
         monkeypatch.setattr(f"mdt.write.conditional.{name}", None)
     done = PooledTable(on(tmp_path / "t")).delete_where("id between 'k100' and 'k104'")

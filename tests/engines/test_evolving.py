@@ -1,4 +1,6 @@
-"""Upserts that evolve a table, of rows that come in pieces: the same as of a table, whether or not they fit into memory."""
+"""Upserts that evolve a table, of rows that come in pieces: the same as of a table, whether or not
+they fit into memory.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,14 @@ from mdt.stores.storage import MemoryStorage
 SMALL = {"mdt.write.memory.max": 1}
 SCHEMA = pa.schema(
     [
-        ("id", pa.string()), ("n", pa.int32()), ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])),
-        ("items", pa.list_(pa.struct([("x", pa.int64())]))), ("kind", pa.dictionary(pa.int32(), pa.string())), ("note", pa.string()),
+        ("id", pa.string()),
+        ("n", pa.int32()),
+        ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+        ("items", pa.list_(pa.struct([("x", pa.int64())]))),
+        ("kind", pa.dictionary(pa.int32(), pa.string())),
+        ("note", pa.string()),
     ]
-)  # fmt: skip
+)
 
 
 def data(seed: int, size: int = 30) -> pa.Table:
@@ -34,11 +40,15 @@ def data(seed: int, size: int = 30) -> pa.Table:
     kinds = pa.array(draw.choice(["u", "v", None], size), pa.string()).dictionary_encode()
     return pa.table(
         {
-            "kind": kinds, "id": [f"k{n}" for n in draw.integers(0, 40, size)], "n": draw.integers(0, 2**40, size),
+            "kind": kinds,
+            "id": [f"k{n}" for n in draw.integers(0, 40, size)],
+            "n": draw.integers(0, 2**40, size),
             "s": [{"b": f"b{n}", "new": [n]} if n % 3 else None for n in range(size)],
-            "items": [[{"y": n}] * (n % 3) if n % 4 else None for n in range(size)], "fresh": kinds, "nothing": pa.nulls(size),
+            "items": [[{"y": n}] * (n % 3) if n % 4 else None for n in range(size)],
+            "fresh": kinds,
+            "nothing": pa.nulls(size),
         }
-    )  # fmt: skip
+    )
 
 
 def seen(table: mdt.Table) -> list[Any]:
@@ -49,7 +59,14 @@ def filled(options: dict[str, Any]) -> mdt.Table:
     table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], table_type=COW, options=options)
     table.upsert(
         [
-            {"id": f"k{n}", "n": n, "s": {"a": n, "b": None}, "items": [{"x": n}], "kind": "u", "note": "old"}
+            {
+                "id": f"k{n}",
+                "n": n,
+                "s": {"a": n, "b": None},
+                "items": [{"x": n}],
+                "kind": "u",
+                "note": "old",
+            }
             for n in range(20)
         ]
     )
@@ -59,7 +76,11 @@ def filled(options: dict[str, Any]) -> mdt.Table:
 def grown(table: pa.Table) -> Iterator[pa.Table]:
     """Yield pieces, of which the later ones have columns that the first ones lack."""
     for number, piece in enumerate(in_pieces(table)):
-        yield piece if number > 4 else piece.drop_columns(["fresh", "items"] if number else ["n", "nothing", "s"])
+        yield (
+            piece
+            if number > 4
+            else piece.drop_columns(["fresh", "items"] if number else ["n", "nothing", "s"])
+        )
 
 
 FORMS: dict[str, Callable[[pa.Table, Path], Any]] = {
@@ -68,7 +89,9 @@ FORMS: dict[str, Callable[[pa.Table, Path], Any]] = {
     "tables": lambda table, _: in_pieces(table),
     "grown": lambda table, _: grown(table),
     "dataset": lambda table, folder: ds.dataset(table.drop_columns(["nothing"])),
-    "scanner": lambda table, folder: ds.dataset(table.drop_columns(["nothing"])).scanner(batch_size=4),
+    "scanner": (
+        lambda table, folder: ds.dataset(table.drop_columns(["nothing"])).scanner(batch_size=4)
+    ),
     "dicts": lambda table, _: iter(table.to_pylist()),
     "one": lambda table, _: iter([table]),
     "none": lambda table, _: iter([table.slice(0, 0)]),
@@ -84,7 +107,11 @@ def test_rows_that_come_in_pieces_evolve_a_table_as_a_table_does(tmp_path: Path,
     for options in ({}, SMALL):
         table = filled(options)
         found = table.upsert(FORMS[form](given, tmp_path), evolve=True)
-        assert (found.inserted, found.updated, found.late) == (done.inserted, done.updated, done.late)
+        assert (found.inserted, found.updated, found.late) == (
+            done.inserted,
+            done.updated,
+            done.late,
+        )
         assert table.schema.equals(expected.schema) and seen(table) == seen(expected)
         assert_clean(table.storage)
 
@@ -101,7 +128,9 @@ def test_pieces_that_do_not_fit_each_other_or_the_table_are_refused() -> None:
         table = filled(options)
         before = seen(table)
         with pytest.raises(Invalid, match="the pieces of the data have different columns"):
-            table.upsert(iter([pa.table({"id": ["a"], "z": [n]}) for n in (1, 2, "text")]), evolve=True)
+            table.upsert(
+                iter([pa.table({"id": ["a"], "z": [n]}) for n in (1, 2, "text")]), evolve=True
+            )
         assert table.schema.names == SCHEMA.names
         with pytest.raises(Invalid, match=r"column 'note' is int64.*: the types do not fit"):
             table.upsert(pa.table({"id": ["a"], "note": [1]}).to_reader(), evolve=True)
@@ -117,8 +146,12 @@ def test_an_upsert_that_evolves_holds_no_more_rows_than_memory_is_for(
 ) -> None:
     """35 MB of rows, neither before the table is altered nor after."""
     size, most, text = 1 << 18, [0], pa.array(["x" * 120] * (1 << 12))
-    table = mdt.create(MemoryStorage(), pa.schema([("id", pa.int64()), ("v", pa.int32()), ("text", pa.string())]), key=["id"], options={
-        "mdt.write.memory.max": 16 << 20, "mdt.writer.threads": 1, "mdt.durable": False})  # fmt: skip
+    table = mdt.create(
+        MemoryStorage(),
+        pa.schema([("id", pa.int64()), ("v", pa.int32()), ("text", pa.string())]),
+        key=["id"],
+        options={"mdt.write.memory.max": 16 << 20, "mdt.writer.threads": 1, "mdt.durable": False},
+    )
 
     def look() -> None:
         most[0] = max(most[0], pa.total_allocated_bytes() - before)
@@ -127,7 +160,11 @@ def test_an_upsert_that_evolves_holds_no_more_rows_than_memory_is_for(
         for start in range(0, size, 1 << 12):
             look()
             yield pa.record_batch(
-                {"id": np.arange(start, start + (1 << 12)), "v": np.zeros(1 << 12, np.int64), "text": text}
+                {
+                    "id": np.arange(start, start + (1 << 12)),
+                    "v": np.zeros(1 << 12, np.int64),
+                    "text": text,
+                }
             )
 
     def read(self: Spilled, parts: Any, kept: Any = Spilled.batches) -> Any:

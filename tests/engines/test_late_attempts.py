@@ -1,4 +1,6 @@
-"""An attempt of a task that goes on after its transaction, as of an executor that was cut off, leaves no file that another reader takes for a committed one."""
+"""An attempt of a task that goes on after its transaction, as of an executor that was cut off,
+leaves no file that another reader takes for a committed one.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,13 @@ def test_a_task_that_outlives_its_transaction_stores_nothing(
     table_type: str, tmp_path: Path, attempts: list[Callable[[], Any]]
 ) -> None:
     folder = tmp_path / "t"
-    t = mdt.create(folder, SCHEMA, key=["id"], table_type=table_type, options={"mdt.durable": False})
+    t = mdt.create(
+        folder, SCHEMA, key=["id"], table_type=table_type, options={"mdt.durable": False}
+    )
     for batch in (rows(0, 50, 0), rows(25, 50, 1)):
-        t._commit_rows(writes.write(thread(), t.metadata, t.options, [batch], batch.schema, "upsert"))
+        t._commit_rows(
+            writes.write(thread(), t.metadata, t.options, [batch], batch.schema, "upsert")
+        )
         expected, files = bag(t.scan().to_arrow()), names(folder)
         with pytest.raises(Conflict, match="ended before its task stored"):
             attempts[-1]()

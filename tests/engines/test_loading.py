@@ -1,4 +1,6 @@
-"""Rows that meet none of the table are not tagged: tasks of another engine see them once, and leave what a write in process leaves."""
+"""Rows that meet none of the table are not tagged: tasks of another engine see them once, and leave
+what a write in process leaves.
+"""
 
 from __future__ import annotations
 
@@ -19,35 +21,70 @@ from mdt.errors import Conflict, Invalid
 from mdt.stores.storage import LocalStorage
 
 SCHEMA = pa.schema(
-    [pa.field("id", pa.string(), nullable=False), pa.field("sub", pa.int32()), ("city", pa.string()), ("day", pa.date32()),
-     ("ts", pa.int64()), ("x", pa.float64())]
-)  # fmt: skip
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("sub", pa.int32()),
+        ("city", pa.string()),
+        ("day", pa.date32()),
+        ("ts", pa.int64()),
+        ("x", pa.float64()),
+    ]
+)
 COUNTS = ("inserted", "updated", "deleted", "late", "missing")
 LOADED = [
     {"key": ["id"], "partition_by": ["city"], "scope": "partition"},
-    {"key": ["sub", "id"], "partition_by": ["day", "city"], "scope": "partition", "table_type": "MERGE_ON_READ"},
-    {"key": ["id"], "partition_by": [], "scope": "table", "key_index": "record", "table_type": "MERGE_ON_READ"},
+    {
+        "key": ["sub", "id"],
+        "partition_by": ["day", "city"],
+        "scope": "partition",
+        "table_type": "MERGE_ON_READ",
+    },
+    {
+        "key": ["id"],
+        "partition_by": [],
+        "scope": "table",
+        "key_index": "record",
+        "table_type": "MERGE_ON_READ",
+    },
 ]
 TAGGED = [
     {"key": ["id"], "partition_by": ["city"], "scope": "table"},
     {"key": ["id"], "partition_by": [], "key_index": "bucket(buckets='3')"},
-    {"key": ["id"], "partition_by": ["city"], "scope": "partition", "options": {"mdt.delete.keeps.ordering": True}},
-    {"key": ["id"], "partition_by": ["city"], "scope": "partition", "key_index": "bucket(buckets='3', partitions='z$,2')"},
-]  # fmt: skip
+    {
+        "key": ["id"],
+        "partition_by": ["city"],
+        "scope": "partition",
+        "options": {"mdt.delete.keeps.ordering": True},
+    },
+    {
+        "key": ["id"],
+        "partition_by": ["city"],
+        "scope": "partition",
+        "key_index": "bucket(buckets='3', partitions='z$,2')",
+    },
+]
 
 
 def drawn(draw: random.Random, count: int, keys: int, scope: str = "table") -> pa.Table:
     """Return ``count`` rows of at most ``keys`` keys.
 
-    Under table scope those of a third of the keys have no city, since a key does not move there; under partition scope a third of all.
+    Under table scope those of a third of the keys have no city, since a key does not move there;
+    under partition scope a third of all.
     """
     cities = ["ä/b", "y z"]
     made = [
-        {"id": f"k{n}", "sub": draw.randrange(2),
-         "city": draw.choice([*cities, None] if scope == "partition" else cities if n % 3 else [None]), "ts": draw.randrange(5),
-         "day": draw.choice([0, 400, None]), "x": draw.choice([None, draw.random()])}
+        {
+            "id": f"k{n}",
+            "sub": draw.randrange(2),
+            "city": draw.choice(
+                [*cities, None] if scope == "partition" else cities if n % 3 else [None]
+            ),
+            "ts": draw.randrange(5),
+            "day": draw.choice([0, 400, None]),
+            "x": draw.choice([None, draw.random()]),
+        }
         for n in (draw.randrange(keys) for _ in range(count))
-    ]  # fmt: skip
+    ]
     return pa.Table.from_pylist(made, schema=SCHEMA)
 
 
@@ -82,7 +119,11 @@ def test_a_load_leaves_the_rows_counts_and_files_of_one_in_process(
         patch.setattr(tasks, "tag", no_tag)
         patch.setattr(tasks, "tag_anew", no_tag)
         done = getattr(there, name)(rows)
-    assert counts(done) == counts(getattr(here, name)(rows)) and done.late > 0 and done.engine == "processes"
+    assert (
+        counts(done) == counts(getattr(here, name)(rows))
+        and done.late > 0
+        and done.engine == "processes"
+    )
     assert there.history().to_pylist()[-1]["late"] == done.late
     partitions = there.files()["partition"].to_pylist()
     assert len(partitions) > len(set(partitions)), "a partition is cut at keys"
@@ -110,18 +151,24 @@ def test_rows_that_may_meet_others_are_tagged(
 
 
 @pytest.mark.parametrize("name", ["insert", "bulk_insert"])
-def test_a_checked_insert_of_a_key_that_occurs_twice_is_refused_and_leaves_nothing(tmp_path: Path, name: str) -> None:
+def test_a_checked_insert_of_a_key_that_occurs_twice_is_refused_and_leaves_nothing(
+    tmp_path: Path, name: str
+) -> None:
     there, _ = pair(tmp_path, LOADED[0])
     rows = drawn(random.Random(5), 50, 1_000_000)
     twice = pa.concat_tables([rows, rows.slice(7, 1)])
-    with pytest.raises(Invalid, match=f"{name} takes new keys only; 1 rows repeat a key: .*{rows['id'][7]}"):
+    with pytest.raises(
+        Invalid, match=f"{name} takes new keys only; 1 rows repeat a key: .*{rows['id'][7]}"
+    ):
         getattr(there, name)(twice)
     assert there.scan().count() == 0 and len(there.files()) == 0
     assert getattr(there, name)(rows).inserted == 50
     assert_clean(there.metadata.storage)
 
 
-def test_a_partition_that_no_directory_can_have_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_partition_that_no_directory_can_have_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
     there, _ = pair(tmp_path, LOADED[0])
     rows = drawn(random.Random(6), 5, 100)
     with pytest.raises(Invalid, match="city"):
@@ -129,7 +176,9 @@ def test_a_partition_that_no_directory_can_have_is_refused_before_anything_is_wr
     assert len(mdt.open(there.path).history()) == 1 and there.scan().count() == 0
 
 
-def test_an_insert_leaves_out_rows_that_are_older_than_the_delete_of_their_key(tmp_path: Path) -> None:
+def test_an_insert_leaves_out_rows_that_are_older_than_the_delete_of_their_key(
+    tmp_path: Path,
+) -> None:
     there, here = pair(tmp_path, TAGGED[2])
     rows = drawn(random.Random(8), 40, 1_000_000)
     older = rows.set_column(4, "ts", pa.array([-1] * 20 + [9] * 20))
@@ -146,8 +195,15 @@ def test_an_insert_leaves_out_rows_that_are_older_than_the_delete_of_their_key(t
 
 
 @pytest.mark.parametrize("key", [["id"], ["sub", "id"]])
-def test_a_load_with_a_null_key_is_refused_wherever_the_row_stands(tmp_path: Path, key: list[str]) -> None:
-    kind = {"key": key, "partition_by": ["city"], "scope": "partition", "table_type": "MERGE_ON_READ"}
+def test_a_load_with_a_null_key_is_refused_wherever_the_row_stands(
+    tmp_path: Path, key: list[str]
+) -> None:
+    kind = {
+        "key": key,
+        "partition_by": ["city"],
+        "scope": "partition",
+        "table_type": "MERGE_ON_READ",
+    }
     there, here = pair(tmp_path, kind)
     rows = drawn(random.Random(9), 300, 1_000_000)
     for at in (0, 150, 299):
@@ -169,7 +225,9 @@ def test_rows_of_a_load_that_are_lost_or_come_twice_are_no_success(
     dealt = LocalEngine.dealt
     for change in (lambda parts: [part.slice(1) for part in parts], lambda parts: [*parts, *parts]):
         monkeypatch.setattr(
-            LocalEngine, "dealt", lambda engine, given, deal, change=change: change(dealt(engine, given, deal))
+            LocalEngine,
+            "dealt",
+            lambda engine, given, deal, change=change: change(dealt(engine, given, deal)),
         )
         with pytest.raises(Conflict, match="the rows changed while they were read"):
             there.upsert(rows)

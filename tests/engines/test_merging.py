@@ -1,4 +1,6 @@
-"""A merge in tasks of another engine leaves the same rows, counts and errors as the merge in process."""
+"""A merge in tasks of another engine leaves the same rows, counts and errors as the merge in
+process.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,46 @@ from mdt.stores.storage import LocalStorage, Storage
 from mdt.table.merging import Runner, Whole
 
 SCHEMA = pa.schema(
-    [pa.field("id", pa.string(), nullable=False), ("sub", pa.int32()), ("city", pa.string()), ("ts", pa.int64()),
-     pa.field("x", pa.float64()), pa.field("must", pa.int32(), nullable=False)]
-)  # fmt: skip
+    [
+        pa.field("id", pa.string(), nullable=False),
+        ("sub", pa.int32()),
+        ("city", pa.string()),
+        ("ts", pa.int64()),
+        pa.field("x", pa.float64()),
+        pa.field("must", pa.int32(), nullable=False),
+    ]
+)
 COUNTS = ("inserted", "updated", "deleted", "late", "source_rows", "files_scanned", "files_skipped")
 KINDS = [
-    {"table_type": "MERGE_ON_READ", "key_index": "bloom", "scope": "partition", "partition_by": ["city"], "key": ["id", "sub"]},
-    {"table_type": "MERGE_ON_READ", "key_index": "record", "scope": "table", "partition_by": ["city"], "key": ["id"]},
-    {"table_type": "COPY_ON_WRITE", "key_index": "record", "scope": "table", "partition_by": ["city", "sub"], "key": ["id"]},
-    {"table_type": "COPY_ON_WRITE", "key_index": "bucket(buckets='3')", "scope": "partition", "partition_by": [], "key": ["sub", "id"]},
-]  # fmt: skip
+    {
+        "table_type": "MERGE_ON_READ",
+        "key_index": "bloom",
+        "scope": "partition",
+        "partition_by": ["city"],
+        "key": ["id", "sub"],
+    },
+    {
+        "table_type": "MERGE_ON_READ",
+        "key_index": "record",
+        "scope": "table",
+        "partition_by": ["city"],
+        "key": ["id"],
+    },
+    {
+        "table_type": "COPY_ON_WRITE",
+        "key_index": "record",
+        "scope": "table",
+        "partition_by": ["city", "sub"],
+        "key": ["id"],
+    },
+    {
+        "table_type": "COPY_ON_WRITE",
+        "key_index": "bucket(buckets='3')",
+        "scope": "partition",
+        "partition_by": [],
+        "key": ["sub", "id"],
+    },
+]
 Said = tuple[str, str | None, Any]
 """A clause: kind, condition, and what it sets; None deletes."""
 MATCHED: list[Said] = [
@@ -50,7 +82,11 @@ OTHERS: list[Said] = [
 ]
 NEW: list[Said] = [
     ("not_matched", "source.x > 0.5", "*"),
-    ("not_matched", "source.must < 4", {"id": "source.id", "sub": "source.sub", "ts": "source.ts", "must": 1}),
+    (
+        "not_matched",
+        "source.must < 4",
+        {"id": "source.id", "sub": "source.sub", "ts": "source.ts", "must": 1},
+    ),
 ]
 
 NEW_ALL: Said = ("not_matched", None, "*")
@@ -59,13 +95,20 @@ NEW_ALL: Said = ("not_matched", None, "*")
 def drawn(draw: random.Random, numbers: list[int], scope: str = "table") -> pa.Table:
     """Return one row for each number, some with nulls.
 
-    Under table scope the rows of a third of the keys have no city, since a key does not move there; under partition scope rows of all keys.
+    Under table scope the rows of a third of the keys have no city, since a key does not move there;
+    under partition scope rows of all keys.
     """
     made = [
-        {"id": f"k{n // 2}", "sub": n % 2, "city": _city(draw, n, scope),
-         "ts": draw.randrange(9), "x": draw.choice([None, draw.random()]), "must": draw.randrange(10)}
+        {
+            "id": f"k{n // 2}",
+            "sub": n % 2,
+            "city": _city(draw, n, scope),
+            "ts": draw.randrange(9),
+            "x": draw.choice([None, draw.random()]),
+            "must": draw.randrange(10),
+        }
         for n in numbers
-    ]  # fmt: skip
+    ]
     return pa.Table.from_pylist(made, schema=SCHEMA)
 
 
@@ -77,16 +120,24 @@ def _city(draw: random.Random, n: int, scope: str) -> str | None:
 
 def unique(table: pa.Table, kind: dict[str, Any]) -> pa.Table:
     """Return one row for each key."""
-    by = dict.fromkeys([*kind["key"], *(kind["partition_by"] if kind["scope"] == "partition" else [])])
-    return pa.Table.from_pylist(list({tuple(r[n] for n in by): r for r in table.to_pylist()}.values()), schema=SCHEMA)
+    by = dict.fromkeys(
+        [*kind["key"], *(kind["partition_by"] if kind["scope"] == "partition" else [])]
+    )
+    return pa.Table.from_pylist(
+        list({tuple(r[n] for n in by): r for r in table.to_pylist()}.values()), schema=SCHEMA
+    )
 
 
 class ScratchTable(mdt.Table):
     """A table into which rows are merged that lie in scratch files."""
 
-    def _to_merge(self, source: Any, *, looks: bool = False) -> tuple[pa.Table, Runner | None, Whole | None]:
+    def _to_merge(
+        self, source: Any, *, looks: bool = False
+    ) -> tuple[pa.Table, Runner | None, Whole | None]:
         engine = SpillingEngine(1, "", 2, name="scratch")
-        given = partial(merging.merge, engine, self.metadata, self.options, engine.spread(source), source.schema)
+        given = partial(
+            merging.merge, engine, self.metadata, self.options, engine.spread(source), source.schema
+        )
         return source.schema.empty_table(), given, None
 
 
@@ -97,7 +148,13 @@ def on(folder: Path) -> LocalStorage:
 def said(merge: Any, clauses: list[Said]) -> Any:
     for kind, condition, given in clauses:
         when = getattr(merge, f"when_{kind}")(condition)
-        merge = when.insert(given) if kind == "not_matched" else when.delete() if given is None else when.update(given)
+        merge = (
+            when.insert(given)
+            if kind == "not_matched"
+            else when.delete()
+            if given is None
+            else when.update(given)
+        )
     return merge
 
 
@@ -107,7 +164,9 @@ def outcome(table: mdt.Table, source: pa.Table, by: Any, clauses: list[Said]) ->
         done = said(table.merge(source, by), clauses).execute()
     except Invalid as error:
         return error.message.split(":")[0].lstrip("0123456789 ")
-    assert done.engine == {PooledTable: "processes", ScratchTable: "scratch"}.get(type(table), "arrow")
+    assert done.engine == {PooledTable: "processes", ScratchTable: "scratch"}.get(
+        type(table), "arrow"
+    )
     assert done.total_ms >= done.match_ms > 0 and bool(done.files_written) == bool(done.instant)
     return {name: getattr(done, name) for name in COUNTS}
 
@@ -116,14 +175,21 @@ def pair(
     folder: Path, kind: dict[str, Any], there: type[mdt.Table] = PooledTable, **options: Any
 ) -> tuple[mdt.Table, mdt.Table]:
     """Return two tables of one kind: one is merged into by an engine, one in process."""
-    given = {"mdt.durable": False, "mdt.max.file.bytes": 2048, "mdt.small.file.bytes": 1024, "mdt.services.auto": False}
+    given = {
+        "mdt.durable": False,
+        "mdt.max.file.bytes": 2048,
+        "mdt.small.file.bytes": 1024,
+        "mdt.services.auto": False,
+    }
     for name in ("there", "here"):
         mdt.create(on(folder / name), SCHEMA, ordering="ts", **kind, options={**given, **options})
     return there(on(folder / "there")), mdt.open(on(folder / "here"))
 
 
 def filled(both: tuple[mdt.Table, mdt.Table], kind: dict[str, Any], draw: random.Random) -> None:
-    """Fill both tables in process, so that they have the same files: base and log files, dead rows."""
+    """Fill both tables in process, so that they have the same files: base and log files, dead
+    rows.
+    """
     drawn_here = partial(drawn, draw, scope=kind["scope"])
     first, second = drawn_here(list(range(0, 240, 2))), drawn_here(draw.sample(range(260), 60))
     gone = unique(drawn_here(draw.sample(range(240), 20)), kind)
@@ -149,7 +215,9 @@ def assert_same(both: tuple[mdt.Table, mdt.Table]) -> None:
         pytest.param(PooledTable, 20, marks=pytest.mark.nightly),
     ],
 )
-@pytest.mark.parametrize("kind", KINDS, ids=lambda k: f"{k['table_type']}-{k['key_index']}-{k['scope']}")
+@pytest.mark.parametrize(
+    "kind", KINDS, ids=lambda k: f"{k['table_type']}-{k['key_index']}-{k['scope']}"
+)
 def test_random_merges_end_as_in_process(
     tmp_path: Path, kind: dict[str, Any], engine: type[mdt.Table], steps: int
 ) -> None:
@@ -162,11 +230,21 @@ def test_random_merges_end_as_in_process(
         clauses = draw.sample(MATCHED, draw.randrange(4)) + draw.sample(NEW, 1)
         clauses += draw.sample(OTHERS, draw.randrange(3))
         if kind["scope"] == "table":
-            clauses += [("matched", None, "*"), ("not_matched_by_source", "target.must = 5", {"city": "'y'"})]
+            clauses += [
+                ("matched", None, "*"),
+                ("not_matched_by_source", "target.must = 5", {"city": "'y'"}),
+            ]
         identity = list(kind["key"])
-        by = draw.choice([None, identity, " and ".join(f"source.{n} = target.{n}" for n in identity) + " and target.must < 8"])  # fmt: skip
+        by = draw.choice(
+            [
+                None,
+                identity,
+                " and ".join(f"source.{n} = target.{n}" for n in identity) + " and target.must < 8",
+            ]
+        )
         told = [outcome(table, source, by, clauses) for table in both]
-        refused = [isinstance(one, str) for one in told]  # of several reasons a part may meet another one first
+        # of several reasons a part may meet another one first
+        refused = [isinstance(one, str) for one in told]
         assert told[0] == told[1] or all(refused), (step, by, clauses)
         count("merges in tasks that end as in process", int(isinstance(told[0], dict)))
         assert_same(both)
@@ -186,13 +264,16 @@ def test_null_keys_match_nothing_and_a_source_without_rows_does_nothing(tmp_path
         assert told[0] == told[1] and bool(told[0]["updated"]) == bool(some)
         assert_same(both)
     insert = [NEW_ALL]
-    assert {outcome(table, pa.Table.from_pylist(source, schema=nullable), None, insert) for table in both} == {
-        "the data does not fit the table"
-    }
+    assert {
+        outcome(table, pa.Table.from_pylist(source, schema=nullable), None, insert)
+        for table in both
+    } == {"the data does not fit the table"}
 
 
 @pytest.mark.parametrize("kind", KINDS[:2], ids=["partition", "table"])
-def test_deletes_leave_tombstones_where_the_table_keeps_them(tmp_path: Path, kind: dict[str, Any]) -> None:
+def test_deletes_leave_tombstones_where_the_table_keeps_them(
+    tmp_path: Path, kind: dict[str, Any]
+) -> None:
     both, draw = pair(tmp_path, kind, **{"mdt.delete.keeps.ordering": True}), random.Random(3)
     filled(both, kind, draw)
     source = unique(drawn(draw, list(range(120)), kind["scope"]), kind)
@@ -213,7 +294,9 @@ def test_deletes_leave_tombstones_where_the_table_keeps_them(tmp_path: Path, kin
 def test_errors_name_the_rows(start: Path) -> None:
     table = PooledTable(on(start))
     twice = pa.concat_tables([rows([0, 1, 30], 3, 3.0), rows([1, 30], 3, 4.0)])
-    with pytest.raises(Invalid, match=r"1 rows of the table match several rows of the source: \['k1'\]"):
+    with pytest.raises(
+        Invalid, match=r"1 rows of the table match several rows of the source: \['k1'\]"
+    ):
         table.merge(twice).when_matched().update("*").execute()
     with pytest.raises(Invalid, match=r"1 new rows repeat a key: \['k30'\]"):
         table.merge(twice).when_not_matched().insert().execute()
@@ -228,7 +311,9 @@ def test_what_cannot_be_said_part_by_part_is_refused(start: Path) -> None:
     with pytest.raises(Unsupported, match="matched by the record key"):
         table.merge(source, "fare")
     with pytest.raises(Unsupported, match="'id' gets another one"):
-        table.merge(source).when_not_matched().insert({"id": "source.id || 'x'", "city": "'x'", "ts": 1})
+        table.merge(source).when_not_matched().insert(
+            {"id": "source.id || 'x'", "city": "'x'", "ts": 1}
+        )
     with pytest.raises(Invalid, match="no column 'far'"):
         table.merge(source).when_matched().update({"far": "1"})
 
@@ -242,8 +327,22 @@ def start(tmp_path: Path) -> Path:
     return tmp_path / "start"
 
 
-BEFORE = {"k0": (2, 2.0), "k1": (2, 2.0), "k2": (2, 2.0), "k3": (1, 1.0), "k4": (1, 1.0), "k5": (1, 1.0)}
-AFTER = {"k1": (2, 11.0), "k2": (2, 2.0), "k3": (0, 10.0), "k4": (1, 1.0), "k5": (1, 1.0), "k8": (3, 9.0)}
+BEFORE = {
+    "k0": (2, 2.0),
+    "k1": (2, 2.0),
+    "k2": (2, 2.0),
+    "k3": (1, 1.0),
+    "k4": (1, 1.0),
+    "k5": (1, 1.0),
+}
+AFTER = {
+    "k1": (2, 11.0),
+    "k2": (2, 2.0),
+    "k3": (0, 10.0),
+    "k4": (1, 1.0),
+    "k5": (1, 1.0),
+    "k8": (3, 9.0),
+}
 CLAUSES: list[Said] = [
     ("matched", "source.id = 'k0'", None),
     ("matched", "target.ts = 1", {"fare": "target.fare + source.fare", "ts": 0}),
@@ -257,19 +356,25 @@ def seen(storage: Storage) -> object:
 
 
 def merge_all_kinds(storage: Storage) -> mdt.WriteResult:
-    done: mdt.WriteResult = said(PooledTable(storage).merge(rows([0, 1, 3, 8, 9], 3, 9.0)), CLAUSES).execute()
+    done: mdt.WriteResult = said(
+        PooledTable(storage).merge(rows([0, 1, 3, 8, 9], 3, 9.0)), CLAUSES
+    ).execute()
     return done
 
 
 def test_after_a_crash_of_the_driver_at_any_change_readers_see_all_or_nothing(start: Path) -> None:
-    for _ in recovered(copies(start), merge_all_kinds, (BEFORE, AFTER), "crash points of a merge in processes"):
+    for _ in recovered(
+        copies(start), merge_all_kinds, (BEFORE, AFTER), "crash points of a merge in processes"
+    ):
         pass
     merge_all_kinds(on(start))
     assert seen(on(start)) == AFTER
 
 
 def beside(start: Path, merge: Any, other: Callable[[mdt.Table], object]) -> Any:
-    """Carry out a merge; when its files are written, somebody else commits.  Return what the merge says."""
+    """Carry out a merge; when its files are written, somebody else commits.  Return what the merge
+    says.
+    """
     waiting = [other]
 
     def commit(*_: int) -> None:
@@ -288,9 +393,17 @@ ADDED: list[Said] = [("matched", None, {"fare": "target.fare + source.fare"})]
     ("clauses", "other", "attempts"),
     [
         (ADDED, lambda t: t.upsert(rows([0], 5, 50.0)), 2),  # a row that it has changed
-        (ADDED, lambda t: t.upsert(rows([21], 5, 50.0)), 2),  # a key that it has found absent, and not inserted
+        (
+            ADDED,
+            lambda t: t.upsert(rows([21], 5, 50.0)),
+            2,
+        ),  # a key that it has found absent, and not inserted
         ([NEW_ALL], lambda t: t.upsert(rows([21], 5, 50.0)), 2),  # one that it inserts
-        (ADDED, lambda t: t.upsert(rows([23], 5, 50.0)), 1),  # another key, in a file group that it has not read
+        (
+            ADDED,
+            lambda t: t.upsert(rows([23], 5, 50.0)),
+            1,
+        ),  # another key, in a file group that it has not read
         (
             [("matched", "source.fare > target.fare + 10", None), ("not_matched", None, "*")],
             lambda t: t.delete(rows([0], 0, 0.0)),

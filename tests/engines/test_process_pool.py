@@ -1,4 +1,6 @@
-"""A third engine, of processes, passes what the others pass: random histories, crashes, tasks that fail."""
+"""A third engine, of processes, passes what the others pass: random histories, crashes, tasks that
+fail.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _EXAMPLES = max(1, int(os.environ.get("MDT_MODEL_EXAMPLES", "40")) // 10)
 
 
 class PooledAgainstDictionary(TableAgainstDictionary):
-    """The same histories; every upsert, insert and delete, merge by key, delete and update by a condition, index build, compaction and clustering runs in other processes."""
+    """The same histories; every upsert, insert and delete, merge by key, delete and update by a
+    condition, index build, compaction and clustering runs in other processes.
+    """
 
     kind_of_table = kind_of_other = PooledTable
 
@@ -74,7 +78,11 @@ def test_a_write_by_other_processes_counts_what_one_in_process_counts(start: Pat
     copy = shutil.copytree(start, start.with_name("copy"))
     there = PooledTable(on(start)).upsert(rows(range(2, 9), 3, 3.0))
     here = mdt.open(on(copy)).upsert(rows(range(2, 9), 3, 3.0))
-    assert (there.inserted, there.updated, there.late) == (here.inserted, here.updated, here.late) == (3, 4, 0)
+    assert (
+        (there.inserted, there.updated, there.late)
+        == (here.inserted, here.updated, here.late)
+        == (3, 4, 0)
+    )
     assert there.engine == "processes" and seen(on(start)) == seen(on(copy)) == AFTER
     with pytest.raises(Invalid, match=r"2 keys exist already: \['k[78]', 'k[78]'\]"):
         PooledTable(on(start)).insert(rows((7, 8, 30), 9, 9.0))
@@ -82,7 +90,12 @@ def test_a_write_by_other_processes_counts_what_one_in_process_counts(start: Pat
 
 
 def test_many_inserts_are_cut_at_keys_so_that_files_hold_narrow_ranges(tmp_path: Path) -> None:
-    make(on(tmp_path / "t"), "MERGE_ON_READ", "record", **{"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0})
+    make(
+        on(tmp_path / "t"),
+        "MERGE_ON_READ",
+        "record",
+        **{"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0},
+    )
     table = PooledTable(on(tmp_path / "t"))
     assert table.bulk_insert(rows(range(2000), 1, 1.0)).inserted == 2000
     assert len(table.files()) > 4 and table.scan().count() == 2000
@@ -105,7 +118,11 @@ def test_after_a_crash_of_the_driver_at_any_change_readers_see_all_or_nothing(st
     ],
 )
 def test_a_task_that_fails_after_it_wrote_commits_nothing(
-    start: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[..., Any], kind: type[Exception], why: str
+    start: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[..., Any],
+    kind: type[Exception],
+    why: str,
 ) -> None:
     engine = process_engine(1)
     monkeypatch.setattr(pooled, "processes", lambda: engine)

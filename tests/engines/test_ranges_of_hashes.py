@@ -1,4 +1,6 @@
-"""Which part of the input a row belongs to: equal keys to one, and of key columns ranges of the table's hashes."""
+"""Which part of the input a row belongs to: equal keys to one, and of key columns ranges of the
+table's hashes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ KEYS = pa.table({"id": [f"k{n}" for n in range(3000)], "n": pa.array(np.arange(3
 
 @pytest.mark.parametrize("key_hash", HASHES)
 @pytest.mark.parametrize("names", [["id"], ["n"], ["id", "n"]])
-def test_parts_of_key_columns_are_ranges_of_their_hashes(names: list[str], key_hash: KeyHash) -> None:
+def test_parts_of_key_columns_are_ranges_of_their_hashes(
+    names: list[str], key_hash: KeyHash
+) -> None:
     part = part_of(KEYS, names, 7, key_hash)
     hashes = key_hash.hash(record_keys(KEYS, names)).hi
     order = np.argsort(hashes)
@@ -35,7 +39,15 @@ def test_rows_of_one_part_are_those_with_equal_values(key_hash: KeyHash | None) 
     given = pa.table({"n": KEYS["n"], "f": KEYS["n"].cast(pa.float64())})
     for name in ("n", "f"):
         parts = part_of(given, [name], 5, key_hash)
-        assert len({(value, part) for value, part in zip(given[name].to_pylist(), parts.tolist(), strict=True)}) == 1000
+        assert (
+            len(
+                {
+                    (value, part)
+                    for value, part in zip(given[name].to_pylist(), parts.tolist(), strict=True)
+                }
+            )
+            == 1000
+        )
     zeros = pa.table({"f": [0.0, -0.0]})
     assert len(set(part_of(zeros, ["f"], 97, key_hash).tolist())) == 1
 
@@ -54,7 +66,9 @@ def test_a_task_verifies_its_range_of_each_key_map_and_no_more(tmp_path: Path) -
     source = tasks.source_of(opened.metadata, opened.snapshot(), opened.options, is_here=True)
     tagged = pa.Table.from_batches(tasks.tag(source, iter(rows[2].to_batches())))
     assert tagged["__mdt_kind"].to_pylist().count(tasks.UPDATE) == len(rows[2])
-    [segment] = [opened.snapshot().segment(number) for number in opened.snapshot().live_numbers.tolist()]
+    [segment] = [
+        opened.snapshot().segment(number) for number in opened.snapshot().live_numbers.tolist()
+    ]
     shards = opened.metadata.objects.key_map(segment.key_map).shards
     assert shards is not None and len(shards.check) > 8
     assert shards.verified.mean() <= 1 / 4, "an eighth of the hashes, and what its ends lie in"

@@ -1,4 +1,6 @@
-"""Compaction and clustering in the tasks of an engine: the rows, the order and the coverage are those of one process."""
+"""Compaction and clustering in the tasks of an engine: the rows, the order and the coverage are
+those of one process.
+"""
 
 from __future__ import annotations
 
@@ -71,18 +73,24 @@ def test_what_tasks_write_anew_is_what_one_process_writes(start: Path, service: 
     copy, before = shutil.copytree(start, start.with_name("copy")), state(start)
     there, here = service(PooledTable(on(start))), service(mdt.open(on(copy)))
     assert there.seq == here.seq > 6 and there.instant
-    found, expected = (mdt.open(on(folder)).files().sort_by("partition") for folder in (start, copy))
+    found, expected = (
+        mdt.open(on(folder)).files().sort_by("partition") for folder in (start, copy)
+    )
     assert len(found) == len(expected) >= 4
     assert sorted(found["rows"].to_pylist()) == sorted(expected["rows"].to_pylist())
     assert seen_by_all(start) == before == state(copy)
     assert set(mdt.open(on(start)).indexes()["coverage"].to_pylist()) == {100.0}
-    plans = [mdt.open(on(folder)).scan("fare between 10 and 12").explain() for folder in (start, copy)]
+    plans = [
+        mdt.open(on(folder)).scan("fare between 10 and 12").explain() for folder in (start, copy)
+    ]
     assert plans[0].files_read == plans[1].files_read <= (len(found) if service is compact else 6)
     assert_clean(on(start))
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_after_a_crash_of_the_driver_the_rows_are_there_and_nothing_is_left(start: Path, service: Service) -> None:
+def test_after_a_crash_of_the_driver_the_rows_are_there_and_nothing_is_left(
+    start: Path, service: Service
+) -> None:
     before = state(start)
     whole = FaultyStorage(on(shutil.copytree(start, start.with_name("whole"))))
     service(PooledTable(whole))
@@ -117,7 +125,11 @@ def dies(share: tasks.RewriteShare, attempt: int) -> Any:
 @pytest.mark.parametrize(("fault", "kind"), [(finds_damage, Corrupt), (dies, Unavailable)])
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_task_that_fails_after_it_wrote_commits_nothing(
-    start: Path, monkeypatch: pytest.MonkeyPatch, service: Service, fault: Callable[..., Any], kind: type[Exception]
+    start: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    service: Service,
+    fault: Callable[..., Any],
+    kind: type[Exception],
 ) -> None:
     engine, before = process_engine(1), state(start)
     monkeypatch.setattr(pooled, "processes", lambda: engine)
@@ -134,7 +146,9 @@ def test_a_task_that_fails_after_it_wrote_commits_nothing(
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_file_group_that_changes_while_tasks_write_is_left_out(start: Path, service: Service) -> None:
+def test_a_file_group_that_changes_while_tasks_write_is_left_out(
+    start: Path, service: Service
+) -> None:
     run = mdt.engines.rewriting.EngineRewrite.__call__
 
     class Beside(PooledTable):
@@ -151,6 +165,8 @@ def test_a_file_group_that_changes_while_tasks_write_is_left_out(start: Path, se
 
     service(Beside(on(start)))
     found = state(start)
-    assert found["k1"] == (3, 77.0) and len(found) == len(set(range(2000)) - set(range(0, 2000, 11)))
+    assert found["k1"] == (3, 77.0) and len(found) == len(
+        set(range(2000)) - set(range(0, 2000, 11))
+    )
     assert mdt.open(on(start)).history()["operation"].to_pylist()[-1] in ("compact", "cluster")
     assert_clean(on(start))

@@ -1,4 +1,6 @@
-"""Tagged rows in blocks: nothing is lost on the way, and what stands beside them says what is in them."""
+"""Tagged rows in blocks: nothing is lost on the way, and what stands beside them says what is in
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from mdt.engines.tasks import ABSENT, BUCKET, DROPPED, INSERT, READ, UPDATE, tag
 from mdt.engines.write_tasks import by_bucket
 from mdt.hudi.keys import sort_keys
 
-SCHEMA = tagged_schema(pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("ns"))]))
+SCHEMA = tagged_schema(
+    pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("ns"))])
+)
 KEY = ("k", "n")
 
 
@@ -31,11 +35,20 @@ def tagged(draw: st.DrawFn) -> pa.Table:
         group = -1 if kind == INSERT else draw(st.integers(0, 2))
         rows.append(
             {
-                "k": draw(st.text(max_size=3)), "n": draw(st.integers(-3, 3)), "at": draw(st.none() | st.integers(0, 9)),
-                "__mdt_kind": kind, "__mdt_partition": draw(st.sampled_from(["", "x", "y"])) if group < 0 else f"g{group}",
-                "__mdt_key": None, "__mdt_group": group, "__mdt_segment": draw(st.integers(0, 9)), "__mdt_position": 1, "__mdt_n": draw(st.integers(0, 9)),
+                "k": draw(st.text(max_size=3)),
+                "n": draw(st.integers(-3, 3)),
+                "at": draw(st.none() | st.integers(0, 9)),
+                "__mdt_kind": kind,
+                "__mdt_partition": (
+                    draw(st.sampled_from(["", "x", "y"])) if group < 0 else f"g{group}"
+                ),
+                "__mdt_key": None,
+                "__mdt_group": group,
+                "__mdt_segment": draw(st.integers(0, 9)),
+                "__mdt_position": 1,
+                "__mdt_n": draw(st.integers(0, 9)),
             }
-        )  # fmt: skip
+        )
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
@@ -69,7 +82,9 @@ def test_rows_come_back_and_what_stands_beside_them_is_true(rows: pa.Table) -> N
     for data in found:
         head, inside = blocks.head_of(data), blocks.rows_in(data).read_all()
         assert blocks.counts([data]) == counted(inside)
-        assert data[0] == (head["place"] is None) == (inside["__mdt_kind"][0].as_py() >= DROPPED), "as the JVM sees it"
+        assert data[0] == (head["place"] is None) == (inside["__mdt_kind"][0].as_py() >= DROPPED), (
+            "as the JVM sees it"
+        )
         if head["marks"]:
             keys = sort_keys(inside, KEY).cast(pa.binary()).to_pylist()
             marks = [mark for _, mark in blocks.marks_in([head["place"]], [data])]
@@ -84,7 +99,10 @@ def test_rows_come_back_and_what_stands_beside_them_is_true(rows: pa.Table) -> N
 def test_cut_blocks_are_dealt_as_rows_are(rows: pa.Table, cuts: list[tuple[str, int]]) -> None:
     """But for partition ``y`` and file group 2, which have no bucket."""
     cut_rows = pa.table(
-        {"k": pa.array([k for k, _ in cuts], pa.string()), "n": pa.array([n for _, n in cuts], pa.int64())}
+        {
+            "k": pa.array([k for k, _ in cuts], pa.string()),
+            "n": pa.array([n for _, n in cuts], pa.int64()),
+        }
     )
     bounds = sorted(sort_keys(cut_rows, KEY).cast(pa.binary()).to_pylist())
     places = [(path, -1, bounds, list(range(len(bounds) + 1))) for path in ("", "x")]
@@ -95,7 +113,9 @@ def test_cut_blocks_are_dealt_as_rows_are(rows: pa.Table, cuts: list[tuple[str, 
     dealt = list(blocks.dealt(deal, made(rows)))
     schema = SCHEMA.append(pa.field(BUCKET, pa.int32()))
     found = pa.Table.from_batches(blocks.rows_of(data for _, data in reversed(dealt)), schema)
-    expected = pa.Table.from_batches(tasks.bucketed(deal, iter(rows.combine_chunks().to_batches())), schema)
+    expected = pa.Table.from_batches(
+        tasks.bucketed(deal, iter(rows.combine_chunks().to_batches())), schema
+    )
     assert bag(found) == bag(expected)
     assert found[BUCKET].to_pylist() == sorted(found[BUCKET].to_pylist()), "in the order of buckets"
     assert all(blocks.head_of(data)["bucket"] == number for number, data in dealt)
@@ -104,8 +124,13 @@ def test_cut_blocks_are_dealt_as_rows_are(rows: pa.Table, cuts: list[tuple[str, 
         assert first is None or b64decode(first) >= (bounds[number - 1] if number else b"")
 
 
-@given(st.lists(st.tuples(st.text(max_size=2) | st.none(), st.integers(-2, 2)), max_size=40), st.integers(1, 5))
-def test_rows_that_come_together_keep_the_order_of_the_input(rows: list[tuple[str | None, int]], parts: int) -> None:
+@given(
+    st.lists(st.tuples(st.text(max_size=2) | st.none(), st.integers(-2, 2)), max_size=40),
+    st.integers(1, 5),
+)
+def test_rows_that_come_together_keep_the_order_of_the_input(
+    rows: list[tuple[str | None, int]], parts: int
+) -> None:
     given_rows = pa.table(
         {"k": [k for k, _ in rows], "n": [n for _, n in rows], "at": range(len(rows))},
         schema=pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", pa.int64())]),
@@ -117,35 +142,50 @@ def test_rows_that_come_together_keep_the_order_of_the_input(rows: list[tuple[st
             batches = iter(half.to_batches(max_chunksize=3))
             for number, data in blocks.brought_together(part, batches, KEY, parts):
                 dealt.setdefault(number, []).insert(0, data)
-    found = {number: pa.Table.from_batches(blocks.rows_of(some)).to_pylist() for number, some in dealt.items()}
+    found = {
+        number: pa.Table.from_batches(blocks.rows_of(some)).to_pylist()
+        for number, some in dealt.items()
+    }
     assert sorted(row["at"] for some in found.values() for row in some) == list(range(len(rows)))
     where: dict[Any, int] = {}
     for number, some in found.items():
-        assert 0 <= number < parts and [row["at"] for row in some] == sorted(row["at"] for row in some)
+        assert 0 <= number < parts and [row["at"] for row in some] == sorted(
+            row["at"] for row in some
+        )
         for row in some:
             assert where.setdefault((row["k"], row["n"]), number) == number, "equal keys meet"
     count("rows that come together", len(rows))
 
 
 @given(tagged(), st.lists(st.tuples(st.text(max_size=2), st.integers(-2, 2)), max_size=2))
-def test_each_row_goes_to_the_bucket_of_its_place_and_key(rows: pa.Table, cuts: list[tuple[str, int]]) -> None:
+def test_each_row_goes_to_the_bucket_of_its_place_and_key(
+    rows: pa.Table, cuts: list[tuple[str, int]]
+) -> None:
     """Partition ``y`` and file group 2 have no bucket, so their rows go nowhere."""
-    cut_rows = pa.Table.from_pylist([{"k": k, "n": n} for k, n in cuts], SCHEMA.empty_table().select(KEY).schema)
+    cut_rows = pa.Table.from_pylist(
+        [{"k": k, "n": n} for k, n in cuts], SCHEMA.empty_table().select(KEY).schema
+    )
     bounds = sorted(sort_keys(cut_rows, KEY).cast(pa.binary()).to_pylist())
     takers = list(range(5, 6 + len(bounds)))
     places = [("", -1, [], [3]), ("x", -1, bounds, takers), ("", 0, [], [1]), ("", 1, [], [2])]
     columns = ["place", "number", "bounds", "takers"]
     types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
-    table = pa.table([pa.array([place[i] for place in places], type) for i, type in enumerate(types)], columns)
+    table = pa.table(
+        [pa.array([place[i] for place in places], type) for i, type in enumerate(types)], columns
+    )
     found: dict[int, list[Any]] = {}
-    for batch in tasks.bucketed(Deal(table, KEY, 3), iter(rows.combine_chunks().to_batches(max_chunksize=25))):
+    for batch in tasks.bucketed(
+        Deal(table, KEY, 3), iter(rows.combine_chunks().to_batches(max_chunksize=25))
+    ):
         for row in batch.to_pylist():
             found.setdefault(row.pop(BUCKET), []).append(row)
     expected: dict[int, list[Any]] = {}
     keys = sort_keys(rows, KEY).cast(pa.binary()).to_pylist()
     for row, key in zip(rows.to_pylist(), keys, strict=True):
         named = row["__mdt_partition"] if row["__mdt_kind"] == INSERT else "", row["__mdt_group"]
-        place = next((one for one in places if one[:2] == named and row["__mdt_kind"] < DROPPED), None)
+        place = next(
+            (one for one in places if one[:2] == named and row["__mdt_kind"] < DROPPED), None
+        )
         if place is not None:
             expected.setdefault(place[3][sum(bound <= key for bound in place[2])], []).append(row)
     assert found == expected, "in the order in which they came"
@@ -161,29 +201,41 @@ def test_rows_of_many_partitions_are_dealt_in_one_go() -> None:
         [f"p{n}" for n in range(count)],
         [None] * count,
     ]
-    rows = pa.table([*map(pa.array, values), pa.array([-1] * count), *[pa.array([0] * count)] * 3], schema.names).cast(
-        schema
-    )
+    rows = pa.table(
+        [*map(pa.array, values), pa.array([-1] * count), *[pa.array([0] * count)] * 3], schema.names
+    ).cast(schema)
     types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
-    places = ([f"p{n}" for n in range(count)], [-1] * count, [[]] * count, [[n] for n in range(count)])
+    places = (
+        [f"p{n}" for n in range(count)],
+        [-1] * count,
+        [[]] * count,
+        [[n] for n in range(count)],
+    )
     columns = [pa.array(values, type) for values, type in zip(places, types, strict=True)]
     deal = Deal(pa.table(columns, ["place", "number", "bounds", "takers"]), KEY, count)
     (dealt,) = tasks.bucketed(deal, iter(rows.to_batches()))
     assert sorted(dealt.column(BUCKET).to_pylist()) == list(range(count))
-    assert dealt.column("__mdt_partition").to_pylist() == [f"p{n}" for n in dealt.column(BUCKET).to_pylist()]
+    assert dealt.column("__mdt_partition").to_pylist() == [
+        f"p{n}" for n in dealt.column(BUCKET).to_pylist()
+    ]
 
 
 @given(st.lists(st.lists(st.integers(0, 4), max_size=6), min_size=1, max_size=4))
 def test_rows_of_a_bucket_stand_side_by_side_in_their_order(buckets: list[list[int]]) -> None:
     schema = pa.schema([(BUCKET, pa.int32()), ("at", pa.int64())])
     numbers = iter(range(100))
-    parts = [pa.Table.from_pylist([{BUCKET: b, "at": next(numbers)} for b in part], schema) for part in buckets]
+    parts = [
+        pa.Table.from_pylist([{BUCKET: b, "at": next(numbers)} for b in part], schema)
+        for part in buckets
+    ]
     given_rows = pa.concat_tables(parts)
     found, places = by_bucket(given_rows)
     expected: dict[int, list[int]] = {}
     for row in given_rows.to_pylist():
         expected.setdefault(row[BUCKET], []).append(row["at"])
-    assert {number: found["at"][rows.start : rows.stop].to_pylist() for number, rows in places.items()} == expected
+    assert {
+        number: found["at"][rows.start : rows.stop].to_pylist() for number, rows in places.items()
+    } == expected
     assert len(found) == len(given_rows) and (len(places) < 2 or found["at"].num_chunks == 1)
 
 
@@ -192,5 +244,7 @@ def test_chosen_rows_are_those_with_the_values(rows: pa.Table, kinds: tuple[int,
     names = ["__mdt_segment", "__mdt_kind"]
     found = pa.Table.from_batches(blocks.chosen({"__mdt_kind": kinds}, names, made(rows)))
     assert bag(found) == bag(
-        pa.Table.from_pylist([r for r in rows.to_pylist() if r["__mdt_kind"] in kinds], SCHEMA).select(names)
+        pa.Table.from_pylist(
+            [r for r in rows.to_pylist() if r["__mdt_kind"] in kinds], SCHEMA
+        ).select(names)
     )

@@ -1,4 +1,6 @@
-"""Inputs that do not fit into memory: the same as in memory, whatever happens on the way, and nothing of them is left."""
+"""Inputs that do not fit into memory: the same as in memory, whatever happens on the way, and
+nothing of them is left.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,18 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from spilled import SpilledTable, in_pieces
-from worlds import BASE_STATE, COW, MOR, assert_clean, filled, ours, recovered, rows, theirs, upserted
+from worlds import (
+    BASE_STATE,
+    COW,
+    MOR,
+    assert_clean,
+    filled,
+    ours,
+    recovered,
+    rows,
+    theirs,
+    upserted,
+)
 
 import mdt
 from mdt.engines import spilled, tasks
@@ -30,12 +43,23 @@ from mdt.stores.storage import MemoryStorage, Storage
 
 SMALL = {"mdt.write.memory.max": 1}
 MEMORY_BESIDE = 72 << 20
-"""What a write may take besides its limit: threads, readers and writers of Parquet, key maps that are mapped."""
+"""What a write may take besides its limit: threads, readers and writers of Parquet, key maps that
+are mapped.
+"""
 MEMORY_BESIDE_REWRITES = 130 << 20
-"""The same where a base file is rewritten: a row group of it, as it was and as it will be, with what is made of its rows."""
+"""The same where a base file is rewritten: a row group of it, as it was and as it will be, with
+what is made of its rows.
+"""
 SCHEMA = pa.schema(
-    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64()), ("note", pa.large_string()), ("at", pa.time64("ns"))]
-)  # fmt: skip
+    [
+        ("id", pa.string()),
+        ("city", pa.string()),
+        ("ts", pa.int64()),
+        ("fare", pa.float64()),
+        ("note", pa.large_string()),
+        ("at", pa.time64("ns")),
+    ]
+)
 
 
 def data(seed: int, size: int = 40, keys: int = 60) -> pa.Table:
@@ -43,16 +67,22 @@ def data(seed: int, size: int = 40, keys: int = 60) -> pa.Table:
     draw = np.random.default_rng(seed)
     return pa.table(
         {
-            "id": [f"k{n}" for n in draw.integers(0, keys, size)], "city": draw.choice(["Oslo", "Rome", "Bern"], size),
-            "ts": draw.integers(0, 5, size), "fare": draw.random(size), "note": draw.choice(["", "é", "x" * 50], size),
+            "id": [f"k{n}" for n in draw.integers(0, keys, size)],
+            "city": draw.choice(["Oslo", "Rome", "Bern"], size),
+            "ts": draw.integers(0, 5, size),
+            "fare": draw.random(size),
+            "note": draw.choice(["", "é", "x" * 50], size),
             "at": pa.array(draw.integers(0, 10**6, size) * 1000, pa.int64()).cast(pa.time64("ns")),
         },
         schema=SCHEMA,
-    )  # fmt: skip
+    )
 
 
 def seen(table: mdt.Table) -> list[dict[str, Any]]:
-    return sorted(table.scan().to_arrow().to_pylist(), key=lambda row: (row["id"], row["city"], row["ts"], row["fare"]))
+    return sorted(
+        table.scan().to_arrow().to_pylist(),
+        key=lambda row: (row["id"], row["city"], row["ts"], row["fare"]),
+    )
 
 
 WRITES: dict[str, Callable[[mdt.Table, Any], Any]] = {
@@ -66,14 +96,20 @@ WRITES: dict[str, Callable[[mdt.Table, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("shape", [0, 3, *(pytest.param(shape, marks=pytest.mark.nightly) for shape in (1, 2, 4, 5))])
+@pytest.mark.parametrize(
+    "shape", [0, 3, *(pytest.param(shape, marks=pytest.mark.nightly) for shape in (1, 2, 4, 5))]
+)
 @pytest.mark.parametrize("name", WRITES)
 def test_a_write_is_the_same_whether_or_not_its_rows_fit_into_memory(name: str, shape: int) -> None:
-    """Counts, rows and errors; also which of the rows with one key stays, with ordering values and without."""
+    """Counts, rows and errors; also which of the rows with one key stays, with ordering values and
+    without.
+    """
     more = {
-        "ordering": "ts" if shape % 2 == 0 else None, "scope": "table" if shape in (2, 3) else "partition",
-        "table_type": (COW, MOR)[shape % 3 > 0], "partition_by": ["city"] if shape < 5 else [],
-    }  # fmt: skip
+        "ordering": "ts" if shape % 2 == 0 else None,
+        "scope": "table" if shape in (2, 3) else "partition",
+        "table_type": (COW, MOR)[shape % 3 > 0],
+        "partition_by": ["city"] if shape < 5 else [],
+    }
     tables: list[mdt.Table] = []
     for kind in (mdt.Table, SpilledTable):
         storage = MemoryStorage()
@@ -81,7 +117,9 @@ def test_a_write_is_the_same_whether_or_not_its_rows_fit_into_memory(name: str, 
         tables.append(kind(storage))
         tables[-1].upsert(data(1))
     for seed in range(2, 4):
-        given = data(seed, 20 if name != "insert" else 2, 60 + 1000 * (name != "upsert") * (seed == 3))
+        given = data(
+            seed, 20 if name != "insert" else 2, 60 + 1000 * (name != "upsert") * (seed == 3)
+        )
         found: list[Any] = []
         for table in tables:
             try:
@@ -102,12 +140,20 @@ def _forms(table: pa.Table, folder: Path) -> Iterator[Any]:
     ds.write_dataset(table, folder, format="parquet")
     yield ds.dataset(folder)
     yield ds.dataset(folder).scanner(batch_size=4)
-    yield type("Stream", (), {"__arrow_c_stream__": lambda _, schema=None: table.__arrow_c_stream__(schema)})()
+    yield type(
+        "Stream",
+        (),
+        {"__arrow_c_stream__": lambda _, schema=None: table.__arrow_c_stream__(schema)},
+    )()
 
 
-def test_whatever_comes_in_pieces_may_be_larger_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_comes_in_pieces_may_be_larger_than_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_aside = []
-    monkeypatch.setattr(Spiller, "flush", lambda self, flush=Spiller.flush: put_aside.append(flush(self)))
+    monkeypatch.setattr(
+        Spiller, "flush", lambda self, flush=Spiller.flush: put_aside.append(flush(self))
+    )
     given = data(1, 30, 1000)
     for number, form in enumerate(_forms(given, tmp_path)):
         table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], options=SMALL)
@@ -117,7 +163,9 @@ def test_whatever_comes_in_pieces_may_be_larger_than_memory(tmp_path: Path, monk
         assert seen(table) == sorted(given.to_pylist(), key=lambda row: row["id"])
 
 
-def test_what_a_caller_holds_in_memory_and_what_is_small_goes_through_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_caller_holds_in_memory_and_what_is_small_goes_through_no_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(Scratch, "__init__", lambda *_: pytest.fail("a scratch file"))
     table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], options=SMALL)
     assert table.upsert(data(1)).inserted
@@ -133,12 +181,17 @@ def test_what_a_caller_holds_in_memory_and_what_is_small_goes_through_no_file(mo
     [
         ([data(1), data(2).append_column("more", [[1] * 40])], "'more' is not in the table"),
         ([data(1).drop_columns(["at"])] * 2, "'at' is missing"),
-        ([data(1), data(2).set_column(2, "ts", [["x"] * 40])], "the pieces of the data have different columns"),
+        (
+            [data(1), data(2).set_column(2, "ts", [["x"] * 40])],
+            "the pieces of the data have different columns",
+        ),
         ([data(1).slice(0, 30), data(2).set_column(0, "id", [[None] * 40])], "null"),
         ([data(1), 7], "an item of type int"),
     ],
 )
-def test_pieces_that_do_not_fit_are_refused_as_they_are_in_memory(pieces: list[Any], why: str) -> None:
+def test_pieces_that_do_not_fit_are_refused_as_they_are_in_memory(
+    pieces: list[Any], why: str
+) -> None:
     for kind in (mdt.Table, SpilledTable):
         storage = MemoryStorage()
         mdt.create(storage, SCHEMA, key=["id"])
@@ -151,21 +204,30 @@ def test_pieces_that_do_not_fit_are_refused_as_they_are_in_memory(pieces: list[A
 def test_columns_that_are_views_are_put_aside() -> None:
     """pyarrow gathers no rows of them."""
     view, views = pa.string_view(), pa.list_(pa.struct([("b", pa.binary_view())]))
-    given = pa.table({"id": [f"k{n}" for n in range(20)], "v": [[{"b": b"x" * n}] for n in range(20)]}).cast(
-        pa.schema([("id", view), ("v", views)])
-    )
+    given = pa.table(
+        {"id": [f"k{n}" for n in range(20)], "v": [[{"b": b"x" * n}] for n in range(20)]}
+    ).cast(pa.schema([("id", view), ("v", views)]))
     for declared in (given.schema, pa.schema([("id", pa.string()), ("v", views)])):
-        tables = [mdt.create(MemoryStorage(), declared, key=["id"], options=options) for options in ({}, SMALL)]
+        tables = [
+            mdt.create(MemoryStorage(), declared, key=["id"], options=options)
+            for options in ({}, SMALL)
+        ]
         for table in tables:
             table.upsert(given.to_reader(max_chunksize=4))
-            assert table.delete(given.slice(15).select(["id"]).to_reader(max_chunksize=2)).deleted == 5
-            table.merge(given.slice(0, 5).to_reader(max_chunksize=2)).when_matched().delete().execute()
+            assert (
+                table.delete(given.slice(15).select(["id"]).to_reader(max_chunksize=2)).deleted == 5
+            )
+            table.merge(
+                given.slice(0, 5).to_reader(max_chunksize=2)
+            ).when_matched().delete().execute()
         assert tables[0].scan().to_arrow().to_pylist() == tables[1].scan().to_arrow().to_pylist()
         assert tables[1].scan().count() == 10
 
 
 def test_a_value_that_does_not_fit_is_named_by_its_row_in_all_of_the_data() -> None:
-    table = mdt.create(MemoryStorage(), pa.schema({"id": pa.string(), "n": pa.int8()}), key=["id"], options=SMALL)
+    table = mdt.create(
+        MemoryStorage(), pa.schema({"id": pa.string(), "n": pa.int8()}), key=["id"], options=SMALL
+    )
     pieces = [pa.table({"id": [f"k{n}"], "n": [n if n != 7 else 300]}) for n in range(10)]
     with pytest.raises(Invalid, match=r"row 7 \(id='k7'\) has 300"):
         table.upsert(iter(pieces))
@@ -188,17 +250,23 @@ def failing(after: int) -> Iterator[pa.RecordBatch]:
 
 @pytest.mark.parametrize("as_reader", [False, True])
 @pytest.mark.parametrize("after", [1, 9])
-def test_a_source_that_fails_in_the_middle_leaves_nothing(tmp_path: Path, after: int, as_reader: bool) -> None:
+def test_a_source_that_fails_in_the_middle_leaves_nothing(
+    tmp_path: Path, after: int, as_reader: bool
+) -> None:
     folder, aside = tmp_path / "t", tmp_path / "aside"
     aside.mkdir()
-    table = mdt.create(str(folder), SCHEMA, key=["id"], options=SMALL | {"mdt.write.spill.dir": str(aside)})
+    table = mdt.create(
+        str(folder), SCHEMA, key=["id"], options=SMALL | {"mdt.write.spill.dir": str(aside)}
+    )
     table.upsert(data(1))
     before = sorted(str(path) for path in folder.rglob("*"))
     opened = len(os.listdir("/proc/self/fd"))
     given = failing(after)
     with pytest.raises(OSError, match="the source is gone") as told:
         table.upsert(pa.RecordBatchReader.from_batches(SCHEMA, given) if as_reader else given)
-    assert len(os.listdir("/proc/self/fd")) <= opened and told.value.__traceback__, "who keeps the error keeps no file"
+    assert len(os.listdir("/proc/self/fd")) <= opened and told.value.__traceback__, (
+        "who keeps the error keeps no file"
+    )
     with pytest.raises(OSError, match="the source is gone") as told:
         table.upsert(failing(after), evolve=True)
     assert len(os.listdir("/proc/self/fd")) <= opened
@@ -219,7 +287,9 @@ def test_a_disk_that_is_full_commits_nothing(monkeypatch: pytest.MonkeyPatch) ->
         return write(*of)
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(Unavailable, match=r"rows cannot be put aside in .*No space left(.|\n)*mdt.write.spill.dir"):
+    with pytest.raises(
+        Unavailable, match=r"rows cannot be put aside in .*No space left(.|\n)*mdt.write.spill.dir"
+    ):
         table.upsert(data(5).to_reader(max_chunksize=4))
     assert table.scan().count() == 0
     assert_clean(table.storage)
@@ -227,7 +297,10 @@ def test_a_disk_that_is_full_commits_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     table = mdt.create(
-        MemoryStorage(), SCHEMA, key=["id"], options=SMALL | {"mdt.write.spill.dir": str(tmp_path / "no")}
+        MemoryStorage(),
+        SCHEMA,
+        key=["id"],
+        options=SMALL | {"mdt.write.spill.dir": str(tmp_path / "no")},
     )
     with pytest.raises(Invalid, match=r"no scratch file can be made(.|\n)*mdt.write.spill.dir"):
         table.upsert(data(5).to_reader(max_chunksize=4))
@@ -236,7 +309,9 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_progress_tells_files_and_what_it_raises_ends_the_write() -> None:
     table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], partition_by=["city"], options=SMALL)
     told: list[tuple[int, int]] = []
-    table.upsert(data(5).to_reader(max_chunksize=4), progress=lambda done, total: told.append((done, total)))
+    table.upsert(
+        data(5).to_reader(max_chunksize=4), progress=lambda done, total: told.append((done, total))
+    )
     assert told and told[-1][0] == told[-1][1] == len(table.files())
     assert told == sorted(told)
 
@@ -249,7 +324,9 @@ def test_progress_tells_files_and_what_it_raises_ends_the_write() -> None:
     assert_clean(table.storage)
 
 
-def test_another_writer_in_between_sends_spilled_rows_through_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_writer_in_between_sends_spilled_rows_through_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storage = MemoryStorage()
     mdt.create(storage, SCHEMA, key=["id"], table_type=COW)
     mdt.open(storage).upsert(data(1))
@@ -300,7 +377,9 @@ def _merged(table: mdt.Table, source: Any, by_source: bool) -> mdt.MergeResult:
 
 @pytest.mark.parametrize("by_source", [False, True])
 @pytest.mark.parametrize("ordering", ["ts", None])
-def test_a_merge_is_the_same_whether_or_not_its_source_fits_into_memory(ordering: str | None, by_source: bool) -> None:
+def test_a_merge_is_the_same_whether_or_not_its_source_fits_into_memory(
+    ordering: str | None, by_source: bool
+) -> None:
     """Also where it says something of rows that the source has not."""
     found, tables = [], []
     for kind in (mdt.Table, SpilledTable):
@@ -329,7 +408,9 @@ def test_a_source_that_cannot_be_merged_part_by_part_is_brought_into_memory() ->
     assert merge.when_matched().update({"note": "'found'"}).execute().updated == 20
     merge = table.merge(given.to_reader(max_chunksize=4)).when_matched().delete()
     assert merge._runner is not None
-    merge = merge.when_not_matched().insert({"id": "'new'", "city": "source.city", "ts": "source.ts"})
+    merge = merge.when_not_matched().insert(
+        {"id": "'new'", "city": "source.city", "ts": "source.ts"}
+    )
     assert merge._runner is None
     assert merge.execute().deleted == 20
 
@@ -354,7 +435,9 @@ def test_sources_of_several_columns_or_types_are_merged_in_memory() -> None:
 def test_a_scratch_file_has_no_name_and_gives_back_what_it_got(tmp_path: Path) -> None:
     scratch = Scratch(str(tmp_path))
     at = [scratch.append(bytes([n]) * n) for n in range(5)]
-    assert [scratch.read(start, n).to_pybytes() for n, start in enumerate(at)] == [bytes([n]) * n for n in range(5)]
+    assert [scratch.read(start, n).to_pybytes() for n, start in enumerate(at)] == [
+        bytes([n]) * n for n in range(5)
+    ]
     assert not list(tmp_path.iterdir())
     scratch.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -380,7 +463,9 @@ def test_parts_keep_the_order_of_rows_and_equal_keys_meet() -> None:
     assert len(where) == 7
     counts = engine.counted(together, ["k"], "n").sort_by("k")
     assert counts["rows"].to_pylist() == [72] * 3 + [71] * 4
-    assert counts["total"].to_pylist() == [sum(n for n in range(500) if n % 7 == k) for k in range(7)]
+    assert counts["total"].to_pylist() == [
+        sum(n for n in range(500) if n % 7 == k) for k in range(7)
+    ]
     assert engine.selected(together, {"k": (3,)}, ["n"], rows_max=5).num_rows == 5
     assert engine.each(lambda share, attempt: share * 2, [1, 2, 3]) == [2, 4, 6]
 
@@ -412,11 +497,21 @@ def test_no_more_rows_are_held_at_a_time_than_memory_is_for() -> None:
     assert most[0] <= 1_000_000
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured as Linux tells it")
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="memory is measured as Linux tells it"
+)
 def test_writes_take_little_more_memory_than_they_may(tmp_path: Path) -> None:
-    """Of a generator, with all that is made of its rows; a process of its own, so that nobody else's memory is counted."""
+    """Of a generator, with all that is made of its rows; a process of its own, so that nobody
+    else's memory is counted.
+    """
     limit, rows = 32 << 20, 600_000
-    command = [sys.executable, str(Path(__file__).with_name("memory_peaks.py")), str(tmp_path), str(limit), str(rows)]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("memory_peaks.py")),
+        str(tmp_path),
+        str(limit),
+        str(rows),
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     told = subprocess.run(command, capture_output=True, check=True, env=environment).stdout
     peaks = json.loads(told)

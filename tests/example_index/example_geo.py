@@ -1,9 +1,11 @@
-"""``within_km(lat, lon, 59.9, 10.7, 5)``, a predicate function, and ``grid(lat, lon)``, an index that proves things about it.
+"""``within_km(lat, lon, 59.9, 10.7, 5)``, a predicate function, and ``grid(lat, lon)``, an index
+that proves things about it.
 
-The grid keeps for every row group the cells, squares of a degree by default, in which its points lie.  Points within some
-kilometres of a place lie in a band of latitudes and, away from the poles, in a band of longitudes; a row group without a
-cell in both bands has no such point.  Points that are null, NaN or infinite are within no distance.  About a latitude of
-100 the index promises nothing: a row group that has one is never left out.
+The grid keeps for every row group the cells, squares of a degree by default, in which its points
+lie.  Points within some kilometres of a place lie in a band of latitudes and, away from the poles,
+in a band of longitudes; a row group without a cell in both bands has no such point.  Points that
+are null, NaN or infinite are within no distance.  About a latitude of 100 the index promises
+nothing: a row group that has one is never left out.
 """
 
 import math
@@ -35,12 +37,19 @@ Floats = npt.NDArray[np.float64]
 
 
 @functions.register(columns=2, arguments=(float, float, float))
-def within_km(lat: pa.Array, lon: pa.Array, at_lat: float, at_lon: float, km: float) -> npt.NDArray[np.bool_]:
-    """Return which points, in degrees, are at most ``km`` from a place, along a great circle -> bool[n]."""
+def within_km(
+    lat: pa.Array, lon: pa.Array, at_lat: float, at_lon: float, km: float
+) -> npt.NDArray[np.bool_]:
+    """Return which points, in degrees, are at most ``km`` from a place, along a great circle ->
+    bool[n].
+    """
     south, west = (np.radians(floats(column)) for column in (lat, lon))
     d_lat, d_lon = south - math.radians(at_lat), west - math.radians(at_lon)
     with np.errstate(invalid="ignore"):  # infinite and NaN are nowhere, so not within any distance
-        half = np.sin(d_lat / 2) ** 2 + np.cos(south) * math.cos(math.radians(at_lat)) * np.sin(d_lon / 2) ** 2
+        half = (
+            np.sin(d_lat / 2) ** 2
+            + np.cos(south) * math.cos(math.radians(at_lat)) * np.sin(d_lon / 2) ** 2
+        )
         return np.asarray(2 * EARTH_KM * np.arcsin(np.sqrt(np.clip(half, 0, 1))) <= km)
 
 
@@ -54,8 +63,9 @@ def floats(column: pa.Array) -> Floats:
 class GridIndex(SkippingIndex):
     """Cells of latitude and longitude.
 
-    Bytes: magic, size of a cell in degrees (float64), 1 if any point may be here, number of cells n, n pairs of int32
-    (row from the south pole, column from longitude -180), CRC-32 of all before; little-endian.
+    Bytes: magic, size of a cell in degrees (float64), 1 if any point may be here, number of cells
+    n, n pairs of int32 (row from the south pole, column from longitude -180), CRC-32 of all before;
+    little-endian.
     """
 
     name = "grid/1"
@@ -72,7 +82,9 @@ class GridIndex(SkippingIndex):
     def supports(self, type: pa.DataType) -> bool:
         """Two columns of numbers: latitude, then longitude."""
         return (
-            pa.types.is_struct(type) and type.num_fields == 2 and all(map(_is_number, (field.type for field in type)))
+            pa.types.is_struct(type)
+            and type.num_fields == 2
+            and all(map(_is_number, (field.type for field in type)))
         )
 
     def summarize(self, values: pa.Array) -> bytes:
@@ -86,7 +98,10 @@ class GridIndex(SkippingIndex):
         anywhere = not _are_places(lat, lon)
         if not anywhere:
             cells = np.unique(
-                np.stack([(lat + 90) // self._cell, (lon + 180) // self._cell], axis=1).astype(np.int32), axis=0
+                np.stack([(lat + 90) // self._cell, (lon + 180) // self._cell], axis=1).astype(
+                    np.int32
+                ),
+                axis=0,
             )
             anywhere = len(cells) > CELLS_MAX
         body = b"" if anywhere else cells.astype("<i4").tobytes()
@@ -94,7 +109,9 @@ class GridIndex(SkippingIndex):
         return head + body + _CRC.pack(zlib.crc32(head + body))
 
     def can_test(self, leaf: Leaf, type: pa.DataType) -> bool:
-        """Only the function itself, on latitude and longitude in this order: nothing is known about its negation."""
+        """Only the function itself, on latitude and longitude in this order: nothing is known about
+        its negation.
+        """
         return leaf.op == "within_km" and leaf.columns == tuple(field.name for field in type)
 
     def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
@@ -106,12 +123,15 @@ class GridIndex(SkippingIndex):
         if not (_are_places(np.array([at_lat]), np.array([at_lon])) and 0 <= km < math.inf):
             return np.ones(len(summaries), np.bool_)
         return np.array(
-            [cells is None or _may_hold(cells, size, at_lat, at_lon, km) for size, cells in opened], np.bool_
+            [cells is None or _may_hold(cells, size, at_lat, at_lon, km) for size, cells in opened],
+            np.bool_,
         )
 
 
 def _is_number(type: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(type) or pa.types.is_integer(type) or pa.types.is_decimal(type))
+    return bool(
+        pa.types.is_floating(type) or pa.types.is_integer(type) or pa.types.is_decimal(type)
+    )
 
 
 def _are_places(lat: Floats, lon: Floats) -> bool:
@@ -120,13 +140,23 @@ def _are_places(lat: Floats, lon: Floats) -> bool:
 
 
 def _opened(data: bytes) -> tuple[float, npt.NDArray[np.int32] | None]:
-    """Return the size of a cell and the cells of a summary, None for any.  Raises ValueError for other bytes."""
-    if len(data) < _HEADER.size + _CRC.size or _CRC.unpack(data[-_CRC.size :])[0] != zlib.crc32(data[: -_CRC.size]):
+    """Return the size of a cell and the cells of a summary, None for any.  Raises ValueError for
+    other bytes.
+    """
+    if len(data) < _HEADER.size + _CRC.size or _CRC.unpack(data[-_CRC.size :])[0] != zlib.crc32(
+        data[: -_CRC.size]
+    ):
         raise ValueError("not a summary of grid/1, or a damaged one")
     magic, size, anywhere, count = _HEADER.unpack_from(data)
-    if magic != _MAGIC or not 0.001 <= size <= 90 or len(data) != _HEADER.size + 8 * count + _CRC.size:
+    if (
+        magic != _MAGIC
+        or not 0.001 <= size <= 90
+        or len(data) != _HEADER.size + 8 * count + _CRC.size
+    ):
         raise ValueError("not a summary of grid/1")
-    return size, None if anywhere else np.frombuffer(data, "<i4", 2 * count, _HEADER.size).reshape(-1, 2)
+    return size, (
+        None if anywhere else np.frombuffer(data, "<i4", 2 * count, _HEADER.size).reshape(-1, 2)
+    )
 
 
 def _may_hold(cells: npt.NDArray[np.int32], size: float, lat: float, lon: float, km: float) -> bool:
@@ -136,8 +166,14 @@ def _may_hold(cells: npt.NDArray[np.int32], size: float, lat: float, lon: float,
     near = (south <= lat + reach) & (south + size >= lat - reach)
     if abs(lat) + reach < 90:
         # The circle around the place touches the meridians this far east and west.
-        turn = math.degrees(math.asin(min(1.0, math.sin(math.radians(reach)) / math.cos(math.radians(lat))))) + _SLACK
+        turn = (
+            math.degrees(
+                math.asin(min(1.0, math.sin(math.radians(reach)) / math.cos(math.radians(lat))))
+            )
+            + _SLACK
+        )
         west = cells[:, 1] * size - 180
-        east_of = np.mod(west - (lon - turn), 360)  # how far the cell's west side lies east of the band's
+        # how far the cell's west side lies east of the band's
+        east_of = np.mod(west - (lon - turn), 360)
         near &= (east_of <= 2 * turn) | (east_of + size >= 360)
     return bool(near.any())

@@ -1,6 +1,8 @@
-"""``length/1``: an index of another package.  It keeps the shortest and the longest length of a segment's strings.
+"""``length/1``: an index of another package.  It keeps the shortest and the longest length of a
+segment's strings.
 
-A string equals a literal only if both have as many bytes; a string that starts with a prefix is at least as long.
+A string equals a literal only if both have as many bytes; a string that starts with a prefix is at
+least as long.
 """
 
 import struct
@@ -37,9 +39,13 @@ class LengthIndex(SkippingIndex):
         found = [bytes(whole(summary)) for summary in summaries]
         if any(len(summary) != _SUMMARY.size or summary[:4] != _MAGIC for summary in found):
             raise ValueError("not a summary of length/1")
-        bounds = np.array([_SUMMARY.unpack(summary)[1:] for summary in found], np.int64).reshape(-1, 2)
+        bounds = np.array([_SUMMARY.unpack(summary)[1:] for summary in found], np.int64).reshape(
+            -1, 2
+        )
         literals: Any = leaf.value if leaf.op == "in" else (leaf.value,)
-        if leaf.op not in ("=", "in", "starts with") or not all(isinstance(one, str) for one in literals):
+        if leaf.op not in ("=", "in", "starts with") or not all(
+            isinstance(one, str) for one in literals
+        ):
             return np.ones(len(summaries), np.bool_)
         sizes = np.array([len(one.encode()) for one in literals], np.int64)[:, None]
         fits = sizes <= bounds[:, 1]

@@ -1,7 +1,8 @@
-"""``exact(bits='128')``: a key index of another package.  It keeps the hash of every key with its group, sorted.
+"""``exact(bits='128')``: a key index of another package.  It keeps the hash of every key with its
+group, sorted.
 
-Bytes of a key part: magic, groups (uint32), entries n (uint64), CRC-32 of all other bytes, n × { hi (uint64), lo (uint64),
-group (uint32) } sorted and distinct; little-endian.
+Bytes of a key part: magic, groups (uint32), entries n (uint64), CRC-32 of all other bytes, n × { hi
+(uint64), lo (uint64), group (uint32) } sorted and distinct; little-endian.
 """
 
 import struct
@@ -26,7 +27,9 @@ class ExactKeyIndex(KeyIndex):
     can_index_log_files = True
 
     def __init__(self, bits: str = "128") -> None:
-        """``bits``: "128", or "64": only the first word of each hash is compared, so that a few more groups are proposed."""
+        """``bits``: "128", or "64": only the first word of each hash is compared, so that a few
+        more groups are proposed.
+        """
         if bits not in ("64", "128"):
             raise ValueError(f"bits={bits!r} must be 64 or 128")
         self._mask = np.uint64(0xFFFFFFFFFFFFFFFF if bits == "128" else 0)
@@ -40,7 +43,9 @@ class ExactKeyIndex(KeyIndex):
     def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
         """See the contract.  O(m log n), after a checksum of the key part."""
         entries, _ = _opened(key_part)
-        left, right = (np.searchsorted(entries["hi"], hashes.hi, side) for side in ("left", "right"))
+        left, right = (
+            np.searchsorted(entries["hi"], hashes.hi, side) for side in ("left", "right")
+        )
         times = right - left
         key = np.repeat(np.arange(len(hashes), dtype=np.int64), times)
         before = np.repeat(np.cumsum(times) - times, times)
@@ -48,7 +53,9 @@ class ExactKeyIndex(KeyIndex):
         hit = entries["lo"][at] == hashes.lo[key] & self._mask
         return Candidates(key[hit], entries["group"][at[hit]].astype(np.int64))
 
-    def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
+    def merge(
+        self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int
+    ) -> bytes:
         """See the contract."""
         parts = [np.empty(0, _ENTRY)]
         for key_part, numbers in zip(key_parts, groups, strict=True):
@@ -68,7 +75,9 @@ def _packed(entries: np.ndarray, groups: int) -> bytes:
 
 
 def _opened(key_part: bytes | memoryview) -> tuple[np.ndarray, int]:
-    """Return entries and number of groups; every byte is compared with the checksum.  Raises ValueError."""
+    """Return entries and number of groups; every byte is compared with the checksum.  Raises
+    ValueError.
+    """
     view = memoryview(key_part).cast("B")
     start = _HEADER.size + _CRC.size
     if len(view) < start:
@@ -76,7 +85,9 @@ def _opened(key_part: bytes | memoryview) -> tuple[np.ndarray, int]:
     magic, groups, count = _HEADER.unpack_from(view)
     if magic != _MAGIC or len(view) != start + count * _ENTRY.itemsize:
         raise ValueError("not a key part of exact/1")
-    if _CRC.unpack_from(view, _HEADER.size)[0] != zlib.crc32(view[start:], zlib.crc32(view[: _HEADER.size])):
+    if _CRC.unpack_from(view, _HEADER.size)[0] != zlib.crc32(
+        view[start:], zlib.crc32(view[: _HEADER.size])
+    ):
         raise ValueError("a key part of exact/1 is damaged: its checksum differs")
     entries = np.frombuffer(view, _ENTRY, count, start)
     if count and int(entries["group"].max()) >= groups:

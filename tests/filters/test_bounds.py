@@ -31,7 +31,16 @@ def test_patterns_with_very_many_wildcards_are_refused(op: str, unit: str) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["s = :p", "s in (:p, 'a')", "s >= :p", "b = :p", "match(s, :p)", "s like :p", "startswith(s, :p)"]
+    "text",
+    [
+        "s = :p",
+        "s in (:p, 'a')",
+        "s >= :p",
+        "b = :p",
+        "match(s, :p)",
+        "s like :p",
+        "startswith(s, :p)",
+    ],
 )
 def test_values_of_megabytes_are_refused(text: str) -> None:
     size = 10 * LITERAL_BYTES_MAX
@@ -62,10 +71,12 @@ def test_rules_say_the_number_of_buckets_as_before() -> None:
 @pytest.mark.parametrize(
     ("rules", "reason"),
     [
-        (r"(?=a)b,8", "not a regular expression of RE2"), (r"(a)\1,8", "not a regular expression of RE2"),
-        ("((a{1000}){1000}){1000},8", "not a regular expression of RE2"), ("a,8;" * RULES_CHARACTERS_MAX, "at most 16,384"),
+        (r"(?=a)b,8", "not a regular expression of RE2"),
+        (r"(a)\1,8", "not a regular expression of RE2"),
+        ("((a{1000}){1000}){1000},8", "not a regular expression of RE2"),
+        ("a,8;" * RULES_CHARACTERS_MAX, "at most 16,384"),
     ],
-)  # fmt: skip
+)
 def test_rules_without_a_bound_are_refused_at_creation(rules: str, reason: str) -> None:
     schema = pa.schema([("id", pa.string()), ("p", pa.string())])
     with pytest.raises(Invalid, match=reason):

@@ -12,15 +12,19 @@ import pytest
 from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.filters.expression import parse_expression
 
-ROWS = pa.table({
-    "i": pa.array([7, -7, None, 0], pa.int32()),
-    "l": pa.array([1, 2, 3, None], pa.int64()),
-    "d": pa.array([0.5, None, -1.5, 2.0], pa.float64()),
-    "m": pa.array([Decimal("1.50"), Decimal("-2.25"), None, Decimal("0.00")], pa.decimal128(10, 2)),
-    "t": pa.array(["a", " B ", None, ""], pa.string()),
-    "b": pa.array([True, False, None, True]),
-    "s": pa.array([{"x": 1}, {"x": None}, None, {"x": 4}], pa.struct([("x", pa.int32())])),
-})  # fmt: skip
+ROWS = pa.table(
+    {
+        "i": pa.array([7, -7, None, 0], pa.int32()),
+        "l": pa.array([1, 2, 3, None], pa.int64()),
+        "d": pa.array([0.5, None, -1.5, 2.0], pa.float64()),
+        "m": pa.array(
+            [Decimal("1.50"), Decimal("-2.25"), None, Decimal("0.00")], pa.decimal128(10, 2)
+        ),
+        "t": pa.array(["a", " B ", None, ""], pa.string()),
+        "b": pa.array([True, False, None, True]),
+        "s": pa.array([{"x": 1}, {"x": None}, None, {"x": 4}], pa.struct([("x", pa.int32())])),
+    }
+)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +42,10 @@ ROWS = pa.table({
         ("i % -4", [3, -3, None, 0]),
         ("(i * 0 - 2147483648) % -1", [0, 0, None, 0]),
         ("(l * 0 - 9223372036854775807 - 1) % -l", [0, 0, -2, None]),
-        ("(l * 0 - 9223372036854775807) % (l * 0 - 9223372036854775807 - 1)", [-9223372036854775807] * 3 + [None]),
+        (
+            "(l * 0 - 9223372036854775807) % (l * 0 - 9223372036854775807 - 1)",
+            [-9223372036854775807] * 3 + [None],
+        ),
         ("i / 2", [3.5, -3.5, None, 0.0]),
         ("d / 2", [0.25, None, -0.75, 1.0]),
         ("m + 1", [Decimal("2.50"), Decimal("-1.25"), None, Decimal("1.00")]),
@@ -63,30 +70,40 @@ ROWS = pa.table({
         ("case when i > 0 then 1 when i < 0 then -1 else 0 end", [1, -1, 0, 0]),
         ("case when b then l end", [1, None, None, None]),
         ("case when i = 0 then 0 else 14 / i end", [2.0, -2.0, None, 0.0]),
-        ("case when t like 'a%' or d is null then t || '?' else 'no' end", ["a?", " B ?", "no", "no"]),
+        (
+            "case when t like 'a%' or d is null then t || '?' else 'no' end",
+            ["a?", " B ?", "no", "no"],
+        ),
         ("cast(d as int)", [0, None, -1, 2]),
         ("cast(i as double) / cast(4 as double)", [1.75, -1.75, None, 0.0]),
         ("cast(l as string) || 'x'", ["1x", "2x", "3x", None]),
-        ("cast(i as decimal(12, 3))", [Decimal("7.000"), Decimal("-7.000"), None, Decimal("0.000")]),
+        (
+            "cast(i as decimal(12, 3))",
+            [Decimal("7.000"), Decimal("-7.000"), None, Decimal("0.000")],
+        ),
         ("null", [None] * 4),
         ("'x'", ["x"] * 4),
         ("true", [True] * 4),
         ("date'2026-01-31'", [__import__("datetime").date(2026, 1, 31)] * 4),
         ("`i` /* nothing */ + 0 -- end", [7, -7, None, 0]),
     ],
-)  # fmt: skip
+)
 def test_an_expression_gives_each_row_its_value(text: str, expected: list[Any]) -> None:
     assert parse_expression(text, ROWS.schema)(ROWS).to_pylist() == expected
     assert len(parse_expression(text, ROWS.schema)(ROWS.slice(0, 0))) == 0
     assert parse_expression(text, ROWS.schema)(ROWS.slice(2, 1)).to_pylist() == expected[2:3]
 
 
-NUMBERS = pa.table({
-    "x": pa.array([float("nan"), 1.0, None, -0.0]),
-    "y": pa.array([5.0, float("nan"), 2.0, 0.0]),
-    "m": pa.array([Decimal("0.30"), Decimal("2.70"), None, Decimal("0.00")], pa.decimal128(10, 2)),
-    "i": pa.array([0, 3, 1, -1], pa.int32()),
-})  # fmt: skip
+NUMBERS = pa.table(
+    {
+        "x": pa.array([float("nan"), 1.0, None, -0.0]),
+        "y": pa.array([5.0, float("nan"), 2.0, 0.0]),
+        "m": pa.array(
+            [Decimal("0.30"), Decimal("2.70"), None, Decimal("0.00")], pa.decimal128(10, 2)
+        ),
+        "i": pa.array([0, 3, 1, -1], pa.int32()),
+    }
+)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +121,17 @@ NUMBERS = pa.table({
         ("case when i > 0 then 0.3 else y end", ["5.0", "0.3", "0.3", "0.0"]),
         ("cast(m as double)", ["0.3", "2.7", "None", "0.0"]),
         ("if(cast(m as double) + 0e0 = 0.3, 2, 3)", ["2", "3", "3", "3"]),
-        ("9223372036854775808 - i", ["9223372036854775808", "9223372036854775805", "9223372036854775807", "9223372036854775809"]),
+        (
+            "9223372036854775808 - i",
+            [
+                "9223372036854775808",
+                "9223372036854775805",
+                "9223372036854775807",
+                "9223372036854775809",
+            ],
+        ),
     ],
-)  # fmt: skip
+)
 def test_numbers_are_those_of_spark(text: str, expected: list[str]) -> None:
     found = parse_expression(text, NUMBERS.schema)(NUMBERS).to_pylist()
     assert list(map(str, found)) == expected
@@ -116,32 +141,64 @@ def test_a_chain_may_have_any_number_of_signs() -> None:
     rows = pa.table({"i": pa.array([7], pa.int64()), "t": ["x"]})
     for text, expected in (("i" + " + 1" * 5000, 5007), ("i" + " * 1" * 5000 + " - 1", 6)):
         assert parse_expression(text, rows.schema)(rows).to_pylist() == [expected]
-    assert parse_expression("length(t" + " || t" * 5000 + ")", rows.schema)(rows).to_pylist() == [5001]
+    assert parse_expression("length(t" + " || t" * 5000 + ")", rows.schema)(rows).to_pylist() == [
+        5001
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "why"),
     [
-        ("", Invalid, "missing"), ("i +", Invalid, "missing"), ("i 1", Invalid, "missing before this"),
-        ("j", Invalid, "there is no column 'j'"), ("(i", Invalid, "missing"), ("i)", Invalid, "missing"),
-        ("i > 1", Unsupported, "values are columns"), ("i and b", Unsupported, "AND"), ("sum(i)", Unsupported, "the function sum"),
-        ("case i when 1 then 2 end", Unsupported, "CASE without WHEN"), ("case when i > 1 then 2", Invalid, "missing"),
-        ("abs(i, l)", Invalid, "does not take 2"), ("cast(i as date)", Unsupported, "a cast to date"),
-        ("select 1", Unsupported, "SELECT"), ("i; drop", Unsupported, "values are"), ("~i", Unsupported, "~"),
-        (":p", Invalid, "p"), (7, Invalid, "is text"), ("(" * 5000 + "i" + ")" * 5000, Invalid, "nests too deeply"),
+        ("", Invalid, "missing"),
+        ("i +", Invalid, "missing"),
+        ("i 1", Invalid, "missing before this"),
+        ("j", Invalid, "there is no column 'j'"),
+        ("(i", Invalid, "missing"),
+        ("i)", Invalid, "missing"),
+        ("i > 1", Unsupported, "values are columns"),
+        ("i and b", Unsupported, "AND"),
+        ("sum(i)", Unsupported, "the function sum"),
+        ("case i when 1 then 2 end", Unsupported, "CASE without WHEN"),
+        ("case when i > 1 then 2", Invalid, "missing"),
+        ("abs(i, l)", Invalid, "does not take 2"),
+        ("cast(i as date)", Unsupported, "a cast to date"),
+        ("select 1", Unsupported, "SELECT"),
+        ("i; drop", Unsupported, "values are"),
+        ("~i", Unsupported, "~"),
+        (":p", Invalid, "p"),
+        (7, Invalid, "is text"),
+        ("(" * 5000 + "i" + ")" * 5000, Invalid, "nests too deeply"),
         ("- " * 50_000 + "i", Invalid, "nests too deeply"),
-        ("t || '\ud800'", Invalid, "half a character, '\\ud800', at 6"), ("1" + "0" * 90, Invalid, "more digits than a decimal has"),
+        ("t || '\ud800'", Invalid, "half a character, '\\ud800', at 6"),
+        ("1" + "0" * 90, Invalid, "more digits than a decimal has"),
     ],
-)  # fmt: skip
-def test_what_is_no_expression_is_refused_with_its_place(text: Any, kind: type[Exception], why: str) -> None:
+)
+def test_what_is_no_expression_is_refused_with_its_place(
+    text: Any, kind: type[Exception], why: str
+) -> None:
     with pytest.raises(kind) as error:
         parse_expression(text, ROWS.schema)
     assert why in str(error.value)
 
 
 @pytest.mark.parametrize(
-    "text", ["i / 0", "i % l / 0", "1 / i", "i % 0", "i + 2147483647", "l * 9223372036854775807", "t + 1", "-t", "t || i", "i % 2.5", "m / 2", "cast(d / 0.1 as tinyint) + cast(300 as tinyint)", "abs(-2147483648 + 0 * i)"],
-)  # fmt: skip
+    "text",
+    [
+        "i / 0",
+        "i % l / 0",
+        "1 / i",
+        "i % 0",
+        "i + 2147483647",
+        "l * 9223372036854775807",
+        "t + 1",
+        "-t",
+        "t || i",
+        "i % 2.5",
+        "m / 2",
+        "cast(d / 0.1 as tinyint) + cast(300 as tinyint)",
+        "abs(-2147483648 + 0 * i)",
+    ],
+)
 def test_rows_without_a_value_are_an_error_that_names_the_expression(text: str) -> None:
     with pytest.raises(Invalid) as error:
         parse_expression(text, ROWS.schema)(ROWS)
@@ -150,7 +207,44 @@ def test_rows_without_a_value_are_an_error_that_names_the_expression(text: str) 
 
 def test_random_text_is_read_or_refused_and_nothing_else() -> None:
     draw = random.Random(7)
-    words = [*["i", "l", "d", "m", "t", "b", "s.x", "(", ")", ",", "+", "-", "*", "/", "%", "||", "1", "2.5", "'x'", "case", "when", "then", "else", "end", "if", "coalesce", "cast", "as", "int", "null", "and", ">", "=", "like"]]  # fmt: skip
+    words = [
+        *[
+            "i",
+            "l",
+            "d",
+            "m",
+            "t",
+            "b",
+            "s.x",
+            "(",
+            ")",
+            ",",
+            "+",
+            "-",
+            "*",
+            "/",
+            "%",
+            "||",
+            "1",
+            "2.5",
+            "'x'",
+            "case",
+            "when",
+            "then",
+            "else",
+            "end",
+            "if",
+            "coalesce",
+            "cast",
+            "as",
+            "int",
+            "null",
+            "and",
+            ">",
+            "=",
+            "like",
+        ]
+    ]
     read = 0
     for _ in range(3000):
         text = " ".join(draw.choices(words, k=draw.randrange(1, 9)))

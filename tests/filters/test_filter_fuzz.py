@@ -1,4 +1,6 @@
-"""Filters of any shape: none fails otherwise than as Invalid or Unsupported, and what is read means what sqlglot reads."""
+"""Filters of any shape: none fails otherwise than as Invalid or Unsupported, and what is read means
+what sqlglot reads.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,25 @@ from mdt.filters.where import parse_where
 
 SCHEMA = pa.schema(
     [
-        ("a", pa.int64()), ("b", pa.int8()), ("s", pa.string()), ("flag", pa.bool_()), ("d", pa.date32()), ("ts", pa.timestamp("us", "UTC")),
-        ("f", pa.float64()), ("f32", pa.float32()), ("price", pa.decimal128(10, 2)), ("raw", pa.binary()), ("l", pa.list_(pa.int64())),
-        ("st", pa.struct([("x", pa.int64()), ("y z", pa.string())])), ("Fare Amount", pa.float64()), ("date", pa.date32()), ("fixed", pa.binary(3)),
-        ("u", pa.uint64()), ("dict", pa.dictionary(pa.int8(), pa.string())),
+        ("a", pa.int64()),
+        ("b", pa.int8()),
+        ("s", pa.string()),
+        ("flag", pa.bool_()),
+        ("d", pa.date32()),
+        ("ts", pa.timestamp("us", "UTC")),
+        ("f", pa.float64()),
+        ("f32", pa.float32()),
+        ("price", pa.decimal128(10, 2)),
+        ("raw", pa.binary()),
+        ("l", pa.list_(pa.int64())),
+        ("st", pa.struct([("x", pa.int64()), ("y z", pa.string())])),
+        ("Fare Amount", pa.float64()),
+        ("date", pa.date32()),
+        ("fixed", pa.binary(3)),
+        ("u", pa.uint64()),
+        ("dict", pa.dictionary(pa.int8(), pa.string())),
     ]
-)  # fmt: skip
+)
 ROWS = SCHEMA.empty_table()
 PIECES = [
     "a",
@@ -192,7 +207,9 @@ SETTINGS = settings(deadline=None, max_examples=settings().max_examples * 8)
 
 
 def read(where: Any, params: Any = None) -> bool:
-    """Read a filter and run it on no rows; return whether it is one.  Whatever else happens is an error of the test."""
+    """Read a filter and run it on no rows; return whether it is one.  Whatever else happens is an
+    error of the test.
+    """
     try:
         found = parse_where(where, SCHEMA, params)
     except (Invalid, Unsupported) as error:
@@ -204,7 +221,10 @@ def read(where: Any, params: Any = None) -> bool:
     return True
 
 
-@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=14), st.sampled_from([" ", "", "\n"]))
+@given(
+    st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=14),
+    st.sampled_from([" ", "", "\n"]),
+)
 @SETTINGS
 @example(["a", "=", "1"], " ")
 def test_pieces_of_sql_in_any_order_are_a_filter_or_refused(pieces: list[str], space: str) -> None:
@@ -235,17 +255,67 @@ def test_any_text_is_a_filter_or_refused(text: str) -> None:
 
 
 ODD = [
-    object(), int, len, np.float32(0.1), np.int8(3), np.datetime64("NaT", "s"), np.datetime64(2**62, "s"), np.timedelta64(1, "s"), np.void(b"x"), np.array(5),
-    np.array([[1]]), np.array(["x"]), np.array([None, 1], object), pa.scalar(1), pa.scalar([1]), pa.scalar(time(1)), pa.array([1, None]), pa.array([[1]]),
-    pa.table({"a": [1]}), pa.scalar(2**62, pa.timestamp("s")), pa.scalar(1, pa.timestamp("us", "Nowhere/City")), range(3), iter([1]), memoryview(b"x"), SCHEMA,
-    10**4000, 10**5000, Decimal("1e999999"), Decimal("-1e-999999"), pa.scalar(None), pa.nulls(2), datetime.min, date.max, timedelta.max, 10**400, -(2**63) - 1,
-]  # fmt: skip
+    object(),
+    int,
+    len,
+    np.float32(0.1),
+    np.int8(3),
+    np.datetime64("NaT", "s"),
+    np.datetime64(2**62, "s"),
+    np.timedelta64(1, "s"),
+    np.void(b"x"),
+    np.array(5),
+    np.array([[1]]),
+    np.array(["x"]),
+    np.array([None, 1], object),
+    pa.scalar(1),
+    pa.scalar([1]),
+    pa.scalar(time(1)),
+    pa.array([1, None]),
+    pa.array([[1]]),
+    pa.table({"a": [1]}),
+    pa.scalar(2**62, pa.timestamp("s")),
+    pa.scalar(1, pa.timestamp("us", "Nowhere/City")),
+    range(3),
+    iter([1]),
+    memoryview(b"x"),
+    SCHEMA,
+    10**4000,
+    10**5000,
+    Decimal("1e999999"),
+    Decimal("-1e-999999"),
+    pa.scalar(None),
+    pa.nulls(2),
+    datetime.min,
+    date.max,
+    timedelta.max,
+    10**400,
+    -(2**63) - 1,
+]
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.decimals() | st.text(st.characters(codec=None)) | st.binary() | st.datetimes(timezones=st.none() | st.timezones())
-    | st.dates() | st.times() | st.timedeltas() | st.uuids() | st.complex_numbers() | st.fractions() | st.integers(0, len(ODD) - 1).map(lambda n: ODD[n]),
-    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=3), inner, max_size=2) | st.frozensets(st.integers(), max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.decimals()
+    | st.text(st.characters(codec=None))
+    | st.binary()
+    | st.datetimes(timezones=st.none() | st.timezones())
+    | st.dates()
+    | st.times()
+    | st.timedeltas()
+    | st.uuids()
+    | st.complex_numbers()
+    | st.fractions()
+    | st.integers(0, len(ODD) - 1).map(lambda n: ODD[n]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+        | st.frozensets(st.integers(), max_size=3)
+    ),
     max_leaves=4,
-)  # fmt: skip
+)
 COLUMN_NAMES = st.sampled_from([*SCHEMA.names, "st.x", "st.y z", "nothing", "a.b", ""]) | st.text(
     st.characters(codec=None), max_size=3
 )
@@ -253,7 +323,9 @@ COLUMN_NAMES = st.sampled_from([*SCHEMA.names, "st.x", "st.y z", "nothing", "a.b
 
 @given(COLUMN_NAMES, st.sampled_from(sorted(OPS)) | st.text(max_size=3) | VALUES, VALUES)
 @SETTINGS
-def test_any_value_in_a_list_of_tests_and_in_parameters_is_taken_or_refused(column: str, op: Any, value: Any) -> None:
+def test_any_value_in_a_list_of_tests_and_in_parameters_is_taken_or_refused(
+    column: str, op: Any, value: Any
+) -> None:
     read([(column, op, value)])
     for where in (
         "a = :p",
@@ -300,7 +372,9 @@ def test_tokens_cover_the_text_in_order(text: str) -> None:
 
 
 @given(
-    st.decimals(allow_nan=False, allow_infinity=False, places=12, min_value=-(10**12), max_value=10**12),
+    st.decimals(
+        allow_nan=False, allow_infinity=False, places=12, min_value=-(10**12), max_value=10**12
+    ),
     st.integers(-60, 60),
 )
 @SETTINGS
@@ -314,13 +388,18 @@ def test_a_float_literal_is_the_nearest_float32(value: Decimal, exponent: int) -
     exact = Fraction(text)
     nearest = np.float32(found)
     assert float(nearest) == found
-    for other in (np.nextafter(nearest, np.float32(np.inf)), np.nextafter(nearest, np.float32(-np.inf))):
+    for other in (
+        np.nextafter(nearest, np.float32(np.inf)),
+        np.nextafter(nearest, np.float32(-np.inf)),
+    ):
         if np.isfinite(other):
             assert abs(Fraction(float(other)) - exact) >= abs(Fraction(found) - exact)
 
 
 def test_a_float_literal_is_rounded_once() -> None:
-    """The nearest double of this lies exactly between two float32, of which rounding again would take the wrong one."""
+    """The nearest double of this lies exactly between two float32, of which rounding again would
+    take the wrong one.
+    """
     middle = "1.000000059604644775390625"
     assert literals.cast(middle + "000000000000000000000000000001", "float") == float(
         np.nextafter(np.float32(1), np.float32(2))
@@ -332,10 +411,15 @@ def test_a_float_literal_is_rounded_once() -> None:
 # Random filters of plain literals, read by us and by sqlglot
 
 LITERALS = {
-    "a": ["1", "-1", "0", "5L", "1.5", "2e3", "(7)", "- 3", "null", "12345678901234567890"], "s": ["'x'", "''", "'a%'", "'5'", "\"q\"", "null", "'é'"],
-    "f": ["1.5", "1e-3", "-2", "0.1D", "null", "5."], "d": ["date '2024-02-29'", "null", "DATE'2020-01-01'"], "price": ["1.50", "2", "-0.5", "null"], "flag": ["true", "false", "null"],
-    "st.x": ["1", "-2"], "b": ["3", "null"],
-}  # fmt: skip
+    "a": ["1", "-1", "0", "5L", "1.5", "2e3", "(7)", "- 3", "null", "12345678901234567890"],
+    "s": ["'x'", "''", "'a%'", "'5'", '"q"', "null", "'é'"],
+    "f": ["1.5", "1e-3", "-2", "0.1D", "null", "5."],
+    "d": ["date '2024-02-29'", "null", "DATE'2020-01-01'"],
+    "price": ["1.50", "2", "-0.5", "null"],
+    "flag": ["true", "false", "null"],
+    "st.x": ["1", "-2"],
+    "b": ["3", "null"],
+}
 LIKES = ["'a%'", "'%b'", "'_'", "'a'", "''"]
 
 
@@ -345,7 +429,9 @@ def a_test(draw: random.Random) -> str:
     def literal() -> str:
         return draw.choice(LITERALS[column])
 
-    name = draw.choice([column, column.upper(), f"({column})", "`" + column.replace(".", "`.`") + "`"])
+    name = draw.choice(
+        [column, column.upper(), f"({column})", "`" + column.replace(".", "`.`") + "`"]
+    )
     if column == "s" and draw.random() < 0.4:
         function = draw.choice(["startswith", "endswith", "contains", "CONTAINS"])
         return draw.choice(
@@ -359,11 +445,18 @@ def a_test(draw: random.Random) -> str:
     op = draw.choice(["=", "==", "!=", "<>", "<", "<=", ">", ">=", "<=>"])
     return draw.choice(
         [
-            f"{name} {op} {literal()}", f"{literal()} {op} {name}", f"{name} {draw.choice(['', 'not '])}in ({', '.join(literal() for _ in range(draw.randint(1, 4)))})",
-            f"{name} {draw.choice(['', 'not '])}between {literal()} and {literal()}", f"{name} is {draw.choice(['', 'not '])}null",
-            f"{name} is {draw.choice(['', 'not '])}distinct from {literal()}", draw.choice(["true", "false", "null"]),
+            f"{name} {op} {literal()}",
+            f"{literal()} {op} {name}",
+            (
+                f"{name} {draw.choice(['', 'not '])}in"
+                f" ({', '.join(literal() for _ in range(draw.randint(1, 4)))})"
+            ),
+            f"{name} {draw.choice(['', 'not '])}between {literal()} and {literal()}",
+            f"{name} is {draw.choice(['', 'not '])}null",
+            f"{name} is {draw.choice(['', 'not '])}distinct from {literal()}",
+            draw.choice(["true", "false", "null"]),
         ]
-    )  # fmt: skip
+    )
 
 
 def a_filter(draw: random.Random, depth: int) -> str:

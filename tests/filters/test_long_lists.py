@@ -1,4 +1,6 @@
-"""Long lists after IN: one token where each literal is plain, and the same predicate as literal by literal."""
+"""Long lists after IN: one token where each literal is plain, and the same predicate as literal by
+literal.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def test_a_long_list_is_one_token_and_the_same_predicate_as_a_parameter(
 ) -> None:
     text = f"{column} not IN ( {between.join(map(repr, values))}) and f > 1"
     assert _kinds(text) == ["word", "word", "word", "list", "word", "word", "sign", "number", "end"]
-    assert parse_where(text, SCHEMA) == parse_where(f"{column} not in :them and f > 1", SCHEMA, {"them": values})
+    assert parse_where(text, SCHEMA) == parse_where(
+        f"{column} not in :them and f > 1", SCHEMA, {"them": values}
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,7 +67,9 @@ def test_a_long_list_is_one_token_and_the_same_predicate_as_a_parameter(
     ],
 )
 def test_a_list_with_another_literal_is_read_as_ever(odd: str) -> None:
-    """Both ways lead to the same predicate or the same kind of error; the short list is never one token."""
+    """Both ways lead to the same predicate or the same kind of error; the short list is never one
+    token.
+    """
     for column, plain in (("n", "1"), ("id", "'1'")):
         found: list[object] = []
         for count in (3, 300):
@@ -93,14 +99,25 @@ def test_text_and_dates_in_a_long_list_are_read_as_values_of_the_column() -> Non
 def test_brackets_after_another_word_are_no_list() -> None:
     assert "list" not in _kinds(f"n not ({','.join(map(str, NUMBERS))})")
     assert "list" not in _kinds(f"`in` = ({','.join(map(str, NUMBERS))})")
-    assert _kinds("n in (1, 2)") == ["word", "word", "sign", "number", "sign", "number", "sign", "end"]
+    assert _kinds("n in (1, 2)") == [
+        "word",
+        "word",
+        "sign",
+        "number",
+        "sign",
+        "number",
+        "sign",
+        "end",
+    ]
 
 
 def test_only_what_is_no_long_list_counts_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = ",".join(map(str, NUMBERS))
     assert characters_besides_lists(f"n in ({listed}) or n in({listed})") == len("n in or n in")
     monkeypatch.setattr(mdt.filters.sql, "WHERE_BYTES_MAX", 100)
-    assert parse_where(f"n in ({listed})", SCHEMA) == parse_where("n in :them", SCHEMA, {"them": NUMBERS})
+    assert parse_where(f"n in ({listed})", SCHEMA) == parse_where(
+        "n in :them", SCHEMA, {"them": NUMBERS}
+    )
     with pytest.raises(Invalid, match="the filter has"):
         parse_where(f"n in ({listed}) or {' or '.join(['n = 1'] * 20)}", SCHEMA)
     monkeypatch.setattr(mdt.filters.sql, "WHERE_LISTS_BYTES_MAX", 200)
@@ -108,7 +125,9 @@ def test_only_what_is_no_long_list_counts_as_text(monkeypatch: pytest.MonkeyPatc
         parse_where(f"n in ({listed})", SCHEMA)
 
 
-def test_more_literals_than_are_taken_are_refused_and_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_literals_than_are_taken_are_refused_and_not_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(mdt.filters.sql, "LITERALS_MAX", 150)
     monkeypatch.setattr(mdt.filters.tokens, "LITERALS_MAX", 150)
     for column, values in (("n", NUMBERS), ("id", TEXTS)):

@@ -1,6 +1,8 @@
-"""Runs in the environment of Hudi's bundle: carries out jobs with Hudi's Spark writer and reads the tables back.
+"""Runs in the environment of Hudi's bundle: carries out jobs with Hudi's Spark writer and reads the
+tables back.
 
-``python hudi_writer.py bundle.jar jobs.json results.jsonl``.  Needs pyspark 3.5 and nothing of this project.
+``python hudi_writer.py bundle.jar jobs.json results.jsonl``.  Needs pyspark 3.5 and nothing of this
+project.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 SCHEMA = StructType(
     [
-        StructField("id", StringType()), StructField("city", StringType()), StructField("ts", LongType()),
-        StructField("v", LongType()), StructField("note", StringType()),
+        StructField("id", StringType()),
+        StructField("city", StringType()),
+        StructField("ts", LongType()),
+        StructField("v", LongType()),
+        StructField("note", StringType()),
     ]
-)  # fmt: skip
+)
 NAMES = SCHEMA.fieldNames()
 
 
@@ -63,7 +68,9 @@ def write_rows(frame: DataFrame, job: dict[str, Any]) -> None:
         "hoodie.upsert.shuffle.parallelism": "1",
         "hoodie.delete.shuffle.parallelism": "1",
         "hoodie.embed.timeline.server": "false",
-        **({"hoodie.datasource.write.precombine.field": job["ordering"]} if job["ordering"] else {}),
+        **(
+            {"hoodie.datasource.write.precombine.field": job["ordering"]} if job["ordering"] else {}
+        ),
         **job["options"],
     }
     frame.write.format("hudi").options(**options).mode("append").save(job["path"])
@@ -83,7 +90,9 @@ def write_sql(spark: SparkSession, job: dict[str, Any]) -> None:
 
 
 def carry_out(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
-    """Return the rows before one job, after it, and after each of the upserts that follow, or its error."""
+    """Return the rows before one job, after it, and after each of the upserts that follow, or its
+    error.
+    """
     try:
         found = [read(spark, job["path"])]
         if job["op"] == "sql":
@@ -92,11 +101,17 @@ def carry_out(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
             write_rows(spark.createDataFrame([tuple(row) for row in job["rows"]], SCHEMA), job)
         found.append(read(spark, job["path"]))
         for rows in job.get("then", ()):
-            write_rows(spark.createDataFrame([tuple(row) for row in rows], SCHEMA), {**job, "op": "upsert"})
+            write_rows(
+                spark.createDataFrame([tuple(row) for row in rows], SCHEMA), {**job, "op": "upsert"}
+            )
             found.append(read(spark, job["path"]))
         return {"number": job["number"], "rows": found}
     except Exception as error:  # noqa: BLE001 - whatever Hudi throws is what the caller wants to see
-        return {"number": job["number"], "error": str(error)[:4000], "trace": traceback.format_exc()[-2000:]}
+        return {
+            "number": job["number"],
+            "error": str(error)[:4000],
+            "trace": traceback.format_exc()[-2000:],
+        }
 
 
 def main(jar: str, jobs: str, results: str) -> None:

@@ -1,6 +1,8 @@
-"""Apache Hudi on Spark reads a table after each of our services: see README.md of this folder.  Not collected by pytest.
+"""Apache Hudi on Spark reads a table after each of our services: see README.md of this folder.  Not
+collected by pytest.
 
-Without ``--read`` it makes the tables with this package; with it, in Hudi's environment, it reads them and compares.
+Without ``--read`` it makes the tables with this package; with it, in Hudi's environment, it reads
+them and compares.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ def texts(rows: list[dict[str, Any]]) -> list[list[list[str]]]:
     return sorted(sorted([name, str(value)] for name, value in row.items()) for row in rows)
 
 
-def through_services(t: Any, rows: Callable[[range, int], Any], save: Callable[[str], None]) -> None:
+def through_services(
+    t: Any, rows: Callable[[range, int], Any], save: Callable[[str], None]
+) -> None:
     """Run every service on a table, and deletes and updates by condition; save it after each."""
     t.bulk_insert(rows(range(200), 1))
     for n in range(12):
@@ -75,9 +79,8 @@ def through_columns(t: Any, rows: Callable[[range, int], Any], save: Callable[[s
     save("index_begun")
     t.build_indexes()
     save("index_completed")
-    t.alter(
-        widen={"v": pa.int64()}, beyond_hudi=True
-    )  # hudi-rs would fail on the log files, Hudi's own reader does not
+    # hudi-rs would fail on the log files, Hudi's own reader does not
+    t.alter(widen={"v": pa.int64()}, beyond_hudi=True)
     t.upsert({"id": ["k2"], "city": ["x"], "ts": [131], "v": [2**40], "extra": ["w"]})
     save("widened")
     newest = t.snapshot().seq
@@ -96,7 +99,9 @@ def through_overwrites(t: Any, save: Callable[[str], None]) -> None:
     def given(ids: range, ts: int) -> Any:
         return [{"id": f"k{i}", "city": "xy"[i % 2], "ts": ts, "v": i, "extra": "o"} for i in ids]
 
-    t.merge(given(range(30, 50), 140)).when_matched("target.v < 100").delete().when_matched().update(
+    t.merge(given(range(30, 50), 140)).when_matched(
+        "target.v < 100"
+    ).delete().when_matched().update(
         {"v": mdt.col("source.v"), "ts": "source.ts"}
     ).when_not_matched().insert("*").execute()
     save("merged")
@@ -119,7 +124,9 @@ def through_overwrites(t: Any, save: Callable[[str], None]) -> None:
 
 
 def through_rows(t: Any, save: Callable[[str], None]) -> None:
-    """Write parts of rows, columns that are merged, rows that are late, and that move, small commits together; save the table after each."""
+    """Write parts of rows, columns that are merged, rows that are late, and that move, small
+    commits together; save the table after each.
+    """
     import pyarrow as pa
 
     is_text = pa.types.is_string(t.schema.field("at").type)
@@ -132,7 +139,9 @@ def through_rows(t: Any, save: Callable[[str], None]) -> None:
     t.upsert(given(range(40), 10, v=list(range(40)), cost=[Decimal(i) / 4 for i in range(40)]))
     t.upsert(given(range(0, 40, 3), 20, v=[-1] * 14), partial=True)
     save("partial")
-    t.upsert(given(range(10, 50), 30, v=[1000] * 40, cost=[Decimal(1)] * 40), mergers={"cost": "sum"})
+    t.upsert(
+        given(range(10, 50), 30, v=[1000] * 40, cost=[Decimal(1)] * 40), mergers={"cost": "sum"}
+    )
     save("merged_columns")
     t.delete(given(range(5), 40))
     t.upsert(given(range(8), 35, v=[5] * 8, cost=[None] * 8))
@@ -173,17 +182,27 @@ def through_repeats(t: Any, save: Callable[[str], None]) -> None:
 
 
 def make(root: Path) -> None:
-    """Make tables of both types, and a copy of each after each service, with the rows that it must have."""
+    """Make tables of both types, and a copy of each after each service, with the rows that it must
+    have.
+    """
     import pyarrow as pa
 
     import mdt
     from mdt.services import cleaning
 
     cleaning.ARCHIVE_RECORDS_MIN = 4
-    schema = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int32())])
+    schema = pa.schema(
+        [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int32())]
+    )
     by_text, by_number = (
         pa.schema(
-            [("id", pa.string()), ("city", pa.string()), ("at", at), ("v", pa.int32()), ("cost", pa.decimal128(9, 2))]
+            [
+                ("id", pa.string()),
+                ("city", pa.string()),
+                ("at", at),
+                ("v", pa.int32()),
+                ("cost", pa.decimal128(9, 2)),
+            ]
         )
         for at in (pa.string(), pa.int64())
     )
@@ -191,20 +210,36 @@ def make(root: Path) -> None:
 
     def rows(ids: range, ts: int) -> pa.Table:
         n = list(ids)
-        columns = [[f"k{i}" for i in n], ["xy"[i % 2] for i in n], [ts] * len(n), [i + ts for i in n]]
+        columns = [
+            [f"k{i}" for i in n],
+            ["xy"[i % 2] for i in n],
+            [ts] * len(n),
+            [i + ts for i in n],
+        ]
         return pa.table(columns, schema=schema)
 
     def save(table: mdt.Table, live: Path, kind: str, moment: str) -> None:
         name = f"{kind}_{moment}"
         shutil.copytree(live, root / name)
-        jobs.append({"name": name, "path": str(root / name), "rows": texts(table.scan().to_arrow().to_pylist())})
+        jobs.append(
+            {
+                "name": name,
+                "path": str(root / name),
+                "rows": texts(table.scan().to_arrow().to_pylist()),
+            }
+        )
 
     for kind in ("MERGE_ON_READ", "COPY_ON_WRITE"):
         live = root / f"live_{kind}"
         t = mdt.create(
-            live, schema, key=["id"], partition_by=["city"], ordering="ts", table_type=kind,
+            live,
+            schema,
+            key=["id"],
+            partition_by=["city"],
+            ordering="ts",
+            table_type=kind,
             options={"mdt.metadata.compact.records": 3},
-        )  # fmt: skip
+        )
         keep = partial(save, t, live, kind)
         through_services(t, rows, keep)
         through_columns(t, rows, keep)
@@ -213,29 +248,50 @@ def make(root: Path) -> None:
             live = root / f"live_{kind}_{key_index}"
             keeps = key_index in ("record", "simple", "lmdb")
             t = mdt.create(
-                live, by_number if keeps else by_text, key=["id"], partition_by=["city"], ordering="at", table_type=kind,
-                key_index=key_index, scope="partition" if key_index == "bucket" else "table",
-                options={"mdt.delete.keeps.ordering": keeps, "mdt.key.store.dir": str(root / "keys")},
-            )  # fmt: skip
+                live,
+                by_number if keeps else by_text,
+                key=["id"],
+                partition_by=["city"],
+                ordering="at",
+                table_type=kind,
+                key_index=key_index,
+                scope="partition" if key_index == "bucket" else "table",
+                options={
+                    "mdt.delete.keeps.ordering": keeps,
+                    "mdt.key.store.dir": str(root / "keys"),
+                },
+            )
             through_rows(t, partial(save, t, live, f"{kind}_{key_index}"))
         live = root / f"live_{kind}_repeats"
         t = mdt.create(
-            live, by_number, key=["id"], partition_by=["city"], table_type=kind, options={"mdt.keys.repeat": True}
+            live,
+            by_number,
+            key=["id"],
+            partition_by=["city"],
+            table_type=kind,
+            options={"mdt.keys.repeat": True},
         )
         through_repeats(t, partial(save, t, live, f"{kind}_repeats"))
     (root / "jobs.json").write_text(json.dumps(jobs))
 
 
 def read(root: Path, jar: str) -> None:
-    """Read every copy with Hudi, compare, and say how many rows Hudi's procedures have about its timeline."""
+    """Read every copy with Hudi, compare, and say how many rows Hudi's procedures have about its
+    timeline.
+    """
     from pyspark.sql import SparkSession
 
     spark = (
-        SparkSession.builder.master("local[2]").config("spark.jars", jar).config("spark.ui.enabled", "false")
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars", jar)
+        .config("spark.ui.enabled", "false")
         .config("spark.serializer", "org.apache.spark.serializer.KryoSerializer")
         .config("spark.sql.extensions", "org.apache.spark.sql.hudi.HoodieSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.hudi.catalog.HoodieCatalog").getOrCreate()
-    )  # fmt: skip
+        .config(
+            "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.hudi.catalog.HoodieCatalog"
+        )
+        .getOrCreate()
+    )
     for job in json.loads((root / "jobs.json").read_text()):
         frame = spark.read.format("hudi").load(job["path"])
         names = [name for name in frame.columns if not name.startswith("_hoodie")]
@@ -243,7 +299,9 @@ def read(root: Path, jar: str) -> None:
         spark.sql(f"create table {job['name']} using hudi location '{job['path']}'")
         told = {}
         for call in CALLS:
-            more = ", start_ts => '2000', end_ts => '2100'" if call == "show_archived_commits" else ""
+            more = (
+                ", start_ts => '2000', end_ts => '2100'" if call == "show_archived_commits" else ""
+            )
             limit = "" if call == "show_savepoints" else ", limit => 500"
             told[call] = spark.sql(f"call {call}(table => '{job['name']}'{limit}{more})").count()
         print("same rows" if same else "OTHER ROWS", job["name"], told)
@@ -253,7 +311,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", help="of Hudi's environment")
     parser.add_argument("--jar", required=True)
-    parser.add_argument("--root", type=Path, required=True, help="a directory that does not exist yet")
+    parser.add_argument(
+        "--root", type=Path, required=True, help="a directory that does not exist yet"
+    )
     parser.add_argument("--read", action="store_true")
     given = parser.parse_args()
     if given.read:

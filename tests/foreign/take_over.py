@@ -1,4 +1,6 @@
-"""Random histories of ours, with writers that die, each handed to Hudi's own Spark writer at random moments; see README.md beside this file."""
+"""Random histories of ours, with writers that die, each handed to Hudi's own Spark writer at random
+moments; see README.md beside this file.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,13 @@ from mdt.testing.faulty import Crash, FaultyStorage
 from mdt.testing.slow import FarStorage
 
 SCHEMA = pa.schema(
-    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("note", pa.string())]
+    [
+        ("id", pa.string()),
+        ("city", pa.string()),
+        ("ts", pa.int64()),
+        ("v", pa.int64()),
+        ("note", pa.string()),
+    ]
 )
 KEYS = 120
 CITIES = ("x", "y", "z")
@@ -50,9 +58,12 @@ STEPS = (
 Row = tuple[str, str, int, int, str]
 KEEP_VERSION = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 ARCHIVING = {
-    "hoodie.archive.automatic": "true", "hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3",
-    "hoodie.clean.automatic": "true", "hoodie.cleaner.commits.retained": "1",
-}  # fmt: skip
+    "hoodie.archive.automatic": "true",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+    "hoodie.clean.automatic": "true",
+    "hoodie.cleaner.commits.retained": "1",
+}
 """After three commits the timeline begins behind everything of ours."""
 FOLLOWING = 3
 """How often Hudi writes after it has taken over."""
@@ -75,10 +86,20 @@ class Kind:
     def create(self, path: Path, max_bytes: int) -> Table:
         """Create an empty table with small files."""
         return mdt.create(
-            path, SCHEMA, ["id"], partition_by=["city"] if self.partitioned else [], ordering=self.ordering or None,
-            table_type=self.table_type, key_index=self.key_index, scope=self.scope,
-            options={"hoodie.parquet.max.file.size": max_bytes, "mdt.durable": False, "mdt.table.name": "taken"},
-        )  # fmt: skip
+            path,
+            SCHEMA,
+            ["id"],
+            partition_by=["city"] if self.partitioned else [],
+            ordering=self.ordering or None,
+            table_type=self.table_type,
+            key_index=self.key_index,
+            scope=self.scope,
+            options={
+                "hoodie.parquet.max.file.size": max_bytes,
+                "mdt.durable": False,
+                "mdt.table.name": "taken",
+            },
+        )
 
     def identity(self, row: Row) -> Any:
         """Return what may live once."""
@@ -91,8 +112,9 @@ class Kind:
     def indexes(self) -> tuple[str, ...]:
         """Return the indexes of Hudi's that mean the same as ours.
 
-        Hudi's Bloom and simple indexes read base files only, so they find the keys of a record index only where there are no
-        inserts in log files; footers of such tables have no Bloom filters.
+        Hudi's Bloom and simple indexes read base files only, so they find the keys of a record
+        index only where there are no inserts in log files; footers of such tables have no Bloom
+        filters.
         """
         is_global = self.scope == "table" or not self.partitioned
         if self.key_index == "record" and self.table_type == "MERGE_ON_READ":
@@ -146,7 +168,10 @@ class History:
         """Do it with a writer that dies at some change of storage, if it makes as many."""
         seq, local = mdt.open(self.folder).snapshot().seq, LocalStorage(self.folder, durable=False)
         kind = FarStorage if self.is_far else FaultyStorage
-        at, mode = self.draw.randrange(1, OPERATIONS_MAX), self.draw.choice(("before", "after", "torn"))
+        at, mode = (
+            self.draw.randrange(1, OPERATIONS_MAX),
+            self.draw.choice(("before", "after", "torn")),
+        )
         try:
             act(mdt.open(kind(local, at, mode)))
         except Crash:
@@ -174,11 +199,15 @@ class History:
             new = [self.fresh(key) for key in draw.sample(range(KEYS), draw.randrange(1, 40))]
             return self.upserting(new, done)
         if name == "delete" and self.rows:
-            gone = draw.sample(sorted(self.rows.values()), min(len(self.rows), draw.randrange(1, 30)))
+            gone = draw.sample(
+                sorted(self.rows.values()), min(len(self.rows), draw.randrange(1, 30))
+            )
             done.remove(gone)
             return lambda table: table.delete(arrow(gone)), done
         if name == "back" and self.dead:
-            back = draw.sample(sorted(self.dead.values()), min(len(self.dead), draw.randrange(1, 20)))
+            back = draw.sample(
+                sorted(self.dead.values()), min(len(self.dead), draw.randrange(1, 20))
+            )
             back = list({self.kind.identity(row): row for row in back}.values())
             return self.upserting([self.fresh(int(row[0][1:]), row[1]) for row in back], done)
         if name == "overwrite":
@@ -220,24 +249,33 @@ class History:
 def join_logs(table: Table) -> object:
     """Join log files of each file group."""
     groups = table.snapshot().file_groups
-    return run(table.metadata, LogCompaction(table.metadata, table.options, names=groups.names(range(groups.count))))
+    return run(
+        table.metadata,
+        LogCompaction(table.metadata, table.options, names=groups.names(range(groups.count))),
+    )
 
 
 def arrow(rows: list[Row]) -> pa.Table:
     """Return rows as a table."""
-    return pa.table([list(column) for column in zip(*rows, strict=True)] if rows else [[]] * 5, schema=SCHEMA)
+    return pa.table(
+        [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * 5, schema=SCHEMA
+    )
 
 
 @dataclass
 class Job:
-    """One take-over: what Hudi is told, and the rows that must be there before and after each of its writes."""
+    """One take-over: what Hudi is told, and the rows that must be there before and after each of
+    its writes.
+    """
 
     said: dict[str, Any]
     expected: list[list[Row]]
     opened: Table
 
 
-def jobs_of(kind: Kind, folder: Path, draw: random.Random, number: int, commits: int) -> Iterator[Job]:
+def jobs_of(
+    kind: Kind, folder: Path, draw: random.Random, number: int, commits: int
+) -> Iterator[Job]:
     """Yield the take-over of one history, none if Hudi has no index that means the same."""
     if not kind.indexes():
         return
@@ -255,7 +293,9 @@ def take_over(history: History, copy: Path, number: int, after: str) -> Job:
     """Return a random job on a copy of the table."""
     kind, draw = history.kind, history.draw
     table = mdt.open(copy)
-    ours = Counter(zip(*(column.to_pylist() for column in table.scan().to_arrow().columns), strict=True))
+    ours = Counter(
+        zip(*(column.to_pylist() for column in table.scan().to_arrow().columns), strict=True)
+    )
     assert ours == Counter(history.rows.values()), f"the history itself is wrong after {after}"
     theirs = history.copied()
     if history.unseen is not None:
@@ -265,21 +305,35 @@ def take_over(history: History, copy: Path, number: int, after: str) -> Job:
         draw.choice(("upsert", "upsert", "upsert", "delete", "update", "sql delete")),
     )
     said = {
-        "number": number, "path": str(copy), "name": "taken", "op": op, "kind": kind.__dict__, "after": after,
-        "died": history.died, "far": history.is_far, "unseen": history.unseen is not None,
-        "partition": "city" if kind.partitioned else "", "ordering": kind.ordering,
-        "options": {"hoodie.index.type": index, **ARCHIVING, **(KEEP_VERSION if draw.random() < 0.6 else {})},
-    }  # fmt: skip
+        "number": number,
+        "path": str(copy),
+        "name": "taken",
+        "op": op,
+        "kind": kind.__dict__,
+        "after": after,
+        "died": history.died,
+        "far": history.is_far,
+        "unseen": history.unseen is not None,
+        "partition": "city" if kind.partitioned else "",
+        "ordering": kind.ordering,
+        "options": {
+            "hoodie.index.type": index,
+            **ARCHIVING,
+            **(KEEP_VERSION if draw.random() < 0.6 else {}),
+        },
+    }
     options = said["options"]
     options["hoodie.clean.failed.writes.policy"] = draw.choice(("EAGER", "LAZY"))
     if op in ("update", "sql delete") and kind.table_type == "MERGE_ON_READ":
-        # A statement that upgrades reads rows of base files that logs have replaced, in tables of Hudi's own too.
+        # A statement that upgrades reads rows of base files that logs have replaced, in tables of
+        # Hudi's own too.
         options |= KEEP_VERSION
     if index == "RECORD_INDEX":
         options |= {
-            "hoodie.metadata.record.index.enable": "true", "hoodie.metadata.global.record.level.index.enable": "true",
+            "hoodie.metadata.record.index.enable": "true",
+            "hoodie.metadata.global.record.level.index.enable": "true",
             "hoodie.record.index.update.partition.path": "true",
-        }  # fmt: skip
+        }
     elif draw.random() < 0.5:
         options["hoodie.metadata.enable"] = "false"
     expected = [sorted(theirs.rows.values())]
@@ -289,14 +343,20 @@ def take_over(history: History, copy: Path, number: int, after: str) -> Job:
         said["rows"] = rows
         theirs.put(rows)
     elif op == "delete":
-        rows = draw.sample(sorted(theirs.rows.values()), min(len(theirs.rows), 15)) + _not_alive(theirs)[:5]
+        rows = (
+            draw.sample(sorted(theirs.rows.values()), min(len(theirs.rows), 15))
+            + _not_alive(theirs)[:5]
+        )
         said["rows"] = rows
         theirs.remove(rows)
     else:
         said["op"] = "sql"
         if op == "update":
             said["sql"] = "update {table} set note = 'by sql' where v < 300"
-            theirs.rows = {key: (*row[:4], "by sql") if row[3] < 300 else row for key, row in theirs.rows.items()}
+            theirs.rows = {
+                key: (*row[:4], "by sql") if row[3] < 300 else row
+                for key, row in theirs.rows.items()
+            }
         else:
             said["sql"] = "delete from {table} where v < 300"
             theirs.rows = {key: row for key, row in theirs.rows.items() if row[3] >= 300}
@@ -314,7 +374,9 @@ def _not_alive(theirs: History) -> list[Row]:
 
 
 def _upserted(theirs: History, *, is_global: bool) -> list[Row]:
-    """Return rows for keys that live, for some that died, for new ones, and where the index is global for some that move."""
+    """Return rows for keys that live, for some that died, for new ones, and where the index is
+    global for some that move.
+    """
     draw = theirs.draw
     live = draw.sample(sorted(theirs.rows.values()), min(len(theirs.rows), 15))
     rows = [theirs.fresh(int(row[0][1:]), row[1]) for row in live]
@@ -323,7 +385,9 @@ def _upserted(theirs: History, *, is_global: bool) -> list[Row]:
     gone = _not_alive(theirs)
     rows += [theirs.fresh(int(row[0][1:]), row[1]) for row in draw.sample(gone, min(len(gone), 10))]
     # An index of Hudi's that looks into one partition keeps keys unique only if they stay there.
-    cities = {row[0]: row[1] for row in theirs.rows.values()} if theirs.kind.scope == "table" else {}
+    cities = (
+        {row[0]: row[1] for row in theirs.rows.values()} if theirs.kind.scope == "table" else {}
+    )
     rows += [theirs.fresh(key, cities.get(f"k{key:03}")) for key in range(KEYS, KEYS + 4)]
     return list({theirs.kind.identity(row): row for row in rows}.values())
 
@@ -335,8 +399,13 @@ def wrong(job: Job, result: dict[str, Any]) -> str:
     for write, (rows, told) in enumerate(zip(result["rows"], job.expected, strict=True)):
         found, expected = Counter(map(tuple, rows)), Counter(told)
         if found != expected:
-            twice = [key for key, n in Counter(row[:2] for row in found.elements()).items() if n > 1]
-            where = f"after {write} writes of Hudi's: twice: {twice[:5]}; too many: {sorted(found - expected)[:5]}"
+            twice = [
+                key for key, n in Counter(row[:2] for row in found.elements()).items() if n > 1
+            ]
+            where = (
+                f"after {write} writes of Hudi's: twice: {twice[:5]}; too many:"
+                f" {sorted(found - expected)[:5]}"
+            )
             return f"{where}; missing: {sorted(expected - found)[:5]}"
     for name, act in {
         "the open table": lambda: job.opened.scan(),
@@ -353,42 +422,72 @@ def wrong(job: Job, result: dict[str, Any]) -> str:
 def main() -> int:
     """Make histories, let Hudi take over, compare; the number of failures is the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--python", required=True, help="Python of the environment with pyspark 3.5")
+    parser.add_argument(
+        "--python", required=True, help="Python of the environment with pyspark 3.5"
+    )
     parser.add_argument("--jar", required=True, help="Hudi's Spark bundle")
     parser.add_argument("--histories", type=int, default=16)
-    parser.add_argument("--first", type=int, default=0, help="number of the first history, to go on with a seed")
-    parser.add_argument("--type", default="", help="only tables of this type, such as MERGE_ON_READ")
+    parser.add_argument(
+        "--first", type=int, default=0, help="number of the first history, to go on with a seed"
+    )
+    parser.add_argument(
+        "--type", default="", help="only tables of this type, such as MERGE_ON_READ"
+    )
     parser.add_argument("--commits", type=int, default=12)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="take-over-"))
-    kinds = [Kind(*parts) for parts in itertools.product(
-        ("MERGE_ON_READ", "COPY_ON_WRITE"), ("bloom", "record"), ("partition", "table"), (True, False), ("", "ts"))
-        if given.type in ("", parts[0])]  # fmt: skip
+    kinds = [
+        Kind(*parts)
+        for parts in itertools.product(
+            ("MERGE_ON_READ", "COPY_ON_WRITE"),
+            ("bloom", "record"),
+            ("partition", "table"),
+            (True, False),
+            ("", "ts"),
+        )
+        if given.type in ("", parts[0])
+    ]
     draw = random.Random(given.seed)
     draw.shuffle(kinds)
     kinds = [kind for kind in kinds if kind.indexes()]
     jobs = []
     for n in range(given.first, given.first + given.histories):
-        jobs += jobs_of(kinds[n % len(kinds)], folder / str(n), random.Random(f"{given.seed}/{n}"), n, given.commits)
+        jobs += jobs_of(
+            kinds[n % len(kinds)],
+            folder / str(n),
+            random.Random(f"{given.seed}/{n}"),
+            n,
+            given.commits,
+        )
     died = sum(job.said["died"] for job in jobs)
-    print(f"seed {given.seed}: {len(jobs)} take-overs after {died} deaths of writers, in {folder}", flush=True)
+    print(
+        f"seed {given.seed}: {len(jobs)} take-overs after {died} deaths of writers, in {folder}",
+        flush=True,
+    )
     (folder / "jobs.json").write_text(json.dumps([job.said for job in jobs]))
     writer = [given.python, str(Path(__file__).with_name("hudi_writer.py")), given.jar]
-    process = subprocess.Popen([*writer, str(folder / "jobs.json"), "/dev/stdout"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*writer, str(folder / "jobs.json"), "/dev/stdout"], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     results = (json.loads(line) for line in process.stdout if line.startswith("{"))
     failures = 0
     counts: Counter[str] = Counter()
     for job, result in zip(jobs, results, strict=True):
-        what = f"{job.said['kind']['table_type']} {job.said['kind']['key_index']} {job.said['op']} {job.said['options']['hoodie.index.type']}"
+        what = (
+            f"{job.said['kind']['table_type']} {job.said['kind']['key_index']} {job.said['op']}"
+            f" {job.said['options']['hoodie.index.type']}"
+        )
         problem = wrong(job, result)
         counts[f"{'WRONG' if problem else 'right'} {what}"] += 1
         for name in ("unseen", "far"):
             counts[f"with {name}"] += job.said[name]
         if problem:
             failures += 1
-            print(f"\n{problem}\n{json.dumps({k: v for k, v in job.said.items() if k not in ('rows', 'then')})}")
+            print(
+                f"\n{problem}\n{json.dumps({k: v for k, v in job.said.items() if k not in ('rows', 'then')})}"
+            )
         else:
             shutil.rmtree(job.said["path"])
     print("\n".join(f"{n:>5} {what}" for what, n in sorted(counts.items())))

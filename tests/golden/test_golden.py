@@ -1,4 +1,6 @@
-"""Tables that an earlier version has written are read, checked and written to as if they were new."""
+"""Tables that an earlier version has written are read, checked and written to as if they were
+new.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +26,52 @@ BYTES_MAX = 1 << 20
 """Of all golden tables of a version: they stay in the repository for ever."""
 NAMES = sorted(make.TABLES)
 FILTERS = {
-    "types": ("u8 = 203", "at > '2026-04-10' and not flag", "dec in (1.009, -5.998) or i16 is null", "enum = 'a' and f64 > 0"),
-    "": (
-        "status = 'lost' and n between 50 and 300", "match(note, 'glove')", "note like '%umbr%' or status is null",
-        "at.zip = 'z3' and fare < 60", "day = '2026-01-20' or id = 'id_007'", "fare > 1e9", "city = 'Lima'", "id like 'id_01%'",
+    "types": (
+        "u8 = 203",
+        "at > '2026-04-10' and not flag",
+        "dec in (1.009, -5.998) or i16 is null",
+        "enum = 'a' and f64 > 0",
     ),
-}  # fmt: skip
-"""Name of a table, or "" for all others -> filters, by column statistics, each index, keys and partitions."""
-NOT_OF_HUDI_RS = ("map", "struct", "fixed_list", "list", "clock", "clock64", "wait", "local", "at_s", "nano", "day64")
-"""Columns that hudi-rs shows as their stored values; tests/schema/test_declared.py compares those."""
+    "": (
+        "status = 'lost' and n between 50 and 300",
+        "match(note, 'glove')",
+        "note like '%umbr%' or status is null",
+        "at.zip = 'z3' and fare < 60",
+        "day = '2026-01-20' or id = 'id_007'",
+        "fare > 1e9",
+        "city = 'Lima'",
+        "id like 'id_01%'",
+    ),
+}
+"""Name of a table, or "" for all others -> filters, by column statistics, each index, keys and
+partitions.
+"""
+NOT_OF_HUDI_RS = (
+    "map",
+    "struct",
+    "fixed_list",
+    "list",
+    "clock",
+    "clock64",
+    "wait",
+    "local",
+    "at_s",
+    "nano",
+    "day64",
+)
+"""Columns that hudi-rs shows as their stored values; tests/schema/test_declared.py compares those.
+"""
 
 
 BEYOND_HUDI = ("altered_beyond_hudi",)
-"""Tables with files of which Hudi's readers, who know no versions of a schema, give other values."""
+"""Tables with files of which Hudi's readers, who know no versions of a schema, give other values.
+"""
 
 
 def upserted_anew(folder: Path) -> pa.Table:
-    """Write every row of a table again, so that no file of an older version is left; return the rows."""
+    """Write every row of a table again, so that no file of an older version is left; return the
+    rows.
+    """
     table = mdt.open(folder)
     table.upsert(table.scan().to_arrow())
     table.compact()
@@ -48,14 +79,20 @@ def upserted_anew(folder: Path) -> pa.Table:
 
 
 def is_unreleased(version: str) -> bool:
-    """Return whether this version is being made, so that its golden tables may still be made again."""
+    """Return whether this version is being made, so that its golden tables may still be made
+    again.
+    """
     pages = Path(tidy.__file__).parent.parent / "CHANGELOG.md"
-    return version == mdt.__version__ and f"## {version}" not in pages.read_text(encoding="utf-8").replace("[", "")
+    return version == mdt.__version__ and f"## {version}" not in pages.read_text(
+        encoding="utf-8"
+    ).replace("[", "")
 
 
 @contextmanager
 def regenerated_by() -> Iterator[None]:
-    """Say how tables are made again, as long as that is allowed, where what has written them is not what reads them."""
+    """Say how tables are made again, as long as that is allowed, where what has written them is not
+    what reads them.
+    """
     by = json.loads((make.FOLDER / make.MADE_BY).read_text())
     try:
         yield
@@ -76,14 +113,18 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
 
 
 @regenerated_by()
-def test_every_table_has_its_rows_its_indexes_and_no_problems(golden: tuple[str, Path, pa.Table]) -> None:
+def test_every_table_has_its_rows_its_indexes_and_no_problems(
+    golden: tuple[str, Path, pa.Table],
+) -> None:
     name, folder, rows = golden
     table = mdt.open(folder)
     assert table.schema.equals(rows.schema, check_metadata=True)
     assert bag(table.scan().to_arrow()) == bag(rows)
     for text in FILTERS.get(name, FILTERS[""]):
         kept = rows["id"].filter(matches(parse_where(text, rows.schema), rows)).to_pylist()
-        assert sorted(table.scan(text, columns=["id"]).to_arrow()["id"].to_pylist()) == sorted(kept), text
+        assert sorted(table.scan(text, columns=["id"]).to_arrow()["id"].to_pylist()) == sorted(
+            kept
+        ), text
     report = table.check()
     assert report.ok, report
     assert report.rows == rows.num_rows
@@ -93,7 +134,10 @@ def test_every_table_has_its_rows_its_indexes_and_no_problems(golden: tuple[str,
 def test_every_row_is_found_by_its_key(golden: tuple[str, Path, pa.Table]) -> None:
     _, folder, rows = golden
     table = mdt.open(folder)
-    names = [*table.definition.key, *(table.definition.partition_by if not table.definition.is_global else ())]
+    names = [
+        *table.definition.key,
+        *(table.definition.partition_by if not table.definition.is_global else ()),
+    ]
     assert bag(table.get(rows.select(names))) == bag(rows)
 
 
@@ -104,7 +148,10 @@ def test_every_table_can_be_rekeyed(golden: tuple[str, Path, pa.Table]) -> None:
     before = table.definition.key_hash
     table.rekey()
     table = mdt.open(folder)
-    names = [*table.definition.key, *(table.definition.partition_by if not table.definition.is_global else ())]
+    names = [
+        *table.definition.key,
+        *(table.definition.partition_by if not table.definition.is_global else ()),
+    ]
     assert table.definition.key_hash != before and bag(table.get(rows.select(names))) == bag(rows)
     assert table.check().ok and table.upsert(rows).updated == rows.num_rows
 
@@ -125,7 +172,9 @@ def test_every_table_can_be_written_to_and_served(golden: tuple[str, Path, pa.Ta
     table = mdt.open(folder, {"mdt.rollback.after.seconds": 0})
     again = rows.slice(0, rows.num_rows // 2)
     fresh = make.typed_row(50) if name == "types" else make.row(900)
-    counts = table.upsert(pa.concat_tables([again, pa.Table.from_pylist([fresh], schema=rows.schema)]))
+    counts = table.upsert(
+        pa.concat_tables([again, pa.Table.from_pylist([fresh], schema=rows.schema)])
+    )
     assert (counts.inserted, counts.updated, counts.late) == (1, again.num_rows, 0)
     table.build_indexes()
     table.compact()
@@ -136,7 +185,9 @@ def test_every_table_can_be_written_to_and_served(golden: tuple[str, Path, pa.Ta
 
 
 @regenerated_by()
-def test_a_tagged_state_before_the_horizon_and_the_history_of_an_archived_log_are_there(tmp_path: Path) -> None:
+def test_a_tagged_state_before_the_horizon_and_the_history_of_an_archived_log_are_there(
+    tmp_path: Path,
+) -> None:
     with zipfile.ZipFile(make.OLDER / "aged.zip") as packed:
         packed.extractall(tmp_path)
     table = mdt.open(tmp_path)
@@ -144,11 +195,17 @@ def test_a_tagged_state_before_the_horizon_and_the_history_of_an_archived_log_ar
     assert seqs["loaded"] < retention.first < retention.horizon <= seqs["saved"]
     loaded = pa.Table.from_pylist([make.row(i) for i in range(40)], schema=make.SCHEMA)
     assert bag(table.scan(as_of="loaded").to_arrow()) == bag(loaded)
-    assert table.scan("status = 'lost'", as_of="loaded").count() == loaded["status"].to_pylist().count("lost")
+    assert table.scan("status = 'lost'", as_of="loaded").count() == loaded[
+        "status"
+    ].to_pylist().count("lost")
     history = table.history()["operation"].to_pylist()
-    assert len(history) == table.snapshot().seq + 1 and {"bulk_insert", "tag", "savepoint", "cluster", "clean"} <= set(
-        history
-    )
+    assert len(history) == table.snapshot().seq + 1 and {
+        "bulk_insert",
+        "tag",
+        "savepoint",
+        "cluster",
+        "clean",
+    } <= set(history)
     table.restore("loaded")
     assert bag(table.scan().to_arrow()) == bag(loaded) and table.check().ok
 
@@ -176,13 +233,18 @@ def test_histories_have_what_makes_tables_different() -> None:
 
 def test_there_is_a_stored_table_of_every_kind_and_all_are_small() -> None:
     files = [*make.FOLDER.iterdir(), *make.OLDER.iterdir()]
-    assert {file.name for file in files} == {make.MADE_BY, *(f"{n}{end}" for n in NAMES for end in (".zip", ".arrow"))}
+    assert {file.name for file in files} == {
+        make.MADE_BY,
+        *(f"{n}{end}" for n in NAMES for end in (".zip", ".arrow")),
+    }
     assert all((make.folder_of(name) / f"{name}.zip").exists() for name in NAMES)
     for folder in (make.FOLDER, make.OLDER):
         assert sum(file.stat().st_size for file in folder.iterdir()) < BYTES_MAX
 
 
-def test_an_error_names_the_command_only_while_the_version_is_not_released(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_names_the_command_only_while_the_version_is_not_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def notes() -> list[str]:
         with pytest.raises(mdt.Unsupported) as caught, regenerated_by():
             raise mdt.Unsupported("format 3")

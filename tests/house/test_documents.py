@@ -11,19 +11,38 @@ import s3
 from documents import Block
 
 NOT_RUN: dict[tuple[str, str], str] = {
-    ("docs/storage.md", 't = mdt.open("gs://trips-bucket/trips", storage_options={"service_account": "key.json"})'): (
-        "needs an account of Google's; tests/stores/test_store_options.py and test_s3.py try names and errors"
+    (
+        "docs/storage.md",
+        't = mdt.open("gs://trips-bucket/trips", storage_options={"service_account": "key.json"})',
+    ): (
+        "needs an account of Google's; tests/stores/test_store_options.py and test_s3.py try names"
+        " and errors"
     ),
     (
         "docs/storage.md",
-        't = mdt.open("az://container/trips", storage_options={"account_name": "me", "account_key": "bm90IGEga2V5"})',
-    ): "needs an account of Azure's; tests/stores/test_store_options.py and test_s3.py try names and errors",
+        (
+            't = mdt.open("az://container/trips", storage_options={"account_name": "me",'
+            ' "account_key": "bm90IGEga2V5"})'
+        ),
+    ): (
+        "needs an account of Azure's; tests/stores/test_store_options.py and test_s3.py try names"
+        " and errors"
+    ),
 }
-"""(page, first line of a block) -> why it cannot run here.  A block is run or it stands in this list."""
+"""(page, first line of a block) -> why it cannot run here.  A block is run or it stands in this
+list.
+"""
 
 PAGES = [page.relative_to(documents.ROOT).as_posix() for page in documents.pages()]
-BLOCKS = {name: documents.blocks(name, (documents.ROOT / name).read_text(encoding="utf-8")) for name in PAGES}
-WITH_CODE = [name for name, blocks in BLOCKS.items() if any(b.language not in documents.SHOWN_ONLY for b in blocks)]
+BLOCKS = {
+    name: documents.blocks(name, (documents.ROOT / name).read_text(encoding="utf-8"))
+    for name in PAGES
+}
+WITH_CODE = [
+    name
+    for name, blocks in BLOCKS.items()
+    if any(b.language not in documents.SHOWN_ONLY for b in blocks)
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +59,11 @@ def first_line(block: Block) -> str:
 def run_all(blocks: list[Block], folder: Path) -> int:
     """Run what can be run, in order; return how many blocks that were."""
     namespace = {"__name__": "__main__"}
-    runnable = [b for b in blocks if b.language not in documents.SHOWN_ONLY and (b.page, first_line(b)) not in NOT_RUN]
+    runnable = [
+        b
+        for b in blocks
+        if b.language not in documents.SHOWN_ONLY and (b.page, first_line(b)) not in NOT_RUN
+    ]
     for block in runnable:
         if block.language == "python":
             documents.run_python(block, namespace)
@@ -55,7 +78,8 @@ def test_every_block_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if any("pyspark" in block.code for block in BLOCKS[page] if block.language == "python"):
-        request.getfixturevalue("spark")  # what SparkSession.builder.getOrCreate() returns from here on
+        # what SparkSession.builder.getOrCreate() returns from here on
+        request.getfixturevalue("spark")
     if any("s3://" in block.code for block in BLOCKS[page]):
         endpoint = request.getfixturevalue("s3_endpoint")
         for name, value in {**s3.ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint}.items():
@@ -65,8 +89,12 @@ def test_every_block_runs(
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_names_a_language_that_somebody_runs_or_shows(page: str) -> None:
-    unknown = [str(b) for b in BLOCKS[page] if b.language not in documents.SHOWN_ONLY | {"python", "sh"}]
-    assert not unknown, f"{unknown}: call it python, sh, or {' or '.join(sorted(documents.SHOWN_ONLY))}"
+    unknown = [
+        str(b) for b in BLOCKS[page] if b.language not in documents.SHOWN_ONLY | {"python", "sh"}
+    ]
+    assert not unknown, (
+        f"{unknown}: call it python, sh, or {' or '.join(sorted(documents.SHOWN_ONLY))}"
+    )
 
 
 def test_blocks_that_are_not_run_exist_and_have_a_reason() -> None:
@@ -118,10 +146,16 @@ def test_dead_links_and_anchors_are_found(tmp_path: Path) -> None:
 
 
 def test_blocks_share_a_namespace_and_an_error_names_the_line_of_the_page(tmp_path: Path) -> None:
-    blocks = [Block("page.md", 4, "python", "x = 1"), Block("page.md", 9, "python", "assert x == 1\nx.y")]
+    blocks = [
+        Block("page.md", 4, "python", "x = 1"),
+        Block("page.md", 9, "python", "assert x == 1\nx.y"),
+    ]
     with pytest.raises(AttributeError) as caught:
         run_all(blocks, tmp_path)
-    assert (caught.traceback[-1].frame.code.raw.co_filename, caught.traceback[-1].lineno + 1) == ("page.md", 10)
+    assert (caught.traceback[-1].frame.code.raw.co_filename, caught.traceback[-1].lineno + 1) == (
+        "page.md",
+        10,
+    )
 
 
 WRONG_COMMANDS = {
@@ -146,5 +180,7 @@ def test_a_page_may_not_show(command: str, tmp_path: Path) -> None:
 
 
 def test_comments_continued_lines_and_pipes_are_understood(tmp_path: Path) -> None:
-    lines = "# nothing\n\nmdt \\\n  --help | grep -q Hudi   # the first line\npip install pyspark-mdt"
+    lines = (
+        "# nothing\n\nmdt \\\n  --help | grep -q Hudi   # the first line\npip install pyspark-mdt"
+    )
     documents.run_shell(Block("page.md", 1, "sh", lines), tmp_path)

@@ -1,4 +1,6 @@
-"""FORMAT.md is enough to read a table: this reader follows the page with struct, zlib and json, without mdt's codec."""
+"""FORMAT.md is enough to read a table: this reader follows the page with struct, zlib and json,
+without mdt's codec.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,20 @@ from pyroaring import BitMap
 
 import mdt
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())]
+)
 PAGE = (Path(__file__).resolve().parents[2] / "FORMAT.md").read_text(encoding="utf-8")
-SALTS = [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31]
+SALTS = [
+    0x47B6137B,
+    0x44974D91,
+    0x8824AD5B,
+    0xA2B7289D,
+    0x705495C7,
+    0x2DF1424B,
+    0x9EFC4947,
+    0x5C6BFB31,
+]
 COMMITS = 5
 FILE_COLUMNS = [
     "segment",
@@ -45,14 +58,19 @@ FILE_COLUMNS = [
 
 def rows(numbers: range, ts: int, fare: float) -> pa.Table:
     n = len(numbers)
-    columns = {"id": [f"key {i:03}" for i in numbers], "city": [("x", "y/z")[i % 2] for i in numbers]}
+    columns = {
+        "id": [f"key {i:03}" for i in numbers],
+        "city": [("x", "y/z")[i % 2] for i in numbers],
+    }
     return pa.table({**columns, "ts": [ts] * n, "fare": [fare] * n}, SCHEMA)
 
 
 @pytest.fixture(scope="module", params=["bloom", "record"])
 def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("doc") / "t"
-    table = trees.create(path, SCHEMA, partition_by=["city"], ordering="ts", key_index=request.param)
+    table = trees.create(
+        path, SCHEMA, partition_by=["city"], ordering="ts", key_index=request.param
+    )
     table.bulk_insert(rows(range(40), -1, 1.5))
     table.upsert(rows(range(30, 50), 2, -2.5))
     table.delete(rows(range(5), 0, 0.0))
@@ -75,7 +93,9 @@ def unpacked(payload: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     n, zero = struct.unpack_from("<II", payload)
     document = json.loads(payload[8 : 8 + n])
     start = 8 + n + -n % 8
-    assert zero == 0 and not any(payload[8 + n : start]) and document.keys() == {"header", "sections"}
+    assert (
+        zero == 0 and not any(payload[8 + n : start]) and document.keys() == {"header", "sections"}
+    )
     sections, at = {}, 0
     for name, offset, length in document["sections"]:
         assert offset == at
@@ -107,7 +127,9 @@ def folded(root: Path) -> dict[str, Any]:
         for row in sections.get("files", ()):
             number = seq << 20 | row["segment"]
             state["files"][number] = {**row, "segment": number, "shard": seq << 20 | row["shard"]}
-        state["stats"] += [{**row, "segment": seq << 20 | row["segment"]} for row in sections.get("stats", ())]
+        state["stats"] += [
+            {**row, "segment": seq << 20 | row["segment"]} for row in sections.get("stats", ())
+        ]
         for row in sections.get("vectors", ()):
             if row["segment"] not in state["files"]:
                 continue
@@ -130,12 +152,21 @@ def parquet_rows(root: Path, file: dict[str, Any]) -> list[dict[str, Any]]:
     end = begin + file["block_length"]
     assert zlib.crc32(data[end - file["footer_length"] : end]) == file["footer_crc"]
     assert file["footer_length"] == 8 + int.from_bytes(data[end - 8 : end - 4], "little")
-    stored = np.frombuffer(base64.b64decode(parquet.metadata.metadata[b"mdt.digests"]), "<u4").tolist()
+    stored = np.frombuffer(
+        base64.b64decode(parquet.metadata.metadata[b"mdt.digests"]), "<u4"
+    ).tolist()
     chunks = [
-        parquet.metadata.row_group(g).column(c) for g in range(len(groups)) for c in range(parquet.metadata.num_columns)
+        parquet.metadata.row_group(g).column(c)
+        for g in range(len(groups))
+        for c in range(parquet.metadata.num_columns)
     ]
-    starts = [begin + (c.dictionary_page_offset if c.has_dictionary_page else c.data_page_offset) for c in chunks]
-    assert stored == [digest(data[s : s + c.total_compressed_size]) for s, c in zip(starts, chunks, strict=True)]
+    starts = [
+        begin + (c.dictionary_page_offset if c.has_dictionary_page else c.data_page_offset)
+        for c in chunks
+    ]
+    assert stored == [
+        digest(data[s : s + c.total_compressed_size]) for s, c in zip(starts, chunks, strict=True)
+    ]
     return list(parquet.read().to_pylist())
 
 
@@ -155,10 +186,17 @@ def key_map(root: Path, file: dict[str, Any]) -> list[tuple[int, int, int, int]]
     assert crc == zlib.crc32(data[:20] + data[24:at])
     starts = struct.unpack_from(f"<{2**b + 1}I", data, 32)
     checks = struct.unpack_from(f"<{2**b}I", data, 32 + 4 * (2**b + 1))
-    hi, lo = (struct.unpack_from(f"<{n}{of}", data, place) for of, place in (("Q", at), ("H", at + 8 * n)))
+    hi, lo = (
+        struct.unpack_from(f"<{n}{of}", data, place) for of, place in (("Q", at), ("H", at + 8 * n))
+    )
     third, fourth = at + 10 * n, at + (10 + o) * n
-    ordering = [least + int.from_bytes(data[third + o * i : third + o * (i + 1)], "little") for i in range(n)]
-    position = [int.from_bytes(data[fourth + p * i : fourth + p * (i + 1)], "little") for i in range(n)]
+    ordering = [
+        least + int.from_bytes(data[third + o * i : third + o * (i + 1)], "little")
+        for i in range(n)
+    ]
+    position = [
+        int.from_bytes(data[fourth + p * i : fourth + p * (i + 1)], "little") for i in range(n)
+    ]
     assert (
         least == min(ordering)
         and max(ordering) - least < 256**o
@@ -202,12 +240,18 @@ def test_the_fold_of_the_log_gives_the_rows(root: Path) -> None:
     ]
     found = mdt.open(root).scan().to_arrow().to_pylist()
     assert sorted(map(repr, live)) == sorted(map(repr, found))
-    assert len(live) == 55 and any(state["vectors"].values()) and any(f["kind"] for f in state["files"].values())
+    assert (
+        len(live) == 55
+        and any(state["vectors"].values())
+        and any(f["kind"] for f in state["files"].values())
+    )
 
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 def test_records_say_which_rows_died_and_came(tmp_path: Path, table_type: str) -> None:
-    table = trees.create(tmp_path / "t", SCHEMA, partition_by=["city"], ordering="ts", table_type=table_type)
+    table = trees.create(
+        tmp_path / "t", SCHEMA, partition_by=["city"], ordering="ts", table_type=table_type
+    )
     table.bulk_insert(rows(range(40), 1, 1.5))
     table.upsert(rows(range(30, 50), 2, -2.5))
     table.delete(rows(range(5), 0, 0.0))
@@ -220,17 +264,28 @@ def test_records_say_which_rows_died_and_came(tmp_path: Path, table_type: str) -
             for row in sections.get("vectors", ())
             for n in BitMap.deserialize(row["positions"])
         ]
-        fresh = {row["segment"]: BitMap.deserialize(row["positions"]) for row in sections.get("fresh", ())}
+        fresh = {
+            row["segment"]: BitMap.deserialize(row["positions"])
+            for row in sections.get("fresh", ())
+        }
         came = []
         for file in sections.get("files", ()):
             found = files[seq << 20 | file["segment"]] = parquet_rows(tmp_path / "t", file)
             came += [found[n] for n in fresh.get(file["segment"], range(len(found)))]
-        told = {kind: sorted(row["id"] for row in found) for kind, found in (("died", died), ("came", came))}
+        told = {
+            kind: sorted(row["id"] for row in found)
+            for kind, found in (("died", died), ("came", came))
+        }
         before, after = (
-            {row["id"]: row for row in table.scan(as_of=max(0, at)).to_arrow().to_pylist()} for at in (seq - 1, seq)
+            {row["id"]: row for row in table.scan(as_of=max(0, at)).to_arrow().to_pylist()}
+            for at in (seq - 1, seq)
         )
-        assert told["died"] == sorted(key for key, row in before.items() if after.get(key) != row), header["operation"]
-        assert told["came"] == sorted(key for key, row in after.items() if before.get(key) != row), header["operation"]
+        assert told["died"] == sorted(
+            key for key, row in before.items() if after.get(key) != row
+        ), header["operation"]
+        assert told["came"] == sorted(
+            key for key, row in after.items() if before.get(key) != row
+        ), header["operation"]
         assert {row["_hoodie_commit_time"] for row in came} <= {header["instant"]}
 
 
@@ -238,7 +293,9 @@ def test_headers_and_definition_have_the_fields_of_the_page(root: Path) -> None:
     for seq in range(COMMITS):
         header, sections = record(root, seq)
         assert all(f"`{name}`" in PAGE for name in [*header, *sections, *header["counts"]])
-        assert re.fullmatch("[0-9a-f]{32}", header["txn"]) and re.fullmatch("[0-9]{17}", header["instant"])
+        assert re.fullmatch("[0-9a-f]{32}", header["txn"]) and re.fullmatch(
+            "[0-9]{17}", header["instant"]
+        )
         for table in sections.values():
             assert all(f"`{column}`" in PAGE for column in table[0])
     definition = record(root, 0)[0]["definition"]
@@ -264,21 +321,38 @@ def test_page_maps_say_where_the_pages_of_each_column_stand(root: Path) -> None:
         if not file["rows"]:
             assert file["page_map_offset"] is None
             continue
-        data = stored(root, file["key_map_path"], *(file[f"page_map_{name}"] for name in ("offset", "length", "crc")))
+        data = stored(
+            root,
+            file["key_map_path"],
+            *(file[f"page_map_{name}"] for name in ("offset", "length", "crc")),
+        )
         magic, zero, c, g, p, n_rows, n, zeros = struct.unpack_from("<4s7I", data)
-        assert (magic, zero, n_rows, zeros, len(data)) == (b"MPM3", 0, file["rows"], 0, 32 + 21 * c * g + 12 * p + n)
+        assert (magic, zero, n_rows, zeros, len(data)) == (
+            b"MPM3",
+            0,
+            file["rows"],
+            0,
+            32 + 21 * c * g + 12 * p + n,
+        )
         assert (g, p) == (1, c), "small files have one page in each chunk"
         start = struct.unpack_from(f"<{c}Q", data, 32)
-        dictionary, pages, size, first = (struct.unpack_from(f"<{c}I", data, 32 + 8 * c + 4 * c * i) for i in range(4))
+        dictionary, pages, size, first = (
+            struct.unpack_from(f"<{c}I", data, 32 + 8 * c + 4 * c * i) for i in range(4)
+        )
         names = data[len(data) - n :].decode().split("\n")
         assert set(pages) == {1} and set(first) == {0}
         digests = struct.unpack_from(f"<{2 * c}I", data, 32 + 24 * c)
         codecs = {0: "UNCOMPRESSED", 1: "SNAPPY", 7: "LZ4"}
         bytes_ = (root / file["partition"] / file["name"]).read_bytes()[file["block_offset"] :]
-        group = pq.ParquetFile(pa.BufferReader(bytes_[: file["block_length"]])).metadata.row_group(0)
+        group = pq.ParquetFile(pa.BufferReader(bytes_[: file["block_length"]])).metadata.row_group(
+            0
+        )
         for i, name in enumerate(names):
             chunk = group.column(i)
-            assert (chunk.path_in_schema, chunk.data_page_offset) == (name, start[i] + dictionary[i])
+            assert (chunk.path_in_schema, chunk.data_page_offset) == (
+                name,
+                start[i] + dictionary[i],
+            )
             assert chunk.total_compressed_size == dictionary[i] + size[i]
             assert bool(dictionary[i]) == chunk.has_dictionary_page
             assert codecs[data[32 + 32 * c + i]] == chunk.compression
@@ -294,7 +368,8 @@ def digest(data: bytes) -> int:
 
 def record_groups(key_part: bytes, hi: int) -> set[int]:
     n, groups, b, p, crc = struct.unpack_from("<QQHHI", key_part, 8)
-    assert key_part[:8] == b"MDTREC\0\3" and b < 8 and p == 64  # tests/indexes/test_record_forms.py has larger ones
+    # tests/indexes/test_record_forms.py has larger ones
+    assert key_part[:8] == b"MDTREC\0\3" and b < 8 and p == 64
     shards = 1 << b
     end = 32 + 8 * (shards + 1) + 8 * shards
     assert zlib.crc32(key_part[32:end], zlib.crc32(key_part[:28])) == crc
@@ -319,7 +394,10 @@ def bloom_groups(key_part: bytes, key: bytes, lo: int) -> set[int]:
     at = 40 + 32 * blocks
     assert len(key_part) == at + 10 * e + bound_bytes + 4
     assert struct.unpack("<I", key_part[-4:])[0] == zlib.crc32(key_part[:-4])
-    groups, sizes = struct.unpack_from(f"<{e}I", key_part, at), struct.unpack_from(f"<{e}I", key_part, at + 4 * e)
+    groups, sizes = (
+        struct.unpack_from(f"<{e}I", key_part, at),
+        struct.unpack_from(f"<{e}I", key_part, at + 4 * e),
+    )
     lengths = key_part[at + 8 * e : at + 10 * e]
     bounds: list[bytes | None] = []
     where = at + 10 * e
@@ -352,7 +430,11 @@ def test_key_parts_find_the_file_group_of_every_key(root: Path) -> None:
             for key_part in state["key_parts"]:
                 assert key_part["index"] == f"{index}/1" and key_part["path"] is None
                 data = key_part["payload"]
-                numbers = record_groups(data, hi) if index == "record" else bloom_groups(data, key.encode(), lo)
+                numbers = (
+                    record_groups(data, hi)
+                    if index == "record"
+                    else bloom_groups(data, key.encode(), lo)
+                )
                 found |= {key_part["groups"][group] for group in numbers}
             assert file["file_id"] in found
             false += len(found) - 1
@@ -366,7 +448,12 @@ def test_statistics_are_keys_of_the_smallest_and_largest_value(root: Path) -> No
             continue
         values = [r[row["column"]] for r in parquet_rows(root, state["files"][row["segment"]])]
         nans = sum(isinstance(value, float) and math.isnan(value) for value in values)
-        assert (row["row_group"], row["values"], row["nulls"], row["nans"]) == (-1, len(values), 0, nans)
+        assert (row["row_group"], row["values"], row["nulls"], row["nans"]) == (
+            -1,
+            len(values),
+            0,
+            nans,
+        )
         if row["column"] == "fare":
             low, high = double_key(min(values)), double_key(float("nan") if nans else max(values))
         elif row["column"] == "ts":
@@ -389,7 +476,9 @@ def test_write_tokens_carry_the_transaction_s_token(root: Path) -> None:
     for seq in range(1, COMMITS):
         header, sections = record(root, seq)
         for file in sections["files"]:
-            pattern = r"\.log\.\d+_(\d+-\d+-\d+)$" if file["kind"] else r"_(\d+-\d+-\d+)_\d{17}\.parquet$"
+            pattern = (
+                r"\.log\.\d+_(\d+-\d+-\d+)$" if file["kind"] else r"_(\d+-\d+-\d+)_\d{17}\.parquet$"
+            )
             found = re.search(pattern, file["name"])
             assert found and found[1].split("-")[1:] == [str(header["token"]), "0"]
 
@@ -406,17 +495,25 @@ def test_compacted_metadata_says_what_the_log_says(root: Path) -> None:
     state = folded(root)
     live = [n for n, file in state["files"].items()]
     for name in FILE_COLUMNS:
-        assert [row[name] for row in found[f"files/{name}"]] == [file[name] for file in state["files"].values()]
+        assert [row[name] for row in found[f"files/{name}"]] == [
+            file[name] for file in state["files"].values()
+        ]
     vectors = [row["value"] for row in found["vector"]]
-    assert {s: BitMap.deserialize(v) for s, v in zip(live, vectors, strict=True) if v is not None} == state["vectors"]
-    assert [row["value"] for row in found["dead"]] == [len(state["vectors"].get(s, ())) for s in live]
+    assert {
+        s: BitMap.deserialize(v) for s, v in zip(live, vectors, strict=True) if v is not None
+    } == state["vectors"]
+    assert [row["value"] for row in found["dead"]] == [
+        len(state["vectors"].get(s, ())) for s in live
+    ]
     for row in state["stats"]:
         if row["segment"] in live:
             stored = found[f"stats/{row['column']}"][live.index(row["segment"])]
             assert stored == {name: row[name] for name in stored}
     assert [row["seq"] for row in found["history"]] == list(range(COMMITS))
     assert all(f"`{column}`" in PAGE for column in found["history"][0])
-    assert set(sizes) == {file.name for file in (root / ".hoodie" / ".mdt" / "checkpoints").glob("*.pages-*")}
+    assert set(sizes) == {
+        file.name for file in (root / ".hoodie" / ".mdt" / "checkpoints").glob("*.pages-*")
+    }
     check_groups(found, list(state["files"].values()))
 
 
@@ -437,17 +534,32 @@ def columns_of(
             assert zlib.crc32(data) == page["crc"]
             found[name] += table_of(data)
             ends[path.name] = page["offset"] + page["length"]
-        total = "groups" if name == "group_name" else "shards" if name.startswith("summaries/") else "rows"
+        total = (
+            "groups"
+            if name == "group_name"
+            else "shards"
+            if name.startswith("summaries/")
+            else "rows"
+        )
         assert count == (-(-header[total] // every) if every else 1)
     assert next(left, None) is None
-    assert all((root / ".hoodie" / ".mdt" / "checkpoints" / name).stat().st_size == end for name, end in ends.items())
+    assert all(
+        (root / ".hoodie" / ".mdt" / "checkpoints" / name).stat().st_size == end
+        for name, end in ends.items()
+    )
     return found, ends
 
 
 def check_groups(found: dict[str, Any], files: list[dict[str, Any]]) -> None:
-    one = {name: [row["value"] for row in rows] for name, rows in found.items() if rows and "value" in rows[0]}
+    one = {
+        name: [row["value"] for row in rows]
+        for name, rows in found.items()
+        if rows and "value" in rows[0]
+    }
     names = list(dict.fromkeys(file["file_id"] for file in files))
-    assert one["group_name"] == names and one["group"] == [names.index(file["file_id"]) for file in files]
+    assert one["group_name"] == names and one["group"] == [
+        names.index(file["file_id"]) for file in files
+    ]
     assert sorted(one["group_by_hash"]) == list(range(len(names)))
     assert one["group_hash"] == sorted(murmur(name, 0) for name in names)
     assert [murmur(names[g], 0) for g in one["group_by_hash"]] == one["group_hash"]
@@ -461,7 +573,9 @@ def check_groups(found: dict[str, Any], files: list[dict[str, Any]]) -> None:
     for p, path in enumerate(partitions):
         order = one["group_by_size"][one["partition_start"][p] : one["partition_start"][p + 1]]
         assert sorted(order) == [g for g in range(len(names)) if one["group_partition"][g] == p]
-        assert [one["group_bytes"][g] for g in order] == sorted(one["group_bytes"][g] for g in order)
+        assert [one["group_bytes"][g] for g in order] == sorted(
+            one["group_bytes"][g] for g in order
+        )
         base = [file for file in files if file["partition"] == path and not file["kind"]]
         assert one["partition_bytes"][p] == sum(file["size"] for file in base)
         assert one["partition_rows"][p] == sum(file["rows"] for file in base)
@@ -486,7 +600,11 @@ def test_a_clustering_says_which_file_groups_end_and_what_follows_them(tmp_path:
     segments = set(table.files()["segment"].to_pylist())
     table.cluster(["fare", "ts"], curve="hilbert")
     header, sections = record(tmp_path / "t", 3)
-    assert (header["action"], header["operation"], header["counts"]) == ("replacecommit", "cluster", {})
+    assert (header["action"], header["operation"], header["counts"]) == (
+        "replacecommit",
+        "cluster",
+        {},
+    )
     assert all(f"`{name}`" in PAGE for name in header)
     assert {(place, name) for place, names in header["replaced"].items() for name in names} == ended
     slices = [one for unit in header["clustering_plan"] for one in unit["slices"]]
@@ -496,5 +614,10 @@ def test_a_clustering_says_which_file_groups_end_and_what_follows_them(tmp_path:
     assert {row["segment"] for row in sections["removed"]} == segments
     assert all(file["inserts"] == file["rows"] for file in sections["files"])
     assert {name for part in sections["key_parts"] for name in part["groups"]} == set(outputs)
-    instant = json.loads((tmp_path / "t" / ".hoodie" / f"{header['instant']}.replacecommit").read_text())
-    assert instant["partitionToReplaceFileIds"] == header["replaced"] and instant["operationType"] == "CLUSTER"
+    instant = json.loads(
+        (tmp_path / "t" / ".hoodie" / f"{header['instant']}.replacecommit").read_text()
+    )
+    assert (
+        instant["partitionToReplaceFileIds"] == header["replaced"]
+        and instant["operationType"] == "CLUSTER"
+    )

@@ -1,4 +1,6 @@
-"""FORMAT.md, section 7: key parts that are decoded by what the page says alone; the other two are in test_format_doc.py."""
+"""FORMAT.md, section 7: key parts that are decoded by what the page says alone; the other two are
+in test_format_doc.py.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def checked(key_part: bytes, magic: bytes) -> bytes:
 
 
 def test_a_simple_key_part_names_the_groups_that_have_keys() -> None:
-    key_part = checked(SimpleKeyIndex().build(*hashed(["a", "b", "c"]), np.array([4, 1, 4]), 6), b"MDTSIM\0\1")
+    key_part = checked(
+        SimpleKeyIndex().build(*hashed(["a", "b", "c"]), np.array([4, 1, 4]), 6), b"MDTSIM\0\1"
+    )
     assert struct.unpack_from("<Q", key_part, 8) == (6,)
     assert struct.unpack(f"<{len(key_part) // 4 - 4}I", key_part[16:]) == (1, 4)
 
@@ -43,5 +47,9 @@ def test_a_bucket_key_part_names_the_buckets_of_each_group() -> None:
     groups, buckets, p = struct.unpack_from("<QII", key_part, 8)
     words = struct.unpack(f"<{2 * p}I", key_part[24:])
     assert (groups, buckets) == (6, 9)
-    expected = [(bucket_of(["a", "x"], 9), 4), (bucket_of(["b\U0001f600", "y"], 9), 1), (bucket_of(["plain"], 9), 4)]
+    expected = [
+        (bucket_of(["a", "x"], 9), 4),
+        (bucket_of(["b\U0001f600", "y"], 9), 1),
+        (bucket_of(["plain"], 9), 4),
+    ]
     assert list(zip(words[:p], words[p:], strict=True)) == sorted(set(expected))

@@ -1,4 +1,6 @@
-"""FORMAT.md is enough to read summaries: these decoders follow its sections 7.3 to 7.9, without those of ``indexes``."""
+"""FORMAT.md is enough to read summaries: these decoders follow its sections 7.3 to 7.9, without
+those of ``indexes``.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def chosen(values: list[Any], type: pa.DataType, nulls: float = 0.0) -> pa.Array
 COLUMNS = {
     "few integers": chosen(list(range(-4, 4)), pa.int64()),
     "one frequent integer": chosen([5] * 9 + [-(2**63), 2**63 - 1], pa.int64(), 0.1),
-    "many integers": chosen([int(i) * 1000 for i in RNG.integers(-(2**40), 2**40, 700)], pa.int64(), 0.1),
+    "many integers": chosen(
+        [int(i) * 1000 for i in RNG.integers(-(2**40), 2**40, 700)], pa.int64(), 0.1
+    ),
     "doubles with NaN": chosen(DOUBLES, pa.float64(), 0.2),
     "many doubles": pa.array(RNG.random(ROWS)),
     "booleans": chosen([True, False], pa.bool_(), 0.3),
@@ -108,7 +112,9 @@ def positions(block: bytes) -> set[int]:
 
 
 def dictionary(blocks: list[bytes], d: int) -> list[bytes]:
-    """7.4.  Return the keys of a dictionary whose index is the first of ``blocks``; checks its blocks' separators."""
+    """7.4.  Return the keys of a dictionary whose index is the first of ``blocks``; checks its
+    blocks' separators.
+    """
     w, count = struct.unpack_from("<BI", blocks[0])
     b = -(-d // 256)
     assert count == d
@@ -126,7 +132,11 @@ def dictionary(blocks: list[bytes], d: int) -> list[bytes]:
         assert len(rest) == length
         k = min(256, d - first)
         block = numbers_in(rest, k, start) if w == 8 else texts_in(rest, k)
-        assert start <= block[0] and all(key < start for key in keys) and (w == 0 or {len(key) for key in block} == {w})
+        assert (
+            start <= block[0]
+            and all(key < start for key in keys)
+            and (w == 0 or {len(key) for key in block} == {w})
+        )
         keys += block
     assert keys == sorted(set(keys))
     return keys
@@ -168,7 +178,11 @@ def bitmaps(summary: bytes) -> tuple[int, int, dict[bytes | None, set[int]]]:
     rest = blocks[at:]
     if form == 0:
         assert len(rest) == d and (left_out < 0 or rest[left_out] == b"")
-        found |= {key: positions(block) for i, (key, block) in enumerate(zip(keys, rest, strict=True)) if i != left_out}
+        found |= {
+            key: positions(block)
+            for i, (key, block) in enumerate(zip(keys, rest, strict=True))
+            if i != left_out
+        }
         if left_out >= 0:
             found[keys[left_out]] = set(range(rows)) - set().union(*found.values())
     else:
@@ -189,13 +203,18 @@ def test_bitmaps_hold_the_positions_of_every_value(
     monkeypatch.setattr(BitmapIndex, "form", None if form is None else ("values", "slices")[form])
     used, rows, found = bitmaps(BitmapIndex().summarize(column))
     assert (used if form is None else form, len(column)) == (used, rows)
-    assert found == {key: set(at) for key, at in by_content([key] for key in keys_of(column)).items()}
+    assert found == {
+        key: set(at) for key, at in by_content([key] for key in keys_of(column)).items()
+    }
 
 
 def test_a_value_of_half_of_the_rows_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BitmapIndex, "form", "values")
     blocks = unpacked(BitmapIndex().summarize(pa.array([1, 2, 2, 3])), b"bitmap/1")
-    assert (blocks[0][13:], [bool(block) for block in blocks[3:]]) == (b"\1\0\0\0", [True, False, True])
+    assert (blocks[0][13:], [bool(block) for block in blocks[3:]]) == (
+        b"\1\0\0\0",
+        [True, False, True],
+    )
 
 
 def postings(summary: bytes) -> tuple[str, int, dict[str, list[int]]]:
@@ -228,7 +247,10 @@ def postings_of_block(block: bytes) -> dict[bytes, list[int]]:
         for part, size in zip(parts, sizes, strict=True)
     ]
     ends, counts = struct.unpack_from(f"<{t}I", raw[0]), struct.unpack_from(f"<{t}I", raw[0], 4 * t)
-    gaps = [int.from_bytes(bytes(plane[at] if plane else 0 for plane in raw[1:]), "little") for at in range(p)]
+    gaps = [
+        int.from_bytes(bytes(plane[at] if plane else 0 for plane in raw[1:]), "little")
+        for at in range(p)
+    ]
     assert sum(counts) == p and ends[-1] == m
     terms = [raw[0][8 * t + start : 8 * t + end] for start, end in pairwise([0, *ends])]
     starts = np.cumsum([0, *counts]).tolist()
@@ -239,21 +261,42 @@ def postings_of_block(block: bytes) -> dict[bytes, list[int]]:
 
 
 def words(text: str) -> set[str]:
-    """Return the tokens of text whose word characters are ASCII letters, digits and é; cut to 128 code points."""
-    return {token[:128] for token in "".join(c if c.isalnum() else " " for c in text.lower()).split()}
+    """Return the tokens of text whose word characters are ASCII letters, digits and é; cut to 128
+    code points.
+    """
+    return {
+        token[:128] for token in "".join(c if c.isalnum() else " " for c in text.lower()).split()
+    }
 
 
-TEXTS = [None, "", " , ", "Éa, b", "x" * 200, *(f"Order {i % 97} of Customer-{i}, {REDUNDANT}" for i in range(2_000))]
+TEXTS = [
+    None,
+    "",
+    " , ",
+    "Éa, b",
+    "x" * 200,
+    *(f"Order {i % 97} of Customer-{i}, {REDUNDANT}" for i in range(2_000)),
+]
 
 
 RARE = ["rare", *[""] * 70_000, "rare", "rare"]
 
 
-@pytest.mark.parametrize("texts", [TEXTS, RARE, TEXTS[:3], []], ids=["many", "far apart", "no words", "no rows"])
+@pytest.mark.parametrize(
+    "texts", [TEXTS, RARE, TEXTS[:3], []], ids=["many", "far apart", "no words", "no rows"]
+)
 def test_a_text_index_holds_the_positions_of_every_word(texts: list[str | None]) -> None:
     summary = TextIndex("word").summarize(pa.array(texts, pa.string()))
-    assert postings(summary) == ("word 1", len(texts), by_content(words(text or "") for text in texts))
-    assert (b"\x28\xb5\x2f\xfd" in summary) == (len(unpacked(summary, b"text/1")) > 3) == (texts is TEXTS)
+    assert postings(summary) == (
+        "word 1",
+        len(texts),
+        by_content(words(text or "") for text in texts),
+    )
+    assert (
+        (b"\x28\xb5\x2f\xfd" in summary)
+        == (len(unpacked(summary, b"text/1")) > 3)
+        == (texts is TEXTS)
+    )
 
 
 def test_a_text_index_of_ngrams_holds_runs_of_code_points() -> None:
@@ -285,7 +328,10 @@ def filter_of(summary: bytes) -> tuple[int, list[bytes]]:
 def may_hold(blocks: list[bytes], key: bytes) -> bool:
     lo = lo_of(key)
     block = struct.unpack("<8I", blocks[(lo >> 32) * len(blocks) >> 32])
-    return all(word >> (((lo & 0xFFFFFFFF) * salt % 2**32) >> 27) & 1 for word, salt in zip(block, SALTS, strict=True))
+    return all(
+        word >> (((lo & 0xFFFFFFFF) * salt % 2**32) >> 27) & 1
+        for word, salt in zip(block, SALTS, strict=True)
+    )
 
 
 @EACH_COLUMN
@@ -303,7 +349,12 @@ def test_column_statistics_hold_bounds_and_counts(column: pa.Array) -> None:
     summary = ColumnStats().summarize(column)
     version, flags, nulls, nans, rows, _, low, high = struct.unpack_from(">BBqqqqHH", summary)
     keys = sorted(key for key in keys_of(column) if key is not None)
-    assert (version, rows, nulls, len(summary)) == (1, len(column), column.null_count, 38 + low + high)
+    assert (version, rows, nulls, len(summary)) == (
+        1,
+        len(column),
+        column.null_count,
+        38 + low + high,
+    )
     assert (nans, flags & 3) == (sum(key == double_key(math.nan) for key in keys), 3 * bool(keys))
     if keys:
         lowest, highest = summary[38 : 38 + low], summary[38 + low :]
@@ -340,13 +391,21 @@ def registers_of(keys: Iterable[bytes]) -> bytes:
 def test_table_statistics_hold_counts_and_a_sketch(column: pa.Array) -> None:
     summary = TableStats().summarize(column)
     magic, version, n, zero, rows, nulls, _, rest, crc = struct.unpack_from("<4sBBHQQQQI", summary)
-    assert (magic, version, zero, crc) == (b"MTST", 1, 0, zlib.crc32(summary[44:], zlib.crc32(summary[:40])))
+    assert (magic, version, zero, crc) == (
+        b"MTST",
+        1,
+        0,
+        zlib.crc32(summary[44:], zlib.crc32(summary[:40])),
+    )
     payload = zlib.decompress(summary[44:])
     counts, errors = (struct.unpack_from(f"<{n}Q", payload, 2048 + 8 * n * i) for i in range(2))
     at = 2048 + 17 * n
     ends = np.cumsum([at, *payload[at - n : at]]).tolist()
     assert ends[-1] == len(payload)
-    listed = {payload[start:end]: bounds for (start, end), *bounds in zip(pairwise(ends), counts, errors, strict=True)}
+    listed = {
+        payload[start:end]: bounds
+        for (start, end), *bounds in zip(pairwise(ends), counts, errors, strict=True)
+    }
     keys = Counter(key for key in keys_of(column) if key is not None)
     assert (rows, nulls, len(listed)) == (len(column), column.null_count, n)
     assert all(0 < count <= keys[key] <= count + error for key, (count, error) in listed.items())
@@ -356,9 +415,13 @@ def test_table_statistics_hold_counts_and_a_sketch(column: pa.Array) -> None:
 
 def test_offsets_of_the_page_s_tables_follow_from_the_sizes() -> None:
     section = PAGE[PAGE.index("### 7.3") : PAGE.index("## 8.")]
-    found = [re.findall(r"^\| (\d+) \| (\d+) \|", table, re.MULTILINE) for table in section.split("\n\n")]
+    found = [
+        re.findall(r"^\| (\d+) \| (\d+) \|", table, re.MULTILINE) for table in section.split("\n\n")
+    ]
     steps = [step for fields in found for step in pairwise(fields)]
-    assert len(steps) > 30 and all(int(start) + int(size) == int(following) for (start, size), (following, _) in steps)
+    assert len(steps) > 30 and all(
+        int(start) + int(size) == int(following) for (start, size), (following, _) in steps
+    )
 
 
 SPECS = ["bitmap/1(city)", "text/1(note, tokenizer='ngram(3)')", "bloom/1(place.zip)"]
@@ -367,9 +430,14 @@ SPECS = ["bitmap/1(city)", "text/1(note, tokenizer='ngram(3)')", "bloom/1(place.
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("summaries") / "t"
-    rows = [{"id": i, "city": "xyz"[i % 3], "note": f"note {i}", "place": {"zip": i % 7}} for i in range(500)]
+    rows = [
+        {"id": i, "city": "xyz"[i % 3], "note": f"note {i}", "place": {"zip": i % 7}}
+        for i in range(500)
+    ]
     data = pa.Table.from_pylist(rows)
-    trees.create(path, data.schema, indexes=[spec.replace("/1", "") for spec in SPECS]).bulk_insert(data)
+    trees.create(path, data.schema, indexes=[spec.replace("/1", "") for spec in SPECS]).bulk_insert(
+        data
+    )
     return path
 
 
@@ -381,7 +449,9 @@ def test_commit_records_say_where_each_summary_stands(root: Path) -> None:
     for row in summaries:
         place = [row[name] for name in ("path", "offset", "length", "crc")]
         data[row["index"]] = row["payload"] or stored(root, *place)
-        assert (row["payload"] is None) == (len(data[row["index"]]) > 256) == (row["path"] is not None)
+        assert (
+            (row["payload"] is None) == (len(data[row["index"]]) > 256) == (row["path"] is not None)
+        )
     assert {key and key.decode() for key in bitmaps(data[SPECS[0]])[2]} == set("xyz")
     assert postings(data[SPECS[1]])[1] == 500
     first, part = unpacked(data[SPECS[2]], b"parts/1")
@@ -394,7 +464,11 @@ def test_parts_stand_behind_the_first_rows_of_the_segments_of_their_shard(tmp_pa
     table = trees.create(tmp_path / "t", data.schema, partition_by=["city"], indexes=["bloom(n)"])
     table.bulk_insert(data)
     files, (summary,) = (record(tmp_path / "t", 1)[1][name] for name in ("files", "summaries"))
-    assert [(row["shard"], row["first_row"]) for row in files] == [(0, 0), (0, 30), (0, 60)] and summary["shard"] == 0
+    assert [(row["shard"], row["first_row"]) for row in files] == [
+        (0, 0),
+        (0, 30),
+        (0, 60),
+    ] and summary["shard"] == 0
     place = [summary[name] for name in ("path", "offset", "length", "crc")]
     first, *parts = unpacked(summary["payload"] or stored(tmp_path / "t", *place), b"parts/1")
     assert struct.unpack("<3I", first) == (0, 30, 60) and len(parts) == 3

@@ -14,8 +14,12 @@ def test_rows_of_altered_tables_follow_from_versions_and_ids(tmp_path: Path) -> 
     table = trees.create(tmp_path / "t", SCHEMA, key_index="record", table_type="COPY_ON_WRITE")
     table.upsert(rows(range(4), 1, 1.5))
     table.alter(drop=["city"], add={"n": "int32"}, defaults={"n": 7}, beyond_hudi=True)
-    table.bulk_insert(pa.table({"id": ["new"], "ts": [2], "fare": [2.5], "n": pa.array([1], pa.int32())}))
-    table.alter(rename={"fare": "price"}, add={"city": "int64"}, widen={"n": "int64"}, beyond_hudi=True)
+    table.bulk_insert(
+        pa.table({"id": ["new"], "ts": [2], "fare": [2.5], "n": pa.array([1], pa.int32())})
+    )
+    table.alter(
+        rename={"fare": "price"}, add={"city": "int64"}, widen={"n": "int64"}, beyond_hudi=True
+    )
     root = tmp_path / "t"
     first = record(root, 0)[0]["definition"]
     versions = [{"since": 0, "schema": first["schema"], "ids": [0, 1, 2, 3]}]
@@ -34,10 +38,16 @@ def test_rows_of_altered_tables_follow_from_versions_and_ids(tmp_path: Path) -> 
     for number, file in files.items():
         own = [version for version in versions if version["since"] <= number >> 20][-1]
         called = dict(
-            zip(own["ids"], pa.ipc.read_schema(pa.py_buffer(base64.b64decode(own["schema"]))).names, strict=True)
+            zip(
+                own["ids"],
+                pa.ipc.read_schema(pa.py_buffer(base64.b64decode(own["schema"]))).names,
+                strict=True,
+            )
         )
         for row in parquet_rows(root, file):
-            values = [row[called[id]] if id in called else defaults.get(str(id)) for id in newest["ids"]]
+            values = [
+                row[called[id]] if id in called else defaults.get(str(id)) for id in newest["ids"]
+            ]
             found.append(dict(zip(names, values, strict=True)))
     assert sorted(found, key=repr) == sorted(table.scan().to_arrow().to_pylist(), key=repr)
     assert found[0] == {"id": "key 000", "ts": 1, "price": 1.5, "n": 7, "city": None}

@@ -1,4 +1,6 @@
-"""What is installed: the contents of wheel and sdist, the extras, the public names, and life without pyspark."""
+"""What is installed: the contents of wheel and sdist, the extras, the public names, and life
+without pyspark.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,17 @@ from mdt.errors import Unsupported
 ROOT = documents.ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SOURCES = (
-    "indexes", "mdt", "tests", "benchmarks", "LICENSE", "MANIFEST.in", "README.md", "CHANGELOG.md", "FORMAT.md", "pyproject.toml",
-)  # fmt: skip
+    "indexes",
+    "mdt",
+    "tests",
+    "benchmarks",
+    "LICENSE",
+    "MANIFEST.in",
+    "README.md",
+    "CHANGELOG.md",
+    "FORMAT.md",
+    "pyproject.toml",
+)
 BUILD = """
 import sys
 from setuptools import build_meta
@@ -34,7 +45,9 @@ print(getattr(build_meta, "build_" + sys.argv[1])(sys.argv[2]))
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return a function that builds "wheel" or "sdist" of a copy of the tree, warnings of setuptools being errors."""
+    """Return a function that builds "wheel" or "sdist" of a copy of the tree, warnings of
+    setuptools being errors.
+    """
     folder = tmp_path_factory.mktemp("build")
     tree = folder / "tree"
     for name in SOURCES:
@@ -58,7 +71,9 @@ def wheel(built: Callable[[str], Path]) -> Path:
 
 
 def python_files(*tops: str) -> set[str]:
-    return {file.relative_to(ROOT).as_posix() for top in tops for file in (ROOT / top).rglob("*.py")}
+    return {
+        file.relative_to(ROOT).as_posix() for top in tops for file in (ROOT / top).rglob("*.py")
+    }
 
 
 def test_the_wheel_has_every_module_the_java_sources_and_no_tests(wheel: Path) -> None:
@@ -66,14 +81,25 @@ def test_the_wheel_has_every_module_the_java_sources_and_no_tests(wheel: Path) -
     info = {name for name in names if ".dist-info/" in name}
     java = {file.relative_to(ROOT).as_posix() for file in (ROOT / "mdt").rglob("*.java")}
     assert java
-    assert names - info == python_files("mdt", "indexes") | java | {"mdt/py.typed", "indexes/py.typed"}
+    assert names - info == python_files("mdt", "indexes") | java | {
+        "mdt/py.typed",
+        "indexes/py.typed",
+    }
     assert any(name.endswith("licenses/LICENSE") for name in info)
 
 
 def test_the_sdist_has_what_a_build_needs_and_no_tests(built: Callable[[str], Path]) -> None:
     with tarfile.open(built("sdist")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    texts = {"pyproject.toml", "README.md", "LICENSE", "FORMAT.md", "CHANGELOG.md", "mdt/py.typed", "indexes/py.typed"}
+    texts = {
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "FORMAT.md",
+        "CHANGELOG.md",
+        "mdt/py.typed",
+        "indexes/py.typed",
+    }
     assert names >= python_files("mdt", "indexes") | texts
     assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
 
@@ -95,7 +121,11 @@ sys.modules["pyspark"] = sys.modules["py4j"] = None
 def test_the_quick_start_runs_from_the_wheel_without_pyspark(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
-    first = next(b for b in documents.blocks("README.md", (ROOT / "README.md").read_text()) if b.language == "python")
+    first = next(
+        b
+        for b in documents.blocks("README.md", (ROOT / "README.md").read_text())
+        if b.language == "python"
+    )
     code = f"{WITHOUT_PYSPARK}\n{first.code}\nprint(mdt.__file__)"
     done = ran([sys.executable, "-c", code], tmp_path, tmp_path / "site")
     assert done.returncode == 0, done.stderr
@@ -137,7 +167,9 @@ def test_an_old_pyspark_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import pyspark
 
     monkeypatch.setattr(pyspark, "__version__", "3.5.1")
-    for name in [name for name in sys.modules if name.startswith(("mdt.spark", "mdt.engines.spark"))]:
+    for name in [
+        name for name in sys.modules if name.startswith(("mdt.spark", "mdt.engines.spark"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(Unsupported, match="3.5.1 is too old") as caught:
         mdt.read(None, "t")  # type: ignore[arg-type]
@@ -168,7 +200,10 @@ def test_the_core_needs_no_pyspark_and_the_extra_s3_no_mock_server() -> None:
 
 
 def test_every_dependency_says_its_oldest_release_and_is_tried_with_it() -> None:
-    asked = {*PROJECT["dependencies"], *(text for extra in PROJECT["optional-dependencies"].values() for text in extra)}
+    asked = {
+        *PROJECT["dependencies"],
+        *(text for extra in PROJECT["optional-dependencies"].values() for text in extra),
+    }
     names = {re.split(r"[\[><=]", text)[0] for text in asked} - {PROJECT["name"]}
     pinned = [pin.partition("==") for pin in oldest.pins()]
     assert sorted(name for name, _, _ in pinned) == sorted(names)

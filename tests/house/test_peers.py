@@ -1,4 +1,6 @@
-"""Peers that need an environment of their own: they are measured there, and left out where it cannot be had."""
+"""Peers that need an environment of their own: they are measured there, and left out where it
+cannot be had.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_rows_of_trips_have_a_nested_a_nullable_and_a_wide_column_unless_they_ar
     rows = trips.load()
     trips.check(rows)
     assert rows.schema.names[-3:] == ["geo", "tip", "detail"] and rows["tip"].null_count > 300
-    wrong = rows.set_column(rows.schema.get_field_index("geo"), "geo", rows["geo"].take(list(range(999, -1, -1))))
+    wrong = rows.set_column(
+        rows.schema.get_field_index("geo"), "geo", rows["geo"].take(list(range(999, -1, -1)))
+    )
     with pytest.raises(WrongAnswer, match="another geo"):
         trips.check(wrong)
     monkeypatch.setenv(FLAT, "1")
@@ -70,11 +74,15 @@ def test_a_peer_whose_environment_cannot_be_had_is_left_out_with_the_reason(
     assert [figure.peer for figure in found] == ["arrow"]
     assert "pypaimon is left out: pypaimon==" in capsys.readouterr().err
     assert command.pythons(["mdt", "ducklake"], tmp_path, {}) == {"mdt": sys.executable}
-    assert command.pythons(["ducklake"], tmp_path, {"ducklake": "python9"}) == {"ducklake": "python9"}
+    assert command.pythons(["ducklake"], tmp_path, {"ducklake": "python9"}) == {
+        "ducklake": "python9"
+    }
     assert "ducklake is left out: duckdb==" in capsys.readouterr().err
 
 
-def test_an_environment_is_made_once_and_belongs_to_a_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_is_made_once_and_belongs_to_a_peer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[tuple[str, ...]] = []
 
     def make(python: Path, *requirements: str) -> None:

@@ -24,7 +24,9 @@ def listed(breaches: list[str]) -> str:
     return "\n".join(["", *breaches])
 
 
-@pytest.mark.parametrize("rule", [*tidy.PRODUCT_RULES, density.density], ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize(
+    "rule", [*tidy.PRODUCT_RULES, density.density], ids=lambda rule: rule.__name__
+)
 def test_mdt_and_indexes_keep(rule: tidy.Rule, everything: list[tidy.Module]) -> None:
     product = [module for module in everything if module.path.startswith(("mdt/", "indexes/"))]
     breaches = tidy.check(product, rule)
@@ -46,33 +48,56 @@ def test_every_java_file_keeps_its_rule() -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_project_files_name_no_machine(name: str) -> None:
-    breaches = tidy.check([tidy.Module(name, (ROOT / name).read_text(encoding="utf-8"))], tidy.machine_paths)
+    breaches = tidy.check(
+        [tidy.Module(name, (ROOT / name).read_text(encoding="utf-8"))], tidy.machine_paths
+    )
     assert not breaches, listed(breaches)
 
 
 def test_every_package_is_listed_in_pyproject() -> None:
     listed_packages = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    packages = {file.parent.relative_to(ROOT) for top in ("mdt", "indexes") for file in (ROOT / top).rglob("*.py")}
+    packages = {
+        file.parent.relative_to(ROOT)
+        for top in ("mdt", "indexes")
+        for file in (ROOT / top).rglob("*.py")
+    }
     missing = [p.as_posix() for p in packages if f'"{".".join(p.parts)}"' not in listed_packages]
     assert not missing, f"add to [tool.setuptools] packages: {missing}"
 
 
 BREACHES = {
-    "name of an instant": (tidy.timeline_names, {"mdt/commit/publish.py": "name = f'{time}.commit'"}),
+    "name of an instant": (
+        tidy.timeline_names,
+        {"mdt/commit/publish.py": "name = f'{time}.commit'"},
+    ),
     "name of a pending instant": (
         tidy.timeline_names,
         {"mdt/commit/publish.py": "name = time + '.deltacommit.inflight'"},
     ),
-    "path in Hudi's directory": (tidy.timeline_names, {"mdt/services/check.py": "path = f'{paths.HUDI}/{name}'"}),
-    "path in Hudi's directory, spelled out": (tidy.timeline_names, {"mdt/services/check.py": "x = '.hoodie/timeline'"}),
-    "long module": (tidy.module_lines, {"mdt/metadata/codec.py": "x = 1\n" * 501}),
+    "path in Hudi's directory": (
+        tidy.timeline_names,
+        {"mdt/services/check.py": "path = f'{paths.HUDI}/{name}'"},
+    ),
+    "path in Hudi's directory, spelled out": (
+        tidy.timeline_names,
+        {"mdt/services/check.py": "x = '.hoodie/timeline'"},
+    ),
+    "long module": (tidy.module_lines, {"mdt/metadata/codec.py": "x = 1\n" * 701}),
     "conditional inside another": (
         density.density,
-        {"mdt/plan/planner.py": "y = 1\n" * 50 + "x = 1 if a else 2 if b else 3\n" + "y = 1\n" * 50},
+        {
+            "mdt/plan/planner.py": (
+                "y = 1\n" * 50 + "x = 1 if a else 2 if b else 3\n" + "y = 1\n" * 50
+            )
+        },
     ),
     "function of many parts": (
         density.density,
-        {"mdt/metadata/codec.py": "def f(a):\n" + "    a = [b for b in a]\n" * (density.DENSE_PARTS_MAX + 1)},
+        {
+            "mdt/metadata/codec.py": (
+                "def f(a):\n" + "    a = [b for b in a]\n" * (density.DENSE_PARTS_MAX + 1)
+            )
+        },
     ),
     "many comprehensions": (
         density.density,
@@ -83,24 +108,55 @@ BREACHES = {
         {"mdt/hudi/schema.py": "x = 1\n" * 970 + "x = [y for y in x]\n" * 30},
     ),
     "module without docstring": (tidy.docstrings, {"mdt/metadata/codec.py": "x = 1"}),
-    "class without docstring": (tidy.docstrings, {"mdt/metadata/codec.py": DOC + "class Frame:\n    x = 1"}),
-    "function without docstring": (tidy.docstrings, {"mdt/metadata/codec.py": DOC + "def f():\n    return 1"}),
+    "class without docstring": (
+        tidy.docstrings,
+        {"mdt/metadata/codec.py": DOC + "class Frame:\n    x = 1"},
+    ),
+    "function without docstring": (
+        tidy.docstrings,
+        {"mdt/metadata/codec.py": DOC + "def f():\n    return 1"},
+    ),
     "method without docstring": (
         tidy.docstrings,
-        {"mdt/metadata/codec.py": DOC + f"class Frame:\n    {DOC}    def f(self):\n        return 1"},
+        {
+            "mdt/metadata/codec.py": (
+                DOC + f"class Frame:\n    {DOC}    def f(self):\n        return 1"
+            )
+        },
     ),
-    "attribute of a frame": (tidy.private_names, {"mdt/engines/spark/frame.py": "java = frame._jdf"}),
-    "attribute of a context": (tidy.private_names, {"tests/test_x.py": "spark.sparkContext._gateway.jvm.System.gc()"}),
-    "attribute by its name": (tidy.private_names, {"mdt/scan/reader.py": "getattr(file, '_closed')"}),
-    "attribute that is patched": (tidy.private_names, {"tests/test_x.py": "setattr(pq, '_filesystem', 1)"}),
+    "attribute of a frame": (
+        tidy.private_names,
+        {"mdt/engines/spark/frame.py": "java = frame._jdf"},
+    ),
+    "attribute of a context": (
+        tidy.private_names,
+        {"tests/test_x.py": "spark.sparkContext._gateway.jvm.System.gc()"},
+    ),
+    "attribute by its name": (
+        tidy.private_names,
+        {"mdt/scan/reader.py": "getattr(file, '_closed')"},
+    ),
+    "attribute that is patched": (
+        tidy.private_names,
+        {"tests/test_x.py": "setattr(pq, '_filesystem', 1)"},
+    ),
     "private attribute that a private module overrides": (
         tidy.private_names,
         {"mdt/engines/spark/private.py": "def _jdf():\n    return 1", "mdt/table.py": "frame._jdf"},
     ),
     "private module": (tidy.private_names, {"mdt/scan/reader.py": "import pyarrow._parquet"}),
-    "private module by another name": (tidy.private_names, {"mdt/table.py": "from pyspark.sql.pandas import types"}),
-    "private function": (tidy.private_names, {"tests/test_x.py": "from sqlglot.parser import _apply_typed_parse"}),
-    "path of a machine": (tidy.machine_paths, {"mdt/metadata/codec.py": "x = '/" + "home/someone/table'"}),
+    "private module by another name": (
+        tidy.private_names,
+        {"mdt/table.py": "from pyspark.sql.pandas import types"},
+    ),
+    "private function": (
+        tidy.private_names,
+        {"tests/test_x.py": "from sqlglot.parser import _apply_typed_parse"},
+    ),
+    "path of a machine": (
+        tidy.machine_paths,
+        {"mdt/metadata/codec.py": "x = '/" + "home/someone/table'"},
+    ),
 }
 
 
@@ -134,11 +190,20 @@ def test_rule_fires_on(rule: tidy.Rule, files: dict[str, str], tmp_path: Path) -
 ALLOWED = {
     "private names of one's own": (
         tidy.private_names,
-        {"mdt/a.py": "class A:\n    def _f(self):\n        self._x = 1", "tests/test_a.py": "A()._f()\nA()._x"},
+        {
+            "mdt/a.py": "class A:\n    def _f(self):\n        self._x = 1",
+            "tests/test_a.py": "A()._f()\nA()._x",
+        },
     ),
     "fields of a named tuple": (tidy.private_names, {"mdt/a.py": "x._replace(a=1)"}),
-    "private names in the private module": (tidy.private_names, {"mdt/engines/spark/private.py": "frame._jdf._x"}),
-    "names of instants in a layout": (tidy.timeline_names, {"mdt/hudi/v9.py": "name = f'{time}.commit'"}),
+    "private names in the private module": (
+        tidy.private_names,
+        {"mdt/engines/spark/private.py": "frame._jdf._x"},
+    ),
+    "names of instants in a layout": (
+        tidy.timeline_names,
+        {"mdt/hudi/v9.py": "name = f'{time}.commit'"},
+    ),
     "words about instants": (
         tidy.timeline_names,
         {
@@ -149,11 +214,16 @@ ALLOWED = {
     "override of a documented method": (
         tidy.docstrings,
         {
-            "mdt/metadata/codec.py": f"{DOC}class A:\n    {DOC}    def f(self):\n        {DOC}\n"
-            f"class B(A):\n    {DOC}    def f(self):\n        return 1"
+            "mdt/metadata/codec.py": (
+                f"{DOC}class A:\n    {DOC}    def f(self):\n        {DOC}\n"
+                f"class B(A):\n    {DOC}    def f(self):\n        return 1"
+            )
         },
     ),
-    "path of the reader's own": (tidy.machine_paths, {"mdt/metadata/codec.py": "x = 'warehouse/tmp/x'"}),
+    "path of the reader's own": (
+        tidy.machine_paths,
+        {"mdt/metadata/codec.py": "x = 'warehouse/tmp/x'"},
+    ),
 }
 
 

@@ -1,4 +1,6 @@
-"""TPC-DS's queries are the generator's, answers are compared with duckdb's, and what cannot be had is said."""
+"""TPC-DS's queries are the generator's, answers are compared with duckdb's, and what cannot be had
+is said.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +31,30 @@ TEXT = 'SELECT d_year, sum(d_dom) AS "the sum" FROM date_dim GROUP BY 1;\n'
 
 @pytest.fixture
 def generated(tmp_path: Path) -> Path:
-    """A folder as the generator leaves it, with one small table and the same query under every number."""
+    """A folder as the generator leaves it, with one small table and the same query under every
+    number.
+    """
     folder = tmp_path / "made"
     (folder / "answers").mkdir(parents=True)
     days = pa.table({"d_date_sk": [3, 1, 2], "d_year": [1999, 1998, 1999], "d_dom": [4, 5, None]})
     pq.write_table(days, folder / "date_dim.parquet")
-    (folder / "queries.json").write_text(json.dumps({str(number): TEXT for number in range(1, 100)}))
+    (folder / "queries.json").write_text(
+        json.dumps({str(number): TEXT for number in range(1, 100)})
+    )
     for number in NUMBERS:
-        sums = pa.table({"d_year": [1998, 1999], "the sum": [5.0, 4.0 if number != NUMBERS[-1] else 4.5]})
+        sums = pa.table(
+            {"d_year": [1998, 1999], "the sum": [5.0, 4.0 if number != NUMBERS[-1] else 4.5]}
+        )
         pq.write_table(sums, folder / "answers" / f"{number}.parquet")
     return folder
 
 
 def test_a_part_of_the_99_queries_is_chosen_by_name() -> None:
-    assert 15 <= len(NAMES) <= 25 and sorted(set(NUMBERS)) == list(NUMBERS) and set(NUMBERS) < set(range(1, 100))
+    assert (
+        15 <= len(NAMES) <= 25
+        and sorted(set(NUMBERS)) == list(NUMBERS)
+        and set(NUMBERS) < set(range(1, 100))
+    )
     assert named("") == list(NAMES) and named("Q42,Q3") == ["Q42", "Q3"]
     with pytest.raises(typer.BadParameter, match="Q100"):
         named("Q100")
@@ -56,13 +68,24 @@ def test_texts_are_those_of_the_generator_in_the_words_of_spark(generated: Path)
 
 def test_answers_agree_where_only_the_form_of_numbers_differs() -> None:
     day = date(2000, 2, 1)
-    assert agree([(None, Decimal("1.50"), "b"), (day, 3, "a")], [(day, 3.0, "a"), (None, 1.50001, "b")])
+    assert agree(
+        [(None, Decimal("1.50"), "b"), (day, 3, "a")], [(day, 3.0, "a"), (None, 1.50001, "b")]
+    )
     assert agree([], [])
-    for wrong in ([(day, 3.01, "a")], [(day, 3, "b")], [(day, None, "a")], [(day, 3)], [], [(day, 3, "a")] * 2):
+    for wrong in (
+        [(day, 3.01, "a")],
+        [(day, 3, "b")],
+        [(day, None, "a")],
+        [(day, 3)],
+        [],
+        [(day, 3, "a")] * 2,
+    ):
         assert not agree(wrong, [(day, 3, "a")])
 
 
-def test_facts_stand_in_the_order_of_their_dates_and_have_as_many_files_as_their_scale_says() -> None:
+def test_facts_stand_in_the_order_of_their_dates_and_have_as_many_files_as_their_scale_says() -> (
+    None
+):
     facts = {name: layout.order for name, layout in tables.LAYOUTS.items() if layout.order}
     assert len(facts) == 6 and all(columns[0].endswith("date_sk") for columns in facts.values())
     assert [tables.LAYOUTS["store_sales"].files_at(scale) for scale in (2, 1, 0.01)] == [64, 32, 8]
@@ -72,21 +95,35 @@ def test_an_answer_that_is_not_duckdbs_fails_the_run(
     spark: SparkSession, generated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layouts = {"date_dim": tables.LAYOUTS["date_dim"]}
-    load(tmp_path, layouts, lambda name: tables.ordered(generated, name), 0.01, "snappy", dirty=False)
+    load(
+        tmp_path, layouts, lambda name: tables.ordered(generated, name), 0.01, "snappy", dirty=False
+    )
     assert pq.read_table(tmp_path / PLAIN / "date_dim")["d_date_sk"].to_pylist() == [1, 2, 3]
     told = list[str]()
-    run = Run(spark, tmp_path, list(layouts), [Variant(PLAIN, PLAIN), Variant(CLEAN, CLEAN)], 1, told.append)
+    run = Run(
+        spark,
+        tmp_path,
+        list(layouts),
+        [Variant(PLAIN, PLAIN), Variant(CLEAN, CLEAN)],
+        1,
+        told.append,
+    )
     found = list(tpcds(run, NAMES[:2], generated))
     assert [[figure.variant for figure in figures] for figures in found] == [[PLAIN, CLEAN]] * 2
     assert told == list(NAMES[:2]) and found[0][1].rows == 2
-    with pytest.raises(WrongAnswer, match=f"{NAMES[-1]}: Spark's rows of plain Parquet are not duckdb's"):
+    with pytest.raises(
+        WrongAnswer, match=f"{NAMES[-1]}: Spark's rows of plain Parquet are not duckdb's"
+    ):
         list(tpcds(run, NAMES[-1:], generated))
 
 
-def test_tables_are_generated_once_by_a_python_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_are_generated_once_by_a_python_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked, script, folder = list[tuple[str, ...]](), tmp_path / "script.py", tmp_path / "made"
     script.write_text(
-        "import sys, pathlib\nf = pathlib.Path(sys.argv[1])\nf.mkdir()\n(f / 'scale').write_text(sys.argv[2])\n"
+        "import sys, pathlib\nf = pathlib.Path(sys.argv[1])\nf.mkdir()\n(f /"
+        " 'scale').write_text(sys.argv[2])\n"
     )
     monkeypatch.setattr(generate, "__file__", str(script))
 
@@ -99,11 +136,15 @@ def test_tables_are_generated_once_by_a_python_of_their_own(tmp_path: Path, monk
     for _ in range(2):
         tables.generated(folder, 0.5, tmp_path / "environments")
     tables.generated(tmp_path / "other", 1.0, tmp_path / "environments")
-    assert (folder / "scale").read_text() == "0.5" and (tmp_path / "other" / "scale").read_text() == "1"
+    assert (folder / "scale").read_text() == "0.5" and (
+        tmp_path / "other" / "scale"
+    ).read_text() == "1"
     assert asked == [tables.REQUIREMENTS]
 
 
-def test_an_environment_that_cannot_be_made_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_cannot_be_made_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def make(python: Path, *requirements: str) -> None:
         raise Missing(f"{requirements[0]} cannot be installed")
 

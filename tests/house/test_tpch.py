@@ -1,4 +1,6 @@
-"""TPC-H's queries mean what another engine takes them for, tables of both kinds hold the same rows, and figures say what was measured."""
+"""TPC-H's queries mean what another engine takes them for, tables of both kinds hold the same rows,
+and figures say what was measured.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,17 @@ from sqlglot import exp
 from benchmarks.tpch import report, skipping
 from benchmarks.tpch.__main__ import micro, named, tpch
 from benchmarks.tpch.front import CBO, chosen, emit, settings
-from benchmarks.tpch.measure import CLEAN, DIRTY, PLAIN, Figure, Run, Variant, WrongAnswer, check, told
+from benchmarks.tpch.measure import (
+    CLEAN,
+    DIRTY,
+    PLAIN,
+    Figure,
+    Run,
+    Variant,
+    WrongAnswer,
+    check,
+    told,
+)
 from benchmarks.tpch.queries import NAMES, queries
 from benchmarks.tpch.tables import (
     LAYOUTS,
@@ -48,7 +60,9 @@ def has_generator() -> bool:
         return False
 
 
-generated = pytest.mark.skipif(not has_generator(), reason="tpchgen-cli, of the extra `bench`, is not installed")
+generated = pytest.mark.skipif(
+    not has_generator(), reason="tpchgen-cli, of the extra `bench`, is not installed"
+)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +109,9 @@ def test_generated_rows_stand_in_the_order_of_their_table_and_follow_the_scale_f
 
 
 @generated
-def test_plain_files_and_tables_hold_the_same_rows_in_the_same_order(made: dict[str, pa.Table], tmp_path: Path) -> None:
+def test_plain_files_and_tables_hold_the_same_rows_in_the_same_order(
+    made: dict[str, pa.Table], tmp_path: Path
+) -> None:
     data, layout = made["orders"], LAYOUTS["orders"]
     write_plain(data, tmp_path / "plain", 8)
     clean = write_table(data, tmp_path / "clean", layout, 8)
@@ -104,7 +120,12 @@ def test_plain_files_and_tables_hold_the_same_rows_in_the_same_order(made: dict[
     assert clean.scan().to_arrow().equals(data)
     assert 6 <= len(clean.files()) <= 12
     assert len(dirty.files()) == 2 * len(clean.files()), "every file has a log file"
-    assert dirty.scan().to_arrow().sort_by([(name, "ascending") for name in layout.sorted_by]).equals(data)
+    assert (
+        dirty.scan()
+        .to_arrow()
+        .sort_by([(name, "ascending") for name in layout.sorted_by])
+        .equals(data)
+    )
     day = data["o_orderdate"][7_000].as_py()
     assert clean.scan(f"o_orderdate = date '{day}'").explain().files_read <= 2
 
@@ -124,7 +145,9 @@ def no_progress(step: str) -> None:
 
 
 @generated
-def test_tables_answer_every_query_as_duckdb_does(spark: SparkSession, made: dict[str, pa.Table], loaded: Path) -> None:
+def test_tables_answer_every_query_as_duckdb_does(
+    spark: SparkSession, made: dict[str, pa.Table], loaded: Path
+) -> None:
     run = Run(spark, loaded, list(LAYOUTS), [Variant(DIRTY, DIRTY)], 1, no_progress)
     run.open()
     with duckdb.connect() as other, run.on(run.variants[0]):
@@ -132,18 +155,27 @@ def test_tables_answer_every_query_as_duckdb_does(spark: SparkSession, made: dic
             other.register(name, table)
         for name, text in queries(SCALE).items():
             expected = [rounded(row) for row in other.sql(text).fetchall()]
-            assert sorted(map(rounded, spark.sql(text).collect()), key=repr) == sorted(expected, key=repr), name
+            assert sorted(map(rounded, spark.sql(text).collect()), key=repr) == sorted(
+                expected, key=repr
+            ), name
 
 
 def rounded(row: tuple[object, ...]) -> tuple[object, ...]:
-    """Return a row with numbers to four digits: duckdb divides decimals as doubles, Spark to so many places."""
-    return tuple(f"{float(value):.4g}" if isinstance(value, (int, float, Decimal)) else value for value in row)
+    """Return a row with numbers to four digits: duckdb divides decimals as doubles, Spark to so
+    many places.
+    """
+    return tuple(
+        f"{float(value):.4g}" if isinstance(value, (int, float, Decimal)) else value
+        for value in row
+    )
 
 
 @generated
 def test_queries_are_measured_on_every_variant(spark: SparkSession, loaded: Path) -> None:
     variants = [Variant(PLAIN, PLAIN), Variant(CLEAN, CLEAN), Variant("dirty*", DIRTY, CBO)]
-    found = list(tpch(Run(spark, loaded, list(LAYOUTS), variants, 2, no_progress), ["Q6", "Q14"], SCALE))
+    found = list(
+        tpch(Run(spark, loaded, list(LAYOUTS), variants, 2, no_progress), ["Q6", "Q14"], SCALE)
+    )
     assert [[(figure.query, figure.variant) for figure in figures] for figures in found] == [
         [(query, variant) for variant in ("plain", "mdt", "dirty*")] for query in ("Q6", "Q14")
     ]
@@ -160,30 +192,55 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_files_that_scans_read_are_counted_for_the_table_of_interest(spark: SparkSession, events: Path) -> None:
+def test_files_that_scans_read_are_counted_for_the_table_of_interest(
+    spark: SparkSession, events: Path
+) -> None:
     variants = [Variant(name, name) for name in (PLAIN, CLEAN, DIRTY)]
     run = Run(spark, events, skipping.TABLES, variants, 1, no_progress)
     run.open()
     total = skipping.files_in(events, CLEAN, "events")
-    assert (skipping.files_in(events, PLAIN, "events"), skipping.files_in(events, DIRTY, "events")) == (20, 2 * total)
+    assert (
+        skipping.files_in(events, PLAIN, "events"),
+        skipping.files_in(events, DIRTY, "events"),
+    ) == (20, 2 * total)
     with run.on(variants[1]):
         assert skipping.files_read(spark, "select sum(value) from events", "value") == total
-        assert skipping.files_read(spark, "select sum(value) from events where place < 3", "value") == 1
+        assert (
+            skipping.files_read(spark, "select sum(value) from events where place < 3", "value")
+            == 1
+        )
         assert (
             skipping.files_read(
-                spark, "select name, sum(value) from events join places using (place) group by name", "name"
+                spark,
+                "select name, sum(value) from events join places using (place) group by name",
+                "name",
             )
             == 1
         )
 
 
-def test_workloads_have_the_same_answers_everywhere_and_say_what_they_read(spark: SparkSession, events: Path) -> None:
-    run = Run(spark, events, skipping.TABLES, [Variant(name, name) for name in (PLAIN, CLEAN, DIRTY)], 1, no_progress)
+def test_workloads_have_the_same_answers_everywhere_and_say_what_they_read(
+    spark: SparkSession, events: Path
+) -> None:
+    run = Run(
+        spark,
+        events,
+        skipping.TABLES,
+        [Variant(name, name) for name in (PLAIN, CLEAN, DIRTY)],
+        1,
+        no_progress,
+    )
     with told(spark, {"spark.sql.codegen.wholeStage": "false"}):
         found = list(micro(run))
-    assert [figures[0].query for figures in found] == [workload.name for workload in skipping.WORKLOADS]
+    assert [figures[0].query for figures in found] == [
+        workload.name for workload in skipping.WORKLOADS
+    ]
     for figure in (figure for figures in found for figure in figures):
-        assert figure.files is not None and figure.files_total is not None and 0 <= figure.files <= figure.files_total
+        assert (
+            figure.files is not None
+            and figure.files_total is not None
+            and 0 <= figure.files <= figure.files_total
+        )
         assert figure.variant != PLAIN or figure.files == figure.files_total
     assert all(figures[0].rows for figures in found)
 
@@ -192,14 +249,21 @@ def test_one_place_in_a_hundred_passes_the_filters_of_the_dimension() -> None:
     made = skipping.data(1)
     places = made["places"]
     for column in ("near", "spread"):
-        assert places.filter(pa.compute.equal(places[column], 7)).num_rows * skipping.SELECTIVE == len(places)
+        assert places.filter(
+            pa.compute.equal(places[column], 7)
+        ).num_rows * skipping.SELECTIVE == len(places)
     assert made["events"]["place"].to_numpy().max() == len(places) - 1
 
 
 def test_wrong_rows_fail_the_run_and_doubles_may_differ_in_their_last_digits() -> None:
     check("Q", "mdt", [(1, 0.1 + 0.2), (2, None)], [(2, None), (1, 0.3)])
     check("Q", "mdt", [], [])
-    for wrong in ([(1, 0.30001), (2, None)], [(1, 0.3)], [(1, 0.3), (2, 0.0)], [(1, 0.3), (3, None)]):
+    for wrong in (
+        [(1, 0.30001), (2, None)],
+        [(1, 0.3)],
+        [(1, 0.3), (2, 0.0)],
+        [(1, 0.3), (3, None)],
+    ):
         with pytest.raises(WrongAnswer, match="Q on mdt"):
             check("Q", "mdt", wrong, [(2, None), (1, 0.3)])
     with pytest.raises(WrongAnswer):
@@ -224,7 +288,13 @@ def test_settings_hold_while_a_variant_is_measured(spark: SparkSession, events: 
 
 
 def test_variants_and_settings_are_chosen_by_name() -> None:
-    assert [variant.name for variant in chosen("mdt,dirty", {"a": "b"})] == ["plain", "mdt", "dirty", "mdt*", "dirty*"]
+    assert [variant.name for variant in chosen("mdt,dirty", {"a": "b"})] == [
+        "plain",
+        "mdt",
+        "dirty",
+        "mdt*",
+        "dirty*",
+    ]
     assert [variant.settings for variant in chosen("mdt", {"a": "b"})] == [{}, {}, {"a": "b"}]
     assert settings(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
     assert named("Q3,skipping") == ["Q3", "skipping"] and len(named("")) == 23
@@ -246,12 +316,24 @@ def test_the_report_has_every_figure_and_the_geometric_means(
 
     every = emit(measured(), tmp_path / "out")
     assert report.grid(every) == [
-        ["query", "plain s", "plain cpu s", "mdt s", "mdt cpu s", "mdt / plain", "cpu", "mdt files"],
+        [
+            "query",
+            "plain s",
+            "plain cpu s",
+            "mdt s",
+            "mdt cpu s",
+            "mdt / plain",
+            "cpu",
+            "mdt files",
+        ],
         ["Q1", "2.000", "1.00", "1.000", "0.50", "0.50", "0.50", "1 of 9"],
         ["Q2", "2.000", "1.00", "4.000", "0.50", "2.00", "0.50", "1 of 9"],
         ["geometric mean", "2.000", "1.00", "2.000", "0.50", "1.00", "0.50", ""],
     ]
-    assert "| Q1 | 2.000 |" in report.markdown(every, "title") and report.terminal(every, "title").row_count == 3
+    assert (
+        "| Q1 | 2.000 |" in report.markdown(every, "title")
+        and report.terminal(every, "title").row_count == 3
+    )
     lines = (tmp_path / "out").read_text().splitlines()
     assert capsys.readouterr().out.splitlines() == lines
     assert Figure(**json.loads(lines[1])) == other

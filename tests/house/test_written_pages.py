@@ -1,4 +1,6 @@
-"""ARCHITECTURE.md and CONTRIBUTING.md name what is there, and the flows pass the functions that the page says."""
+"""ARCHITECTURE.md and CONTRIBUTING.md name what is there, and the flows pass the functions that the
+page says.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ from mdt.testing.faulty import Crash, FaultyStorage
 
 PAGES = ["ARCHITECTURE.md", "CONTRIBUTING.md", "tests/golden/README.md"]
 PAGES += sorted(
-    page.relative_to(documents.ROOT).as_posix() for page in (documents.ROOT / "docs/decisions").glob("*.md")
+    page.relative_to(documents.ROOT).as_posix()
+    for page in (documents.ROOT / "docs/decisions").glob("*.md")
 )
 OPTIONS = {option["name"] for option in options_list()}
 CODE = re.compile(r"`([^`\n]+)`")
@@ -40,7 +43,9 @@ ONLY_THEN = "*(only then)*"
 """Ends the steps that a flow takes in other cases than the one that is run here."""
 SPARK = "mdt.engines.spark."
 ON_SPARK = ("4", "20")
-"""Flows of Spark: their names are looked up, they are not run here.  What tasks do is run on threads."""
+"""Flows of Spark: their names are looked up, they are not run here.  What tasks do is run on
+threads.
+"""
 
 
 def text_of(page: str) -> str:
@@ -67,7 +72,11 @@ def missing(text: str) -> Iterator[str]:
                 found(span)
             except (ImportError, AttributeError):
                 yield span
-        elif PATH.fullmatch(span) and not span.startswith(".") and not (documents.ROOT / span).exists():
+        elif (
+            PATH.fullmatch(span)
+            and not span.startswith(".")
+            and not (documents.ROOT / span).exists()
+        ):
             yield span
 
 
@@ -77,14 +86,26 @@ def test_every_name_and_path_on_the_page_is_there(page: str) -> None:
 
 
 def test_what_is_not_there_is_found() -> None:
-    text = "`mdt.plan.planner.plan` `mdt.plan.nothing` `mdt.plan.planner.Nothing.run` `mdt/nowhere.py` `mdt.compression` `tests/`"
-    assert list(missing(text)) == ["mdt.plan.nothing", "mdt.plan.planner.Nothing.run", "mdt/nowhere.py"]
+    text = (
+        "`mdt.plan.planner.plan` `mdt.plan.nothing` `mdt.plan.planner.Nothing.run` `mdt/nowhere.py`"
+        " `mdt.compression` `tests/`"
+    )
+    assert list(missing(text)) == [
+        "mdt.plan.nothing",
+        "mdt.plan.planner.Nothing.run",
+        "mdt/nowhere.py",
+    ]
 
 
 def test_the_map_has_every_room() -> None:
-    named = {span.strip("/") for span in CODE.findall(text_of("ARCHITECTURE.md").partition("## Words")[0])}
+    named = {
+        span.strip("/")
+        for span in CODE.findall(text_of("ARCHITECTURE.md").partition("## Words")[0])
+    }
     inside = (documents.ROOT / "mdt").iterdir()
-    rooms = {path.stem for path in inside if path.suffix == ".py" or (path / "__init__.py").exists()}
+    rooms = {
+        path.stem for path in inside if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
     rooms -= {"__main__", "__init__"}
     unnamed = {room for room in rooms if not {f"mdt/{room}", f"mdt/{room}.py"} & named}
     assert unnamed <= {"create_table", "lazy"}, "a room that nobody finds on the map"
@@ -94,7 +115,9 @@ def test_the_map_has_every_room() -> None:
 
 
 def flows() -> dict[str, list[str]]:
-    """Return number of a flow -> the functions that its steps name, without those of other cases."""
+    """Return number of a flow -> the functions that its steps name, without those of other
+    cases.
+    """
     text = text_of("ARCHITECTURE.md").partition("## Flows")[2].partition("## Invariants")[0]
     sections = re.split(r"^### (\d+)\. .*$", text, flags=re.MULTILINE)[1:]
     return {
@@ -111,7 +134,9 @@ def flows() -> dict[str, list[str]]:
 
 
 def code_of(thing: Any) -> CodeType | None:
-    """Return the code that runs when a function, method or property is used, None for a class or module."""
+    """Return the code that runs when a function, method or property is used, None for a class or
+    module.
+    """
     if isinstance(thing, (staticmethod, classmethod)):
         thing = thing.__func__
     if isinstance(thing, property):
@@ -143,16 +168,26 @@ def watched() -> Iterator[set[CodeType]]:
 def rows(ids: range, ts: int) -> pa.Table:
     names = [f"id_{i:04}" for i in ids]
     return pa.table(
-        {"id": names, "ts": [ts] * len(ids), "status": [f"s{i % 50}" for i in ids], "note": [f"n{i}" for i in ids]}
+        {
+            "id": names,
+            "ts": [ts] * len(ids),
+            "status": [f"s{i % 50}" for i in ids],
+            "note": [f"n{i}" for i in ids],
+        }
     )
 
 
 def made(storage: Storage) -> mdt.Table:
     """Return a merge-on-read table of a few row groups, with a bitmap and a log file."""
     table = mdt.create(
-        storage, rows(range(1), 1).schema, ["id"], ordering="ts", key_index="record", indexes=["bitmap(status)"],
+        storage,
+        rows(range(1), 1).schema,
+        ["id"],
+        ordering="ts",
+        key_index="record",
+        indexes=["bitmap(status)"],
         options={"mdt.row.group.rows": 500, "mdt.small.file.bytes": 0, "mdt.table.name": "watched"},
-    )  # fmt: skip
+    )
     table.bulk_insert(rows(range(3000), 1))
     table.upsert(rows(range(5, 9), 2))
     return table
@@ -181,7 +216,9 @@ def upsert_in_tasks(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 
 def scan(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
-    return lambda: mdt.open(table.storage).scan("status = 's7' and ts < 9", columns=["id"]).to_arrow()
+    return lambda: (
+        mdt.open(table.storage).scan("status = 's7' and ts < 9", columns=["id"]).to_arrow()
+    )
 
 
 def build(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
@@ -199,7 +236,11 @@ def cluster(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], o
 
 def conflict(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
     """Another writer changes the same file group once, after this one has claimed its instant."""
-    other, claim, left = mdt.open(table.storage), transaction.claim_instant, [rows(range(10, 12), 4)]
+    other, claim, left = (
+        mdt.open(table.storage),
+        transaction.claim_instant,
+        [rows(range(10, 12), 4)],
+    )
 
     def late(*given: Any) -> Any:
         claimed = claim(*given)
@@ -224,7 +265,9 @@ def recovery(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], 
             break
     dying.sleep(1)
     with suppress(Crash):
-        mdt.open(FaultyStorage(dying, 12), {"mdt.rollback.after.seconds": 0}).upsert(rows(range(50, 60), 3))
+        mdt.open(FaultyStorage(dying, 12), {"mdt.rollback.after.seconds": 0}).upsert(
+            rows(range(50, 60), 3)
+        )
     dying.sleep(9999)
     return lambda: mdt.open(dying).upsert(rows(range(1, 2), 4))
 
@@ -271,9 +314,17 @@ def overwrite(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
 
 def merge(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
     def run() -> None:
-        by_key = table.merge(rows(range(2_990, 3_010), 7)).when_matched("source.ts > target.ts").update({"note": "'x'"})
+        by_key = (
+            table.merge(rows(range(2_990, 3_010), 7))
+            .when_matched("source.ts > target.ts")
+            .update({"note": "'x'"})
+        )
         by_key.when_not_matched().insert().execute()
-        other = table.merge({"status": ["s7"]}, on="status").when_matched().update({"note": "target.note || '!'"})
+        other = (
+            table.merge({"status": ["s7"]}, on="status")
+            .when_matched()
+            .update({"note": "target.note || '!'"})
+        )
         other.when_not_matched_by_source("target.status = 's6'").delete().execute()
 
     return run

@@ -1,4 +1,6 @@
-"""A layout of other names, bodies and order: what is written or looked for past :class:`mdt.hudi.layout.Layout` fails here."""
+"""A layout of other names, bodies and order: what is written or looked for past
+:class:`mdt.hudi.layout.Layout` fails here.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ MIXED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
 
 
 class OtherLayout(Version6):
-    """Instants in a directory of their own under other names, log files under their own instants; announced in one step."""
+    """Instants in a directory of their own under other names, log files under their own instants;
+    announced in one step.
+    """
 
     version = 9
     timeline = ".hoodie/timeline"
@@ -48,14 +52,19 @@ class OtherLayout(Version6):
     def instant_at(self, path: str) -> Instant | None:
         time, _, rest = path.removeprefix(f"{self.timeline}/").partition("-")
         state, _, action = rest.partition("-")
-        known = path.startswith(self.timeline) and timeline.is_time(time) and action in timeline.ACTIONS
+        known = (
+            path.startswith(self.timeline) and timeline.is_time(time) and action in timeline.ACTIONS
+        )
         return Instant(time, action, state) if known else None
 
     def log_instant(self, base_instant: str, time: str) -> str:
         return time
 
     def properties(self, definition: TableDefinition) -> dict[str, str]:
-        return super().properties(definition) | {"hoodie.table.version": "9", "hoodie.timeline.layout.version": "2"}
+        return super().properties(definition) | {
+            "hoodie.table.version": "9",
+            "hoodie.timeline.layout.version": "2",
+        }
 
     def extra(self, body: bytes) -> Mapping[str, str]:
         return super().extra(body.removeprefix(b"other "))
@@ -84,7 +93,9 @@ def filled() -> MemoryStorage:
 
 
 def assert_in_place(storage: Storage) -> None:
-    """Assert that every instant stands where the layout says, and nothing where version 6 has it."""
+    """Assert that every instant stands where the layout says, and nothing where version 6 has
+    it.
+    """
     assert_clean(storage)
     assert [info.path for info in storage.list_dir(".hoodie")] == [paths.properties()]
     assert storage.list_dir(OtherLayout.timeline)
@@ -106,7 +117,10 @@ def test_what_is_written_stands_under_the_names_of_the_layout() -> None:
 FLOWS: dict[str, tuple[Any, State]] = {
     "upsert": (lambda s: mdt.open(s).upsert(rows(range(2, 9), 3, 3.0)), MIXED),
     "compaction": (lambda s: mdt.open(s).compact(), BASE_STATE),
-    "compaction beside an upsert": (compact_while_another_commits, upserted(BASE_STATE, [0], 3, 3.0)),
+    "compaction beside an upsert": (
+        compact_while_another_commits,
+        upserted(BASE_STATE, [0], 3, 3.0),
+    ),
 }
 
 
@@ -119,7 +133,11 @@ def test_after_a_crash_at_any_change_readers_see_all_or_nothing(flow: str) -> No
         before = ours(storage)
         mdt.open(later(storage)).abort()
         assert ours(storage) == before, where
-        assert before in (BASE_STATE, after, upserted(BASE_STATE, [0], 3, 3.0)), f"a mixture {where}"
+        assert before in (
+            BASE_STATE,
+            after,
+            upserted(BASE_STATE, [0], 3, 3.0),
+        ), f"a mixture {where}"
         assert_in_place(storage)
 
 

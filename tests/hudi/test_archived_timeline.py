@@ -27,13 +27,17 @@ def decoded(data: bytes) -> list[dict[str, object]]:
     found, at = [], 8
     for _ in range(count):
         length = int.from_bytes(content[at : at + 4], "big")
-        found.append(fastavro.schemaless_reader(BytesIO(content[at + 4 : at + 4 + length]), schema, None))
+        found.append(
+            fastavro.schemaless_reader(BytesIO(content[at + 4 : at + 4 + length]), schema, None)
+        )
         at += 4 + length
     assert at == len(content)
     return found
 
 
-def test_instants_that_leave_the_timeline_stand_in_the_archive_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instants_that_leave_the_timeline_stand_in_the_archive_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 4)
     table = make(MemoryStorage(), MOR, "record", **{"mdt.metadata.compact.records": 3})
     for n in range(12):
@@ -41,21 +45,32 @@ def test_instants_that_leave_the_timeline_stand_in_the_archive_as_they_were(monk
     table.cluster(["fare"])
     for n in range(4):
         table.upsert(rows(range(n, n + 4), n + 50, 1.0))
-    before = {info.path: table.storage.read(info.path) for info in table.storage.list_dir(".hoodie")}
+    before = {
+        info.path: table.storage.read(info.path) for info in table.storage.list_dir(".hoodie")
+    }
     table.clean(retain_commits=2)
     after = {info.path for info in table.storage.list_dir(".hoodie")}
     left = {path: data for path, data in before.items() if path not in after}
-    completed = sorted(path for path in left if path.endswith((".commit", ".deltacommit", ".replacecommit")))
+    completed = sorted(
+        path for path in left if path.endswith((".commit", ".deltacommit", ".replacecommit"))
+    )
     (file,) = table.storage.list_dir(archived_timeline.FOLDER)
     entries = decoded(table.storage.read(file.path))
     assert [f".hoodie/{e['commitTime']}.{e['actionType']}" for e in entries] == completed
     assert len(completed) > 10 and {e["actionState"] for e in entries} == {"COMPLETED"}
     for entry, path in zip(entries, completed, strict=True):
         told = json.loads(left[path])
-        kind = "hoodieReplaceCommitMetadata" if entry["actionType"] == "replacecommit" else "hoodieCommitMetadata"
+        kind = (
+            "hoodieReplaceCommitMetadata"
+            if entry["actionType"] == "replacecommit"
+            else "hoodieCommitMetadata"
+        )
         said = entry[kind]
         assert isinstance(said, dict)
-        assert (said["extraMetadata"], said["operationType"]) == (told["extraMetadata"], told["operationType"])
+        assert (said["extraMetadata"], said["operationType"]) == (
+            told["extraMetadata"],
+            told["operationType"],
+        )
         assert said.get("partitionToReplaceFileIds") == told.get("partitionToReplaceFileIds")
         for partition, stats in told["partitionToWriteStats"].items():
             for stat, known in zip(stats, said["partitionToWriteStats"][partition], strict=True):
@@ -63,6 +78,12 @@ def test_instants_that_leave_the_timeline_stand_in_the_archive_as_they_were(monk
 
 
 def test_an_instant_that_is_no_commit_metadata_is_corrupt() -> None:
-    for body in (b"", b"[]", b"{}", b'{"partitionToWriteStats": {"x": [3]}}', b'{"partitionToWriteStats": 3}'):
+    for body in (
+        b"",
+        b"[]",
+        b"{}",
+        b'{"partitionToWriteStats": {"x": [3]}}',
+        b'{"partitionToWriteStats": 3}',
+    ):
         with pytest.raises(Corrupt, match="commit at 20240101000000000 says is no commit metadata"):
             archived_timeline.encode([(Instant("20240101000000000", "commit", COMPLETED), body)])

@@ -17,10 +17,14 @@ FILE_ID = base_file.new_file_id("0123456789abcdef0123456789abcdef")
 NAME = base_file.name(FILE_ID, "3-7-1", T)
 
 
-def encode(table: pa.Table, row_group_rows: int = 4, **changes: Any) -> tuple[pq.ParquetFile, tuple[int, ...]]:
+def encode(
+    table: pa.Table, row_group_rows: int = 4, **changes: Any
+) -> tuple[pq.ParquetFile, tuple[int, ...]]:
     given = {"min_key": None, "max_key": None, "bloom": None, "avro_schema": "{}", **changes}
     data, _ = base_file.encode(table, row_group_rows=row_group_rows, **given)
-    return pq.ParquetFile(pa.BufferReader(data)), base_file.row_groups_of(len(table), row_group_rows)
+    return pq.ParquetFile(pa.BufferReader(data)), base_file.row_groups_of(
+        len(table), row_group_rows
+    )
 
 
 def bounded(file: pq.ParquetFile) -> dict[str, bool]:
@@ -41,7 +45,14 @@ def test_names_round_trip() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["a.parquet", NAME + ".crc", f"x/{NAME}", f"{FILE_ID}_{T}.parquet", f"{FILE_ID}_1-0_{T}.parquet", NAME + "\n"],
+    [
+        "a.parquet",
+        NAME + ".crc",
+        f"x/{NAME}",
+        f"{FILE_ID}_{T}.parquet",
+        f"{FILE_ID}_1-0_{T}.parquet",
+        NAME + "\n",
+    ],
 )
 def test_foreign_names_are_no_base_files(name: str) -> None:
     assert file_names.parse_base(name) is None
@@ -60,24 +71,42 @@ def test_file_ids_are_version_4_uuids(random: uuid.UUID) -> None:
 def test_meta_columns_say_whence_a_row_comes(keys: list[str], first_row: int) -> None:
     n = len(keys)
     columns = base_file.meta_columns(
-        n, instant=T, task=3, keys=pa.array(keys, pa.string()), partition="city=x", file_name=NAME, first_row=first_row
+        n,
+        instant=T,
+        task=3,
+        keys=pa.array(keys, pa.string()),
+        partition="city=x",
+        file_name=NAME,
+        first_row=first_row,
     )
     table = base_file.with_meta_columns(pa.table({"v": pa.array(range(n))}), columns)
     assert table.column_names == [*schema.META_FIELDS, "v"]
     assert table.to_pylist() == [
-        dict(zip(table.column_names, (T, f"{T}_3_{first_row + i}", key, "city=x", NAME, i), strict=True))
+        dict(
+            zip(
+                table.column_names,
+                (T, f"{T}_3_{first_row + i}", key, "city=x", NAME, i),
+                strict=True,
+            )
+        )
         for i, key in enumerate(keys)
     ]
 
 
 def test_parquet_types_are_plain_strings_and_rows_come_back() -> None:
     data = pa.table({"id": ["a", "b", "c"], "v": [1, 2, None]})
-    meta = base_file.meta_columns(3, instant=T, task=0, keys=data["id"].chunk(0), partition="", file_name=NAME)
+    meta = base_file.meta_columns(
+        3, instant=T, task=0, keys=data["id"].chunk(0), partition="", file_name=NAME
+    )
     file, rows = encode(base_file.with_meta_columns(data, meta), 2)
     assert rows == (2, 1)
     assert file.schema_arrow.remove_metadata() == schema.with_meta(data.schema)
     assert file.read().select(["id", "v"]).to_pylist() == data.to_pylist()
-    assert dictionaries(file) == {"_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_file_name"}
+    assert dictionaries(file) == {
+        "_hoodie_commit_time",
+        "_hoodie_partition_path",
+        "_hoodie_file_name",
+    }
 
 
 @given(st.integers(0, 20), st.integers(1, 7))
@@ -89,7 +118,9 @@ def test_row_groups_are_as_reported(rows: int, row_group_rows: int) -> None:
 
 
 def test_the_footer_holds_what_hudi_looks_for() -> None:
-    file, _ = encode(pa.table({"v": [1]}), avro_schema='{"a":1}', min_key="a", max_key="ü", bloom=lambda: b"QUJD")
+    file, _ = encode(
+        pa.table({"v": [1]}), avro_schema='{"a":1}', min_key="a", max_key="ü", bloom=lambda: b"QUJD"
+    )
     found = {key.decode(): value.decode() for key, value in file.metadata.metadata.items()}
     assert found == {
         "parquet.avro.schema": '{"a":1}',
@@ -104,7 +135,11 @@ def test_the_footer_holds_what_hudi_looks_for() -> None:
 
 def test_the_footer_of_a_log_block_names_no_keys() -> None:
     file, _ = encode(pa.table({"v": [1]}))
-    assert set(file.metadata.metadata) == {b"parquet.avro.schema", b"mdt.digests", b"org.apache.spark.version"}
+    assert set(file.metadata.metadata) == {
+        b"parquet.avro.schema",
+        b"mdt.digests",
+        b"org.apache.spark.version",
+    }
 
 
 def test_columns_with_nan_and_nested_floats_have_no_bounds_and_all_others_have() -> None:

@@ -13,16 +13,36 @@ from mdt.hudi import commit_metadata, compaction_plan
 from mdt.hudi.commit_metadata import NO_PREVIOUS, WRITTEN, CommitMetadata
 
 BASE: dict[str, Any] = {
-    "partition": "city=x", "file_id": "f-0", "name": "f-0_0-0-0_20261121053000001.parquet", "log_version": 0, "size": 70,
-    "rows": 5, "inserts": 5, "updates": 0, "deletes": 0, "previous_instant": NO_PREVIOUS, "base_name": "", "log_names": [],
-}  # fmt: skip
+    "partition": "city=x",
+    "file_id": "f-0",
+    "name": "f-0_0-0-0_20261121053000001.parquet",
+    "log_version": 0,
+    "size": 70,
+    "rows": 5,
+    "inserts": 5,
+    "updates": 0,
+    "deletes": 0,
+    "previous_instant": NO_PREVIOUS,
+    "base_name": "",
+    "log_names": [],
+}
 LOG: dict[str, Any] = {
-    **BASE, "name": ".f-0_20261121053000001.log.1_0-0-0", "previous_instant": "20261121053000001", "rows": 1, "inserts": 0,
-    "updates": 1, "log_version": 1, "base_name": BASE["name"], "log_names": [".f-0_20261121053000001.log.1_0-0-0"],
-}  # fmt: skip
+    **BASE,
+    "name": ".f-0_20261121053000001.log.1_0-0-0",
+    "previous_instant": "20261121053000001",
+    "rows": 1,
+    "inserts": 0,
+    "updates": 1,
+    "log_version": 1,
+    "base_name": BASE["name"],
+    "log_names": [".f-0_20261121053000001.log.1_0-0-0"],
+}
 FILES = st.lists(
     st.builds(
-        lambda file, *changes: {**file, **dict(zip(("partition", "rows", "previous_instant"), changes, strict=True))},
+        lambda file, *changes: {
+            **file,
+            **dict(zip(("partition", "rows", "previous_instant"), changes, strict=True)),
+        },
         st.sampled_from([BASE, LOG]),
         st.sampled_from(["", "city=x", "city=ü"]),
         st.integers(0, 2**40),
@@ -34,12 +54,23 @@ FILES = st.lists(
 
 def encode(files: list[dict[str, Any]], **changes: Any) -> bytes:
     given: dict[str, Any] = {
-        "schema_json": "{}", "operation": "UPSERT", "compacted": False, "extra": {}, "replaced": None, **changes,
-    }  # fmt: skip
-    return commit_metadata.encode_commit(CommitMetadata(pa.Table.from_pylist(files, schema=WRITTEN), **given))
+        "schema_json": "{}",
+        "operation": "UPSERT",
+        "compacted": False,
+        "extra": {},
+        "replaced": None,
+        **changes,
+    }
+    return commit_metadata.encode_commit(
+        CommitMetadata(pa.Table.from_pylist(files, schema=WRITTEN), **given)
+    )
 
 
-@given(FILES, st.booleans(), st.dictionaries(st.sampled_from(["mdt.seq", "mdt.txn"]), st.text(max_size=5)))
+@given(
+    FILES,
+    st.booleans(),
+    st.dictionaries(st.sampled_from(["mdt.seq", "mdt.txn"]), st.text(max_size=5)),
+)
 def test_every_file_is_told_under_its_partition(
     files: list[dict[str, Any]], compacted: bool, extra: dict[str, str]
 ) -> None:
@@ -48,8 +79,14 @@ def test_every_file_is_told_under_its_partition(
     told = [stat for stats in value["partitionToWriteStats"].values() for stat in stats]
     given = sorted(files, key=lambda file: file["partition"])
     assert [stat["partitionPath"] for stat in told] == [file["partition"] for file in given]
-    assert [stat["path"] for stat in told] == [f"{f['partition']}/{f['name']}".removeprefix("/") for f in given]
-    for name, column in (("numWrites", "rows"), ("prevCommit", "previous_instant"), ("fileSizeInBytes", "size")):
+    assert [stat["path"] for stat in told] == [
+        f"{f['partition']}/{f['name']}".removeprefix("/") for f in given
+    ]
+    for name, column in (
+        ("numWrites", "rows"),
+        ("prevCommit", "previous_instant"),
+        ("fileSizeInBytes", "size"),
+    ):
         assert [stat[name] for stat in told] == [file[column] for file in given]
     assert ["logFiles" in stat for stat in told] == [file["log_version"] > 0 for file in given]
     assert (value["operationType"], value["compacted"]) == ("UPSERT", compacted)
@@ -61,25 +98,50 @@ def test_every_file_is_told_under_its_partition(
 def test_a_base_file_has_the_fields_that_java_writes() -> None:
     value = json.loads(encode([BASE]))["partitionToWriteStats"]["city=x"][0]
     assert value.keys() == {
-        "fileId", "path", "cdcStats", "prevCommit", "numWrites", "numDeletes", "numUpdateWrites", "numInserts",
-        "totalWriteBytes", "totalWriteErrors", "tempPath", "partitionPath", "totalLogRecords", "totalLogFilesCompacted",
-        "totalLogSizeCompacted", "totalUpdatedRecordsCompacted", "totalLogBlocks", "totalCorruptLogBlock",
-        "totalRollbackBlocks", "fileSizeInBytes", "minEventTime", "maxEventTime", "runtimeStats",
-    }  # fmt: skip
+        "fileId",
+        "path",
+        "cdcStats",
+        "prevCommit",
+        "numWrites",
+        "numDeletes",
+        "numUpdateWrites",
+        "numInserts",
+        "totalWriteBytes",
+        "totalWriteErrors",
+        "tempPath",
+        "partitionPath",
+        "totalLogRecords",
+        "totalLogFilesCompacted",
+        "totalLogSizeCompacted",
+        "totalUpdatedRecordsCompacted",
+        "totalLogBlocks",
+        "totalCorruptLogBlock",
+        "totalRollbackBlocks",
+        "fileSizeInBytes",
+        "minEventTime",
+        "maxEventTime",
+        "runtimeStats",
+    }
     assert value["prevCommit"] == "null"
     assert value["runtimeStats"] == {"totalScanTime": 0, "totalUpsertTime": 0, "totalCreateTime": 0}
 
 
 def test_a_log_file_names_its_slice() -> None:
     value = json.loads(encode([LOG]))["partitionToWriteStats"]["city=x"][0]
-    assert (value["logVersion"], value["logOffset"], value["prevCommit"]) == (1, 0, "20261121053000001")
+    assert (value["logVersion"], value["logOffset"], value["prevCommit"]) == (
+        1,
+        0,
+        "20261121053000001",
+    )
     assert value["baseFile"] == BASE["name"]
     assert value["logFiles"] == [LOG["name"]]
 
 
 def test_bytes_do_not_depend_on_the_order_of_partitions() -> None:
     other = {**BASE, "partition": "a"}
-    assert encode([BASE, other], extra={"a": "1", "b": "2"}) == encode([other, BASE], extra={"b": "2", "a": "1"})
+    assert encode([BASE, other], extra={"a": "1", "b": "2"}) == encode(
+        [other, BASE], extra={"b": "2", "a": "1"}
+    )
 
 
 def test_replaced_file_groups_only_stand_in_a_replacecommit() -> None:
@@ -93,25 +155,36 @@ def test_what_is_no_json_is_corrupt(data: bytes) -> None:
         commit_metadata.decode_extra(data)
 
 
-@pytest.mark.parametrize("data", [b"[]", b"null", b"{}", b'{"extraMetadata": 7}', b'{"extraMetadata": {"mdt.seq": 7}}'])
+@pytest.mark.parametrize(
+    "data", [b"[]", b"null", b"{}", b'{"extraMetadata": 7}', b'{"extraMetadata": {"mdt.seq": 7}}']
+)
 def test_a_commit_of_another_form_has_no_private_texts(data: bytes) -> None:
     assert commit_metadata.decode_extra(data) == {}
 
 
 @pytest.mark.parametrize(
     ("name", "word"),
-    [("upsert", "UPSERT"), ("bulk_insert", "BULK_INSERT"), ("compact", "COMPACT"), ("alter_schema", "ALTER_SCHEMA"), ("purge", "UNKNOWN")],
-)  # fmt: skip
+    [
+        ("upsert", "UPSERT"),
+        ("bulk_insert", "BULK_INSERT"),
+        ("compact", "COMPACT"),
+        ("alter_schema", "ALTER_SCHEMA"),
+        ("purge", "UNKNOWN"),
+    ],
+)
 def test_hudi_is_told_only_words_that_its_enumeration_has(name: str, word: str) -> None:
     assert commit_metadata.operation_type(name) == word
 
 
 PLAN = [
     {
-        "baseInstantTime": "20261121053000001", "fileId": "f-0", "partitionPath": "city=x", "dataFilePath": "f.parquet",
+        "baseInstantTime": "20261121053000001",
+        "fileId": "f-0",
+        "partitionPath": "city=x",
+        "dataFilePath": "f.parquet",
         "deltaFilePaths": [".f-0_20261121053000001.log.1_0-0-0"],
     }
-]  # fmt: skip
+]
 
 
 def test_a_compaction_plan_reads_back_and_is_deterministic() -> None:

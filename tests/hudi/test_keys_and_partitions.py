@@ -14,7 +14,9 @@ from mdt.hudi.keys import record_keys
 from mdt.hudi.partitions import NULL_PARTITION, escape, partition_paths, unescape
 
 VALUES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-PIECES = st.lists(st.sampled_from([",b:", ",b", "b:", ",", "x", ":"]), min_size=1, max_size=4).map("".join)
+PIECES = st.lists(st.sampled_from([",b:", ",b", "b:", ",", "x", ":"]), min_size=1, max_size=4).map(
+    "".join
+)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,9 @@ PIECES = st.lists(st.sampled_from([",b:", ",b", "b:", ",", "x", ":"]), min_size=
         (pa.dictionary(pa.int8(), pa.string()), ["a", "b", "a"], ["a", "b", "a"]),
     ],
 )
-def test_the_key_of_one_column_is_its_value(type: pa.DataType, values: list[Any], texts: list[str]) -> None:
+def test_the_key_of_one_column_is_its_value(
+    type: pa.DataType, values: list[Any], texts: list[str]
+) -> None:
     table = pa.table({"k": pa.array(values, type)})
     found = record_keys(table, ["k"])
     assert found.type == pa.string()
@@ -66,7 +70,15 @@ def test_absent_keys_are_refused_and_the_first_ten_named(bad: str | None) -> Non
 
 
 @pytest.mark.parametrize(
-    "type", [pa.float64(), pa.decimal128(5, 2), pa.binary(), pa.timestamp("ns"), pa.list_(pa.string()), pa.null()]
+    "type",
+    [
+        pa.float64(),
+        pa.decimal128(5, 2),
+        pa.binary(),
+        pa.timestamp("ns"),
+        pa.list_(pa.string()),
+        pa.null(),
+    ],
 )
 def test_types_without_one_text_cannot_be_keys(type: pa.DataType) -> None:
     with pytest.raises(Invalid):
@@ -83,11 +95,17 @@ def paths_of(table: pa.Table, fields: list[str], **options: bool) -> list[str]:
 
 def test_levels_are_joined_and_nulls_have_hives_name() -> None:
     table = pa.table(
-        {"d": pa.array([date(2026, 1, 2), None, date(2026, 1, 2)]), "n": [1, 1, None], "f": [True, False, True]}
+        {
+            "d": pa.array([date(2026, 1, 2), None, date(2026, 1, 2)]),
+            "n": [1, 1, None],
+            "f": [True, False, True],
+        }
     )
     assert paths_of(table, ["d", "n", "f"]) == [
-        "d=2026-01-02/n=1/f=true", f"d={NULL_PARTITION}/n=1/f=false", f"d=2026-01-02/n={NULL_PARTITION}/f=true",
-    ]  # fmt: skip
+        "d=2026-01-02/n=1/f=true",
+        f"d={NULL_PARTITION}/n=1/f=false",
+        f"d=2026-01-02/n={NULL_PARTITION}/f=true",
+    ]
     assert paths_of(table, ["n"], hive_style=False) == ["1", "1", NULL_PARTITION]
     assert paths_of(table, []) == ["", "", ""]
     assert paths_of(table.schema.empty_table(), ["d", "n"]) == []
@@ -96,7 +114,11 @@ def test_levels_are_joined_and_nulls_have_hives_name() -> None:
 def test_chunks_and_dictionaries_make_no_difference() -> None:
     table = pa.table({"c": pa.chunked_array([["a", "b"], ["c", None]])})
     coded = pa.table({"c": pa.chunked_array([["a", "b"], ["c", None]]).dictionary_encode()})
-    assert paths_of(table, ["c"]) == paths_of(coded, ["c"]) == ["c=a", "c=b", "c=c", f"c={NULL_PARTITION}"]
+    assert (
+        paths_of(table, ["c"])
+        == paths_of(coded, ["c"])
+        == ["c=a", "c=b", "c=c", f"c={NULL_PARTITION}"]
+    )
 
 
 @given(VALUES)
@@ -133,7 +155,8 @@ def test_values_that_are_places_cannot_stand_alone(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "type", [pa.float64(), pa.binary(), pa.decimal128(5, 2), pa.timestamp("us"), pa.list_(pa.int8())]
+    "type",
+    [pa.float64(), pa.binary(), pa.decimal128(5, 2), pa.timestamp("us"), pa.list_(pa.int8())],
 )
 def test_types_without_a_readable_path_cannot_partition(type: pa.DataType) -> None:
     with pytest.raises(Invalid, match="cannot partition"):

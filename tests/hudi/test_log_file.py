@@ -23,15 +23,24 @@ PARQUET = b"PAR1 stands for any bytes PAR1"
 KEYS = st.lists(st.text(max_size=100), max_size=12)
 
 
-def delete_block(keys: list[str], partitions: str | list[str] = "city=x", positions: BitMap | None = None) -> bytes:
+def delete_block(
+    keys: list[str], partitions: str | list[str] = "city=x", positions: BitMap | None = None
+) -> bytes:
     places = partitions if isinstance(partitions, str) else pa.array(partitions, pa.string())
     return log_file.delete_block(
-        pa.array(keys, pa.string()), places, instant=T2, avro_schema="{}", positions=positions, base_instant=T1
+        pa.array(keys, pa.string()),
+        places,
+        instant=T2,
+        avro_schema="{}",
+        positions=positions,
+        base_instant=T1,
     )
 
 
 def data_block(positions: BitMap | BitMap64 | None = None) -> tuple[bytes, int]:
-    return log_file.data_block(PARQUET, instant=T2, avro_schema='{"ü":1}', positions=positions, base_instant=T1)
+    return log_file.data_block(
+        PARQUET, instant=T2, avro_schema='{"ü":1}', positions=positions, base_instant=T1
+    )
 
 
 def only(data: bytes) -> Block:
@@ -42,12 +51,24 @@ def only(data: bytes) -> Block:
 def test_names_round_trip() -> None:
     assert NAME == f".{FILE_ID}_{T1}.log.12_3-7-1"
     assert file_names.parse_log(NAME) == file_names.LogFileName(FILE_ID, T1, 12, "3-7-1")
-    assert file_names.parse_log(f"{NAME}.cdc") == file_names.LogFileName(FILE_ID, T1, 12, "3-7-1", is_cdc=True)
-    assert file_names.parse_log(f".{FILE_ID}_{T1}.log.1") == file_names.LogFileName(FILE_ID, T1, 1, "")
+    assert file_names.parse_log(f"{NAME}.cdc") == file_names.LogFileName(
+        FILE_ID, T1, 12, "3-7-1", is_cdc=True
+    )
+    assert file_names.parse_log(f".{FILE_ID}_{T1}.log.1") == file_names.LogFileName(
+        FILE_ID, T1, 1, ""
+    )
 
 
 @pytest.mark.parametrize(
-    "name", [NAME[1:], f"x/{NAME}", NAME + ".crc", f".{FILE_ID}_{T1}.log.0_1-0-0", f".{FILE_ID}.log.1", ".log.1"]
+    "name",
+    [
+        NAME[1:],
+        f"x/{NAME}",
+        NAME + ".crc",
+        f".{FILE_ID}_{T1}.log.0_1-0-0",
+        f".{FILE_ID}.log.1",
+        ".log.1",
+    ],
 )
 def test_foreign_names_are_no_log_files(name: str) -> None:
     assert file_names.parse_log(name) is None
@@ -58,26 +79,37 @@ def test_a_data_block_is_laid_out_byte_for_byte_as_documented() -> None:
     schema_text = '{"ü":1}'.encode()
     after_size = (
         struct.pack(">ii", 1, 5)
-        + struct.pack(">iii", 2, 0, 17) + T2.encode()
-        + struct.pack(">ii", 2, len(schema_text)) + schema_text
-        + struct.pack(">q", len(PARQUET)) + PARQUET
+        + struct.pack(">iii", 2, 0, 17)
+        + T2.encode()
+        + struct.pack(">ii", 2, len(schema_text))
+        + schema_text
+        + struct.pack(">q", len(PARQUET))
+        + PARQUET
         + struct.pack(">i", 0)
-    )  # fmt: skip
+    )
     size = len(after_size) + 8
     assert block == b"#HUDI#" + struct.pack(">q", size) + after_size + struct.pack(">q", size + 6)
     assert block[offset : offset + len(PARQUET)] == PARQUET
 
 
 def test_a_data_block_takes_an_arrow_buffer() -> None:
-    given = log_file.data_block(pa.py_buffer(PARQUET), instant=T2, avro_schema="{}", positions=None, base_instant=None)
-    assert given == log_file.data_block(PARQUET, instant=T2, avro_schema="{}", positions=None, base_instant=None)
+    given = log_file.data_block(
+        pa.py_buffer(PARQUET), instant=T2, avro_schema="{}", positions=None, base_instant=None
+    )
+    assert given == log_file.data_block(
+        PARQUET, instant=T2, avro_schema="{}", positions=None, base_instant=None
+    )
 
 
 def test_a_parsed_data_block_says_where_its_parquet_stands() -> None:
     data, offset = data_block(BitMap([0, 2]))
     found = only(data)
     assert (found.kind, found.offset, found.length) == (log_file.PARQUET, 0, len(data))
-    assert (found.content_offset, found.content_length, bytes(found.content)) == (offset, len(PARQUET), PARQUET)
+    assert (found.content_offset, found.content_length, bytes(found.content)) == (
+        offset,
+        len(PARQUET),
+        PARQUET,
+    )
     assert found.header[log_file.INSTANT_TIME] == T2
     assert found.header[log_file.SCHEMA] == '{"ü":1}'
     assert found.header[log_file.BASE_INSTANT] == T1
@@ -91,7 +123,10 @@ def test_without_positions_there_is_no_base_instant_either() -> None:
 def test_blocks_follow_each_other() -> None:
     first, second = data_block()[0], delete_block(["a"])
     blocks = log_file.parse(first + second, path="x.log")
-    assert [(block.kind, block.offset) for block in blocks] == [(log_file.PARQUET, 0), (log_file.DELETE, len(first))]
+    assert [(block.kind, block.offset) for block in blocks] == [
+        (log_file.PARQUET, 0),
+        (log_file.DELETE, len(first)),
+    ]
     assert log_file.parse(b"", path="x.log") == []
 
 
@@ -110,7 +145,9 @@ def avro_deletes(content: bytes | memoryview) -> list[dict[str, Any]]:
 @given(KEYS, st.text(max_size=70))
 def test_deletes_of_one_partition_read_back(keys: list[str], partition: str) -> None:
     content = only(delete_block(keys, partition)).content
-    assert log_file.decode_delete_block(content).to_pylist() == [{"key": key, "partition": partition} for key in keys]
+    assert log_file.decode_delete_block(content).to_pylist() == [
+        {"key": key, "partition": partition} for key in keys
+    ]
 
 
 @given(st.lists(st.tuples(st.text(max_size=70), st.text(max_size=70)), max_size=8))
@@ -138,20 +175,30 @@ def test_delete_bytes_are_those_of_an_avro_library(keys: list[str]) -> None:
 
 def test_sliced_keys_are_deleted_as_they_are() -> None:
     keys = pa.array(["x", "a" * 100, "b", "y"]).slice(1, 2)
-    data = log_file.delete_block(keys, "", instant=T2, avro_schema="{}", positions=None, base_instant=None)
+    data = log_file.delete_block(
+        keys, "", instant=T2, avro_schema="{}", positions=None, base_instant=None
+    )
     assert log_file.decode_delete_block(only(data).content)["key"].to_pylist() == keys.to_pylist()
 
 
 def test_null_keys_cannot_be_deleted() -> None:
     with pytest.raises(Invalid):
         log_file.delete_block(
-            pa.array(["a", None]), "", instant=T2, avro_schema="{}", positions=None, base_instant=None
+            pa.array(["a", None]),
+            "",
+            instant=T2,
+            avro_schema="{}",
+            positions=None,
+            base_instant=None,
         )
 
 
 def test_positions_are_the_text_that_hudi_writes() -> None:
     text = log_file.encode_positions(BitMap([0, 2]))
-    assert base64.b64decode(text).hex() == "0100000000000000000000003a300000010000000000010010000000" + "00000200"
+    assert (
+        base64.b64decode(text).hex()
+        == "0100000000000000000000003a300000010000000000010010000000" + "00000200"
+    )
 
 
 @given(st.sets(st.integers(0, 2**34), max_size=50), st.integers(0, 1000))
@@ -160,7 +207,9 @@ def test_positions_read_back(positions: set[int], run: int) -> None:
     assert log_file.decode_positions(log_file.encode_positions(given)) == given
 
 
-@pytest.mark.parametrize("text", ["", "!", "AAAA", "ü", log_file.encode_positions(BitMap([1, 5]))[:-8]])
+@pytest.mark.parametrize(
+    "text", ["", "!", "AAAA", "ü", log_file.encode_positions(BitMap([1, 5]))[:-8]]
+)
 def test_damaged_positions_are_corrupt(text: str) -> None:
     with pytest.raises(Corrupt):
         log_file.decode_positions(text)
@@ -189,7 +238,10 @@ def test_every_flipped_bit_of_a_block_is_corrupt_or_only_changes_texts_and_conte
             found = only(bytes(damaged))
         except Corrupt:
             continue
-        assert (found.content_offset, found.content_length) == (whole.content_offset, whole.content_length)
+        assert (found.content_offset, found.content_length) == (
+            whole.content_offset,
+            whole.content_length,
+        )
 
 
 @pytest.mark.parametrize("size", [-1, 0, 31, 2**62])

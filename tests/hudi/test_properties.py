@@ -9,9 +9,14 @@ from mdt.hudi import properties, v6
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 TABLE = v6.table_properties(
-    name="trips", table_type="MERGE_ON_READ", key_fields=["id"], partition_fields=["city"], ordering="ts",
-    schema_json='{"type":"record"}', extra={"mdt.format": "1"},
-)  # fmt: skip
+    name="trips",
+    table_type="MERGE_ON_READ",
+    key_fields=["id"],
+    partition_fields=["city"],
+    ordering="ts",
+    schema_json='{"type":"record"}',
+    extra={"mdt.format": "1"},
+)
 
 
 @given(st.dictionaries(TEXT, TEXT, max_size=5))
@@ -30,12 +35,22 @@ def test_any_bytes_decode_or_are_corrupt(data: bytes) -> None:
 
 def test_text_is_what_java_writes() -> None:
     values = {"a b": " x", "k:=": "#1!\\\n\tü", "emoji": "\U0001f600"}
-    assert properties.encode(values) == (b"a\\ b=\\ x\nemoji=\\uD83D\\uDE00\nk\\:\\==\\#1\\!\\\\\\n\\t\\u00FC\n")
+    assert (
+        properties.encode(values)
+        == b"a\\ b=\\ x\nemoji=\\uD83D\\uDE00\nk\\:\\==\\#1\\!\\\\\\n\\t\\u00FC\n"
+    )
 
 
 def test_java_syntax_is_understood() -> None:
     text = b"# comment\n! another\r\n\n  a : 1\rb 2\nc=x\\\n   y\\\\\nd\ne==\nf\\u0041=\\q\\\n"
-    assert properties.decode(text) == {"a": "1", "b": "2", "c": "xy\\", "d": "", "e": "=", "fA": "q"}
+    assert properties.decode(text) == {
+        "a": "1",
+        "b": "2",
+        "c": "xy\\",
+        "d": "",
+        "e": "=",
+        "fA": "q",
+    }
 
 
 @pytest.mark.parametrize("data", [b"a=\\u12", b"a=\\uXXXX", b"a=\\uD83D"])
@@ -79,9 +94,14 @@ def test_payload_class_says_how_rows_are_merged() -> None:
     assert TABLE["hoodie.compaction.payload.class"] == v6.EVENT_TIME_PAYLOAD
     assert TABLE["hoodie.table.precombine.field"] == "ts"
     plain = v6.table_properties(
-        name="t", table_type="COPY_ON_WRITE", key_fields=["a", "b"], partition_fields=[], ordering=None, schema_json="{}",
+        name="t",
+        table_type="COPY_ON_WRITE",
+        key_fields=["a", "b"],
+        partition_fields=[],
+        ordering=None,
+        schema_json="{}",
         extra={},
-    )  # fmt: skip
+    )
     assert plain["hoodie.compaction.payload.class"] == v6.COMMIT_TIME_PAYLOAD
     assert "hoodie.table.precombine.field" not in plain
     assert "hoodie.table.partition.fields" not in plain
@@ -104,14 +124,24 @@ def test_key_generator_fits_the_fields(keys: list[str], partition_by: list[str],
 def test_impossible_table_names_are_refused(name: str) -> None:
     with pytest.raises(Invalid):
         v6.table_properties(
-            name=name, table_type="MERGE_ON_READ", key_fields=["a"], partition_fields=[], ordering=None, schema_json="{}",
+            name=name,
+            table_type="MERGE_ON_READ",
+            key_fields=["a"],
+            partition_fields=[],
+            ordering=None,
+            schema_json="{}",
             extra={},
-        )  # fmt: skip
+        )
 
 
 def test_extra_properties_cannot_contradict() -> None:
     with pytest.raises(Invalid, match=r"hoodie\.table\.version"):
         v6.table_properties(
-            name="t", table_type="MERGE_ON_READ", key_fields=["a"], partition_fields=[], ordering=None, schema_json="{}",
+            name="t",
+            table_type="MERGE_ON_READ",
+            key_fields=["a"],
+            partition_fields=[],
+            ordering=None,
+            schema_json="{}",
             extra={"hoodie.table.version": "8"},
-        )  # fmt: skip
+        )

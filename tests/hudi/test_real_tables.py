@@ -1,4 +1,6 @@
-"""Tables written by Apache Hudi on Spark: every name, property, instant and log block must be understood."""
+"""Tables written by Apache Hudi on Spark: every name, property, instant and log block must be
+understood.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ def members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             name = PurePosixPath(info.filename)
-            if not info.is_dir() and name.parts[0] != "__MACOSX" and name.name != ".DS_Store" and name.suffix != ".crc":
+            if (
+                not info.is_dir()
+                and name.parts[0] != "__MACOSX"
+                and name.name != ".DS_Store"
+                and name.suffix != ".crc"
+            ):
                 yield PurePosixPath(*name.parts[1:]), archive.read(info)
 
 
@@ -40,7 +47,10 @@ def test_every_file_of_a_version_6_table_is_understood(path: Path) -> None:
                 assert len(schema.from_avro(told["extraMetadata"]["schema"])) > 1
                 assert commit_metadata.decode_extra(data).keys() == told["extraMetadata"].keys()
                 stats = [stat for of in told["partitionToWriteStats"].values() for stat in of]
-                assert all(PurePosixPath(stat["path"]).name.find(stat["fileId"]) in (0, 1) for stat in stats)
+                assert all(
+                    PurePosixPath(stat["path"]).name.find(stat["fileId"]) in (0, 1)
+                    for stat in stats
+                )
                 seen["commits"] += 1
         elif name.suffix == ".parquet":
             assert (parsed := file_names.parse_base(name.name)) is not None, name
@@ -56,7 +66,9 @@ def test_every_file_of_a_version_6_table_is_understood(path: Path) -> None:
 
 @pytest.mark.parametrize("path", ZIPS, ids=lambda path: path.stem)
 def test_properties_of_every_table_verify(path: Path) -> None:
-    found = [properties.decode(data) for name, data in members(path) if name.name == "hoodie.properties"]
+    found = [
+        properties.decode(data) for name, data in members(path) if name.name == "hoodie.properties"
+    ]
     assert found
     for one in found:
         properties.verify(one)

@@ -13,26 +13,59 @@ from mdt.hudi import schema
 from mdt.schema import declared
 
 LEAVES = st.sampled_from(
-    [pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.float16(),
-     pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.binary(5), pa.date32(),
-     pa.date64(), pa.timestamp("s"), pa.timestamp("ms", "Asia/Tokyo"), pa.timestamp("us"), pa.timestamp("us", "UTC"),
-     pa.decimal128(1, 0), pa.decimal128(38, 38), pa.decimal256(18, 4), pa.dictionary(pa.int8(), pa.string())]
-)  # fmt: skip
-NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,5}", fullmatch=True).filter(lambda name: not name.startswith("_hoodie"))
+    [
+        pa.bool_(),
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.uint8(),
+        pa.uint16(),
+        pa.uint32(),
+        pa.float16(),
+        pa.float32(),
+        pa.float64(),
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.binary(),
+        pa.binary(5),
+        pa.date32(),
+        pa.date64(),
+        pa.timestamp("s"),
+        pa.timestamp("ms", "Asia/Tokyo"),
+        pa.timestamp("us"),
+        pa.timestamp("us", "UTC"),
+        pa.decimal128(1, 0),
+        pa.decimal128(38, 38),
+        pa.decimal256(18, 4),
+        pa.dictionary(pa.int8(), pa.string()),
+    ]
+)
+NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,5}", fullmatch=True).filter(
+    lambda name: not name.startswith("_hoodie")
+)
 
 
 def structs(types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
-    return st.dictionaries(NAMES, types, min_size=1, max_size=3).map(lambda fields: pa.struct(list(fields.items())))
+    return st.dictionaries(NAMES, types, min_size=1, max_size=3).map(
+        lambda fields: pa.struct(list(fields.items()))
+    )
 
 
 TYPES = st.recursive(
     LEAVES,
     lambda inner: (
-        inner.map(pa.list_) | inner.map(pa.large_list) | inner.map(lambda t: pa.map_(pa.string(), t)) | structs(inner)
+        inner.map(pa.list_)
+        | inner.map(pa.large_list)
+        | inner.map(lambda t: pa.map_(pa.string(), t))
+        | structs(inner)
     ),
     max_leaves=6,
 )
-SCHEMAS = st.dictionaries(NAMES, TYPES, min_size=1, max_size=4).map(lambda fields: pa.schema(list(fields.items())))
+SCHEMAS = st.dictionaries(NAMES, TYPES, min_size=1, max_size=4).map(
+    lambda fields: pa.schema(list(fields.items()))
+)
 
 
 @given(SCHEMAS)
@@ -61,10 +94,18 @@ def test_every_avro_field_is_optional_and_named_as_spark_names_it() -> None:
     assert (value["name"], value["namespace"]) == ("my__trips__2_record", "hoodie.my__trips__2")
     (field,) = value["fields"]
     assert field["default"] is None
-    assert field["type"] == ["null", {
-        "type": "fixed", "name": "fixed", "namespace": "hoodie.my__trips__2.my__trips__2_record.d", "size": 5,
-        "logicalType": "decimal", "precision": 10, "scale": 5,
-    }]  # fmt: skip
+    assert field["type"] == [
+        "null",
+        {
+            "type": "fixed",
+            "name": "fixed",
+            "namespace": "hoodie.my__trips__2.my__trips__2_record.d",
+            "size": 5,
+            "logicalType": "decimal",
+            "precision": 10,
+            "scale": 5,
+        },
+    ]
 
 
 @pytest.mark.parametrize("precision", range(1, 39))
@@ -96,8 +137,14 @@ def test_local_times_keep_their_digits_as_utc() -> None:
         (pa.struct([]), "field"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_by_name_and_with_advice(type: pa.DataType, hint: str) -> None:
-    for path, nested in (("c", type), ("c.element", pa.list_(type)), ("c.x", pa.struct([("x", type)]))):
+def test_what_cannot_be_kept_is_refused_by_name_and_with_advice(
+    type: pa.DataType, hint: str
+) -> None:
+    for path, nested in (
+        ("c", type),
+        ("c.element", pa.list_(type)),
+        ("c.x", pa.struct([("x", type)])),
+    ):
         with pytest.raises(Invalid) as caught:
             declared.stored(pa.schema([("c", nested)]))
         assert repr(path) in caught.value.message
@@ -105,7 +152,17 @@ def test_what_cannot_be_kept_is_refused_by_name_and_with_advice(type: pa.DataTyp
 
 
 @pytest.mark.parametrize(
-    "names", [["a", "A"], ["a", "a"], ["_hoodie_x"], ["_HOODIE_x"], [""], ["a\n"], ["ä", "Ä"], ["a b", "a_x20_b"]]
+    "names",
+    [
+        ["a", "A"],
+        ["a", "a"],
+        ["_hoodie_x"],
+        ["_HOODIE_x"],
+        [""],
+        ["a\n"],
+        ["ä", "Ä"],
+        ["a b", "a_x20_b"],
+    ],
 )
 def test_names_that_others_cannot_tell_apart_or_spell_are_refused(names: list[str]) -> None:
     with pytest.raises(Invalid):
@@ -124,7 +181,17 @@ def test_nesting_has_a_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "1", "null", '"int"', '{"type":"record"}', "[" * 100_000, '{"type":"array","items":"int"}']
+    "text",
+    [
+        "",
+        "{",
+        "1",
+        "null",
+        '"int"',
+        '{"type":"record"}',
+        "[" * 100_000,
+        '{"type":"array","items":"int"}',
+    ],
 )
 def test_what_is_no_record_is_corrupt(text: str) -> None:
     with pytest.raises((Corrupt, Unsupported)):
@@ -133,7 +200,12 @@ def test_what_is_no_record_is_corrupt(text: str) -> None:
 
 @pytest.mark.parametrize(
     "type",
-    ['["null","int","string"]', '{"type":"long","logicalType":"local-timestamp-micros"}', '"r"', '"unknown"'],
+    [
+        '["null","int","string"]',
+        '{"type":"long","logicalType":"local-timestamp-micros"}',
+        '"r"',
+        '"unknown"',
+    ],
 )
 def test_avro_types_without_a_place_here_are_unsupported(type: str) -> None:
     with pytest.raises(Unsupported):
@@ -146,5 +218,9 @@ def test_a_type_named_earlier_is_found_again() -> None:
         '[{"name":"x","type":"int"}]}},{"name":"b","type":["n.s","null"]},{"name":"c","type":"s"}]}'
     )
     inner = pa.struct([pa.field("x", pa.int32(), nullable=False)])
-    fields = [pa.field("a", inner, nullable=False), pa.field("b", inner), pa.field("c", inner, nullable=False)]
+    fields = [
+        pa.field("a", inner, nullable=False),
+        pa.field("b", inner),
+        pa.field("c", inner, nullable=False),
+    ]
     assert schema.from_avro(text) == pa.schema(fields)

@@ -22,7 +22,11 @@ from mdt.stores.storage import MemoryStorage
 
 DAY = {"hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd"}
 _STRFTIME = {"yyyy-MM-dd-HH": "%Y-%m-%d-%H", "yyyy-MM-dd": "%Y-%m-%d"}
-MOMENTS = [datetime(2024, 2, 29, 23, 30, 1, 5, UTC), datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), None]
+MOMENTS = [
+    datetime(2024, 2, 29, 23, 30, 1, 5, UTC),
+    datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
+    None,
+]
 
 
 def schema_of(type: pa.DataType) -> pa.Schema:
@@ -34,8 +38,15 @@ def rows(type: pa.DataType, values: list[Any], v: int = 0) -> pa.Table:
     return pa.table([ids, pa.array(values, type), [v] * len(values)], schema=schema_of(type))
 
 
-def made(path: Any, type: pa.DataType, kind: type[mdt.Table] = mdt.Table, **given: Any) -> mdt.Table:
-    arguments = {"key": ["id"], "partition_by": ["at"], "options": {**DAY, "mdt.durable": False}, **given}
+def made(
+    path: Any, type: pa.DataType, kind: type[mdt.Table] = mdt.Table, **given: Any
+) -> mdt.Table:
+    arguments = {
+        "key": ["id"],
+        "partition_by": ["at"],
+        "options": {**DAY, "mdt.durable": False},
+        **given,
+    }
     return kind(mdt.create(path, schema_of(type), **arguments).storage)
 
 
@@ -60,12 +71,17 @@ def made(path: Any, type: pa.DataType, kind: type[mdt.Table] = mdt.Table, **give
 def test_paths_are_texts_of_the_time(
     type: pa.DataType, values: list[Any], pattern: str, hive_style: bool, expected: list[str]
 ) -> None:
-    codes, found = partition_paths(rows(type, values), ["at"], hive_style, TimePath(pattern, "ms", "UTC"))
+    codes, found = partition_paths(
+        rows(type, values), ["at"], hive_style, TimePath(pattern, "ms", "UTC")
+    )
     assert [found[code] for code in codes] == expected
 
 
 def test_hours_and_days_are_those_of_the_zone() -> None:
-    table = rows(pa.timestamp("us", "UTC"), [datetime(2024, 3, 31, hour, 30, tzinfo=UTC) for hour in (0, 1, 22)])
+    table = rows(
+        pa.timestamp("us", "UTC"),
+        [datetime(2024, 3, 31, hour, 30, tzinfo=UTC) for hour in (0, 1, 22)],
+    )
     _, found = partition_paths(table, ["at"], False, TimePath("yyyy-MM-dd-HH", "ms", "Europe/Oslo"))
     assert sorted(found) == ["2024-03-31-01", "2024-03-31-03", "2024-04-01-00"]
 
@@ -73,31 +89,60 @@ def test_hours_and_days_are_those_of_the_zone() -> None:
 @pytest.mark.parametrize(
     ("zone", "pattern", "moments", "expected"),
     [
-        ("Europe/Oslo", "yyyy-MM-dd-HH", [(2024, 10, 27, 0, 30), (2024, 10, 27, 1, 30)], ["2024-10-27-02"]),
+        (
+            "Europe/Oslo",
+            "yyyy-MM-dd-HH",
+            [(2024, 10, 27, 0, 30), (2024, 10, 27, 1, 30)],
+            ["2024-10-27-02"],
+        ),
         ("America/Havana", "yyyy-MM-dd", [(2024, 11, 3, 4, 30), (2024, 11, 3, 20)], ["2024-11-03"]),
-        ("America/Sao_Paulo", "yyyy-MM-dd", [(2018, 11, 4, 2, 30), (2018, 11, 4, 12)], ["2018-11-03", "2018-11-04"]),
+        (
+            "America/Sao_Paulo",
+            "yyyy-MM-dd",
+            [(2018, 11, 4, 2, 30), (2018, 11, 4, 12)],
+            ["2018-11-03", "2018-11-04"],
+        ),
     ],
     ids=["an hour that comes twice", "a midnight that comes twice", "a day without midnight"],
 )
-def test_every_moment_has_a_path(zone: str, pattern: str, moments: list[tuple[int, ...]], expected: list[str]) -> None:
+def test_every_moment_has_a_path(
+    zone: str, pattern: str, moments: list[tuple[int, ...]], expected: list[str]
+) -> None:
     at = [datetime(*moment, tzinfo=UTC) for moment in moments]  # type: ignore[misc, arg-type]
-    _, found = partition_paths(rows(pa.timestamp("us", "UTC"), at), ["at"], False, TimePath(pattern, "ms", zone))
-    assert sorted(found) == expected == sorted({f"{one.astimezone(ZoneInfo(zone)):{_STRFTIME[pattern]}}" for one in at})
+    _, found = partition_paths(
+        rows(pa.timestamp("us", "UTC"), at), ["at"], False, TimePath(pattern, "ms", zone)
+    )
+    assert (
+        sorted(found)
+        == expected
+        == sorted({f"{one.astimezone(ZoneInfo(zone)):{_STRFTIME[pattern]}}" for one in at})
+    )
 
 
 @pytest.mark.parametrize("kind", [mdt.Table, PooledTable], ids=["here", "tasks"])
 @pytest.mark.parametrize("pattern", ["yyyy-MM-dd", "yyyy/MM/dd"])
-def test_a_table_is_written_read_and_dropped_by_days(tmp_path: Path, pattern: str, kind: type[mdt.Table]) -> None:
+def test_a_table_is_written_read_and_dropped_by_days(
+    tmp_path: Path, pattern: str, kind: type[mdt.Table]
+) -> None:
     type = pa.timestamp("us", "UTC")
     options = {"mdt.partition.time.pattern": pattern, "mdt.durable": False, "mdt.hive.style": False}
     table = made(tmp_path, type, kind, options=options)
-    first = rows(type, [datetime(2024, 1, day, hour, tzinfo=UTC) for day in (1, 2) for hour in (1, 2)])
+    first = rows(
+        type, [datetime(2024, 1, day, hour, tzinfo=UTC) for day in (1, 2) for hour in (1, 2)]
+    )
     table.upsert(first)
     later = rows(type, [datetime(2024, 1, 1, 5, tzinfo=UTC)], 7)
     assert table.upsert(later).updated == 1, "the same day, another hour"
     expected = pa.concat_tables([first.slice(1), later])
-    assert bag(table.scan().to_arrow()) == bag(expected) == bag(hudi_table(tmp_path, schema_of(type)))
-    assert table.scan("at >= timestamp '2024-01-01 03:00:00' and at < timestamp '2024-01-02 02:00:00'").count() == 2
+    assert (
+        bag(table.scan().to_arrow()) == bag(expected) == bag(hudi_table(tmp_path, schema_of(type)))
+    )
+    assert (
+        table.scan(
+            "at >= timestamp '2024-01-01 03:00:00' and at < timestamp '2024-01-02 02:00:00'"
+        ).count()
+        == 2
+    )
     assert table.get({"id": "k0", "at": datetime(2024, 1, 1, tzinfo=UTC)})["v"] == 7
     assert mdt.open(tmp_path).check().ok
     assert table.delete_partition({"at": datetime(2024, 1, 1, 9, tzinfo=UTC)}).deleted == 2
@@ -107,7 +152,11 @@ def test_a_table_is_written_read_and_dropped_by_days(tmp_path: Path, pattern: st
 
 def test_hudi_is_told_its_key_generator_and_its_options() -> None:
     storage = MemoryStorage()
-    options = {**DAY, "mdt.partition.time.unit": "s", "hoodie.keygen.timebased.timezone": "Asia/Tokyo"}
+    options = {
+        **DAY,
+        "mdt.partition.time.unit": "s",
+        "hoodie.keygen.timebased.timezone": "Asia/Tokyo",
+    }
     made(storage, pa.int64(), options=options)
     told = properties.decode(storage.read(paths.properties()))
     assert told["hoodie.table.keygenerator.class"].endswith("TimestampBasedKeyGenerator")
@@ -120,8 +169,16 @@ def test_hudi_is_told_its_key_generator_and_its_options() -> None:
     ("given", "error", "match"),
     [
         ({"options": {"mdt.partition.time.pattern": "EEE"}}, Invalid, "makes no partition path"),
-        ({"options": {"mdt.partition.time.pattern": "yyyy//dd"}}, Invalid, "makes no partition path"),
-        ({"options": {"mdt.partition.time.pattern": "../yyyy"}}, Invalid, "makes no partition path"),
+        (
+            {"options": {"mdt.partition.time.pattern": "yyyy//dd"}},
+            Invalid,
+            "makes no partition path",
+        ),
+        (
+            {"options": {"mdt.partition.time.pattern": "../yyyy"}},
+            Invalid,
+            "makes no partition path",
+        ),
         ({"options": {**DAY, "mdt.partition.time.zone": "Nowhere/Land"}}, Invalid, "Nowhere/Land"),
         ({"partition_by": ["v", "at"]}, Unsupported, "one partition column"),
         ({"key": ["id", "v"]}, Unsupported, "one key column"),
@@ -129,6 +186,8 @@ def test_hudi_is_told_its_key_generator_and_its_options() -> None:
         ({"options": {**DAY, "mdt.update.partition.path": False}}, Invalid, "a pattern of time"),
     ],
 )
-def test_what_gives_no_path_is_refused(given: dict[str, Any], error: type[Exception], match: str) -> None:
+def test_what_gives_no_path_is_refused(
+    given: dict[str, Any], error: type[Exception], match: str
+) -> None:
     with pytest.raises(error, match=match):
         made(MemoryStorage(), pa.timestamp("us", "UTC"), **given)

@@ -32,7 +32,15 @@ def test_fourteen_digits_mean_the_end_of_their_second() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "2026", T + "0", "20261321053000123", "2026112105300012a", "２０２６１１２１０５３０００１２３"]
+    "text",
+    [
+        "",
+        "2026",
+        T + "0",
+        "20261321053000123",
+        "2026112105300012a",
+        "２０２６１１２１０５３０００１２３",
+    ],
 )
 def test_what_is_no_instant_is_refused(text: str) -> None:
     with pytest.raises(Invalid):
@@ -47,4 +55,6 @@ def test_times_beyond_the_calendar_are_refused() -> None:
 @pytest.mark.parametrize("text", [T, T[:14]])
 def test_seventeen_digits_are_a_time_and_fourteen_of_old_tables(text: str) -> None:
     assert timeline.is_time(text)
-    assert not any(map(timeline.is_time, ("", f"{text}0", f"{text[:-1]}a", f"{text}\n", "２" * len(text))))
+    assert not any(
+        map(timeline.is_time, ("", f"{text}0", f"{text[:-1]}a", f"{text}\n", "２" * len(text)))
+    )

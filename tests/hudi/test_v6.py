@@ -26,9 +26,21 @@ def test_inflight_commit_has_the_short_name() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["hoodie.properties", T, f"{T}.", f"{T}.ourindex", f"{T}.commit.done", f".{T}.commit", f"{T}.commit\n", f"{T}.requested",
-     f"{T}.inflight.requested", "2026.commit", f"timeline/{T}.commit", f"../.hoodie/{T}.commit"],
-)  # fmt: skip
+    [
+        "hoodie.properties",
+        T,
+        f"{T}.",
+        f"{T}.ourindex",
+        f"{T}.commit.done",
+        f".{T}.commit",
+        f"{T}.commit\n",
+        f"{T}.requested",
+        f"{T}.inflight.requested",
+        "2026.commit",
+        f"timeline/{T}.commit",
+        f"../.hoodie/{T}.commit",
+    ],
+)
 def test_foreign_names_are_no_instants(name: str) -> None:
     assert V6.instant_at(f".hoodie/{name}") is None
     assert V6.instant_at(f"{T}.commit") is None
@@ -46,9 +58,15 @@ def test_a_clustering_is_announced_without_its_plan_which_is_shown_after_it_has_
     assert written == [f".hoodie/{T}.replacecommit{end}" for end in ("", ".requested", ".inflight")]
 
 
-def test_a_compaction_is_announced_as_the_commit_that_it_becomes_and_its_plan_is_shown_after_that() -> None:
+def test_a_compaction_is_announced_as_the_commit_that_it_becomes_and_its_plan_is_shown_after_that() -> (
+    None
+):
     written = [path for path, _ in V6.completed(T, "compaction", NOTHING, ())]
     pending = [f".hoodie/{T}.commit.requested", f".hoodie/{T}.inflight"]
     assert V6.announced(T, "compaction") == [(path, b"") for path in pending]
     assert V6.retracted(T, "compaction") == pending[::-1]
-    assert written == [f".hoodie/{T}.commit", f".hoodie/{T}.compaction.requested", f".hoodie/{T}.compaction.inflight"]
+    assert written == [
+        f".hoodie/{T}.commit",
+        f".hoodie/{T}.compaction.requested",
+        f".hoodie/{T}.compaction.inflight",
+    ]

@@ -19,16 +19,29 @@ def ranges_of(edges: list[int]) -> list[tuple[int, int]]:
 
 
 @given(st.lists(st.integers(0, 63), max_size=200), edges)
-def test_a_set_of_ranges_selects_the_rows_whose_code_is_in_one(codes: list[int], edges: list[int]) -> None:
+def test_a_set_of_ranges_selects_the_rows_whose_code_is_in_one(
+    codes: list[int], edges: list[int]
+) -> None:
     slices = list(map(to_bitmap, bit_slices.pack(np.array(codes, np.uint8), 64)))
-    expected = [row for row, code in enumerate(codes) if any(a <= code < b for a, b in ranges_of(edges))]
+    expected = [
+        row for row, code in enumerate(codes) if any(a <= code < b for a, b in ranges_of(edges))
+    ]
     assert list(bit_slices.select(slices, ranges_of(edges), BitMap(range(len(codes))))) == expected
 
 
-@pytest.mark.parametrize("ranges", [
-    [(0, 1)], [(999, 1024)], [(0, 1000)], [(17, 18)], [(511, 513)], [(3, 900)], [(n, n + 2) for n in range(0, 1000, 5)],
-    [(n, n + 1) for n in range(1, 1000, 3)],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        [(0, 1)],
+        [(999, 1024)],
+        [(0, 1000)],
+        [(17, 18)],
+        [(511, 513)],
+        [(3, 900)],
+        [(n, n + 2) for n in range(0, 1000, 5)],
+        [(n, n + 1) for n in range(1, 1000, 3)],
+    ],
+)
 def test_large_segments_are_selected_from_as_numpy_does(ranges: list[tuple[int, int]]) -> None:
     codes = np.random.default_rng(5).integers(0, 1000, 140_000).astype(np.uint16)
     wanted = np.logical_or.reduce([(codes >= start) & (codes < stop) for start, stop in ranges])
@@ -48,7 +61,11 @@ def test_codes_take_as_many_slices_as_bits(codes: int, slices: int) -> None:
 def test_bits_come_back(density: float, rows: int) -> None:
     bits = np.random.default_rng(3).random(rows) < density
     at = np.flatnonzero(bits)
-    assert to_bitmap(from_bits(bits)) == to_bitmap(from_positions(at.astype(np.uint32))) == BitMap(at.tolist())
+    assert (
+        to_bitmap(from_bits(bits))
+        == to_bitmap(from_positions(at.astype(np.uint32)))
+        == BitMap(at.tolist())
+    )
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=50, unique=True).map(sorted))

@@ -1,4 +1,6 @@
-"""The bitmap index finds exactly the rows that match, whatever the form, and reads only what a test needs."""
+"""The bitmap index finds exactly the rows that match, whatever the form, and reads only what a test
+needs.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Slices(BitmapIndex):
     form = "slices"
 
 
-FORMS = pytest.mark.parametrize("index", [BitmapIndex(), Values(), Slices()], ids=["smaller", "values", "slices"])
+FORMS = pytest.mark.parametrize(
+    "index", [BitmapIndex(), Values(), Slices()], ids=["smaller", "values", "slices"]
+)
 
 
 class TestBitmap(SkippingIndexConformance):
@@ -69,11 +73,15 @@ def test_the_rows_are_exactly_those_that_match(index: BitmapIndex, data: st.Data
     column = data.draw(columns(type, max_size=30))
     seen = [value for value in column.to_pylist() if value is not None]
     source = st.sampled_from(seen) | literals(type) if seen else literals(type)
-    leaf = data.draw(st.sampled_from(leaves_for("c", type, data.draw(st.lists(source, min_size=1, max_size=4)))))
+    leaf = data.draw(
+        st.sampled_from(leaves_for("c", type, data.draw(st.lists(source, min_size=1, max_size=4))))
+    )
     expected = np.flatnonzero(matches(leaf, pa.table({"c": column})).to_numpy())
     summary = InMemory(index.summarize(column))
     (found,) = index.rows([summary], leaf, type)
-    assert found is None if not index.can_test(leaf, type) else list(found or ()) == expected.tolist()
+    assert (
+        found is None if not index.can_test(leaf, type) else list(found or ()) == expected.tolist()
+    )
     assert bool(index.prune([summary], leaf, type)[0]) == (found is None or len(expected) > 0)
 
 
@@ -95,7 +103,10 @@ def test_age_above_1_leaves_out_0_and_1(index: BitmapIndex) -> None:
 
 def test_many_segments_are_answered_in_one_call() -> None:
     index = BitmapIndex()
-    summaries = [InMemory(index.summarize(pa.array([1, 2]))), InMemory(index.summarize(pa.array([3, 2, 2])))]
+    summaries = [
+        InMemory(index.summarize(pa.array([1, 2]))),
+        InMemory(index.summarize(pa.array([3, 2, 2]))),
+    ]
     assert index.rows(summaries, Leaf("c", "=", 2), pa.int64()) == [BitMap([1]), BitMap([1, 2])]
 
 
@@ -110,13 +121,19 @@ def test_the_caller_may_change_what_it_gets() -> None:
 
 
 @FORMS
-@pytest.mark.parametrize("values", [[], [None], [None, None, None], [math.nan], [math.nan, None, math.nan]])
-def test_segments_without_rows_values_or_numbers_are_answered(index: BitmapIndex, values: list[Any]) -> None:
+@pytest.mark.parametrize(
+    "values", [[], [None], [None, None, None], [math.nan], [math.nan, None, math.nan]]
+)
+def test_segments_without_rows_values_or_numbers_are_answered(
+    index: BitmapIndex, values: list[Any]
+) -> None:
     column = pa.array(values, pa.float64())
     nans = [row for row, value in enumerate(values) if value is not None]
     assert rows_of(index, column, "=", math.nan) == rows_of(index, column, ">", 1e300) == nans
     assert rows_of(index, column, "<", math.nan) == rows_of(index, column, "=", 0.0) == []
-    assert rows_of(index, column, "is null") == [row for row, value in enumerate(values) if value is None]
+    assert rows_of(index, column, "is null") == [
+        row for row, value in enumerate(values) if value is None
+    ]
 
 
 @FORMS
@@ -144,7 +161,10 @@ def test_forms_agree_on_large_segments(index: BitmapIndex, distinct: int) -> Non
 
 def test_sets_of_many_literals_are_exact() -> None:
     column, wanted = uniform(30_000), tuple(range(0, 30_000, 11))
-    assert rows_of(BitmapIndex(), column, "in", wanted) == np.flatnonzero(np.isin(column, wanted)).tolist()
+    assert (
+        rows_of(BitmapIndex(), column, "in", wanted)
+        == np.flatnonzero(np.isin(column, wanted)).tolist()
+    )
 
 
 def test_a_widened_column_keeps_its_summary() -> None:
@@ -214,7 +234,8 @@ def damaged(summary: bytes, block: int) -> InMemory:
 
 def test_a_damaged_bitmap_is_refused_and_the_other_values_are_found() -> None:
     column = pa.array(["a", "b", None, "c", "b", "d"])
-    summary = damaged(Values().summarize(column), 5)  # header, two of the dictionary, nulls, then a and b
+    # header, two of the dictionary, nulls, then a and b
+    summary = damaged(Values().summarize(column), 5)
     for value, rows in (("a", [0]), ("c", [3]), ("d", [5])):
         assert list(Values().rows([summary], Leaf("c", "=", value), pa.string())[0] or ()) == rows
     with pytest.raises(ValueError, match="damaged"):
@@ -227,8 +248,13 @@ def test_every_damaged_block_is_refused_by_the_tests_that_read_it(index: BitmapI
     column = pa.array([1, 2, None, 3, 4, 1])
     good = index.summarize(column)
     count = Blocks.open(InMemory(good), KIND).count
-    tests: Sequence[Leaf] = [Leaf("c", "is null"), *(Leaf("c", "=", value) for value in (1, 2, 3, 4))]
-    for block in (block for block in range(count) if Blocks.open(InMemory(good), KIND).length(block)):
+    tests: Sequence[Leaf] = [
+        Leaf("c", "is null"),
+        *(Leaf("c", "=", value) for value in (1, 2, 3, 4)),
+    ]
+    for block in (
+        block for block in range(count) if Blocks.open(InMemory(good), KIND).length(block)
+    ):
         failed = 0
         for leaf in tests:
             try:
@@ -252,7 +278,9 @@ def test_a_literal_that_cannot_be_compared_is_refused() -> None:
 def test_operators_that_ask_for_no_values_are_left_to_other_indexes() -> None:
     leaf = Leaf("c", "match", "a b")
     summary = InMemory(BitmapIndex().summarize(pa.array(["a b", "c"])))
-    assert not BitmapIndex().can_test(leaf, pa.string()) and BitmapIndex().can_test(Leaf("c", "=", "a"), pa.string())
+    assert not BitmapIndex().can_test(leaf, pa.string()) and BitmapIndex().can_test(
+        Leaf("c", "=", "a"), pa.string()
+    )
     assert BitmapIndex().rows([summary], leaf, pa.string()) == [None]
 
 

@@ -1,4 +1,6 @@
-"""A container gives back the blocks that were put in, reads no more than it must, and believes nothing unchecked."""
+"""A container gives back the blocks that were put in, reads no more than it must, and believes
+nothing unchecked.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Filters never deny a key that they hold, keep their promise on the others, and Hudi's are Hudi's bit for bit."""
+"""Filters never deny a key that they hold, keep their promise on the others, and Hudi's are Hudi's
+bit for bit.
+"""
 
 import base64
 import struct
@@ -36,7 +38,16 @@ def test_the_bits_are_those_of_the_parquet_format():
     """One key in one block: bit (low * salt) >> 27 of each word, as BloomFilter.md says."""
     low = 0x9E3779B9
     data = bloom.build(KeyHashes(np.zeros(1, np.uint64), np.array([low], np.uint64)))
-    salts = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
+    salts = (
+        0x47B6137B,
+        0x44974D91,
+        0x8824AD5B,
+        0xA2B7289D,
+        0x705495C7,
+        0x2DF1424B,
+        0x9EFC4947,
+        0x5C6BFB31,
+    )
     assert struct.unpack("<8I", data) == tuple(1 << (low * salt % 2**32 >> 27) for salt in salts)
 
 
@@ -80,7 +91,9 @@ def footers(tmp_path_factory):
     root = tmp_path_factory.mktemp("hudi")
     for archive in FIXTURES.glob("*.zip"):
         with zipfile.ZipFile(archive) as opened:
-            names = [name for name in opened.namelist() if name.endswith(".parquet") and "/." not in name]
+            names = [
+                name for name in opened.namelist() if name.endswith(".parquet") and "/." not in name
+            ]
             opened.extractall(root / archive.stem, names)
     out = []
     for path in sorted(root.rglob("*.parquet")):
@@ -151,24 +164,40 @@ def test_a_filter_is_the_same_however_its_keys_are_taken(monkeypatch):
     for few, piece in ((0, 10_000), (0, 3), (8, 3)):
         monkeypatch.setattr(hudi_bloom, "_FEW_KEYS", few)
         monkeypatch.setattr(hudi_bloom, "_PIECE_KEYS", piece)
-        found.add((hudi_bloom.simple(keys, 1000, 1e-9), hudi_bloom.dynamic_v0(keys, 100, 1e-9, 250)))
+        found.add(
+            (hudi_bloom.simple(keys, 1000, 1e-9), hudi_bloom.dynamic_v0(keys, 100, 1e-9, 250))
+        )
     assert len(found) == 1
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 20, 25, 30, 31, 32, 47])
 def test_a_dynamic_filter_grows_row_by_row_and_then_goes_round(count):
-    """Ten keys a row, at most 25 entries: three rows; then the rows are used again, the first twice in a row."""
+    """Ten keys a row, at most 25 entries: three rows; then the rows are used again, the first twice
+    in a row.
+    """
     keys = [f"key{n}" for n in range(count)]
     row_of = [min(n // 10, 2) if n < 30 else max(n - 31, 0) % 3 for n in range(count)]
     text = hudi_bloom.dynamic_v0(pa.array(keys, pa.string()), 10, 0.01, 25)
     data = base64.b64decode(text)
     rows = max(1, min(3, -(-count // 10)))
     bits, hashes = hudi_bloom.sizing(10, 0.01)
-    assert struct.unpack(">iibiiii", data[:25]) == (-1, hashes, 1, bits, 10, count - 10 * (rows - 1), rows)
+    assert struct.unpack(">iibiiii", data[:25]) == (
+        -1,
+        hashes,
+        1,
+        bits,
+        10,
+        count - 10 * (rows - 1),
+        rows,
+    )
     size = 13 + (bits + 7) // 8
     for row in range(rows):
-        own = pa.array([key for key, at in zip(keys, row_of, strict=True) if at == row], pa.string())
-        assert data[25 + row * size : 25 + (row + 1) * size] == base64.b64decode(hudi_bloom.simple(own, 10, 0.01))
+        own = pa.array(
+            [key for key, at in zip(keys, row_of, strict=True) if at == row], pa.string()
+        )
+        assert data[25 + row * size : 25 + (row + 1) * size] == base64.b64decode(
+            hudi_bloom.simple(own, 10, 0.01)
+        )
     assert hudi_bloom.may_contain(text, hudi_bloom.DYNAMIC_V0, pa.array(keys, pa.string())).all()
 
 
@@ -180,9 +209,16 @@ def test_hudis_default_size_is_the_documented_one():
 def test_hostile_footers_are_refused_or_answered(data):
     keys = pa.array(["a", "bc", "def"])
     code = data.draw(st.sampled_from([hudi_bloom.SIMPLE, hudi_bloom.DYNAMIC_V0]))
-    good = hudi_bloom.simple(keys, 3, 0.1) if code == "SIMPLE" else hudi_bloom.dynamic_v0(keys, 2, 0.1, 4)
+    good = (
+        hudi_bloom.simple(keys, 3, 0.1)
+        if code == "SIMPLE"
+        else hudi_bloom.dynamic_v0(keys, 2, 0.1, 4)
+    )
     raw = base64.b64decode(good)
-    at, junk = data.draw(st.integers(0, len(raw))), data.draw(st.binary(max_size=9) | st.just(b"\x7f" + b"\xff" * 3))
+    at, junk = (
+        data.draw(st.integers(0, len(raw))),
+        data.draw(st.binary(max_size=9) | st.just(b"\x7f" + b"\xff" * 3)),
+    )
     for bad in (junk, raw[:at], raw + b"\0", raw[:at] + junk + raw[at + len(junk) :]):
         try:
             assert hudi_bloom.may_contain(base64.b64encode(bad), code, keys).shape == (3,)
@@ -190,7 +226,9 @@ def test_hostile_footers_are_refused_or_answered(data):
             continue
 
 
-@pytest.mark.parametrize(("text", "code"), [("!!", "SIMPLE"), ("AAAA", "SIMPLE"), ("", "DYNAMIC_V0"), ("AAAA", "NEW")])
+@pytest.mark.parametrize(
+    ("text", "code"), [("!!", "SIMPLE"), ("AAAA", "SIMPLE"), ("", "DYNAMIC_V0"), ("AAAA", "NEW")]
+)
 def test_what_is_no_hudi_filter_is_refused(text, code):
     with pytest.raises(ValueError, match="Hudi Bloom filter"):
         hudi_bloom.may_contain(text, code, pa.array(["a"]))

@@ -1,4 +1,6 @@
-"""The Bloom filter of a column: proofs on every type, the promised rate of false positives, pages, mutants."""
+"""The Bloom filter of a column: proofs on every type, the promised rate of false positives, pages,
+mutants.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +63,15 @@ def test_nulls_are_known_exactly():
     segments = [[], [None], [1], [1, None]]
     assert prune(segments, "is null") == prune(segments, "<=>") == [False, True, False, True]
     assert prune(segments, "is not null") == [False, False, True, True]
-    assert prune(segments, "=") == prune(segments, "in", (None,)) == prune(segments, "in", ()) == [False] * 4
-    assert prune(segments, "<=>", 1) == prune(segments, "in", (None, 1)) == [False, False, True, True]
+    assert (
+        prune(segments, "=")
+        == prune(segments, "in", (None,))
+        == prune(segments, "in", ())
+        == [False] * 4
+    )
+    assert (
+        prune(segments, "<=>", 1) == prune(segments, "in", (None, 1)) == [False, False, True, True]
+    )
 
 
 def test_a_literal_between_two_values_matches_nothing():
@@ -73,7 +82,11 @@ def test_a_literal_between_two_values_matches_nothing():
 
 def test_a_literal_of_another_type_finds_the_value_that_it_equals():
     assert prune([[1, 2]], "=", 1.0) == prune([[1, 2]], "in", (Decimal("2.00"),)) == [True]
-    assert prune([[1.0]], "=", 1, pa.float32()) == prune([[Decimal(1)]], "=", 1.0, pa.decimal128(9, 2)) == [True]
+    assert (
+        prune([[1.0]], "=", 1, pa.float32())
+        == prune([[Decimal(1)]], "=", 1.0, pa.decimal128(9, 2))
+        == [True]
+    )
 
 
 def test_a_null_entry_of_a_dictionary_is_a_null():
@@ -88,7 +101,9 @@ def test_a_null_entry_of_a_dictionary_is_a_null():
 def test_tests_of_order_are_not_asked():
     index = ColumnBloom()
     assert [
-        op for op in ("=", "<=>", "in", "is null", "is not null") if not index.can_test(Leaf("c", op, ()), INT)
+        op
+        for op in ("=", "<=>", "in", "is null", "is not null")
+        if not index.can_test(Leaf("c", op, ()), INT)
     ] == []
     assert not any(index.can_test(Leaf("c", op, 1), INT) for op in ("<", "<=", ">", ">=", "!="))
     assert prune([[1]], "<", 0) == [True]
@@ -99,12 +114,15 @@ def test_the_share_of_false_positives_is_the_promised_one(fpp):
     index = ColumnBloom(str(fpp))
     rng = np.random.default_rng(7)
     column = pa.array([f"value-{n}" for n in rng.permutation(20_000)])
-    summaries = [InMemory(index.summarize(column.slice(start, 2000))) for start in range(0, 20_000, 2000)]
+    summaries = [
+        InMemory(index.summarize(column.slice(start, 2000))) for start in range(0, 20_000, 2000)
+    ]
     asked, passed = 0, 0
     for n in range(400):
         verdict = index.prune(summaries, Leaf("c", "=", f"absent-{n}"), column.type)
         asked, passed = asked + len(verdict), passed + int(verdict.sum())
-    # Five standard deviations of a binomial count; below, the filter would be larger than it need be.
+    # Five standard deviations of a binomial count; below, the filter would be larger than it need
+    # be.
     margin = 5 * (asked * fpp) ** 0.5
     assert asked * fpp / 2 - margin <= passed <= asked * fpp + margin
     bits = 8 * len(summaries[0]) / 2000
@@ -120,7 +138,9 @@ def test_one_literal_reads_the_header_and_one_page():
         assert index.prune([summary], Leaf("c", "=", number * 4000), INT).tolist() == [True]
         assert len(summary.ranges) <= 2 and sum(summary.ranges) < 9000
         summary.ranges.clear()
-    assert index.prune([summary], Leaf("c", "in", tuple(range(1, 100_000, 150)) + (8,)), INT).tolist() == [True]
+    assert index.prune(
+        [summary], Leaf("c", "in", tuple(range(1, 100_000, 150)) + (8,)), INT
+    ).tolist() == [True]
 
 
 def test_every_value_of_a_large_filter_is_found_again():
@@ -129,7 +149,9 @@ def test_every_value_of_a_large_filter_is_found_again():
     index = ColumnBloom()
     for start in range(0, 30_000, 37):
         assert index.prune([summary], Leaf("c", "=", start * 3), INT).tolist() == [True]
-    absent = [int(index.prune([summary], Leaf("c", "=", 3 * n + 1), INT)[0]) for n in range(0, 30_000, 37)]
+    absent = [
+        int(index.prune([summary], Leaf("c", "=", 3 * n + 1), INT)[0]) for n in range(0, 30_000, 37)
+    ]
     assert sum(absent) < len(absent) * 0.04
 
 
@@ -143,7 +165,9 @@ def test_repeated_values_do_not_enlarge_the_filter():
     index = ColumnBloom()
     assert index.summarize(pa.array([1, 2, 3])) == index.summarize(pa.array([3, 2, 2, 1] * 5000))
     floats = pa.array(
-        np.frombuffer(np.arange(0x7FF8000000000001, 0x7FF8000000001000, dtype=np.uint64).tobytes(), np.float64)
+        np.frombuffer(
+            np.arange(0x7FF8000000000001, 0x7FF8000000001000, dtype=np.uint64).tobytes(), np.float64
+        )
     )
     assert index.summarize(floats) == index.summarize(pa.array([float("nan")]))
 
@@ -167,7 +191,10 @@ def test_pages_in_the_wrong_order_are_noticed():
     data = ColumnBloom().summarize(pa.array(np.arange(10_000)))
     stride = PAGE_BLOCKS * bloom.BLOCK_BYTES + 4
     swapped = InMemory(
-        data[:16] + data[16 + stride : 16 + 2 * stride] + data[16 : 16 + stride] + data[16 + 2 * stride :]
+        data[:16]
+        + data[16 + stride : 16 + 2 * stride]
+        + data[16 : 16 + stride]
+        + data[16 + 2 * stride :]
     )
     with pytest.raises(ValueError, match="damaged"):
         ColumnBloom().prune([swapped], Leaf("c", "in", tuple(range(40))), INT)
@@ -177,7 +204,9 @@ class Wrong(ColumnBloom):
     """A filter with a mistake in how it is asked or made."""
 
     def __init__(
-        self, read: Callable[[Leaf], Leaf] = lambda leaf: leaf, make: Callable[[Any], Any] = lambda v: v
+        self,
+        read: Callable[[Leaf], Leaf] = lambda leaf: leaf,
+        make: Callable[[Any], Any] = lambda v: v,
     ) -> None:
         super().__init__()
         self.read, self.make = read, make
@@ -197,7 +226,11 @@ class NoForOrder(ColumnBloom):
 
 
 def first_literal(leaf: Leaf) -> Leaf:
-    return Leaf(leaf.column, "in", leaf.value[:1]) if leaf.op == "in" and isinstance(leaf.value, tuple) else leaf
+    return (
+        Leaf(leaf.column, "in", leaf.value[:1])
+        if leaf.op == "in" and isinstance(leaf.value, tuple)
+        else leaf
+    )
 
 
 def null_as_ordinary(leaf: Leaf) -> Leaf:
@@ -253,7 +286,9 @@ def other_seed_for_literals(monkeypatch):
     """Literals are hashed with another seed than values."""
     hashes = column_bloom.hash_keys
     monkeypatch.setattr(
-        column_bloom, "_literal_hashes", lambda leaf, type: hashes(pa.array([repr(leaf.value).encode()]), 1)
+        column_bloom,
+        "_literal_hashes",
+        lambda leaf, type: hashes(pa.array([repr(leaf.value).encode()]), 1),
     )
 
 

@@ -46,7 +46,11 @@ def test_bounds_enclose_every_value_and_counts_add_up(data: st.DataObject) -> No
     assert (stats.values, stats.nulls) == (len(column), len(column) - len(keys))
     assert stats.nans == sum(isinstance(v, float) and math.isnan(v) for v in column.to_pylist())
     if keys:
-        assert stats.min is not None and stats.min <= min(keys) and stats.min_exact == (stats.min == min(keys))
+        assert (
+            stats.min is not None
+            and stats.min <= min(keys)
+            and stats.min_exact == (stats.min == min(keys))
+        )
         assert stats.max is None or stats.max >= max(keys)
         assert stats.max_exact == (stats.max == max(keys))
     assert unpack(pack(stats), column.type) == stats
@@ -55,7 +59,12 @@ def test_bounds_enclose_every_value_and_counts_add_up(data: st.DataObject) -> No
 def test_nan_is_the_upper_bound_and_not_the_lower_one() -> None:
     nan = order.compare_key(math.nan, pa.float64()).data
     stats = summarize(pa.array([1.0, math.nan, None]))
-    assert (stats.min, stats.max, stats.nulls, stats.nans) == (order.encode_scalar(1.0, pa.float64()), nan, 1, 1)
+    assert (stats.min, stats.max, stats.nulls, stats.nans) == (
+        order.encode_scalar(1.0, pa.float64()),
+        nan,
+        1,
+        1,
+    )
     assert summarize(pa.array([math.nan])).min == nan
 
 
@@ -84,7 +93,9 @@ def test_row_groups_are_the_statistics_of_their_rows() -> None:
     column = pa.array([3, 1, None, 7, 5])
     row_groups = summarize_row_groups(column, [2, 0, 3])
     assert [row_group.values for row_group in row_groups] == [2, 0, 3]
-    assert row_groups[0] == summarize(column.slice(0, 2)) and row_groups[2] == summarize(column.slice(2))
+    assert row_groups[0] == summarize(column.slice(0, 2)) and row_groups[2] == summarize(
+        column.slice(2)
+    )
     for wrong in ([2], [6], [-1, 6]):
         with pytest.raises(ValueError, match="row groups"):
             summarize_row_groups(column, wrong)
@@ -92,7 +103,12 @@ def test_row_groups_are_the_statistics_of_their_rows() -> None:
 
 def test_a_segment_that_is_not_covered_is_maybe_for_everything() -> None:
     stats = to_batch([None, summarize(pa.array([], pa.int64()))])
-    for leaf in (Leaf("c", "=", 1), Leaf("c", "is null"), Leaf("c", "in", ()), Leaf("c", "not in", (None,))):
+    for leaf in (
+        Leaf("c", "=", 1),
+        Leaf("c", "is null"),
+        Leaf("c", "in", ()),
+        Leaf("c", "not in", (None,)),
+    ):
         assert prune(stats, leaf, pa.int64()).tolist() == [True, False]
 
 
@@ -100,8 +116,10 @@ def test_a_segment_without_known_bounds_is_maybe_where_it_has_values() -> None:
     unbounded = Stats(None, None, False, False, 1, 0, 2, 0)
     all_null = Stats(None, None, False, False, 2, 0, 2, 0)
     stats = to_batch([unbounded, all_null])
-    for type, tests in ((pa.int64(), [("=", 1), ("in", (1, 2, 3)), ("not in", (1,)), ("!=", 1), ("<", 1.5)]),
-                        (pa.string(), [("in", ("a", "b", "c")), ("like", "a%"), ("not like", "a%"), (">", "a")])):  # fmt: skip
+    for type, tests in (
+        (pa.int64(), [("=", 1), ("in", (1, 2, 3)), ("not in", (1,)), ("!=", 1), ("<", 1.5)]),
+        (pa.string(), [("in", ("a", "b", "c")), ("like", "a%"), ("not like", "a%"), (">", "a")]),
+    ):
         for op, value in tests:
             assert prune(stats, Leaf("c", op, value), type).tolist() == [True, False], op
     assert prune(stats, Leaf("c", "is not null"), pa.int64()).tolist() == [True, False]
@@ -120,12 +138,26 @@ def test_upper_bounds_from_someone_who_did_not_count_nan_prove_nothing() -> None
 @pytest.mark.parametrize(
     ("op", "value", "expected"),
     [
-        ("=", 15, [1]), ("=", 15.5, []), ("<", 10, [0]), ("<=", 10, [0, 1]), ("<", 9.5, [0]), (">", 20, [2]),
-        (">", 10**30, []), ("<", 10**30, [0, 1, 2]), ("in", (-5, 25, 99), [2]), ("in", (1, 11, 21), [0, 1, 2]),
-        ("in", (9.5, 19.5), []), ("!=", 15, [0, 1, 2, 3]), ("is null", None, [3, 4]), ("<=>", None, [3, 4]),
-        ("is not null", None, [0, 1, 2, 3]), ("=", None, []), ("not in", (7, 8), [0, 1, 2]), ("!=", 7, [0, 1, 2]),
+        ("=", 15, [1]),
+        ("=", 15.5, []),
+        ("<", 10, [0]),
+        ("<=", 10, [0, 1]),
+        ("<", 9.5, [0]),
+        (">", 20, [2]),
+        (">", 10**30, []),
+        ("<", 10**30, [0, 1, 2]),
+        ("in", (-5, 25, 99), [2]),
+        ("in", (1, 11, 21), [0, 1, 2]),
+        ("in", (9.5, 19.5), []),
+        ("!=", 15, [0, 1, 2, 3]),
+        ("is null", None, [3, 4]),
+        ("<=>", None, [3, 4]),
+        ("is not null", None, [0, 1, 2, 3]),
+        ("=", None, []),
+        ("not in", (7, 8), [0, 1, 2]),
+        ("!=", 7, [0, 1, 2]),
     ],
-)  # fmt: skip
+)
 def test_what_bounds_can_rule_out_is_ruled_out(op: str, value: object, expected: list[int]) -> None:
     lists = [[0, 9], [10, 19], [20, 29], [7, 7, None], [None], []]
     stats = to_batch([summarize(pa.array(rows, pa.int32())) for rows in lists])
@@ -138,14 +170,25 @@ def test_what_bounds_can_rule_out_is_ruled_out(op: str, value: object, expected:
 @pytest.mark.parametrize(
     ("op", "value", "expected"),
     [
-        ("starts with", "ab", [0, 1]), ("starts with", "b", [2]), ("starts with", "", [0, 1, 2]),
-        ("like", "ab%", [0, 1]), ("like", "ad", []), ("like", "abzz", [1]), ("like", "%z", [0, 1, 2]),
-        ("not like", "ab%", [1, 2]), ("not like", "a%", [2]), ("not like", "%", []), ("not like", "bb", [0, 1]),
-        ("not like", "b_", [0, 1, 2]), ("like", "a\\%%", []),
+        ("starts with", "ab", [0, 1]),
+        ("starts with", "b", [2]),
+        ("starts with", "", [0, 1, 2]),
+        ("like", "ab%", [0, 1]),
+        ("like", "ad", []),
+        ("like", "abzz", [1]),
+        ("like", "%z", [0, 1, 2]),
+        ("not like", "ab%", [1, 2]),
+        ("not like", "a%", [2]),
+        ("not like", "%", []),
+        ("not like", "bb", [0, 1]),
+        ("not like", "b_", [0, 1, 2]),
+        ("like", "a\\%%", []),
     ],
-)  # fmt: skip
+)
 def test_prefixes_rule_out_what_lies_outside_them(op: str, value: str, expected: list[int]) -> None:
-    stats = to_batch([summarize(pa.array(rows)) for rows in (["aba", "abz"], ["aa", "ac"], ["bb", "bb"])])
+    stats = to_batch(
+        [summarize(pa.array(rows)) for rows in (["aba", "abz"], ["aa", "ac"], ["bb", "bb"])]
+    )
     assert np.flatnonzero(prune(stats, Leaf("c", op, value), pa.string())).tolist() == expected
 
 
@@ -161,12 +204,16 @@ def test_a_literal_of_the_wrong_kind_is_refused() -> None:
 def test_a_tree_never_rules_out_a_segment_with_a_match(data: st.DataObject) -> None:
     types = {"a": data.draw(scalar_types()), "b": data.draw(scalar_types())}
     rows = {name: data.draw(columns(type)).to_pylist() for name, type in types.items()}
-    table = pa.table({name: column_of([*rows[name], *[None] * 12][:12], type) for name, type in types.items()})
+    table = pa.table(
+        {name: column_of([*rows[name], *[None] * 12][:12], type) for name, type in types.items()}
+    )
     tree = data.draw(predicates(table.schema, table))
     row_groups = data.draw(st.sampled_from([[12], [6, 6], [1] * 12, [0, 5, 7]]))
     known = {name: to_batch(summarize_row_groups(table.column(name), row_groups)) for name in types}
     covered = data.draw(st.sets(st.sampled_from(["a", "b"])))
-    verdict = prune_predicate(lambda n: (known[n], types[n]) if n in covered else None, tree, len(row_groups))
+    verdict = prune_predicate(
+        lambda n: (known[n], types[n]) if n in covered else None, tree, len(row_groups)
+    )
     mask = matches(tree, table).to_numpy()
     for part, maybe in zip(np.split(mask, np.cumsum(row_groups)[:-1]), verdict, strict=True):
         assert maybe or not part.any()
@@ -176,9 +223,13 @@ def test_trees_combine_verdicts_and_unknown_is_maybe() -> None:
     stats = to_batch([summarize(pa.array([0, 1])), summarize(pa.array([5, 6]))])
     low, high = Leaf("c", "<", 3), Leaf("c", ">", 3)
     cases: list[tuple[Predicate, list[bool]]] = [
-        (And((low, high)), [False, False]), (Or((low, high)), [True, True]), (And((low, Unknown("f"))), [True, False]),
-        (Or((low, Unknown("f"))), [True, True]), (And(()), [True, True]), (Or(()), [False, False]),
-    ]  # fmt: skip
+        (And((low, high)), [False, False]),
+        (Or((low, high)), [True, True]),
+        (And((low, Unknown("f"))), [True, False]),
+        (Or((low, Unknown("f"))), [True, True]),
+        (And(()), [True, True]),
+        (Or(()), [False, False]),
+    ]
     for tree, expected in cases:
         assert prune_predicate(lambda _: (stats, pa.int64()), tree, 2).tolist() == expected
     with pytest.raises(ValueError, match="instead of 3"):
@@ -195,12 +246,15 @@ def test_a_table_of_chunks_prunes_as_a_batch_does() -> None:
 @pytest.mark.parametrize(
     "stats",
     [
-        Stats(b"b", b"a", False, False, 0, 0, 1, 0), Stats(None, None, True, False, 0, 0, 1, 0),
-        Stats(None, None, False, False, 2, 0, 1, 0), Stats(None, None, False, False, -1, 0, 1, 0),
-        Stats(b"x" * 65, None, False, False, 0, 0, 1, 0), Stats(b"a", b"a", True, True, 1, 0, 1, 0),
+        Stats(b"b", b"a", False, False, 0, 0, 1, 0),
+        Stats(None, None, True, False, 0, 0, 1, 0),
+        Stats(None, None, False, False, 2, 0, 1, 0),
+        Stats(None, None, False, False, -1, 0, 1, 0),
+        Stats(b"x" * 65, None, False, False, 0, 0, 1, 0),
+        Stats(b"a", b"a", True, True, 1, 0, 1, 0),
         Stats(None, None, False, False, 1, 1, 1, 0),
     ],
-)  # fmt: skip
+)
 def test_statistics_that_contradict_themselves_are_refused(stats: Stats) -> None:
     with pytest.raises(ValueError):
         stats.check()
@@ -228,13 +282,19 @@ def test_merged_row_groups_say_what_a_summary_of_all_rows_says(data: st.DataObje
 
 @st.composite
 def _runs(draw: st.DrawFn) -> tuple[pa.DataType, pa.Table, pa.Table, np.ndarray]:
-    """Draw a type, statistics of some segments of it, a few not covered or without counts of NaN, rows, and run starts."""
+    """Draw a type, statistics of some segments of it, a few not covered or without counts of NaN,
+    rows, and run starts.
+    """
     type = draw(scalar_types())
     parts = [draw(columns(type)) for _ in range(draw(st.integers(1, 6)))]
-    known: list[Stats | None] = [draw(st.sampled_from((summarize(part),) * 5 + (None,))) for part in parts]
+    known: list[Stats | None] = [
+        draw(st.sampled_from((summarize(part),) * 5 + (None,))) for part in parts
+    ]
     table = pa.table(to_batch(known))
     if draw(st.integers(0, 3)) == 0:
-        nans = pa.array([draw(st.sampled_from((n, None))) for n in table["nans"].to_pylist()], pa.int64())
+        nans = pa.array(
+            [draw(st.sampled_from((n, None))) for n in table["nans"].to_pylist()], pa.int64()
+        )
         table = table.set_column(table.schema.get_field_index("nans"), "nans", nans)
     starts = sorted({0, *draw(st.sets(st.integers(0, len(parts) - 1)))})
     return type, table, pa.table({"c": pa.chunked_array(parts, type)}), np.array(starts, np.int64)
@@ -244,7 +304,9 @@ def _runs(draw: st.DrawFn) -> tuple[pa.DataType, pa.Table, pa.Table, np.ndarray]
 def test_the_union_of_runs_is_what_merging_their_segments_gives(data: st.DataObject) -> None:
     _, table, _, starts = data.draw(_runs())
     found = union(table, starts).to_pylist()
-    for row, start, stop in zip(found, starts.tolist(), [*starts[1:].tolist(), len(table)], strict=True):
+    for row, start, stop in zip(
+        found, starts.tolist(), [*starts[1:].tolist(), len(table)], strict=True
+    ):
         part = table.slice(start, stop - start)
         if part["values"].null_count:
             assert set(row.values()) == {None}, "a segment that is not covered may hold anything"
@@ -269,24 +331,41 @@ def test_what_a_stripe_proves_is_proved_of_each_of_its_segments(data: st.DataObj
 def test_bounds_that_are_put_together_say_what_each_part_says(data: st.DataObject) -> None:
     type, table, rows, starts = data.draw(_runs())
     predicate = data.draw(predicates(rows.schema, rows))
-    parts = [table.slice(a, b - a) for a, b in zip(starts.tolist(), [*starts[1:].tolist(), len(table)], strict=True)]
+    parts = [
+        table.slice(a, b - a)
+        for a, b in zip(starts.tolist(), [*starts[1:].tolist(), len(table)], strict=True)
+    ]
     bounds = Bounds.concat([Bounds.unknown(2), *(Bounds.read(part, type) for part in parts)])
     found = prune_predicate(lambda _: (bounds, type), predicate, bounds.num_rows)
-    expected = [prune_predicate(lambda _, p=part: (p, type), predicate, len(part)) for part in parts]
+    expected = [
+        prune_predicate(lambda _, p=part: (p, type), predicate, len(part)) for part in parts
+    ]
     assert found[2:].tolist() == np.concatenate(expected).tolist()
     chunked = Bounds.read(pa.concat_tables(parts), type)
-    assert prune_predicate(lambda _: (chunked, type), predicate, len(table)).tolist() == found[2:].tolist()
+    assert (
+        prune_predicate(lambda _: (chunked, type), predicate, len(table)).tolist()
+        == found[2:].tolist()
+    )
     assert bounds.nbytes >= 4 * bounds.num_rows
 
 
 def test_bounds_compare_as_words_as_they_do_as_bytes() -> None:
-    stats = pa.table(to_batch([summarize(pa.array(v, pa.int64())) for v in ([-5, 3], [None], [4, 2**62], [-(2**63)])]))
+    stats = pa.table(
+        to_batch(
+            [summarize(pa.array(v, pa.int64())) for v in ([-5, 3], [None], [4, 2**62], [-(2**63)])]
+        )
+    )
     bounds = Bounds.read(stats, pa.int64())
     assert bounds.min.words is not None and bounds.min.absent is not None
-    bytes_only = replace(bounds, min=replace(bounds.min, words=None), max=replace(bounds.max, words=None))
+    bytes_only = replace(
+        bounds, min=replace(bounds.min, words=None), max=replace(bounds.max, words=None)
+    )
     for op in ("=", "<", "<=", ">", ">=", "!=", "in", "not in"):
         for value in (-(2**63), -5, 3, 4, 2**62, 2**63 - 1, 2**70, 3.5):
             leaf = Leaf("c", op, (value, 3, 4) if "in" in op else value)
-            assert prune(bounds, leaf, pa.int64()).tolist() == prune(bytes_only, leaf, pa.int64()).tolist(), leaf
+            assert (
+                prune(bounds, leaf, pa.int64()).tolist()
+                == prune(bytes_only, leaf, pa.int64()).tolist()
+            ), leaf
     odd = stats.set_column(0, "min", pa.array([b"short", None, b"12345678", None], pa.binary()))
     assert Bounds.read(odd, pa.int64()).min.words is None

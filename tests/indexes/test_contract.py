@@ -1,4 +1,6 @@
-"""The list of operators in the contract's docstring says what the code does: operators, types of values, nulls."""
+"""The list of operators in the contract's docstring says what the code does: operators, types of
+values, nulls.
+"""
 
 import re
 from datetime import date
@@ -16,8 +18,14 @@ _ROW = re.compile(r"^    (\S+(?: \S+)*?) {2,}(\S.*?) {2,}(\S.*)$", re.MULTILINE)
 _GRID = base.__doc__.partition("::\n")[2].partition("\n\nA literal")[0]
 LISTED = {op: (value, text) for op, value, text in _ROW.findall(_GRID) if op != "op"}
 VALUES = {
-    "literal": "a", "literal or None": None, "tuple": ("a", None), "None": None, "str or bytes": "a", "str": "a%", "str or (str, str)": ("a b", "word"),
-}  # fmt: skip
+    "literal": "a",
+    "literal or None": None,
+    "tuple": ("a", None),
+    "None": None,
+    "str or bytes": "a",
+    "str": "a%",
+    "str or (str, str)": ("a b", "word"),
+}
 """A value of each kind that the list names."""
 TEXTS = pa.table({"c": ["a", "b", "a b", "", None]})
 
@@ -56,7 +64,9 @@ def test_a_value_of_the_listed_kind_is_taken_and_others_are_not(op):
                 matches(Leaf("c", op, wrong), TEXTS)
     assert ("bytes" in kind) == (op == "starts with")
     if "bytes" in kind:
-        assert matches(Leaf("c", op, b"a"), TEXTS.cast(pa.schema([("c", pa.binary())]))).to_pylist()[0]
+        assert matches(
+            Leaf("c", op, b"a"), TEXTS.cast(pa.schema([("c", pa.binary())]))
+        ).to_pylist()[0]
 
 
 @pytest.mark.parametrize("op", LISTED)
@@ -69,7 +79,10 @@ def test_null_rows_match_where_the_list_says_so_and_nowhere_else(op):
 
 def test_not_in_with_none_and_a_call_with_none_match_no_row():
     assert not any(matches(Leaf("c", "not in", ("a", None)), TEXTS).to_pylist())
-    for leaf in (call("is_text_for_contract", ["c"], [None]), negate(call("is_text_for_contract", ["c"], [None]))):
+    for leaf in (
+        call("is_text_for_contract", ["c"], [None]),
+        negate(call("is_text_for_contract", ["c"], [None])),
+    ):
         assert not any(matches(leaf, TEXTS).to_pylist())
 
 

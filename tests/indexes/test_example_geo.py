@@ -1,4 +1,6 @@
-"""The grid over two columns and the predicate function of the example package: conformance, and mutants that must die."""
+"""The grid over two columns and the predicate function of the example package: conformance, and
+mutants that must die.
+"""
 
 import math
 import struct
@@ -21,22 +23,31 @@ from indexes.key_testing import first_failure as first_failure_of_keys
 from indexes.predicate import call, negate
 from indexes.testing import SeveralColumnsConformance, first_failure, violations
 
-LATITUDES = st.sampled_from((-90.0, -89.99, -0.5, 0.0, 59.9, 60.0, 89.999, 90.0)) | st.floats(-90, 90)
-LONGITUDES = st.sampled_from((-180.0, -179.99, -0.01, 0.0, 10.7, 11.0, 179.99, 180.0)) | st.floats(-180, 180)
-KM = st.sampled_from((0.0, 1e-6, 5.0, 60.0, 111.0, 160.0, 200.0, 1000.0, 10_000.0, 20_016.0, 1e9, -1.0)) | st.floats(
-    0, 300
+LATITUDES = st.sampled_from((-90.0, -89.99, -0.5, 0.0, 59.9, 60.0, 89.999, 90.0)) | st.floats(
+    -90, 90
 )
+LONGITUDES = st.sampled_from((-180.0, -179.99, -0.01, 0.0, 10.7, 11.0, 179.99, 180.0)) | st.floats(
+    -180, 180
+)
+KM = st.sampled_from(
+    (0.0, 1e-6, 5.0, 60.0, 111.0, 160.0, 200.0, 1000.0, 10_000.0, 20_016.0, 1e9, -1.0)
+) | st.floats(0, 300)
 STEPS = st.sampled_from((-300.0, -91.0, -1.5, -0.7, 0.0, 0.7, 1.5, 91.0, 300.0))
 
 
 def _places(seen):
-    """Places near points that were seen, and anywhere; distances of the order of what lies between."""
+    """Places near points that were seen, and anywhere; distances of the order of what lies
+    between.
+    """
     points = [row for row in seen if None not in row and all(math.isfinite(x) for x in row)]
     anywhere = st.tuples(LATITUDES, LONGITUDES)
     if not points:
         return anywhere
     near = st.builds(
-        lambda at, up, right: (float(at[0]) + up, float(at[1]) + right), st.sampled_from(points), STEPS, STEPS
+        lambda at, up, right: (float(at[0]) + up, float(at[1]) + right),
+        st.sampled_from(points),
+        STEPS,
+        STEPS,
     )
     return st.one_of(near, near, near, anywhere)
 
@@ -50,7 +61,9 @@ class Geo(SeveralColumnsConformance):
     values: ClassVar = {"lat": LATITUDES, "lon": LONGITUDES}
 
     def asked(self, seen):
-        inside = _places(seen).map(lambda at: (min(90.0, max(-90.0, at[0])), (at[1] + 180) % 360 - 180))
+        inside = _places(seen).map(
+            lambda at: (min(90.0, max(-90.0, at[0])), (at[1] + 180) % 360 - 180)
+        )
         odd = st.sampled_from(((math.nan, 1.0), (100.0, 1.0), (None, 1.0), (1.0, None)))
         swapped = _within(("lon", "lat"), inside.map(lambda at: at[::-1]))
         there = _within(("lat", "lon"), inside)
@@ -64,7 +77,10 @@ class TestGrid(Geo):
 class TestFineGrid(Geo):
     index = GridIndex(cell="0.25")
     columns: ClassVar = {"lat": pa.float32(), "lon": pa.decimal128(9, 4)}
-    values: ClassVar = {"lat": st.floats(-90, 90, width=32), "lon": st.decimals(-180, 180, places=4)}
+    values: ClassVar = {
+        "lat": st.floats(-90, 90, width=32),
+        "lon": st.decimals(-180, 180, places=4),
+    }
 
 
 class TestExactKeys(KeyIndexConformance):
@@ -92,7 +108,9 @@ def test_a_grid_takes_two_columns_of_numbers():
 def test_a_grid_proves_distant_places_empty_around_the_globe():
     """It is of use: what is far away is NO, also beyond the date line and the poles."""
     type = pa.struct([("lat", pa.float64()), ("lon", pa.float64())])
-    places = pa.StructArray.from_arrays([pa.array([-17.7, -17.9]), pa.array([179.9, -179.8])], ["lat", "lon"])
+    places = pa.StructArray.from_arrays(
+        [pa.array([-17.7, -17.9]), pa.array([179.9, -179.8])], ["lat", "lon"]
+    )
     summary = InMemory(GridIndex().summarize(places))
     asked = [
         ((-17.8, -179.95, 60.0), True),
@@ -101,7 +119,9 @@ def test_a_grid_proves_distant_places_empty_around_the_globe():
         ((62.0, 179.9, 5.0), False),
     ]
     for at, expected in asked:
-        assert GridIndex().prune([summary], call("within_km", ("lat", "lon"), at), type).tolist() == [expected], at
+        assert GridIndex().prune(
+            [summary], call("within_km", ("lat", "lon"), at), type
+        ).tolist() == [expected], at
 
 
 @given(lat=LATITUDES, lon=LONGITUDES, at_lat=LATITUDES, at_lon=LONGITUDES)
@@ -125,7 +145,9 @@ class _BlindToTheDateLine(GridIndex):
             return found
         _, lon, km = leaf.value
         cells = [example_geo._opened(s.data)[1] for s in summaries]
-        far = [c is not None and len(c) and np.all(np.abs(c[:, 1] - 180 - lon) > 2 + km) for c in cells]
+        far = [
+            c is not None and len(c) and np.all(np.abs(c[:, 1] - 180 - lon) > 2 + km) for c in cells
+        ]
         return found & ~np.array(far, np.bool_)
 
 
@@ -154,34 +176,50 @@ class _TooSmall(GridIndex):
         opened = [example_geo._opened(s.data) for s in summaries]
         if not self.can_test(leaf, type) or None in leaf.value or not abs(leaf.value[0]) <= 90:
             return np.ones(len(summaries), np.bool_)
-        return np.array([c is None or _may_hold(c, size, *leaf.value) for size, c in opened], np.bool_)
+        return np.array(
+            [c is None or _may_hold(c, size, *leaf.value) for size, c in opened], np.bool_
+        )
 
 
 class _NoNulls(GridIndex):
-    """Takes a point with a null coordinate for one at zero, and a segment with such for one without others."""
+    """Takes a point with a null coordinate for one at zero, and a segment with such for one without
+    others.
+    """
 
     def summarize(self, values):
         rows = [row for row in values.to_pylist() if None not in row.values()]
-        return super().summarize(pa.array(rows[:1], values.type) if len(rows) < len(values) else values)
+        return super().summarize(
+            pa.array(rows[:1], values.type) if len(rows) < len(values) else values
+        )
 
 
 POINTS = pa.struct([("lat", pa.float64()), ("lon", pa.float64())])
 SEGMENTS = [
     pa.array([{"lat": lat, "lon": lon} for lat, lon in rows], POINTS)
     for rows in (
-        [(-17.7, 179.9), (-17.9, -179.8)], [(59.9, 10.7), (59.91, 10.71), (None, 10.0)], [(61.0, 10.7)], [(10.7, 59.9)],
-        [(180.0, 10.7), (0.5, 0.5)], [(math.nan, 10.7), (1.0, None)], [], [(-17.8, 179.95)],
+        [(-17.7, 179.9), (-17.9, -179.8)],
+        [(59.9, 10.7), (59.91, 10.71), (None, 10.0)],
+        [(61.0, 10.7)],
+        [(10.7, 59.9)],
+        [(180.0, 10.7), (0.5, 0.5)],
+        [(math.nan, 10.7), (1.0, None)],
+        [],
+        [(-17.8, 179.95)],
         [(30.0, 30.0), (None, 1.0), (-17.8, -179.9)],
     )
-]  # fmt: skip
+]
 CASES = [
     call("within_km", columns, at)
     for columns, at in (
-        (("lat", "lon"), (-17.8, -179.9, 60.0)), (("lat", "lon"), (59.9, 10.7, 5.0)), (("lat", "lon"), (60.9, 10.7, 50.0)),
-        (("lon", "lat"), (59.9, 10.7, 5.0)), (("lat", "lon"), (0.0, -169.3, 5.0)), (("lat", "lon"), (59.91, 10.71, 0.1)),
+        (("lat", "lon"), (-17.8, -179.9, 60.0)),
+        (("lat", "lon"), (59.9, 10.7, 5.0)),
+        (("lat", "lon"), (60.9, 10.7, 50.0)),
+        (("lon", "lat"), (59.9, 10.7, 5.0)),
+        (("lat", "lon"), (0.0, -169.3, 5.0)),
+        (("lat", "lon"), (59.91, 10.71, 0.1)),
         (("lat", "lon"), (59.8, 10.7, 30.0)),
     )
-]  # fmt: skip
+]
 
 
 def _wrong(index):
@@ -193,7 +231,9 @@ def test_the_grid_is_right_on_the_fixed_cases():
     assert _wrong(GridIndex()) == [] and _wrong(GridIndex(cell="0.05")) == []
 
 
-@pytest.mark.parametrize("mutant", [_BlindToTheDateLine, _Negated, _Swapped, _ForgetsOddPlaces, _TooSmall, _NoNulls])
+@pytest.mark.parametrize(
+    "mutant", [_BlindToTheDateLine, _Negated, _Swapped, _ForgetsOddPlaces, _TooSmall, _NoNulls]
+)
 def test_a_grid_that_loses_rows_is_caught(mutant):
     assert _wrong(mutant())
     count("mutants of the index on two columns, all caught")
@@ -206,7 +246,10 @@ def test_a_grid_that_loses_rows_fails_the_suite():
 class _ForgetsTheLastKey(ExactKeyIndex):
     def build(self, keys, hashes, group, groups):
         return super().build(
-            keys.slice(0, max(0, len(keys) - 1)), hashes.take(np.arange(max(0, len(keys) - 1))), group[:-1], groups
+            keys.slice(0, max(0, len(keys) - 1)),
+            hashes.take(np.arange(max(0, len(keys) - 1))),
+            group[:-1],
+            groups,
         )
 
 
@@ -220,9 +263,16 @@ class _BelievesItsBytes(ExactKeyIndex):
 
 class _MergesWithoutNewNumbers(ExactKeyIndex):
     def merge(self, key_parts, groups, total):
-        return super().merge(key_parts, [np.where(g >= 0, np.arange(len(g)), -1) for g in groups], max(total, 8))
+        return super().merge(
+            key_parts, [np.where(g >= 0, np.arange(len(g)), -1) for g in groups], max(total, 8)
+        )
 
 
-@pytest.mark.parametrize("mutant", [_ForgetsTheLastKey, _BelievesItsBytes, _MergesWithoutNewNumbers])
+@pytest.mark.parametrize(
+    "mutant", [_ForgetsTheLastKey, _BelievesItsBytes, _MergesWithoutNewNumbers]
+)
 def test_a_key_index_that_loses_keys_fails_the_suite(mutant):
-    assert first_failure_of_keys(type("Suite", (KeyIndexConformance,), {"index": mutant()})) is not None
+    assert (
+        first_failure_of_keys(type("Suite", (KeyIndexConformance,), {"index": mutant()}))
+        is not None
+    )

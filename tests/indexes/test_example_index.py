@@ -1,4 +1,6 @@
-"""An index of another package is found by its entry point, and passes the suite that we ship for it."""
+"""An index of another package is found by its entry point, and passes the suite that we ship for
+it.
+"""
 
 import sys
 from pathlib import Path
@@ -46,7 +48,10 @@ def test_the_package_announces_the_class_in_its_project_file():
 
 
 def test_a_package_that_cannot_be_loaded_costs_only_its_own_indexes(installed):
-    installed("broken = example_index:Absent\nlength = example_index:LengthIndex\nother = no_such_module:X")
+    installed(
+        "broken = example_index:Absent\nlength = example_index:LengthIndex\nother ="
+        " no_such_module:X"
+    )
     registry = Registry()
     assert registry.find("length/1").name == "length/1"
     reason = registry.find("absent/1").reason

@@ -1,4 +1,6 @@
-"""Hashes equal those of mmh3, whatever the shape of the keys, the array and the path that computes them."""
+"""Hashes equal those of mmh3, whatever the shape of the keys, the array and the path that computes
+them.
+"""
 
 import mmh3
 import numpy as np
@@ -24,7 +26,9 @@ def expected(keys, seed):
 
 def random_keys(count, length_max, seed=3):
     rng = np.random.default_rng(seed)
-    return ["".join(rng.choice(list(ALPHABET), size)) for size in rng.integers(0, length_max + 1, count)]
+    return [
+        "".join(rng.choice(list(ALPHABET), size)) for size in rng.integers(0, length_max + 1, count)
+    ]
 
 
 @pytest.mark.parametrize("rows", [0, 1, PATH_ROWS - 1, PATH_ROWS, hashing._PIECE_ROWS + 1])
@@ -52,7 +56,12 @@ def test_slices_chunks_and_string_types_change_nothing(rows):
     keys = random_keys(rows, 30)
     array = pa.array(keys)
     chunked = pa.chunked_array([array.slice(0, 7), array.slice(7, 0), array.slice(7)])
-    for same in (array.cast(pa.large_string()), chunked, array.cast(pa.string_view()), array.cast(pa.binary())):
+    for same in (
+        array.cast(pa.large_string()),
+        chunked,
+        array.cast(pa.string_view()),
+        array.cast(pa.binary()),
+    ):
         assert words(hash_keys(same, 5)) == expected(keys, 5)
     assert words(hash_keys(array.slice(3, rows - 10), 5)) == expected(keys[3 : rows - 7], 5)
     assert words(hash_keys(pa.chunked_array([], pa.string()), 5)) == []

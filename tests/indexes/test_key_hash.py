@@ -20,7 +20,22 @@ from indexes.key_hash import KEY_BYTES_MAX, MultilinearHash, MurmurHash
 
 SECRET = bytes(range(32))
 HASH = MultilinearHash(SECRET)
-LENGTHS = [0, 1, 3, 4, 5, 8, 31, 32, 33, KEY_BYTES_MAX - 1, KEY_BYTES_MAX, KEY_BYTES_MAX + 1, 300, 5_000]
+LENGTHS = [
+    0,
+    1,
+    3,
+    4,
+    5,
+    8,
+    31,
+    32,
+    33,
+    KEY_BYTES_MAX - 1,
+    KEY_BYTES_MAX,
+    KEY_BYTES_MAX + 1,
+    300,
+    5_000,
+]
 
 
 def pairs(hashes: KeyHashes) -> list[tuple[int, int]]:
@@ -45,7 +60,10 @@ def test_any_number_of_keys_hashes_as_the_reference_says(count: int) -> None:
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("count", [1, 3_000])
 def test_keys_of_any_length_hash_as_the_reference_says(length: int, count: int) -> None:
-    keys = [f"{n:05}"[:length].ljust(length, "é" if length % 2 == 0 else "z")[:length] for n in range(count)]
+    keys = [
+        f"{n:05}"[:length].ljust(length, "é" if length % 2 == 0 else "z")[:length]
+        for n in range(count)
+    ]
     assert pairs(HASH.hash(pa.array(keys, pa.string())))[:50] == expected(keys[:50])
 
 
@@ -121,8 +139,12 @@ STRUCTURED = {
 
 @pytest.mark.parametrize("text", STRUCTURED.values(), ids=STRUCTURED)
 @pytest.mark.parametrize("shift", [0, 24, 32, 40])
-def test_any_24_bits_of_structured_keys_collide_as_often_as_random_ones(text: str, shift: int) -> None:
-    """Of n keys n^2 / 2^25 pairs are expected to agree in 24 bits; with 20,000 keys that is 12, by Poisson below 40 but once in 10^10."""
+def test_any_24_bits_of_structured_keys_collide_as_often_as_random_ones(
+    text: str, shift: int
+) -> None:
+    """Of n keys n^2 / 2^25 pairs are expected to agree in 24 bits; with 20,000 keys that is 12, by
+    Poisson below 40 but once in 10^10.
+    """
     hashes = HASH.hash(numbered(20_000, text))
     for words in (hashes.hi, hashes.lo):
         bits = (words >> np.uint64(shift)) & np.uint64((1 << 24) - 1)
@@ -130,10 +152,21 @@ def test_any_24_bits_of_structured_keys_collide_as_often_as_random_ones(text: st
 
 
 def test_of_many_secrets_few_make_two_keys_agree_in_eight_bits() -> None:
-    """The theorem: over the secrets, two keys agree in eight given bits with probability 1 / 256: 16 of 4,096 secrets, by chance 2 to 40."""
-    for pair in (("a", "b"), ("a", "a\0"), ("", "\0"), (A, B), ("x" * 128, "x" * 129), ("12", "13")):
+    """The theorem: over the secrets, two keys agree in eight given bits with probability 1 / 256:
+    16 of 4,096 secrets, by chance 2 to 40.
+    """
+    for pair in (
+        ("a", "b"),
+        ("a", "a\0"),
+        ("", "\0"),
+        (A, B),
+        ("x" * 128, "x" * 129),
+        ("12", "13"),
+    ):
         keys = pa.array(pair)
-        words = [MultilinearHash(random.Random(n).randbytes(32)).hash(keys).hi for n in range(4_096)]
+        words = [
+            MultilinearHash(random.Random(n).randbytes(32)).hash(keys).hi for n in range(4_096)
+        ]
         assert 2 <= sum(int(a) >> 56 == int(b) >> 56 for a, b in words) <= 40
 
 

@@ -1,4 +1,6 @@
-"""The key indexes obey the law, find damage, and the suite that says so notices when they do not."""
+"""The key indexes obey the law, find damage, and the suite that says so notices when they do
+not.
+"""
 
 import dataclasses
 import zlib
@@ -36,7 +38,9 @@ class TestBloomOnThreads(KeyIndexConformance):
     index = BloomKeyIndex(ranges="none", threads="2", pairs="999")
 
 
-@pytest.mark.parametrize("wrong", [{"ranges": "x"}, {"caching": "1"}, {"threads": 0}, {"pairs": "0"}])
+@pytest.mark.parametrize(
+    "wrong", [{"ranges": "x"}, {"caching": "1"}, {"threads": 0}, {"pairs": "0"}]
+)
 def test_impossible_ways_to_look_up_are_refused(wrong):
     with pytest.raises(ValueError, match="cannot be"):
         BloomKeyIndex(**wrong)
@@ -57,7 +61,10 @@ def test_every_way_to_look_up_gives_the_same_but_for_false_positives():
 
 def test_a_key_part_that_was_opened_is_not_verified_again_but_another_one_is():
     texts = pa.array(["a", "b"])
-    index, part = BloomKeyIndex(), BloomKeyIndex().build(texts, hash_keys(texts, 7), np.array([0, 1]), 2)
+    index, part = (
+        BloomKeyIndex(),
+        BloomKeyIndex().build(texts, hash_keys(texts, 7), np.array([0, 1]), 2),
+    )
     whole = bytes(part) + bytes(part)
     for piece in (memoryview(whole)[: len(part)], memoryview(whole)[len(part) :]):
         assert index.locate(piece, texts, hash_keys(texts, 7)).group.tolist() == [0, 1]
@@ -105,7 +112,8 @@ def java_hash(text):
 
 
 @given(
-    texts=st.lists(keys() | st.text(st.characters(codec="utf-8"), max_size=20), max_size=20), skipped=st.integers(0, 3)
+    texts=st.lists(keys() | st.text(st.characters(codec="utf-8"), max_size=20), max_size=20),
+    skipped=st.integers(0, 3),
 )
 def test_hashes_are_those_of_java(texts, skipped):
     found = java_hashes(pa.array(texts, pa.string()).slice(skipped))
@@ -114,13 +122,19 @@ def test_hashes_are_those_of_java(texts, skipped):
 
 def test_digits_and_words_in_rules_of_buckets_are_those_of_java():
     index = BucketKeyIndex(4, partitions=r"\d,8;\w,16")
-    assert [index.buckets_of(path) for path in ("3", "c", "\u0663", "\u00e4", "")] == [8, 16, 4, 4, 4]
+    assert [index.buckets_of(path) for path in ("3", "c", "\u0663", "\u00e4", "")] == [
+        8,
+        16,
+        4,
+        4,
+        4,
+    ]
 
 
 def test_buckets_are_those_of_hudi():
-    assert BucketKeyIndex(256).buckets(pa.array(["uuid-1", "7"]), np.array(["", ""], object)).tolist() == [
-        ((31 + java_hash(text)) & 0x7FFFFFFF) % 256 for text in ("uuid-1", "7")
-    ]
+    assert BucketKeyIndex(256).buckets(
+        pa.array(["uuid-1", "7"]), np.array(["", ""], object)
+    ).tolist() == [((31 + java_hash(text)) & 0x7FFFFFFF) % 256 for text in ("uuid-1", "7")]
     composite = pa.array(["id:a b,day:2020-01-01", "id:,day:x"])
     for fields in (("id", "day"), ("day",), ("id",)):
         expected = []
@@ -130,12 +144,16 @@ def test_buckets_are_those_of_hudi():
                 total = (31 * total + java_hash(values[name])) % 2**32
             expected.append((total & 0x7FFFFFFF) % 1000)
         assert (
-            BucketKeyIndex(1000, ",".join(fields)).buckets(composite, np.full(len(composite), "", object)).tolist()
+            BucketKeyIndex(1000, ",".join(fields))
+            .buckets(composite, np.full(len(composite), "", object))
+            .tolist()
             == expected
         )
 
 
-@pytest.mark.parametrize("wrong", [{"buckets": "0"}, {"buckets": "x"}, {"buckets": 2**25}, {"fields": "a,,b"}])
+@pytest.mark.parametrize(
+    "wrong", [{"buckets": "0"}, {"buckets": "x"}, {"buckets": 2**25}, {"fields": "a,,b"}]
+)
 def test_impossible_buckets_are_refused(wrong):
     with pytest.raises(ValueError, match="invalid literal|buckets="):
         BucketKeyIndex(**wrong)
@@ -183,7 +201,9 @@ class ForgetsToForget(RecordKeyIndex):
 
 class KeepsOldNumbers(RecordKeyIndex):
     def merge(self, key_parts, groups, total):
-        return super().merge(key_parts, [np.minimum(np.arange(len(new)), total - 1) for new in groups], total)
+        return super().merge(
+            key_parts, [np.minimum(np.arange(len(new)), total - 1) for new in groups], total
+        )
 
 
 class MergesAllButTheFirst(BloomKeyIndex):
@@ -221,21 +241,38 @@ class IsRandom(BloomKeyIndex):
 class AssumesOrderedKeys(BloomKeyIndex):
     def build(self, keys, hashes, group, groups):
         key_part = bloom._open(super().build(keys, hashes, group, groups))
-        first = [keys[int(np.flatnonzero(group == g)[0])].as_py().encode()[:64] for g in key_part.group.tolist()]
+        first = [
+            keys[int(np.flatnonzero(group == g)[0])].as_py().encode()[:64]
+            for g in key_part.group.tolist()
+        ]
         return bloom._encode(dataclasses.replace(key_part, low=first))
 
 
 class CutsTheLargestKey(BloomKeyIndex):
     def build(self, keys, hashes, group, groups):
         key_part = bloom._open(super().build(keys, hashes, group, groups))
-        return bloom._encode(dataclasses.replace(key_part, high=[b and b[:8] for b in key_part.high]))
+        return bloom._encode(
+            dataclasses.replace(key_part, high=[b and b[:8] for b in key_part.high])
+        )
 
 
 MUTANTS = (
-    LosesTheLastKey, OneGroupPerKey, RepeatsPairs, ForgetsToForget, KeepsOldNumbers, MergesAllButTheFirst,
-    LosesTheLastGroup, SwapsKeyAndGroup, AnswersEverything, TakesDamageForAbsence, IsRandom, AssumesOrderedKeys, CutsTheLargestKey,
-    ForgetsAWholeGroup, IsWholeAndInAPair,
-)  # fmt: skip
+    LosesTheLastKey,
+    OneGroupPerKey,
+    RepeatsPairs,
+    ForgetsToForget,
+    KeepsOldNumbers,
+    MergesAllButTheFirst,
+    LosesTheLastGroup,
+    SwapsKeyAndGroup,
+    AnswersEverything,
+    TakesDamageForAbsence,
+    IsRandom,
+    AssumesOrderedKeys,
+    CutsTheLargestKey,
+    ForgetsAWholeGroup,
+    IsWholeAndInAPair,
+)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
@@ -249,7 +286,9 @@ def record_key_part(n):
     return hashes, RecordKeyIndex().build(pa.nulls(n), hashes, np.arange(n, dtype=np.int64) % 9, 9)
 
 
-@pytest.mark.parametrize(("groups", "width"), [(1, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4), (2**32, 4)])
+@pytest.mark.parametrize(
+    ("groups", "width"), [(1, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4), (2**32, 4)]
+)
 def test_a_record_key_part_has_group_numbers_in_as_few_bytes_as_they_need(groups, width):
     hashes = random_hashes(100)
     group = np.arange(100, dtype=np.int64) % groups
@@ -262,30 +301,43 @@ def test_a_record_key_part_has_group_numbers_in_as_few_bytes_as_they_need(groups
 
 @given(
     groups=st.lists(
-        st.lists(st.integers(0, 40) | st.integers(2**64 - 20, 2**64 - 1), max_size=30), min_size=1, max_size=300
+        st.lists(st.integers(0, 40) | st.integers(2**64 - 20, 2**64 - 1), max_size=30),
+        min_size=1,
+        max_size=300,
     ),
     entries=st.integers(1, 60),
 )
 @settings(suppress_health_check=list(HealthCheck), deadline=None)
-def test_a_record_key_part_is_the_same_whether_its_keys_are_brought_together_in_pieces_or_at_once(groups, entries):
+def test_a_record_key_part_is_the_same_whether_its_keys_are_brought_together_in_pieces_or_at_once(
+    groups, entries
+):
     hashes = [KeyHashes(np.array(of, np.uint64), np.zeros(len(of), np.uint64)) for of in groups]
     texts = [pa.nulls(len(of), pa.string()) for of in groups]
     number = np.repeat(np.arange(len(groups)), [len(of) for of in groups])
-    whole = KeyHashes(*(np.concatenate([getattr(one, word) for one in hashes]) for word in ("hi", "lo")))
+    whole = KeyHashes(
+        *(np.concatenate([getattr(one, word) for one in hashes]) for word in ("hi", "lo"))
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record, "_PIECE_ENTRIES", entries)
         found = RecordKeyIndex().build_of_groups(texts, hashes)
-    assert found == RecordKeyIndex().build(pa.nulls(len(number), pa.string()), whole, number, len(groups))
+    assert found == RecordKeyIndex().build(
+        pa.nulls(len(number), pa.string()), whole, number, len(groups)
+    )
 
 
 def test_record_key_parts_of_version_1_are_read_and_merged():
     hashes, key_part = record_key_part(900)
-    start, group = len(key_part) - 9 * 900, np.frombuffer(key_part[-900:], np.uint8).astype("<u4").tobytes()
+    start, group = (
+        len(key_part) - 9 * 900,
+        np.frombuffer(key_part[-900:], np.uint8).astype("<u4").tobytes(),
+    )
     known = key_part[start : start + 8 * 900]
     seed = int.from_bytes(mmh3.mmh3_x64_128_digest(known, 0)[:4], "little")
     head = b"MDTREC\0\1" + key_part[8:26] + bytes(2)
     fan_out = key_part[32 : start - 8] + mmh3.mmh3_x64_128_digest(group, seed)[:8]
-    older = head + zlib.crc32(fan_out, zlib.crc32(head)).to_bytes(4, "little") + fan_out + known + group
+    older = (
+        head + zlib.crc32(fan_out, zlib.crc32(head)).to_bytes(4, "little") + fan_out + known + group
+    )
     for part in (older, key_part):
         found = RecordKeyIndex().locate(part, pa.nulls(900), hashes)
         assert found.group[np.argsort(found.key)].tolist() == [row % 9 for row in range(900)]
@@ -326,7 +378,10 @@ def test_an_opened_record_key_part_verifies_each_shard_once_and_finds_damage_in_
     every = RecordKeyIndex().locate(key_part, pa.nulls(60_000), ordered)
     for _ in range(2):
         found = RecordKeyIndex().locate(opened, pa.nulls(60_000), ordered)
-        assert (found.key.tolist(), found.group.tolist()) == (every.key.tolist(), every.group.tolist())
+        assert (found.key.tolist(), found.group.tolist()) == (
+            every.key.tolist(),
+            every.group.tolist(),
+        )
     assert opened.verified.all()
 
 
@@ -367,10 +422,15 @@ HASHES = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(st.tuples(HASHES, st.integers(0, 4)), max_size=80), st.lists(HASHES, min_size=2, max_size=60), st.sampled_from([1, 4, 2048]),
-    st.sampled_from([1, 4, 64]), st.booleans(),
-)  # fmt: skip
-def test_a_record_look_up_finds_every_group_however_hashes_are_spread(entries, asked, per_shard, near, opened):
+    st.lists(st.tuples(HASHES, st.integers(0, 4)), max_size=80),
+    st.lists(HASHES, min_size=2, max_size=60),
+    st.sampled_from([1, 4, 2048]),
+    st.sampled_from([1, 4, 64]),
+    st.booleans(),
+)
+def test_a_record_look_up_finds_every_group_however_hashes_are_spread(
+    entries, asked, per_shard, near, opened
+):
     words = np.array([hash for hash, _ in entries], np.uint64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record, "_SHARD_ENTRIES", per_shard)
@@ -380,7 +440,9 @@ def test_a_record_look_up_finds_every_group_however_hashes_are_spread(entries, a
         wanted = KeyHashes(np.array(asked, np.uint64), np.zeros(len(asked), np.uint64))
         given_part = RecordKeyIndex().opened(memoryview(key_part)) if opened else key_part
         found = RecordKeyIndex().locate(given_part, pa.nulls(len(asked)), wanted)
-    expected = {(key, group) for key, one in enumerate(asked) for hash, group in entries if hash == one}
+    expected = {
+        (key, group) for key, one in enumerate(asked) for hash, group in entries if hash == one
+    }
     assert sorted(zip(found.key.tolist(), found.group.tolist(), strict=True)) == sorted(expected)
 
 
@@ -388,7 +450,8 @@ def test_a_record_merge_of_parts_is_the_key_part_of_the_whole():
     hashes, key_part = record_key_part(20_000)
     group = np.arange(20_000) % 9
     parts = [
-        RecordKeyIndex().build(pa.nulls(5000), hashes.take(np.arange(i, 20_000, 4)), group[i::4], 9) for i in range(4)
+        RecordKeyIndex().build(pa.nulls(5000), hashes.take(np.arange(i, 20_000, 4)), group[i::4], 9)
+        for i in range(4)
     ]
     assert RecordKeyIndex().merge(parts, [np.arange(9)] * 4, 9) == key_part
 
@@ -408,9 +471,9 @@ def test_a_group_number_beyond_the_header_is_refused():
         if module is bloom:
             key_part[-4:] = zlib.crc32(key_part[:-4]).to_bytes(4, "little")
         else:
-            key_part[28:32] = zlib.crc32(key_part[32 : len(key_part) - 18], zlib.crc32(key_part[:28])).to_bytes(
-                4, "little"
-            )
+            key_part[28:32] = zlib.crc32(
+                key_part[32 : len(key_part) - 18], zlib.crc32(key_part[:28])
+            ).to_bytes(4, "little")
         with pytest.raises(ValueError, match="group 4 of 4"):
             index.locate(bytes(key_part), keys, hashes)
 

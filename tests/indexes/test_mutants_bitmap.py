@@ -36,7 +36,9 @@ class Wrong(BitmapIndex):
         with patch.object(*self._patch):
             return super().prune(summaries, leaf, type)
 
-    def rows(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> list[BitMap | None]:
+    def rows(
+        self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType
+    ) -> list[BitMap | None]:
         with patch.object(*self._patch):
             return super().rows(summaries, leaf, type)
 
@@ -54,17 +56,25 @@ def ranks_within_the_block(self: Dictionary, bounds: Bounds) -> list[int]:
     return [rank % BLOCK_KEYS for rank in REAL_RANKS(self, bounds)]
 
 
-def lowest_bit_first(slices: Sequence[Any], ranges: Sequence[tuple[int, int]], present: BitMap) -> BitMap:
+def lowest_bit_first(
+    slices: Sequence[Any], ranges: Sequence[tuple[int, int]], present: BitMap
+) -> BitMap:
     return REAL_SELECT(list(slices)[::-1], ranges, present)
 
 
-def first_range_only(slices: Sequence[Any], ranges: Sequence[tuple[int, int]], present: BitMap) -> BitMap:
+def first_range_only(
+    slices: Sequence[Any], ranges: Sequence[tuple[int, int]], present: BitMap
+) -> BitMap:
     return REAL_SELECT(slices, ranges[:1], present)
 
 
 def one_bit_too_few(codes: Any, count: int) -> list[bytes]:
     slices = REAL_PACK(codes, count)
-    return [*slices[:-1], b"" if not slices else REAL_PACK(np.zeros_like(codes), 2)[0]] if slices else slices
+    return (
+        [*slices[:-1], b"" if not slices else REAL_PACK(np.zeros_like(codes), 2)[0]]
+        if slices
+        else slices
+    )
 
 
 def without_nulls(codes: Any, at: Any, rows: int) -> Any:
@@ -93,12 +103,18 @@ def null_is_a_value(leaf: Leaf, type: pa.DataType) -> KeyRanges:
 
 
 def open_ends_are_forgotten(leaf: Leaf, type: pa.DataType) -> KeyRanges:
-    return shift_of(leaf, type, lambda found: replace(found, spans=tuple(s for s in found.spans if s[1] != -1)))
+    return shift_of(
+        leaf, type, lambda found: replace(found, spans=tuple(s for s in found.spans if s[1] != -1))
+    )
 
 
 def like_finds_nothing(leaf: Leaf, type: pa.DataType) -> KeyRanges:
     found = REAL_OF(leaf, type)
-    return found if found.test is None else replace(found, test=lambda keys: np.zeros(len(keys), np.bool_))
+    return (
+        found
+        if found.test is None
+        else replace(found, test=lambda keys: np.zeros(len(keys), np.bool_))
+    )
 
 
 def no_rows_are_null(self: Any) -> BitMap:
@@ -123,7 +139,9 @@ MUTANTS: dict[str, SkippingIndex] = {
 """Wrong indexes by name of the mistake."""
 
 
-KNOWN = dict.fromkeys(("ranks_within_the_block", "codes_ignore_nulls"), "test_many_distinct_values_lose_no_row")
+KNOWN = dict.fromkeys(
+    ("ranks_within_the_block", "codes_ignore_nulls"), "test_many_distinct_values_lose_no_row"
+)
 """Mistakes that corner values do not show -> the test that finds them."""
 
 
@@ -132,4 +150,6 @@ def test_the_suite_kills_this_mutant(name: str) -> None:
     class Suite(SkippingIndexConformance):
         index = MUTANTS[name]
 
-    assert first_failure(Suite, known=KNOWN.get(name)) == KNOWN.get(name, "test_a_no_is_a_proof_on_every_corner_value")
+    assert first_failure(Suite, known=KNOWN.get(name)) == KNOWN.get(
+        name, "test_a_no_is_a_proof_on_every_corner_value"
+    )

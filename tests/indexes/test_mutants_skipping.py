@@ -1,4 +1,6 @@
-"""The conformance suite is worth something only if it kills wrong indexes: these are wrong, each in one way."""
+"""The conformance suite is worth something only if it kills wrong indexes: these are wrong, each in
+one way.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ from pyroaring import BitMap
 
 from indexes import values as order
 from indexes.base import BoolArray, SkippingIndex, Summary, whole
-from indexes.column_stats import BOUND_BYTES_MAX, ColumnStats, Stats, pack, prune, summarize, to_batch, unpack
+from indexes.column_stats import (
+    BOUND_BYTES_MAX,
+    ColumnStats,
+    Stats,
+    pack,
+    prune,
+    summarize,
+    to_batch,
+    unpack,
+)
 from indexes.predicate import Leaf
 from indexes.testing import SkippingIndexConformance, first_failure
 from indexes.text import Alternatives, TextIndex
@@ -51,7 +62,9 @@ class WrongOrder(ColumnStats):
         self.change = change
 
     def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
-        return prune(to_batch([self.change(unpack(whole(one), type), type) for one in summaries]), leaf, type)
+        return prune(
+            to_batch([self.change(unpack(whole(one), type), type) for one in summaries]), leaf, type
+        )
 
 
 class WrongBytes(ColumnStats):
@@ -68,7 +81,9 @@ class WrongRows(ColumnStats):
 
     finds_rows = True
 
-    def rows(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> list[BitMap | None]:
+    def rows(
+        self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType
+    ) -> list[BitMap | None]:
         return [BitMap([0]) for _ in summaries]
 
 
@@ -92,7 +107,11 @@ class NoOnUnknownOperator(ColumnStats):
 
 def cut_max_down(values: pa.Array, stats: Stats) -> Stats:
     high = pc.max(order.encode(values)).as_py()
-    return stats if high is None or len(high) <= BOUND_BYTES_MAX else replace(stats, max=high[:BOUND_BYTES_MAX])
+    return (
+        stats
+        if high is None or len(high) <= BOUND_BYTES_MAX
+        else replace(stats, max=high[:BOUND_BYTES_MAX])
+    )
 
 
 def cut_min_up(values: pa.Array, stats: Stats) -> Stats:
@@ -106,7 +125,11 @@ def cut_min_up(values: pa.Array, stats: Stats) -> Stats:
 def max_without_nan(values: pa.Array, stats: Stats) -> Stats:
     if not stats.nans or stats.nans + stats.nulls == stats.values:
         return stats
-    return replace(summarize(values.filter(pc.invert(pc.is_nan(values)))), nulls=stats.nulls, values=stats.values)
+    return replace(
+        summarize(values.filter(pc.invert(pc.is_nan(values)))),
+        nulls=stats.nulls,
+        values=stats.values,
+    )
 
 
 def all_nan_is_all_null(values: pa.Array, stats: Stats) -> Stats:
@@ -137,7 +160,9 @@ def no_nulls(values: pa.Array, stats: Stats) -> Stats:
 
 
 def any_null_is_all_null(values: pa.Array, stats: Stats) -> Stats:
-    return Stats(None, None, False, False, stats.values, 0, stats.values, 0) if stats.nulls else stats
+    return (
+        Stats(None, None, False, False, stats.values, 0, stats.values, 0) if stats.nulls else stats
+    )
 
 
 def forget_last_row(values: pa.Array, stats: Stats) -> Stats:
@@ -165,7 +190,11 @@ def null_safe_as_equal(leaf: Leaf) -> Leaf:
 def floor_literals(leaf: Leaf) -> Leaf:
     """Read < 1.5 as < 1."""
     fraction = isinstance(leaf.value, float) and math.isfinite(leaf.value)
-    return replace(leaf, value=math.floor(leaf.value)) if fraction and isinstance(leaf.value, float) else leaf
+    return (
+        replace(leaf, value=math.floor(leaf.value))
+        if fraction and isinstance(leaf.value, float)
+        else leaf
+    )
 
 
 def like_without_wildcards(leaf: Leaf) -> Leaf:
@@ -173,12 +202,20 @@ def like_without_wildcards(leaf: Leaf) -> Leaf:
 
 
 def in_takes_the_first(leaf: Leaf) -> Leaf:
-    return replace(leaf, value=leaf.value[:1]) if leaf.op == "in" and isinstance(leaf.value, tuple) else leaf
+    return (
+        replace(leaf, value=leaf.value[:1])
+        if leaf.op == "in" and isinstance(leaf.value, tuple)
+        else leaf
+    )
 
 
 def truncated_bounds_are_equal(stats: Stats, type: pa.DataType) -> Stats:
     """Call truncated bounds equal: what makes != and not in go wrong on long strings."""
-    text = order.kind_of(type) == "string" and stats.min is not None and len(stats.min) == BOUND_BYTES_MAX
+    text = (
+        order.kind_of(type) == "string"
+        and stats.min is not None
+        and len(stats.min) == BOUND_BYTES_MAX
+    )
     return replace(stats, max=stats.min) if text else stats
 
 
@@ -193,7 +230,9 @@ def unsigned_numbers(stats: Stats, type: pa.DataType) -> Stats:
 class WrongText(TextIndex):
     """An inverted index with a mistake in what it looks for; of plain strings only, to be quick."""
 
-    def __init__(self, tokenizer: str, change: Callable[[Leaf, Alternatives | None], Alternatives | None]) -> None:
+    def __init__(
+        self, tokenizer: str, change: Callable[[Leaf, Alternatives | None], Alternatives | None]
+    ) -> None:
         super().__init__(tokenizer)
         self.change = change
 
@@ -218,9 +257,12 @@ class WrongTextSummary(WrongText):
 class NextRows(TextIndex):
     """Counts rows from one."""
 
-    def rows(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> list[BitMap | None]:
+    def rows(
+        self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType
+    ) -> list[BitMap | None]:
         return [
-            None if rows is None else BitMap(row + 1 for row in rows) for rows in super().rows(summaries, leaf, type)
+            None if rows is None else BitMap(row + 1 for row in rows)
+            for rows in super().rows(summaries, leaf, type)
         ]
 
 
@@ -246,7 +288,9 @@ def nothing_to_look_for_is_nothing(leaf: Leaf, wanted: Alternatives | None) -> A
 
 
 def not_match_as_match(leaf: Leaf, wanted: Alternatives | None) -> Alternatives | None:
-    return TextIndex()._alternatives(replace(leaf, op="match")) if leaf.op == "not match" else wanted
+    return (
+        TextIndex()._alternatives(replace(leaf, op="match")) if leaf.op == "not match" else wanted
+    )
 
 
 def unfolded(leaf: Leaf, wanted: Alternatives | None) -> Alternatives | None:
@@ -262,16 +306,29 @@ MUTANTS: dict[str, SkippingIndex] = {
     **{
         change.__name__: WrongSummary(change)
         for change in (
-            cut_max_down, cut_min_up, max_without_nan, all_nan_is_all_null, signed_zeros, first_and_last, no_nulls,
-            any_null_is_all_null, forget_last_row, unknown_is_empty,
+            cut_max_down,
+            cut_min_up,
+            max_without_nan,
+            all_nan_is_all_null,
+            signed_zeros,
+            first_and_last,
+            no_nulls,
+            any_null_is_all_null,
+            forget_last_row,
+            unknown_is_empty,
         )
     },
     **{
         name: WrongPrune(change)
         for name, change in {
-            "le_as_lt": swap(le="lt"), "ge_as_gt": swap(ge="gt"), "lt_as_gt": swap(lt="gt"), "ne_as_eq": swap(ne="eq"),
-            "null_safe_as_equal": null_safe_as_equal, "floor_literals": floor_literals,
-            "like_as_equal": like_without_wildcards, "in_takes_the_first": in_takes_the_first,
+            "le_as_lt": swap(le="lt"),
+            "ge_as_gt": swap(ge="gt"),
+            "lt_as_gt": swap(lt="gt"),
+            "ne_as_eq": swap(ne="eq"),
+            "null_safe_as_equal": null_safe_as_equal,
+            "floor_literals": floor_literals,
+            "like_as_equal": like_without_wildcards,
+            "in_takes_the_first": in_takes_the_first,
         }.items()
     },
     "truncated_bounds_are_equal": WrongOrder(truncated_bounds_are_equal),
@@ -281,17 +338,22 @@ MUTANTS: dict[str, SkippingIndex] = {
     **{
         f"text_{change.__name__}": WrongText(tokenizer, change)
         for tokenizer, change in (
-            ("word", first_alternative), ("ngram(3)", nothing_to_look_for_is_nothing), ("word", not_match_as_match),
-            ("ngram(1)", unfolded), ("ngram(3)", other_tokenizer_is_mine),
+            ("word", first_alternative),
+            ("ngram(3)", nothing_to_look_for_is_nothing),
+            ("word", not_match_as_match),
+            ("ngram(1)", unfolded),
+            ("ngram(3)", other_tokenizer_is_mine),
         )
     },
     "text_forgets_last_row": WrongTextSummary("ngram(1)", lambda values: values[:-1]),
     "text_skips_nulls": WrongTextSummary("word", lambda values: values.drop_null()),
-    "text_keeps_32_letters": WrongTextSummary("word", lambda values: pc.utf8_slice_codeunits(values, 0, 32)),
+    "text_keeps_32_letters": WrongTextSummary(
+        "word", lambda values: pc.utf8_slice_codeunits(values, 0, 32)
+    ),
     "text_next_rows": NextRows(),
     "text_open_ends_are_words": open_ends_are_words(),
     "not_deterministic": Forgetful(),
-}  # fmt: skip
+}
 """Wrong indexes by name of the mistake."""
 
 

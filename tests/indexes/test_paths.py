@@ -1,4 +1,6 @@
-"""Paths through structs: which column a path means, and nulls at every level, whatever the array looks like inside."""
+"""Paths through structs: which column a path means, and nulls at every level, whatever the array
+looks like inside.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,17 @@ SCHEMA = pa.schema([("id", pa.int64()), ("address", ADDRESS)])
 LEAVES = ("id", "address.city", "address.geo.lat", "address.geo.place")
 
 geos = st.none() | st.fixed_dictionaries(
-    {"lat": st.none() | st.sampled_from((0.0, -1.5, float("nan"))), "place": st.none() | st.sampled_from(("a", "b"))}
+    {
+        "lat": st.none() | st.sampled_from((0.0, -1.5, float("nan"))),
+        "place": st.none() | st.sampled_from(("a", "b")),
+    }
 )
 addresses = st.none() | st.fixed_dictionaries(
-    {"city": st.none() | st.sampled_from(("x", "y", "z")), "geo": geos, "tags": st.none() | st.just(["t"])}
+    {
+        "city": st.none() | st.sampled_from(("x", "y", "z")),
+        "geo": geos,
+        "tags": st.none() | st.just(["t"]),
+    }
 )
 rows = st.lists(st.fixed_dictionaries({"id": st.integers(0, 3), "address": addresses}), max_size=8)
 
@@ -38,23 +47,43 @@ def below(row: dict[str, Any], path: str) -> Any:
 
 
 def hidden_values() -> pa.Table:
-    """Return rows whose null structs still have values in the arrays below, sliced and in two chunks."""
+    """Return rows whose null structs still have values in the arrays below, sliced and in two
+    chunks.
+    """
     geo = pa.StructArray.from_arrays(
         [pa.array([1.0, 2.0, 3.0, 4.0]), pa.array(["a", "b", "c", None])],
-        fields=list(GEO), mask=pa.array([False, True, False, False]),
-    )  # fmt: skip
+        fields=list(GEO),
+        mask=pa.array([False, True, False, False]),
+    )
     address = pa.StructArray.from_arrays(
         [pa.array(["x", "y", "z", "w"]), geo, pa.nulls(4, pa.list_(pa.string()))],
-        fields=list(ADDRESS), mask=pa.array([False, False, True, False]),
-    )  # fmt: skip
+        fields=list(ADDRESS),
+        mask=pa.array([False, False, True, False]),
+    )
     chunks = pa.chunked_array([address, address.slice(1, 3)])
     return pa.table([pa.array(range(7)), chunks], schema=SCHEMA)
 
 
 def test_values_below_a_null_struct_are_null():
     table = hidden_values()
-    assert paths.column_at(table, "address.city").to_pylist() == ["x", "y", None, "w", "y", None, "w"]
-    assert paths.column_at(table, "address.geo.lat").to_pylist() == [1.0, None, None, 4.0, None, None, 4.0]
+    assert paths.column_at(table, "address.city").to_pylist() == [
+        "x",
+        "y",
+        None,
+        "w",
+        "y",
+        None,
+        "w",
+    ]
+    assert paths.column_at(table, "address.geo.lat").to_pylist() == [
+        1.0,
+        None,
+        None,
+        4.0,
+        None,
+        None,
+        4.0,
+    ]
     assert paths.column_at(table.slice(0, 3), "address.geo.place").to_pylist() == ["a", None, None]
     batch = table.to_batches()[1]
     assert paths.column_at(batch, "address.geo.lat").to_pylist() == [None, None, 4.0]
@@ -64,7 +93,10 @@ def test_values_below_a_null_struct_are_null():
 @given(rows, st.integers(0, 8), st.integers(0, 8))
 def test_a_path_means_the_same_as_in_python(drawn, start, length):
     table = pa.concat_tables(
-        [pa.Table.from_pylist(drawn, schema=SCHEMA), pa.Table.from_pylist(drawn[::-1], schema=SCHEMA)]
+        [
+            pa.Table.from_pylist(drawn, schema=SCHEMA),
+            pa.Table.from_pylist(drawn[::-1], schema=SCHEMA),
+        ]
     )
     part = table.slice(start, length)
     for path in (*LEAVES, "address", "address.geo", "address.tags"):
@@ -74,7 +106,9 @@ def test_a_path_means_the_same_as_in_python(drawn, start, length):
 
 def test_a_column_whose_whole_name_is_the_path_wins():
     inner = pa.struct([("b", pa.int8()), ("b.c", pa.int16())])
-    schema = pa.schema([("a", inner), ("a.b", pa.string()), ("a.b.d", pa.struct([("e", pa.bool_())]))])
+    schema = pa.schema(
+        [("a", inner), ("a.b", pa.string()), ("a.b.d", pa.struct([("e", pa.bool_())]))]
+    )
     assert [paths.steps(schema, path) for path in ("a.b", "a.b.c", "a.b.d.e", "a.b.d", "a")] == [
         (1,),
         (0, 1),
@@ -83,7 +117,13 @@ def test_a_column_whose_whole_name_is_the_path_wins():
         (0,),
     ]
     assert paths.field_at(schema, "a.b").type == pa.string()
-    assert [path for path, _ in paths.addressable(schema)] == ["a", "a.b.c", "a.b", "a.b.d", "a.b.d.e"]
+    assert [path for path, _ in paths.addressable(schema)] == [
+        "a",
+        "a.b.c",
+        "a.b",
+        "a.b.d",
+        "a.b.d.e",
+    ]
     assert paths.top_level(schema, "a.b.c") == "a" and paths.names(schema, "a.b.c") == ("a", "b.c")
 
 
@@ -155,8 +195,24 @@ def test_a_leaf_may_test_a_field_and_a_struct():
         True,
         False,
     ]
-    assert matches(Leaf("address.geo", "is null"), table).to_pylist() == [False, True, True, False, True, True, False]
-    assert matches(Leaf("address.city", "!=", "x"), table).to_pylist() == [False, True, False, True, True, False, True]
+    assert matches(Leaf("address.geo", "is null"), table).to_pylist() == [
+        False,
+        True,
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert matches(Leaf("address.city", "!=", "x"), table).to_pylist() == [
+        False,
+        True,
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
     assert bind(Leaf("address.geo.lat", ">", 1), SCHEMA)(table.to_batches()[0]).to_pylist() == [
         False,
         False,
@@ -184,4 +240,6 @@ def test_statistics_and_filters_of_a_field_prove_what_the_rows_say(segments, pat
     for leaf in leaves_for(path, type, drawn):
         hit = [any(matches(leaf, table).to_pylist()) for table in tables]
         for verdict in (column_stats.prune(stats, leaf, type), index.prune(filters, leaf, type)):
-            assert all(maybe or not found for maybe, found in zip(verdict.tolist(), hit, strict=True)), leaf
+            assert all(
+                maybe or not found for maybe, found in zip(verdict.tolist(), hit, strict=True)
+            ), leaf

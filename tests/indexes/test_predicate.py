@@ -15,7 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexes.characters import word_table
-from indexes.predicate import And, Leaf, Or, Predicate, Unknown, bind, check, columns, matches, negate, simplify
+from indexes.predicate import (
+    And,
+    Leaf,
+    Or,
+    Predicate,
+    Unknown,
+    bind,
+    check,
+    columns,
+    matches,
+    negate,
+    simplify,
+)
 from indexes.testing import ALL_TYPES, column_of, foreign_literals, leaves_for, pool, predicates
 from indexes.testing import columns as arrays
 
@@ -73,9 +85,19 @@ def keeps(leaf: Leaf, value: Any, type: pa.DataType) -> bool | None:
         return bool(has) == (op == "match")
     if op in ("starts with", "like", "not like"):
         assert isinstance(wanted, (str, bytes))
-        return bool(value.startswith(wanted)) if op == "starts with" else like(str(wanted), value) == (op == "like")
+        return (
+            bool(value.startswith(wanted))
+            if op == "starts with"
+            else like(str(wanted), value) == (op == "like")
+        )
     left, right = rank(value, type), rank(wanted, type)
-    answers = {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right, "!=": left != right}
+    answers = {
+        "<": left < right,
+        "<=": left <= right,
+        ">": left > right,
+        ">=": left >= right,
+        "!=": left != right,
+    }
     return bool(answers.get(op, left == right))
 
 
@@ -130,7 +152,10 @@ def test_batches_chunks_and_slices_match_as_the_table_does(data: st.DataObject) 
     assert isinstance(whole, pa.ChunkedArray) and whole.type == pa.bool_() and whole.null_count == 0
     cut = data.draw(st.integers(0, table.num_rows))
     run = bind(tree, table.schema)
-    assert run(pa.concat_tables([table.slice(0, cut), table.slice(cut)])).to_pylist() == whole.to_pylist()
+    assert (
+        run(pa.concat_tables([table.slice(0, cut), table.slice(cut)])).to_pylist()
+        == whole.to_pylist()
+    )
     for batch in table.slice(cut).to_batches():
         assert isinstance(run(batch), pa.BooleanArray)
     assert len(table.filter(whole)) == sum(whole.to_pylist())
@@ -139,15 +164,23 @@ def test_batches_chunks_and_slices_match_as_the_table_does(data: st.DataObject) 
 def test_nan_is_above_infinity_and_equal_to_itself() -> None:
     table = pa.table({"f": pa.array([1.0, math.inf, math.nan, None], pa.float32())})
     for op, value, expected in [
-        (">", math.inf, [2]), (">", 0.5, [0, 1, 2]), ("<=", math.nan, [0, 1, 2]), ("<", math.nan, [0, 1]),
-        ("=", math.nan, [2]), ("!=", 1.0, [1, 2]), ("in", (math.nan, 1.0), [0, 2]), ("not in", (math.nan,), [0, 1]),
-    ]:  # fmt: skip
+        (">", math.inf, [2]),
+        (">", 0.5, [0, 1, 2]),
+        ("<=", math.nan, [0, 1, 2]),
+        ("<", math.nan, [0, 1]),
+        ("=", math.nan, [2]),
+        ("!=", 1.0, [1, 2]),
+        ("in", (math.nan, 1.0), [0, 2]),
+        ("not in", (math.nan,), [0, 1]),
+    ]:
         mask = matches(Leaf("f", op, value), table).to_pylist()
         assert [at for at, keep in enumerate(mask) if keep] == expected, op
 
 
 def test_unused_and_null_dictionary_entries_do_not_match() -> None:
-    encoded = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0], pa.int8()), pa.array(["a", None, "b"]))
+    encoded = pa.DictionaryArray.from_arrays(
+        pa.array([0, 1, None, 0], pa.int8()), pa.array(["a", None, "b"])
+    )
     table = pa.table({"d": encoded})
     assert matches(Leaf("d", "is null"), table).to_pylist() == [False, True, True, False]
     assert matches(Leaf("d", "!=", "b"), table).to_pylist() == [True, False, False, True]
@@ -156,8 +189,18 @@ def test_unused_and_null_dictionary_entries_do_not_match() -> None:
 
 def test_a_prefix_of_bytes_can_be_negated() -> None:
     table = pa.table({"b": [b"\xff\xffa", b"\xff", b"a", None]})
-    assert matches(negate(Leaf("b", "starts with", b"\xff\xff")), table).to_pylist() == [False, True, True, False]
-    assert matches(negate(Leaf("b", "starts with", b"a")), table).to_pylist() == [True, True, False, False]
+    assert matches(negate(Leaf("b", "starts with", b"\xff\xff")), table).to_pylist() == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert matches(negate(Leaf("b", "starts with", b"a")), table).to_pylist() == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_empty_trees_are_true_and_false() -> None:
@@ -179,26 +222,57 @@ def test_unknown_cannot_be_evaluated_but_can_be_negated_and_checked() -> None:
 @pytest.mark.parametrize(
     "leaf",
     [
-        Leaf("a", "=", "x"), Leaf("a", "in", (1, "x")), Leaf("a", "like", "x%"), Leaf("a", "starts with", "x"),
-        Leaf("s", "<", 1), Leaf("s", "like", 1), Leaf("s", "like", "x\\"), Leaf("s", "starts with", b"x"),
-        Leaf("s", "match", 1), Leaf("a", "match", "x"), Leaf("s", "match", ("x", "klingon")), Leaf("s", "not match", ("x",)), Leaf("s", "match", "\ud800"),
-        Leaf("l", "=", 1), Leaf("l", "in", ()), Leaf("s", "=", "\ud800"), Leaf("s", "like", "\ud800%"),
+        Leaf("a", "=", "x"),
+        Leaf("a", "in", (1, "x")),
+        Leaf("a", "like", "x%"),
+        Leaf("a", "starts with", "x"),
+        Leaf("s", "<", 1),
+        Leaf("s", "like", 1),
+        Leaf("s", "like", "x\\"),
+        Leaf("s", "starts with", b"x"),
+        Leaf("s", "match", 1),
+        Leaf("a", "match", "x"),
+        Leaf("s", "match", ("x", "klingon")),
+        Leaf("s", "not match", ("x",)),
+        Leaf("s", "match", "\ud800"),
+        Leaf("l", "=", 1),
+        Leaf("l", "in", ()),
+        Leaf("s", "=", "\ud800"),
+        Leaf("s", "like", "\ud800%"),
     ],
-)  # fmt: skip
+)
 def test_check_names_column_type_and_value(leaf: Leaf) -> None:
     schema = pa.schema({"a": pa.int64(), "s": pa.string(), "l": pa.list_(pa.int64())})
-    with pytest.raises(ValueError, match=rf"'{leaf.column}' has type {re.escape(str(schema.field(leaf.column).type))}"):
+    with pytest.raises(
+        ValueError,
+        match=rf"'{leaf.column}' has type {re.escape(str(schema.field(leaf.column).type))}",
+    ):
         check(leaf, schema)
     check(Leaf("l", "is null"), schema)
 
 
 def test_match_finds_all_words_in_any_order_and_its_negation_is_exact() -> None:
-    table = pa.table({"s": ["Red, fast CARS", "a fast car", None, "", "ΟΔΟΣ Straße", "西安的大唐不夜城很热闹"]})
+    table = pa.table(
+        {"s": ["Red, fast CARS", "a fast car", None, "", "ΟΔΟΣ Straße", "西安的大唐不夜城很热闹"]}
+    )
     for value, expected in [
-        ("cars red", [0]), ("FAST", [0, 1]), ("fast car", [1]), ("ca", []), ("?", []), ("", []), ("οδος STRASSE", []), ("οδοσ straẞe", [4]),
-        (("CAR", "ngram(3)"), [0, 1]), (("t c", "ngram(3)"), [0, 1]), (("ca", "ngram(3)"), []), (("西安", "chinese"), [5]), ("西安", []),
-        (("大唐不夜城", "chinese"), [5]), (("大唐", "ngram(2)"), [5]), (("", "chinese"), []),
-    ]:  # fmt: skip
+        ("cars red", [0]),
+        ("FAST", [0, 1]),
+        ("fast car", [1]),
+        ("ca", []),
+        ("?", []),
+        ("", []),
+        ("οδος STRASSE", []),
+        ("οδοσ straẞe", [4]),
+        (("CAR", "ngram(3)"), [0, 1]),
+        (("t c", "ngram(3)"), [0, 1]),
+        (("ca", "ngram(3)"), []),
+        (("西安", "chinese"), [5]),
+        ("西安", []),
+        (("大唐不夜城", "chinese"), [5]),
+        (("大唐", "ngram(2)"), [5]),
+        (("", "chinese"), []),
+    ]:
         leaf = Leaf("s", "match", value)
         assert np.flatnonzero(matches(leaf, table).to_numpy()).tolist() == expected, value
         rest = sorted({0, 1, 3, 4, 5} - {*expected})

@@ -1,4 +1,6 @@
-"""Key parts of ``record/1`` that have 32 bits of each hash beside those of its shard, and those that other versions left."""
+"""Key parts of ``record/1`` that have 32 bits of each hash beside those of its shard, and those
+that other versions left.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def of_version_2(hashes: KeyHashes, groups: int, bits: int) -> bytes:
     """Return the key part that version 2 had of ``made(hashes, groups)``."""
     order = hashes.order()
     hi, number = hashes.hi[order].astype("<u8"), (order % groups).astype(np.uint8)
-    starts = np.searchsorted(hi >> np.uint64(64 - bits), np.arange((1 << bits) + 1, dtype=np.uint64)).astype("<u8")
+    starts = np.searchsorted(
+        hi >> np.uint64(64 - bits), np.arange((1 << bits) + 1, dtype=np.uint64)
+    ).astype("<u8")
     digest, checks = mmh3.mmh3_x64_128_digest, []
     for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         seed = int.from_bytes(digest(hi[first:last].tobytes(), 0)[:4], "little")
@@ -46,7 +50,8 @@ def of_version_2(hashes: KeyHashes, groups: int, bits: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("count", "bits", "width"), [(NARROW - 1, 4, 8), (NARROW, 8, 4), (262_144, 8, 4), (600_000, 9, 4)]
+    ("count", "bits", "width"),
+    [(NARROW - 1, 4, 8), (NARROW, 8, 4), (262_144, 8, 4), (600_000, 9, 4)],
 )
 def test_every_key_is_found_and_no_other(count: int, bits: int, width: int) -> None:
     hashes, absent = random_hashes(count), random_hashes(50_000, seed=2)
@@ -79,7 +84,9 @@ def test_a_part_of_many_keys_is_as_the_format_page_says() -> None:
     assert len(key_part) == end + 6 * n
     whole = [s << 32 | word for s in range(2**b) for word in known[starts[s] : starts[s + 1]]]
     assert whole == sorted(word >> 24 for word in hi)
-    assert sorted(zip(whole, number, strict=True)) == sorted((word >> 24, i % 300) for i, word in enumerate(hi))
+    assert sorted(zip(whole, number, strict=True)) == sorted(
+        (word >> 24, i % 300) for i, word in enumerate(hi)
+    )
     digest = mmh3.mmh3_x64_128_digest
     for s in range(2**b):
         first, last = starts[s], starts[s + 1]
@@ -105,9 +112,14 @@ def test_parts_of_all_forms_are_merged_and_lose_no_key_and_no_more_bits_than_the
         renumbered = [np.arange(9) + 9 * n for n in range(len(chosen))]
         merged = INDEX.merge([key_parts[n] for n in chosen], renumbered, 9 * len(chosen))
         known = record._open(merged).form.known
-        assert known == {(0,): 41, (1,): 64, (2,): 40, (0, 1): 41, (1, 2): 40, (0, 1, 2): 40}[tuple(chosen)]
+        assert (
+            known
+            == {(0,): 41, (1,): 64, (2,): 40, (0, 1): 41, (1, 2): 40, (0, 1, 2): 40}[tuple(chosen)]
+        )
         for place, n in enumerate(chosen):
-            assert pairs(merged, parts[n]) == [(key, key % 9 + 9 * place) for key in range(len(parts[n]))]
+            assert pairs(merged, parts[n]) == [
+                (key, key % 9 + 9 * place) for key in range(len(parts[n]))
+            ]
     assert INDEX.merge([key_parts[0]], [np.arange(9)], 9) == made(parts[0], 9)
     few = INDEX.merge([key_parts[2]], [np.where(np.arange(9) == 4, 0, -1)], 1)
     assert len(few) < 9 * NARROW
@@ -119,14 +131,21 @@ def test_a_part_of_version_2_answers_as_before() -> None:
     hashes = random_hashes(600_000)
     older = of_version_2(hashes, 9, 9)
     for asked in (np.arange(600_000), np.arange(0, 600_000, 1000), np.array([5])):
-        assert pairs(older, hashes.take(asked)) == [(n, key % 9) for n, key in enumerate(asked.tolist())]
+        assert pairs(older, hashes.take(asked)) == [
+            (n, key % 9) for n, key in enumerate(asked.tolist())
+        ]
     one_bit = KeyHashes(hashes.hi[:500] ^ np.uint64(1), hashes.lo[:500])
     assert pairs(older, one_bit) == []
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 4)), max_size=200), st.integers(1, 40))
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 4)), max_size=200),
+    st.integers(1, 40),
+)
 @settings(deadline=None)
-def test_hashes_with_the_same_known_bits_give_each_group_once(rows: list[tuple[int, int, int]], piece: int) -> None:
+def test_hashes_with_the_same_known_bits_give_each_group_once(
+    rows: list[tuple[int, int, int]], piece: int
+) -> None:
     """Upper bits, unknown bits and group of each of few keys among many."""
     hi = np.array([(upper << 62) | unknown for upper, unknown, _ in rows], np.uint64)
     group = np.array([group for _, _, group in rows], np.int64)
@@ -140,14 +159,19 @@ def test_hashes_with_the_same_known_bits_give_each_group_once(rows: list[tuple[i
             asked_hashes = KeyHashes(np.array(asked, np.uint64), np.zeros(len(asked), np.uint64))
             found = [pair for pair in pairs(key_part, asked_hashes) if pair[0] == 0 and pair[1] < 5]
             assert found == [(0, g) for g in groups_of]
-    by_group = [KeyHashes(every[groups == g], np.zeros(int((groups == g).sum()), np.uint64)) for g in range(6)]
+    by_group = [
+        KeyHashes(every[groups == g], np.zeros(int((groups == g).sum()), np.uint64))
+        for g in range(6)
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record, "_PIECE_ENTRIES", piece * 1000)
         assert INDEX.build_of_groups([pa.nulls(len(one)) for one in by_group], by_group) == key_part
 
 
 @pytest.mark.parametrize("known", [0, 39, 41, 64, 65, 2**16 - 1])
-def test_a_part_that_says_that_it_knows_more_or_fewer_bits_than_it_can_is_refused(known: int) -> None:
+def test_a_part_that_says_that_it_knows_more_or_fewer_bits_than_it_can_is_refused(
+    known: int,
+) -> None:
     key_part = bytearray(made(random_hashes(NARROW), 1))
     key_part[26:28] = struct.pack("<H", known)
     end = 32 + 8 * 257 + 8 * 256

@@ -16,7 +16,9 @@ from indexes.registry import IndexSpec, Registry, Unknown, parse_spec
 
 def test_the_key_indexes_are_found_by_short_and_by_persisted_name():
     assert registry.find_key_index("bloom") is registry.find_key_index("bloom/1") is BloomKeyIndex
-    assert registry.find_key_index("record") is registry.find_key_index("record/1") is RecordKeyIndex
+    assert (
+        registry.find_key_index("record") is registry.find_key_index("record/1") is RecordKeyIndex
+    )
     assert {"bloom/1", "record/1"} <= set(registry.key_index_names())
 
 
@@ -27,7 +29,9 @@ def test_bloom_is_a_skipping_index_of_columns_and_a_key_index_of_keys():
     assert "record/1" not in registry.names() and "column_stats/1" not in registry.key_index_names()
 
 
-@pytest.mark.parametrize(("find", "name"), [(registry.find, "record"), (registry.find_key_index, "column_stats")])
+@pytest.mark.parametrize(
+    ("find", "name"), [(registry.find, "record"), (registry.find_key_index, "column_stats")]
+)
 def test_the_name_of_the_other_contract_is_unknown(find, name):
     assert isinstance(find(name), Unknown)
 
@@ -42,7 +46,9 @@ def test_each_contract_refuses_a_second_class_of_a_name():
         own.register(type("Twin", (BloomKeyIndex,), {}))
 
 
-@pytest.mark.parametrize("name", ["", "/", "os", "os/1", "bloom/2", "indexes.keys.bloom/1", "../bloom/1", "this/1"])
+@pytest.mark.parametrize(
+    "name", ["", "/", "os", "os/1", "bloom/2", "indexes.keys.bloom/1", "../bloom/1", "this/1"]
+)
 def test_an_unknown_name_gives_a_reason_and_imports_nothing(name):
     registry.names()
     before = set(sys.modules)
@@ -72,7 +78,9 @@ def test_a_short_name_means_the_newest_version():
     own = Registry(())
     for index in (Newer, RecordKeyIndex):
         own.register(index)
-    assert own.find_key_index("record") is Newer and own.find_key_index("record/1") is RecordKeyIndex
+    assert (
+        own.find_key_index("record") is Newer and own.find_key_index("record/1") is RecordKeyIndex
+    )
 
 
 @pytest.mark.parametrize("name", ["record", "Record/1", "record/0", "record/x", "a b/1", None, 7])
@@ -100,12 +108,14 @@ def test_a_module_that_is_missing_is_named_in_the_reason():
         ("bitmap(status)", IndexSpec("bitmap", ("status",))),
         (" bitmap/1 ( a.b ) ", IndexSpec("bitmap/1", ("a.b",))),
         ("text(note, tokenizer='word')", IndexSpec("text", ("note",), {"tokenizer": "word"})),
-        ("text('my, (note)', a=\"it's\", b='it''s', c=-1.5)",
-         IndexSpec("text", ("my, (note)",), {"a": "it's", "b": "it's", "c": "-1.5"})),
+        (
+            "text('my, (note)', a=\"it's\", b='it''s', c=-1.5)",
+            IndexSpec("text", ("my, (note)",), {"a": "it's", "b": "it's", "c": "-1.5"}),
+        ),
         ("bitmap(Straße)", IndexSpec("bitmap", ("Straße",))),
         ("grid(lat, 'the lon', side='5')", IndexSpec("grid", ("lat", "the lon"), {"side": "5"})),
     ],
-)  # fmt: skip
+)
 def test_a_request_is_read(text, spec):
     assert parse_spec(text) == spec
     assert parse_spec(str(spec)) == spec
@@ -135,9 +145,18 @@ def test_a_mistake_in_a_request_is_shown_with_its_position(text, position, expec
         parse_spec(text)
 
 
-@given(st.builds(IndexSpec, st.just("text"), st.lists(st.text(min_size=1, max_size=8), max_size=3, unique=True).map(tuple),
-                 st.dictionaries(st.from_regex("[a-z_]{1,5}", fullmatch=True).filter(lambda s: s[0] != "_"),
-                                 st.text(max_size=8), max_size=3)))  # fmt: skip
+@given(
+    st.builds(
+        IndexSpec,
+        st.just("text"),
+        st.lists(st.text(min_size=1, max_size=8), max_size=3, unique=True).map(tuple),
+        st.dictionaries(
+            st.from_regex("[a-z_]{1,5}", fullmatch=True).filter(lambda s: s[0] != "_"),
+            st.text(max_size=8),
+            max_size=3,
+        ),
+    )
+)
 def test_a_spec_survives_its_own_text(spec):
     assert parse_spec(str(spec)) == spec
 

@@ -27,7 +27,9 @@ def drawn(kind: type, span: int, size: int, seed: int) -> np.ndarray:
     return draw.integers(low, high, size, endpoint=True, dtype=kind)
 
 
-@pytest.mark.parametrize("size", [0, 1, _FEW - 1, _FEW, _FEW + 1, 5_000, _PIECE, _PIECE + 1, 70_000])
+@pytest.mark.parametrize(
+    "size", [0, 1, _FEW - 1, _FEW, _FEW + 1, 5_000, _PIECE, _PIECE + 1, 70_000]
+)
 @pytest.mark.parametrize("kind", EXTREMES)
 def test_numbers_stand_as_numpys_stable_sort_puts_them(kind: type, size: int) -> None:
     for seed, span in enumerate([0, 1, 200, 2**20, 2**45, 2**47, 2**48, 2**52, 2**63, 2**64]):
@@ -47,14 +49,18 @@ def test_the_smallest_and_the_largest_numbers_stand_right(kind: type) -> None:
 
 
 def test_numbers_that_differ_in_lost_bits_only_stand_right() -> None:
-    """64 bits of distance and 12 of position do not fit into a word: what is below is looked at once more."""
+    """64 bits of distance and 12 of position do not fit into a word: what is below is looked at
+    once more.
+    """
     draw = np.random.default_rng(2)
-    numbers = (draw.integers(0, 3, 4_000).astype(np.uint64) << np.uint64(62)) + draw.integers(0, 9, 4_000).astype(
-        np.uint64
-    )
+    numbers = (draw.integers(0, 3, 4_000).astype(np.uint64) << np.uint64(62)) + draw.integers(
+        0, 9, 4_000
+    ).astype(np.uint64)
     order = stable_order(numbers)
     assert np.array_equal(order, np.argsort(numbers, kind="stable"))
-    assert not np.array_equal(order, np.argsort(numbers >> np.uint64(40), kind="stable")), "the low bits decide here"
+    assert not np.array_equal(order, np.argsort(numbers >> np.uint64(40), kind="stable")), (
+        "the low bits decide here"
+    )
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 64])
@@ -63,7 +69,8 @@ def test_a_hash_that_occurs_twice_is_found_wherever_it_stands(
     monkeypatch: pytest.MonkeyPatch, size: int, threads: int
 ) -> None:
     monkeypatch.setattr(pa, "cpu_count", lambda: threads)
-    hashes = np.arange(size, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # odd: no two are equal
+    # odd: no two are equal
+    hashes = np.arange(size, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     np.random.default_rng(size).shuffle(hashes)
     before = hashes.copy()
     assert not repeats(hashes)
@@ -79,7 +86,8 @@ def test_a_hash_that_occurs_twice_is_found_wherever_it_stands(
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
-    "size", [0, 1, 2, 65, sorting._RISING_PIECE_ROWS - 1, sorting._RISING_PIECE_ROWS + 1, MANY_ROWS + 1]
+    "size",
+    [0, 1, 2, 65, sorting._RISING_PIECE_ROWS - 1, sorting._RISING_PIECE_ROWS + 1, MANY_ROWS + 1],
 )
 def test_a_value_that_does_not_rise_is_found_wherever_it_stands(
     monkeypatch: pytest.MonkeyPatch, size: int, threads: int
@@ -92,7 +100,9 @@ def test_a_value_that_does_not_rise_is_found_wherever_it_stands(
         if 0 <= at < size - 1
     }
     for array in (numbers, numbers * 3 - 7):
-        assert sorting.is_rising(pa.array(array)) and sorting.is_rising(pa.array(array), strictly=True)
+        assert sorting.is_rising(pa.array(array)) and sorting.is_rising(
+            pa.array(array), strictly=True
+        )
         for at in places:
             same, falls = array.copy(), array.copy()
             same[at] = same[at + 1]

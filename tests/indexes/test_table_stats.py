@@ -1,4 +1,6 @@
-"""Statistics for optimizers: estimates within their bounds on every type, merging is summarizing all, damage is noticed."""
+"""Statistics for optimizers: estimates within their bounds on every type, merging is summarizing
+all, damage is noticed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from hypothesis import strategies as st
 
 from indexes import sketches, table_stats, values
 from indexes.sketches import REGISTERS, RELATIVE_ERROR
-from indexes.table_stats import COMMON_KEY_BYTES_MAX, COMMON_MAX, ColumnSummary, estimate, merge, summarize
+from indexes.table_stats import (
+    COMMON_KEY_BYTES_MAX,
+    COMMON_MAX,
+    ColumnSummary,
+    estimate,
+    merge,
+    summarize,
+)
 from indexes.testing import ALL_TYPES, columns
 
 
@@ -34,7 +43,9 @@ def assert_holds(found: ColumnSummary, column: Any) -> None:
     assert max(counts.values(), default=0) <= found.rest
     assert found.distinct_low <= found.distinct <= found.distinct_high
     assert len(found.common) <= COMMON_MAX
-    assert [common.count for common in found.common] == sorted((common.count for common in found.common), reverse=True)
+    assert [common.count for common in found.common] == sorted(
+        (common.count for common in found.common), reverse=True
+    )
 
 
 @pytest.mark.parametrize("type", ALL_TYPES, ids=str)
@@ -44,10 +55,15 @@ def test_small_columns_of_every_type_are_counted_exactly(type, data):
     found = estimate(summarize(column), type)
     assert_holds(found, column)
     if max((len(key) for key in truth(column)), default=0) <= COMMON_KEY_BYTES_MAX:
-        assert found.distinct == found.distinct_low == found.distinct_high == len(truth(column)) and found.rest == 0
+        assert (
+            found.distinct == found.distinct_low == found.distinct_high == len(truth(column))
+            and found.rest == 0
+        )
 
 
-@given(st.sampled_from(ALL_TYPES).flatmap(lambda type: st.lists(columns(type), min_size=1, max_size=6)))
+@given(
+    st.sampled_from(ALL_TYPES).flatmap(lambda type: st.lists(columns(type), min_size=1, max_size=6))
+)
 def test_merging_is_summarizing_everything(parts):
     whole = (
         pa.chunked_array(parts)
@@ -69,10 +85,15 @@ def many(distinct: int, rows: int) -> dict[str, Any]:
     return {
         "int64": codes,
         "int32": codes.cast(pa.int32()),
-        "double": pa.array(codes.to_numpy(zero_copy_only=False) / 7, mask=np.asarray(codes.is_null())),
+        "double": pa.array(
+            codes.to_numpy(zero_copy_only=False) / 7, mask=np.asarray(codes.is_null())
+        ),
         "string": codes.cast(pa.string()),
         "long string": pa.array(
-            [None if c is None else f"https://example.com/items/{c}/detail" for c in codes.to_pylist()]
+            [
+                None if c is None else f"https://example.com/items/{c}/detail"
+                for c in codes.to_pylist()
+            ]
         ),
         "timestamp": codes.cast(pa.timestamp("us")),
         "decimal": codes.cast(pa.decimal128(20, 0)),
@@ -81,7 +102,9 @@ def many(distinct: int, rows: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("distinct", "rows"), [(33, 5_000), (700, 20_000), (20_000, 90_000), (10**9, 90_000)])
+@pytest.mark.parametrize(
+    ("distinct", "rows"), [(33, 5_000), (700, 20_000), (20_000, 90_000), (10**9, 90_000)]
+)
 def test_distinct_counts_are_within_four_standard_errors_on_every_kind(distinct, rows):
     for name, column in many(distinct, rows).items():
         plain = values.plain(column)
@@ -108,7 +131,9 @@ def test_the_interval_holds_in_about_95_of_100_cases_and_there_is_no_bias():
 
 @pytest.mark.parametrize("kind", ["int", "text"])
 def test_common_values_among_many_are_found_with_exact_counts(kind):
-    """A third of the rows are a few heavy values; the rest occur once or twice; the rows are sorted or shuffled."""
+    """A third of the rows are a few heavy values; the rest occur once or twice; the rows are sorted
+    or shuffled.
+    """
     rng = np.random.default_rng(11)
     heavy = np.repeat(np.arange(20), np.arange(20, 0, -1) * 150)
     light = rng.integers(10**6, 10**9, 120_000)
@@ -170,7 +195,9 @@ def test_a_summary_has_at_most_two_kilobytes_of_short_values():
     rng = np.random.default_rng(11)
     for column in many(10**9, 90_000).values():
         assert len(summarize(column)) < 2048
-    skewed = pa.array(np.concatenate([np.repeat(np.arange(200), 50), rng.integers(0, 2**60, 100_000)]))
+    skewed = pa.array(
+        np.concatenate([np.repeat(np.arange(200), 50), rng.integers(0, 2**60, 100_000)])
+    )
     assert len(summarize(skewed)) < 2048
     assert len(summarize(pa.array([1, 2, 3]))) < 150
 
@@ -188,7 +215,13 @@ def test_damaged_bytes_raise_value_error(noise, cut, bit):
     good = summarize(pa.array([1, 2, 2, None, 3]))
     flipped = bytearray(good)
     flipped[bit % (8 * len(good)) // 8] ^= 1 << bit % 8
-    for damaged in (noise, good[: cut % len(good)], good + b"\0", bytes(flipped), good[:30] + noise):
+    for damaged in (
+        noise,
+        good[: cut % len(good)],
+        good + b"\0",
+        bytes(flipped),
+        good[:30] + noise,
+    ):
         for ask in (lambda data: estimate(data, pa.int64()), lambda data: merge([good, data])):
             with pytest.raises(ValueError):
                 ask(damaged)
@@ -203,7 +236,9 @@ def test_a_bomb_is_not_inflated():
     payload = zlib.compress(bytes(50_000_000))
     for size in (len(payload), 4000):
         head = struct.pack("<4sBBHQQQQ", b"MTST", 1, 0, 0, 0, 0, 0, 0)
-        bomb = head + struct.pack("<I", zlib.crc32(payload[:size], zlib.crc32(head))) + payload[:size]
+        bomb = (
+            head + struct.pack("<I", zlib.crc32(payload[:size], zlib.crc32(head))) + payload[:size]
+        )
         with pytest.raises(ValueError):
             merge([bomb])
 
@@ -217,7 +252,9 @@ def test_equal_keys_have_equal_hashes_whoever_their_neighbours_are(keys):
 
 
 def test_keys_that_differ_in_few_bits_have_different_hashes():
-    """One byte in each of two words, at every pair of places: what a sum of products could confuse."""
+    """One byte in each of two words, at every pair of places: what a sum of products could
+    confuse.
+    """
     keys = set()
     for first in range(24):
         for second in range(first):
@@ -239,7 +276,10 @@ def test_registers_are_those_of_the_definition():
         upper = word >> sketches.REGISTER_BITS
         rank = min(sketches.RANK_MAX, sketches.RANK_MAX + 1 - upper.bit_length())
         expected[word % REGISTERS] = max(expected[word % REGISTERS], rank)
-    assert sketches.registers(np.append(hashes, np.array([0, 2**64 - 1], np.uint64))).tolist() == expected
+    assert (
+        sketches.registers(np.append(hashes, np.array([0, 2**64 - 1], np.uint64))).tolist()
+        == expected
+    )
 
 
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 8))

@@ -15,10 +15,16 @@ from indexes.buffers import taken, taken_by_chunk
 PARTS = st.lists(st.lists(st.none() | st.text(max_size=3), max_size=5), min_size=1, max_size=4)
 
 
-def drawn(parts: list[list[str | None]], data: st.DataObject) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-    """Return a table of texts, a chunk for each of ``parts``, and some of its rows, -1 among them."""
+def drawn(
+    parts: list[list[str | None]], data: st.DataObject
+) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+    """Return a table of texts, a chunk for each of ``parts``, and some of its rows, -1 among
+    them.
+    """
     texts = pa.chunked_array([pa.array(part, pa.string()) for part in parts])
-    lists = pa.chunked_array([pa.array([[t] for t in part], pa.list_(pa.string())) for part in parts])
+    lists = pa.chunked_array(
+        [pa.array([[t] for t in part], pa.list_(pa.string())) for part in parts]
+    )
     table = pa.table({"s": texts, "l": lists})
     return table, np.array(data.draw(st.lists(st.integers(-1, len(table) - 1))), np.int64)
 
@@ -28,7 +34,9 @@ def by_arrow(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
 
 
 @given(PARTS, st.data())
-def test_rows_taken_by_chunk_are_those_that_arrow_takes(parts: list[list[str | None]], data: st.DataObject) -> None:
+def test_rows_taken_by_chunk_are_those_that_arrow_takes(
+    parts: list[list[str | None]], data: st.DataObject
+) -> None:
     table, rows = drawn(parts, data)
     expected = by_arrow(table, rows)
     assert taken(table, rows).equals(expected) and taken_by_chunk(table, rows).equals(expected)
@@ -49,7 +57,11 @@ def test_more_rows_than_one_chunk_can_have_come_in_several(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(buffers, "_taken_by_chunk", limited)
         assert taken_by_chunk(table, rows).equals(by_arrow(table, rows))
-        patch.setattr(buffers, "_taken_by_chunk", lambda table, rows: limited(table, np.zeros(most + 1, np.int64)))
+        patch.setattr(
+            buffers,
+            "_taken_by_chunk",
+            lambda table, rows: limited(table, np.zeros(most + 1, np.int64)),
+        )
         if len(rows):
             with pytest.raises(pa.ArrowInvalid, match="overflow"):
                 taken_by_chunk(table, rows)

@@ -82,11 +82,20 @@ def rows(index: TextIndex, values: list[str | None], leaf: Leaf) -> list[int] | 
 
 
 def hits(values: list[str | None], leaf: Leaf) -> list[int]:
-    return [int(row) for row in np.flatnonzero(matches(leaf, pa.table({"s": pa.array(values, STRING)})).to_numpy())]
+    return [
+        int(row)
+        for row in np.flatnonzero(
+            matches(leaf, pa.table({"s": pa.array(values, STRING)})).to_numpy()
+        )
+    ]
 
 
 @given(
-    st.lists(st.lists(st.none() | st.text(alphabet=ALPHABET, max_size=9), max_size=9), min_size=1, max_size=3),
+    st.lists(
+        st.lists(st.none() | st.text(alphabet=ALPHABET, max_size=9), max_size=9),
+        min_size=1,
+        max_size=3,
+    ),
     st.lists(st.text(alphabet=ALPHABET, max_size=5), min_size=1, max_size=3),
     st.sampled_from(["word", "ngram(1)", "ngram(2)", "ngram(3)"]),
     st.sampled_from([STRING, pa.large_string(), pa.dictionary(pa.int32(), STRING)]),
@@ -97,23 +106,35 @@ def test_no_row_that_matches_is_left_out(
 ) -> None:
     columns = [pa.array(segment, STRING).cast(type) for segment in segments]
     leaves = [leaf for leaf in leaves_for("s", type, [*drawn, *filter(None, segments[0])][:3])]
-    leaves += [Leaf("s", "match", (drawn[0], tokenizer)) for tokenizer in ("ngram(1)", "ngram(3)", "ngram(4)")]
+    leaves += [
+        Leaf("s", "match", (drawn[0], tokenizer))
+        for tokenizer in ("ngram(1)", "ngram(3)", "ngram(4)")
+    ]
     assert not violations(TextIndex(spec), columns, leaves, type)
 
 
 @pytest.mark.parametrize(
-    "fence", [lambda below, above: above + b"\0", lambda below, above: below], ids=["above", "below"]
+    "fence",
+    [lambda below, above: above + b"\0", lambda below, above: below],
+    ids=["above", "below"],
 )
-def test_a_fence_in_the_wrong_place_does_not_survive(fence: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fence_in_the_wrong_place_does_not_survive(
+    fence: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(text, "_fence", fence)
     with pytest.raises(AssertionError):
         test_frequent_and_rare_terms_in_many_blocks_are_found()
 
 
-@given(st.lists(st.none() | st.text(alphabet=ALPHABET, max_size=9), max_size=9), st.text(alphabet=ALPHABET, max_size=6),
-       st.sampled_from(["word", "ngram(1)", "ngram(2)"]))  # fmt: skip
+@given(
+    st.lists(st.none() | st.text(alphabet=ALPHABET, max_size=9), max_size=9),
+    st.text(alphabet=ALPHABET, max_size=6),
+    st.sampled_from(["word", "ngram(1)", "ngram(2)"]),
+)
 @settings(max_examples=150)
-def test_a_match_by_the_same_tokenizer_is_answered_exactly(values: list[str | None], query: str, spec: str) -> None:
+def test_a_match_by_the_same_tokenizer_is_answered_exactly(
+    values: list[str | None], query: str, spec: str
+) -> None:
     leaf = Leaf("s", "match", (query, spec))
     assert rows(TextIndex(spec), values, leaf) == hits(values, leaf)
 
@@ -121,19 +142,49 @@ def test_a_match_by_the_same_tokenizer_is_answered_exactly(values: list[str | No
 @pytest.mark.parametrize(
     ("spec", "op", "value", "expected"),
     [
-        ("word", "match", "FAST", [0, 7]), ("word", "match", "red fast", [0]), ("word", "match", "car", [0]), ("word", "match", "istanbul", [5]),
-        ("word", "match", "STRAẞE", [5]), ("word", "match", "none", []), ("word", "match", "?!", []), ("word", "=", "red-hot CARS", [1]),
-        ("word", "=", "re d", [8]), ("word", "in", ("re d", None, "a café, late"), [4, 8]), ("word", "in", (None,), []), ("word", "<=>", "Fast red car", [0]),
-        ("word", "like", "%fast red %", [0, 1]), ("word", "like", "fast%", None), ("word", "like", "fast_red", None), ("word", "starts with", "RED-h", [0, 1]),
-        ("word", "=", "", None), ("word", "in", ("re d", ""), None), ("word", "!=", "re d", None), ("word", "match", ("ast", "ngram(3)"), None),
-        ("word", "match", (" red ", "ngram(5)"), [0, 1]), ("word", "is null", None, None), ("word", "match", None, None), ("word", "not match", "red", None),
-        ("ngram(3)", "like", "%ast%", [0, 7]), ("ngram(3)", "like", "%as%", None), ("ngram(3)", "starts with", "Straß", [5]), ("ngram(3)", "=", "re d", [8]),
-        ("ngram(3)", "like", "%red%car%", [0, 1]), ("ngram(3)", "match", ("CAR", "ngram(3)"), [0, 1]), ("ngram(3)", "match", "cars red", [1]),
-        ("ngram(3)", "match", ("late", "ngram(4)"), [4]), ("ngram(3)", "match", ("la", "ngram(2)"), None), ("ngram(3)", "match", ("la", "ngram(3)"), []),
-        ("ngram(2)", "match", ("西安", "chinese"), [6]), ("chinese", "match", ("西安", "chinese"), [6]), ("chinese", "match", ("大唐不夜城", "chinese"), [6]),
-        ("chinese", "match", "西安", None), ("chinese", "=", "西安的大唐不夜城很热闹", [6]), ("chinese", "like", "%西安%", None), ("ngram(2)", "like", "%\\_\\%%", []),
+        ("word", "match", "FAST", [0, 7]),
+        ("word", "match", "red fast", [0]),
+        ("word", "match", "car", [0]),
+        ("word", "match", "istanbul", [5]),
+        ("word", "match", "STRAẞE", [5]),
+        ("word", "match", "none", []),
+        ("word", "match", "?!", []),
+        ("word", "=", "red-hot CARS", [1]),
+        ("word", "=", "re d", [8]),
+        ("word", "in", ("re d", None, "a café, late"), [4, 8]),
+        ("word", "in", (None,), []),
+        ("word", "<=>", "Fast red car", [0]),
+        ("word", "like", "%fast red %", [0, 1]),
+        ("word", "like", "fast%", None),
+        ("word", "like", "fast_red", None),
+        ("word", "starts with", "RED-h", [0, 1]),
+        ("word", "=", "", None),
+        ("word", "in", ("re d", ""), None),
+        ("word", "!=", "re d", None),
+        ("word", "match", ("ast", "ngram(3)"), None),
+        ("word", "match", (" red ", "ngram(5)"), [0, 1]),
+        ("word", "is null", None, None),
+        ("word", "match", None, None),
+        ("word", "not match", "red", None),
+        ("ngram(3)", "like", "%ast%", [0, 7]),
+        ("ngram(3)", "like", "%as%", None),
+        ("ngram(3)", "starts with", "Straß", [5]),
+        ("ngram(3)", "=", "re d", [8]),
+        ("ngram(3)", "like", "%red%car%", [0, 1]),
+        ("ngram(3)", "match", ("CAR", "ngram(3)"), [0, 1]),
+        ("ngram(3)", "match", "cars red", [1]),
+        ("ngram(3)", "match", ("late", "ngram(4)"), [4]),
+        ("ngram(3)", "match", ("la", "ngram(2)"), None),
+        ("ngram(3)", "match", ("la", "ngram(3)"), []),
+        ("ngram(2)", "match", ("西安", "chinese"), [6]),
+        ("chinese", "match", ("西安", "chinese"), [6]),
+        ("chinese", "match", ("大唐不夜城", "chinese"), [6]),
+        ("chinese", "match", "西安", None),
+        ("chinese", "=", "西安的大唐不夜城很热闹", [6]),
+        ("chinese", "like", "%西安%", None),
+        ("ngram(2)", "like", "%\\_\\%%", []),
     ],
-)  # fmt: skip
+)
 def test_an_index_finds(spec: str, op: str, value: object, expected: list[int] | None) -> None:
     leaf, index = Leaf("s", op, value), TextIndex(spec)
     found = rows(index, NOTES, leaf)
@@ -172,7 +223,9 @@ def test_the_registry_knows_it_and_an_unknown_tokenizer_is_refused() -> None:
         TextIndex("klingon")
 
 
-def test_what_another_version_of_the_tokenizer_wrote_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_version_of_the_tokenizer_wrote_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     index = TextIndex()
     summary = InMemory(index.summarize(pa.array(NOTES)))
     other = InMemory(TextIndex("ngram(3)").summarize(pa.array(NOTES)))
@@ -184,10 +237,17 @@ def test_what_another_version_of_the_tokenizer_wrote_is_not_believed(monkeypatch
 
 
 def many(seed: int = 5, size: int = 20_000) -> Any:
-    """Return notes of words whose frequencies differ by four orders of magnitude, one word in every row."""
+    """Return notes of words whose frequencies differ by four orders of magnitude, one word in every
+    row.
+    """
     random = np.random.default_rng(seed)
     ranks = np.minimum(random.zipf(1.3, (size, 4)), 20_000)
-    return pa.array([f"all w{a} w{b} v{c} u{d}" if i % 7 else None for i, (a, b, c, d) in enumerate(ranks.tolist())])
+    return pa.array(
+        [
+            f"all w{a} w{b} v{c} u{d}" if i % 7 else None
+            for i, (a, b, c, d) in enumerate(ranks.tolist())
+        ]
+    )
 
 
 def test_frequent_and_rare_terms_in_many_blocks_are_found() -> None:
@@ -198,9 +258,21 @@ def test_frequent_and_rare_terms_in_many_blocks_are_found() -> None:
     terms, row = index.tokenizer.tokens(notes)
     names, row = np.array(terms.to_pylist(), object), np.asarray(row)
     present = sorted({*names})
-    edges = [bisect(present, fence.decode()) for fence in text._Reader.open(InMemory(summary))._fences]
+    edges = [
+        bisect(present, fence.decode()) for fence in text._Reader.open(InMemory(summary))._fences
+    ]
     around = {present[min(max(at + by, 0), len(present) - 1)] for at in edges for by in (-1, 0, 1)}
-    for term in [*around, *present[:: len(present) // 150], "all", "w1", "w0", "", "\U0010ffff", "all0", "x"]:
+    for term in [
+        *around,
+        *present[:: len(present) // 150],
+        "all",
+        "w1",
+        "w0",
+        "",
+        "\U0010ffff",
+        "all0",
+        "x",
+    ]:
         (found,) = index.rows([InMemory(summary)], Leaf("s", "match", term), STRING)
         assert found == BitMap(np.unique(row[names == term])), term
 
@@ -227,7 +299,9 @@ def test_a_damaged_block_harms_only_its_own_terms() -> None:
 
 
 def test_checksummed_nonsense_raises_value_error() -> None:
-    """What a writer with a mistake may leave: every length of header and blocks wrong, checksums right."""
+    """What a writer with a mistake may leave: every length of header and blocks wrong, checksums
+    right.
+    """
     index = TextIndex()
     blocks = Blocks.open(InMemory(index.summarize(many(size=3_000))), b"text/1")
     whole = [bytes(blocks.read(at)) for at in range(blocks.count)]
@@ -254,7 +328,10 @@ class Repeats(Word):
         terms, row = super().tokens(values)
         dictionary = pa.concat_arrays([pa.array(["unused"]), terms.dictionary, terms.dictionary])
         shift = 1 + len(terms.dictionary) * (np.arange(len(terms)) % 2)
-        return pa.DictionaryArray.from_arrays(pa.array(terms.indices.to_numpy() + shift), dictionary), row
+        return (
+            pa.DictionaryArray.from_arrays(pa.array(terms.indices.to_numpy() + shift), dictionary),
+            row,
+        )
 
 
 def test_dictionaries_of_foreign_tokenizers_need_not_be_clean() -> None:
@@ -267,5 +344,7 @@ def test_a_chunk_of_an_array_is_summarized_as_its_copy() -> None:
     notes = pa.array(NOTES * 3)
     for spec in ("word", "ngram(3)", "chinese"):
         index = TextIndex(spec)
-        assert index.summarize(notes[5:14]) == index.summarize(pa.array(notes[5:14].to_pylist())), spec
+        assert index.summarize(notes[5:14]) == index.summarize(pa.array(notes[5:14].to_pylist())), (
+            spec
+        )
         assert index.tokenizer is find(spec)

@@ -1,4 +1,6 @@
-"""Work in pieces: the same result on threads and without them, and an error that reaches the caller."""
+"""Work in pieces: the same result on threads and without them, and an error that reaches the
+caller.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from indexes.threads import side_by_side, spans
 MANY = threads.MANY_ROWS
 
 
-@pytest.mark.parametrize(("threads", "rows", "expected"), [(2, MANY, True), (1, MANY, False), (2, MANY - 1, False)])
+@pytest.mark.parametrize(
+    ("threads", "rows", "expected"), [(2, MANY, True), (1, MANY, False), (2, MANY - 1, False)]
+)
 def test_many_rows_are_shared_by_threads(
     monkeypatch: pytest.MonkeyPatch, threads: int, rows: int, expected: bool
 ) -> None:
@@ -37,7 +41,9 @@ def test_spans_are_all_rows() -> None:
         assert [n for one in spans(rows, size) for n in range(rows)[one]] == list(range(rows))
 
 
-def test_hashes_and_key_parts_are_the_same_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hashes_and_key_parts_are_the_same_on_any_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     keys = pa.array([f"k{n}" * (1 + n % 3) for n in range(MANY + 5)])
     cuts = [0, 100_000, 100_000, 200_000, len(keys)]
     groups = [keys.slice(first, last - first) for first, last in pairwise(cuts)]
@@ -47,5 +53,11 @@ def test_hashes_and_key_parts_are_the_same_on_any_number_of_threads(monkeypatch:
         hashes = [hashing.hash_keys(group, 9) for group in groups]
         whole = hashing.hash_keys(keys, 9)
         assert np.array_equal(np.concatenate([one.hi for one in hashes]), whole.hi)
-        found.append((whole.hi.tobytes(), whole.lo.tobytes(), RecordKeyIndex().build_of_groups(groups, hashes)))
+        found.append(
+            (
+                whole.hi.tobytes(),
+                whole.lo.tobytes(),
+                RecordKeyIndex().build_of_groups(groups, hashes),
+            )
+        )
     assert found[0] == found[1]

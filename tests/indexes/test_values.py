@@ -14,7 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexes import values as order
-from indexes.testing import ALL_TYPES, column_of, columns, foreign_literals, literals, pool, scalar_types
+from indexes.testing import (
+    ALL_TYPES,
+    column_of,
+    columns,
+    foreign_literals,
+    literals,
+    pool,
+    scalar_types,
+)
 
 
 def rank(value: Any) -> Any:
@@ -33,7 +41,9 @@ def test_keys_order_as_the_values_do(data: st.DataObject) -> None:
     column = data.draw(scalar_types().flatmap(columns))
     keys, values = order.encode(column).to_pylist(), column.to_pylist()
     assert order.encode(column).type == pa.binary()
-    present = [(key, rank(value)) for key, value in zip(keys, values, strict=True) if value is not None]
+    present = [
+        (key, rank(value)) for key, value in zip(keys, values, strict=True) if value is not None
+    ]
     for (left_key, left), (right_key, right) in pairwise(present):
         assert sign(left_key, right_key) == sign(left, right)
     assert [key is None for key in keys] == [value is None for value in values]
@@ -45,7 +55,9 @@ def test_corner_values_order_and_come_back(type: pa.DataType) -> None:
     keys = order.encode(column).to_pylist()
     values = column.to_pylist()
     for i, left in enumerate(values):
-        assert [sign(keys[i], key) for key in keys] == [sign(rank(left), rank(right)) for right in values]
+        assert [sign(keys[i], key) for key in keys] == [
+            sign(rank(left), rank(right)) for right in values
+        ]
         assert rank(order.decode(keys[i], type)) == rank(left)
         assert order.compare_key(left, type) == order.Key(keys[i], 0)
         assert order.place(left, type).tie == 0
@@ -70,7 +82,9 @@ def test_place_and_key_of_a_literal_agree_about_every_value(data: st.DataObject)
         return
     key, place = order.compare_key(literal, type), order.place(literal, type)
     at = order.encode(
-        column_of([place.value], type) if not pa.types.is_dictionary(type) else pa.array([place.value], type.value_type)
+        column_of([place.value], type)
+        if not pa.types.is_dictionary(type)
+        else pa.array([place.value], type.value_type)
     )[0].as_py()
     for known in order.encode(column_of(pool(type), type)).to_pylist():
         by_key = known <= key.data if key.tie > 0 else known < key.data
@@ -128,15 +142,23 @@ def test_decimal_and_float_literals_mean_what_their_text_says() -> None:
 
 
 def test_the_width_of_a_type_does_not_change_keys() -> None:
-    for narrow, wide in ((pa.int8(), pa.int64()), (pa.uint32(), pa.int64()), (pa.float32(), pa.float64())):
+    for narrow, wide in (
+        (pa.int8(), pa.int64()),
+        (pa.uint32(), pa.int64()),
+        (pa.float32(), pa.float64()),
+    ):
         column = column_of([v for v in pool(narrow)], narrow)
         assert order.encode(column).equals(order.encode(column.cast(wide)))
     seconds = pa.array([0, 1, None], pa.timestamp("s"))
-    assert order.encode(seconds).equals(order.encode(seconds.cast(pa.timestamp("us", "Asia/Tokyo"))))
+    assert order.encode(seconds).equals(
+        order.encode(seconds.cast(pa.timestamp("us", "Asia/Tokyo")))
+    )
 
 
 def test_timestamps_that_overflow_microseconds_saturate() -> None:
-    keys = order.encode(pa.array([-(2**63), -(2**62), 0, 2**62, 2**63 - 1], pa.timestamp("s"))).to_pylist()
+    keys = order.encode(
+        pa.array([-(2**63), -(2**62), 0, 2**62, 2**63 - 1], pa.timestamp("s"))
+    ).to_pylist()
     assert keys == sorted(keys) and keys[1] < keys[2] < keys[3]
     assert isinstance(order.decode(keys[0], pa.timestamp("s")), int)
 
@@ -150,8 +172,15 @@ def test_every_nan_and_both_zeros_have_one_key() -> None:
 
 def test_dates_and_times_are_utc_and_may_be_text() -> None:
     moment = datetime(2024, 2, 29, 12, tzinfo=timezone(timedelta(hours=2)))
-    same = (moment, moment.astimezone(UTC).replace(tzinfo=None), "2024-02-29T10:00:00Z", "2024-02-29 12:00:00+02:00")
-    assert len({order.compare_key(value, pa.timestamp("ms", "Europe/Berlin")) for value in same}) == 1
+    same = (
+        moment,
+        moment.astimezone(UTC).replace(tzinfo=None),
+        "2024-02-29T10:00:00Z",
+        "2024-02-29 12:00:00+02:00",
+    )
+    assert (
+        len({order.compare_key(value, pa.timestamp("ms", "Europe/Berlin")) for value in same}) == 1
+    )
     assert order.place(date(2024, 2, 29), pa.date32()) == order.place("2024-02-29", pa.date32())
     assert order.place("2024-02-29T00:00:01", pa.date32()).tie == 1
     assert order.place("1970-01-01T00:00:01.5", pa.timestamp("s")) == order.Place(1, 1)
@@ -160,11 +189,21 @@ def test_dates_and_times_are_utc_and_may_be_text() -> None:
 @pytest.mark.parametrize(
     ("value", "type"),
     [
-        ("1", pa.int64()), (1, pa.string()), (True, pa.int64()), (1, pa.bool_()), (b"a", pa.string()),
-        ("a", pa.binary()), (1, pa.date32()), ("soon", pa.date32()), ("2024-01-01T00:00:00.1234567", pa.timestamp("us")),
-        ("\ud800", pa.string()), (None, pa.int64()), ([1], pa.int64()), (1, pa.list_(pa.int64())),
+        ("1", pa.int64()),
+        (1, pa.string()),
+        (True, pa.int64()),
+        (1, pa.bool_()),
+        (b"a", pa.string()),
+        ("a", pa.binary()),
+        (1, pa.date32()),
+        ("soon", pa.date32()),
+        ("2024-01-01T00:00:00.1234567", pa.timestamp("us")),
+        ("\ud800", pa.string()),
+        (None, pa.int64()),
+        ([1], pa.int64()),
+        (1, pa.list_(pa.int64())),
     ],
-)  # fmt: skip
+)
 def test_a_literal_of_the_wrong_kind_is_refused(value: object, type: pa.DataType) -> None:
     with pytest.raises(ValueError):
         order.compare_key(value, type)
@@ -173,21 +212,36 @@ def test_a_literal_of_the_wrong_kind_is_refused(value: object, type: pa.DataType
 
 
 def test_types_without_an_order_are_refused() -> None:
-    for type in (pa.list_(pa.int64()), pa.uint64(), pa.float16(), pa.timestamp("ns"), pa.null(), pa.struct([])):
+    for type in (
+        pa.list_(pa.int64()),
+        pa.uint64(),
+        pa.float16(),
+        pa.timestamp("ns"),
+        pa.null(),
+        pa.struct([]),
+    ):
         assert not order.supports(type)
         with pytest.raises(ValueError, match="no order"):
             order.encode(pa.array([], type))
 
 
-@given(key=st.binary(max_size=12) | st.text(max_size=6).map(str.encode), limit=st.integers(0, 12), utf8=st.booleans())
-def test_truncated_keys_enclose_the_key_and_respect_the_limit(key: bytes, limit: int, utf8: bool) -> None:
+@given(
+    key=st.binary(max_size=12) | st.text(max_size=6).map(str.encode),
+    limit=st.integers(0, 12),
+    utf8=st.booleans(),
+)
+def test_truncated_keys_enclose_the_key_and_respect_the_limit(
+    key: bytes, limit: int, utf8: bool
+) -> None:
     low, high = order.truncate_down(key, limit), order.truncate_up(key, limit, utf8)
     assert low <= key and len(low) <= limit
     assert high is None or (high >= key and len(high) <= limit)
     assert len(key) > limit or low == high == key
 
 
-@given(text=st.text(alphabet="a\x7f\u07ff\ud7ff\uffff\U0010ffff", max_size=8), limit=st.integers(0, 12))
+@given(
+    text=st.text(alphabet="a\x7f\u07ff\ud7ff\uffff\U0010ffff", max_size=8), limit=st.integers(0, 12)
+)
 def test_text_truncated_up_stays_text(text: str, limit: int) -> None:
     high = order.truncate_up(text.encode(), limit, utf8=True)
     assert high is None or high.decode() >= text

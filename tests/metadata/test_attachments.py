@@ -1,4 +1,6 @@
-"""Attachments of large commits: objects of a bounded size, stored while files are still made, and found wherever they stand."""
+"""Attachments of large commits: objects of a bounded size, stored while files are still made, and
+found wherever they stand.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from mdt.stores.memory import MemoryStorage
 SEVEN = "attachments/20240229120000123/7.attached"
 
 
-def test_an_object_that_is_large_enough_is_stored_while_others_are_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_that_is_large_enough_is_stored_while_others_are_collected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(attachments, "ATTACHED_BYTES_MIN", 24)
     storage, stored = MemoryStorage(), list[str]()
 
@@ -36,7 +40,9 @@ def test_an_object_that_is_large_enough_is_stored_while_others_are_collected(mon
     assert [storage.read(one.path, one.offset, one.length) for one in ranges] == contents
 
 
-def test_without_somebody_who_stores_all_go_into_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_somebody_who_stores_all_go_into_one_object(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(attachments, "ATTACHED_BYTES_MIN", 1)
     writer = AttachmentWriter(SEVEN)
     for _ in range(3):
@@ -51,9 +57,16 @@ def test_a_table_whose_attachments_are_an_object_each(
     monkeypatch.setattr(attachments, "ATTACHED_BYTES_MIN", 1)
     options = {"mdt.durable": False, "mdt.row.group.rows": 5}
     table = mdt.create(
-        tmp_path / "t", rows([], 0, 0.0).schema, ["id"], partition_by=["city"], ordering="ts", table_type=table_type,
-        key_index="record", options=options, indexes=["bitmap(fare)"],
-    )  # fmt: skip
+        tmp_path / "t",
+        rows([], 0, 0.0).schema,
+        ["id"],
+        partition_by=["city"],
+        ordering="ts",
+        table_type=table_type,
+        key_index="record",
+        options=options,
+        indexes=["bitmap(fare)"],
+    )
     table.upsert(rows(range(400), 1, 1.0))
     table.upsert(rows(range(0, 400, 3), 2, 2.0))
     folders = list((tmp_path / "t" / ".hoodie" / ".mdt" / "attachments").iterdir())

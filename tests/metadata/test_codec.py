@@ -16,14 +16,23 @@ from mdt.errors import Corrupt, Unsupported
 from mdt.metadata import codec
 
 TABLE = pa.table(
-    {"a": pa.array([1, None, 3]), "b": ["x", "y", None], "c": pa.array(["p", "q", "p"]).dictionary_encode()}
+    {
+        "a": pa.array([1, None, 3]),
+        "b": ["x", "y", None],
+        "c": pa.array(["p", "q", "p"]).dictionary_encode(),
+    }
 )
 SECTIONS = st.dictionaries(st.text(max_size=8), st.binary(max_size=40), max_size=4)
 
 
 def packed(document: bytes, body: bytes = b"", length: int | None = None) -> bytes:
     padding = bytes(-len(document) % 8)
-    return struct.pack("<II", len(document) if length is None else length, 0) + document + padding + body
+    return (
+        struct.pack("<II", len(document) if length is None else length, 0)
+        + document
+        + padding
+        + body
+    )
 
 
 @given(st.binary(max_size=200), st.integers(0, 65535))
@@ -34,7 +43,9 @@ def test_a_frame_gives_its_payload_back(payload: bytes, version: int) -> None:
 
 @given(st.binary(max_size=60), st.data())
 @settings(max_examples=30)
-def test_every_flipped_bit_and_every_truncation_of_a_frame_is_found(payload: bytes, data: Any) -> None:
+def test_every_flipped_bit_and_every_truncation_of_a_frame_is_found(
+    payload: bytes, data: Any
+) -> None:
     whole = codec.frame(b"TEST", 1, payload)
     for bit in range(len(whole) * 8):
         damaged = bytearray(whole)
@@ -45,7 +56,12 @@ def test_every_flipped_bit_and_every_truncation_of_a_frame_is_found(payload: byt
         with pytest.raises(Corrupt):
             codec.unframe(whole[:end], b"TEST", path="p", version_max=65535)
     with pytest.raises(Corrupt):
-        codec.unframe(whole + data.draw(st.binary(min_size=1, max_size=9)), b"TEST", path="p", version_max=65535)
+        codec.unframe(
+            whole + data.draw(st.binary(min_size=1, max_size=9)),
+            b"TEST",
+            path="p",
+            version_max=65535,
+        )
 
 
 def test_a_newer_version_is_unsupported_not_corrupt() -> None:
@@ -66,7 +82,9 @@ def test_damage_names_path_offset_expected_and_got() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=5), st.integers() | st.text() | st.none()), SECTIONS)
-def test_a_pack_gives_header_and_sections_back_aligned(header: dict[str, object], sections: dict[str, bytes]) -> None:
+def test_a_pack_gives_header_and_sections_back_aligned(
+    header: dict[str, object], sections: dict[str, bytes]
+) -> None:
     data = codec.frame(b"TEST", 1, codec.pack(header, sections))
     payload = codec.unframe(data, b"TEST", path="p", version_max=1)
     found, views = codec.unpack(payload, path="p")
@@ -78,7 +96,11 @@ def test_a_pack_gives_header_and_sections_back_aligned(header: dict[str, object]
 
 @given(st.binary(max_size=80))
 def test_no_bytes_make_unpack_fail_otherwise_than_as_corrupt(payload: bytes) -> None:
-    for data in (payload, packed(payload), packed(b'{"header":{},"sections":[["a",0,1]]}', payload)):
+    for data in (
+        payload,
+        packed(payload),
+        packed(b'{"header":{},"sections":[["a",0,1]]}', payload),
+    ):
         try:
             codec.unpack(data, path="p")
         except Corrupt:
@@ -88,13 +110,26 @@ def test_no_bytes_make_unpack_fail_otherwise_than_as_corrupt(payload: bytes) -> 
 @pytest.mark.parametrize(
     "document",
     [
-        b"[]", b"{}", b'{"header":1,"sections":[]}', b'{"header":{},"sections":{}}', b"[" * 100_000, b'{"header":{"a":NaN},"sections":[]}',
-        b'{"header":{},"sections":[["a",0,9]]}', b'{"header":{},"sections":[["a",-8,16]]}', b'{"header":{},"sections":[["a",8,0]]}',
-        b'{"header":{},"sections":[["a",0,8],["a",8,0]]}', b'{"header":{},"sections":[["a",0,true]]}', b'{"header":{},"sections":[["a",0,-1]]}',
-        b'{"header":{},"sections":[[1,0,8]]}', b'{"header":{},"sections":[["a",0,1e3]]}', b'{"header":{},"sections":[["a",0,4611686018427387904]]}',
-        b'{"header":{},"sections":[]}', b"\xff", b"9" * 5000,
+        b"[]",
+        b"{}",
+        b'{"header":1,"sections":[]}',
+        b'{"header":{},"sections":{}}',
+        b"[" * 100_000,
+        b'{"header":{"a":NaN},"sections":[]}',
+        b'{"header":{},"sections":[["a",0,9]]}',
+        b'{"header":{},"sections":[["a",-8,16]]}',
+        b'{"header":{},"sections":[["a",8,0]]}',
+        b'{"header":{},"sections":[["a",0,8],["a",8,0]]}',
+        b'{"header":{},"sections":[["a",0,true]]}',
+        b'{"header":{},"sections":[["a",0,-1]]}',
+        b'{"header":{},"sections":[[1,0,8]]}',
+        b'{"header":{},"sections":[["a",0,1e3]]}',
+        b'{"header":{},"sections":[["a",0,4611686018427387904]]}',
+        b'{"header":{},"sections":[]}',
+        b"\xff",
+        b"9" * 5000,
     ],
-)  # fmt: skip
+)
 def test_a_hostile_header_is_corrupt(document: bytes) -> None:
     with pytest.raises(Corrupt):
         codec.unpack(packed(document, b"12345678"), path="p")
@@ -107,7 +142,9 @@ def test_a_header_length_is_compared_before_it_is_used(length: int) -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "lz4"])
-@pytest.mark.parametrize("table", [TABLE, TABLE.slice(0, 0), pa.concat_tables([TABLE, TABLE]), pa.table({})])
+@pytest.mark.parametrize(
+    "table", [TABLE, TABLE.slice(0, 0), pa.concat_tables([TABLE, TABLE]), pa.table({})]
+)
 def test_a_table_comes_back_as_it_was(table: pa.Table, compression: str | None) -> None:
     data = codec.encode_ipc(table, compression=compression)
     found = codec.decode_ipc(data, table.schema, path="p")
@@ -141,7 +178,9 @@ def test_a_truncated_or_lengthened_table_is_corrupt(compression: str | None) -> 
             codec.decode_ipc(data + bytes(8), None, path="p")
 
 
-@pytest.mark.parametrize("size", [limits.UNFOLDED_BYTES_MAX + 1, limits.UNFOLDED_BYTES_MAX, 2**63, 2**64 - 1, 0, 7])
+@pytest.mark.parametrize(
+    "size", [limits.UNFOLDED_BYTES_MAX + 1, limits.UNFOLDED_BYTES_MAX, 2**63, 2**64 - 1, 0, 7]
+)
 def test_a_compressed_table_cannot_claim_any_size(size: int) -> None:
     data = bytearray(codec.encode_ipc(TABLE, compression="lz4"))
     data[8:16] = struct.pack("<Q", size)
@@ -150,7 +189,9 @@ def test_a_compressed_table_cannot_claim_any_size(size: int) -> None:
 
 
 def test_values_that_arrow_accepts_unseen_are_checked() -> None:
-    bad = pa.StringArray.from_buffers(1, pa.py_buffer(struct.pack("<ii", 0, 2)), pa.py_buffer(b"\xff\xfe"))
+    bad = pa.StringArray.from_buffers(
+        1, pa.py_buffer(struct.pack("<ii", 0, 2)), pa.py_buffer(b"\xff\xfe")
+    )
     with pytest.raises(Corrupt, match="UTF8"):
         codec.decode_ipc(codec.encode_ipc(pa.table({"s": bad})), None, path="p")
 

@@ -21,4 +21,7 @@ def test_a_record_begins_with_its_transaction_and_with_no_other(tmp_path: Path) 
         assert commit_log.begins_with(storage, seq, txn)
         assert not commit_log.begins_with(storage, seq, txns[seq - 1])
     assert not commit_log.begins_with(storage, len(txns), txns[-1]), "there is none"
-    assert min(storage.size(paths.commit(seq)) or 0 for seq in range(len(txns))) > commit_log._TXN_WITHIN
+    assert (
+        min(storage.size(paths.commit(seq)) or 0 for seq in range(len(txns)))
+        > commit_log._TXN_WITHIN
+    )

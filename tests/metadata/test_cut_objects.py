@@ -1,4 +1,6 @@
-"""An object of the metadata that is cut while it is mapped is found damaged; it does not end the process, as reading behind its end would."""
+"""An object of the metadata that is cut while it is mapped is found damaged; it does not end the
+process, as reading behind its end would.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +28,37 @@ SCHEMA = pa.schema([("id", pa.string()), ("part", pa.int64()), ("v", pa.int64())
 
 def rows(numbers: range) -> pa.Table:
     ids = [f"k{number:06d}" for number in numbers]
-    return pa.table({"id": ids, "part": [n % PARTITIONS for n in numbers], "v": [n % 1000 for n in numbers]}, SCHEMA)
+    return pa.table(
+        {"id": ids, "part": [n % PARTITIONS for n in numbers], "v": [n % 1000 for n in numbers]},
+        SCHEMA,
+    )
 
 
 def fill(folder: Path) -> None:
     """Make a table with a checkpoint and attachments that are large enough to be mapped."""
     table = mdt.create(
-        folder, SCHEMA, ["id"], partition_by=["part"], scope="table", key_index="record", indexes=["bitmap(v)"],
-        options={"mdt.durable": False, "mdt.services.auto": False, "mdt.metadata.compact.records": 4},
-    )  # fmt: skip
+        folder,
+        SCHEMA,
+        ["id"],
+        partition_by=["part"],
+        scope="table",
+        key_index="record",
+        indexes=["bitmap(v)"],
+        options={
+            "mdt.durable": False,
+            "mdt.services.auto": False,
+            "mdt.metadata.compact.records": 4,
+        },
+    )
     table.upsert(rows(range(ROWS)))
     for number in range(8):
         table.upsert(rows(range(number, number + 1)))
 
 
 def work(folder: Path, kind: str, size: int) -> dict[str, Any]:
-    """Use a table, cut its objects of a ``kind`` to ``size`` bytes, and use it again; return what each call answers."""
+    """Use a table, cut its objects of a ``kind`` to ``size`` bytes, and use it again; return what
+    each call answers.
+    """
     table = mdt.open(folder, {"mdt.durable": False, "mdt.services.auto": False})
     calls: dict[str, Callable[[], Any]] = {
         "scan": lambda: table.scan(where="v = 7").count(),
@@ -66,14 +83,23 @@ def work(folder: Path, kind: str, size: int) -> dict[str, Any]:
             after[name] = call()
         except Corrupt as error:
             after[name] = error.path
-    return {"cut": [str(path.relative_to(folder)) for path in large], "before": before, "after": after}
+    return {
+        "cut": [str(path.relative_to(folder)) for path in large],
+        "before": before,
+        "after": after,
+    }
 
 
 def answers(folder: Path, kind: str, size: int) -> dict[str, Any]:
     """Return what :func:`work` says in a process of its own, which must end by itself."""
     fill(folder)
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_cut_objects as tests; tests.main()"
-    done = subprocess.run([sys.executable, "-c", code, str(folder), kind, str(size)], capture_output=True, check=False)
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_cut_objects"
+        " as tests; tests.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder), kind, str(size)], capture_output=True, check=False
+    )
     assert done.returncode == 0, done.stderr.decode()
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["cut"], "nothing was large enough to be mapped"
@@ -97,13 +123,18 @@ def main() -> None:
 def test_a_checkpoint_that_is_cut_is_made_again(tmp_path: Path, size: int) -> None:
     found = answers(tmp_path / "t", "checkpoints", size)
     after = found["after"]
-    assert (after["scan"], after["count"], after["get"], after["upsert"]) == (12, ROWS - 12, 7, 9), (
-        "k000011 was deleted"
-    )
+    assert (after["scan"], after["count"], after["get"], after["upsert"]) == (
+        12,
+        ROWS - 12,
+        7,
+        9,
+    ), "k000011 was deleted"
 
 
 @pytest.mark.parametrize("size", [0, 4096])
-def test_attachments_that_are_cut_are_named_by_whoever_needs_them(tmp_path: Path, size: int) -> None:
+def test_attachments_that_are_cut_are_named_by_whoever_needs_them(
+    tmp_path: Path, size: int
+) -> None:
     found = answers(tmp_path / "t", "attachments", size)
     after = found["after"]
     assert (after["scan"], after["count"]) == (12, ROWS - 12), "an index only saves time"

@@ -27,7 +27,9 @@ FIXTURES = next(
     None,
 )
 ZIPS = sorted(FIXTURES.glob("*.zip")) if FIXTURES else []
-with_fixtures = pytest.mark.skipif(not ZIPS, reason="no fixtures: shared/fixtures/hudi beside the repository")
+with_fixtures = pytest.mark.skipif(
+    not ZIPS, reason="no fixtures: shared/fixtures/hudi beside the repository"
+)
 
 
 def said(kind: type[MdtError], act: object) -> str:
@@ -53,21 +55,31 @@ def unpacked(path: Path, folder: Path) -> Path:
 
 @with_fixtures
 @pytest.mark.parametrize("path", ZIPS, ids=lambda path: path.stem)
-def test_a_table_of_hudi_is_named_with_its_version_and_type_and_is_left_as_it_is(path: Path, tmp_path: Path) -> None:
+def test_a_table_of_hudi_is_named_with_its_version_and_type_and_is_left_as_it_is(
+    path: Path, tmp_path: Path
+) -> None:
     table = unpacked(path, tmp_path)
     version = next(part for part in path.stem.split("_") if part in ("v6", "v8", "v9"))[1:]
     before = trees.tree(tmp_path)
     for act in (lambda: mdt.open(table), lambda: mdt.create(table, SCHEMA, ["id"])):
         text = said(Invalid, act)
         table_type = "COPY_ON_WRITE" if path.stem.startswith("cow") else "MERGE_ON_READ"
-        assert f"version {version}, {table_type}" in text and "a Hudi table of another writer" in text
-        assert "cannot adopt it yet" in text and "hudi.HudiTable" in text and "mdt.create(new_path" in text
+        assert (
+            f"version {version}, {table_type}" in text and "a Hudi table of another writer" in text
+        )
+        assert (
+            "cannot adopt it yet" in text
+            and "hudi.HudiTable" in text
+            and "mdt.create(new_path" in text
+        )
     assert trees.tree(tmp_path) == before
 
 
 def test_the_command_line_says_the_same(tmp_path: Path) -> None:
     (tmp_path / "t" / ".hoodie").mkdir(parents=True)
-    (tmp_path / "t" / ".hoodie" / "hoodie.properties").write_text("hoodie.table.name=x\nhoodie.table.version=8\n")
+    (tmp_path / "t" / ".hoodie" / "hoodie.properties").write_text(
+        "hoodie.table.name=x\nhoodie.table.version=8\n"
+    )
     result = CliRunner().invoke(cli.app, ["info", str(tmp_path / "t")])
     text = " ".join(result.output.split())
     assert (
@@ -93,7 +105,9 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("make", [_memory, _objects])
-@pytest.mark.parametrize(("kind", "names", "hint"), [(kind, *rest) for kind, rest in OTHERS.items()])
+@pytest.mark.parametrize(
+    ("kind", "names", "hint"), [(kind, *rest) for kind, rest in OTHERS.items()]
+)
 def test_a_table_of_another_kind_is_named_with_what_reads_it(
     kind: str, names: list[str], hint: str, make: object
 ) -> None:
@@ -129,7 +143,9 @@ def test_a_file_is_no_table_and_cannot_become_one(tmp_path: Path) -> None:
     before = trees.tree(tmp_path)
     for act in (lambda: mdt.open(file), lambda: mdt.create(file, SCHEMA, ["id"])):
         assert "it is a file" in said(Invalid, act)
-    assert "a file is in the way" in said(Invalid, lambda: mdt.create(file / "below", SCHEMA, ["id"]))
+    assert "a file is in the way" in said(
+        Invalid, lambda: mdt.create(file / "below", SCHEMA, ["id"])
+    )
     assert trees.tree(tmp_path) == before
 
 
@@ -143,12 +159,36 @@ def test_a_table_that_lost_the_beginning_of_its_log_is_not_taken_for_nothing() -
 
 def test_an_object_store_lists_between_two_names_and_what_stands_directly_below() -> None:
     store = MemoryStore()
-    for name in ("t/.mdt/log", "t/1", "t/2", "t/3", "t/archived/1", "t/h.properties", "t/metadata/x", "t/timeline"):
+    for name in (
+        "t/.mdt/log",
+        "t/1",
+        "t/2",
+        "t/3",
+        "t/archived/1",
+        "t/h.properties",
+        "t/metadata/x",
+        "t/timeline",
+    ):
         obstore.put(store, name, b"")
     for storage in (ObjectStorage("memory:///", store), _copied(store)):
-        assert [i.path for i in storage.list_dir("t", after="t/1", before="t/i")] == ["t/2", "t/3", "t/h.properties"]
-        assert storage.children("t") == [".mdt", "1", "2", "3", "archived", "h.properties", "metadata", "timeline"]
+        assert [i.path for i in storage.list_dir("t", after="t/1", before="t/i")] == [
+            "t/2",
+            "t/3",
+            "t/h.properties",
+        ]
+        assert storage.children("t") == [
+            ".mdt",
+            "1",
+            "2",
+            "3",
+            "archived",
+            "h.properties",
+            "metadata",
+            "timeline",
+        ]
 
 
 def _copied(store: MemoryStore) -> Storage:
-    return put(MemoryStorage(), *(str(entry["path"]) for page in obstore.list(store) for entry in page))
+    return put(
+        MemoryStorage(), *(str(entry["path"]) for page in obstore.list(store) for entry in page)
+    )

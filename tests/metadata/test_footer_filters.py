@@ -21,13 +21,19 @@ SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()
 
 def rows(keys: Any, cities: int = 3, n: int = 0) -> pa.Table:
     found = [int(key) for key in keys]
-    columns = [[f"k{key:05}" for key in found], [f"c{key % cities}" for key in found], [n] * len(found)]
+    columns = [
+        [f"k{key:05}" for key in found],
+        [f"c{key % cities}" for key in found],
+        [n] * len(found),
+    ]
     return pa.table(columns, schema=SCHEMA)
 
 
 def made(scope: str = "partition", **options: Any) -> mdt.Table:
     options = {"mdt.max.file.bytes": 8192, "hoodie.bloom.index.use.metadata": "false", **options}
-    return mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], scope=scope, options=options)
+    return mdt.create(
+        MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], scope=scope, options=options
+    )
 
 
 def asked(table: mdt.Table, keys: Any) -> Batch:
@@ -38,7 +44,9 @@ def proposed(table: mdt.Table, batch: Batch, **options: Any) -> Candidates:
     snapshot = table.snapshot()
     matters = None if snapshot.definition.is_global else partition_names(batch)
     metadata = mdt.open(table.storage, options).metadata
-    return footer_filters.proposed(metadata, snapshot, metadata.options(snapshot.definition), batch.keys, matters)
+    return footer_filters.proposed(
+        metadata, snapshot, metadata.options(snapshot.definition), batch.keys, matters
+    )
 
 
 @pytest.mark.parametrize("scope", ["partition", "table"])
@@ -47,7 +55,13 @@ def test_rows_are_found_as_by_the_metadata(scope: str, table_type: str) -> None:
     draw = np.random.default_rng(5)
     options = {"mdt.max.file.bytes": 8192, "hoodie.bloom.index.use.metadata": "false"}
     table = mdt.create(
-        MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], scope=scope, options=options, table_type=table_type
+        MemoryStorage(),
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        scope=scope,
+        options=options,
+        table_type=table_type,
     )
     for step in range(12):
         keys = draw.choice(2_000, 150, replace=False)
@@ -56,10 +70,15 @@ def test_rows_are_found_as_by_the_metadata(scope: str, table_type: str) -> None:
             table.compact()
         batch, snapshot = asked(table, range(0, 2_000, 3)), table.snapshot()
         place = partition_names(batch)
-        by_footers = locate(table.metadata, snapshot, batch.keys, batch.hashes, place, proposed(table, batch))
+        by_footers = locate(
+            table.metadata, snapshot, batch.keys, batch.hashes, place, proposed(table, batch)
+        )
         by_metadata = locate(table.metadata, snapshot, batch.keys, batch.hashes, place)
         for name in ("file", "position", "group", "dead_in"):
-            assert np.array_equal(getattr(by_footers, name), getattr(by_metadata, name)), (step, name)
+            assert np.array_equal(getattr(by_footers, name), getattr(by_metadata, name)), (
+                step,
+                name,
+            )
         count("look-ups by footers, compared with those by the metadata", len(batch))
     assert table.check().ok
 
@@ -90,7 +109,9 @@ def test_a_file_group_whose_footer_says_nothing_may_hold_every_key() -> None:
     assert (done.inserted, done.updated) == (5, 5) and table.check().ok
 
 
-def test_a_damaged_footer_and_an_unknown_filter_hide_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_footer_and_an_unknown_filter_hide_no_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = made()
     table.bulk_insert(rows(range(90)))
     storage, file = table.storage, table.files().to_pylist()[0]
@@ -118,7 +139,9 @@ def test_keys_in_log_files_alone_are_found() -> None:
 def test_the_option_is_the_bloom_index_s_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footer_filters, "open_segment", None)
     options = {"hoodie.bloom.index.use.metadata": "false"}
-    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], key_index="record", options=options)
+    table = mdt.create(
+        MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], key_index="record", options=options
+    )
     table.upsert(rows(range(10)))
     assert table.upsert(rows(range(5, 15), 3, 1)).updated == 5
     other = made()

@@ -1,4 +1,6 @@
-"""Another Hudi writer on our table: whatever it completes is noticed at every open, refresh and write, and never costs much."""
+"""Another Hudi writer on our table: whatever it completes is noticed at every open, refresh and
+write, and never costs much.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,10 @@ def changed(storage: Storage, **values: str) -> None:
     old = storage.read(paths.properties())
     storage.create(f"{paths.properties()}.backup", old)
     new = properties.encode(
-        {**properties.decode(old), **{f"hoodie.{k.replace('_', '.')}": v for k, v in values.items()}}
+        {
+            **properties.decode(old),
+            **{f"hoodie.{k.replace('_', '.')}": v for k, v in values.items()},
+        }
     )
     storage.delete(paths.properties())
     storage.create(paths.properties(), new)
@@ -79,7 +84,9 @@ def instant(name: str, content: bytes = b"{}") -> Callable[[Storage], None]:
 
 
 def half_upgraded(storage: Storage) -> None:
-    """Leave what stands there while Hudi replaces the properties: only a backup, which says another version."""
+    """Leave what stands there while Hudi replaces the properties: only a backup, which says another
+    version.
+    """
     changed(storage, table_version="8")
     storage.create(f"{paths.properties()}.backup", storage.read(paths.properties()))
     storage.delete(paths.properties())
@@ -88,7 +95,10 @@ def half_upgraded(storage: Storage) -> None:
 FOREIGN: dict[str, tuple[Callable[[Storage], None], str]] = {
     "an upgrade": (upgrade, "table version 9"),
     "an upgrade under way": (half_upgraded, "table version 8"),
-    "properties without version": (lambda storage: changed(storage, table_version=""), "table version (none)"),
+    "properties without version": (
+        lambda storage: changed(storage, table_version=""),
+        "table version (none)",
+    ),
     "a commit": (instant(f"{LATER}.commit"), f"committed here, first at {LATER}"),
     "a delta commit": (instant(f"{LATER}.deltacommit"), f"committed here, first at {LATER}"),
     "a clustering": (instant(f"{LATER}.replacecommit"), f"committed here, first at {LATER}"),
@@ -97,7 +107,10 @@ FOREIGN: dict[str, tuple[Callable[[Storage], None], str]] = {
     "a rollback": (instant(f"{LATER}.rollback.requested"), f"rollback at {LATER}"),
     "a restore": (instant(f"{LATER}.restore"), f"restore at {LATER}"),
     "a planned compaction": (instant(f"{LATER}.compaction.requested"), f"compaction at {LATER}"),
-    "a planned clustering": (instant(f"{LATER}.replacecommit.requested"), f"replacecommit at {LATER}"),
+    "a planned clustering": (
+        instant(f"{LATER}.replacecommit.requested"),
+        f"replacecommit at {LATER}",
+    ),
     "a change of the schema": (instant(f"{LATER}.schemacommit"), f"schemacommit at {LATER}"),
 }
 READS: dict[str, Callable[[Table], object]] = {
@@ -147,16 +160,23 @@ def test_what_another_writer_has_done_is_noticed_by_an_open_table_and_at_every_o
 
 @pytest.mark.parametrize(
     "damage",
-    [lambda _: b"", lambda data: data[:500], lambda data: data[:-60], lambda _: b"<html><body><h1>Log in</h1></body></html>"],
+    [
+        lambda _: b"",
+        lambda data: data[:500],
+        lambda data: data[:-60],
+        lambda _: b"<html><body><h1>Log in</h1></body></html>",
+    ],
     ids=["empty", "half", "the end is gone", "a page of another server"],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_as_properties_is_not_blamed_on_another_writer(
     storage: Storage, damage: Callable[[bytes], bytes]
 ) -> None:
     table, whole = mdt.open(storage), storage.read(paths.properties())
     storage.replace(paths.properties(), damage(whole))
     for act in (*READS.values(), *WRITES.values(), lambda _: mdt.open(storage)):
-        with pytest.raises(Corrupt, match=r"cannot be read as properties.*hoodie\.properties") as caught:
+        with pytest.raises(
+            Corrupt, match=r"cannot be read as properties.*hoodie\.properties"
+        ) as caught:
             act(table)
         assert "mdt.repair" in caught.value.hint and "writer" not in str(caught.value)
     storage.replace(paths.properties(), whole)
@@ -166,7 +186,13 @@ def test_what_cannot_be_read_as_properties_is_not_blamed_on_another_writer(
 
 @pytest.mark.parametrize(
     "name",
-    [f"{LATER}.savepoint", f"{LATER}.savepoint.inflight", f"{LATER}.indexing", f"{LATER}.commit.requested", "note.txt"],
+    [
+        f"{LATER}.savepoint",
+        f"{LATER}.savepoint.inflight",
+        f"{LATER}.indexing",
+        f"{LATER}.commit.requested",
+        "note.txt",
+    ],
 )
 def test_what_changes_no_rows_is_not_in_the_way(storage: Storage, name: str) -> None:
     table = mdt.open(storage)
@@ -176,7 +202,9 @@ def test_what_changes_no_rows_is_not_in_the_way(storage: Storage, name: str) -> 
         assert one.scan().count() == 3
 
 
-def test_a_commit_of_another_writer_that_is_under_way_stops_writers_and_its_end_stops_readers(storage: Storage) -> None:
+def test_a_commit_of_another_writer_that_is_under_way_stops_writers_and_its_end_stops_readers(
+    storage: Storage,
+) -> None:
     table = mdt.open(storage)
     begun = timeline.instant_text(timeline.instant_us(table.snapshot().last_instant) + 5_000)
     storage.create(f".hoodie/{begun}.deltacommit.requested", b"")
@@ -192,7 +220,9 @@ def test_a_commit_of_another_writer_that_is_under_way_stops_writers_and_its_end_
 
 
 def test_a_commit_that_began_long_before_ours_is_noticed_when_it_ends(storage: Storage) -> None:
-    """Refreshes list the newest part of the timeline only; what was pending there keeps that part open."""
+    """Refreshes list the newest part of the timeline only; what was pending there keeps that part
+    open.
+    """
     table = mdt.open(storage)
     begun = timeline.instant_text(timeline.instant_us(table.snapshot().last_instant) + 5_000)
     storage.create(f".hoodie/{begun}.deltacommit.requested", b"")
@@ -211,7 +241,10 @@ def test_a_commit_that_began_long_before_ours_is_noticed_when_it_ends(storage: S
 def test_a_commit_by_a_clock_that_is_behind_is_noticed(storage: Storage) -> None:
     table = mdt.open(storage)
     table.upsert(rows("c"))
-    behind = timeline.instant_us(table.snapshot().last_instant) - (FOREIGN_CLOCK_BEHIND_SECONDS - 1) * 1_000_000
+    behind = (
+        timeline.instant_us(table.snapshot().last_instant)
+        - (FOREIGN_CLOCK_BEHIND_SECONDS - 1) * 1_000_000
+    )
     instant(f"{timeline.instant_text(behind)}.deltacommit")(storage)
     refused(lambda: table.scan(), timeline.instant_text(behind))
 
@@ -270,7 +303,9 @@ def test_a_metadata_table_of_hudi_stops_writers_but_no_readers(storage: Storage)
 
 
 def test_what_our_own_writers_do_is_never_taken_for_anothers(tmp_path: Path) -> None:
-    """Two tables on one directory, crashes in between: everything on the timeline is explained by the log."""
+    """Two tables on one directory, crashes in between: everything on the timeline is explained by
+    the log.
+    """
     storage = MemoryStorage()
     mdt.create(storage, SCHEMA, ["id"], options={"mdt.metadata.compact.records": 2})
     one, other = mdt.open(storage), mdt.open(storage)
@@ -304,7 +339,10 @@ def test_a_refresh_without_changes_lists_nothing_and_one_after_a_commit_lists_on
     table.snapshot()
     quiet = [op for op in counting.since() if not op.startswith("stamp")]
     log = ".hoodie/.mdt/log/"
-    assert quiet == [f"read {log}{2:020d}", f"size {log}{1:020d}"], "is there a newer record, is its own still there"
+    assert quiet == [
+        f"read {log}{2:020d}",
+        f"size {log}{1:020d}",
+    ], "is there a newer record, is its own still there"
     mdt.open(inner).upsert(rows("b"))
     table.snapshot()
     assert [op for op in counting.since() if op.startswith("list_dir")] == ["list_dir .hoodie"]
@@ -320,7 +358,9 @@ def test_a_look_at_a_long_timeline_sees_its_end_only() -> None:
     listed: list[int] = []
     list_dir = inner.list_dir
 
-    def counted(prefix: str, *, after: str = "", before: str = "", known: frozenset[str] = frozenset()) -> list[object]:
+    def counted(
+        prefix: str, *, after: str = "", before: str = "", known: frozenset[str] = frozenset()
+    ) -> list[object]:
         found = list_dir(prefix, after=after, before=before, known=known)
         listed.append(len(found))
         return list(found)
@@ -348,7 +388,9 @@ def test_an_instant_that_a_record_has_is_looked_at_once() -> None:
 
     inner.list_dir = counted  # type: ignore[method-assign, assignment]
     table.upsert(rows("z"))
-    assert max(looked) <= 6, "the properties, what this commit has put there, and what the one before completed last"
+    assert max(looked) <= 6, (
+        "the properties, what this commit has put there, and what the one before completed last"
+    )
     instant(f"{LATER}.commit")(inner)
     refused(lambda: table.scan(), LATER)
 
@@ -364,7 +406,9 @@ def test_a_change_within_the_tick_of_the_clock_is_noticed_on_a_local_disk(tmp_pa
         storage.delete(f".hoodie/{LATER}.commit")
 
 
-def test_the_stamp_of_a_local_directory_is_trusted_only_when_the_last_change_is_some_time_ago(tmp_path: Path) -> None:
+def test_the_stamp_of_a_local_directory_is_trusted_only_when_the_last_change_is_some_time_ago(
+    tmp_path: Path,
+) -> None:
     storage = _local(tmp_path)
     storage.create("d/a", b"1")
     for change in (
@@ -378,6 +422,8 @@ def test_the_stamp_of_a_local_directory_is_trusted_only_when_the_last_change_is_
         assert storage.stamp("d") is None
     now = time.time_ns()
     os.utime(tmp_path / "t" / "d", ns=(now, (now // 10**9 - 1) * 10**9))
-    assert storage.stamp("d") is None, "a file system that counts whole seconds may hide a change for two"
+    assert storage.stamp("d") is None, (
+        "a file system that counts whole seconds may hide a change for two"
+    )
     shutil.rmtree(tmp_path / "t" / "d")
     assert storage.stamp("d") == storage.stamp("d/a") == "absent"

@@ -27,7 +27,9 @@ SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("x", pa.float64
 
 
 def rows(ids: Any, x: float = 0.0, cities: int = 3) -> pa.Table:
-    return pa.table([[f"k{i:05d}" for i in ids], [f"c{i % cities}" for i in ids], [x] * len(ids)], schema=SCHEMA)
+    return pa.table(
+        [[f"k{i:05d}" for i in ids], [f"c{i % cities}" for i in ids], [x] * len(ids)], schema=SCHEMA
+    )
 
 
 def made(**more: Any) -> mdt.Table:
@@ -54,8 +56,12 @@ def test_an_index_type_that_contradicts_is_refused() -> None:
         mdt.open(table.storage, {"hoodie.index.type": "GLOBAL_SIMPLE"})
 
 
-def test_a_simple_index_lets_keys_live_in_every_group_of_their_partition_and_keeps_a_few_bytes() -> None:
-    table = made(key_index="simple", options={"mdt.max.file.bytes": 4096, "mdt.metadata.compact.records": 2})
+def test_a_simple_index_lets_keys_live_in_every_group_of_their_partition_and_keeps_a_few_bytes() -> (
+    None
+):
+    table = made(
+        key_index="simple", options={"mdt.max.file.bytes": 4096, "mdt.metadata.compact.records": 2}
+    )
     table.bulk_insert(rows(range(3_000)))
     table.upsert(rows(range(2_999, 3_010), 1.0))
     again = mdt.open(table.storage)
@@ -68,20 +74,29 @@ def test_a_simple_index_lets_keys_live_in_every_group_of_their_partition_and_kee
 
 def test_hudi_s_options_of_the_bloom_index_are_taken_and_change_no_answer() -> None:
     words = {
-        "hoodie.index.bloom.fpp": "0.001", "hoodie.bloom.index.prune.by.ranges": "false", "hoodie.bloom.index.use.treebased.filter": "false",
-        "hoodie.bloom.index.use.caching": "false", "hoodie.bloom.index.parallelism": "2", "hoodie.bloom.index.keys.per.bucket": "100",
-        "hoodie.bloom.index.filter.type": "DYNAMIC_V0", "hoodie.index.bloom.num_entries": "50",
+        "hoodie.index.bloom.fpp": "0.001",
+        "hoodie.bloom.index.prune.by.ranges": "false",
+        "hoodie.bloom.index.use.treebased.filter": "false",
+        "hoodie.bloom.index.use.caching": "false",
+        "hoodie.bloom.index.parallelism": "2",
+        "hoodie.bloom.index.keys.per.bucket": "100",
+        "hoodie.bloom.index.filter.type": "DYNAMIC_V0",
+        "hoodie.index.bloom.num_entries": "50",
         "hoodie.bloom.index.filter.dynamic.max.entries": "200",
-    }  # fmt: skip
+    }
     table = made(options=words)
     table.bulk_insert(rows(range(300)))
     done = table.upsert(rows(range(200, 400), 1.0))
     assert (done.inserted, done.updated) == (100, 100) and table.check().ok
-    name = next(file["name"] for file in table.files().to_pylist() if file["partition"] == "city=c0")
+    name = next(
+        file["name"] for file in table.files().to_pylist() if file["partition"] == "city=c0"
+    )
     found = pq.read_metadata(pa.BufferReader(table.storage.read(f"city=c0/{name}"))).metadata
     assert found[b"hoodie_bloom_filter_type_code"] == b"DYNAMIC_V0"
     held = hudi_bloom.may_contain(
-        found[b"org.apache.hudi.bloomfilter"], "DYNAMIC_V0", pa.array(["k00000", "k00003", "k00001"])
+        found[b"org.apache.hudi.bloomfilter"],
+        "DYNAMIC_V0",
+        pa.array(["k00000", "k00003", "k00001"]),
     )
     assert held.tolist() == [True, True, False]
 
@@ -90,27 +105,39 @@ BUCKETS = "bucket(buckets='4')"
 
 
 def stray(table: mdt.Table) -> list[str]:
-    """Return the file ids that do not begin with the bucket of each of their keys, by Hudi's hash."""
-    found = table.scan(columns=["_hoodie_record_key", "_hoodie_file_name", "_hoodie_partition_path"]).to_arrow()
+    """Return the file ids that do not begin with the bucket of each of their keys, by Hudi's
+    hash.
+    """
+    found = table.scan(
+        columns=["_hoodie_record_key", "_hoodie_file_name", "_hoodie_partition_path"]
+    ).to_arrow()
     index = table.metadata.key_index(table.snapshot())
     assert isinstance(index, BucketKeyIndex)
     places = found[2].combine_chunks().to_numpy(zero_copy_only=False)
     buckets = index.buckets(found[0].combine_chunks(), places).tolist()
     names = found[1].to_pylist()
     return [
-        name for name, bucket in zip(names, buckets, strict=True) if not name.lstrip(".").startswith(f"{bucket:08d}-")
+        name
+        for name, bucket in zip(names, buckets, strict=True)
+        if not name.lstrip(".").startswith(f"{bucket:08d}-")
     ]
 
 
 def test_partitions_have_other_numbers_of_buckets_by_rules() -> None:
     words = {
-        "hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2",
-        "hoodie.bucket.index.partition.expressions": "city=c0$,4;c[01],5", "hoodie.bucket.index.partition.rule.type": "regex",
-    }  # fmt: skip
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": "2",
+        "hoodie.bucket.index.partition.expressions": "city=c0$,4;c[01],5",
+        "hoodie.bucket.index.partition.rule.type": "regex",
+    }
     table = made(key_index=None, options=words)
     assert table.definition.key_index == "bucket(buckets='2', partitions='city=c0$,4;c[01],5')"
     told = json.loads(table.storage.read(bucket_config.PATH))
-    assert (told["expressions"], told["defaultBucketNumber"], told["rule"]) == ("city=c0$,4;c[01],5", 2, "regex")
+    assert (told["expressions"], told["defaultBucketNumber"], told["rule"]) == (
+        "city=c0$,4;c[01],5",
+        2,
+        "regex",
+    )
     table.bulk_insert(rows(range(200)))
     table.upsert(rows(range(150, 300), 1.0))
     table.delete(rows(range(0, 300, 2)))
@@ -119,7 +146,11 @@ def test_partitions_have_other_numbers_of_buckets_by_rules() -> None:
     table.compact()
     table.metadata.compact()
     assert not stray(table)
-    assert Counter(table.files()["partition"].to_pylist()) == {"city=c0": 4, "city=c1": 5, "city=c2": 2}
+    assert Counter(table.files()["partition"].to_pylist()) == {
+        "city=c0": 4,
+        "city=c1": 5,
+        "city=c2": 2,
+    }
     again = mdt.open(table.storage, words)
     assert again.check().ok and again.upsert(rows(range(1, 100, 2), 3.0)).updated == 50
     table.insert_overwrite(rows(range(60), 5.0))
@@ -128,7 +159,9 @@ def test_partitions_have_other_numbers_of_buckets_by_rules() -> None:
         mdt.open(table.storage, {"hoodie.bucket.index.partition.expressions": "city=c0$,5"})
 
 
-@pytest.mark.parametrize("rules", ["c0", "c0,0", "c0,x", "c0,1,2", "(,3", "a,16777216;b,3", f"a,{1 << 25}"])
+@pytest.mark.parametrize(
+    "rules", ["c0", "c0,0", "c0,x", "c0,1,2", "(,3", "a,16777216;b,3", f"a,{1 << 25}"]
+)
 def test_rules_that_are_none_are_refused(rules: str) -> None:
     with pytest.raises(Invalid, match="options"):
         made(key_index="bucket", options={"mdt.bucket.partitions": rules})
@@ -143,7 +176,9 @@ def test_keys_stand_in_the_file_group_of_their_bucket_whatever_is_written(table_
     table = made(key_index=BUCKETS, table_type=table_type, options={"mdt.max.file.bytes": 4096})
     table.bulk_insert(rows(range(200)))
     groups = set(table.files()["file_id"].to_pylist())
-    assert len(groups) == 12, "a file group for each bucket of each partition, however small files are to be"
+    assert len(groups) == 12, (
+        "a file group for each bucket of each partition, however small files are to be"
+    )
     table.upsert(rows(range(150, 300), 1.0))
     table.insert(rows(range(300, 320)))
     table.delete(rows(range(0, 320, 2)))
@@ -155,7 +190,13 @@ def test_keys_stand_in_the_file_group_of_their_bucket_whatever_is_written(table_
     table.compact()
     assert not stray(table) and table.check().ok and table.scan().count() == 300
     files = table.files()
-    places = list(zip(files["partition"].to_pylist(), (name[:8] for name in files["file_id"].to_pylist()), strict=True))
+    places = list(
+        zip(
+            files["partition"].to_pylist(),
+            (name[:8] for name in files["file_id"].to_pylist()),
+            strict=True,
+        )
+    )
     assert len(set(places)) == len(places) == 12
 
 
@@ -172,17 +213,24 @@ def test_hudi_s_options_say_number_and_fields_of_buckets() -> None:
     assert len(set(table.files()["file_id"].to_pylist())) == 2, "rows with the same n are together"
     again = mdt.open(table.storage, words)
     assert again.upsert(pa.table([["a"], [1], [1.0]], schema=columns)).updated == 1
-    assert again.scan("id = 'a' and n = 1").to_arrow()["x"].to_pylist() == [1.0] and again.check().ok
+    assert (
+        again.scan("id = 'a' and n = 1").to_arrow()["x"].to_pylist() == [1.0] and again.check().ok
+    )
     with pytest.raises(Invalid, match="buckets cannot be 8"):
         mdt.open(table.storage, {"hoodie.bucket.index.num.buckets": 8})
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
-    [({"scope": "table"}, "partition"), ({"options": {"mdt.keys.repeat": True}}, "repeat"),
-     ({"options": {"mdt.bucket.fields": "x"}}, "columns of the key"), ({"options": {"mdt.bucket.count": 5}}, "different buckets"),
-     ({"key_index": "bloom", "options": {"mdt.bucket.count": 5}}, "no buckets"), ({"key_index": "bucket(buckets='0')"}, "options")],
-)  # fmt: skip
+    [
+        ({"scope": "table"}, "partition"),
+        ({"options": {"mdt.keys.repeat": True}}, "repeat"),
+        ({"options": {"mdt.bucket.fields": "x"}}, "columns of the key"),
+        ({"options": {"mdt.bucket.count": 5}}, "different buckets"),
+        ({"key_index": "bloom", "options": {"mdt.bucket.count": 5}}, "no buckets"),
+        ({"key_index": "bucket(buckets='0')"}, "options"),
+    ],
+)
 def test_buckets_that_cannot_be_are_refused(given: dict[str, Any], told: str) -> None:
     with pytest.raises((Invalid, Unsupported), match=told):
         made(**{"key_index": BUCKETS, **given})
@@ -194,7 +242,11 @@ def test_two_writers_that_open_the_same_bucket_do_so_one_after_the_other() -> No
     seen = others.snapshot()
     table.upsert(rows([0, 3]))
     operation = Upsert(
-        others.metadata, others.options, normalize(rows([6, 9]), others.definition), "upsert", "deltacommit"
+        others.metadata,
+        others.options,
+        normalize(rows([6, 9]), others.definition),
+        "upsert",
+        "deltacommit",
     )
     plan = operation.prepare(seen, "a" * 32)
     record = table.metadata.record(1)
@@ -215,10 +267,14 @@ def test_file_groups_of_buckets_are_neither_cut_nor_joined(monkeypatch: pytest.M
     assert set(table.files()["file_id"].to_pylist()) == groups and table.check().ok
 
 
-def test_commits_open_a_part_of_the_bloom_index_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_open_a_part_of_the_bloom_index_once_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     opened: list[int] = []
     of = bloom._open
-    monkeypatch.setattr(bloom, "_open", lambda key_part: opened.append(len(key_part)) or of(key_part))
+    monkeypatch.setattr(
+        bloom, "_open", lambda key_part: opened.append(len(key_part)) or of(key_part)
+    )
     table = made(options={"mdt.metadata.compact.records": 1_000})
     table.bulk_insert(rows(range(5_000), cities=500))
     for step in range(5):

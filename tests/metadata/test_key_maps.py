@@ -1,4 +1,6 @@
-"""Key maps: a look-up verifies the shards of its keys, and no other; what is damaged is found before it is believed."""
+"""Key maps: a look-up verifies the shards of its keys, and no other; what is damaged is found
+before it is believed.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def hashes_of(numbers: range) -> KeyHashes:
 
 
 def stored(rows: int, *, ordering: bool = True) -> tuple[KeyMap, bytearray]:
-    made = key_map.build(hashes_of(range(rows)), np.arange(rows, dtype=np.uint64) if ordering else None)
+    made = key_map.build(
+        hashes_of(range(rows)), np.arange(rows, dtype=np.uint64) if ordering else None
+    )
     made.check()
     return made, bytearray(key_map.encode(made))
 
@@ -48,7 +52,9 @@ def test_a_stored_map_finds_what_it_was_built_of(rows: int, ordering: bool) -> N
 
 
 def older(made: KeyMap, magic: bytes) -> bytes:
-    """Return the bytes of a map of the rows of ``hashes_of(range(n))``, fewer than 1,024, as older writers made them."""
+    """Return the bytes of a map of the rows of ``hashes_of(range(n))``, fewer than 1,024, as older
+    writers made them.
+    """
     hashes = hashes_of(range(len(made)))
     hashes = hashes.take(hashes.order())
     words, least = [np.asarray(made.ordering, "<u8"), np.asarray(made.position, "<u4")], b""
@@ -61,14 +67,24 @@ def older(made: KeyMap, magic: bytes) -> bytes:
         check = int.from_bytes(mmh3.mmh3_x64_128_digest(column.tobytes(), check)[:4], "little")
     header = struct.pack("<4sIQI", magic, flags, len(made), 0)
     shards = least + struct.pack("<4I", 0, len(made), check, 0)
-    return b"".join([header, struct.pack("<I", zlib.crc32(header + shards)), shards, *(c.tobytes() for c in columns)])
+    return b"".join(
+        [
+            header,
+            struct.pack("<I", zlib.crc32(header + shards)),
+            shards,
+            *(c.tobytes() for c in columns),
+        ]
+    )
 
 
 @pytest.mark.parametrize("magic", [b"MKM2", b"MKM3"])
 def test_maps_of_the_formats_before_are_read_and_written_in_the_new_one(magic: bytes) -> None:
     made = key_map.build(hashes_of(range(900)), np.arange(900, dtype=np.uint64) * 3 + 2**63)
     data = older(made, magic)
-    for reading in (key_map.decode(data, path="p", offset=0), key_map.decode(data, path="p", offset=0).whole()):
+    for reading in (
+        key_map.decode(data, path="p", offset=0),
+        key_map.decode(data, path="p", offset=0).whole(),
+    ):
         entry = reading.find(hashes_of(range(5, 1000, 50)))
         hit = entry[entry >= 0]
         assert reading.position[hit].tolist() == list(range(5, 900, 50))
@@ -83,7 +99,8 @@ def test_maps_of_the_formats_before_are_read_and_written_in_the_new_one(magic: b
 
 
 @pytest.mark.parametrize(
-    "words", [[0], [2**64 - 1, 0], [7, 7, 7], [2**63, 2**63 + 255], [2**63, 2**63 + 256], [5, 5 + 2**40]]
+    "words",
+    [[0], [2**64 - 1, 0], [7, 7, 7], [2**63, 2**63 + 255], [2**63, 2**63 + 256], [5, 5 + 2**40]],
 )
 def test_ordering_values_and_positions_have_as_few_bytes_as_they_need(words: list[int]) -> None:
     made = key_map.build(hashes_of(range(len(words))), np.array(words, np.uint64))
@@ -102,7 +119,9 @@ def test_few_keys_verify_only_their_shards() -> None:
     assert len(read.shards.check) == 128
     asked = hashes_of(range(3))
     read.find(asked)
-    assert set(np.flatnonzero(read.shards.verified).tolist()) == set(read.shards.of(asked.hi).tolist())
+    assert set(np.flatnonzero(read.shards.verified).tolist()) == set(
+        read.shards.of(asked.hi).tolist()
+    )
 
 
 def test_many_keys_of_a_range_of_hashes_verify_the_shards_of_that_range() -> None:
@@ -114,7 +133,9 @@ def test_many_keys_of_a_range_of_hashes_verify_the_shards_of_that_range() -> Non
     found = read.find(asked)
     assert (made.hashes.hi[found] == asked.hi).all()
     assert np.flatnonzero(read.shards.verified).tolist() == [3, 4, 5]
-    beyond = KeyHashes(made.hashes.hi[[first, last - 1]] + np.uint64(1), made.hashes.lo[[first, last - 1]])
+    beyond = KeyHashes(
+        made.hashes.hi[[first, last - 1]] + np.uint64(1), made.hashes.lo[[first, last - 1]]
+    )
     assert read.find(beyond).tolist() == [-1, -1]
 
 
@@ -122,15 +143,20 @@ def test_a_hash_behind_the_last_one_of_a_shard_is_not_looked_for_in_the_next() -
     made, data = stored(20_000)
     shards = key_map.decode(data, path="p", offset=0).shards
     assert shards is not None
-    entry = int(shards.start[4])  # the first of its shard, which is not verified when one before it is asked
+    # the first of its shard, which is not verified when one before it is asked
+    entry = int(shards.start[4])
     begin = len(data) - 14 * 20_000
-    forged = KeyHashes(np.array([made.hashes.hi[entry - 1] + np.uint64(1)]), made.hashes.lo[[entry]])
+    forged = KeyHashes(
+        np.array([made.hashes.hi[entry - 1] + np.uint64(1)]), made.hashes.lo[[entry]]
+    )
     data[begin + 8 * entry : begin + 8 * entry + 8] = forged.hi.tobytes()
     assert shards.of(forged.hi)[0] == 3
     for many in (1, 40):
         asked = KeyHashes(np.repeat(forged.hi, many), np.repeat(forged.lo, many))
         assert set(key_map.decode(data, path="p", offset=0).find(asked).tolist()) == {-1}
-    far = KeyHashes(np.append(forged.hi, made.hashes.hi[-1]), np.append(forged.lo, made.hashes.lo[-1]))
+    far = KeyHashes(
+        np.append(forged.hi, made.hashes.hi[-1]), np.append(forged.lo, made.hashes.lo[-1])
+    )
     assert key_map.decode(data, path="p", offset=0).find(far).tolist() == [-1, 19_999]
 
 
@@ -175,9 +201,20 @@ def test_every_flipped_bit_before_the_shards_is_found_at_once() -> None:
 def test_decimals_order_by_their_digits_where_these_fit_a_word() -> None:
     values = [
         Decimal(text)
-        for text in ("-999999999999999.999", "-2", "-0.001", "0", "0.001", "9.5", "10", "999999999999999.999")
+        for text in (
+            "-999999999999999.999",
+            "-2",
+            "-0.001",
+            "0",
+            "0.001",
+            "9.5",
+            "10",
+            "999999999999999.999",
+        )
     ]
-    column = pa.chunked_array([pa.array(values[:3], pa.decimal128(18, 3)), pa.array(values[3:], pa.decimal128(18, 3))])
+    column = pa.chunked_array(
+        [pa.array(values[:3], pa.decimal128(18, 3)), pa.array(values[3:], pa.decimal128(18, 3))]
+    )
     words = ordering_words(column)
     assert bool((words[1:] > words[:-1]).all())
     assert ordering_words(column.slice(2, 3)).tolist() == words[2:5].tolist()

@@ -26,9 +26,20 @@ def rows(ids: Any, x: float = 0.0) -> pa.Table:
 
 
 def made(path: Path, key_index: str, scope: str = "partition", **options: Any) -> mdt.Table:
-    given = {"mdt.durable": False, "mdt.key.store.dir": str(path / "keys"), "mdt.max.file.bytes": 4096, **options}
+    given = {
+        "mdt.durable": False,
+        "mdt.key.store.dir": str(path / "keys"),
+        "mdt.max.file.bytes": 4096,
+        **options,
+    }
     return mdt.create(
-        path / "t", SCHEMA, ["id"], partition_by=["city"], key_index=key_index, scope=scope, options=given
+        path / "t",
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        key_index=key_index,
+        scope=scope,
+        options=given,
     )
 
 
@@ -56,14 +67,21 @@ def forget(table: mdt.Table) -> None:
 
 
 def entries(table: mdt.Table, scope: str = "city=c0") -> list[tuple[bytes, bytes]]:
-    store = key_runs.store_of(table.metadata, table.snapshot(), table.metadata.key_index(table.snapshot()))
+    store = key_runs.store_of(
+        table.metadata, table.snapshot(), table.metadata.key_index(table.snapshot())
+    )
     with store.begin(write=False) as view:
-        return [(key, bytes(data)) for key, data in view.items(key_runs.prefix(table.definition.table_id, scope))]
+        return [
+            (key, bytes(data))
+            for key, data in view.items(key_runs.prefix(table.definition.table_id, scope))
+        ]
 
 
 @BOTH
 @pytest.mark.parametrize("scope", ["partition", "table"])
-def test_keys_are_found_after_every_kind_of_commit(tmp_path: Path, key_index: str, scope: str) -> None:
+def test_keys_are_found_after_every_kind_of_commit(
+    tmp_path: Path, key_index: str, scope: str
+) -> None:
     table = made(tmp_path, key_index, scope)
     table.bulk_insert(rows(range(500)))
     table.upsert(rows(range(400, 600), 1.0))
@@ -74,7 +92,11 @@ def test_keys_are_found_after_every_kind_of_commit(tmp_path: Path, key_index: st
     done = table.upsert(rows(range(550, 650), 3.0))
     assert (done.inserted, done.updated) == (60, 40)
     table.restore(2)
-    assert table.scan("id = 599").count() == 1 and not table.snapshot().key_parts and not table.snapshot().uncovered
+    assert (
+        table.scan("id = 599").count() == 1
+        and not table.snapshot().key_parts
+        and not table.snapshot().uncovered
+    )
     assert assert_knows_the_table(table) >= 600
     forget(table)
     assert opened(table.storage, tmp_path).get([7, 599])["x"].to_pylist() == [0.0, 1.0]
@@ -103,7 +125,9 @@ def test_only_partitions_that_are_asked_for_are_read(
     again = opened(table.path, tmp_path)
     again.upsert(rows([3, 6], 1.0))
     files = again.files()
-    assert len({stored.offset for stored in asked}) <= files["partition"].to_pylist().count("city=c0")
+    assert len({stored.offset for stored in asked}) <= files["partition"].to_pylist().count(
+        "city=c0"
+    )
     assert entries(again) and not entries(again, "city=c1")
 
 
@@ -122,7 +146,9 @@ def test_a_damaged_store_is_made_again(tmp_path: Path, key_index: str, damage: s
     table = made(tmp_path, key_index)
     table.bulk_insert(rows(range(300)))
     table.upsert(rows(range(300, 330)))
-    store = key_runs.store_of(table.metadata, table.snapshot(), table.metadata.key_index(table.snapshot()))
+    store = key_runs.store_of(
+        table.metadata, table.snapshot(), table.metadata.key_index(table.snapshot())
+    )
     table.scan("id = 0").count()
     draw = np.random.default_rng(5)
     for _ in range(12):
@@ -130,7 +156,10 @@ def test_a_damaged_store_is_made_again(tmp_path: Path, key_index: str, damage: s
             for key, data in [(key, bytes(data)) for key, data in view.items(b"")]:
                 at = int(draw.integers(len(data)))
                 if damage == "flip":
-                    view.put(key, data[:at] + bytes([data[at] ^ 1 << int(draw.integers(8))]) + data[at + 1 :])
+                    view.put(
+                        key,
+                        data[:at] + bytes([data[at] ^ 1 << int(draw.integers(8))]) + data[at + 1 :],
+                    )
                 elif damage == "cut":
                     view.put(key, data[:at])
                 elif damage == "other":
@@ -143,7 +172,9 @@ def test_a_damaged_store_is_made_again(tmp_path: Path, key_index: str, damage: s
 
 
 @BOTH
-def test_two_copies_of_a_table_that_go_different_ways_do_not_mislead_each_other(tmp_path: Path, key_index: str) -> None:
+def test_two_copies_of_a_table_that_go_different_ways_do_not_mislead_each_other(
+    tmp_path: Path, key_index: str
+) -> None:
     table = made(tmp_path, key_index)
     table.upsert(rows(range(30)))
     shutil.copytree(tmp_path / "t", tmp_path / "copy")
@@ -159,7 +190,9 @@ def test_two_copies_of_a_table_that_go_different_ways_do_not_mislead_each_other(
 
 
 @BOTH
-def test_a_table_that_is_put_back_from_a_backup_finds_the_keys_that_it_had(tmp_path: Path, key_index: str) -> None:
+def test_a_table_that_is_put_back_from_a_backup_finds_the_keys_that_it_had(
+    tmp_path: Path, key_index: str
+) -> None:
     table = made(tmp_path, key_index)
     table.upsert(rows(range(30)))
     shutil.copytree(tmp_path / "t", tmp_path / "backup")
@@ -186,7 +219,9 @@ def test_the_past_is_looked_into_beside_the_present(tmp_path: Path, key_index: s
         assert past.get(list(range(60)), missing="skip").num_rows == count
 
 
-def test_a_store_that_cannot_be_opened_costs_time_and_no_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_that_cannot_be_opened_costs_time_and_no_keys(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_text("no directory")
     table = made(tmp_path, "lmdb", **{"mdt.key.store.dir": str(tmp_path / "file")})
     table.upsert(rows(range(30)))
@@ -205,7 +240,10 @@ def test_a_transaction_of_a_store_is_there_as_a_whole_or_not_at_all(tmp_path: Pa
             view.delete(b"a")
             raise RuntimeError
         with store.begin(write=False) as view:
-            assert [(key, bytes(data)) for key, data in view.items(b"a")] == [(b"a", b"2"), (b"aa", b"3")]
+            assert [(key, bytes(data)) for key, data in view.items(b"a")] == [
+                (b"a", b"2"),
+                (b"aa", b"3"),
+            ]
             assert len(view.items(b"")) == 3
 
 

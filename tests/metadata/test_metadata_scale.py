@@ -1,4 +1,6 @@
-"""Metadata of many files: what is read, what a commit costs, and that the checkpoint, its additions and the log agree."""
+"""Metadata of many files: what is read, what a commit costs, and that the checkpoint, its additions
+and the log agree.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_bl
 
 
 def _rows(keys: list[int], n: int) -> pa.Table:
-    return pa.table([[f"k{k:02}" for k in keys], [f"p{k % 3}" for k in keys], [n] * len(keys)], schema=SCHEMA)
+    return pa.table(
+        [[f"k{k:02}" for k in keys], [f"p{k % 3}" for k in keys], [n] * len(keys)], schema=SCHEMA
+    )
 
 
 def _table(records: int, **more: Any) -> mdt.Table:
@@ -44,7 +48,13 @@ def _table(records: int, **more: Any) -> mdt.Table:
         "mdt.metadata.compact.records": records,
     }
     return mdt.create(
-        MemoryStorage(), SCHEMA, ["id"], partition_by=["p"], options=options, indexes=["bitmap(n)"], **more
+        MemoryStorage(),
+        SCHEMA,
+        ["id"],
+        partition_by=["p"],
+        options=options,
+        indexes=["bitmap(n)"],
+        **more,
     )
 
 
@@ -66,15 +76,21 @@ def _assert_same(one: Columns, other: Columns, names: list[str]) -> None:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["upsert", "delete", "compact", "metadata"]), st.sets(st.integers(0, 30), min_size=1, max_size=8)),
-    min_size=2, max_size=6,
-)  # fmt: skip
+    st.tuples(
+        st.sampled_from(["upsert", "delete", "compact", "metadata"]),
+        st.sets(st.integers(0, 30), min_size=1, max_size=8),
+    ),
+    min_size=2,
+    max_size=6,
+)
 
 
 @given(
-    steps=STEPS, records=st.sampled_from([1, 3, 100]), index=st.sampled_from(["bloom", "record", "simple"]),
+    steps=STEPS,
+    records=st.sampled_from([1, 3, 100]),
+    index=st.sampled_from(["bloom", "record", "simple"]),
     kind=st.sampled_from(["MERGE_ON_READ", "COPY_ON_WRITE"]),
-)  # fmt: skip
+)
 @settings(max_examples=10, **QUIET)
 def test_a_checkpoint_with_records_on_top_says_what_the_log_says(
     steps: list[tuple[str, set[int]]], records: int, index: str, kind: str
@@ -98,7 +114,9 @@ def test_a_checkpoint_with_records_on_top_says_what_the_log_says(
         count("states of tables, checkpoint and additions compared with the log")
 
 
-@given(items=st.lists(st.dictionaries(st.integers(0, 20), st.integers(1, 9), max_size=6), max_size=30))
+@given(
+    items=st.lists(st.dictionaries(st.integers(0, 20), st.integers(1, 9), max_size=6), max_size=30)
+)
 def test_a_layered_mapping_holds_what_a_dictionary_holds(items: list[dict[int, int]]) -> None:
     truth: dict[int, int] = {}
     mapping: Layered[int, int] = Layered()
@@ -107,7 +125,10 @@ def test_a_layered_mapping_holds_what_a_dictionary_holds(items: list[dict[int, i
         mapping, truth = mapping.adding(some), {**truth, **some}
         assert dict(before.items()) == old, "what was there stays as it was"
         assert dict(mapping.items()) == truth and len(mapping) == len(truth)
-        assert all(mapping.get(key) == truth.get(key) and (key in mapping) == (key in truth) for key in range(21))
+        assert all(
+            mapping.get(key) == truth.get(key) and (key in mapping) == (key in truth)
+            for key in range(21)
+        )
     assert len(mapping._layers) <= 6
 
 
@@ -143,7 +164,11 @@ def _stored(table: mdt.Table) -> StoredColumns:
 
 def _read_whole(checkpoint: StoredColumns) -> set[str]:
     """Return the names of the columns that were read whole."""
-    return {name for name, part in checkpoint._recent._found if part == -1 and not name.startswith("bounds of")}
+    return {
+        name
+        for name, part in checkpoint._recent._found
+        if part == -1 and not name.startswith("bounds of")
+    }
 
 
 def test_a_plan_reads_the_pages_that_it_needs(many: Path) -> None:
@@ -152,7 +177,8 @@ def test_a_plan_reads_the_pages_that_it_needs(many: Path) -> None:
     (found,) = plan.segments
     assert plan.snapshot.files.value("name", found.file).as_py().startswith("00000007-")
     checkpoint = _stored(table)
-    # History for the look at Hudi's timeline; dead and rows, statistics, row groups of one file, its name.
+    # History for the look at Hudi's timeline; dead and rows, statistics, row groups of one file,
+    # its name.
     assert checkpoint.misses <= 6
     assert _read_whole(checkpoint) <= {"history", "files/rows", "dead", "stats/at"}
     again = table.metadata.cache_counts()["pages"]
@@ -177,9 +203,13 @@ def test_a_commit_touches_what_it_changes(many: Path) -> None:
     for n in range(5):
         table.upsert(planning._rows(n, 10))
     assert checkpoint.misses == read, "later commits read nothing of the checkpoint"
-    assert not {"files/name", "files/file_id", "group_name", "files/row_group_rows", "stats/at"} & _read_whole(
-        checkpoint
-    )
+    assert not {
+        "files/name",
+        "files/file_id",
+        "group_name",
+        "files/row_group_rows",
+        "stats/at",
+    } & _read_whole(checkpoint)
     groups = table.snapshot().file_groups
     assert len(groups.changed.flat()) <= 6
     assert table.scan("id = 'real_00000003'").plan.segments
@@ -188,7 +218,9 @@ def test_a_commit_touches_what_it_changes(many: Path) -> None:
 def _brute_force_small(snapshot: Snapshot, partition: str, bytes_max: int) -> list[tuple[int, int]]:
     size = snapshot.files.numpy("size")
     groups = snapshot.file_groups
-    members = [(n, groups.members(n)) for n in range(groups.count) if groups.partition(n) == partition]
+    members = [
+        (n, groups.members(n)) for n in range(groups.count) if groups.partition(n) == partition
+    ]
     sizes = [(int(size[files].sum()), n) for n, files in members if len(files)]
     return sorted((s, n) for s, n in sizes if s < bytes_max)
 
@@ -201,7 +233,9 @@ def test_small_file_groups_are_found_smallest_first(records: int) -> None:
         snapshot = table.snapshot()
         for bytes_max in (0, 2_000, 5_000, 1 << 30):
             for partition in ("p=p0", "p=p1", "p=nowhere"):
-                found = [(s.bytes, s.group) for s in snapshot.file_groups.small(partition, bytes_max)]
+                found = [
+                    (s.bytes, s.group) for s in snapshot.file_groups.small(partition, bytes_max)
+                ]
                 assert found == _brute_force_small(snapshot, partition, bytes_max)
 
 
@@ -236,7 +270,10 @@ def test_a_file_keeps_its_number_and_one_that_left_counts_for_nothing() -> None:
         assert snapshot.numbered > len(snapshot) == len(mine) == int(snapshot.live.sum())
         for left in snapshot.gone.tolist():
             assert not (
-                snapshot.live[left] or snapshot.has_rows[left] or snapshot.rows[left] or snapshot.dead_rows[left]
+                snapshot.live[left]
+                or snapshot.has_rows[left]
+                or snapshot.rows[left]
+                or snapshot.dead_rows[left]
             )
             assert not any(snapshot.covered(spec)[left] for spec in snapshot.definition.indexes)
             assert snapshot.segment(left).name not in mine
@@ -244,7 +281,9 @@ def test_a_file_keeps_its_number_and_one_that_left_counts_for_nothing() -> None:
         before = snapshot
     table.metadata.compact()
     again = table.snapshot()
-    assert again.seq == before.seq and again.live_numbers.tolist() == list(range(len(before))), "numbered anew"
+    assert again.seq == before.seq and again.live_numbers.tolist() == list(range(len(before))), (
+        "numbered anew"
+    )
     assert again.numbered < before.numbered
 
 
@@ -282,7 +321,11 @@ def test_numbers_of_file_groups_are_those_of_the_checkpoint_that_is_named() -> N
         assert found.checkpoint.seq == checkpoint_seq and found.seq == old.seq
         assert checkpoint_seq >= 0 or _group_numbers(found) == numbers
         found.check()
-    for path in [info.path for info in table.storage.list(paths.checkpoints_dir()) if info.path.endswith(".manifest")]:
+    for path in [
+        info.path
+        for info in table.storage.list(paths.checkpoints_dir())
+        if info.path.endswith(".manifest")
+    ]:
         kept = mdt.open(table.storage).metadata.at(old.seq, old.seq)
         expected = _group_numbers(kept)
         table.storage.delete(path)
@@ -305,7 +348,10 @@ def test_the_metadata_of_large_tables_are_compacted_more_rarely() -> None:
     table = _table(4)
     for n in range(3):
         table.upsert(_rows([n], n))
-    assert not table.metadata.compaction_is_due(table.snapshot()) and table.metadata.checkpoint_seq == -1
+    assert (
+        not table.metadata.compaction_is_due(table.snapshot())
+        and table.metadata.checkpoint_seq == -1
+    )
     table.upsert(_rows([4], 4))
     assert table.metadata.checkpoint_seq == 4
 
@@ -318,7 +364,14 @@ def test_the_metadata_are_compacted_where_many_rows_died(monkeypatch: pytest.Mon
     for keys in (range(4), range(4, 6), range(6, 16), range(16, 19), range(19, 24), range(24, 29)):
         table.delete(_rows(list(keys), 0).select(["id", "p"]))
         made.append(table.metadata.checkpoint_seq)
-    assert made == [-1, 3, 4, 4, 6, 6], "after 5 and more, and a quarter of those that the checkpoint has"
+    assert made == [
+        -1,
+        3,
+        4,
+        4,
+        6,
+        6,
+    ], "after 5 and more, and a quarter of those that the checkpoint has"
     again = mdt.open(table.storage)
     assert again.snapshot().died_since == 5 and again.scan().count() == 71
 
@@ -336,15 +389,35 @@ def test_a_checkpoint_whose_log_is_gone_too_is_corrupt(tmp_path: Path) -> None:
 
 
 def test_a_scan_does_not_take_the_name_of_the_function_read() -> None:
-    code = "import mdt, mdt.scan.reader, mdt.plan.planner; assert mdt.read.__module__ == 'mdt.source' and callable(mdt.open)"
+    code = (
+        "import mdt, mdt.scan.reader, mdt.plan.planner; assert mdt.read.__module__ == 'mdt.source'"
+        " and callable(mdt.open)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 LATER = (
-    "sqlglot", "fastavro", "obstore", "lmdb", "pyspark", "rich", "pyarrow.parquet", "pyarrow.dataset",
-    "mdt.commit.transaction", "mdt.commit.recovery", "mdt.create_table", "mdt.engines", "mdt.filters.where", "mdt.plan.planner",
-    "mdt.scan", "mdt.services", "mdt.stores.object_store", "mdt.stores.page_cache", "mdt.write.normalize", "mdt.write.operations",
-)  # fmt: skip
+    "sqlglot",
+    "fastavro",
+    "obstore",
+    "lmdb",
+    "pyspark",
+    "rich",
+    "pyarrow.parquet",
+    "pyarrow.dataset",
+    "mdt.commit.transaction",
+    "mdt.commit.recovery",
+    "mdt.create_table",
+    "mdt.engines",
+    "mdt.filters.where",
+    "mdt.plan.planner",
+    "mdt.scan",
+    "mdt.services",
+    "mdt.stores.object_store",
+    "mdt.stores.page_cache",
+    "mdt.write.normalize",
+    "mdt.write.operations",
+)
 """What ``import mdt`` leaves for those who use it."""
 LOADED_MAX = 120
 """Modules of ours that ``import mdt`` loads; each costs up to a millisecond."""
@@ -354,15 +427,27 @@ def test_import_mdt_loads_no_writer_no_service_no_sql_and_no_store() -> None:
     code = "import sys, mdt; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
-    assert not [name for name in loaded if any(name == late or name.startswith(late + ".") for late in LATER)]
+    assert not [
+        name
+        for name in loaded
+        if any(name == late or name.startswith(late + ".") for late in LATER)
+    ]
     assert sum(name.partition(".")[0] in ("mdt", "indexes") for name in loaded) <= LOADED_MAX
 
 
 def test_import_mdt_takes_at_most_twice_as_long_as_what_it_needs_of_pyarrow() -> None:
     code = (
-        "from time import process_time as now; start = now(); import numpy, pyarrow, pyarrow.compute; middle = now();"
-        "import mdt; print(middle - start, now() - middle)"
+        "from time import process_time as now; start = now(); import numpy, pyarrow,"
+        " pyarrow.compute; middle = now();import mdt; print(middle - start, now() - middle)"
     )
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
-    arrow, ours = (min(column) for column in zip(*(map(float, run.stdout.split()) for run in runs), strict=True))
-    assert ours < 2 * arrow, f"import mdt took {ours:.3f} s of a processor, pyarrow and numpy {arrow:.3f} s"
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(3)
+    ]
+    arrow, ours = (
+        min(column)
+        for column in zip(*(map(float, run.stdout.split()) for run in runs), strict=True)
+    )
+    assert ours < 2 * arrow, (
+        f"import mdt took {ours:.3f} s of a processor, pyarrow and numpy {arrow:.3f} s"
+    )

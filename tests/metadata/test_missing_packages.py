@@ -1,4 +1,6 @@
-"""A table whose indexes came with a package that this process does not have: everything but new rows goes on, and is said."""
+"""A table whose indexes came with a package that this process does not have: everything but new
+rows goes on, and is said.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,16 @@ OTHERS = ("length/1", "exact/1")
 
 
 def _rows(first: int, note: str = "a") -> pa.Table:
-    return pa.table([list(range(first, first + 4)), [note * (n + 1) for n in range(4)]], schema=SCHEMA)
+    return pa.table(
+        [list(range(first, first + 4)), [note * (n + 1) for n in range(4)]], schema=SCHEMA
+    )
 
 
 def _written(key_index: str, **more: object) -> Storage:
     """Return a table with two commits, made while the package was there."""
-    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], indexes=["length(note)"], key_index=key_index, options=more)
+    table = mdt.create(
+        MemoryStorage(), SCHEMA, ["id"], indexes=["length(note)"], key_index=key_index, options=more
+    )
     table.bulk_insert(_rows(0))
     table.upsert(_rows(2, "b"))
     return table.storage
@@ -38,7 +44,9 @@ def _uninstall(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _note(table: mdt.Table, where: str, index: str) -> IndexNote:
-    return next(note for note in table.scan(where).explain().indexes if note.index.startswith(index))
+    return next(
+        note for note in table.scan(where).explain().indexes if note.index.startswith(index)
+    )
 
 
 def test_writers_go_on_without_an_index_and_say_that_it_was_not_kept(
@@ -56,10 +64,14 @@ def test_writers_go_on_without_an_index_and_say_that_it_was_not_kept(
     ]
     assert "length/1(note)" in caplog.text and "example-index" in caplog.text
     assert table.scan().count() == 10
-    assert table.scan("note = 'aaa'").to_arrow()["id"].to_pylist() == [12], "a file that is not covered is read"
+    assert table.scan("note = 'aaa'").to_arrow()["id"].to_pylist() == [12], (
+        "a file that is not covered is read"
+    )
 
 
-def test_files_written_meanwhile_are_not_covered_and_a_later_build_covers_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_written_meanwhile_are_not_covered_and_a_later_build_covers_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storage = _written("bloom")
     with monkeypatch.context() as patch:
         _uninstall(patch)
@@ -86,7 +98,10 @@ def test_plans_and_the_log_name_the_missing_index_and_its_package_once(
     with caplog.at_level(logging.WARNING, "mdt"):
         for _ in range(3):
             note = _note(table, "note = 'aaa'", "length")
-            assert (note.used, note.reason) == (False, "not_installed") and "example-index" in note.detail
+            assert (note.used, note.reason) == (
+                False,
+                "not_installed",
+            ) and "example-index" in note.detail
     assert [r.name for r in caplog.records if r.levelno >= logging.WARNING] == ["mdt.plan"], (
         "each index is logged once, not at every plan"
     )
@@ -115,14 +130,22 @@ def test_a_missing_key_index_does_not_stop_readers(
         assert table.scan("id = 3").to_arrow().to_pylist() == [{"id": 3, "note": "bb"}]
         assert table.scan("id in (0, 5, 99)").count() == 2
         note = _note(table, "id = 3", "key:exact")
-    assert (note.used, note.reason) == (False, "not_installed") and "install the package example-index" in note.detail
+    assert (note.used, note.reason) == (
+        False,
+        "not_installed",
+    ) and "install the package example-index" in note.detail
     assert "key:exact/1(bits='64')" in caplog.text
-    assert table.get([3, 99, 0])["note"].to_pylist() == ["bb", None, "a"] and table.get(5)["note"] == "bbbb"
+    assert (
+        table.get([3, 99, 0])["note"].to_pylist() == ["bb", None, "a"]
+        and table.get(5)["note"] == "bbbb"
+    )
     assert len(table.history()) == 3 and len(table.files()) >= 1 and len(table.indexes()) == 1
     table.warm()
 
 
-def test_writers_of_rows_are_told_which_package_has_the_missing_key_index(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writers_of_rows_are_told_which_package_has_the_missing_key_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storage = _written("exact")
     before = storage.copy()  # type: ignore[attr-defined]  # it is in memory
     _uninstall(monkeypatch)
@@ -130,10 +153,14 @@ def test_writers_of_rows_are_told_which_package_has_the_missing_key_index(monkey
     for write in (table.upsert, table.insert, table.bulk_insert, table.delete):
         with pytest.raises(Unsupported, match=r"exact/1(?s:.*)install the package example-index"):
             write(_rows(30))
-    assert [info.path for info in storage.list("")] == [info.path for info in before.list("")], "nothing was begun"
+    assert [info.path for info in storage.list("")] == [info.path for info in before.list("")], (
+        "nothing was begun"
+    )
 
 
-def test_services_that_move_rows_or_metadata_go_on_without_the_key_index(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_services_that_move_rows_or_metadata_go_on_without_the_key_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storage = _written("exact")
     with monkeypatch.context() as patch:
         _uninstall(patch)
@@ -153,11 +180,19 @@ def test_services_that_move_rows_or_metadata_go_on_without_the_key_index(monkeyp
 
 def test_every_registered_key_index_can_be_chosen_with_its_options() -> None:
     for given, kept in (
-        ("bloom", "bloom"), ("record/1", "record"), ("exact", "exact/1"), ("exact(bits='64')", "exact/1(bits='64')"),
-        ("bloom(fpp='0.2')", "bloom(fpp='0.2')"), ("simple/1", "simple"),
-    ):  # fmt: skip
+        ("bloom", "bloom"),
+        ("record/1", "record"),
+        ("exact", "exact/1"),
+        ("exact(bits='64')", "exact/1(bits='64')"),
+        ("bloom(fpp='0.2')", "bloom(fpp='0.2')"),
+        ("simple/1", "simple"),
+    ):
         table = mdt.create(
-            MemoryStorage(), SCHEMA, ["id"], key_index=given, options={"mdt.metadata.compact.records": 2}
+            MemoryStorage(),
+            SCHEMA,
+            ["id"],
+            key_index=given,
+            options={"mdt.metadata.compact.records": 2},
         )
         for n in range(4):
             table.upsert(_rows(2 * n))
@@ -171,9 +206,16 @@ def test_every_registered_key_index_can_be_chosen_with_its_options() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
-    [("nothing", "bloom/1, bucket/1, exact/1, lmdb/1, memory/1, record/1, simple/1"), ("exact(bits='7')", "bits='7' must be 64 or 128"), ("exact(size='1')", "options"),
-     ("exact(id)", "names a column"), ("length", "give one of"), ("exact(", "expected"), (5, "is a int")],
-)  # fmt: skip
+    [
+        ("nothing", "bloom/1, bucket/1, exact/1, lmdb/1, memory/1, record/1, simple/1"),
+        ("exact(bits='7')", "bits='7' must be 64 or 128"),
+        ("exact(size='1')", "options"),
+        ("exact(id)", "names a column"),
+        ("length", "give one of"),
+        ("exact(", "expected"),
+        (5, "is a int"),
+    ],
+)
 def test_a_key_index_that_cannot_be_is_refused_at_creation(wrong: object, told: str) -> None:
     with pytest.raises(Invalid) as error:
         mdt.create(MemoryStorage(), SCHEMA, ["id"], key_index=wrong)  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""What stays mapped of a table needs no file descriptor: a process has some thousand of these, and may have many tables open."""
+"""What stays mapped of a table needs no file descriptor: a process has some thousand of these, and
+may have many tables open.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ OPTIONS = {"mdt.durable": False, "mdt.services.auto": False}
 def test_tables_that_stay_open_hold_no_descriptors(tmp_path: Path) -> None:
     tables = [
         mdt.create(
-            tmp_path / f"t{n}", SCHEMA, key=["id"], key_index="record", table_type="MERGE_ON_READ", options=OPTIONS
+            tmp_path / f"t{n}",
+            SCHEMA,
+            key=["id"],
+            key_index="record",
+            table_type="MERGE_ON_READ",
+            options=OPTIONS,
         )
         for n in range(3)
     ]
@@ -30,4 +37,6 @@ def test_tables_that_stay_open_hold_no_descriptors(tmp_path: Path) -> None:
             table.upsert({"id": ids, "note": ids})
         assert table.get([{"id": f"{commit}-7"} for commit in range(12)]).num_rows == 12
         assert table.scan("note = '3-5'").to_arrow().num_rows == 1
-    assert len(os.listdir("/proc/self/fd")) - before <= len(tables), "one of a table's directory at most"
+    assert len(os.listdir("/proc/self/fd")) - before <= len(tables), (
+        "one of a table's directory at most"
+    )

@@ -1,4 +1,6 @@
-"""Bounds of stripes: they prove what statistics of files prove, spare their pages, and may be damaged or missing."""
+"""Bounds of stripes: they prove what statistics of files prove, spare their pages, and may be
+damaged or missing.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,13 @@ from mdt.stores.storage import MemoryStorage, ObjectStorage
 
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
 SCHEMA = pa.schema(
-    [("id", pa.string()), ("p", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())]
+    [
+        ("id", pa.string()),
+        ("p", pa.string()),
+        ("n", pa.int64()),
+        ("x", pa.float64()),
+        ("s", pa.string()),
+    ]
 )
 LONG = "p" * 70
 
@@ -35,7 +43,11 @@ LONG = "p" * 70
 @pytest.fixture(autouse=True)
 def _small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make pages of four files and stripes of up to two, so that small tables have both."""
-    for name, value in (("STATISTICS_PER_PAGE", 4), ("STRIPE_FILES_MAX", 2), ("STRIPE_FILES_MIN", 2)):
+    for name, value in (
+        ("STATISTICS_PER_PAGE", 4),
+        ("STRIPE_FILES_MAX", 2),
+        ("STRIPE_FILES_MIN", 2),
+    ):
         monkeypatch.setattr(checkpoint, name, value)
 
 
@@ -60,7 +72,8 @@ _VALUES = {
 def histories(draw: st.DrawFn) -> tuple[mdt.Table, pa.Table]:
     """Draw a table of some commits before and after a compaction of its metadata, and its rows.
 
-    Commits have rows close to each other, some have no statistics of a column, some rows are deleted or updated later.
+    Commits have rows close to each other, some have no statistics of a column, some rows are
+    deleted or updated later.
     """
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["p"], options=_options())
     commits = draw(st.integers(3, 9))
@@ -71,7 +84,10 @@ def histories(draw: st.DrawFn) -> tuple[mdt.Table, pa.Table]:
             table.metadata.compact()
         keys = draw(st.sets(st.integers(4 * n, 4 * n + 5), min_size=1, max_size=4))
         kept = draw(st.sampled_from(("n,x,s,id", "n", "x,s", "s,n")))
-        rows = [{"id": f"k{k:02}", "p": f"p{k % 2}", **{c: draw(v) for c, v in _VALUES.items()}} for k in sorted(keys)]
+        rows = [
+            {"id": f"k{k:02}", "p": f"p{k % 2}", **{c: draw(v) for c, v in _VALUES.items()}}
+            for k in sorted(keys)
+        ]
         some = draw(st.booleans())
         rows = [row | {"n": int(row["id"][1:])} for row in rows] if some else rows
         data = pa.Table.from_pylist(rows, schema=SCHEMA)
@@ -79,7 +95,9 @@ def histories(draw: st.DrawFn) -> tuple[mdt.Table, pa.Table]:
         live |= {row["id"]: row for row in rows}
     gone = draw(st.lists(st.sampled_from(sorted(live)), max_size=6, unique=True))
     if gone:
-        table.delete(pa.Table.from_pylist([live[key] for key in gone], schema=SCHEMA).select(["id", "p"]))
+        table.delete(
+            pa.Table.from_pylist([live[key] for key in gone], schema=SCHEMA).select(["id", "p"])
+        )
     if draw(st.booleans()):
         table.compact()
     if compacted == commits:
@@ -90,9 +108,15 @@ def histories(draw: st.DrawFn) -> tuple[mdt.Table, pa.Table]:
 
 
 def _leaves() -> st.SearchStrategy[Predicate]:
-    number = st.builds(Leaf, st.just("n"), st.sampled_from(("=", "<", ">=", "!=", "<=>")), st.integers(-4, 41))
-    some = st.builds(lambda v: Leaf("n", "in", tuple(v)), st.lists(st.integers(-4, 41), min_size=1, max_size=5))
-    others = st.builds(lambda v: Leaf("n", "not in", tuple(v)), st.lists(st.integers(0, 9), min_size=1, max_size=3))
+    number = st.builds(
+        Leaf, st.just("n"), st.sampled_from(("=", "<", ">=", "!=", "<=>")), st.integers(-4, 41)
+    )
+    some = st.builds(
+        lambda v: Leaf("n", "in", tuple(v)), st.lists(st.integers(-4, 41), min_size=1, max_size=5)
+    )
+    others = st.builds(
+        lambda v: Leaf("n", "not in", tuple(v)), st.lists(st.integers(0, 9), min_size=1, max_size=3)
+    )
     floats = st.builds(
         Leaf,
         st.just("x"),
@@ -105,7 +129,12 @@ def _leaves() -> st.SearchStrategy[Predicate]:
         st.sampled_from(("=", ">", "<=", "starts with")),
         st.sampled_from(("", "a", LONG, LONG + "b")),
     )
-    null = st.builds(Leaf, st.sampled_from(("n", "x", "s")), st.sampled_from(("is null", "is not null")), st.none())
+    null = st.builds(
+        Leaf,
+        st.sampled_from(("n", "x", "s")),
+        st.sampled_from(("is null", "is not null")),
+        st.none(),
+    )
     return st.one_of(number, some, others, floats, text, null)
 
 
@@ -154,7 +183,8 @@ def _compare_plans(data: st.DataObject) -> None:
             assert note.pruned <= note.covered <= len(scan.snapshot), note
         used = _notes(scan)["partition_stats"]
         count(
-            f"predicates, plan by stripes compared with the plan by files, stripes {'used' if used.used else used.reason}"
+            "predicates, plan by stripes compared with the plan by files, stripes"
+            f" {'used' if used.used else used.reason}"
         )
 
 
@@ -211,11 +241,14 @@ def test_a_plan_after_a_commit_uses_what_is_known_of_the_checkpoint(many: mdt.Ta
         many.upsert(planning._rows(n, 2))
         read = checkpoint.misses, checkpoint.statistics_misses
         assert len(many.scan(where).plan.segments) == FILES
-        assert many.snapshot().checkpoint is checkpoint and (checkpoint.misses, checkpoint.statistics_misses) == read, (
-            "nothing is read or made again"
-        )
+        assert (
+            many.snapshot().checkpoint is checkpoint
+            and (checkpoint.misses, checkpoint.statistics_misses) == read
+        ), "nothing is read or made again"
     added = many.scan("device = -1").plan.segments
-    assert added and all(scan.file >= FILES for scan in added), "files that were added are tested too"
+    assert added and all(scan.file >= FILES for scan in added), (
+        "files that were added are tested too"
+    )
     many.delete(pa.table({"id": ["real_00000000"]}))
     assert many.scan("device = -1 and id = 'real_00000000'").plan.segments == ()
 
@@ -238,7 +271,11 @@ def test_damaged_runs_cost_time_but_no_rows_and_are_named(many: mdt.Table, colum
     scan = again.scan(f"at >= {5 * planning.ROWS} and at < {7 * planning.ROWS}")
     assert scan.plan.segments == expected and len(expected) == 2
     note = _notes(scan)["partition_stats"]
-    assert (note.used, note.reason, note.pruned) == (False, "damaged", 0) and "damaged" in note.detail
+    assert (note.used, note.reason, note.pruned) == (
+        False,
+        "damaged",
+        0,
+    ) and "damaged" in note.detail
     assert _notes(scan)["column_stats"].pruned == FILES - 2
     assert not again.metadata._records, "the log is not read for it"
     assert again.metadata.damage is not None, "the next compaction writes another checkpoint"
@@ -254,7 +291,9 @@ def test_damaged_statistics_of_files_end_the_use_of_runs(many: mdt.Table) -> Non
 
 
 @pytest.mark.parametrize("lie", ["short", "falling", "other rows"])
-def test_impossible_runs_are_not_believed(many: mdt.Table, lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_runs_are_not_believed(
+    many: mdt.Table, lie: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     optional = StoredColumns.optional
 
     def lying(self: StoredColumns, name: str) -> pa.Table:
@@ -288,13 +327,17 @@ def test_check_compares_runs_with_files(tmp_path: Any, monkeypatch: pytest.Monke
     assert {"at", "device", "id"} <= set(table.snapshot().checkpoint.names("partition_stats"))
     table.metadata.check_checkpoint()
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.column_stats, "union", lambda stats, starts: stats.take(pa.array(starts)))
+        patch.setattr(
+            checkpoint.column_stats, "union", lambda stats, starts: stats.take(pa.array(starts))
+        )
         wrong = _many(tmp_path / "wrong")
     with pytest.raises(mdt.errors.Corrupt, match="partition_stats/id"):
         wrong.metadata.check_checkpoint()
 
 
-def test_little_room_in_memory_costs_time_but_no_rows(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_room_in_memory_costs_time_but_no_rows(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(columns, "METADATA_CACHE_BYTES_MAX", 3_000)
     table = _many(tmp_path / "t")
     for file in range(0, FILES, 7):
@@ -322,9 +365,15 @@ def test_remote_tables_read_the_same_pages(tmp_path: Any) -> None:
 # Stripes by themselves
 
 
-@given(lengths=st.lists(st.integers(1, 7), max_size=20), least=st.integers(1, 4), most=st.integers(2, 6))
+@given(
+    lengths=st.lists(st.integers(1, 7), max_size=20),
+    least=st.integers(1, 4),
+    most=st.integers(2, 6),
+)
 @settings(**QUIET)
-def test_runs_are_short_and_long_partitions_have_their_own(lengths: list[int], least: int, most: int) -> None:
+def test_runs_are_short_and_long_partitions_have_their_own(
+    lengths: list[int], least: int, most: int
+) -> None:
     partition = np.repeat(np.arange(len(lengths)) % 3, lengths)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "STRIPE_FILES_MIN", least)
@@ -341,12 +390,18 @@ def test_runs_are_short_and_long_partitions_have_their_own(lengths: list[int], l
     assert len(starts) <= n // most + 1 + 2 * (n // least)
 
 
-@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=12), data=st.data(), every=st.integers(1, 7))
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=12),
+    data=st.data(),
+    every=st.integers(1, 7),
+)
 @settings(**QUIET)
 def test_slots_and_blocks_are_those_of_the_runs_that_are_left(
     sizes: list[int], data: st.DataObject, every: int
 ) -> None:
-    maybe = np.array(data.draw(st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes))), np.bool_)
+    maybe = np.array(
+        data.draw(st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes))), np.bool_
+    )
     stripes = Stripes(np.append(0, np.cumsum(sizes)), maybe, 0)
     truth = np.repeat(maybe, sizes)
     assert stripes.files().tolist() == truth.tolist()
@@ -355,4 +410,6 @@ def test_slots_and_blocks_are_those_of_the_runs_that_are_left(
     held = stripes.holding(some).files()
     assert held[some].tolist() == truth[some].tolist() and not (held & ~truth).any()
     for start, stop in pairwise(stripes.starts.tolist()):
-        assert held[start:stop].any() == (truth[start] and bool(((some >= start) & (some < stop)).any()))
+        assert held[start:stop].any() == (
+            truth[start] and bool(((some >= start) & (some < stop)).any())
+        )

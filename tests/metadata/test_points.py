@@ -63,21 +63,39 @@ def test_every_way_to_write_a_time_names_the_same_commit(table: mdt.Table) -> No
     assert [seq_at(newest, way) for way in ways] == [2] * len(ways)
 
 
-def test_a_time_before_the_table_was_there_is_refused_and_names_its_first_commit(table: mdt.Table) -> None:
+def test_a_time_before_the_table_was_there_is_refused_and_names_its_first_commit(
+    table: mdt.Table,
+) -> None:
     first = table.history()["instant"][0].as_py()
     with pytest.raises(Invalid, match=f"not there yet(.|\n)*{first}"):
         seq_at(table.snapshot(), "1970-01-01")
 
 
 @pytest.mark.parametrize(
-    "point", ["yesterday", "", "2026-13-01", "123", 1.5, True, b"1", None, ["a"], "\ud800", "9" * 400, pd.NaT]
+    "point",
+    [
+        "yesterday",
+        "",
+        "2026-13-01",
+        "123",
+        1.5,
+        True,
+        b"1",
+        None,
+        ["a"],
+        "\ud800",
+        "9" * 400,
+        pd.NaT,
+    ],
 )
 def test_what_is_no_point_is_refused(table: mdt.Table, point: Any) -> None:
     with pytest.raises(Invalid, match="as_of"):
         seq_at(table.snapshot(), point)
 
 
-def test_of_commits_whose_instants_are_out_of_order_a_time_names_the_newest_that_is_not_after_it() -> None:
+def test_of_commits_whose_instants_are_out_of_order_a_time_names_the_newest_that_is_not_after_it() -> (
+    None
+):
     storage = MemoryStorage()
     table = mdt.create(storage, pa.schema([("id", pa.string())]), ["id"])
     table.upsert([{"id": "a"}])

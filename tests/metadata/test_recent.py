@@ -1,4 +1,6 @@
-"""Caches: each drops its oldest, and those that share a budget drop what was used longest ago, whichever table it is of."""
+"""Caches: each drops its oldest, and those that share a budget drop what was used longest ago,
+whichever table it is of.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ class Model:
             self.kept.append((cache, key, size))
         while sum(one[2] for one in self.kept) > SHARED_MAX and len(self.kept) > 1:
             self.kept.pop(0)
-        while sum(one[2] for one in self.kept if one[0] == cache) > OWN_MAX and len(self.of(cache)) > 1:
+        while (
+            sum(one[2] for one in self.kept if one[0] == cache) > OWN_MAX
+            and len(self.of(cache)) > 1
+        ):
             self.kept.remove(self.of(cache)[0])
 
     def of(self, cache: int) -> list[tuple[int, int, int]]:
@@ -54,12 +59,15 @@ class Model:
 
 
 steps = st.lists(
-    st.tuples(st.booleans(), st.integers(0, CACHES - 1), st.integers(0, 6), st.integers(0, 40)), max_size=60
+    st.tuples(st.booleans(), st.integers(0, CACHES - 1), st.integers(0, 6), st.integers(0, 40)),
+    max_size=60,
 )
 
 
 @given(steps)
-def test_caches_with_a_budget_keep_what_was_used_last(steps: list[tuple[bool, int, int, int]]) -> None:
+def test_caches_with_a_budget_keep_what_was_used_last(
+    steps: list[tuple[bool, int, int, int]],
+) -> None:
     budget, model = Budget(SHARED_MAX), Model()
     caches = [Recent[int, int](OWN_MAX, budget) for _ in range(CACHES)]
     for is_put, cache, key, size in steps:
@@ -124,8 +132,12 @@ def test_threads_that_share_a_budget_lose_no_count() -> None:
 
 
 def made(path: Path, options: dict[str, object] | None = None) -> mdt.Table:
-    rows = pa.table({"id": [f"k{i:06d}" for i in range(5_000)], "city": [f"c{i % 50}" for i in range(5_000)]})
-    table = mdt.create(str(path), rows.schema, key=["id"], indexes=["bitmap(city)"], options=options or {})
+    rows = pa.table(
+        {"id": [f"k{i:06d}" for i in range(5_000)], "city": [f"c{i % 50}" for i in range(5_000)]}
+    )
+    table = mdt.create(
+        str(path), rows.schema, key=["id"], indexes=["bitmap(city)"], options=options or {}
+    )
     table.bulk_insert(rows)
     return table
 
@@ -145,7 +157,9 @@ def test_tables_of_one_process_share_what_they_keep_in_memory(tmp_path: Path) ->
     SHARED.check()
 
 
-def test_the_limit_is_an_option_of_whoever_opens_a_table_and_not_of_the_table(tmp_path: Path) -> None:
+def test_the_limit_is_an_option_of_whoever_opens_a_table_and_not_of_the_table(
+    tmp_path: Path,
+) -> None:
     made(tmp_path / "t")
     mdt.open(str(tmp_path / "t"), {"mdt.cache.memory.max": 12_345_678})
     assert SHARED.size_max == 12_345_678

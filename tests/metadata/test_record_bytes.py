@@ -1,4 +1,6 @@
-"""What a commit record says that it takes in memory is about what it takes: a writer that commits for months keeps no more than its limit."""
+"""What a commit record says that it takes in memory is about what it takes: a writer that commits
+for months keeps no more than its limit.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,17 @@ print(own() - before, sum(record.nbytes for record in kept))
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux how much memory a process has")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="asks Linux how much memory a process has"
+)
 def test_a_record_says_how_much_memory_it_takes(tmp_path: Path) -> None:
-    table = mdt.create(tmp_path / "t", pa.schema([("id", pa.int64()), ("v", pa.int64())]), key=["id"])
+    table = mdt.create(
+        tmp_path / "t", pa.schema([("id", pa.int64()), ("v", pa.int64())]), key=["id"]
+    )
     table.upsert(pa.table({"id": [1], "v": [1]}))
     record = tmp_path / "t/.hoodie/.mdt/log" / f"{1:020d}"
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, str(record)], check=True, capture_output=True, text=True
-    )  # fmt: skip
+    )
     taken, told = map(int, done.stdout.split())
     assert told / 2 < taken < 1.5 * told

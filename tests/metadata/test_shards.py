@@ -1,4 +1,6 @@
-"""The segments of one commit are cut into shards once, and every index has one summary a shard; nobody sees it but in time and bytes."""
+"""The segments of one commit are cut into shards once, and every index has one summary a shard;
+nobody sees it but in time and bytes.
+"""
 
 from __future__ import annotations
 
@@ -30,38 +32,62 @@ from mdt.write import summarize, transfer
 
 SCHEMA = pa.schema(
     [
-        ("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string()),
+        ("id", pa.string()),
+        ("city", pa.string()),
+        ("n", pa.int64()),
+        ("note", pa.string()),
         ("at", pa.struct([("zip", pa.string())])),
     ]
-)  # fmt: skip
+)
 SHARED = ("bitmap/1(n)", "bitmap/1(at.zip)", "text/1(note, tokenizer='word')")
 SPECS = (*SHARED, "bloom/1(id)")
 CITIES = 5
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
 QUESTIONS = (
-    "n = 7", "n between 3 and 9", "n is null", "n <> 7", "n = 7 or n = 11", "n > 8 and match(note, 'alpha')",
-    "match(note, 'gamma word3')", "note like 'beta%'", "at.zip = 'z4'", "at.zip is null and n < 5", "n = 12345",
-    "id = 'k0005' and n is not null", "city = 'c2' and n in (1, 2, 3)",
-)  # fmt: skip
+    "n = 7",
+    "n between 3 and 9",
+    "n is null",
+    "n <> 7",
+    "n = 7 or n = 11",
+    "n > 8 and match(note, 'alpha')",
+    "match(note, 'gamma word3')",
+    "note like 'beta%'",
+    "at.zip = 'z4'",
+    "at.zip is null and n < 5",
+    "n = 12345",
+    "id = 'k0005' and n is not null",
+    "city = 'c2' and n in (1, 2, 3)",
+)
 
 
 def rows(numbers: Sequence[int], step: int = 1) -> pa.Table:
     found = [
         {
-            "id": f"k{i:04}", "city": f"c{i % CITIES}", "n": None if i % 11 == 0 else i * step % 23,
-            "note": f"{WORDS[i * step // 3 % 5]} word{i % 9}", "at": None if i % 13 == 0 else {"zip": f"z{i * step % 7}"},
+            "id": f"k{i:04}",
+            "city": f"c{i % CITIES}",
+            "n": None if i % 11 == 0 else i * step % 23,
+            "note": f"{WORDS[i * step // 3 % 5]} word{i % 9}",
+            "at": None if i % 13 == 0 else {"zip": f"z{i * step % 7}"},
         }
         for i in numbers
-    ]  # fmt: skip
+    ]
     return pa.Table.from_pylist(found, schema=SCHEMA)
 
 
 def made(specs: Sequence[str] = SPECS, **options: Any) -> mdt.Table:
-    """Return a table with base files of one commit and log files of two, 48, 24 and 16 rows each."""
+    """Return a table with base files of one commit and log files of two, 48, 24 and 16 rows
+    each.
+    """
     table = mdt.create(
-        MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], table_type="MERGE_ON_READ", key_index="record",
-        indexes=list(specs), options={"mdt.table.name": "joint", **options},
-    )  # fmt: skip
+        MemoryStorage(),
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        table_type="MERGE_ON_READ",
+        key_index="record",
+        indexes=list(specs),
+        options={"mdt.table.name": "joint", **options},
+    )
     table.insert(rows(range(240)))
     table.upsert(rows(range(0, 240, 2), 3))
     table.upsert(rows(range(0, 240, 3), 5))
@@ -101,11 +127,15 @@ def test_the_segments_of_a_commit_are_a_shard_and_every_index_has_one_summary_of
     assert members(table) == [CITIES] * 3 and len(snapshot.shards) == 3
     rows_, first = snapshot.rows.tolist(), snapshot.files.numpy("first_row").tolist()
     for start in range(0, 3 * CITIES, CITIES):
-        assert first[start : start + CITIES] == [sum(rows_[start : start + n]) for n in range(CITIES)]
+        assert first[start : start + CITIES] == [
+            sum(rows_[start : start + n]) for n in range(CITIES)
+        ]
     for spec in SPECS:
         found = summaries_of(table, spec)
         assert len(found) == 3 and None not in found
-        assert snapshot.index_bytes(spec) == sum(summary_length(one) for one in found if one is not None)
+        assert snapshot.index_bytes(spec) == sum(
+            summary_length(one) for one in found if one is not None
+        )
     assert_answers(table)
     assert table.check().ok
 
@@ -145,13 +175,17 @@ def test_a_shard_has_a_limit_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert table.check().ok
 
 
-def test_a_shard_has_a_limit_of_bytes_whether_it_is_indexed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_has_a_limit_of_bytes_whether_it_is_indexed_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(summarize, "SHARD_BYTES_MAX", 6000)
     indexed, bare = made(), made(specs=[])
     assert members(indexed) == members(bare) and len(members(bare)) > 3
     bare.create_index(SPECS)
     for spec in SPECS:
-        found = [[_bytes(table, one) for one in summaries_of(table, spec)] for table in (indexed, bare)]
+        found = [
+            [_bytes(table, one) for one in summaries_of(table, spec)] for table in (indexed, bare)
+        ]
         assert found[0] == found[1], "an index that is built later has the same summaries"
     assert_answers(bare)
 
@@ -182,7 +216,9 @@ def test_files_outlive_others_of_their_shard_and_the_compaction_of_metadata() ->
     assert mdt.open(table.storage).check().ok
 
 
-def test_an_index_that_is_built_when_files_of_a_shard_have_left_numbers_rows_as_the_others_do() -> None:
+def test_an_index_that_is_built_when_files_of_a_shard_have_left_numbers_rows_as_the_others_do() -> (
+    None
+):
     table = made(specs=SPECS[:1])
     table.compact()
     for city in (0, 3):  # the first of a shard, and one in its middle
@@ -192,15 +228,23 @@ def test_an_index_that_is_built_when_files_of_a_shard_have_left_numbers_rows_as_
     table.create_index(SPECS[1:])
     assert_answers(table)
     assert table.check().ok
-    for where in ("n = 7 and at.zip = 'z4'", "n > 3 and match(note, 'alpha')", "at.zip is null and n < 5"):
+    for where in (
+        "n = 7 and at.zip = 'z4'",
+        "n > 3 and match(note, 'alpha')",
+        "at.zip is null and n < 5",
+    ):
         told = table.scan(where).explain()
         assert all(
-            note.reason == "used" for note in told.indexes if note.index.startswith(("bitmap", "text")) and note.used
+            note.reason == "used"
+            for note in told.indexes
+            if note.index.startswith(("bitmap", "text")) and note.used
         )
     found = [_bytes(table, one) for one in summaries_of(table, SPECS[0])]
     table.rebuild_index(SPECS[0])
     rebuilt = [_bytes(table, one) for one in summaries_of(table, SPECS[0])]
-    assert found[1:] == rebuilt[1:] and found[:1] != rebuilt[:1], "what has left is null in the new one"
+    assert found[1:] == rebuilt[1:] and found[:1] != rebuilt[:1], (
+        "what has left is null in the new one"
+    )
     assert_answers(table)
     assert table.check().ok
 
@@ -208,11 +252,22 @@ def test_an_index_that_is_built_when_files_of_a_shard_have_left_numbers_rows_as_
 @pytest.mark.parametrize("every", [0, 1, 2, 3])
 def test_the_bytes_of_an_index_are_those_of_the_shards_that_have_live_files(every: int) -> None:
     table = made()
-    partly = [lambda city=city: table.upsert(rows(range(city, 240, CITIES), 9 + city)) for city in (0, 3)]
+    partly = [
+        lambda city=city: table.upsert(rows(range(city, 240, CITIES), 9 + city)) for city in (0, 3)
+    ]
     steps = [
-        *partly, table.compact, *partly, table.compact, lambda: table.drop_index(SHARED[0]), partly[0],
-        lambda: table.create_index(SHARED[0]), partly[1], table.compact, lambda: table.rebuild_index(SHARED[1]), table.compact,
-    ]  # fmt: skip
+        *partly,
+        table.compact,
+        *partly,
+        table.compact,
+        lambda: table.drop_index(SHARED[0]),
+        partly[0],
+        lambda: table.create_index(SHARED[0]),
+        partly[1],
+        table.compact,
+        lambda: table.rebuild_index(SHARED[1]),
+        table.compact,
+    ]
     gaps = 0
     for n, step in enumerate(steps):
         step()
@@ -255,7 +310,10 @@ def test_a_damaged_summary_is_named_and_costs_no_row() -> None:
     storage.replace(stored.path, bytes(data))
     damaged = mdt.open(storage)
     assert_answers(damaged)
-    assert reason(damaged, "n = 7", "bitmap/1(n)") == "damaged" and reason(table, "n = 7", "bitmap/1(n)") == "used"
+    assert (
+        reason(damaged, "n = 7", "bitmap/1(n)") == "damaged"
+        and reason(table, "n = 7", "bitmap/1(n)") == "used"
+    )
     note = next(n for n in damaged.scan("n = 7").explain().indexes if n.index == SHARED[0])
     assert note.detail.startswith("1 summaries cannot be read") and note.covered == 3 * CITIES
     assert len(damaged.check().problems) == CITIES
@@ -272,9 +330,18 @@ def test_an_index_that_fails_leaves_shards_uncovered(monkeypatch: pytest.MonkeyP
         table = made()
         with pytest.raises(Unsupported, match="summaries could not be made"):
             table.build_indexes()
-    assert dict(zip(table.indexes()["index"].to_pylist(), table.indexes()["coverage"].to_pylist(), strict=True)) == {
-        "bitmap(n)": 0.0, "bitmap(at.zip)": 0.0, "text(note, tokenizer='word')": 100.0, "bloom(id)": 100.0,
-    }  # fmt: skip
+    assert dict(
+        zip(
+            table.indexes()["index"].to_pylist(),
+            table.indexes()["coverage"].to_pylist(),
+            strict=True,
+        )
+    ) == {
+        "bitmap(n)": 0.0,
+        "bitmap(at.zip)": 0.0,
+        "text(note, tokenizer='word')": 100.0,
+        "bloom(id)": 100.0,
+    }
     assert_answers(table)
     table.build_indexes()
     assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
@@ -293,16 +360,22 @@ def test_check_finds_a_summary_of_other_rows(kind: Any, monkeypatch: pytest.Monk
         table = made()
     problems = table.check().problems
     assert {p.text for p in problems} == {
-        f"the summary of {spec} differs from the rows" for spec in SHARED if spec.startswith(kind.name)
+        f"the summary of {spec} differs from the rows"
+        for spec in SHARED
+        if spec.startswith(kind.name)
     }
 
 
-def test_tables_of_more_segments_than_are_kept_answer_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_of_more_segments_than_are_kept_answer_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(summaries, "SEGMENTS_KNOWN_MAX", 1)
     assert_answers(made())
 
 
-def test_summaries_of_shards_are_smaller_than_those_of_each_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summaries_of_shards_are_smaller_than_those_of_each_segment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     together = sum(made().indexes()["bytes"].to_pylist())
     monkeypatch.setattr(summarize, "SHARD_SEGMENT_ROWS_MAX", 0)
     alone = made()
@@ -318,7 +391,9 @@ def test_shards_pass_from_tasks_to_the_driver() -> None:
     files = [replace(plain, shard=shard, first_row=first) for shard, first in told]
     found = transfer.decode(transfer.encode(Changes(files))).files
     assert shards_of(found)[1] == [0, 0, 1, 2] and [f.first_row for f in found] == [0, 12, 0, 0]
-    assert [shard.summaries for shard in shards_of(found)[0]] == [shard.summaries for shard in shards]
+    assert [shard.summaries for shard in shards_of(found)[0]] == [
+        shard.summaries for shard in shards
+    ]
 
 
 class Picky(SkippingIndex):
@@ -337,22 +412,33 @@ class Picky(SkippingIndex):
 Picky.__abstractmethods__ = frozenset()
 
 
-def test_an_index_that_fails_on_a_shard_leaves_others_covered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_fails_on_a_shard_leaves_others_covered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(summarize, "index_of", lambda text: (parse_spec(text), Picky()))
     monkeypatch.setattr(summarize, "SHARD_ROWS_MAX", 12)
     files = [
-        (n, summarize.Indexed({"picky/1(n)": pa.array(range(size))}, {}, size)) for n, size in enumerate((6, 2, 12))
+        (n, summarize.Indexed({"picky/1(n)": pa.array(range(size))}, {}, size))
+        for n, size in enumerate((6, 2, 12))
     ]
     found = list(summarize.sharded(AttachmentWriter("x"), files, threads=2))
     assert [(n, first) for n, _, first in found] == [(0, 0), (1, 6), (2, 0)]
-    assert [len(shard.summaries) for _, shard, _ in found] == [1, 1, 0] and found[0][1] is found[1][1]
+    assert [len(shard.summaries) for _, shard, _ in found] == [1, 1, 0] and found[0][1] is found[1][
+        1
+    ]
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=12))
 def test_files_are_cut_into_shards_within_the_limits(sizes: list[tuple[int, int]]) -> None:
-    files = [(n, summarize.Indexed({}, {}, count, widest)) for n, (count, widest) in enumerate(sizes)]
+    files = [
+        (n, summarize.Indexed({}, {}, count, widest)) for n, (count, widest) in enumerate(sizes)
+    ]
     with pytest.MonkeyPatch.context() as patched:
-        for name, limit in (("SHARD_ROWS_MAX", 12), ("SHARD_SEGMENT_ROWS_MAX", 6), ("SHARD_BYTES_MAX", 60)):
+        for name, limit in (
+            ("SHARD_ROWS_MAX", 12),
+            ("SHARD_SEGMENT_ROWS_MAX", 6),
+            ("SHARD_BYTES_MAX", 60),
+        ):
             patched.setattr(summarize, name, limit)
         found = list(summarize.sharded(AttachmentWriter("x"), files, threads=2))
     assert [n for n, _, _ in found] == list(range(len(sizes)))
@@ -370,5 +456,8 @@ def test_the_summary_of_a_shard_numbers_the_rows_of_its_segments_one_after_the_o
     snapshot = table.snapshot()
     for shard, summary in enumerate(summaries_of(table, SHARED[0])):
         mine = np.flatnonzero(snapshot.shards.of_file == shard).tolist()
-        parts = [read_rows(table.storage, snapshot.segment(i), SCHEMA)["n"].combine_chunks() for i in mine]
+        parts = [
+            read_rows(table.storage, snapshot.segment(i), SCHEMA)["n"].combine_chunks()
+            for i in mine
+        ]
         assert _bytes(table, summary) == BitmapIndex().summarize(pa.concat_arrays(parts))

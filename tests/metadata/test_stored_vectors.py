@@ -1,4 +1,6 @@
-"""Where the deletion vectors of a checkpoint stand: whoever knows it reads one of them without the rest of the page."""
+"""Where the deletion vectors of a checkpoint stand: whoever knows it reads one of them without the
+rest of the page.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,24 @@ def table(monkeypatch: pytest.MonkeyPatch) -> mdt.Table:
     """Eleven base files, and log files, in pages of three; rows of most base files are dead."""
     monkeypatch.setattr(checkpoint, "SUMMARIES_PER_PAGE", 3)
     made = mdt.create(
-        MemoryStorage(), SCHEMA, ["id"], table_type="MERGE_ON_READ", options={**OPTIONS, "mdt.small.file.bytes": 0}
+        MemoryStorage(),
+        SCHEMA,
+        ["id"],
+        table_type="MERGE_ON_READ",
+        options={**OPTIONS, "mdt.small.file.bytes": 0},
     )
     for n in range(FILES):
         made.insert(rows(range(1000 * n, 1000 * (n + 1))))
-    made.delete({"id": [1000 * n + i * i for n in range(FILES) if n not in (3, 6, 7, 8) for i in range(n + 2)]})
+    made.delete(
+        {
+            "id": [
+                1000 * n + i * i
+                for n in range(FILES)
+                if n not in (3, 6, 7, 8)
+                for i in range(n + 2)
+            ]
+        }
+    )
     made.metadata.compact()
     assert len(made.files()) == LOGS + FILES
     return made
@@ -66,13 +81,17 @@ def test_each_vector_is_found_by_its_range(table: mdt.Table) -> None:
             if vector is not None:
                 assert BitMap.deserialize(data) == vector and zlib.crc32(data) == found.crc[at]
                 assert found.length[at] < found.page_bytes[at] < 2000
-        expected = [vector and vector.serialize() for vector in map(snapshot.vector, files.tolist())]
+        expected = [
+            vector and vector.serialize() for vector in map(snapshot.vector, files.tolist())
+        ]
         assert snapshot.checkpoint.vector_bytes(files) == expected
 
 
 @pytest.mark.parametrize("tables", [[[b"abc", None, b"de"]], [[None, None]], [[b""], [b"x"]]])
 def test_a_page_tells_where_its_first_vector_begins(tables: list[list[bytes | None]]) -> None:
-    page = codec.encode_ipc(pa.table({"value": pa.chunked_array([pa.array(one, pa.binary()) for one in tables])}))
+    page = codec.encode_ipc(
+        pa.table({"value": pa.chunked_array([pa.array(one, pa.binary()) for one in tables])})
+    )
     begin = first_vector(page)
     text = b"".join(value or b"" for value in tables[0])
     assert begin == -1 if len(tables) > 1 else page.to_pybytes()[begin : begin + len(text)] == text
@@ -110,7 +129,9 @@ def rewritten(table: mdt.Table, **header: Any) -> None:
         [0] * (PAGES + 1),
     ],
 )
-def test_a_manifest_that_says_nothing_or_nonsense_costs_no_row(table: mdt.Table, starts: object) -> None:
+def test_a_manifest_that_says_nothing_or_nonsense_costs_no_row(
+    table: mdt.Table, starts: object
+) -> None:
     before = table.scan().to_arrow()
     rewritten(table, vector_starts=starts)
     snapshot = mdt.open(table.storage, OPTIONS).snapshot()
@@ -157,18 +178,29 @@ def test_a_row_that_records_kill_twice_is_counted_once(table: mdt.Table) -> None
     for positions in (BitMap(range(500)), BitMap(range(300, 999))):
         newest = table.metadata.newest()
         header = {
-            "txn": table.storage.random_hex(16), "instant": str(int(newest.last_instant) + 1), "action": "rollback",
-            "operation": "forged", "begun_at": newest.seq, "token": newest.seq + 1, "counts": {},
-        }  # fmt: skip
+            "txn": table.storage.random_hex(16),
+            "instant": str(int(newest.last_instant) + 1),
+            "action": "rollback",
+            "operation": "forged",
+            "begun_at": newest.seq,
+            "token": newest.seq + 1,
+            "counts": {},
+        }
         vectors = pa.table([[segment], [positions.serialize()]], schema=commit_log.VECTORS)
-        assert commit_log.append(table.storage, commit_log.CommitRecord(newest.seq + 1, header, {"vectors": vectors}))
+        assert commit_log.append(
+            table.storage, commit_log.CommitRecord(newest.seq + 1, header, {"vectors": vectors})
+        )
     snapshot = stood_on(table)
     assert snapshot.vector(10) == whole and snapshot.dead_rows[10] == 999 and snapshot.has_rows[10]
     snapshot.check()
-    assert table.scan("id >= 10000").to_arrow()["id"].to_pylist() == [10_999], "the row that nobody killed is there"
+    assert table.scan("id >= 10000").to_arrow()["id"].to_pylist() == [10_999], (
+        "the row that nobody killed is there"
+    )
 
 
-def test_a_checkpoint_has_the_bytes_that_the_log_gives_whatever_vectors_were_put_together_from() -> None:
+def test_a_checkpoint_has_the_bytes_that_the_log_gives_whatever_vectors_were_put_together_from() -> (
+    None
+):
     made = mdt.create(MemoryStorage(), SCHEMA, ["id"], table_type="MERGE_ON_READ", options=OPTIONS)
     made.insert(rows(range(2000)))
     made.delete({"id": list(range(0, 400, 7))})
@@ -180,7 +212,9 @@ def test_a_checkpoint_has_the_bytes_that_the_log_gives_whatever_vectors_were_put
     assert mdt.open(made.metadata.storage).check().ok
 
 
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5)), min_size=1, max_size=12), st.data())
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5)), min_size=1, max_size=12), st.data()
+)
 def test_equal_vectors_are_equal_bytes_whatever_they_were_put_together_from(
     runs: list[tuple[int, int]], data: st.DataObject
 ) -> None:

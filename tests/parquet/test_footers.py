@@ -1,4 +1,6 @@
-"""Parsed Parquet footers stay in the process: later reads of a file ask storage for less, and find damage as before."""
+"""Parsed Parquet footers stay in the process: later reads of a file ask storage for less, and find
+damage as before.
+"""
 
 from __future__ import annotations
 
@@ -96,8 +98,12 @@ def _data_files(table: mdt.Table) -> list[str]:
     return [f"{file['partition']}/{file['name']}" for file in table.files().to_pylist()]
 
 
-def test_a_file_that_was_cut_or_emptied_is_found_although_its_footer_is_known(tmp_path: Path) -> None:
-    table = mdt.create(tmp_path / "t", SCHEMA, ["id"], partition_by=["part"], options={"mdt.durable": False})
+def test_a_file_that_was_cut_or_emptied_is_found_although_its_footer_is_known(
+    tmp_path: Path,
+) -> None:
+    table = mdt.create(
+        tmp_path / "t", SCHEMA, ["id"], partition_by=["part"], options={"mdt.durable": False}
+    )
     table.bulk_insert(rows())
     table.scan().to_arrow()
     first, second, third = (tmp_path / "t" / path for path in _data_files(table))

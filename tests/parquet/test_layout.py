@@ -1,7 +1,9 @@
-"""What mdt knows of Parquet files beyond pyarrow's public calls is true of the release that is installed.
+"""What mdt knows of Parquet files beyond pyarrow's public calls is true of the release that is
+installed.
 
-If a test fails here after pyarrow changed, its writer lays files out in another way: page maps are not made any more, or
-are wrong, and single rows are read by whole row groups.  ``mdt/parquet/footer.py`` and ``page_map.py`` are to be mended.
+If a test fails here after pyarrow changed, its writer lays files out in another way: page maps are
+not made any more, or are wrong, and single rows are read by whole row groups.
+``mdt/parquet/footer.py`` and ``page_map.py`` are to be mended.
 """
 
 from __future__ import annotations
@@ -24,12 +26,22 @@ from mdt.parquet.thrift import STRUCT, Malformed, find, read_integer, skip
 N = 12_000
 SHAPES = {
     "flat columns": pa.table(
-        {"n": range(N), "text": [f"{i * 7919}" for i in range(N)], "real": [i / 3 for i in range(N)]}
+        {
+            "n": range(N),
+            "text": [f"{i * 7919}" for i in range(N)],
+            "real": [i / 3 for i in range(N)],
+        }
     ),
-    "dictionaries": pa.table({"city": ["Rome", "Oslo", None] * (N // 3), "flag": [True, None] * (N // 2)}),
-    "a dictionary that grew too large": pa.table({"text": ["often"] * 2000 + [f"{i:0200}" for i in range(N - 2000)]}),
+    "dictionaries": pa.table(
+        {"city": ["Rome", "Oslo", None] * (N // 3), "flag": [True, None] * (N // 2)}
+    ),
+    "a dictionary that grew too large": pa.table(
+        {"text": ["often"] * 2000 + [f"{i:0200}" for i in range(N - 2000)]}
+    ),
     "nulls only": pa.table({"n": pa.nulls(N, pa.int32()), "text": pa.nulls(N, pa.string())}),
-    "nested columns between": pa.table({"a": range(N), "list": [[1, 2], []] * (N // 2), "z": ["x"] * N}),
+    "nested columns between": pa.table(
+        {"a": range(N), "list": [[1, 2], []] * (N // 2), "z": ["x"] * N}
+    ),
     "fields of structs": pa.table({"place": [{"zip": "1"}] * N, "n": range(N)}),
     "decimals and times": pa.table(
         {
@@ -38,21 +50,35 @@ SHAPES = {
             "day": pa.array(range(N), pa.int32()).cast(pa.date32()),
         }
     ),
-    "maps": pa.table({"m": pa.array([[("k", 1.5)] * (i % 3) for i in range(N)], pa.map_(pa.string(), pa.float64()))}),
+    "maps": pa.table(
+        {
+            "m": pa.array(
+                [[("k", 1.5)] * (i % 3) for i in range(N)], pa.map_(pa.string(), pa.float64())
+            )
+        }
+    ),
     "a small table": pa.table({"n": [1, 2, 3], "text": ["a", None, "c"]}),
 }
 
 
 def written(table: pa.Table, group: int, page_bytes: int, compression: str) -> pa.Buffer:
     data, _ = base_file.encode(
-        table, row_group_rows=group, avro_schema="{}", min_key=None, max_key=None, bloom=None,
-        page_bytes=page_bytes, compression=compression,
-    )  # fmt: skip
+        table,
+        row_group_rows=group,
+        avro_schema="{}",
+        min_key=None,
+        max_key=None,
+        bloom=None,
+        page_bytes=page_bytes,
+        compression=compression,
+    )
     return data
 
 
 def values_of_page(header: bytes) -> int | None:
-    """Return the number of values of a page, None of a dictionary page; from its header, by the format's own text."""
+    """Return the number of values of a page, None of a dictionary page; from its header, by the
+    format's own text.
+    """
     if read_integer(header, find(header, 0, 1)) == 2:
         return None
     try:
@@ -62,11 +88,15 @@ def values_of_page(header: bytes) -> int | None:
 
 
 def pages_by_walking(parquet: pa.Buffer, name: str) -> Iterator[tuple[int, int, int]]:
-    """Yield (offset, size with header, values before it) of each data page of a column, header after header."""
+    """Yield (offset, size with header, values before it) of each data page of a column, header
+    after header.
+    """
     data, before = parquet.to_pybytes(), 0
     metadata = pq.read_metadata(pa.BufferReader(parquet))
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        [chunk] = [c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == name]
+        [chunk] = [
+            c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == name
+        ]
         at = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
         end = at + chunk.total_compressed_size
         while at < end:
@@ -80,7 +110,9 @@ def pages_by_walking(parquet: pa.Buffer, name: str) -> Iterator[tuple[int, int, 
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
-@pytest.mark.parametrize(("group", "page_bytes"), [(1 << 20, 1 << 20), (5000, 4096)], ids=["large", "small"])
+@pytest.mark.parametrize(
+    ("group", "page_bytes"), [(1 << 20, 1 << 20), (5000, 4096)], ids=["large", "small"]
+)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_this_release_of_pyarrow_writes_pages_where_page_maps_say(
     shape: str, group: int, page_bytes: int, compression: str
@@ -95,15 +127,21 @@ def test_this_release_of_pyarrow_writes_pages_where_page_maps_say(
         of_column = found.info[found.keys >> 32 == number]
         before = np.cumsum(of_column[:, page_map.VALUES]) - of_column[:, page_map.VALUES]
         stored = np.column_stack([of_column[:, [page_map.OFFSET, page_map.SIZE]], before]).tolist()
-        assert stored == [list(page) for page in pages_by_walking(parquet, name)], f"pyarrow {pa.__version__}: {name}"
+        assert stored == [list(page) for page in pages_by_walking(parquet, name)], (
+            f"pyarrow {pa.__version__}: {name}"
+        )
 
 
-def test_another_layout_is_told_with_the_release_and_costs_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_layout_is_told_with_the_release_and_costs_no_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def unknown(*_: Any, **__: Any) -> page_map.PageMap:
         raise ValueError("something else stands behind the offset indexes")
 
     table = mdt.create("memory:///t", pa.schema([("id", pa.int64()), ("n", pa.int64())]), ["id"])
     monkeypatch.setattr(page_map, "build", unknown)
-    with pytest.warns(LayoutWarning, match=f"pyarrow {pa.__version__} .*something else stands behind"):
+    with pytest.warns(
+        LayoutWarning, match=f"pyarrow {pa.__version__} .*something else stands behind"
+    ):
         table.insert(pa.table({"id": [1, 2], "n": [3, 4]}))
     assert table.scan("n = 4").to_arrow()["id"].to_pylist() == [2]

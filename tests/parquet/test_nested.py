@@ -1,4 +1,6 @@
-"""Structs, lists and maps that are read page by page are those that a full read gives, however they are nested."""
+"""Structs, lists and maps that are read page by page are those that a full read gives, however they
+are nested.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ LEAVES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "text": (pa.string(), ["", "a", "ü" * 40, *(f"text {n}" for n in range(50))]),
     "bytes": (pa.binary(), [b"", b"\xff" * 90]),
     "day": (pa.date32(), [datetime.date(1969, 7, 20)]),
-    "at": (pa.timestamp("us", "UTC"), [datetime.datetime(2024, 2, 29, 23, 59, tzinfo=datetime.UTC)]),
+    "at": (
+        pa.timestamp("us", "UTC"),
+        [datetime.datetime(2024, 2, 29, 23, 59, tzinfo=datetime.UTC)],
+    ),
     "price": (pa.decimal128(20, 2), [decimal.Decimal("-0.01"), decimal.Decimal("999.99")]),
 }
 VALUES_OF = dict(LEAVES.values())
@@ -44,7 +49,9 @@ LENGTHS = (0, 0, 1, 2, 5, 40)
 
 
 def types(depth: int = 3) -> st.SearchStrategy[pa.DataType]:
-    """Draw types: leaves, and structs, lists and maps of such, with fields that may and may not be null."""
+    """Draw types: leaves, and structs, lists and maps of such, with fields that may and may not be
+    null.
+    """
     leaf = st.sampled_from([type for type, _ in LEAVES.values()])
     if not depth:
         return leaf
@@ -52,20 +59,36 @@ def types(depth: int = 3) -> st.SearchStrategy[pa.DataType]:
     fields = st.lists(st.tuples(inner, st.booleans()), min_size=1, max_size=3)
     return st.one_of(
         leaf,
-        fields.map(lambda some: pa.struct([pa.field(f"f{n}", t, nullable) for n, (t, nullable) in enumerate(some)])),
-        st.tuples(inner, st.booleans()).map(lambda one: pa.list_(pa.field("element", one[0], one[1]))),
-        st.tuples(inner, st.booleans()).map(lambda one: pa.map_(pa.string(), pa.field("value", one[0], one[1]))),
+        fields.map(
+            lambda some: pa.struct(
+                [pa.field(f"f{n}", t, nullable) for n, (t, nullable) in enumerate(some)]
+            )
+        ),
+        st.tuples(inner, st.booleans()).map(
+            lambda one: pa.list_(pa.field("element", one[0], one[1]))
+        ),
+        st.tuples(inner, st.booleans()).map(
+            lambda one: pa.map_(pa.string(), pa.field("value", one[0], one[1]))
+        ),
     )
 
 
 def arrays(
-    type: pa.DataType, n: int, random: np.random.Generator, nulls: float, absent: BoolArray | None = None
+    type: pa.DataType,
+    n: int,
+    random: np.random.Generator,
+    nulls: float,
+    absent: BoolArray | None = None,
 ) -> pa.Array:
-    """Return ``n`` random values; nulls where the type allows them, long lists now and then; ``absent``: where a struct around them is null."""
+    """Return ``n`` random values; nulls where the type allows them, long lists now and then;
+    ``absent``: where a struct around them is null.
+    """
     mask = random.random(n) < nulls
     gone = mask if absent is None else mask | absent
     if pa.types.is_struct(type):
-        fields = [arrays(field.type, n, random, nulls if field.nullable else 0, gone) for field in type]
+        fields = [
+            arrays(field.type, n, random, nulls if field.nullable else 0, gone) for field in type
+        ]
         return pa.StructArray.from_arrays(fields, fields=list(type), mask=pa.array(mask))
     if pa.types.is_list(type) or pa.types.is_map(type):
         lengths = np.where(gone, 0, random.choice(LENGTHS, n))
@@ -75,7 +98,9 @@ def arrays(
             values = arrays(field.type, int(ends[-1]), random, nulls if field.nullable else 0)
             return pa.ListArray.from_arrays(ends, values, type=type, mask=pa.array(mask))
         keys = pa.array([f"k{number}" for number in range(ends[-1])], pa.string())
-        items = arrays(type.item_type, int(ends[-1]), random, nulls if type.item_field.nullable else 0)
+        items = arrays(
+            type.item_type, int(ends[-1]), random, nulls if type.item_field.nullable else 0
+        )
         return pa.MapArray.from_arrays(ends, keys, items, type=type, mask=pa.array(mask))
     few = pa.array(VALUES_OF[type], type)
     at = pa.array(random.integers(0, len(few), n), mask=mask)
@@ -84,8 +109,14 @@ def arrays(
 
 def encoded(table: pa.Table, *, row_group_rows: int = 4000, page_bytes: int = 1024) -> pa.Buffer:
     data, _ = base_file.encode(
-        table, row_group_rows=row_group_rows, avro_schema="{}", min_key=None, max_key=None, bloom=None, page_bytes=page_bytes
-    )  # fmt: skip
+        table,
+        row_group_rows=row_group_rows,
+        avro_schema="{}",
+        min_key=None,
+        max_key=None,
+        bloom=None,
+        page_bytes=page_bytes,
+    )
     return data
 
 
@@ -115,7 +146,9 @@ def files(draw: st.DrawFn, schema: pa.Schema) -> tuple[pa.Table, Wanted]:
     return table, wanted(data, range(n) if draw(st.booleans()) else some | {0, n - 1})
 
 
-@pytest.mark.parametrize("encoded_values_min", [0, 1 << 40], ids=["text stays encoded", "text is decoded"])
+@pytest.mark.parametrize(
+    "encoded_values_min", [0, 1 << 40], ids=["text stays encoded", "text is decoded"]
+)
 @given(data=st.data())
 @settings(deadline=None)
 def test_pages_of_nested_columns_give_the_rows_that_a_full_read_gives(
@@ -126,7 +159,9 @@ def test_pages_of_nested_columns_give_the_rows_that_a_full_read_gives(
     some = data.draw(st.lists(files(schema), min_size=1, max_size=3))
     names = data.draw(st.sets(st.sampled_from(schema.names), min_size=1))
     asked = pa.schema([field for field in schema if field.name in names])
-    expected = pa.concat_tables(table.take(one.positions) for table, one in some).select(asked.names)
+    expected = pa.concat_tables(table.take(one.positions) for table, one in some).select(
+        asked.names
+    )
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(page_reader, "_ENCODED_VALUES_MIN", encoded_values_min)
         assert same(read_pages(STORAGE, [one for _, one in some], asked), expected)
@@ -141,12 +176,16 @@ def test_leaves_have_the_paths_and_types_that_parquet_gives_them(type: pa.DataTy
     found = leaf_columns(schema)
     assert [leaf.path for leaf in found] == [stored.column(at).path for at in range(len(stored))]
     array = pa.chunked_array([arrays(type, 50, np.random.default_rng(1), 0.1)])
-    assert [leaf_values(array, leaf).type for leaf in found[1:]] == [leaf.type for leaf in found[1:]]
+    assert [leaf_values(array, leaf).type for leaf in found[1:]] == [
+        leaf.type for leaf in found[1:]
+    ]
 
 
 def long_lists(n: int = 300, length: int = 3000) -> pa.Table:
     ends = np.arange(0, n * length + 1, length, dtype=np.int32)
-    return pa.table({"id": range(n), "l": pa.ListArray.from_arrays(ends, pa.array(np.arange(n * length)))})
+    return pa.table(
+        {"id": range(n), "l": pa.ListArray.from_arrays(ends, pa.array(np.arange(n * length)))}
+    )
 
 
 def test_a_row_whose_list_is_longer_than_a_page_stands_in_one_page() -> None:
@@ -188,16 +227,22 @@ def test_a_page_without_values_is_part_of_the_page_before() -> None:
 def _pages(data: pa.Buffer) -> list[tuple[int, int]]:
     metadata = pq.read_metadata(pa.BufferReader(data))
     found = page_map.locations(data, metadata.num_row_groups * metadata.num_columns)
-    return list(zip(found.size.tolist(), page_map.value_counts(data, found.offset).tolist(), strict=True))
+    return list(
+        zip(found.size.tolist(), page_map.value_counts(data, found.offset).tolist(), strict=True)
+    )
 
 
 def test_repetitive_texts_in_lists_have_a_dictionary_and_others_have_none() -> None:
     n = 5000
-    many = [{"name": f"{i * 2654435761 % 2**32:x}", "kind": f"k{i % 5}", "ok": True} for i in range(n)]
+    many = [
+        {"name": f"{i * 2654435761 % 2**32:x}", "kind": f"k{i % 5}", "ok": True} for i in range(n)
+    ]
     table = pa.table({"s": many, "l": [[f"k{i % 5}"] for i in range(n)]})
     group = pq.read_metadata(pa.BufferReader(encoded(table))).row_group(0)
     dictionaries = {
-        group.column(at).path_in_schema for at in range(group.num_columns) if group.column(at).has_dictionary_page
+        group.column(at).path_in_schema
+        for at in range(group.num_columns)
+        if group.column(at).has_dictionary_page
     }
     assert dictionaries == {"s.kind", "l.list.element"}
 
@@ -212,7 +257,10 @@ def test_a_page_map_that_claims_too_many_values_is_corrupt_and_one_below_takes_n
     for claim in (0, 1, PAGE_VALUES_MAX >> 6):
         told = replace(one.page_map, values=np.full_like(one.page_map.values, claim))
         try:
-            assert same(read_pages(STORAGE, [replace(one, page_map=told)], table.schema), table.take([3, 40]))
+            assert same(
+                read_pages(STORAGE, [replace(one, page_map=told)], table.schema),
+                table.take([3, 40]),
+            )
         except Corrupt:
             assert claim < 100
 
@@ -236,7 +284,9 @@ def test_damaged_pages_of_nested_columns_are_corrupt(data: st.DataObject) -> Non
 _TABLE = pa.table(
     {
         "s": [{"a": n, "l": [f"{n % 7}", None] * (n % 4)} for n in range(2500)],
-        "m": pa.array([[(f"k{n % 3}", n)] * (n % 3) for n in range(2500)], pa.map_(pa.string(), pa.int64())),
+        "m": pa.array(
+            [[(f"k{n % 3}", n)] * (n % 3) for n in range(2500)], pa.map_(pa.string(), pa.int64())
+        ),
     }
 )
 _GOOD = wanted(encoded(_TABLE), [0, 1000, 2499])
@@ -244,7 +294,9 @@ _GOOD = wanted(encoded(_TABLE), [0, 1000, 2499])
 
 @given(data=st.data())
 @settings(deadline=None)
-def test_a_forged_page_map_of_nested_columns_is_refused_or_gives_rows_or_is_corrupt(data: st.DataObject) -> None:
+def test_a_forged_page_map_of_nested_columns_is_refused_or_gives_rows_or_is_corrupt(
+    data: st.DataObject,
+) -> None:
     good = page_map.encode(_GOOD.page_map)
     at = data.draw(st.integers(0, len(good) - 1))
     forged = good[:at] + bytes((data.draw(st.integers(0, 255)),)) + good[at + 1 :]

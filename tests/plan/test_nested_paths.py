@@ -1,4 +1,6 @@
-"""Fields of structs: in filters, statistics and indexes; a pruned scan is a full scan with nulls at every level."""
+"""Fields of structs: in filters, statistics and indexes; a pruned scan is a full scan with nulls at
+every level.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,40 @@ from mdt.filters.where import parse_where
 from mdt.stores.storage import MemoryStorage
 
 GEO = pa.struct([("lat", pa.float64()), ("zone", pa.int32())])
-ADDRESS = pa.struct([("city", pa.string()), ("geo", GEO), ("active", pa.bool_()), ("tags", pa.list_(pa.string()))])
+ADDRESS = pa.struct(
+    [("city", pa.string()), ("geo", GEO), ("active", pa.bool_()), ("tags", pa.list_(pa.string()))]
+)
 SCHEMA = pa.schema([("id", pa.int64()), ("address", ADDRESS), ("city", pa.string())])
-DEEP = pa.schema([("a", pa.struct([("b", pa.struct([("c", pa.struct([("d", pa.struct([("e", pa.int64())]))]))]))]))])
+DEEP = pa.schema(
+    [
+        (
+            "a",
+            pa.struct(
+                [("b", pa.struct([("c", pa.struct([("d", pa.struct([("e", pa.int64())]))]))]))]
+            ),
+        )
+    ]
+)
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
 WHERES = (
-    "address.city = 'a'", "address.city is null", "address.city is not null", "address.geo.lat > 1.5", "address.geo.lat is null",
-    "not address.geo.lat <= 0", "address.geo.zone in (1, 2, null)", "address.geo.zone not in (1)", "address.active",
-    "address.city = 'b' or address.geo.zone = 3", "address.city like 'a%' and id > 2", "address.geo is null", "address is null",
-    "address.geo.zone <=> null", "address.city = 'absent'", "address.geo.zone = 0 and city = 'c'", "address.city != 'a'",
-)  # fmt: skip
+    "address.city = 'a'",
+    "address.city is null",
+    "address.city is not null",
+    "address.geo.lat > 1.5",
+    "address.geo.lat is null",
+    "not address.geo.lat <= 0",
+    "address.geo.zone in (1, 2, null)",
+    "address.geo.zone not in (1)",
+    "address.active",
+    "address.city = 'b' or address.geo.zone = 3",
+    "address.city like 'a%' and id > 2",
+    "address.geo is null",
+    "address is null",
+    "address.geo.zone <=> null",
+    "address.city = 'absent'",
+    "address.geo.zone = 0 and city = 'c'",
+    "address.city != 'a'",
+)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +63,10 @@ WHERES = (
         ("1 < address.geo.lat", Leaf("address.geo.lat", ">", 1)),
         ("`address`.`city` in ('x')", Leaf("address.city", "in", ("x",))),
         ("address.active", Leaf("address.active", "=", True)),
-        ("not address.active and city = 'x'", And((Leaf("address.active", "!=", True), Leaf("city", "=", "x")))),
+        (
+            "not address.active and city = 'x'",
+            And((Leaf("address.active", "!=", True), Leaf("city", "=", "x"))),
+        ),
         ("address.geo is null", Leaf("address.geo", "is null")),
         ([("address.geo.zone", "=", 3)], Leaf("address.geo.zone", "=", 3)),
     ],
@@ -75,7 +104,8 @@ def test_the_nearest_path_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "where", ["address.tags[0] = 'x'", "address['city'] = 'x'", "a.b.c.d.e.f() = 1", "a.b.c.d.* = 1"]
+    "where",
+    ["address.tags[0] = 'x'", "address['city'] = 'x'", "a.b.c.d.e.f() = 1", "a.b.c.d.* = 1"],
 )
 def test_what_is_no_plain_path_is_unsupported(where: str) -> None:
     with pytest.raises((Unsupported, Invalid)):
@@ -83,7 +113,10 @@ def test_what_is_no_plain_path_is_unsupported(where: str) -> None:
 
 
 geos = st.none() | st.fixed_dictionaries(
-    {"lat": st.none() | st.sampled_from((-1.0, 1.5, 2.0, float("nan"))), "zone": st.none() | st.integers(0, 4)}
+    {
+        "lat": st.none() | st.sampled_from((-1.0, 1.5, 2.0, float("nan"))),
+        "zone": st.none() | st.integers(0, 4),
+    }
 )
 addresses = st.none() | st.fixed_dictionaries(
     {
@@ -96,9 +129,11 @@ addresses = st.none() | st.fixed_dictionaries(
 
 
 def _create(**more: Any) -> mdt.Table:
-    options = {"mdt.row.group.rows": 3, "mdt.max.file.bytes": 1 << 20, "mdt.small.file.bytes": 0} | more.pop(
-        "options", {}
-    )
+    options = {
+        "mdt.row.group.rows": 3,
+        "mdt.max.file.bytes": 1 << 20,
+        "mdt.small.file.bytes": 0,
+    } | more.pop("options", {})
     indexes = ["bloom(address.city)", "bloom(address.geo.zone, fpp='0.1')"]
     return mdt.create(MemoryStorage(), SCHEMA, ["id"], options=options, indexes=indexes, **more)
 
@@ -133,11 +168,16 @@ def test_a_pruned_scan_on_fields_is_a_full_scan(data: st.DataObject) -> None:
 
 
 def _clusters(**options: Any) -> mdt.Table:
-    """Four files; file n has the cities a<n>… and zones around 10 n, far apart in bounds but for the zones."""
+    """Four files; file n has the cities a<n>… and zones around 10 n, far apart in bounds but for
+    the zones.
+    """
     table = _create(options=options)
     for n in range(4):
         geo = [{"lat": float(n), "zone": 40 * i + n} for i in range(9)]
-        drawn = [{"city": f"{'abcd'[n]}{i}", "geo": geo[i], "active": n == 1, "tags": None} for i in range(9)]
+        drawn = [
+            {"city": f"{'abcd'[n]}{i}", "geo": geo[i], "active": n == 1, "tags": None}
+            for i in range(9)
+        ]
         table.bulk_insert(_rows(list(range(9 * n, 9 * n + 9)), drawn))
     return table
 
@@ -161,7 +201,12 @@ def test_a_bloom_filter_of_a_field_prunes_where_bounds_cannot() -> None:
 
 def test_statistics_can_be_chosen_by_path_or_by_struct() -> None:
     def columns(names: str) -> set[str]:
-        return set(_clusters(**{"mdt.column.stats.columns": names}).metadata.newest().stats["column"].to_pylist())
+        return set(
+            _clusters(**{"mdt.column.stats.columns": names})
+            .metadata.newest()
+            .stats["column"]
+            .to_pylist()
+        )
 
     assert columns("address.geo.lat") == {"id", "address.geo.lat"}
     assert columns("address.geo,city") == {"id", "address.geo.lat", "address.geo.zone", "city"}

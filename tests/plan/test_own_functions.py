@@ -1,4 +1,6 @@
-"""Predicate functions of one's own, indexes on several columns, verdicts on row groups: a pruned scan is a full scan."""
+"""Predicate functions of one's own, indexes on several columns, verdicts on row groups: a pruned
+scan is a full scan.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,17 @@ from mdt.plan import planner
 from mdt.plan.table_index import TableIndex
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.string()), ("lat", pa.float64()), ("lon", pa.float64()), ("n", pa.int64())])
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("lat", pa.float64()), ("lon", pa.float64()), ("n", pa.int64())]
+)
 INDEXES = ("grid(lat, lon)", "values(n)")
 
 
 @functions.register(columns=2, arguments=(int,))
 def sum_is(a: pa.Array, b: pa.Array, total: int) -> Any:
-    """Return which sums of two columns are ``total``; answers by Arrow, and null where it does not know."""
+    """Return which sums of two columns are ``total``; answers by Arrow, and null where it does not
+    know.
+    """
     return pc.equal(pc.add(a.cast(pa.float64()), b.cast(pa.float64())), float(total))
 
 
@@ -56,7 +62,10 @@ class Values(SkippingIndex):
     def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> Any:
         kept = [json.loads(bytes(whole(summary))) for summary in summaries]
         wanted = leaf.value if leaf.op == "=" else None
-        return np.array([wanted in values and (leaf.op != "=" or wanted is not None) for values in kept], np.bool_)
+        return np.array(
+            [wanted in values and (leaf.op != "=" or wanted is not None) for values in kept],
+            np.bool_,
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -66,8 +75,12 @@ def _offered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _rows(numbers: Sequence[int], south: float = 50.0) -> pa.Table:
-    """Return rows from south to north, and back to the south at the end of nine; every seventh has no latitude."""
-    lat = [None if i % 7 == 6 else math.nan if i % 11 == 10 else south + (i * 5) % 9 for i in numbers]
+    """Return rows from south to north, and back to the south at the end of nine; every seventh has
+    no latitude.
+    """
+    lat = [
+        None if i % 7 == 6 else math.nan if i % 11 == 10 else south + (i * 5) % 9 for i in numbers
+    ]
     lon = [None if i % 13 == 12 else 10.0 + i % 3 for i in numbers]
     n = [None if i % 5 == 4 else (i * 7) % 10 for i in numbers]
     return pa.table([[f"k{i:03}" for i in numbers], lat, lon, n], schema=SCHEMA)
@@ -76,14 +89,20 @@ def _rows(numbers: Sequence[int], south: float = 50.0) -> pa.Table:
 def _table(indexes: Sequence[str] = INDEXES, **more: Any) -> tuple[mdt.Table, pa.Table]:
     """Return a table of five files of three row groups, a log file, dead rows; and its rows."""
     options = {"mdt.row.group.rows": 3, "mdt.small.file.bytes": 0} | more
-    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], indexes=indexes, options=options, key_index="exact")
+    table = mdt.create(
+        MemoryStorage(), SCHEMA, ["id"], indexes=indexes, options=options, key_index="exact"
+    )
     parts = [_rows(range(9 * k, 9 * k + 9), 20.0 + 12 * k) for k in range(5)]
     for part in parts:
         table.bulk_insert(part)
     late = _rows(range(40, 48), -60.0)
     table.upsert(late)
     table.delete(pa.table({"id": ["k003", "k041"]}))
-    last = {row["id"]: row for row in pa.concat_tables([*parts, late]).to_pylist() if row["id"] not in ("k003", "k041")}
+    last = {
+        row["id"]: row
+        for row in pa.concat_tables([*parts, late]).to_pylist()
+        if row["id"] not in ("k003", "k041")
+    }
     return table, pa.Table.from_pylist(list(last.values()), schema=SCHEMA)
 
 
@@ -123,7 +142,11 @@ def _tests() -> Iterator[Predicate]:
         And((Leaf("n", "=", 4), Leaf("lat", ">", 30.0))),
         Or((Leaf("n", "=", 4), Leaf("n", "=", 6))),
     )
-    yield from (And((here, there)), Or((here, there)), And((here, Leaf("id", "in", ("k000", "k002", "k017", "k044")))))
+    yield from (
+        And((here, there)),
+        Or((here, there)),
+        And((here, Leaf("id", "in", ("k000", "k002", "k017", "k044")))),
+    )
 
 
 def _scan(table: mdt.Table, asked: Predicate) -> Any:
@@ -135,7 +158,9 @@ def _scan(table: mdt.Table, asked: Predicate) -> Any:
 def _wrong_on(
     table: mdt.Table, rows: pa.Table, truth: Callable[[Predicate, pa.Table], Any] = matches
 ) -> list[Predicate]:
-    return [t for t in _tests() if bag(_scan(table, t).to_arrow()) != bag(rows.filter(truth(t, rows)))]
+    return [
+        t for t in _tests() if bag(_scan(table, t).to_arrow()) != bag(rows.filter(truth(t, rows)))
+    ]
 
 
 def test_scans_with_functions_and_row_group_verdicts_are_right_and_their_numbers_add_up() -> None:
@@ -145,12 +170,18 @@ def test_scans_with_functions_and_row_group_verdicts_are_right_and_their_numbers
         assert table.check().ok
         for asked in _tests():
             told = _scan(table, asked).explain()
-            assert 0 <= told.files_read <= told.files_total and told.row_groups_read <= told.row_groups_total
+            assert (
+                0 <= told.files_read <= told.files_total
+                and told.row_groups_read <= told.row_groups_total
+            )
             pruned = told.row_groups_total - told.row_groups_read
             for note in told.indexes:
                 assert note.used or not note.pruned + note.row_groups
                 assert note.row_groups <= pruned
-            count("filters with functions of one's own, pruned scan compared with the filtered full scan")
+            count(
+                "filters with functions of one's own, pruned scan compared with the filtered full"
+                " scan"
+            )
 
 
 @given(data=st.data())
@@ -158,15 +189,24 @@ def test_scans_with_functions_and_row_group_verdicts_are_right_and_their_numbers
 def test_a_pruned_scan_with_random_calls_is_a_full_scan(data: st.DataObject) -> None:
     table, rows = _WORLDS.setdefault("one", _table((*INDEXES, "bitmap(n)")))
     km = st.floats(0, 3000)
-    within = st.builds(lambda *at: call("within_km", ("lat", "lon"), at), st.floats(-90, 90), st.floats(0, 20), km)
+    within = st.builds(
+        lambda *at: call("within_km", ("lat", "lon"), at), st.floats(-90, 90), st.floats(0, 20), km
+    )
     for _ in range(4):
-        one, other = data.draw(within | st.sampled_from(_calls())), data.draw(predicates(SCHEMA, rows))
+        one, other = (
+            data.draw(within | st.sampled_from(_calls())),
+            data.draw(predicates(SCHEMA, rows)),
+        )
         kind = data.draw(st.sampled_from((And, Or)))
         asked = kind((one, other) if data.draw(st.booleans()) else (other, one))
         asked = negate(asked) if data.draw(st.booleans()) else asked
         scan = _scan(table, asked)
-        assert bag(scan.to_arrow()) == bag(rows.filter(matches(asked, rows))), f"{asked}\n{scan.explain()}"
-        count("filters with functions of one's own, pruned scan compared with the filtered full scan")
+        assert bag(scan.to_arrow()) == bag(rows.filter(matches(asked, rows))), (
+            f"{asked}\n{scan.explain()}"
+        )
+        count(
+            "filters with functions of one's own, pruned scan compared with the filtered full scan"
+        )
 
 
 _WORLDS: dict[str, tuple[mdt.Table, pa.Table]] = {}
@@ -187,7 +227,11 @@ def test_row_groups_that_an_index_proves_empty_are_not_read_and_counted() -> Non
 def test_a_file_has_a_part_for_each_row_group() -> None:
     for rows_of_a_group, parts in ((1024, 1), (3, 3)):
         table = mdt.create(
-            MemoryStorage(), SCHEMA, ["id"], indexes=["values(n)"], options={"mdt.row.group.rows": rows_of_a_group}
+            MemoryStorage(),
+            SCHEMA,
+            ["id"],
+            indexes=["values(n)"],
+            options={"mdt.row.group.rows": rows_of_a_group},
         )
         table.bulk_insert(_rows(range(9)))
         (summary,) = table.snapshot().index_summaries("values/1(n)", np.array([0]))
@@ -196,15 +240,23 @@ def test_a_file_has_a_part_for_each_row_group() -> None:
         assert all(bytes(whole(part)).startswith(b"[") for part in found)
 
 
-def test_a_container_of_other_row_groups_is_damage_that_costs_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_of_other_row_groups_is_damage_that_costs_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table, rows = _table()
     monkeypatch.setattr(skipping, "PARTS_KIND", b"parts/2")
     assert _wrong_on(mdt.open(table.storage), rows) == []
-    note = next(n for n in mdt.open(table.storage).scan("n = 3").explain().indexes if n.index.startswith("values"))
+    note = next(
+        n
+        for n in mdt.open(table.storage).scan("n = 3").explain().indexes
+        if n.index.startswith("values")
+    )
     assert note.reason == "damaged"
 
 
-def test_an_index_that_fails_in_any_way_costs_time_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_fails_in_any_way_costs_time_and_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table, rows = _table()
 
     def broken(*_: Any) -> Any:
@@ -227,7 +279,11 @@ def test_an_index_on_two_columns_is_reported_dropped_and_built_like_others() -> 
     shards = snapshot.shards.of_files(np.flatnonzero(snapshot.has_rows))
     assert table.build_indexes("lat, lon").summaries == len(shards)
     (row,) = table.indexes().to_pylist()
-    assert (row["index"], row["column"], row["coverage"]) == ("grid(lat, lon, cell='0.5')", "lat, lon", 100.0)
+    assert (row["index"], row["column"], row["coverage"]) == (
+        "grid(lat, lon, cell='0.5')",
+        "lat, lon",
+        100.0,
+    )
     assert _wrong_on(table, rows) == []
     table.compact()
     assert table.check().ok and table.indexes()["coverage"].to_pylist() == [100.0]
@@ -236,16 +292,24 @@ def test_an_index_on_two_columns_is_reported_dropped_and_built_like_others() -> 
     table = mdt.open(table.storage, {"mdt.usage.counts": True})
     for _ in range(12):
         table.scan("within_km(lat, lon, 20, 10, 100)").to_arrow()
-    assert not [advice for advice in table.advise() if "grid" in advice.index or "lat" in advice.index]
+    assert not [
+        advice for advice in table.advise() if "grid" in advice.index or "lat" in advice.index
+    ]
     table.drop_index("lat, lon")
     assert not table.indexes().num_rows
 
 
 @pytest.mark.parametrize(
     ("spec", "told"),
-    [("grid(lat)", "does not support"), ("grid(lat, id)", "does not support"), ("grid(lat, nowhere)", "no column 'nowhere'"),
-     ("bitmap(lat, lon)", "create bitmap(lat) and bitmap(lon)"), ("grid(lat, lat)", "not named before"), ("grid(lat, lon, n)", "does not support")],
-)  # fmt: skip
+    [
+        ("grid(lat)", "does not support"),
+        ("grid(lat, id)", "does not support"),
+        ("grid(lat, nowhere)", "no column 'nowhere'"),
+        ("bitmap(lat, lon)", "create bitmap(lat) and bitmap(lon)"),
+        ("grid(lat, lat)", "not named before"),
+        ("grid(lat, lon, n)", "does not support"),
+    ],
+)
 def test_columns_that_an_index_cannot_have_are_refused(spec: str, told: str) -> None:
     with pytest.raises(Invalid) as error:
         _table([spec])
@@ -254,10 +318,16 @@ def test_columns_that_an_index_cannot_have_are_refused(spec: str, told: str) -> 
 
 @pytest.mark.parametrize(
     ("where", "told"),
-    [("within_km(lat, lon, 1)", "takes 3 values"), ("within_km(lat)", "takes 2 columns"), ("within_km(lat, lon, 'x', 1, 2)", "'x' is no float"),
-     ("within_km(lat, lon, true, 1, 2)", "True is no float"), ("within_km(id, lon, 1, 2, 3)", "failed on columns of string, double"),
-     ("within_km(nowhere, lon, 1, 2, 3)", "no column 'nowhere'"), ("sum_is(n, n, 1.5)", "is no int")],
-)  # fmt: skip
+    [
+        ("within_km(lat, lon, 1)", "takes 3 values"),
+        ("within_km(lat)", "takes 2 columns"),
+        ("within_km(lat, lon, 'x', 1, 2)", "'x' is no float"),
+        ("within_km(lat, lon, true, 1, 2)", "True is no float"),
+        ("within_km(id, lon, 1, 2, 3)", "failed on columns of string, double"),
+        ("within_km(nowhere, lon, 1, 2, 3)", "no column 'nowhere'"),
+        ("sum_is(n, n, 1.5)", "is no int"),
+    ],
+)
 def test_a_call_that_cannot_be_is_refused_with_its_place(where: str, told: str) -> None:
     table, _ = _table(())
     with pytest.raises(Invalid) as error:
@@ -267,8 +337,12 @@ def test_a_call_that_cannot_be_is_refused_with_its_place(where: str, told: str) 
 
 def test_what_is_no_call_of_columns_then_literals_is_not_supported() -> None:
     table, _ = _table(())
-    for where, told in (("nothing(lat)", "no function is called 'nothing'"), ("within_km(1, 2, 3, 4, 5)", "not supported"),
-                        ("within_km(lat, lon, lat, 1, 2)", "not supported"), ("within_km(lat + 1, lon, 1, 2, 3)", "not supported")):  # fmt: skip
+    for where, told in (
+        ("nothing(lat)", "no function is called 'nothing'"),
+        ("within_km(1, 2, 3, 4, 5)", "not supported"),
+        ("within_km(lat, lon, lat, 1, 2)", "not supported"),
+        ("within_km(lat + 1, lon, 1, 2, 3)", "not supported"),
+    ):
         with pytest.raises(Unsupported) as error:
             table.scan(where)
         assert told in str(error.value)
@@ -286,7 +360,10 @@ def test_a_function_that_fails_on_some_rows_is_named_in_an_error_of_ours() -> No
         return np.zeros(max(0, len(n) - 1), np.bool_)
 
     table, _ = _table(())
-    for name, told in (("picky", "RuntimeError: not today"), ("shortened", r"it must return bool\[")):
+    for name, told in (
+        ("picky", "RuntimeError: not today"),
+        ("shortened", r"it must return bool\["),
+    ):
         with pytest.raises(Invalid, match=told):
             table.scan(f"{name}(n)").to_arrow()
 
@@ -299,7 +376,9 @@ def test_names_that_filters_have_and_names_of_others_cannot_be_taken() -> None:
         functions.register(columns=1, name="within_km")(lambda column: column)
     for columns, arguments in ((0, ()), (1, (list,))):
         with pytest.raises(ValueError, match="at least one column"):
-            functions.register(columns=columns, arguments=arguments, name="fine")(lambda column: column)
+            functions.register(columns=columns, arguments=arguments, name="fine")(
+                lambda column: column
+            )
 
 
 # Mutants: each loses rows, or finds too many; the fixed cases must tell every one from the true one
@@ -322,30 +401,47 @@ def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
         rows = list(work.row_groups)
         others = [work.row_groups[row] for row in [*rows[1:], *rows[:1]]]
         work.row_groups = {
-            row: np.resize(left, len(work.row_groups[row])) for row, left in zip(rows, others, strict=True)
+            row: np.resize(left, len(work.row_groups[row]))
+            for row, left in zip(rows, others, strict=True)
         }
         return segments(work)
 
-    def shifted(index: SkippingIndex, table: pa.Table, columns: Sequence[str], groups: Sequence[int]) -> Any:
-        return parts_of(index, pa.concat_tables([table.slice(1), table.slice(0, 1)]), columns, groups)
+    def shifted(
+        index: SkippingIndex, table: pa.Table, columns: Sequence[str], groups: Sequence[int]
+    ) -> Any:
+        return parts_of(
+            index, pa.concat_tables([table.slice(1), table.slice(0, 1)]), columns, groups
+        )
 
     def other_way_round(table: pa.Table, columns: Sequence[str], index: SkippingIndex) -> Any:
         found = values_of(table, [swapped.get(column, column) for column in columns], index)
-        return pa.StructArray.from_arrays(found.flatten(), list(columns)) if index.several_columns else found
+        return (
+            pa.StructArray.from_arrays(found.flatten(), list(columns))
+            if index.several_columns
+            else found
+        )
 
-    def without_nulls(self: Function, columns: Sequence[pa.Array], arguments: Sequence[object]) -> Any:
+    def without_nulls(
+        self: Function, columns: Sequence[pa.Array], arguments: Sequence[object]
+    ) -> Any:
         return evaluate(self, columns, arguments).fill_null(False)
 
     def every_function(self: TableIndex, leaf: Leaf) -> list[Leaf]:
         return [leaf] if leaf.column in self.columns else []
 
     return {
-        "row groups in the wrong order": lambda m: m.setattr(planner, "_segments", reversed_row_groups),
-        "row groups of another file": lambda m: m.setattr(planner, "_segments", row_groups_of_another),
+        "row groups in the wrong order": lambda m: m.setattr(
+            planner, "_segments", reversed_row_groups
+        ),
+        "row groups of another file": lambda m: m.setattr(
+            planner, "_segments", row_groups_of_another
+        ),
         "summaries of row groups in the wrong order": lambda m: m.setattr(
             skipping.Parts, "within", lambda self, *asked: within(self, *asked)[::-1]
         ),
-        "row groups that begin a row too late": lambda m: m.setattr("mdt.write.summarize.parts_of", shifted),
+        "row groups that begin a row too late": lambda m: m.setattr(
+            "mdt.write.summarize.parts_of", shifted
+        ),
         "latitude for longitude": lambda m: m.setattr(skipping, "values_of", other_way_round),
         "null is false to a function": lambda m: m.setattr(Function, "evaluate", without_nulls),
         "an index is asked about functions that it does not know": lambda m: m.setattr(
@@ -368,7 +464,9 @@ def test_a_mutant_that_loses_rows_is_caught(mutant: str, monkeypatch: pytest.Mon
 
 
 def _truth(asked: Predicate, rows: pa.Table) -> Any:
-    """Return which rows match, without the code under test: row by row, in SQL's three-valued logic."""
+    """Return which rows match, without the code under test: row by row, in SQL's three-valued
+    logic.
+    """
     return pa.array([_said(asked, row) is True for row in rows.to_pylist()], pa.bool_())
 
 
@@ -378,7 +476,9 @@ def _said(asked: Predicate, row: dict[str, Any]) -> bool | None:
         if None in values or None in asked.value:  # type: ignore[operator]  # a tuple
             return None
         run = functions.find(asked.op.removeprefix("not ")).run  # type: ignore[union-attr]
-        said = bool(np.asarray(run(*[pa.array([v], pa.float64()) for v in values], *asked.value))[0])  # type: ignore[misc]
+        said = bool(
+            np.asarray(run(*[pa.array([v], pa.float64()) for v in values], *asked.value))[0]
+        )  # type: ignore[misc]
         return said != asked.op.startswith("not ")
     if isinstance(asked, Leaf):
         found = matches(asked, pa.Table.from_pylist([row], schema=SCHEMA))[0].as_py()
@@ -390,4 +490,6 @@ def _said(asked: Predicate, row: dict[str, Any]) -> bool | None:
 def test_the_reference_of_these_tests_agrees_with_ours() -> None:
     _, rows = _table(())
     for asked in _tests():
-        assert _truth(asked, rows).to_pylist() == matches(asked, rows).combine_chunks().to_pylist(), asked
+        assert (
+            _truth(asked, rows).to_pylist() == matches(asked, rows).combine_chunks().to_pylist()
+        ), asked

@@ -1,4 +1,6 @@
-"""What statistics prove is true of the rows: sums, where the first rows end, files with enough rows; against the rows themselves."""
+"""What statistics prove is true of the rows: sums, where the first rows end, files with enough
+rows; against the rows themselves.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from mdt.plan.planner import ScanPlan, SegmentScan, plan
 from mdt.plan.proofs import Kept
 from mdt.scan.reader import read
 
-SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.int32()), ("city", pa.string()), ("fare", pa.float64())])
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("day", pa.int32()), ("city", pa.string()), ("fare", pa.float64())]
+)
 
 
 def planned(table: mdt.Table, predicate: Predicate | None) -> Kept:
@@ -44,14 +48,22 @@ def check(table: mdt.Table, rows: pa.Table, predicate: Predicate, numbers: list[
     found = planned(table, predicate)
     expected = rows.filter(matches(predicate, rows))
     stored = found.snapshot.definition.schema
-    columns = [name for name in rows.schema.names if stored.field(name).type == rows.schema.field(name).type]
+    columns = [
+        name
+        for name in rows.schema.names
+        if stored.field(name).type == rows.schema.field(name).type
+    ]
     totals = proofs.totals(found, columns)
     if totals is not None:
         count("totals that were proved")
         assert totals.rows == len(expected)
         assert totals.nulls == {name: expected[name].null_count for name in totals.nulls}
-        assert totals.least == {name: min(keys_of(expected, name), default=None) for name in totals.least}
-        assert totals.most == {name: max(keys_of(expected, name), default=None) for name in totals.most}
+        assert totals.least == {
+            name: min(keys_of(expected, name), default=None) for name in totals.least
+        }
+        assert totals.most == {
+            name: max(keys_of(expected, name), default=None) for name in totals.most
+        }
     for number in numbers:
         for name in columns:
             check_first(found, expected, name, number)
@@ -60,18 +72,27 @@ def check(table: mdt.Table, rows: pa.Table, predicate: Predicate, numbers: list[
             count("files with enough rows that were proved")
             scans = tuple(SegmentScan(file) for file in few.tolist())
             tables = list(
-                read(table.scan().metadata, ScanPlan(found.snapshot, predicate, scans, ()), ("id",), threads=1)
+                read(
+                    table.scan().metadata,
+                    ScanPlan(found.snapshot, predicate, scans, ()),
+                    ("id",),
+                    threads=1,
+                )
             )
             assert sum(map(len, tables)) >= number
 
 
 def check_first(found: Kept, expected: pa.Table, name: str, number: int) -> None:
     for descending, nulls_first in ((False, False), (False, True), (True, False), (True, True)):
-        key = SortKey(name, descending, nulls_first, found.snapshot.definition.schema.field(name).type)
+        key = SortKey(
+            name, descending, nulls_first, found.snapshot.definition.schema.field(name).type
+        )
         bound = proofs.threshold(found, key, number)
         if bound is not None:
             count("bounds of the first rows that were proved")
-            near = sum((one >= bound) if descending else (one <= bound) for one in keys_of(expected, name))
+            near = sum(
+                (one >= bound) if descending else (one <= bound) for one in keys_of(expected, name)
+            )
             assert near + (expected[name].null_count if nulls_first else 0) >= number, (key, bound)
 
 
@@ -95,7 +116,9 @@ def test_what_is_proved_is_true_of_the_rows_often(data: st.DataObject) -> None:
 def rows_of(day: int, n: int = 10) -> pa.Table:
     ids = list(range(100 * day, 100 * day + n))
     cities = [None if i % 4 == 0 else f"c{i % 3}" for i in ids]
-    return pa.table([ids, [day] * n, cities, [float("nan") if i == 205 else i / 2 for i in ids]], schema=SCHEMA)
+    return pa.table(
+        [ids, [day] * n, cities, [float("nan") if i == 205 else i / 2 for i in ids]], schema=SCHEMA
+    )
 
 
 @pytest.fixture
@@ -117,7 +140,11 @@ def value(found: proofs.Totals, side: str, column: str) -> Any:
 
 def test_a_clean_table_answers_everything(table: mdt.Table) -> None:
     found = totals(table, None)
-    assert found is not None and found.rows == 40 and found.nulls == {"id": 0, "day": 0, "city": 12, "fare": 0}
+    assert (
+        found is not None
+        and found.rows == 40
+        and found.nulls == {"id": 0, "day": 0, "city": 12, "fare": 0}
+    )
     assert (value(found, "least", "id"), value(found, "most", "id")) == (0, 309)
     assert (value(found, "least", "city"), value(found, "most", "city")) == ("c0", "c2")
     assert np.isnan(value(found, "most", "fare"))
@@ -142,16 +169,24 @@ def test_rows_that_died_are_not_counted_and_their_bounds_are_not_believed(table:
     found = totals(table, None)
     assert found is not None and found.rows == 37
     assert set(found.nulls) == {"id", "day", "fare"}, "a row without a city may have died"
-    assert set(found.least) == {"city"} and set(found.most) == {"city", "fare"}, "the third file has them"
+    assert set(found.least) == {"city"} and set(found.most) == {
+        "city",
+        "fare",
+    }, "the third file has them"
     inner = totals(table, Leaf("day", "=", 2))
-    assert inner is not None and (value(inner, "least", "id"), value(inner, "most", "id")) == (200, 209)
+    assert inner is not None and (value(inner, "least", "id"), value(inner, "most", "id")) == (
+        200,
+        209,
+    )
 
 
 def test_a_clean_file_may_prove_what_a_dirty_one_cannot(table: mdt.Table) -> None:
     table.delete({"id": [205]})
     found = totals(table, None)
     assert found is not None
-    assert (value(found, "least", "id"), value(found, "most", "id")) == (0, 309) and value(found, "most", "day") == 3
+    assert (value(found, "least", "id"), value(found, "most", "id")) == (0, 309) and value(
+        found, "most", "day"
+    ) == 3
     assert "fare" not in found.most, "its greatest value has died"
 
 
@@ -160,7 +195,11 @@ def test_the_first_rows_end_where_enough_are_before(table: mdt.Table) -> None:
     found = planned(table, None)
     assert bound(found, "id", 9, descending=True) == 300
     assert bound(found, "id", 10, descending=True) == 200, "one of the last file has died"
-    assert bound(found, "id", 10) == 9 and bound(found, "id", 11) == 109 and bound(found, "id", 40) is None
+    assert (
+        bound(found, "id", 10) == 9
+        and bound(found, "id", 11) == 109
+        and bound(found, "id", 40) is None
+    )
     assert bound(found, "city", 7) == "c2" and bound(found, "city", 30) is None, "nulls come last"
 
 
@@ -170,7 +209,9 @@ def test_files_behind_a_bound_are_counted(table: mdt.Table) -> None:
     assert proofs.behind(found, by_id, values.encode_one(pa.scalar(9))) == 0.75
     assert proofs.behind(found, by_id, values.encode_one(pa.scalar(105))) == 0.5
     assert proofs.behind(found, down, values.encode_one(pa.scalar(300))) == 0.75
-    assert proofs.behind(found, SortKey("city", False, True, pa.string()), b"a") == 0, "nulls come first"
+    assert proofs.behind(found, SortKey("city", False, True, pa.string()), b"a") == 0, (
+        "nulls come first"
+    )
     assert proofs.behind(found, SortKey("city", False, False, pa.string()), b"a") == 1
 
 
@@ -201,13 +242,17 @@ def test_a_mutant_that_takes_every_kept_file_for_covered_is_caught(
         check(table, rows, predicate, [1])
 
 
-def test_a_mutant_that_forgets_dead_rows_is_caught(monkeypatch: pytest.MonkeyPatch, table: mdt.Table) -> None:
+def test_a_mutant_that_forgets_dead_rows_is_caught(
+    monkeypatch: pytest.MonkeyPatch, table: mdt.Table
+) -> None:
     table.delete({"id": [309]})
     rows, everything = table.scan().to_arrow(), And(())
     check(table, rows, everything, [10])
     summed = proofs._sum
     monkeypatch.setattr(
-        proofs, "_sum", lambda told, column, stats, dirty, live: summed(told, column, stats, dirty & False, live)
+        proofs,
+        "_sum",
+        lambda told, column, stats, dirty, live: summed(told, column, stats, dirty & False, live),
     )
     with pytest.raises(AssertionError):
         check(table, rows, everything, [10])

@@ -1,4 +1,6 @@
-"""A scan is an Arrow stream: whoever speaks the protocol reads it, in pieces, as often as he likes."""
+"""A scan is an Arrow stream: whoever speaks the protocol reads it, in pieces, as often as he
+likes.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,18 @@ from mdt.stores.storage import MemoryStorage
 
 EVERY_TYPE = pa.schema(
     [
-        ("id", pa.string()), ("flag", pa.bool_()), ("small", pa.int32()), ("x", pa.float32()), ("day", pa.date32()),
-        ("at", pa.timestamp("us", "UTC")), ("price", pa.decimal128(10, 2)), ("raw", pa.binary()), ("tags", pa.list_(pa.string())),
+        ("id", pa.string()),
+        ("flag", pa.bool_()),
+        ("small", pa.int32()),
+        ("x", pa.float32()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("price", pa.decimal128(10, 2)),
+        ("raw", pa.binary()),
+        ("tags", pa.list_(pa.string())),
         ("where", pa.struct([("lat", pa.float64())])),
     ]
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +60,9 @@ def test_arrow_duckdb_and_polars_read_a_scan_as_it_is(table: mdt.Table) -> None:
         "duckdb": pa.table(duckdb.sql("from scan").to_arrow_table()),
         "polars frame": pl.DataFrame(scan).to_arrow().cast(rows.schema),
         "polars lazily": pl.scan_arrow_c_stream(scan).collect().to_arrow().cast(rows.schema),
-        "polars from_arrow of the reader": pl.from_arrow(scan.to_reader()).to_arrow().cast(rows.schema),
+        "polars from_arrow of the reader": (
+            pl.from_arrow(scan.to_reader()).to_arrow().cast(rows.schema)
+        ),
         "batches": pa.Table.from_batches(scan),
     }
     for name, found in readers.items():
@@ -62,27 +73,40 @@ def test_arrow_duckdb_and_polars_read_a_scan_as_it_is(table: mdt.Table) -> None:
 
 def test_an_order_and_a_limit_reach_the_reader(table: mdt.Table) -> None:
     scan = table.scan(order_by="ts desc", limit=3, columns=["ts"])
-    assert pl.DataFrame(scan)["ts"].to_list() == duckdb.sql("from scan").fetchnumpy()["ts"].tolist() == [999, 998, 997]
+    assert (
+        pl.DataFrame(scan)["ts"].to_list()
+        == duckdb.sql("from scan").fetchnumpy()["ts"].tolist()
+        == [999, 998, 997]
+    )
 
 
 def test_every_type_passes_through_the_stream_with_its_schema() -> None:
     table = mdt.create(MemoryStorage(), EVERY_TYPE, ["id"])
     empty = table.scan()
-    assert pa.table(empty).schema == pa.schema(empty) == table.schema and pa.table(empty).num_rows == 0
+    assert (
+        pa.table(empty).schema == pa.schema(empty) == table.schema and pa.table(empty).num_rows == 0
+    )
     table.upsert(
         pa.Table.from_pylist(
-            [{"id": "a", "tags": ["x", None], "where": {"lat": 1.5}}, {"id": "b", "flag": True}], EVERY_TYPE
+            [{"id": "a", "tags": ["x", None], "where": {"lat": 1.5}}, {"id": "b", "flag": True}],
+            EVERY_TYPE,
         )
     )
     scan = table.scan()
     assert pa.table(scan).schema == pa.schema(scan) == scan.schema
     assert pa.table(scan).to_pylist() == scan.to_arrow().to_pylist()
-    assert pa.table(table.scan(columns=["_hoodie_record_key", "id"])).column_names == ["_hoodie_record_key", "id"]
+    assert pa.table(table.scan(columns=["_hoodie_record_key", "id"])).column_names == [
+        "_hoodie_record_key",
+        "id",
+    ]
 
 
 def test_a_schema_may_be_asked_for_that_the_rows_can_be_cast_to(table: mdt.Table) -> None:
     scan = table.scan(columns=["ts"], limit=2)
-    assert pa.table(scan, schema=pa.schema([("ts", pa.float64())])).schema.field("ts").type == pa.float64()
+    assert (
+        pa.table(scan, schema=pa.schema([("ts", pa.float64())])).schema.field("ts").type
+        == pa.float64()
+    )
     with pytest.raises(Invalid, match="schema that is asked for"):
         pa.table(scan, schema=pa.schema([("another", pa.int64()), ("ts", pa.int64())]))
 
@@ -108,7 +132,11 @@ def test_the_stream_reads_as_it_is_read_and_ends_its_threads_when_it_is_closed()
     storage.seen.clear()
     assert len(duckdb_rows(table.scan(), "limit 3")) == 3
     gc.collect()
-    assert not [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("ThreadPool")]
+    assert not [
+        thread
+        for thread in set(threading.enumerate()) - before
+        if thread.name.startswith("ThreadPool")
+    ]
     assert len(storage.seen) < 30
 
 

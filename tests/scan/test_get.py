@@ -1,4 +1,6 @@
-"""Rows by record key: the same as a full scan would find, in the order of the keys, whatever form the keys have."""
+"""Rows by record key: the same as a full scan would find, in the order of the keys, whatever form
+the keys have.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ import mdt
 from mdt import Invalid
 from mdt.metadata import paths
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())]
+)
 BOTH = pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
 KEY_INDEXES = pytest.mark.parametrize("key_index", ["bloom", "record"])
 
@@ -29,7 +33,9 @@ def rows(numbers: Any, ts: int) -> pa.Table:
 
 def life(path: Path, table_type: str, key_index: str, **settings: Any) -> mdt.Table:
     """Return a table with base files, updated, deleted and returned keys."""
-    table = trees.create(path, SCHEMA, ordering="ts", table_type=table_type, key_index=key_index, **settings)
+    table = trees.create(
+        path, SCHEMA, ordering="ts", table_type=table_type, key_index=key_index, **settings
+    )
     table.bulk_insert(rows(range(3000), 1))
     for ts in (2, 3):
         table.upsert(rows(range(ts, 3000, 7), ts))
@@ -62,7 +68,9 @@ def test_get_returns_what_a_scan_finds_in_the_order_of_the_keys(
     asked = [f"k{i:05}" for i in rng.integers(0, 3300, 500)]
     nothing = dict.fromkeys(SCHEMA.names)
     assert table.get(asked).to_pylist() == [truth.get(key, nothing) for key in asked]
-    assert table.get(asked, missing="skip").to_pylist() == [truth[key] for key in asked if key in truth]
+    assert table.get(asked, missing="skip").to_pylist() == [
+        truth[key] for key in asked if key in truth
+    ]
     for key in asked[:20]:
         assert table.get(key) == truth.get(key)
     table.compact()
@@ -75,10 +83,18 @@ def test_keys_may_have_any_form_that_arrow_or_python_has(tmp_path: Path) -> None
     expected = table.get(asked)
     assert expected["id"].to_pylist() == asked
     forms: list[Any] = [
-        tuple(asked), np.array(asked), pa.array(asked), pa.chunked_array([asked[:1], asked[1:]]), pa.array(asked, pa.large_string()),
-        pa.array(asked).dictionary_encode(), {"id": asked}, pa.table({"id": asked, "other": [1, 2, 3]}),
-        [{"id": key} for key in asked], pa.table({"id": asked, "city": ["y", "y", "y"]}), pa.record_batch({"id": asked}),
-    ]  # fmt: skip
+        tuple(asked),
+        np.array(asked),
+        pa.array(asked),
+        pa.chunked_array([asked[:1], asked[1:]]),
+        pa.array(asked, pa.large_string()),
+        pa.array(asked).dictionary_encode(),
+        {"id": asked},
+        pa.table({"id": asked, "other": [1, 2, 3]}),
+        [{"id": key} for key in asked],
+        pa.table({"id": asked, "city": ["y", "y", "y"]}),
+        pa.record_batch({"id": asked}),
+    ]
     for form in forms:
         assert table.get(form).equals(expected), form
     assert table.get({"id": "k00007", "city": "y"}) == expected.to_pylist()[0]
@@ -93,7 +109,11 @@ def test_columns_are_chosen_and_meta_columns_may_be_named(tmp_path: Path) -> Non
     assert table.get("k00007", columns=["fare"]) == {"fare": 7.1}
     found = table.get(["k00008", "k00007"], columns=["_hoodie_record_key", "fare"])
     assert found.to_pydict() == {"_hoodie_record_key": ["k00008", "k00007"], "fare": [8.1, 7.1]}
-    for wrong, hint in (("fair", "did you mean fare"), ("FAIR", "did you mean fare"), ("x", "columns: .*, id, ")):
+    for wrong, hint in (
+        ("fair", "did you mean fare"),
+        ("FAIR", "did you mean fare"),
+        ("x", "columns: .*, id, "),
+    ):
         with pytest.raises(Invalid, match=f"there is no column '{wrong}'\n  hint: {hint}"):
             table.get("k00007", columns=[wrong])
 
@@ -141,15 +161,30 @@ def test_keys_of_several_columns_and_of_other_types(tmp_path: Path) -> None:
 
 
 def test_nested_columns_are_read_with_the_row_groups_that_hold_them(tmp_path: Path) -> None:
-    schema = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string())), ("at", pa.struct([("x", pa.float64())]))])
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("tags", pa.list_(pa.string())),
+            ("at", pa.struct([("x", pa.float64())])),
+        ]
+    )
     table = mdt.create(tmp_path / "t", schema, key=["id"], options={"mdt.row.group.rows": 1000})
     n = 5000
-    data = pa.table([list(range(n)), [[f"t{i}"] for i in range(n)], [{"x": i / 2} for i in range(n)]], schema=schema)
+    data = pa.table(
+        [list(range(n)), [[f"t{i}"] for i in range(n)], [{"x": i / 2} for i in range(n)]],
+        schema=schema,
+    )
     table.bulk_insert(data)
     asked = [4999, 7, 2500, 9999, 7]
     found = table.get(asked).to_pylist()
     assert [row["tags"] for row in found] == [["t4999"], ["t7"], ["t2500"], None, ["t7"]]
-    assert [row["at"] for row in found] == [{"x": 2499.5}, {"x": 3.5}, {"x": 1250.0}, None, {"x": 3.5}]
+    assert [row["at"] for row in found] == [
+        {"x": 2499.5},
+        {"x": 3.5},
+        {"x": 1250.0},
+        None,
+        {"x": 3.5},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +215,11 @@ def test_keys_are_found_without_page_maps(tmp_path: Path) -> None:
     expected = table.get(["k00007", "k02999"])
     files = table.snapshot().files
     for path, offset in set(
-        zip(files.column("key_map_path").to_pylist(), files.column("page_map_offset").to_pylist(), strict=True)
+        zip(
+            files.column("key_map_path").to_pylist(),
+            files.column("page_map_offset").to_pylist(),
+            strict=True,
+        )
     ):
         if offset is not None:
             whole = bytearray((tmp_path / "t" / path).read_bytes())

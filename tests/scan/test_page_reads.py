@@ -1,4 +1,6 @@
-"""Tables are read page by page where few rows are wanted, with the rows of a full scan, however damaged the page maps."""
+"""Tables are read page by page where few rows are wanted, with the rows of a full scan, however
+damaged the page maps.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +33,30 @@ from mdt.services.check import check
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import MemoryStorage, ObjectStorage, Storage
 
-SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("city", pa.string()), ("note", pa.string())])
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("ts", pa.int64()), ("city", pa.string()), ("note", pa.string())]
+)
 
 
 def rows(first: int, last: int, ts: int) -> pa.Table:
     n = range(first, last)
-    columns = [[f"k{i:05}" for i in n], [ts] * len(n), [f"c{i % 3}" for i in n], [f"{i} {ts}" * (i % 9) for i in n]]
+    columns = [
+        [f"k{i:05}" for i in n],
+        [ts] * len(n),
+        [f"c{i % 3}" for i in n],
+        [f"{i} {ts}" * (i % 9) for i in n],
+    ]
     return pa.table(columns, schema=SCHEMA)
 
 
 def table_in(storage: Storage, **options: Any) -> mdt.Table:
-    """Return a table of two base files, log files over both, and deleted rows; its files are of two codecs."""
+    """Return a table of two base files, log files over both, and deleted rows; its files are of two
+    codecs.
+    """
     more = {f"mdt.{name.replace('_', '.')}": value for name, value in options.items()}
-    table = mdt.create(storage, SCHEMA, ["id"], ordering="ts", options={"mdt.row.group.rows": 2000, **more})
+    table = mdt.create(
+        storage, SCHEMA, ["id"], ordering="ts", options={"mdt.row.group.rows": 2000, **more}
+    )
     table.bulk_insert(rows(0, 6000, 1))
     mdt.open(storage, {"mdt.compression": "zstd"}).bulk_insert(rows(6000, 9000, 1))
     table.upsert(rows(2990, 3010, 2))
@@ -56,26 +69,42 @@ def full(table: mdt.Table) -> pa.Table:
     return table.scan().to_arrow().sort_by("id")
 
 
-def by_positions(metadata: Metadata, wanted: dict[int, BitMap], names: list[str]) -> tuple[pa.Table, list[object]]:
+def by_positions(
+    metadata: Metadata, wanted: dict[int, BitMap], names: list[str]
+) -> tuple[pa.Table, list[object]]:
     """Return live rows at positions of segments, and the tasks they took."""
     snapshot = metadata.newest()
     plan = ScanPlan(snapshot, None, tuple(SegmentScan(i, None, p) for i, p in wanted.items()), ())
     schema = pa.schema([SCHEMA.field(name) for name in names])
     tasks: list[object] = list(work.Cutter(metadata, plan, schema).cut(2))
-    return pa.concat_tables([schema.empty_table(), *scan.read(metadata, plan, names, threads=2)]), tasks
+    return (
+        pa.concat_tables([schema.empty_table(), *scan.read(metadata, plan, names, threads=2)]),
+        tasks,
+    )
 
 
-@pytest.mark.parametrize("storage", [MemoryStorage, lambda: ObjectStorage("memory:///")], ids=["memory", "ranges"])
+@pytest.mark.parametrize(
+    "storage", [MemoryStorage, lambda: ObjectStorage("memory:///")], ids=["memory", "ranges"]
+)
 @pytest.mark.parametrize("page_bytes", [256, 4096])
 def test_rows_at_positions_are_those_of_a_full_scan(storage: Any, page_bytes: int) -> None:
     table = table_in(storage(), page_bytes=page_bytes)
     snapshot, random = table.snapshot(), np.random.default_rng(5)
     for names in (["id", "ts", "city", "note"], ["city"]):
         for size in (1, 5, 300):
-            wanted = {i: BitMap(random.integers(0, n + 2, size)) for i, n in enumerate(snapshot.rows.tolist()) if n}
+            wanted = {
+                i: BitMap(random.integers(0, n + 2, size))
+                for i, n in enumerate(snapshot.rows.tolist())
+                if n
+            }
             found, tasks = by_positions(table.metadata, wanted, names)
             assert size > 5 or all(isinstance(task, work.Rows) for task in tasks)
-            live = [p for i, p in wanted.items() for p in p - (snapshot.vector(i) or BitMap()) if p < snapshot.rows[i]]
+            live = [
+                p
+                for i, p in wanted.items()
+                for p in p - (snapshot.vector(i) or BitMap())
+                if p < snapshot.rows[i]
+            ]
             assert len(found) == len(live)
             whole = {i: BitMap(range(int(snapshot.rows[i]))) for i in wanted}
             everything, tasks = by_positions(table.metadata, whole, names)
@@ -86,7 +115,10 @@ def test_rows_at_positions_are_those_of_a_full_scan(storage: Any, page_bytes: in
 def test_look_ups_by_key_give_the_newest_rows() -> None:
     table = table_in(MemoryStorage())
     expected = {row["id"]: row for row in full(table).to_pylist()}
-    keys = [f"k{i:05}" for i in (0, 99, 100, 199, 200, 2989, 2990, 3009, 5999, 6000, 7000, 7299, 8999, 9000)]
+    keys = [
+        f"k{i:05}"
+        for i in (0, 99, 100, 199, 200, 2989, 2990, 3009, 5999, 6000, 7000, 7299, 8999, 9000)
+    ]
     found = table.scan([("id", "in", tuple(keys))]).to_arrow().to_pylist()
     assert sorted(row["id"] for row in found) == [key for key in keys if key in expected]
     assert all(row == expected[row["id"]] for row in found)
@@ -101,10 +133,14 @@ MANY = ["n >= 10", "city <> 'c2'"]
 
 @pytest.mark.parametrize("where", [*FEW, *MANY])
 @pytest.mark.parametrize("names", [["id", "city", "n", "note"], ["s"], ["n"], ["note", "s", "id"]])
-def test_columns_that_are_not_tested_are_those_of_the_rows_that_match(where: str, names: list[str]) -> None:
+def test_columns_that_are_not_tested_are_those_of_the_rows_that_match(
+    where: str, names: list[str]
+) -> None:
     found = _WIDE.scan(where, columns=names).to_arrow().to_pylist()
     mask = matches(parse_where(where, _WIDE.schema), _EVERYTHING)
-    assert sorted(map(repr, found)) == sorted(map(repr, _EVERYTHING.filter(mask).select(names).to_pylist()))
+    assert sorted(map(repr, found)) == sorted(
+        map(repr, _EVERYTHING.filter(mask).select(names).to_pylist())
+    )
 
 
 def _wide() -> mdt.Table:
@@ -139,7 +175,9 @@ def test_work_is_cut_into_bounded_pieces_that_hold_every_row_once() -> None:
         )
         for task in tasks:
             assert len({w.page_map.columns for w in task.wanted}) == 1
-    zoned = ScanPlan(snapshot, None, (SegmentScan(0, (1,), BitMap([0, 1999, 2000, 3999, 4000])),), ())
+    zoned = ScanPlan(
+        snapshot, None, (SegmentScan(0, (1,), BitMap([0, 1999, 2000, 3999, 4000])),), ()
+    )
     (task,) = work.Cutter(table.metadata, zoned, SCHEMA).cut(1)
     assert isinstance(task, work.Rows) and task.wanted[0].positions.tolist() == [2000, 3999]
 
@@ -188,7 +226,9 @@ def test_every_flipped_bit_and_truncation_of_a_page_map_is_found() -> None:
         count("truncations of page maps, all found")
 
 
-def test_a_well_checked_page_map_with_senseless_content_is_corrupt_or_none_of_its_rows_is_read() -> None:
+def test_a_well_checked_page_map_with_senseless_content_is_corrupt_or_none_of_its_rows_is_read() -> (
+    None
+):
     found = page_map.encode(page_map.build(pa.py_buffer(_parquet())))
     for at in range(len(found)):
         for value in (0, 1, 127, 255):
@@ -201,7 +241,11 @@ def test_a_well_checked_page_map_with_senseless_content_is_corrupt_or_none_of_it
     for number in (1, 2**31, 2**32 - 1):
         for magic in (b"MPM2", b"MPM3"):
             with pytest.raises(Corrupt, match="wrong length"):
-                page_map.decode(struct.pack("<4s7I", magic, 7, number, number, number, 1, 0, 0), path="p", offset=0)
+                page_map.decode(
+                    struct.pack("<4s7I", magic, 7, number, number, number, 1, 0, 0),
+                    path="p",
+                    offset=0,
+                )
 
 
 def _parquet() -> bytes:
@@ -225,7 +269,12 @@ def test_damaged_page_maps_cost_no_rows_and_check_names_them(how: str) -> None:
     again = mdt.open(damaged)
     if how == "gone":
         again.metadata.objects.page_map = _gone  # type: ignore[method-assign]
-    assert again.scan([("id", "in", ("k00001", "k07001", "k03000"))]).to_arrow().sort_by("id").equals(expected)
+    assert (
+        again.scan([("id", "in", ("k00001", "k07001", "k03000"))])
+        .to_arrow()
+        .sort_by("id")
+        .equals(expected)
+    )
     if how == "flipped":
         found = {(p.path, p.offset) for p in again.check().problems}
         assert {(stored.path, stored.offset) for stored in objects.values()} <= found
@@ -243,10 +292,18 @@ def test_check_compares_page_maps_with_the_files() -> None:
     stored = next(stored for i, stored in _page_maps(table) if i == 0)
     data = storage.read(stored.path)
     lie = data[stored.offset : stored.offset + stored.length].replace(b"city", b"tyci")
-    storage.replace(stored.path, data[: stored.offset] + lie + data[stored.offset + stored.length :])
-    crcs = pa.array([zlib.crc32(lie), *snapshot.files.column("page_map_crc").to_pylist()[1:]], pa.int64())
+    storage.replace(
+        stored.path, data[: stored.offset] + lie + data[stored.offset + stored.length :]
+    )
+    crcs = pa.array(
+        [zlib.crc32(lie), *snapshot.files.column("page_map_crc").to_pylist()[1:]], pa.int64()
+    )
     task = additions.merged(snapshot.additions)
     at = task.files.schema.get_field_index("page_map_crc")
     lying = replace(task, files=task.files.set_column(at, "page_map_crc", crcs))
-    report = check(mdt.open(storage).metadata, replace(snapshot, additions=(lying,), known=Recent(1)))
-    assert f"the page map at {stored.path}:{stored.offset} differs from the file" in [p.text for p in report.problems]
+    report = check(
+        mdt.open(storage).metadata, replace(snapshot, additions=(lying,), known=Recent(1))
+    )
+    assert f"the page map at {stored.path}:{stored.offset} differs from the file" in [
+        p.text for p in report.problems
+    ]

@@ -15,7 +15,13 @@ from mdt.scan.sample import Samples
 
 ROWS = 40_000
 SCHEMA = pa.schema(
-    [("id", pa.int64()), ("few", pa.string()), ("many", pa.int64()), ("half", pa.int64()), ("gone", pa.string())]
+    [
+        ("id", pa.int64()),
+        ("few", pa.string()),
+        ("many", pa.int64()),
+        ("half", pa.int64()),
+        ("gone", pa.string()),
+    ]
 )
 
 

@@ -14,26 +14,48 @@ SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64()), (
 
 def rows(ids: range) -> pa.Table:
     return pa.table(
-        {"id": ids, "p": [f"p{i % 2}" for i in ids], "v": [i % 10 for i in ids], "w": ["x"] * len(ids)}, SCHEMA
+        {
+            "id": ids,
+            "p": [f"p{i % 2}" for i in ids],
+            "v": [i % 10 for i in ids],
+            "w": ["x"] * len(ids),
+        },
+        SCHEMA,
     )
 
 
 @pytest.fixture(scope="module", params=["COPY_ON_WRITE", "MERGE_ON_READ"])
 def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
-    """900 rows: base files with dead rows and, under MERGE_ON_READ, log files; a bitmap leaves single rows."""
+    """900 rows: base files with dead rows and, under MERGE_ON_READ, log files; a bitmap leaves
+    single rows.
+    """
     path = tmp_path_factory.mktemp("without columns") / "t"
-    found = create(path, SCHEMA, partition_by=["p"], table_type=request.param, indexes=["bitmap(v)"])
+    found = create(
+        path, SCHEMA, partition_by=["p"], table_type=request.param, indexes=["bitmap(v)"]
+    )
     found.bulk_insert(rows(range(1000)))
     found.upsert(rows(range(50)))
     found.delete(rows(range(100)).select(["id", "p"]))
     return found
 
 
-WHERES = [None, "true", "false", "v = 3", "v in (3, 4) and id < 500", "w = 'y'", "id = 500", "p = 'p1'", "v is null"]
+WHERES = [
+    None,
+    "true",
+    "false",
+    "v = 3",
+    "v in (3, 4) and id < 500",
+    "w = 'y'",
+    "id = 500",
+    "p = 'p1'",
+    "v is null",
+]
 
 
 @pytest.mark.parametrize("where", WHERES)
-def test_a_scan_without_columns_has_the_rows_that_match(table: mdt.Table, where: str | None) -> None:
+def test_a_scan_without_columns_has_the_rows_that_match(
+    table: mdt.Table, where: str | None
+) -> None:
     expected = table.scan(where).to_arrow().num_rows
     scan = table.scan(where, [])
     found = scan.to_arrow()
@@ -48,7 +70,9 @@ def test_the_cases_differ(table: mdt.Table) -> None:
     assert len({table.scan(where).count() for where in WHERES}) > 5
 
 
-def test_a_frame_without_columns_has_the_rows_that_match(spark: SparkSession, table: mdt.Table) -> None:
+def test_a_frame_without_columns_has_the_rows_that_match(
+    spark: SparkSession, table: mdt.Table
+) -> None:
     for where in (None, "v = 3", "id = 500"):
         frame = table.scan(where, []).to_spark(spark)
         assert (frame.columns, frame.count()) == ([], table.scan(where).count())

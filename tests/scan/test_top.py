@@ -1,4 +1,6 @@
-"""limit and order_by: the first rows are those of a full sort, whatever was not read; ordered tables are read in part."""
+"""limit and order_by: the first rows are those of a full sort, whatever was not read; ordered
+tables are read in part.
+"""
 
 from __future__ import annotations
 
@@ -49,12 +51,16 @@ def sorted_places(rows: pa.Table, order: Order) -> list[tuple[Any, ...]]:
 
 
 def places(rows: pa.Table, order: Order) -> list[tuple[Any, ...]]:
-    columns = [[None if v is None else place(v) for v in rows[name].to_pylist()] for name, _, _ in order]
+    columns = [
+        [None if v is None else place(v) for v in rows[name].to_pylist()] for name, _, _ in order
+    ]
     return list(zip(*columns, strict=True))
 
 
 def assert_first(scan: Any, rows: pa.Table, order: Order, limit: int | None) -> None:
-    """Assert that ``scan`` returns the first rows of ``rows`` in ``order``, each as often as there are."""
+    """Assert that ``scan`` returns the first rows of ``rows`` in ``order``, each as often as there
+    are.
+    """
     found = scan.to_arrow()
     expected = sorted_places(rows, order)[:limit]
     assert places(found, order) == expected, f"{order} limit {limit}\n{scan.explain()}"
@@ -97,11 +103,15 @@ def test_the_first_rows_in_an_order_are_those_of_a_full_sort(data: st.DataObject
 @pytest.mark.nightly
 @given(data=st.data())
 @settings(max_examples=1500, **QUIET)
-def test_the_first_rows_in_an_order_are_those_of_a_full_sort_many_times(data: st.DataObject) -> None:
+def test_the_first_rows_in_an_order_are_those_of_a_full_sort_many_times(
+    data: st.DataObject,
+) -> None:
     check_first_rows(data)
 
 
-@pytest.mark.parametrize("order", ["ts desc", "ts", "note desc", "id asc, x", [("ts", "desc"), ("id", "asc")]])
+@pytest.mark.parametrize(
+    "order", ["ts desc", "ts", "note desc", "id asc, x", [("ts", "desc"), ("id", "asc")]]
+)
 def test_the_best_rows_of_an_ordered_table_are_read_from_few_files(order: Any) -> None:
     storage = Watched()
     table = files_by_time(storage)
@@ -117,7 +127,9 @@ def test_the_best_rows_of_an_ordered_table_are_read_from_few_files(order: Any) -
     assert "known for 40 of 40 files" in str(scan.explain())
 
 
-def test_the_best_rows_are_found_where_a_filter_and_deletes_leave_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_rows_are_found_where_a_filter_and_deletes_leave_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storage = Watched()
     table = files_by_time(storage)
     last = 40 * 300
@@ -137,12 +149,20 @@ def test_the_best_rows_are_found_where_a_filter_and_deletes_leave_few(monkeypatc
 def test_a_limit_reads_no_more_files_than_it_needs() -> None:
     storage = Watched()
     table = files_by_time(storage)
-    for scan, files in ((table.scan(limit=10), 1), (table.scan(limit=301), 2), (table.scan("ts >= 0", limit=10), 16)):
+    for scan, files in (
+        (table.scan(limit=10), 1),
+        (table.scan(limit=301), 2),
+        (table.scan("ts >= 0", limit=10), 16),
+    ):
         storage.seen.clear()
         assert scan.to_arrow().num_rows == scan.limit == scan.count()
         assert len(storage.seen) <= files
     storage.seen.clear()
-    assert table.scan(limit=0).to_arrow().num_rows == table.scan(limit=0, order_by="ts").to_arrow().num_rows == 0
+    assert (
+        table.scan(limit=0).to_arrow().num_rows
+        == table.scan(limit=0, order_by="ts").to_arrow().num_rows
+        == 0
+    )
     assert table.scan("ts > 3", limit=0).count() == 0 and table.scan(limit=20_000).count() == 12_000
     assert not storage.seen
     told = table.scan(limit=10).explain()
@@ -150,7 +170,9 @@ def test_a_limit_reads_no_more_files_than_it_needs() -> None:
 
 
 def test_nan_nulls_and_zeros_stand_where_spark_puts_them() -> None:
-    table = mdt.create(MemoryStorage(), pa.schema([("id", pa.int64()), ("x", pa.float32())]), ["id"])
+    table = mdt.create(
+        MemoryStorage(), pa.schema([("id", pa.int64()), ("x", pa.float32())]), ["id"]
+    )
     values = [None, -math.inf, -1.5, -0.0, 0.0, math.inf, math.nan]
     table.bulk_insert(pa.table({"id": range(7), "x": pa.array(values, pa.float32())}))
 
@@ -166,7 +188,11 @@ def test_nan_nulls_and_zeros_stand_where_spark_puts_them() -> None:
 
 def test_an_order_by_columns_that_are_not_returned_and_by_fields_of_structs() -> None:
     schema = pa.schema(
-        [("id", pa.int64()), ("at", pa.struct([("city", pa.string()), ("no", pa.int32())])), ("desc", pa.int32())]
+        [
+            ("id", pa.int64()),
+            ("at", pa.struct([("city", pa.string()), ("no", pa.int32())])),
+            ("desc", pa.int32()),
+        ]
     )
     table = mdt.create(MemoryStorage(), schema, ["id"])
     rows = [{"id": i, "at": {"city": "xyz"[i % 3], "no": -i}, "desc": i % 2} for i in range(9)] + [
@@ -176,28 +202,50 @@ def test_an_order_by_columns_that_are_not_returned_and_by_fields_of_structs() ->
     found = table.scan(columns=["id"], order_by="at.city desc, `at`.`no`", limit=4).to_arrow()
     assert found.to_pylist() == [{"id": 8}, {"id": 5}, {"id": 2}, {"id": 7}]
     assert table.scan(order_by="at.city").to_arrow()["id"][0].as_py() == 9
-    assert table.scan(order_by="`desc` desc, id desc", limit=2).to_arrow()["id"].to_pylist() == [7, 5]
+    assert table.scan(order_by="`desc` desc, id desc", limit=2).to_arrow()["id"].to_pylist() == [
+        7,
+        5,
+    ]
     assert table.scan(order_by="desc desc, id", limit=2).to_arrow()["id"].to_pylist() == [1, 3]
-    assert table.scan(order_by="_hoodie_record_key desc", limit=2, columns=["id"]).to_arrow()["id"].to_pylist() == [
+    assert table.scan(order_by="_hoodie_record_key desc", limit=2, columns=["id"]).to_arrow()[
+        "id"
+    ].to_pylist() == [
         9,
         8,
     ]
-    assert table.scan(order_by=["id desc", ("id", "asc")], limit=1).to_arrow()["id"].to_pylist() == [9]
+    assert table.scan(order_by=["id desc", ("id", "asc")], limit=1).to_arrow()[
+        "id"
+    ].to_pylist() == [9]
 
 
 @pytest.mark.parametrize(
     ("order_by", "text"),
     [
-        ("", "cannot be read"), ("ts,", "cannot be read"), ("ts descending", "cannot be read"), ("ts desc nulls", "cannot be read"),
-        ("`ts", "cannot be read"), ("tss", "did you mean ts"), (5, "takes text or a list"), (b"ts", "takes text or a list"),
-        ([5], "no column: 5"), ([("ts", 1)], "no column"), ([()], "no column"), ([("ts", "up")], "cannot sort"),
-        ([("ts", "asc", "nulls middle")], "cannot sort"), ({"ts": "asc"}, "takes text or a list"), ("tags", "have no order"),
-        ("," * 400_000, "cannot be read"), ("a" * 400_000, "there is no column"), ("ts\0", "there is no column"),
+        ("", "cannot be read"),
+        ("ts,", "cannot be read"),
+        ("ts descending", "cannot be read"),
+        ("ts desc nulls", "cannot be read"),
+        ("`ts", "cannot be read"),
+        ("tss", "did you mean ts"),
+        (5, "takes text or a list"),
+        (b"ts", "takes text or a list"),
+        ([5], "no column: 5"),
+        ([("ts", 1)], "no column"),
+        ([()], "no column"),
+        ([("ts", "up")], "cannot sort"),
+        ([("ts", "asc", "nulls middle")], "cannot sort"),
+        ({"ts": "asc"}, "takes text or a list"),
+        ("tags", "have no order"),
+        ("," * 400_000, "cannot be read"),
+        ("a" * 400_000, "there is no column"),
+        ("ts\0", "there is no column"),
     ],
-)  # fmt: skip
+)
 def test_an_order_that_makes_no_sense_is_refused(order_by: Any, text: str) -> None:
     table = mdt.create(
-        MemoryStorage(), pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("tags", pa.list_(pa.string()))]), ["id"]
+        MemoryStorage(),
+        pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("tags", pa.list_(pa.string()))]),
+        ["id"],
     )
     with pytest.raises(Invalid, match=text) as error:
         table.scan(order_by=order_by)
@@ -222,17 +270,33 @@ def test_a_limit_may_be_any_integer() -> None:
 @pytest.mark.parametrize("where", [None, "ts >= 100", "ts < 0"])
 @pytest.mark.parametrize("order_by", [None, "ts desc"])
 @pytest.mark.parametrize("limit", [None, 0, 7, 10_000])
-def test_without_columns_there_are_as_many_rows(where: str | None, order_by: str | None, limit: int | None) -> None:
+def test_without_columns_there_are_as_many_rows(
+    where: str | None, order_by: str | None, limit: int | None
+) -> None:
     table = files_by_time(MemoryStorage(), files=3, rows=150)
     expected = table.scan(where, limit=limit).count()
     scan = table.scan(where, [], order_by=order_by, limit=limit)
-    assert scan.count() == scan.to_arrow().num_rows == sum(batch.num_rows for batch in scan) == expected
-    assert pa.table(scan).num_rows == pa.RecordBatchReader.from_stream(scan).read_all().num_rows == expected
+    assert (
+        scan.count()
+        == scan.to_arrow().num_rows
+        == sum(batch.num_rows for batch in scan)
+        == expected
+    )
+    assert (
+        pa.table(scan).num_rows
+        == pa.RecordBatchReader.from_stream(scan).read_all().num_rows
+        == expected
+    )
 
 
 def test_an_empty_table_has_no_first_rows() -> None:
     table = mdt.create(MemoryStorage(), ORDERED, ["id"])
-    for more in ({"limit": 3}, {"order_by": "ts"}, {"order_by": "ts", "limit": 3}, {"where": "ts > 1", "limit": 3}):
+    for more in (
+        {"limit": 3},
+        {"order_by": "ts"},
+        {"order_by": "ts", "limit": 3},
+        {"where": "ts > 1", "limit": 3},
+    ):
         found = table.scan(**more).to_arrow()
         assert found.schema == table.schema and len(found) == 0
 

@@ -24,7 +24,9 @@ def table_at(path: Path) -> mdt.Table:
     )
     n = 12_000
     ids = [f"k{i:05}" for i in range(n)]
-    table.bulk_insert(pa.table([ids, [f"c{i % 2}" for i in range(n)], [i % 500 for i in range(n)]], schema=SCHEMA))
+    table.bulk_insert(
+        pa.table([ids, [f"c{i % 2}" for i in range(n)], [i % 500 for i in range(n)]], schema=SCHEMA)
+    )
     table.upsert(pa.table([ids[:50], ["c0", "c1"] * 25, [7] * 50], schema=SCHEMA))
     return mdt.open(path)
 

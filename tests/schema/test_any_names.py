@@ -1,4 +1,6 @@
-"""Names of columns that Avro does not allow: the table has them as they were declared, Hudi's files have them escaped."""
+"""Names of columns that Avro does not allow: the table has them as they were declared, Hudi's files
+have them escaped.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from mdt.schema.versions import schema_text
 from mdt.write import files, large_files
 from tests.reader import bag, hudi_table
 
-PLACE = pa.struct([("zip code", pa.int64()), ("seen-by", pa.list_(pa.struct([("who?", pa.string())])))])
+PLACE = pa.struct(
+    [("zip code", pa.int64()), ("seen-by", pa.list_(pa.struct([("who?", pa.string())])))]
+)
 SCHEMA = pa.schema(
     [
         ("trip id", pa.string()),
@@ -39,20 +43,40 @@ SCHEMA = pa.schema(
     ]
 )
 IN_FILES = {
-    "trip id": "trip_x20_id", "pick-up city": "pick_x2D_up_x20_city", "ts (ms)": "ts_x20__x28_ms_x29_", "fare amount": "fare_x20_amount",
-    "1st": "_x31_st", "größe": "gr_xF6__xDF_e", "a.b": "a_x2E_b", "x-y": "x_x2D_y", "per/day": "per_x2F_day", "plain": "plain",
-}  # fmt: skip
-INDEXES = ["bitmap('fare amount')", "text('a.b')", "bloom('1st')", "bitmap('x-y.zip code')", "table_stats('größe')"]
+    "trip id": "trip_x20_id",
+    "pick-up city": "pick_x2D_up_x20_city",
+    "ts (ms)": "ts_x20__x28_ms_x29_",
+    "fare amount": "fare_x20_amount",
+    "1st": "_x31_st",
+    "größe": "gr_xF6__xDF_e",
+    "a.b": "a_x2E_b",
+    "x-y": "x_x2D_y",
+    "per/day": "per_x2F_day",
+    "plain": "plain",
+}
+INDEXES = [
+    "bitmap('fare amount')",
+    "text('a.b')",
+    "bloom('1st')",
+    "bitmap('x-y.zip code')",
+    "table_stats('größe')",
+]
 
 
 def row(number: int, **more: Any) -> dict[str, Any]:
     """Return one row of SCHEMA."""
     found = {
-        "trip id": f"t{number:04d}", "pick-up city": ("Oslo", "Bern")[number % 2], "ts (ms)": number, "fare amount": number * 0.5,
-        "1st": number % 200, "größe": f"g{number % 3}", "a.b": f"note {number % 7}",
+        "trip id": f"t{number:04d}",
+        "pick-up city": ("Oslo", "Bern")[number % 2],
+        "ts (ms)": number,
+        "fare amount": number * 0.5,
+        "1st": number % 200,
+        "größe": f"g{number % 3}",
+        "a.b": f"note {number % 7}",
         "x-y": {"zip code": number, "seen-by": [{"who?": f"w{number % 5}"}]},
-        "per/day": [("k", {"µ m": number})], "plain": number,
-    }  # fmt: skip
+        "per/day": [("k", {"µ m": number})],
+        "plain": number,
+    }
     return {**found, **more}
 
 
@@ -63,7 +87,12 @@ def rows(*numbers: int, **more: Any) -> pa.Table:
 
 def made(path: Path, **more: Any) -> mdt.Table:
     """Return a table of SCHEMA."""
-    settings = {"key": ["trip id"], "partition_by": ["pick-up city"], "ordering": "ts (ms)", "indexes": INDEXES}
+    settings = {
+        "key": ["trip id"],
+        "partition_by": ["pick-up city"],
+        "ordering": "ts (ms)",
+        "indexes": INDEXES,
+    }
     return mdt.create(path, SCHEMA, **{**settings, **more})
 
 
@@ -73,13 +102,16 @@ def as_hudi_reads(table: mdt.Table) -> pa.Table:
     found = hudi_table(table.path, names.in_files(definition.schema))
     pairs = zip(found.columns, definition.schema, strict=True)
     columns = [
-        pa.chunked_array([chunk.view(field.type) for chunk in column.chunks], field.type) for column, field in pairs
+        pa.chunked_array([chunk.view(field.type) for chunk in column.chunks], field.type)
+        for column, field in pairs
     ]
     return pa.table(columns, schema=definition.schema)
 
 
 def require_whole(table: mdt.Table, expected: pa.Table | None = None) -> None:
-    """Compare what mdt reads with what hudi-rs reads, and with what is expected; and check the table."""
+    """Compare what mdt reads with what hudi-rs reads, and with what is expected; and check the
+    table.
+    """
     ours = table.scan().to_arrow()
     assert ours.schema.names == table.schema.names
     if expected is not None:
@@ -111,11 +143,15 @@ def test_escaped_names_are_avro_names_and_distinct(given_names: list[str]) -> No
     escaped = [names.avro_name(name) for name in given_names]
     assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in escaped)
     strange = [name for name in given_names if names.avro_name(name) != name]
-    assert len({names.avro_name(name).lower() for name in strange}) == len({*map(_in_one_case, strange)})
+    assert len({names.avro_name(name).lower() for name in strange}) == len(
+        {*map(_in_one_case, strange)}
+    )
 
 
 def _in_one_case(name: str) -> str:
-    """Return the name with its ASCII letters in one case: all that Avro names can differ in, besides the characters that are escaped."""
+    """Return the name with its ASCII letters in one case: all that Avro names can differ in,
+    besides the characters that are escaped.
+    """
     return re.sub("[A-Z]", lambda letter: letter[0].lower(), name)
 
 
@@ -142,7 +178,8 @@ def test_columns_of_any_names_come_back(given_names: list[str], field: str) -> N
     assert names.by_own_names(escaped, schema) == kept
     assert names.are_avro(escaped)
     table = pa.table(
-        [pa.array([1]), *(pa.array([{field: 7}], kept.field(1).type) for _ in kept.names[1:])], schema=kept
+        [pa.array([1]), *(pa.array([{field: 7}], kept.field(1).type) for _ in kept.names[1:])],
+        schema=kept,
     )
     assert names.as_in_files(table).schema == escaped
 
@@ -154,15 +191,20 @@ def test_columns_of_any_names_come_back(given_names: list[str], field: str) -> N
         (["id", "a\0b"], "holds a control character"),
         (["id", "a\nb"], "holds a control character"),
         (["id", "ä" * 256], "has 256 characters, more than 255"),
-        (["id", "fare amount", "fare_x20_amount"], "would both be 'fare_x20_amount' in Hudi's files"),
+        (
+            ["id", "fare amount", "fare_x20_amount"],
+            "would both be 'fare_x20_amount' in Hudi's files",
+        ),
         (["id", "Größe", "größe"], "differ at most in case"),
         (["id", "gr\u00f6sse", "gro\u0308sse"], "differ at most in case"),
         (["id", "_hoodie_file name"], "belong to Hudi"),
         (["id", "_hoodie x"], "belong to Hudi"),
         (["id", "__mdt_ x"], "belong to mdt"),
     ],
-)  # fmt: skip
-def test_what_no_column_can_be_called_is_refused(tmp_path: Path, columns: list[str], message: str) -> None:
+)
+def test_what_no_column_can_be_called_is_refused(
+    tmp_path: Path, columns: list[str], message: str
+) -> None:
     with pytest.raises(Invalid, match=re.escape(message)):
         mdt.create(tmp_path / "t", pa.schema({name: pa.int64() for name in columns}), key=["id"])
 
@@ -171,11 +213,20 @@ def test_what_no_column_can_be_called_is_refused(tmp_path: Path, columns: list[s
     "schema",
     [
         {"id": pa.int64(), "a.b": pa.int64(), "a": pa.struct([("b", pa.int64())])},
-        {"id": pa.int64(), "a": pa.struct([("b.c", pa.int64()), ("b", pa.struct([("c", pa.int64())]))])},
-        {"id": pa.int64(), "a.element.c": pa.int64(), "a": pa.list_(pa.struct([("c", pa.int64())]))},
+        {
+            "id": pa.int64(),
+            "a": pa.struct([("b.c", pa.int64()), ("b", pa.struct([("c", pa.int64())]))]),
+        },
+        {
+            "id": pa.int64(),
+            "a.element.c": pa.int64(),
+            "a": pa.list_(pa.struct([("c", pa.int64())])),
+        },
     ],
 )
-def test_two_fields_with_one_path_are_refused(tmp_path: Path, schema: dict[str, pa.DataType]) -> None:
+def test_two_fields_with_one_path_are_refused(
+    tmp_path: Path, schema: dict[str, pa.DataType]
+) -> None:
     with pytest.raises(Invalid, match="have the path"):
         mdt.create(tmp_path / "t", pa.schema(schema), key=["id"])
 
@@ -205,7 +256,10 @@ def test_a_definition_holds_both_names_and_its_own_format(table: mdt.Table) -> N
 def test_hudi_reads_the_rows_by_the_escaped_names(table: mdt.Table) -> None:
     table.upsert(rows(3, 4, 5, **{"ts (ms)": 9_000, "plain": -1}))
     expected = pa.concat_tables(
-        [rows(*(n for n in range(300) if n not in (3, 4, 5))), rows(3, 4, 5, **{"ts (ms)": 9_000, "plain": -1})]
+        [
+            rows(*(n for n in range(300) if n not in (3, 4, 5))),
+            rows(3, 4, 5, **{"ts (ms)": 9_000, "plain": -1}),
+        ]
     )
     require_whole(table, expected)
     properties = Path(table.path, ".hoodie/hoodie.properties").read_text()
@@ -221,14 +275,24 @@ def test_hudi_reads_the_rows_by_the_escaped_names(table: mdt.Table) -> None:
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 def test_keys_of_several_columns_and_both_kinds_of_table(tmp_path: Path, table_type: str) -> None:
     table = made(
-        tmp_path / "t", key=["trip id", "größe"], partition_by=["pick-up city", "a.b"], table_type=table_type,
-        key_index="bucket", options={"mdt.bucket.count": 4, "mdt.bucket.fields": "größe"},
-    )  # fmt: skip
+        tmp_path / "t",
+        key=["trip id", "größe"],
+        partition_by=["pick-up city", "a.b"],
+        table_type=table_type,
+        key_index="bucket",
+        options={"mdt.bucket.count": 4, "mdt.bucket.fields": "größe"},
+    )
     table.upsert(rows(*range(50)))
     table.upsert(rows(*range(25), **{"ts (ms)": 900}))
-    keys = table.scan(columns=["_hoodie_record_key"], order_by="`trip id`", limit=1).to_arrow().to_pylist()
+    keys = (
+        table.scan(columns=["_hoodie_record_key"], order_by="`trip id`", limit=1)
+        .to_arrow()
+        .to_pylist()
+    )
     assert keys == [{"_hoodie_record_key": "trip_x20_id:t0000,gr_xF6__xDF_e:g0"}]
-    require_whole(table, pa.concat_tables([rows(*range(25), **{"ts (ms)": 900}), rows(*range(25, 50))]))
+    require_whole(
+        table, pa.concat_tables([rows(*range(25), **{"ts (ms)": 900}), rows(*range(25, 50))])
+    )
     assert table.get(("t0007", "g1"), columns=["1st"]) == {"1st": 7}
 
 
@@ -249,9 +313,17 @@ FILTERS = [
 def test_pruned_scans_give_the_rows_of_a_whole_scan(table: mdt.Table, where: str) -> None:
     table.upsert(rows(*range(10), **{"ts (ms)": 5_000, "fare amount": 3.5}))
     everything = table.scan().to_arrow()
-    plain = mdt.create(f"{table.path}_plain", pa.schema({f"c{i}": f.type for i, f in enumerate(SCHEMA)}), key=["c0"])
+    plain = mdt.create(
+        f"{table.path}_plain",
+        pa.schema({f"c{i}": f.type for i, f in enumerate(SCHEMA)}),
+        key=["c0"],
+    )
     plain.upsert(everything.rename_columns([f"c{i}" for i in range(len(SCHEMA))]))
-    translated = where.replace("FARE AMOUNT", "fare amount").replace("größe", "`größe`").replace("plain", "`plain`")
+    translated = (
+        where.replace("FARE AMOUNT", "fare amount")
+        .replace("größe", "`größe`")
+        .replace("plain", "`plain`")
+    )
     for number, name in enumerate(SCHEMA.names):
         translated = translated.replace(f"`{name}`", f"c{number}")
     assert bag(table.scan(where).to_arrow()) == bag(plain.scan(translated).to_arrow())
@@ -261,10 +333,12 @@ def test_an_index_prunes_by_such_a_name(table: mdt.Table) -> None:
     told = str(table.scan("`fare amount` = 7.5").explain())
     assert "bitmap/1('fare amount')" in told
     assert "1 of 2" in told
-    assert table.scan(order_by=[("fare amount", "desc")], limit=1).to_arrow()["1st"].to_pylist() == [99]
-    assert table.scan(order_by="`x-y`.`zip code` desc", limit=1, columns="plain").to_arrow()["plain"].to_pylist() == [
-        299
-    ]
+    assert table.scan(order_by=[("fare amount", "desc")], limit=1).to_arrow()[
+        "1st"
+    ].to_pylist() == [99]
+    assert table.scan(order_by="`x-y`.`zip code` desc", limit=1, columns="plain").to_arrow()[
+        "plain"
+    ].to_pylist() == [299]
 
 
 def test_text_in_double_quotes_is_no_column(table: mdt.Table) -> None:
@@ -285,16 +359,22 @@ def test_unknown_names_are_refused_with_the_nearest(table: mdt.Table) -> None:
 
 
 def test_every_way_to_change_rows(table: mdt.Table) -> None:
-    table.update_where({"fare amount": "`fare amount` + `1st`", "a.b": "'set'"}, "`1st` = 10 and plain = 10")
+    table.update_where(
+        {"fare amount": "`fare amount` + `1st`", "a.b": "'set'"}, "`1st` = 10 and plain = 10"
+    )
     assert table.get("t0010", columns=["fare amount", "a.b"]) == {"fare amount": 15.0, "a.b": "set"}
     table.update_where(values={"größe": "other"}, where="`trip id` = 't0011'")
     assert table.get("t0011", columns=["größe"]) == {"größe": "other"}
-    table.upsert([{"trip id": "t0012", "pick-up city": "Oslo", "ts (ms)": 9_000, "fare amount": -1.0}], partial=True)
+    table.upsert(
+        [{"trip id": "t0012", "pick-up city": "Oslo", "ts (ms)": 9_000, "fare amount": -1.0}],
+        partial=True,
+    )
     assert table.get("t0012")["plain"] == 12
     assert table.get("t0012")["fare amount"] == -1.0
     source = rows(13, 900, **{"ts (ms)": 9_000, "fare amount": 0.25})
     merge = table.merge(
-        source, on="source.`trip id` = target.`trip id` and source.`pick-up city` = target.`pick-up city`"
+        source,
+        on="source.`trip id` = target.`trip id` and source.`pick-up city` = target.`pick-up city`",
     )
     merge.when_matched("target.`1st` = 13").update(
         {"fare amount": "source.`fare amount`"}
@@ -354,7 +434,10 @@ def test_large_base_files_are_rewritten(table: mdt.Table, monkeypatch: pytest.Mo
     table.compact()
     assert done
     nan = rows(*range(100, 300), **{"ts (ms)": 9_000, "fare amount": float("nan")})
-    require_whole(table, pa.concat_tables([rows(*range(100)), nan, rows(*range(300, 400), **{"ts (ms)": 9_000})]))
+    require_whole(
+        table,
+        pa.concat_tables([rows(*range(100)), nan, rows(*range(300, 400), **{"ts (ms)": 9_000})]),
+    )
 
 
 # -- columns
@@ -362,9 +445,13 @@ def test_large_base_files_are_rewritten(table: mdt.Table, monkeypatch: pytest.Mo
 
 def test_columns_are_altered(table: mdt.Table) -> None:
     table.alter(
-        rename={"fare amount": "fare (€)", "x-y.zip code": "zip.code", "plain": "not plain"}, add={"new col": "int64", "`d.e`": "int32", "x-y.`f.g`": "int32"},
-        drop=["1st"], defaults={"new col": 7}, reorder=["new col", "trip id"], beyond_hudi=True,
-    )  # fmt: skip
+        rename={"fare amount": "fare (€)", "x-y.zip code": "zip.code", "plain": "not plain"},
+        add={"new col": "int64", "`d.e`": "int32", "x-y.`f.g`": "int32"},
+        drop=["1st"],
+        defaults={"new col": 7},
+        reorder=["new col", "trip id"],
+        beyond_hudi=True,
+    )
     assert table.schema.names == [
         "new col",
         "trip id",
@@ -378,17 +465,28 @@ def test_columns_are_altered(table: mdt.Table) -> None:
         "not plain",
         "d.e",
     ]
-    assert [field.name for field in table.schema.field("x-y").type] == ["zip.code", "seen-by", "f.g"]
+    assert [field.name for field in table.schema.field("x-y").type] == [
+        "zip.code",
+        "seen-by",
+        "f.g",
+    ]
     found = (
         table.scan(
-            "`fare (€)` = 5 and `x-y`.`zip.code` = 10", columns=["new col", "fare (€)", "x-y", "not plain", "d.e"]
+            "`fare (€)` = 5 and `x-y`.`zip.code` = 10",
+            columns=["new col", "fare (€)", "x-y", "not plain", "d.e"],
         )
         .to_arrow()
         .to_pylist()
     )
     assert found == [
-        {"new col": 7, "fare (€)": 5.0, "x-y": {"zip.code": 10, "seen-by": [{"who?": "w0"}], "f.g": None}, "not plain": 10, "d.e": None}
-    ]  # fmt: skip
+        {
+            "new col": 7,
+            "fare (€)": 5.0,
+            "x-y": {"zip.code": 10, "seen-by": [{"who?": "w0"}], "f.g": None},
+            "not plain": 10,
+            "d.e": None,
+        }
+    ]
     assert any("fare (€)" in text for text in table.definition.indexes)
     table.upsert([{"trip id": "new", "pick-up city": "Oslo", "ts (ms)": 1, "d.e": 3}], partial=True)
     assert table.scan("`d.e` = 3", columns="trip id").to_arrow()["trip id"].to_pylist() == ["new"]
@@ -409,13 +507,17 @@ def test_a_table_of_ordinary_names_gets_others_and_loses_them(tmp_path: Path) ->
     table.alter(rename={"the v": "w"}, beyond_hudi=True)
     table.upsert([{"id": 3, "w": 3}])
     assert table.definition.to_json()["format"] == 4
-    assert bag(mdt.open(table.path).scan().to_arrow()) == bag(pa.table({"id": [1, 2, 3], "w": [1, 2, 3]}))
+    assert bag(mdt.open(table.path).scan().to_arrow()) == bag(
+        pa.table({"id": [1, 2, 3], "w": [1, 2, 3]})
+    )
     assert not table.check().problems
 
 
 def test_data_bring_columns_with_them(table: mdt.Table) -> None:
     more = (
-        rows(1, **{"ts (ms)": 9_000}).append_column("e.f", pa.array([1])).append_column("g h", pa.array([{"i j": 1}]))
+        rows(1, **{"ts (ms)": 9_000})
+        .append_column("e.f", pa.array([1]))
+        .append_column("g h", pa.array([{"i j": 1}]))
     )
     table.upsert(more, evolve=True)
     inside = (
@@ -429,7 +531,9 @@ def test_data_bring_columns_with_them(table: mdt.Table) -> None:
     assert not table.check().problems
 
 
-def test_statistics_of_a_column_are_never_those_of_one_that_is_called_like_them(tmp_path: Path) -> None:
+def test_statistics_of_a_column_are_never_those_of_one_that_is_called_like_them(
+    tmp_path: Path,
+) -> None:
     table = mdt.create(tmp_path / "t", pa.schema({"id": pa.int64(), "v": pa.int64()}), key=["id"])
     table.upsert([{"id": 1, "v": 1}])
     table.alter(drop=["v"], beyond_hudi=True)  # since 2
@@ -447,7 +551,16 @@ def test_statistics_of_a_column_are_never_those_of_one_that_is_called_like_them(
 def test_what_a_table_says_of_itself(table: mdt.Table) -> None:
     table.scan("`fare amount` = 7.5").count()
     shown = "\n".join(
-        map(str, [table, table.definition.key, table.stats(), table.history().to_pylist(), table.advise()])
+        map(
+            str,
+            [
+                table,
+                table.definition.key,
+                table.stats(),
+                table.history().to_pylist(),
+                table.advise(),
+            ],
+        )
     )
     assert "trip id" in shown
     assert "_x20_" not in shown
@@ -461,5 +574,7 @@ def test_the_command_line(table: mdt.Table) -> None:
         return done.output
 
     assert "fare amount" in run("info", table.path)
-    found = run("scan", table.path, "--where", "`fare amount` = 7.5", "--columns", "trip id", "--json")
+    found = run(
+        "scan", table.path, "--where", "`fare amount` = 7.5", "--columns", "trip id", "--json"
+    )
     assert [json.loads(line) for line in found.splitlines()] == [{"trip id": "t0015"}]

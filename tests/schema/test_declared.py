@@ -1,4 +1,6 @@
-"""What was declared is what comes back, to the last type and required field; what Hudi keeps instead stands in docs/schema.md."""
+"""What was declared is what comes back, to the last type and required field; what Hudi keeps
+instead stands in docs/schema.md.
+"""
 
 from __future__ import annotations
 
@@ -41,22 +43,35 @@ def _array(type: pa.DataType, values: list[Any]) -> pa.Array:
 
 def _rows(kinds: dict[str, tuple[pa.DataType, list[Any]]]) -> pa.Table:
     """Return three rows, the last null but for the key, of the flat types and of nested ones."""
-    columns = {name: _array(type, [*values, None]) for name, (type, values) in (kinds | ENCODED).items()}
+    columns = {
+        name: _array(type, [*values, None]) for name, (type, values) in (kinds | ENCODED).items()
+    }
     for name, make, wrap in NESTED:
         for inner, (type, values) in kinds.items():
-            columns[f"{name}_{inner}"] = _array(make(type), [wrap(values[0]), wrap(values[1]), None])
+            columns[f"{name}_{inner}"] = _array(
+                make(type), [wrap(values[0]), wrap(values[1]), None]
+            )
     return pa.table({"id": pa.array([1, 2, 3], pa.int16()), **columns})
 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
 def test_what_was_created_is_what_a_scan_returns(table_type: str, tmp_path: Path) -> None:
     data = _rows(FLAT)
-    table = trees.create(tmp_path / "t", data.schema, table_type=table_type, options={"mdt.durable": False})
+    table = trees.create(
+        tmp_path / "t", data.schema, table_type=table_type, options={"mdt.durable": False}
+    )
     table.bulk_insert(data)
     table.upsert(data.slice(0, 2))
-    for found in (table.scan().to_arrow(), mdt.open(tmp_path / "t").scan().to_arrow(), pa.table(table.scan())):
+    for found in (
+        table.scan().to_arrow(),
+        mdt.open(tmp_path / "t").scan().to_arrow(),
+        pa.table(table.scan()),
+    ):
         assert found.schema.equals(data.schema, check_metadata=True)
-        assert all(c.type.equals(f.type, check_metadata=True) for c, f in zip(found.columns, data.schema, strict=True))
+        assert all(
+            c.type.equals(f.type, check_metadata=True)
+            for c, f in zip(found.columns, data.schema, strict=True)
+        )
         assert _by_id(found) == data.to_pylist()
     assert table.get(2) == data.to_pylist()[1]
     assert table.schema.equals(data.schema, check_metadata=True)
@@ -84,9 +99,13 @@ def arrays(draw: st.DrawFn, depth: int = 0) -> tuple[pa.DataType, st.SearchStrat
     name, make, _ = NESTED[kind]
     type, values = draw(arrays(depth + 1))
     if name == "struct":
-        return make(type), st.none() | st.fixed_dictionaries({"a": values, "b": st.none() | st.integers(-3, 3)})
+        return make(type), st.none() | st.fixed_dictionaries(
+            {"a": values, "b": st.none() | st.integers(-3, 3)}
+        )
     if name == "map":
-        return make(type), st.none() | st.lists(st.tuples(st.text("ab", max_size=2), values), max_size=3)
+        return make(type), st.none() | st.lists(
+            st.tuples(st.text("ab", max_size=2), values), max_size=3
+        )
     size = {"min_size": 2, "max_size": 2} if name == "pair" else {"max_size": 3}
     return make(type), st.none() | st.lists(values, **size)
 
@@ -123,19 +142,30 @@ def test_metadata_of_fields_come_back_and_metadata_of_the_schema_do_not() -> Non
     fields = [pa.field("id", pa.int64(), metadata={"unit": "1"}), pa.field("x", pa.float64())]
     table = mdt.create(MemoryStorage(), pa.schema(fields, metadata={"pandas": "{}"}), ["id"])
     table.upsert(pa.table({"id": [1], "x": [1.0]}))
-    for found in (table.schema, table.scan().to_arrow().schema, table.scan(columns=["id", "x"]).schema):
+    for found in (
+        table.schema,
+        table.scan().to_arrow().schema,
+        table.scan(columns=["id", "x"]).schema,
+    ):
         assert found.field("id").metadata == {b"unit": b"1"} and not found.metadata
 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
-def test_required_fields_are_kept_by_every_reader_and_writer(table_type: str, tmp_path: Path) -> None:
-    data = pa.Table.from_pylist([GOOD, {**GOOD, "id": 2, "s": None, "l": None, "m": []}], schema=REQUIRED)
+def test_required_fields_are_kept_by_every_reader_and_writer(
+    table_type: str, tmp_path: Path
+) -> None:
+    data = pa.Table.from_pylist(
+        [GOOD, {**GOOD, "id": 2, "s": None, "l": None, "m": []}], schema=REQUIRED
+    )
     table = trees.create(tmp_path / "t", REQUIRED, table_type=table_type, key_index="record")
     table.upsert(data)
     table.upsert(data.slice(1))
     assert trees.assert_readers_agree(table, tmp_path / "t") == data.to_pylist()
     assert table.scan("id = 2").to_arrow().to_pylist() == data.to_pylist()[1:]
-    assert table.get([2, 7], columns=["id", "v"]).to_pylist() == [{"id": 2, "v": 1}, {"id": None, "v": None}]
+    assert table.get([2, 7], columns=["id", "v"]).to_pylist() == [
+        {"id": 2, "v": 1},
+        {"id": None, "v": None},
+    ]
     table.compact()
     assert trees.assert_readers_agree(table, tmp_path / "t") == data.to_pylist()
     shown = HudiTable(str(tmp_path / "t")).get_schema()
@@ -149,21 +179,38 @@ def test_required_fields_are_kept_by_every_reader_and_writer(table_type: str, tm
 
 
 def test_null_structs_may_have_anything_in_their_required_fields(tmp_path: Path) -> None:
-    inner = pa.struct([pa.field("t", pa.string(), nullable=False), pa.field("l", pa.list_(pa.int8()), nullable=False)])
+    inner = pa.struct(
+        [
+            pa.field("t", pa.string(), nullable=False),
+            pa.field("l", pa.list_(pa.int8()), nullable=False),
+        ]
+    )
     outer = pa.struct(
-        [pa.field("a", pa.decimal128(5, 2), nullable=False), pa.field("s", inner, nullable=False), ("b", pa.bool_())]
+        [
+            pa.field("a", pa.decimal128(5, 2), nullable=False),
+            pa.field("s", inner, nullable=False),
+            ("b", pa.bool_()),
+        ]
     )
     maps = pa.map_(pa.string(), outer)
     schema = pa.schema([("id", pa.int64()), ("s", outer), ("ls", pa.list_(outer)), ("m", maps)])
     leaves = [pa.nulls(3, pa.decimal128(5, 2)), pa.nulls(3, inner), pa.nulls(3, pa.bool_())]
     nothing = pa.StructArray.from_arrays(leaves, fields=list(outer), mask=pa.array([True] * 3))
     lists = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), nothing)
-    mapped = pa.MapArray.from_arrays(pa.array([0, 0, 1, 3], pa.int32()), pa.array(["a", "b", "c"]), nothing)
+    mapped = pa.MapArray.from_arrays(
+        pa.array([0, 0, 1, 3], pa.int32()), pa.array(["a", "b", "c"]), nothing
+    )
     table = trees.create(tmp_path / "t", schema)
     table.upsert(pa.table({"id": [1, 2, 3], "s": nothing, "ls": lists, "m": mapped}))
     rows = trees.assert_readers_agree(table, tmp_path / "t")
-    assert [row["s"] for row in rows] == [None] * 3 and [row["ls"] for row in rows] == [[None, None], [], [None]]
-    table.upsert(pa.table({"id": [3], "s": nothing.slice(2), "ls": lists.slice(2), "m": mapped.slice(2)}))
+    assert [row["s"] for row in rows] == [None] * 3 and [row["ls"] for row in rows] == [
+        [None, None],
+        [],
+        [None],
+    ]
+    table.upsert(
+        pa.table({"id": [3], "s": nothing.slice(2), "ls": lists.slice(2), "m": mapped.slice(2)})
+    )
     for _ in range(2):
         assert trees.assert_readers_agree(table, tmp_path / "t") == rows
         table.compact()
@@ -175,8 +222,14 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"s": {"a": None, "b": "x"}},
         "column 's.a' is required, but null in 2 rows, first in row 1",
     ),
-    "an element": ({"l": [{"x": 1}, None]}, "column 'l.element' is required, but null in 2 rows, first in row 1"),
-    "a field in a list": ({"l": [{"x": 1}, {"x": None}]}, "column 'l.element.x' is required, but null in 2 rows"),
+    "an element": (
+        {"l": [{"x": 1}, None]},
+        "column 'l.element' is required, but null in 2 rows, first in row 1",
+    ),
+    "a field in a list": (
+        {"l": [{"x": 1}, {"x": None}]},
+        "column 'l.element.x' is required, but null in 2 rows",
+    ),
     "a value of a map": (
         {"m": [("a", 1), ("b", None)]},
         "column 'm.value' is required, but null in 2 rows, first in row 1",
@@ -185,11 +238,17 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("change", "text"), BROKEN.values(), ids=BROKEN.keys())
-def test_a_null_where_none_may_be_is_refused_and_nothing_written(change: dict[str, Any], text: str) -> None:
+def test_a_null_where_none_may_be_is_refused_and_nothing_written(
+    change: dict[str, Any], text: str
+) -> None:
     table = mdt.create(MemoryStorage(), REQUIRED, ["id"])
     table.upsert(pa.Table.from_pylist([GOOD], schema=REQUIRED))
     relaxed = pa.schema([pa.field(f.name, plain_nullable(f.type)) for f in REQUIRED])
-    rows = [{**GOOD, "s": None, "l": None}, {**GOOD, "id": 2, **change}, {**GOOD, "id": 3, **change}]
+    rows = [
+        {**GOOD, "s": None, "l": None},
+        {**GOOD, "id": 2, **change},
+        {**GOOD, "id": 3, **change},
+    ]
     with pytest.raises(Invalid, match=re.escape(text)):
         table.upsert(pa.Table.from_pylist(rows, schema=relaxed))
     assert table.snapshot().seq == 1
@@ -206,25 +265,46 @@ def plain_nullable(type: pa.DataType) -> pa.DataType:
 
 def test_filters_statistics_and_indexes_work_on_declared_types() -> None:
     schema = pa.schema(
-        [("id", pa.uint64()), ("n", pa.uint8()), ("at", pa.timestamp("ns")), ("word", pa.dictionary(pa.int8(), pa.string())),
-         ("day", pa.date64()), ("text", pa.string_view())]
-    )  # fmt: skip
+        [
+            ("id", pa.uint64()),
+            ("n", pa.uint8()),
+            ("at", pa.timestamp("ns")),
+            ("word", pa.dictionary(pa.int8(), pa.string())),
+            ("day", pa.date64()),
+            ("text", pa.string_view()),
+        ]
+    )
     table = mdt.create(
-        MemoryStorage(), schema, ["id"], ordering="at", indexes=["bitmap(word)", "bitmap(n)", "text(text)", "bloom(day)"],
+        MemoryStorage(),
+        schema,
+        ["id"],
+        ordering="at",
+        indexes=["bitmap(word)", "bitmap(n)", "text(text)", "bloom(day)"],
         options={"mdt.row.group.rows": 10},
-    )  # fmt: skip
+    )
     n = 200
     table.bulk_insert(
-        pa.table({
-            "id": pa.array([2**64 - 1 - i for i in range(n)], pa.uint64()), "n": range(n),
-            "at": [datetime(2026, 1, 1) + timedelta(hours=i) for i in range(n)], "word": [f"w{i % 7}" for i in range(n)],
-            "day": [date(2026, 1, 1) + timedelta(days=i) for i in range(n)], "text": [f"number {i}" for i in range(n)],
-        })
-    )  # fmt: skip
+        pa.table(
+            {
+                "id": pa.array([2**64 - 1 - i for i in range(n)], pa.uint64()),
+                "n": range(n),
+                "at": [datetime(2026, 1, 1) + timedelta(hours=i) for i in range(n)],
+                "word": [f"w{i % 7}" for i in range(n)],
+                "day": [date(2026, 1, 1) + timedelta(days=i) for i in range(n)],
+                "text": [f"number {i}" for i in range(n)],
+            }
+        )
+    )
     for where, rows in (
-        (f"id = {2**64 - 1}", 1), (f"id >= {2**64 - 10}", 10), ("n between 10 and 12", 3), ("n = 300", 0),
-        ("at < '2026-01-01 05:00:00'", 5), ("word = 'w3' and n < 20", 3), ("day = '2026-02-01'", 1), ("match(text, '17')", 1),
-    ):  # fmt: skip
+        (f"id = {2**64 - 1}", 1),
+        (f"id >= {2**64 - 10}", 10),
+        ("n between 10 and 12", 3),
+        ("n = 300", 0),
+        ("at < '2026-01-01 05:00:00'", 5),
+        ("word = 'w3' and n < 20", 3),
+        ("day = '2026-02-01'", 1),
+        ("match(text, '17')", 1),
+    ):
         scan = table.scan(where)
         found = scan.to_arrow()
         assert (len(found), scan.count()) == (rows, rows), where
@@ -250,13 +330,23 @@ def _avro_text(type: Any) -> str:
 def test_readme_says_what_hudi_holds_and_hudi_rs_shows(tmp_path: Path) -> None:
     said = types_in_readme()
     given_types = [type for type, _ in (FLAT | ENCODED).values()]
-    missing = [type for type in given_types if type not in [t for t, _ in said.values()] and not _same_kind(type, said)]
+    missing = [
+        type
+        for type in given_types
+        if type not in [t for t, _ in said.values()] and not _same_kind(type, said)
+    ]
     assert not missing
-    schema = pa.schema([("id", pa.int64()), *((f"c{i}", type) for i, (type, _) in enumerate(said.values()))])
+    schema = pa.schema(
+        [("id", pa.int64()), *((f"c{i}", type) for i, (type, _) in enumerate(said.values()))]
+    )
     table = trees.create(tmp_path / "t", schema)
     table.upsert(pa.table([pa.array([1]), *[pa.nulls(1)] * len(said)], names=schema.names))
-    fields = {f["name"]: f["type"] for f in json.loads(to_avro(table.definition.schema, "t"))["fields"]}
-    shown = pa.Table.from_batches([pa.record_batch(b) for b in HudiTable(str(tmp_path / "t")).read()]).schema
+    fields = {
+        f["name"]: f["type"] for f in json.loads(to_avro(table.definition.schema, "t"))["fields"]
+    }
+    shown = pa.Table.from_batches(
+        [pa.record_batch(b) for b in HudiTable(str(tmp_path / "t")).read()]
+    ).schema
     for i, (name, (_, (hudi, hudi_rs, *_rest))) in enumerate(said.items()):
         assert _avro_text(fields[f"c{i}"]) == hudi, name
         assert _shown(shown.field(f"c{i}").type) == hudi_rs, name
@@ -270,5 +360,9 @@ def _shown(type: pa.DataType) -> str:
 
 def _same_kind(type: pa.DataType, said: dict[str, Any]) -> bool:
     kinds = pa.types
-    tests = (kinds.is_decimal, kinds.is_dictionary, lambda t: kinds.is_timestamp(t) and t.tz is not None)
+    tests = (
+        kinds.is_decimal,
+        kinds.is_dictionary,
+        lambda t: kinds.is_timestamp(t) and t.tz is not None,
+    )
     return any(test(type) and any(test(known) for known, _ in said.values()) for test in tests)

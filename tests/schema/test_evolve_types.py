@@ -1,4 +1,6 @@
-"""Every type of data beside every type of a column, where an upsert evolves: the rows fit, or an error of ours says why not."""
+"""Every type of data beside every type of a column, where an upsert evolves: the rows fit, or an
+error of ours says why not.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ TYPES = {**FLAT, **NESTED, "null": (pa.null(), [None, None])}
 
 
 def array_of(values: list[Any], type: pa.DataType) -> pa.Array:
-    if pa.types.is_dictionary(type):  # which older releases of pyarrow do not make of every type of values
+    if pa.types.is_dictionary(type):
+        # which older releases of pyarrow do not make of every type of values
         return pa.array(values, type.value_type).dictionary_encode().cast(type)
     return pa.array(values, type)
 
@@ -34,9 +37,17 @@ def array_of(values: list[Any], type: pa.DataType) -> pa.Array:
 def of_table(type: pa.DataType) -> TableDefinition:
     schema = pa.schema({"id": pa.int64(), "v": type})
     return define(
-        MemoryStorage(), schema, key=["id"], partition_by=[], ordering=None, table_type="MERGE_ON_READ", key_index=None,
-        scope=None, indexes=[], options=None,
-    )  # fmt: skip
+        MemoryStorage(),
+        schema,
+        key=["id"],
+        partition_by=[],
+        ordering=None,
+        table_type="MERGE_ON_READ",
+        key_index=None,
+        scope=None,
+        indexes=[],
+        options=None,
+    )
 
 
 def evolved(data: pa.Table, definition: TableDefinition) -> TableDefinition:
@@ -48,7 +59,9 @@ def evolved(data: pa.Table, definition: TableDefinition) -> TableDefinition:
 
 
 @pytest.mark.parametrize("old", [name for name in TYPES if name != "null"])
-def test_values_of_any_type_fit_a_column_or_the_error_names_column_types_and_what_to_do(old: str) -> None:
+def test_values_of_any_type_fit_a_column_or_the_error_names_column_types_and_what_to_do(
+    old: str,
+) -> None:
     definition, fit = of_table(TYPES[old][0]), set()
     for new, (type, values) in TYPES.items():
         data = pa.table({"id": [1, 2], "v": array_of(values, type)})

@@ -1,4 +1,6 @@
-"""Names of columns in other letters than the table's: taken where they can mean one column only, and refused with the candidates where not."""
+"""Names of columns in other letters than the table's: taken where they can mean one column only,
+and refused with the candidates where not.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,28 @@ import mdt
 from mdt.errors import Invalid
 
 SCHEMA = pa.schema(
-    [("Id", pa.int64()), ("City", pa.string()), ("Fare", pa.float64()), ("at", pa.struct({"Lat": pa.int32()}))]
+    [
+        ("Id", pa.int64()),
+        ("City", pa.string()),
+        ("Fare", pa.float64()),
+        ("at", pa.struct({"Lat": pa.int32()})),
+    ]
 )
-ROWS = [{"Id": 1, "City": "Oslo", "Fare": 4.5, "at": {"Lat": 1}}, {"Id": 2, "City": "Rome", "Fare": 7.0, "at": None}]
+ROWS = [
+    {"Id": 1, "City": "Oslo", "Fare": 4.5, "at": {"Lat": 1}},
+    {"Id": 2, "City": "Rome", "Fare": 7.0, "at": None},
+]
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> mdt.Table:
     found = mdt.create(
-        tmp_path / "t", SCHEMA, key=["ID"], partition_by=["city"], ordering="FARE", indexes=["bitmap(CITY)"]
+        tmp_path / "t",
+        SCHEMA,
+        key=["ID"],
+        partition_by=["city"],
+        ordering="FARE",
+        indexes=["bitmap(CITY)"],
     )
     found.upsert(pa.Table.from_pylist(ROWS, SCHEMA))
     return found
@@ -42,14 +57,18 @@ FORMS = {
     "reader": lambda rows: lower(rows).to_reader(),
     "generator": lambda rows: (batch for batch in lower(rows).to_batches()),
     "dicts": lambda rows: [{name.lower(): value for name, value in row.items()} for row in rows],
-    "generator of dicts": lambda rows: ({name.lower(): value for name, value in row.items()} for row in rows),
+    "generator of dicts": lambda rows: (
+        {name.lower(): value for name, value in row.items()} for row in rows
+    ),
     "columns": lambda rows: lower(rows).to_pydict(),
 }
 
 
 @pytest.mark.parametrize("form", sorted(FORMS))
 @pytest.mark.parametrize("evolve", [False, True])
-def test_rows_are_written_by_columns_in_other_letters(table: mdt.Table, form: str, evolve: bool) -> None:
+def test_rows_are_written_by_columns_in_other_letters(
+    table: mdt.Table, form: str, evolve: bool
+) -> None:
     table.upsert(FORMS[form]([{**ROWS[0], "Fare": 9.0}, {**ROWS[1], "Id": 3}]), evolve=evolve)
     assert table.schema.names == SCHEMA.names
     assert table.scan(order_by="id").to_arrow().column("Fare").to_pylist() == [9.0, 7.0, 7.0]
@@ -82,7 +101,9 @@ def test_a_columns_own_name_goes_before_others(table: mdt.Table) -> None:
     assert table.scan().to_arrow().column("Id").to_pylist() == [2]
 
 
-def test_names_that_may_be_several_columns_are_refused_with_the_candidates(table: mdt.Table) -> None:
+def test_names_that_may_be_several_columns_are_refused_with_the_candidates(
+    table: mdt.Table,
+) -> None:
     rows = pa.table({"ID": [1], "id": [2], "City": ["Oslo"], "Fare": [1.0], "at": [{"Lat": 1}]})
     with pytest.raises(Invalid, match="the column 'Id' may be any of ID, id in the data"):
         table.upsert(rows)

@@ -17,14 +17,27 @@ import mdt
 from mdt.schema.python_values import rows_of
 
 FAR: dict[str, tuple[pa.Array, Any, str]] = {
-    "timestamp": (pa.array([253402300800], pa.timestamp("s")), np.datetime64("10000-01-01T00:00:00"), "10000-01-01T00:00:00"),
+    "timestamp": (
+        pa.array([253402300800], pa.timestamp("s")),
+        np.datetime64("10000-01-01T00:00:00"),
+        "10000-01-01T00:00:00",
+    ),
     "zone": (
-        pa.array([-62135596800 * 10**6], pa.timestamp("us", "America/New_York")), np.datetime64("0001-01-01T00:00:00.000000"),
+        pa.array([-62135596800 * 10**6], pa.timestamp("us", "America/New_York")),
+        np.datetime64("0001-01-01T00:00:00.000000"),
         "0001-01-01T00:00:00.000000",
     ),
-    "date": (pa.array([2**31 - 1], pa.int32()).view(pa.date32()), np.datetime64(2**31 - 1, "D"), "5881580-07-11"),
-    "before Christ": (pa.array([-62135596801], pa.timestamp("s")), np.datetime64("0000-12-31T23:59:59"), "0000-12-31T23:59:59"),
-}  # fmt: skip
+    "date": (
+        pa.array([2**31 - 1], pa.int32()).view(pa.date32()),
+        np.datetime64(2**31 - 1, "D"),
+        "5881580-07-11",
+    ),
+    "before Christ": (
+        pa.array([-62135596801], pa.timestamp("s")),
+        np.datetime64("0000-12-31T23:59:59"),
+        "0000-12-31T23:59:59",
+    ),
+}
 
 
 def made(path: Path, values: pa.Array) -> mdt.Table:
@@ -47,17 +60,33 @@ def test_the_command_line_writes_them_as_text(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "mdt", "scan", str(tmp_path / name), "--format"]
         done = subprocess.run([*command, "json"], capture_output=True, text=True, check=True)
         assert json.loads(done.stdout) == {"id": 1, "x": text}
-        assert text in subprocess.run([*command, "table"], capture_output=True, text=True, check=True).stdout
+        assert (
+            text
+            in subprocess.run(
+                [*command, "table"], capture_output=True, text=True, check=True
+            ).stdout
+        )
 
 
 def test_durations_and_moments_inside_others_are_numpys_where_python_has_none() -> None:
     far, near = 253402300800, 0
-    inside = pa.array([{"at": [near, far], "by": [("k", far)]}], pa.struct([("at", pa.list_(pa.timestamp("s"))), ("by", pa.map_(pa.string(), pa.timestamp("s")))]))  # fmt: skip
-    rows = rows_of(pa.table({"long": pa.array([2**62], pa.duration("s")), "in": inside, "note": ["n"]}))
+    inside = pa.array(
+        [{"at": [near, far], "by": [("k", far)]}],
+        pa.struct(
+            [("at", pa.list_(pa.timestamp("s"))), ("by", pa.map_(pa.string(), pa.timestamp("s")))]
+        ),
+    )
+    rows = rows_of(
+        pa.table({"long": pa.array([2**62], pa.duration("s")), "in": inside, "note": ["n"]})
+    )
     moment = np.datetime64(far, "s")
     assert rows == [
-        {"long": np.timedelta64(2**62, "s"), "in": {"at": [datetime(1970, 1, 1), moment], "by": [("k", moment)]}, "note": "n"}
-    ]  # fmt: skip
+        {
+            "long": np.timedelta64(2**62, "s"),
+            "in": {"at": [datetime(1970, 1, 1), moment], "by": [("k", moment)]},
+            "note": "n",
+        }
+    ]
 
 
 def test_what_no_reader_can_read_stays_an_error() -> None:

@@ -43,12 +43,21 @@ WRONG: dict[str, tuple[SchemaVersion, str]] = {
     "no later": (version(0, (0, 1, 2, 3, 4), ID, N, S), "begins before the one"),
     "narrower": (version(1, (0, 1), ID, ("n", pa.bool_())), "int32 cannot be read as bool"),
     "other digits": (version(1, (0, 1), ID, ("n", pa.decimal128(9, 0))), "cannot be read as"),
-    "a struct": (version(1, (0, 1, 5), ID, ("n", pa.struct([("x", pa.int32())]))), "cannot be read as"),
+    "a struct": (
+        version(1, (0, 1, 5), ID, ("n", pa.struct([("x", pa.int32())]))),
+        "cannot be read as",
+    ),
     "no struct": (version(1, (0, 2), ID, ("s", pa.int32())), "cannot be read as"),
     "moved out": (version(1, (0, 3), ID, ("a", pa.int32())), "moved into another column"),
     "moved in": (version(1, (0, 2, 1, 4), ID, S), "moved into another column"),
-    "required": (version(1, (0, 1), ID, pa.field("n", pa.int32(), nullable=False)), "became required"),
-    "another key": (version(1, (1, 0, 2, 3, 4), ("n", pa.int32()), ("key", pa.string()), S), "of the key"),
+    "required": (
+        version(1, (0, 1), ID, pa.field("n", pa.int32(), nullable=False)),
+        "became required",
+    ),
+    "another key": (
+        version(1, (1, 0, 2, 3, 4), ("n", pa.int32()), ("key", pa.string()), S),
+        "of the key",
+    ),
     "a key of another id": (version(1, (5,), ID), "of the key"),
 }
 
@@ -61,13 +70,18 @@ def test_a_version_that_cannot_follow_is_refused(name: str) -> None:
 
 
 def test_a_table_may_have_all_the_versions_that_it_keeps() -> None:
-    chain = (FIRST, *(version(since, (0, 1, 2, 3, 4), ID, N, S) for since in range(1, SCHEMA_VERSIONS_MAX + 1)))
+    chain = (
+        FIRST,
+        *(version(since, (0, 1, 2, 3, 4), ID, N, S) for since in range(1, SCHEMA_VERSIONS_MAX + 1)),
+    )
     check_succession(chain[:-1], ("id",))
     with pytest.raises(ValueError, match=f"more than {SCHEMA_VERSIONS_MAX} versions"):
         check_succession(chain, ("id",))
 
 
-def test_a_succession_is_checked_once_and_one_version_more_costs_its_own_check(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_succession_is_checked_once_and_one_version_more_costs_its_own_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     checked: list[int] = []
     whole = versions._check_follows
 
@@ -92,7 +106,9 @@ def test_ids_of_dropped_columns_are_never_given_again() -> None:
         check_succession((FIRST, dropped, other), ("id",))
     gap = version(1, (0, 2, 3, 4, 9), ID, S, N)
     with pytest.raises(ValueError, match="given before"):
-        check_succession((FIRST, gap, version(2, (0, 2, 3, 4, 7), ID, S, ("x", pa.int32()))), ("id",))
+        check_succession(
+            (FIRST, gap, version(2, (0, 2, 3, 4, 7), ID, S, ("x", pa.int32()))), ("id",)
+        )
 
 
 DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -124,13 +140,19 @@ def test_a_version_of_a_wrong_form_is_refused(name: str) -> None:
 def test_checkpoints_that_are_read_share_their_versions() -> None:
     texts = [json.dumps(version(since, (0, 1, 2, 3, 4), ID, N, S).to_json()) for since in range(3)]
     first, again = ([from_json(json.loads(text)) for text in texts] for _ in range(2))
-    assert all(one is other for one, other in zip(first, again, strict=True)) and len(set(first)) == 3
+    assert (
+        all(one is other for one, other in zip(first, again, strict=True)) and len(set(first)) == 3
+    )
     assert from_json(json.loads(texts[0]), 1) is first[1]
 
 
-def test_names_of_statistics_of_one_version_more_cost_what_that_one_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_statistics_of_one_version_more_cost_what_that_one_costs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked, paths = [], SchemaVersion.paths
-    monkeypatch.setattr(SchemaVersion, "paths", lambda self: asked.append(self.since) or paths(self))
+    monkeypatch.setattr(
+        SchemaVersion, "paths", lambda self: asked.append(self.since) or paths(self)
+    )
     chain = tuple(version(since, (0, 1, 2, 3, 4), ID, N, S) for since in range(100))
     for count in range(1, 101):
         statistics_names(chain[:count])
@@ -139,18 +161,37 @@ def test_names_of_statistics_of_one_version_more_cost_what_that_one_costs(monkey
 
 def test_a_segment_has_the_version_of_its_commit() -> None:
     versions = (FIRST, version(3, (0,), ID), version(7, (0,), ID))
-    assert [version_of(versions, seq << 20 | 5).since for seq in (0, 2, 3, 6, 7, 99)] == [0, 0, 3, 3, 7, 7]
+    assert [version_of(versions, seq << 20 | 5).since for seq in (0, 2, 3, 6, 7, 99)] == [
+        0,
+        0,
+        3,
+        3,
+        7,
+        7,
+    ]
 
 
 def test_statistics_keep_their_name_where_keys_and_values_stay() -> None:
     wide = pa.schema(
-        [("id", pa.string()), ("n", pa.int64()), ("s", pa.struct([("z", pa.int32()), ("b", pa.string())]))]
+        [
+            ("id", pa.string()),
+            ("n", pa.int64()),
+            ("s", pa.struct([("z", pa.int32()), ("b", pa.string())])),
+        ]
     )
     second = SchemaVersion(1, wide, wide, FIRST.ids)
     third = version(2, (0, 1, 5), ID, ("n", pa.float64()), ("s", pa.int32()))
-    assert statistics_names((FIRST, second))[-1] == {"id": "id", "n": "n", "s": "s", "s.z": "s.a", "s.b": "s.b"}
+    assert statistics_names((FIRST, second))[-1] == {
+        "id": "id",
+        "n": "n",
+        "s": "s",
+        "s.z": "s.a",
+        "s.b": "s.b",
+    }
     found = statistics_names((FIRST, second, third))
-    assert found[-1] == {"id": "id", "n": "n@1.2", "s": "s@5.2"} and found[:2] == statistics_names((FIRST, second))
+    assert found[-1] == {"id": "id", "n": "n@1.2", "s": "s@5.2"} and found[:2] == statistics_names(
+        (FIRST, second)
+    )
 
 
 def test_a_file_that_has_none_of_the_columns_still_has_its_rows() -> None:
@@ -168,16 +209,26 @@ def test_columns_that_stay_are_read_as_they_are() -> None:
 
 
 def test_floats_rise_as_their_texts_do() -> None:
-    floats = pa.array([-1e30, -0.1, -0.0, 0.0, 1e-45, 0.1, 1464095.25, float("inf"), float("nan"), None], pa.float32())
+    floats = pa.array(
+        [-1e30, -0.1, -0.0, 0.0, 1e-45, 0.1, 1464095.25, float("inf"), float("nan"), None],
+        pa.float32(),
+    )
     wide = widened(floats, pa.float64())
-    assert wide.to_pylist()[:2] == [-1e30, -0.1] and str(wide[8]) == "nan" and wide[9].as_py() is None
+    assert (
+        wide.to_pylist()[:2] == [-1e30, -0.1] and str(wide[8]) == "nan" and wide[9].as_py() is None
+    )
     assert wide.cast(pa.float32()).slice(0, 8) == floats.slice(0, 8)
 
 
 def test_nobody_reads_rows_of_files_past_their_version() -> None:
     knowing = {"mdt/metadata/segment_columns.py", "mdt/parquet/segment_rows.py"}
-    knowing.add("mdt/scan/reader.py")  # it reads stored columns of a file, and converts them with those read by pages
-    callers = {p.relative_to(ROOT).as_posix() for p in Path(ROOT, "mdt").rglob("*.py") if "read_rows(" in p.read_text()}
+    # it reads stored columns of a file, and converts them with those read by pages
+    knowing.add("mdt/scan/reader.py")
+    callers = {
+        p.relative_to(ROOT).as_posix()
+        for p in Path(ROOT, "mdt").rglob("*.py")
+        if "read_rows(" in p.read_text()
+    }
     assert callers == knowing, "call mdt.metadata.segment_columns.read_columns"
 
 
@@ -185,7 +236,10 @@ def test_an_alter_ends_where_ids_end() -> None:
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     last = replace(table.definition.version, since=1, given=versions.ID_MAX)
     definition = replace(table.definition, versions=(last,))
-    assert altered(definition, Alteration(add={"x": pa.field("x", pa.int32())}), 2).ids[-1] == versions.ID_MAX
+    assert (
+        altered(definition, Alteration(add={"x": pa.field("x", pa.int32())}), 2).ids[-1]
+        == versions.ID_MAX
+    )
     more = {name: pa.field(name, pa.int32()) for name in ("x", "y")}
     with pytest.raises(Invalid, match="no id left for a new column"):
         altered(definition, Alteration(add=more), 2)

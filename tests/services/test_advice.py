@@ -1,4 +1,6 @@
-"""Advice on indexes: by the bytes that an index saves, against those that it takes, counted since it is there."""
+"""Advice on indexes: by the bytes that an index saves, against those that it takes, counted since
+it is there.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,16 @@ def test_an_index_is_proposed_where_it_saves_bytes_and_nowhere_else(table: mdt.T
         "statistics answer for days, and no index for what most rows match"
     )
     one = found["create", "bitmap(name)"]
-    assert 0 < one.bytes < one.saved <= one.read and one.queries == 250 and one.rows <= 1 and one.seconds >= 0
-    assert f"{one.saved:,} of {one.read:,} bytes" in one.reason and f"{one.bytes:,} bytes" in one.reason
+    assert (
+        0 < one.bytes < one.saved <= one.read
+        and one.queries == 250
+        and one.rows <= 1
+        and one.seconds >= 0
+    )
+    assert (
+        f"{one.saved:,} of {one.read:,} bytes" in one.reason
+        and f"{one.bytes:,} bytes" in one.reason
+    )
 
 
 def test_what_an_index_saves_is_counted_from_its_creation(table: mdt.Table) -> None:
@@ -64,23 +74,36 @@ def test_what_an_index_saves_is_counted_from_its_creation(table: mdt.Table) -> N
     assert advice(table) == {}, "it saves more than it takes"
 
 
-def test_an_index_that_saves_nothing_is_to_be_dropped_though_queries_ask_it(table: mdt.Table) -> None:
+def test_an_index_that_saves_nothing_is_to_be_dropped_though_queries_ask_it(
+    table: mdt.Table,
+) -> None:
     table.create_index(["bitmap(fare)", "bloom(id)"])
     ask(table, "fare > 0.0001")
     found = advice(table)
     assert found.keys() == {("drop", "bitmap(fare)"), ("drop", "bloom(id)")}
     assert found["drop", "bitmap(fare)"].saved < found["drop", "bitmap(fare)"].bytes
-    assert "10 asked it" in found["drop", "bitmap(fare)"].reason and "0 asked it" in found["drop", "bloom(id)"].reason
+    assert (
+        "10 asked it" in found["drop", "bitmap(fare)"].reason
+        and "0 asked it" in found["drop", "bloom(id)"].reason
+    )
 
 
 def test_a_sample_is_of_live_rows_of_the_whole_table(table: mdt.Table) -> None:
     table.delete_where("day = 3")
-    days, ids = (sample(table.metadata, table.snapshot(), name).to_pylist() for name in ("day", "id"))
-    assert set(days) == set(range(20)) - {3} and days == [id // 1_000 for id in ids] and len(ids) <= BLOCKS * BLOCK_ROWS
+    days, ids = (
+        sample(table.metadata, table.snapshot(), name).to_pylist() for name in ("day", "id")
+    )
+    assert (
+        set(days) == set(range(20)) - {3}
+        and days == [id // 1_000 for id in ids]
+        and len(ids) <= BLOCKS * BLOCK_ROWS
+    )
 
 
 def test_two_tests_that_are_selective_together_share_what_they_save(table: mdt.Table) -> None:
-    """Of each thousand rows one has a given pair of remainders, and of each block some have either."""
+    """Of each thousand rows one has a given pair of remainders, and of each block some have
+    either.
+    """
     columns = {"tens": np.arange(ROWS) % 97, "more": np.arange(ROWS) // 97 % 89}
     wide = TABLE.select(["id"])
     for name, values in columns.items():

@@ -1,4 +1,6 @@
-"""A check of a table on a store that gives a false answer once: an object that is there is told to be absent."""
+"""A check of a table on a store that gives a false answer once: an object that is there is told to
+be absent.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_one_false_answer_of_a_far_store_is_no_damage() -> None:
 
 def test_damage_on_a_far_store_is_told() -> None:
     inner = filled(MOR, "record")
-    (marker, *_) = [info.path for info in inner.list("") if info.path.endswith(".hoodie_partition_metadata")]
+    marker, *_ = [
+        info.path for info in inner.list("") if info.path.endswith(".hoodie_partition_metadata")
+    ]
     inner.delete(marker)
     inner.delete(paths.hint())
     found = opened(inner, 0)[0].check().problems

@@ -1,4 +1,6 @@
-"""A record that calls other rows new than those that its commit wrote is found by a check, and mended for what is read from then on."""
+"""A record that calls other rows new than those that its commit wrote is found by a check, and
+mended for what is read from then on.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,9 @@ def _cleaned(storage: MemoryStorage, past: dict[int, State]) -> None:
     writer.clean(retain_commits=2)
 
 
-def test_a_process_opens_a_table_whose_checkpoint_is_cleaned_at_that_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_opens_a_table_whose_checkpoint_is_cleaned_at_that_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table, past = grown(20)
     upsert(table, past, range(4), 500)
     assert isinstance(table.storage, MemoryStorage)
@@ -50,7 +52,9 @@ def test_a_process_opens_a_table_whose_checkpoint_is_cleaned_at_that_moment(monk
     with monkeypatch.context() as patch:
         patch.setattr("mdt.metadata.metadata.apply", meanwhile)
         reader = mdt.open(table.storage)
-    assert found[0].checkpoint.seq not in reader._metadata.checkpoints.listed(), "the premise of this test"
+    assert found[0].checkpoint.seq not in reader._metadata.checkpoints.listed(), (
+        "the premise of this test"
+    )
     assert as_state(reader.scan().to_arrow()) == past[max(past)]
     assert reader.check().ok
 
@@ -65,17 +69,26 @@ def test_who_stands_on_a_checkpoint_that_goes_takes_a_newer_one() -> None:
     scan = slow.scan("fare > 0")
     with table.leased():
         _cleaned(table.storage, past)
-        assert slow.snapshot().retention.horizon <= seq, "the lease keeps the state, though not what it was read from"
+        assert slow.snapshot().retention.horizon <= seq, (
+            "the lease keeps the state, though not what it was read from"
+        )
         for read in (scan.explain, scan.to_arrow):
             with pytest.raises(Expired, match="begin again"):
                 read()
-        assert as_state(slow.scan("fare > 0", as_of=seq).to_arrow()) == past[max(n for n in past if n <= seq)]
+        assert (
+            as_state(slow.scan("fare > 0", as_of=seq).to_arrow())
+            == past[max(n for n in past if n <= seq)]
+        )
     assert as_state(slow.scan().to_arrow()) == past[max(past)]
 
 
-@pytest.mark.parametrize("step", ["_require_checkpoint", "_archive_timeline", "_remove_checkpoints"])
+@pytest.mark.parametrize(
+    "step", ["_require_checkpoint", "_archive_timeline", "_remove_checkpoints"]
+)
 @pytest.mark.parametrize("others", ["archive", "clean on"])
-def test_of_two_archivings_at_once_neither_fails(monkeypatch: pytest.MonkeyPatch, step: str, others: str) -> None:
+def test_of_two_archivings_at_once_neither_fails(
+    monkeypatch: pytest.MonkeyPatch, step: str, others: str
+) -> None:
     table, past = grown(20)
     assert isinstance(table.storage, MemoryStorage)
     with monkeypatch.context() as patch:
@@ -100,7 +113,9 @@ def test_of_two_archivings_at_once_neither_fails(monkeypatch: pytest.MonkeyPatch
     )
 
 
-def test_who_looks_for_leftovers_beside_a_cleaning_finds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_looks_for_leftovers_beside_a_cleaning_finds_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table, past = grown(20)
     assert isinstance(table.storage, MemoryStorage)
     went, done = references.everything, []
@@ -126,13 +141,18 @@ def test_a_cleaning_whose_record_was_forged_takes_nothing_out_of_the_log() -> No
     assert record is not None
     told = record.header["retention"]
     kept = [path for path in names(table) if "/log/" in path and path != paths.commit(seq)]
-    for first, instant in ((told["horizon"] + 1, told["instant"]), (told["first"], "20990101000000000")):
+    for first, instant in (
+        (told["horizon"] + 1, told["instant"]),
+        (told["first"], "20990101000000000"),
+    ):
         storage.delete(paths.commit(seq))
         header = {**record.header, "retention": {**told, "first": first, "instant": instant}}
         assert commit_log.append(storage, commit_log.CommitRecord(seq, header, record.tables))
         with pytest.raises(Corrupt, match="checkpoint|such object"):
             archiving.archive(Metadata(storage))
-        assert kept == [path for path in names(table) if "/log/" in path and path != paths.commit(seq)]
+        assert kept == [
+            path for path in names(table) if "/log/" in path and path != paths.commit(seq)
+        ]
 
 
 def test_the_end_of_a_build_of_an_index_whose_beginning_has_left_the_log_is_no_damage() -> None:
@@ -149,7 +169,9 @@ def test_the_end_of_a_build_of_an_index_whose_beginning_has_left_the_log_is_no_d
 
 
 def _before_each_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[int]:
-    """Do ``act`` whenever a check has taken its snapshot and looks at the log; return the list that the seqs of these will be in."""
+    """Do ``act`` whenever a check has taken its snapshot and looks at the log; return the list that
+    the seqs of these will be in.
+    """
     seqs: list[int] = []
 
     def looked(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
@@ -161,7 +183,9 @@ def _before_each_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
     return seqs
 
 
-def test_a_commit_of_another_process_is_no_damage_to_a_check_that_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_of_another_process_is_no_damage_to_a_check_that_has_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table, past = grown(20)
     assert isinstance(table.storage, MemoryStorage)
     _cleaned(table.storage, past)
@@ -172,7 +196,9 @@ def test_a_commit_of_another_process_is_no_damage_to_a_check_that_has_begun(monk
     assert (report.ok, len(seqs)) == (True, 1), str(report)
 
 
-def test_what_a_cleaning_takes_from_a_check_that_has_begun_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_cleaning_takes_from_a_check_that_has_begun_is_no_damage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table, past = grown(20)
     storage = table.storage
     assert isinstance(storage, MemoryStorage)
@@ -188,7 +214,9 @@ def test_damage_is_found_though_others_clean_all_the_time_and_what_they_take_is_
     table, past = grown(20)
     storage = table.storage
     assert isinstance(storage, MemoryStorage)
-    marker = next(info.path for info in storage.list("") if info.path.endswith(".hoodie_partition_metadata"))
+    marker = next(
+        info.path for info in storage.list("") if info.path.endswith(".hoodie_partition_metadata")
+    )
     storage.replace(marker, b"partitionDepth=7\n")
 
     def cleaned() -> None:

@@ -1,4 +1,6 @@
-"""Cleaning and the archive: what is kept can be read as it was, what is not is said, and nobody who sleeps does harm."""
+"""Cleaning and the archive: what is kept can be read as it was, what is not is said, and nobody who
+sleeps does harm.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_the_newest_commits_stay_readable_and_files_of_older_ones_go() -> None:
 def test_without_a_choice_the_options_say_what_is_kept_by_our_names_and_by_hudis() -> None:
     table, past = grown(12, **{"hoodie.cleaner.commits.retained": 3})
     assert table.clean().horizon == sorted(past)[-3]
-    other, past = grown(12, **{"hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS", "mdt.clean.retain.versions": 1})
+    other, past = grown(
+        12, **{"hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS", "mdt.clean.retain.versions": 1}
+    )
     other.clean()
     assert_kept(other, past)
     assert other.snapshot().retention.horizon > 0
@@ -56,7 +60,9 @@ def test_by_hours_all_states_of_the_last_hours_stay() -> None:
     for n in range(6):
         upsert(table, past, range(4), 100 + n)
     edge = sorted(past)[-7]
-    assert table.clean(retain_hours=1).horizon == edge, "an hour ago the table was as the last commit before left it"
+    assert table.clean(retain_hours=1).horizon == edge, (
+        "an hour ago the table was as the last commit before left it"
+    )
     assert_kept(table, past)
 
 
@@ -84,7 +90,9 @@ def test_history_is_complete_for_ever_and_the_log_stays_short() -> None:
     assert history["seq"].to_pylist() == list(range(table.snapshot().seq + 1))
     assert history["inserted"].to_pylist()[:3] == [0, 4, 1]
     log = [path for path in names(table) if path.startswith(paths.log_dir())]
-    assert len(log) < 30 and max(listed[4:]) < 1.5 * min(listed[4:]), "what is there does not grow with the history"
+    assert len(log) < 30 and max(listed[4:]) < 1.5 * min(listed[4:]), (
+        "what is there does not grow with the history"
+    )
     assert len(archive.spans(table.storage)) < 5
     instants = [i for i in table.storage.list_dir(paths.HUDI)]
     assert len(instants) < 3 * 30
@@ -97,7 +105,9 @@ def test_on_a_disk_no_directory_stays_of_a_commit_that_has_left_the_log(tmp_path
     table.clean(retain_commits=4)
     oldest = table.snapshot().retention.instant
     older = [one for one in (tmp_path / paths.attachments_dir()).iterdir() if one.name < oldest]
-    assert oldest and all(list(one.iterdir()) for one in older), "states refer to what is in the others"
+    assert oldest and all(list(one.iterdir()) for one in older), (
+        "states refer to what is in the others"
+    )
     assert as_state(mdt.open(str(tmp_path)).scan().to_arrow()) == past[max(past)]
 
 
@@ -152,20 +162,28 @@ def test_a_senseless_lease_holds_nothing(lease: bytes) -> None:
 
 @contextmanager
 def paused(table: Table, phase: str, ids: range, ts: int) -> Iterator[Any]:
-    """Yield a writer in a process of its own that stands still after ``phase``; ``next`` lets it go on."""
+    """Yield a writer in a process of its own that stands still after ``phase``; ``next`` lets it go
+    on.
+    """
     metadata = Metadata(table.storage)
     definition = metadata.newest().definition
     batch = normalize(rows(ids, ts, float(ts)), definition)
-    operation = Upsert(metadata, metadata.options(definition), batch, "upsert", definition.commit_action)
+    operation = Upsert(
+        metadata, metadata.options(definition), batch, "upsert", definition.commit_action
+    )
     driver = steps(metadata, operation, attempts=5)
     while next(driver) != phase:
         pass
     yield driver
 
 
-@pytest.mark.parametrize("phase", ["begun", "prepared", "claimed", "written", "checked", "committed"])
+@pytest.mark.parametrize(
+    "phase", ["begun", "prepared", "claimed", "written", "checked", "committed"]
+)
 @pytest.mark.parametrize("is_forgotten", [False, True], ids=["claim stands", "claim taken away"])
-def test_a_writer_that_sleeps_while_its_past_is_archived_commits_once_or_tells(phase: str, is_forgotten: bool) -> None:
+def test_a_writer_that_sleeps_while_its_past_is_archived_commits_once_or_tells(
+    phase: str, is_forgotten: bool
+) -> None:
     table, past = grown(10)
     with paused(table, phase, range(20, 24), 1000) as driver:
         is_committed = phase == "committed"
@@ -177,7 +195,9 @@ def test_a_writer_that_sleeps_while_its_past_is_archived_commits_once_or_tells(p
             table.upsert(rows(range(4), 2000 + n, 1.0))
             expected = upserted(expected, range(4), 2000 + n, 1.0)
             table.clean(retain_commits=1)
-        assert (table.snapshot().retention.first > 10) == (is_forgotten or phase in ("begun", "prepared", "committed"))
+        assert (table.snapshot().retention.first > 10) == (
+            is_forgotten or phase in ("begun", "prepared", "committed")
+        )
         for _ in driver:
             pass
     expected = upserted(expected, range(20, 24), 1000, 1000.0)
@@ -189,7 +209,9 @@ def test_a_writer_that_sleeps_while_its_past_is_archived_commits_once_or_tells(p
 
 
 def test_instants_of_records_in_the_log_stay_whichever_order_they_were_claimed_in() -> None:
-    """A transaction may claim its instant before another one and commit after it: the log may begin between the two."""
+    """A transaction may claim its instant before another one and commit after it: the log may begin
+    between the two.
+    """
     table, _ = grown(0, MOR)
     storage, starts = table.storage, set()
     for n in range(1, 30):
@@ -219,12 +241,16 @@ def test_a_process_that_slept_past_the_archive_sees_the_newest_state_and_no_stra
     assert table.snapshot().retention.first > old + 2
     record = commit_log.read(table.storage, table.snapshot().seq)
     assert record is not None
-    # A writer that slept as long has put a record where one was archived; it has not yet looked whether that was free.
+    # A writer that slept as long has put a record where one was archived; it has not yet looked
+    # whether that was free.
     stray = {**record.header, "begun_at": old}
     commit_log.append(
         table.storage,
         commit_log.CommitRecord(
-            old + 1, {k: v for k, v in stray.items() if k not in ("retention", "clean")} | {"action": "index"}, {}
+            old + 1,
+            {k: v for k, v in stray.items() if k not in ("retention", "clean")}
+            | {"action": "index"},
+            {},
         ),
     )
     assert sleeper.snapshot().seq == table.snapshot().seq
@@ -235,7 +261,9 @@ def test_a_process_that_slept_past_the_archive_sees_the_newest_state_and_no_stra
     for n in range(10):
         upsert(table, past, range(4), 300 + n)
     table.clean(retain_commits=1)
-    assert table.storage.size(paths.commit(old + 1)) is None, "a stray record goes with the next cleaning"
+    assert table.storage.size(paths.commit(old + 1)) is None, (
+        "a stray record goes with the next cleaning"
+    )
     assert_kept(table, past)
 
 
@@ -248,14 +276,22 @@ def test_a_reader_of_a_state_that_goes_meanwhile_is_told_so() -> None:
         upsert(table, past, range(8), 100 + n)
     table.compact()
     table.clean(retain_commits=1)
-    for read in (scan.to_arrow, plain.to_arrow, plain.count, lambda: list(scan), lambda: view.get(["k1"])):
+    for read in (
+        scan.to_arrow,
+        plain.to_arrow,
+        plain.count,
+        lambda: list(scan),
+        lambda: view.get(["k1"]),
+    ):
         with pytest.raises(Expired, match="cleaned"):
             read()
     assert as_state(reader.scan().to_arrow()) == past[max(past)]
 
 
 def of_data(storage: Any) -> list[str]:
-    """Return the paths of all data files and of Hudi's commits: what a repeated cleaning must end with, too."""
+    """Return the paths of all data files and of Hudi's commits: what a repeated cleaning must end
+    with, too.
+    """
     listed = [info.path for info in storage.list("") if paths.PRIVATE not in info.path]
     return sorted(path for path in listed if ".clean" not in path and "/archived/" not in path)
 
@@ -270,7 +306,9 @@ def test_a_cleaning_that_dies_is_finished_by_the_next_writer_or_the_next_cleanin
     for k in range(1, len(whole.operations) + 1, 3):
         survivor = start.copy()
         with pytest.raises(Crash):
-            mdt.open(FaultyStorage(survivor, k, "after" if k % 2 else "before")).clean(retain_commits=2)
+            mdt.open(FaultyStorage(survivor, k, "after" if k % 2 else "before")).clean(
+                retain_commits=2
+            )
         count("crash points")
         opened = mdt.open(survivor)
         opened.abort()
@@ -287,7 +325,10 @@ def test_two_cleanings_and_a_writer_in_every_order_lose_nothing() -> None:
     for pause in ("begun", "prepared", "claimed", "written", "checked", "committed"):
         storage = table.storage.copy()
         metadata = Metadata(storage)
-        driver = steps(metadata, cleaning.Clean(metadata, metadata.options(metadata.newest().definition), horizon=9))
+        driver = steps(
+            metadata,
+            cleaning.Clean(metadata, metadata.options(metadata.newest().definition), horizon=9),
+        )
         while next(driver) != pause:
             pass
         other, now = mdt.open(storage), dict(past)
@@ -306,16 +347,22 @@ def test_a_forged_cleaning_removes_nothing_that_a_state_refers_to() -> None:
         operations = FaultyStorage(storage.copy())  # type: ignore[attr-defined]
         mdt.open(operations).clean(retain_commits=2)
         at = next(
-            n for n, op in enumerate(operations.operations, 1) if op.startswith("put_if_absent") and "/log/" in op
+            n
+            for n, op in enumerate(operations.operations, 1)
+            if op.startswith("put_if_absent") and "/log/" in op
         )
         mdt.open(FaultyStorage(storage, at, "after")).clean(retain_commits=2)  # type: ignore[arg-type]
     seq = mdt.open(storage).snapshot().seq
     record = commit_log.read(storage, seq)
     assert record is not None and record.action == "clean"
-    listed = [paths.partition_file(f["partition"], f["name"]) for f in mdt.open(storage).files().to_pylist()]
+    listed = [
+        paths.partition_file(f["partition"], f["name"])
+        for f in mdt.open(storage).files().to_pylist()
+    ]
     sections = {"cleaned": codec.encode_ipc(pa.table([listed], schema=commit_log.CLEANED))}
     storage.replace(
-        paths.commit(seq), codec.frame(commit_log.KIND, 1, codec.pack(dict(record.header) | {"seq": seq}, sections))
+        paths.commit(seq),
+        codec.frame(commit_log.KIND, 1, codec.pack(dict(record.header) | {"seq": seq}, sections)),
     )
     storage.sleep(LATER_SECONDS)
     mdt.open(storage).upsert(rows([30], 99, 9.0))
@@ -388,7 +435,9 @@ def test_a_table_cleans_itself_after_writes_unless_told_not_to() -> None:
 
 
 def _steps_of_cleanings(table: Table, is_reopened: bool) -> list[tuple[int, int]]:
-    """Write 120 times; return, after each write, with which record the log is to begin, and with which it begins."""
+    """Write 120 times; return, after each write, with which record the log is to begin, and with
+    which it begins.
+    """
     found = []
     for n in range(120):
         if is_reopened:
@@ -423,7 +472,9 @@ def test_a_service_that_fails_is_a_warning_of_the_write(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(references, "left_by", fail)
     done = table.upsert(rows(range(4), 10, 1.0))
-    assert done.updated == 4 and any("clean did not run: no answer" in said for said in done.warnings)
+    assert done.updated == 4 and any(
+        "clean did not run: no answer" in said for said in done.warnings
+    )
 
 
 def test_history_has_no_gap_if_a_cleaning_dies_before_it_archives_and_the_next_goes_further(
@@ -438,12 +489,16 @@ def test_history_has_no_gap_if_a_cleaning_dies_before_it_archives_and_the_next_g
         upsert(table, past, range(4), 100 + n)
     table.clean(retain_commits=2)
     assert table.snapshot().retention.first > first > 0
-    assert mdt.open(table.storage).history()["seq"].to_pylist() == list(range(table.snapshot().seq + 1))
+    assert mdt.open(table.storage).history()["seq"].to_pylist() == list(
+        range(table.snapshot().seq + 1)
+    )
     assert_kept(table, past)
 
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_what_waits_for_the_next_listing_is_no_problem_and_a_file_of_nobody_is_one(table_type: str) -> None:
+def test_what_waits_for_the_next_listing_is_no_problem_and_a_file_of_nobody_is_one(
+    table_type: str,
+) -> None:
     table, past = grown(5, table_type, **{"mdt.clean.retain.commits": 4})
     for n in range(40):
         upsert(table, past, range(4), 10 + n)

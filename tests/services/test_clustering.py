@@ -1,4 +1,6 @@
-"""Clustering: rows stay what they are, stand in few files for every query, and writers may go on meanwhile."""
+"""Clustering: rows stay what they are, stand in few files for every query, and writers may go on
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,12 @@ def data(first: int, count: int, seed: int = 1) -> pa.Table:
             "id": pa.array(np.arange(first, first + count)),
             "a": rng.random(count),
             "b": rng.integers(0, 1_000, count),
-            "s": pa.array([None if v == 7 else f"w{v:03}" for v in rng.integers(0, 50, count)], pa.string()),
-            "at": pa.array([{"lat": v} for v in rng.random(count)], pa.struct([("lat", pa.float64())])),
+            "s": pa.array(
+                [None if v == 7 else f"w{v:03}" for v in rng.integers(0, 50, count)], pa.string()
+            ),
+            "at": pa.array(
+                [{"lat": v} for v in rng.random(count)], pa.struct([("lat", pa.float64())])
+            ),
             "city": pa.array(city),
         }
     )
@@ -65,11 +71,16 @@ def files_read(table: mdt.Table, where: str) -> int:
 
 def _is_by_day(kind: tuple[str, str, str]) -> bool:
     table_type, key_index, curve = kind
-    return (trees.TABLE_TYPES.index(table_type) + ("bloom", "record").index(key_index) + CURVES.index(curve)) % 2 == 0
+    return (
+        trees.TABLE_TYPES.index(table_type)
+        + ("bloom", "record").index(key_index)
+        + CURVES.index(curve)
+    ) % 2 == 0
 
 
 KINDS = list(itertools.product(trees.TABLE_TYPES, ("bloom", "record"), CURVES))
-"""By day every second one: each curve, key index and type of table beside each value of the others."""
+"""By day every second one: each curve, key index and type of table beside each value of the others.
+"""
 
 
 @pytest.mark.parametrize(
@@ -80,24 +91,34 @@ def test_every_reader_sees_the_same_rows_after_clustering(
     table_type: str, key_index: str, curve: str, tmp_path: Path
 ) -> None:
     table = table_of(
-        tmp_path / "t", table_type=table_type, key_index=key_index, partition_by=["city"],
-        indexes=["bitmap(s)", "bloom(b)"], count=3_000,
-    )  # fmt: skip
+        tmp_path / "t",
+        table_type=table_type,
+        key_index=key_index,
+        partition_by=["city"],
+        indexes=["bitmap(s)", "bloom(b)"],
+        count=3_000,
+    )
     table.upsert(data(100, 300, seed=2))
     table.delete(data(50, 20))
     before = table.scan().to_arrow()
     meta = {row["_hoodie_record_key"]: row for row in _meta(tmp_path / "t")}
     done = table.cluster(["a", "b"], curve=curve)
     assert done.rows == len(before) == 2_980
-    assert bag(table.scan().to_arrow()) == bag(before) == bag(hudi_table(tmp_path / "t", table.schema))
+    assert (
+        bag(table.scan().to_arrow()) == bag(before) == bag(hudi_table(tmp_path / "t", table.schema))
+    )
     assert not (table.files()["kind"].to_numpy() == LOG).any(), "log files are merged"
     assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
     for row in _meta(tmp_path / "t"):
         same = {"_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_partition_path"}
-        assert {name: row[name] for name in same} == {name: meta[row["_hoodie_record_key"]][name] for name in same}
+        assert {name: row[name] for name in same} == {
+            name: meta[row["_hoodie_record_key"]][name] for name in same
+        }
         assert row["_hoodie_file_name"] in table.files()["name"].to_pylist()
     assert table.check().ok
-    assert table.upsert(data(0, 3_000, seed=3)).updated == 2_980, "keys are found where they moved to"
+    assert table.upsert(data(0, 3_000, seed=3)).updated == 2_980, (
+        "keys are found where they moved to"
+    )
     assert table.delete(data(0, 10)).deleted == 10
     table.compact()
     table.metadata.compact()
@@ -111,7 +132,9 @@ def _meta(path: Path) -> list[dict[str, Any]]:
     from hudi import HudiTable
 
     found = pa.Table.from_batches([pa.record_batch(batch) for batch in HudiTable(str(path)).read()])
-    return found.select([name for name in found.column_names if name.startswith("_hoodie")]).to_pylist()
+    return found.select(
+        [name for name in found.column_names if name.startswith("_hoodie")]
+    ).to_pylist()
 
 
 def test_queries_read_fewer_files_after_sorting_and_along_a_curve_for_each_column() -> None:
@@ -135,7 +158,9 @@ def test_a_second_clustering_finds_nothing_to_gain(curve: str) -> None:
     assert again.overlap["s"][0] == again.overlap["s"][1]
 
 
-def test_rows_that_are_moved_in_pieces_stand_as_those_that_are_moved_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_are_moved_in_pieces_stand_as_those_that_are_moved_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def clustered() -> list[list[float]]:
         table = table_of(count=1_800)
         assert table.cluster("a").groups_made > 2
@@ -152,7 +177,13 @@ def test_rows_that_are_moved_in_pieces_stand_as_those_that_are_moved_at_once(mon
 
 def test_an_order_by_other_columns_is_made_anew() -> None:
     table = table_of()
-    for by, curve in (("a", "sort"), (["a", "b"], "zorder"), ("b", "sort"), (["b", "a"], "hilbert"), ("a", "sort")):
+    for by, curve in (
+        ("a", "sort"),
+        (["a", "b"], "zorder"),
+        ("b", "sort"),
+        (["b", "a"], "hilbert"),
+        ("a", "sort"),
+    ):
         assert table.cluster(by, curve=curve).instant, (by, curve)
     assert overlaps(table.snapshot(), ["a"]) == {"a": 1.0}
 
@@ -244,7 +275,9 @@ def test_auto_takes_the_columns_that_queries_filter_on() -> None:
         (7, {}, "by takes text"),
     ],
 )
-def test_what_cannot_be_clustered_by_is_refused(by: Any, more: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_clustered_by_is_refused(
+    by: Any, more: dict[str, Any], message: str
+) -> None:
     with pytest.raises(Invalid, match=message):
         table_of(count=10).cluster(by, **more)
 
@@ -277,7 +310,9 @@ def test_units_that_another_writer_changed_are_left_out_with_their_files() -> No
             next(driver)
     record = ended.value.value.record
     assert ended.value.value.attempts == 1 and set(record.replaced) == {"city=y"}
-    assert record.header["left_out"] and all(name.startswith("city=x/") for name in record.header["left_out"])
+    assert record.header["left_out"] and all(
+        name.startswith("city=x/") for name in record.header["left_out"]
+    )
     assert all(table.storage.size(name) is None for name in record.header["left_out"])
     assert len(before) == len(bag(table.scan().to_arrow())) and table.check().ok
 
@@ -285,7 +320,9 @@ def test_units_that_another_writer_changed_are_left_out_with_their_files() -> No
 def test_where_nothing_is_gained_nothing_is_left() -> None:
     table = table_of(count=3_000)
     table.cluster(["a", "b"], curve="zorder")
-    assert units(table.snapshot(), table.options, ["a", "b"], "zorder"), "along a curve, ranges of columns meet"
+    assert units(table.snapshot(), table.options, ["a", "b"], "zorder"), (
+        "along a curve, ranges of columns meet"
+    )
     files = {info.path for info in table.storage.list("")}
     with pytest.raises(NothingGained):
         for _ in steps(table.metadata, clustering(table, ("a", "b"), "zorder")):
@@ -300,12 +337,19 @@ def test_what_a_clustering_tells_hudi_is_its_plan_and_which_groups_end() -> None
     ended = {row["file_id"] for row in table.files().to_pylist()}
     done = table.cluster("fare")
     names = sorted(info.path for info in storage.list_dir(paths.HUDI) if done.instant in info.path)
-    assert [name.partition(".replacecommit")[2] for name in names] == ["", ".inflight", ".requested"]
+    assert [name.partition(".replacecommit")[2] for name in names] == [
+        "",
+        ".inflight",
+        ".requested",
+    ]
     told = json.loads(storage.read(names[0]))
     assert told["operationType"] == "CLUSTER" and not told["compacted"]
     assert {name for of in told["partitionToReplaceFileIds"].values() for name in of} == ended
     stats = [stat for of in told["partitionToWriteStats"].values() for stat in of]
-    assert all(stat["prevCommit"] == "null" and stat["numInserts"] == stat["numWrites"] == 6 for stat in stats)
+    assert all(
+        stat["prevCommit"] == "null" and stat["numInserts"] == stat["numWrites"] == 6
+        for stat in stats
+    )
     [plan] = list(fastavro.reader(storage.open(names[2])))
     groups = plan["clusteringPlan"]["inputGroups"]
     assert {one["fileId"] for group in groups for one in group["slices"]} == ended
@@ -313,7 +357,9 @@ def test_what_a_clustering_tells_hudi_is_its_plan_and_which_groups_end() -> None
     assert any(one["deltaFilePaths"] for group in groups for one in group["slices"])
 
 
-def test_check_notices_a_group_that_hudi_takes_for_replaced_and_that_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_notices_a_group_that_hudi_takes_for_replaced_and_that_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = mdt.open(filled(MOR, "record"))
     table.bulk_insert(rows(range(6, 12), 1, 0.5))
     group = table.files()["file_id"][0].as_py()
@@ -335,7 +381,9 @@ def test_check_notices_a_group_that_hudi_takes_for_replaced_and_that_lives(monke
 
 
 def test_a_single_file_gets_narrow_row_groups() -> None:
-    table = mdt.create(MemoryStorage(), data(0, 0).schema, ["id"], options={"mdt.row.group.rows": 100})
+    table = mdt.create(
+        MemoryStorage(), data(0, 0).schema, ["id"], options={"mdt.row.group.rows": 100}
+    )
     table.bulk_insert(data(0, 2_000))
     where = "a between 0.30 and 0.31"
     before = table.scan(where).explain().row_groups_read
@@ -346,11 +394,15 @@ def test_a_single_file_gets_narrow_row_groups() -> None:
 
 
 def test_a_required_column_stays_required_in_files_that_services_write() -> None:
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("a", pa.float64(), nullable=False)])
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("a", pa.float64(), nullable=False)]
+    )
     table = mdt.create(MemoryStorage(), schema, ["id"], options=SMALL)
     for first in range(0, 300, 100):
         table.bulk_insert(
-            pa.table([range(first, first + 100), np.random.default_rng(first).random(100)], schema=schema)
+            pa.table(
+                [range(first, first + 100), np.random.default_rng(first).random(100)], schema=schema
+            )
         )
     table.upsert(pa.table([range(5), [0.0] * 5], schema=schema))
     for service in (table.compact, lambda: table.cluster("a")):

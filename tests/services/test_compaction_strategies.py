@@ -1,4 +1,6 @@
-"""Compaction of some file groups: a strategy ranks them, partitions and a budget bound them, the others stay as they are."""
+"""Compaction of some file groups: a strategy ranks them, partitions and a budget bound them, the
+others stay as they are.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def rows(ids: range, day: str, x: str = "") -> pa.Table:
 
 
 def filled() -> mdt.Table:
-    """Return a table of three days: much in the log files of the first, many of the second, most rows of the third deleted."""
+    """Return a table of three days: much in the log files of the first, many of the second, most
+    rows of the third deleted.
+    """
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["day"], key_index="record")
     for day in DAYS:
         table.upsert(rows(range(100), day))
@@ -46,13 +50,21 @@ def with_logs(table: mdt.Table) -> set[str]:
 
 @pytest.mark.parametrize(
     ("strategy", "first"),
-    [("log_bytes", 0), ("log_files", 1), ("dead_share", 2), ("oldest", 0), ("newest_partitions", 2)],
+    [
+        ("log_bytes", 0),
+        ("log_files", 1),
+        ("dead_share", 2),
+        ("oldest", 0),
+        ("newest_partitions", 2),
+    ],
 )
 def test_a_strategy_says_which_file_groups_come_first(strategy: str, first: int) -> None:
     table = filled()
     order = days(table, chosen(table.snapshot(), strategy))
     assert order[0] == DAYS[first] and sorted(order) == list(DAYS)
-    assert days(table, chosen(table.snapshot(), strategy, budget_bytes=0)) == [DAYS[first]], "one at least"
+    assert days(table, chosen(table.snapshot(), strategy, budget_bytes=0)) == [DAYS[first]], (
+        "one at least"
+    )
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -85,7 +97,13 @@ def test_a_function_of_ones_own_ranks_groups_and_leaves_some_out() -> None:
 
     table.compact(strategy=only_the_first_day)
     assert with_logs(table) == {DAYS[1], DAYS[2]}
-    for wrong in (lambda found: None, lambda found: np.zeros(7), lambda found: found.partition, "largest", 5):
+    for wrong in (
+        lambda found: None,
+        lambda found: np.zeros(7),
+        lambda found: found.partition,
+        "largest",
+        5,
+    ):
         with pytest.raises(Invalid, match="strateg"):
             table.compact(strategy=wrong)  # type: ignore[arg-type]
 

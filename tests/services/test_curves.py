@@ -1,4 +1,6 @@
-"""Orders of rows: along each curve every cell comes once, neighbours stay neighbours, and every type of column can take part."""
+"""Orders of rows: along each curve every cell comes once, neighbours stay neighbours, and every
+type of column can take part.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def ranked(cells: np.ndarray[Any, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("columns", "side"), GRIDS)
-def test_the_curve_of_hilbert_goes_through_every_cell_in_steps_of_one(columns: int, side: int) -> None:
+def test_the_curve_of_hilbert_goes_through_every_cell_in_steps_of_one(
+    columns: int, side: int
+) -> None:
     cells = grid(columns, side)
     order = np.argsort(codes(ranked(cells), "hilbert"), kind="stable")
     assert (np.abs(np.diff(cells[:, order], axis=1)).sum(axis=0) == 1).all()
@@ -41,14 +45,23 @@ def test_the_z_order_takes_the_bits_of_the_columns_in_turn(columns: int, side: i
     cells = grid(columns, side)
     bits = side.bit_length() - 1
     expected = [
-        sum(((int(cell[c]) >> (bits - 1 - b)) & 1) << (columns * bits - 1 - b * columns - c) for b in range(bits) for c in range(columns))
+        sum(
+            ((int(cell[c]) >> (bits - 1 - b)) & 1) << (columns * bits - 1 - b * columns - c)
+            for b in range(bits)
+            for c in range(columns)
+        )
         for cell in cells.T
-    ]  # fmt: skip
-    assert np.argsort(codes(ranked(cells), "zorder"), kind="stable").tolist() == np.argsort(expected).tolist()
+    ]
+    assert (
+        np.argsort(codes(ranked(cells), "zorder"), kind="stable").tolist()
+        == np.argsort(expected).tolist()
+    )
 
 
 @pytest.mark.parametrize("curve", ["zorder", "hilbert"])
-def test_blocks_of_rows_are_coded_as_if_they_were_one(curve: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_rows_are_coded_as_if_they_were_one(
+    curve: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given_ = [np.random.default_rng(seed).permutation(1_000) for seed in range(3)]
     whole = codes(given_, curve)
     monkeypatch.setattr("mdt.services.curves._BLOCK_ROWS", 7)
@@ -56,8 +69,12 @@ def test_blocks_of_rows_are_coded_as_if_they_were_one(curve: str, monkeypatch: p
 
 
 NUMBERS = {
-    "doubles, some nan": lambda draw, n: pa.array(np.where(draw.random(n) < 0.01, np.nan, draw.normal(size=n))),
-    "few values, many nulls": lambda draw, n: pa.array(draw.integers(0, 5, n), mask=draw.random(n) < 0.4),
+    "doubles, some nan": lambda draw, n: pa.array(
+        np.where(draw.random(n) < 0.01, np.nan, draw.normal(size=n))
+    ),
+    "few values, many nulls": lambda draw, n: pa.array(
+        draw.integers(0, 5, n), mask=draw.random(n) < 0.4
+    ),
     "a period": lambda draw, n: pa.array(np.arange(n) % 64),
     "times": lambda draw, n: pa.array(draw.integers(0, 10**15, n), pa.timestamp("us", "UTC")),
     "nothing but null": lambda draw, n: pa.nulls(n, pa.int32()),
@@ -80,7 +97,9 @@ def test_ranks_of_many_numbers_are_told_by_a_sample_without_changing_their_order
     assert (np.diff(found[order])[same] == 0).all(), "equal values are together"
     assert 0 <= found.min() <= found.max() < n
     last = np.searchsorted(exact[order], exact, side="right")
-    assert ((found >= exact - 0.05 * n) & (found <= last + 0.05 * n)).all(), "and each is about where it belongs"
+    assert ((found >= exact - 0.05 * n) & (found <= last + 0.05 * n)).all(), (
+        "and each is about where it belongs"
+    )
 
 
 @pytest.mark.parametrize("curve", CURVES)
@@ -97,12 +116,16 @@ def test_columns_of_every_type_with_nulls_take_part(curve: str) -> None:
     ]
     for taken in ([one] for one in columns), [columns], [columns[:3]]:
         for some in taken:
-            order = row_order([pa.chunked_array([one.slice(0, 1), one.slice(1)]) for one in some], curve)
+            order = row_order(
+                [pa.chunked_array([one.slice(0, 1), one.slice(1)]) for one in some], curve
+            )
             assert sorted(order.tolist()) == [0, 1, 2, 3]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3) | st.none(), st.floats(width=32) | st.none())))
-def test_sorting_goes_by_the_first_column_then_the_next_with_nan_and_null_last(rows: list[tuple[Any, Any]]) -> None:
+def test_sorting_goes_by_the_first_column_then_the_next_with_nan_and_null_last(
+    rows: list[tuple[Any, Any]],
+) -> None:
     def place(value: Any) -> tuple[int, float]:
         return (2, 0.0) if value is None else (1, 0.0) if math.isnan(value) else (0, value)
 

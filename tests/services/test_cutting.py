@@ -1,4 +1,6 @@
-"""File groups that large commits would have rewritten as a whole again and again are cut, and stay what they are to every reader."""
+"""File groups that large commits would have rewritten as a whole again and again are cut, and stay
+what they are to every reader.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from mdt.metadata.file_group import BASE
 from mdt.services import cutting, small_files, upkeep
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("x", pa.float64()), ("note", pa.string())])
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("ts", pa.int64()), ("x", pa.float64()), ("note", pa.string())]
+)
 LOADED = 20_000
 
 
@@ -31,28 +35,53 @@ def a_part_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(ids: Any, ts: int) -> pa.Table:
-    notes = [f"{i * 2654435761**2 % 2**36:09x}" for i in map(int, ids)]  # which no encoding makes small
-    columns = [pa.array(ids, pa.int64()), pa.array([ts] * len(ids)), 7919.0 * np.array(ids) % LOADED, notes]
+    # which no encoding makes small
+    notes = [f"{i * 2654435761**2 % 2**36:09x}" for i in map(int, ids)]
+    columns = [
+        pa.array(ids, pa.int64()),
+        pa.array([ts] * len(ids)),
+        7919.0 * np.array(ids) % LOADED,
+        notes,
+    ]
     return pa.table(columns, schema=SCHEMA)
 
 
 def written(path: Path, batch: int, commits: int, by: str = "id") -> mdt.Table:
-    """Return a table of LOADED rows in the order of a column after so many upserts of ``batch`` rows each, spread over all keys."""
-    options = {"mdt.durable": False, "mdt.compact.log.files": 4, "mdt.small.file.bytes": 0, "mdt.row.group.rows": 1_000}
+    """Return a table of LOADED rows in the order of a column after so many upserts of ``batch``
+    rows each, spread over all keys.
+    """
+    options = {
+        "mdt.durable": False,
+        "mdt.compact.log.files": 4,
+        "mdt.small.file.bytes": 0,
+        "mdt.row.group.rows": 1_000,
+    }
     table = mdt.create(
-        path, SCHEMA, ["id"], table_type="MERGE_ON_READ", key_index="record", ordering="ts", options=options
+        path,
+        SCHEMA,
+        ["id"],
+        table_type="MERGE_ON_READ",
+        key_index="record",
+        ordering="ts",
+        options=options,
     )
     table.bulk_insert(rows(range(LOADED), 0))
     if by != "id":
         table.cluster(by=[by])
     rng = np.random.default_rng(5)
     for ts in range(1, commits + 1):
-        assert table.upsert(rows(np.sort(rng.choice(LOADED, batch, replace=False)), ts)).warnings == ()
+        assert (
+            table.upsert(rows(np.sort(rng.choice(LOADED, batch, replace=False)), ts)).warnings == ()
+        )
     return table
 
 
 def base_files(table: mdt.Table, path: Path) -> list[pa.Table]:
-    return [pq.read_table(path / file["name"]) for file in table.files().to_pylist() if file["kind"] == BASE]
+    return [
+        pq.read_table(path / file["name"])
+        for file in table.files().to_pylist()
+        if file["kind"] == BASE
+    ]
 
 
 def operations(table: mdt.Table) -> Counter[str]:
@@ -60,7 +89,9 @@ def operations(table: mdt.Table) -> Counter[str]:
 
 
 @pytest.mark.parametrize("by", ["id", "x"])
-def test_a_file_group_that_large_commits_would_rewrite_again_and_again_is_cut(tmp_path: Path, by: str) -> None:
+def test_a_file_group_that_large_commits_would_rewrite_again_and_again_is_cut(
+    tmp_path: Path, by: str
+) -> None:
     table = written(tmp_path / "t", 1_000, 7, by)
     assert operations(table)["cluster"] == 1 + (by == "x"), "it is cut once"
     parts = [one.column(by).to_numpy() for one in base_files(table, tmp_path / "t")]
@@ -72,7 +103,9 @@ def test_a_file_group_that_large_commits_would_rewrite_again_and_again_is_cut(tm
     assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(table.scan().to_arrow())
 
 
-def test_each_write_then_compacts_a_part_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_write_then_compacts_a_part_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(upkeep, "FREE_BYTES", 0)
     monkeypatch.setattr(upkeep, "SPEED_BYTES", 0)
     table = written(tmp_path / "t", 1_000, 24)
@@ -92,7 +125,9 @@ def groups_in(storage: MemoryStorage, partition: str) -> int:
     return len({file["file_id"] for file in files if file["partition"] == partition})
 
 
-def test_a_file_group_that_another_writer_changes_meanwhile_stays_whole_and_the_others_are_cut() -> None:
+def test_a_file_group_that_another_writer_changes_meanwhile_stays_whole_and_the_others_are_cut() -> (
+    None
+):
     storage = filled(MOR, "record")
     assert (groups_in(storage, "city=x"), groups_in(storage, "city=y")) == (1, 1)
     cut_while_another_commits(storage)

@@ -1,4 +1,6 @@
-"""Versions of the schema leave with the states and files that need them; what they alone knew stays known."""
+"""Versions of the schema leave with the states and files that need them; what they alone knew stays
+known.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,39 @@ from mdt.errors import Corrupt
 from mdt.limits import ARCHIVE_RECORDS_MIN, CLEAN_COMMITS_MIN
 from mdt.metadata.apply import apply
 from mdt.metadata.commit_log import CommitRecord
-from mdt.schema.versions import SchemaVersion, check_succession, first_version, free_id, statistics_names, without
+from mdt.schema.versions import (
+    SchemaVersion,
+    check_succession,
+    first_version,
+    free_id,
+    statistics_names,
+    without,
+)
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64()), ("note", pa.string())])
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("p", pa.string()), ("v", pa.int64()), ("note", pa.string())]
+)
 RETAINED = 5
-OPTIONS = {"mdt.durable": False, "mdt.clean.retain.commits": RETAINED, "mdt.metadata.compact.records": 8}
+OPTIONS = {
+    "mdt.durable": False,
+    "mdt.clean.retain.commits": RETAINED,
+    "mdt.metadata.compact.records": 8,
+}
 
 
 def made(place: Any, **options: Any) -> mdt.Table:
     table = mdt.create(
-        place, SCHEMA, ["id"], partition_by=["p"], table_type="MERGE_ON_READ", options={**OPTIONS, **options}
+        place,
+        SCHEMA,
+        ["id"],
+        partition_by=["p"],
+        table_type="MERGE_ON_READ",
+        options={**OPTIONS, **options},
     )
-    table.bulk_insert([{"id": f"old {n}", "p": "a", "v": n, "note": f"old note {n}"} for n in range(20)])
+    table.bulk_insert(
+        [{"id": f"old {n}", "p": "a", "v": n, "note": f"old note {n}"} for n in range(20)]
+    )
     return table
 
 
@@ -39,7 +61,9 @@ def one(number: int, **more: Any) -> list[dict[str, Any]]:
     return [{"id": f"new {number}", "p": "b", "v": number, "note": "x", **more}]
 
 
-def test_a_table_that_is_altered_six_hundred_times_keeps_the_versions_of_its_states(tmp_path: Path) -> None:
+def test_a_table_that_is_altered_six_hundred_times_keeps_the_versions_of_its_states(
+    tmp_path: Path,
+) -> None:
     table = made(tmp_path / "t", **{"mdt.services.auto": False})
     for n in range(1, 601):
         if n % 2:
@@ -54,7 +78,9 @@ def test_a_table_that_is_altered_six_hundred_times_keeps_the_versions_of_its_sta
     states = table.snapshot().seq - table.snapshot().retention.first
     assert states <= RETAINED + 40 + ARCHIVE_RECORDS_MIN + CLEAN_COMMITS_MIN
     table = mdt.open(tmp_path / "t")
-    assert since(table)[0] == 0 and len(since(table)) <= 1 + states, "of states, and of the loaded file"
+    assert since(table)[0] == 0 and len(since(table)) <= 1 + states, (
+        "of states, and of the loaded file"
+    )
     assert free_id(table.definition.versions) == len(SCHEMA) + 300, "no id is given twice"
     assert table.check().ok
     before = table.scan().to_arrow()
@@ -96,7 +122,9 @@ def test_the_first_version_stays_for_it_is_that_of_the_properties() -> None:
     assert table.check().ok
 
 
-def test_versions_of_tagged_states_stay_and_such_a_state_is_restored_with_its_columns(tmp_path: Path) -> None:
+def test_versions_of_tagged_states_stay_and_such_a_state_is_restored_with_its_columns(
+    tmp_path: Path,
+) -> None:
     table = made(tmp_path / "t", **{"mdt.services.auto": False})
     table.alter(add={"x": "int32", "y": "string"})
     table.upsert(one(1, x=5, y="of y"))
@@ -133,10 +161,14 @@ def test_what_versions_leave_behind_keeps_ids_and_names_apart() -> None:
     assert statistics_names(chain)[2]["flag"] == "flag@2.5"
     left = without(chain, {0, 3})
     check_succession(left, ("id",))
-    assert [one.since for one in left] == [5, 7] and statistics_names(left) == statistics_names(chain)[2:]
+    assert [one.since for one in left] == [5, 7] and statistics_names(left) == statistics_names(
+        chain
+    )[2:]
     fresh = (*without(left, {5}), version(9, (0, 3), ID, FLAG))
     check_succession(fresh, ("id",))
-    assert statistics_names(fresh)[-1]["flag"] == "flag@3.9", "flag and flag@2.5 were names of others"
+    assert statistics_names(fresh)[-1]["flag"] == "flag@3.9", (
+        "flag and flag@2.5 were names of others"
+    )
     assert free_id(fresh[:1]) == 3
     with pytest.raises(ValueError, match="given before"):
         check_succession((*fresh[:1], version(9, (0, 2), ID, FLAG)), ("id",))
@@ -148,7 +180,13 @@ def test_what_versions_leave_behind_keeps_ids_and_names_apart() -> None:
 def record_of(table: mdt.Table, **header: Any) -> CommitRecord:
     """Return a record that follows the newest state."""
     snapshot = table.metadata.newest()
-    told = {"action": "clean", "operation": "clean", "txn": "a" * 32, "instant": "20990101000000000", "begun_at": 1}
+    told = {
+        "action": "clean",
+        "operation": "clean",
+        "txn": "a" * 32,
+        "instant": "20990101000000000",
+        "begun_at": 1,
+    }
     return CommitRecord(snapshot.seq + 1, {**told, "seq": snapshot.seq + 1, **header}, {})
 
 
@@ -156,12 +194,18 @@ def test_a_version_of_a_live_file_and_the_newest_do_not_leave() -> None:
     table = made(MemoryStorage())
     table.alter(add={"x": "int64"})
     snapshot = table.metadata.newest()
-    for ended, why in ((0, "that a live file has"), (snapshot.seq, "or is the last"), (99, "is not there")):
+    for ended, why in (
+        (0, "that a live file has"),
+        (snapshot.seq, "or is the last"),
+        (99, "is not there"),
+    ):
         with pytest.raises(Corrupt, match=why):
             apply(snapshot, record_of(table, ended_versions=[ended]))
 
 
 def test_who_alters_begins_again_after_versions_have_left() -> None:
     theirs = record_of(made(MemoryStorage()), ended_versions=[1])
-    reasons = [check(Footprint("b" * 32, alters=alters), theirs, None, None) for alters in (True, False)]  # type: ignore[arg-type]
+    reasons = [
+        check(Footprint("b" * 32, alters=alters), theirs, None, None) for alters in (True, False)
+    ]  # type: ignore[arg-type]
     assert reasons == [f"commit {theirs.seq} let versions of the schema go", None]

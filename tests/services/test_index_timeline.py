@@ -1,4 +1,6 @@
-"""What Hudi's timeline shows of the building of indexes, and that its readers see the same rows at every moment of it."""
+"""What Hudi's timeline shows of the building of indexes, and that its readers see the same rows at
+every moment of it.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,11 @@ def test_a_build_is_requested_with_its_plan_and_completed_when_all_files_are_cov
     moments = []
     while run(table.metadata, driver).record is not None:
         moments.append(seen(storage))
-    assert len(moments) > 1 and moments[:-1] == [[PENDING]] * (len(moments) - 1) and moments[-1] == [ALL]
+    assert (
+        len(moments) > 1
+        and moments[:-1] == [[PENDING]] * (len(moments) - 1)
+        and moments[-1] == [ALL]
+    )
     (told,) = fastavro.reader(BytesIO(storage.read(f".hoodie/{time}.indexing")))
     assert told["indexPartitionInfos"] == plan["indexPartitionInfos"]
 

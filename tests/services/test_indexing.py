@@ -1,4 +1,6 @@
-"""Indexes are added, built beside writers, dropped and built again; no crash, no order of events costs a row or lasts."""
+"""Indexes are added, built beside writers, dropped and built again; no crash, no order of events
+costs a row or lasts.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ MOR = "MERGE_ON_READ"
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let the small worlds have what large tables have: summaries in objects, and builds of several commits."""
+    """Let the small worlds have what large tables have: summaries in objects, and builds of several
+    commits.
+    """
     monkeypatch.setattr(summarize, "INLINE_INDEX_BYTES_MAX", 64)
     monkeypatch.setattr(indexing, "INDEX_COMMIT_ROWS", 4)
     yield
@@ -61,15 +65,23 @@ def content(storage: Storage) -> dict[tuple[str, int], tuple[bytes, int]]:
     snapshot = metadata.newest()
     found = {}
     for spec in snapshot.definition.indexes:
-        for shard in snapshot.shards.of_files(np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)).tolist():
-            found[spec, int(snapshot.shards.number[shard])] = _bytes(metadata, snapshot, spec, shard)
+        for shard in snapshot.shards.of_files(
+            np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
+        ).tolist():
+            found[spec, int(snapshot.shards.number[shard])] = _bytes(
+                metadata, snapshot, spec, shard
+            )
     return found
 
 
 def _bytes(metadata: Metadata, snapshot: Snapshot, spec: str, shard: int) -> bytes:
     summary = snapshot.index_summaries(spec, np.array([shard]))[0]
     assert summary is not None
-    return summary if isinstance(summary, bytes) else metadata.objects.read(summary, verify=True).to_pybytes()
+    return (
+        summary
+        if isinstance(summary, bytes)
+        else metadata.objects.read(summary, verify=True).to_pybytes()
+    )
 
 
 def coverage(table: mdt.Table) -> list[float]:
@@ -98,8 +110,15 @@ def test_an_index_is_added_in_one_line_and_kept_by_every_writer() -> None:
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     result = table.create_index("bitmap(fare)")
-    assert result.summaries == len(table.snapshot().shards) and result.commits >= 1 and result.bytes > 0
-    assert coverage(table) == [100.0] and note(table, "fare = 9.0", "bitmap").reason in ("used", "nothing_left")
+    assert (
+        result.summaries == len(table.snapshot().shards)
+        and result.commits >= 1
+        and result.bytes > 0
+    )
+    assert coverage(table) == [100.0] and note(table, "fare = 9.0", "bitmap").reason in (
+        "used",
+        "nothing_left",
+    )
     mdt.open(storage).upsert(rows([1, 20], 5, 5.0))
     assert coverage(table) == [100.0]
     table.compact()
@@ -120,14 +139,18 @@ def test_an_index_that_exists_is_only_caught_up_with() -> None:
     assert table.snapshot().seq == seq, "nothing to do, nothing to commit"
 
 
-def test_a_batch_of_a_build_lists_the_files_of_its_own_shards_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_a_build_lists_the_files_of_its_own_shards_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = mdt.open(planned())
     for first in (30, 40, 50):
         table.upsert(rows(range(first, first + 9), 5, 5.0))
     table.rebuild_index(mode="async")
     listed: list[int] = []
     members = Shards.members
-    monkeypatch.setattr(Shards, "members", lambda shards, shard: (listed.append(shard), members(shards, shard))[1])
+    monkeypatch.setattr(
+        Shards, "members", lambda shards, shard: (listed.append(shard), members(shards, shard))[1]
+    )
     snapshot = table.snapshot()
     options = table.metadata.options(snapshot.definition)
     batch = indexing.IndexBuild(table.metadata, options).prepare(snapshot, "0" * 32)
@@ -135,7 +158,9 @@ def test_a_batch_of_a_build_lists_the_files_of_its_own_shards_only(monkeypatch: 
     assert batch.total == len(snapshot.live_numbers) > len(batch.work[0].files)
 
 
-def test_what_an_index_costs_does_not_grow_with_the_number_of_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_index_costs_does_not_grow_with_the_number_of_indexes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     columns = pa.schema([("id", pa.string()), *((f"c{n}", pa.int64()) for n in range(12))])
     table = mdt.create(MemoryStorage(), columns, ["id"], options={"mdt.services.auto": False})
     table.upsert({"id": ["a"], **{f"c{n}": [n] for n in range(12)}})
@@ -152,7 +177,9 @@ def test_what_an_index_costs_does_not_grow_with_the_number_of_indexes(monkeypatc
         asked.clear()
         table.create_index(f"bitmap(c{n})")
         counts.append(len(asked))
-    assert counts[1:] == [counts[0]] * 11 and table.indexes()["coverage"].to_pylist() == [100.0] * 12
+    assert (
+        counts[1:] == [counts[0]] * 11 and table.indexes()["coverage"].to_pylist() == [100.0] * 12
+    )
 
 
 @pytest.mark.parametrize("name", ["bitmap(fare)", "bitmap/1(fare)", "fare"])
@@ -162,9 +189,9 @@ def test_an_index_is_dropped_by_its_text_or_its_column(name: str) -> None:
     table = mdt.open(storage)
     table.drop_index(name)
     assert table.definition.indexes == ("bloom/1(id)",)
-    assert [spec for spec in ("bitmap/1(fare)", "bloom/1(id)") if table.snapshot().covered(spec).any()] == [
-        "bloom/1(id)"
-    ]
+    assert [
+        spec for spec in ("bitmap/1(fare)", "bloom/1(id)") if table.snapshot().covered(spec).any()
+    ] == ["bloom/1(id)"]
     table.upsert(rows([3], 8, 8.0))
     table.metadata.compact()
     assert mdt.open(storage).definition.indexes == ("bloom/1(id)",)
@@ -191,7 +218,8 @@ def test_mistakes_name_what_is_possible() -> None:
 
 
 def test_a_rebuilt_index_equals_the_maintained_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summarize, "SHARD_SEGMENT_ROWS_MAX", 0)  # a shard of which files have left has other summaries
+    # a shard of which files have left has other summaries
+    monkeypatch.setattr(summarize, "SHARD_SEGMENT_ROWS_MAX", 0)
     storage = planned()
     build(storage)
     table = mdt.open(storage)
@@ -234,14 +262,21 @@ def test_damaged_summaries_of_either_kind_cost_time_and_are_rebuilt() -> None:
     table = mdt.open(damaged)
     whole = mdt.open(storage)
     for where in ("fare = 2.0", "fare = 1.0", "fare >= 0", "fare < 100 and fare > 1.5"):
-        assert table.scan(where).to_arrow().sort_by("id").equals(whole.scan(where).to_arrow().sort_by("id")), where
+        assert (
+            table.scan(where)
+            .to_arrow()
+            .sort_by("id")
+            .equals(whole.scan(where).to_arrow().sort_by("id"))
+        ), where
         assert note(table, where, "bitmap").reason == "damaged"
     table.rebuild_index("fare")
     assert note(table, "fare = 2.0", "bitmap").reason == "used"
 
 
 @pytest.mark.parametrize("table_type", [MOR, "COPY_ON_WRITE"])
-def test_a_build_that_dies_anywhere_goes_on_where_it_was_and_ends_like_one_that_did_not(table_type: str) -> None:
+def test_a_build_that_dies_anywhere_goes_on_where_it_was_and_ends_like_one_that_did_not(
+    table_type: str,
+) -> None:
     fresh = planned(table_type)
     build(fresh)
     expected = content(fresh)
@@ -289,7 +324,10 @@ def test_a_change_of_indexes_that_dies_anywhere_has_happened_or_not(change: str)
         [index_build(), compaction()],
         [index_build(), index_change("drop_index", dropped=SPECS[:1])],
         [index_build(), index_change("rebuild_index", forgotten=SPECS)],
-        [index_change("create_index", added=("bitmap/1(ts)",)), index_change("add_another", added=("bloom/1(fare)",))],
+        [
+            index_change("create_index", added=("bitmap/1(ts)",)),
+            index_change("add_another", added=("bloom/1(fare)",)),
+        ],
         [index_change("create_index", added=("bitmap/1(ts)",)), upsert([1, 20], 3, 3.0)],
     ],
     ids=lambda company: " beside ".join(actor.name for actor in company),
@@ -307,7 +345,9 @@ def test_builders_writers_and_changes_of_indexes_never_conflict(company: list[Ac
         table.build_indexes()
         assert set(coverage(table)) <= {100.0}
         for change in [
-            end.record.header["indexes"] for end in run.ended.values() if end.record and "indexes" in end.record.header
+            end.record.header["indexes"]
+            for end in run.ended.values()
+            if end.record and "indexes" in end.record.header
         ]:
             assert set(change.get("add", ())) <= set(table.definition.indexes)
             assert not set(change.get("drop", ())) & set(table.definition.indexes)
@@ -328,11 +368,15 @@ def test_use_is_counted_across_processes_and_leads_to_advice() -> None:
     second.metadata.usage.report()
     third = mdt.open(storage)
     used = {row["index"]: row for row in third.indexes().to_pylist()}
-    assert used["bitmap(fare)"]["queries"] == 12 or used["bitmap(fare)"]["queries"] == 6, "statistics may answer alone"
+    assert used["bitmap(fare)"]["queries"] == 12 or used["bitmap(fare)"]["queries"] == 6, (
+        "statistics may answer alone"
+    )
     assert used["bitmap(fare)"]["last_used"] is not None
     assert used["bloom(id)"]["queries"] == 0 and used["bloom(id)"]["last_used"] is None
     advice = {(a.action, a.index): a for a in third.advise()}
-    assert advice["drop", "bloom(id)"].bytes > 0 and "12 queries" in advice["drop", "bloom(id)"].reason
+    assert (
+        advice["drop", "bloom(id)"].bytes > 0 and "12 queries" in advice["drop", "bloom(id)"].reason
+    )
 
 
 def test_reports_of_use_may_be_damaged_or_impossible_to_write() -> None:
@@ -361,7 +405,11 @@ def test_summaries_are_read_by_ranges_of_their_object() -> None:
 
 
 def _all_summaries(snapshot: Snapshot) -> list[SummaryRef | None]:
-    return [s for spec in snapshot.definition.indexes for s in snapshot.index_summaries(spec, snapshot.live_shards)]
+    return [
+        s
+        for spec in snapshot.definition.indexes
+        for s in snapshot.index_summaries(spec, snapshot.live_shards)
+    ]
 
 
 def test_warming_loads_what_plans_need_and_explain_shows_what_was_found_in_caches() -> None:
@@ -397,7 +445,10 @@ def test_readers_write_nothing_unless_they_are_asked_to_count_and_advice_says_ho
     counting.scan("fare = 2.0").to_arrow()
     counting.metadata.usage.report()
     assert len(storage.list(".hoodie/.mdt/usage")) == 1
-    assert silent.indexes()["queries"].to_pylist() == [1, 0], "reports are read by those who write none"
+    assert silent.indexes()["queries"].to_pylist() == [
+        1,
+        0,
+    ], "reports are read by those who write none"
     assert silent.advise() == [], "too few queries"
 
 
@@ -405,7 +456,10 @@ def test_old_reports_of_use_are_folded_by_a_process_that_reports_and_by_no_reade
     storage = planned()
     build(storage)
     for _ in range(REPORTS_MAX):
-        storage.replace(paths.usage(storage.random_hex(16)), Counts(1, 2, {SPECS[0]: IndexUse(2, 2, 3, 4)}).encode())
+        storage.replace(
+            paths.usage(storage.random_hex(16)),
+            Counts(1, 2, {SPECS[0]: IndexUse(2, 2, 3, 4)}).encode(),
+        )
     storage.sleep(FOLDED_AFTER_SECONDS + 1)
     before = mdt.open(storage).indexes().to_pylist()
     assert before[0]["queries"] == 2 * REPORTS_MAX

@@ -1,4 +1,6 @@
-"""Log files that become one log file: rows, changes and every reader see the same, and what deletes need stays."""
+"""Log files that become one log file: rows, changes and every reader see the same, and what deletes
+need stays.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from mdt.commit.transaction import claim_instant, run
 from mdt.services import small_files
 from mdt.services.log_compaction import LogCompaction, joined
 
-SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("x", pa.float64()), ("note", pa.string())])
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("ts", pa.int64()), ("x", pa.float64()), ("note", pa.string())]
+)
 BARE = pa.schema(list(SCHEMA)[:3])
 LOADED = 20_000
 
@@ -31,13 +35,22 @@ def every_group_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rows(ids: Any, x: float = 0.0) -> pa.Table:
     notes = [f"{i * 2654435761 % 2**40:010x}" for i in ids]  # which no encoding makes small
-    return pa.table([pa.array(ids, pa.int64()), pa.array([int(x)] * len(ids)), [x] * len(ids), notes], schema=SCHEMA)
+    return pa.table(
+        [pa.array(ids, pa.int64()), pa.array([int(x)] * len(ids)), [x] * len(ids), notes],
+        schema=SCHEMA,
+    )
 
 
 def loaded(path: Path, **options: Any) -> mdt.Table:
     given = {"mdt.durable": False, "mdt.compact.log.files": 4, **options}
     table = mdt.create(
-        path, SCHEMA, ["id"], table_type="MERGE_ON_READ", key_index="record", ordering="ts", options=given
+        path,
+        SCHEMA,
+        ["id"],
+        table_type="MERGE_ON_READ",
+        key_index="record",
+        ordering="ts",
+        options=given,
     )
     table.bulk_insert(rows(range(LOADED)))
     return table
@@ -53,11 +66,16 @@ def operations(table: mdt.Table) -> Counter[str]:
 
 def join(table: mdt.Table) -> bool:
     names = table.snapshot().file_groups.names([0])
-    return run(table.metadata, LogCompaction(table.metadata, table.options, names=names)).record is not None
+    return (
+        run(table.metadata, LogCompaction(table.metadata, table.options, names=names)).record
+        is not None
+    )
 
 
 @pytest.mark.parametrize("positions", [False, True])
-def test_log_files_of_a_large_group_are_joined_and_every_reader_sees_the_same(tmp_path: Path, positions: bool) -> None:
+def test_log_files_of_a_large_group_are_joined_and_every_reader_sees_the_same(
+    tmp_path: Path, positions: bool
+) -> None:
     table = loaded(tmp_path / "t", **{"mdt.write.record.positions": positions})
     [base] = [file["name"] for file in table.files().to_pylist()]
     expected = dict.fromkeys(range(LOADED), 0.0)
@@ -73,7 +91,11 @@ def test_log_files_of_a_large_group_are_joined_and_every_reader_sees_the_same(tm
     assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(found)
     assert table.check().ok
     table.clean(retain_commits=1)
-    assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(found) == bag(mdt.open(tmp_path / "t").scan().to_arrow())
+    assert (
+        bag(hudi_table(tmp_path / "t", SCHEMA))
+        == bag(found)
+        == bag(mdt.open(tmp_path / "t").scan().to_arrow())
+    )
     assert table.upsert(rows(range(LOADED), 99.0)).updated == LOADED
     table.compact()
     assert table.check().ok
@@ -92,7 +114,9 @@ def test_rows_that_a_log_compaction_moves_are_no_changes(tmp_path: Path) -> None
     assert bag(table.scan(as_of=before).to_arrow()) == bag(table.scan().to_arrow())
 
 
-def test_log_files_with_deletes_stay_and_those_before_them_move_only_without_dead_rows(tmp_path: Path) -> None:
+def test_log_files_with_deletes_stay_and_those_before_them_move_only_without_dead_rows(
+    tmp_path: Path,
+) -> None:
     table = loaded(tmp_path / "t", **{"mdt.services.auto": False})
     table.upsert(rows([1], 1.0))
     table.upsert(rows([2], 2.0))
@@ -105,7 +129,9 @@ def test_log_files_with_deletes_stay_and_those_before_them_move_only_without_dea
     assert join(table) and logs(table) == 4
     assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(table.scan().to_arrow())
     table.upsert(rows([2], 1.0))
-    assert logs(table) == 0, "a key that returns to a table with an ordering field ends the file slice"
+    assert logs(table) == 0, (
+        "a key that returns to a table with an ordering field ends the file slice"
+    )
     assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(table.scan().to_arrow())
     assert table.get([2])["x"].to_pylist() == [1.0] and table.check().ok
 
@@ -131,7 +157,9 @@ def test_a_group_is_compacted_earlier_when_its_commits_have_paid_for_that(
 ) -> None:
     for part in (8, 80):
         table = loaded(tmp_path / str(part))
-        monkeypatch.setattr(small_files, "PAID_BYTES", sum(table.files()["size"].to_pylist()) // part)
+        monkeypatch.setattr(
+            small_files, "PAID_BYTES", sum(table.files()["size"].to_pylist()) // part
+        )
         for number in range(1, 16):
             table.upsert(rows(range(100 * number, 100 * number + 100), float(number)))
         assert operations(table)["compact"] == (part == 8), "a fourteenth of the rows is dead"
@@ -145,7 +173,9 @@ def test_a_log_compaction_leaves_out_a_group_that_changed_meanwhile(tmp_path: Pa
     for number in range(1, 5):
         table.upsert(rows(range(number, LOADED, 500), float(number)))
     snapshot = table.snapshot()
-    operation = LogCompaction(table.metadata, table.options, names=snapshot.file_groups.names(list(groups)))
+    operation = LogCompaction(
+        table.metadata, table.options, names=snapshot.file_groups.names(list(groups))
+    )
     plan = operation.prepare(snapshot, "0" * 32)
     assert len(plan.groups) == len(groups)
     claim = claim_instant(table.metadata, snapshot, operation, plan, "0" * 32)
@@ -154,23 +184,35 @@ def test_a_log_compaction_leaves_out_a_group_that_changed_meanwhile(tmp_path: Pa
     assert theirs is not None
     narrowed = operation.narrow(snapshot, plan, changes, theirs)
     assert narrowed is not None and len(narrowed[1].files) == len(groups) - 1
-    assert len(narrowed[1].removed) == 4 * (len(groups) - 1) and len(narrowed[1].extra["left_out"]) == 1
+    assert (
+        len(narrowed[1].removed) == 4 * (len(groups) - 1)
+        and len(narrowed[1].extra["left_out"]) == 1
+    )
 
 
 @pytest.mark.parametrize(
     "seed", [0, 1, 2, 3, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 60))]
 )
-def test_random_histories_with_log_compactions_hold_what_a_dictionary_holds(seed: int, tmp_path: Path) -> None:
+def test_random_histories_with_log_compactions_hold_what_a_dictionary_holds(
+    seed: int, tmp_path: Path
+) -> None:
     draw = random.Random(seed)
     ordering = draw.choice(["ts", None])
     options = {
-        "mdt.durable": False, "mdt.services.auto": False, "mdt.writer.threads": 1,
+        "mdt.durable": False,
+        "mdt.services.auto": False,
+        "mdt.writer.threads": 1,
         "mdt.write.record.positions": draw.random() < 0.3,
-    }  # fmt: skip
+    }
     table = mdt.create(
-        tmp_path / "t", BARE, ["id"], table_type="MERGE_ON_READ", key_index=draw.choice(["bloom", "record"]),
-        ordering=ordering, options=options,
-    )  # fmt: skip
+        tmp_path / "t",
+        BARE,
+        ["id"],
+        table_type="MERGE_ON_READ",
+        key_index=draw.choice(["bloom", "record"]),
+        ordering=ordering,
+        options=options,
+    )
     model: dict[int, tuple[int, float]] = {}
     for step in range(30):
         ids = draw.sample(range(8), draw.randint(1, 3))
@@ -179,7 +221,11 @@ def test_random_histories_with_log_compactions_hold_what_a_dictionary_holds(seed
             ts = draw.randint(0, 5)
             table.upsert(pa.table([ids, [ts] * len(ids), [float(step)] * len(ids)], schema=BARE))
             fresh = {id: (ts, float(step)) for id in ids}
-            model |= {id: row for id, row in fresh.items() if ordering is None or id not in model or model[id][0] <= ts}
+            model |= {
+                id: row
+                for id, row in fresh.items()
+                if ordering is None or id not in model or model[id][0] <= ts
+            }
         elif what == "delete":
             table.delete({"id": ids})
             model = {id: row for id, row in model.items() if id not in ids}
@@ -187,7 +233,9 @@ def test_random_histories_with_log_compactions_hold_what_a_dictionary_holds(seed
             count("log compactions in random histories", compact_logs(table).record is not None)
         else:
             table.clean(retain_commits=draw.randint(1, 4))
-        expected = pa.table([[*model], *([row[n] for row in model.values()] for n in range(2))], schema=BARE)
+        expected = pa.table(
+            [[*model], *([row[n] for row in model.values()] for n in range(2))], schema=BARE
+        )
         assert bag(table.scan().to_arrow()) == bag(expected), f"step {step}: {what} {ids}"
         assert bag(hudi_table(tmp_path / "t", BARE)) == bag(expected), f"step {step}: {what} {ids}"
     assert table.check().ok

@@ -13,28 +13,40 @@ from mdt.errors import Expired, Invalid
 from mdt.services import layout
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.float64()), ("b", pa.timestamp("us")), ("city", pa.string())])
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("a", pa.float64()), ("b", pa.timestamp("us")), ("city", pa.string())]
+)
 OPTIONS = {"mdt.max.file.bytes": 40_000, "mdt.small.file.bytes": 0, "mdt.services.auto": False}
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def rows(count: int, first: int = 0) -> pa.Table:
     random = np.random.default_rng(first)
-    columns = [np.arange(first, first + count), random.random(count), random.integers(0, 10**9, count), ["x"] * count]
+    columns = [
+        np.arange(first, first + count),
+        random.random(count),
+        random.integers(0, 10**9, count),
+        ["x"] * count,
+    ]
     return pa.table(
-        [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+        [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)],
+        schema=SCHEMA,
     )
 
 
 def filled(**more: object) -> mdt.Table:
-    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], table_type="MERGE_ON_READ", options={**OPTIONS, **more})
+    table = mdt.create(
+        MemoryStorage(), SCHEMA, ["id"], table_type="MERGE_ON_READ", options={**OPTIONS, **more}
+    )
     for first in range(0, 6_000, 1_000):
         table.bulk_insert(rows(1_000, first))
     return table
 
 
 def rectangles(picture: str) -> list[ElementTree.Element]:
-    return [one for one in ElementTree.fromstring(picture).iter(f"{SVG}rect") if one.get("stroke-width")]
+    return [
+        one for one in ElementTree.fromstring(picture).iter(f"{SVG}rect") if one.get("stroke-width")
+    ]
 
 
 def texts(picture: str) -> list[str]:
@@ -90,7 +102,9 @@ def test_files_are_drawn_before_and_after_the_newest_clustering() -> None:
     for state in (old, new):
         assert (state.low <= state.high).all() and state.low.min() >= 0 and state.high.max() <= 1
     assert len(rectangles(picture.svg())) == before + len(table.files())
-    assert len(rectangles(table.show(["a", "b"], before=1).svg())) == 1 * len(table.snapshot(1)) + len(table.files())
+    assert len(rectangles(table.show(["a", "b"], before=1).svg())) == 1 * len(
+        table.snapshot(1)
+    ) + len(table.files())
 
 
 def test_by_default_files_are_drawn_over_the_columns_in_which_they_overlap_least() -> None:
@@ -102,7 +116,9 @@ def test_by_default_files_are_drawn_over_the_columns_in_which_they_overlap_least
     assert found is not None and set(found.columns) == {"a", "b"}
 
 
-def test_of_very_many_files_some_are_drawn_and_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_very_many_files_some_are_drawn_and_that_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(layout, "FILES_DRAWN_MAX", 3)
     table = filled()
     found = table.show(["id", "a"])
@@ -149,4 +165,7 @@ def test_columns_that_cannot_be_drawn_and_states_that_cannot_be_read_are_refused
     with pytest.raises(Expired):
         table.show(before=1)
     assert any("cannot be read any more" in text for text in texts(table.show().svg()))
-    assert mdt.open(table.storage, as_of=table.snapshot().seq).show().summary.seq == table.snapshot().seq
+    assert (
+        mdt.open(table.storage, as_of=table.snapshot().seq).show().summary.seq
+        == table.snapshot().seq
+    )

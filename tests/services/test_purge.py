@@ -1,4 +1,6 @@
-"""Purge: after it, no byte of a row that is not live stands anywhere in the directory of a table."""
+"""Purge: after it, no byte of a row that is not live stands anywhere in the directory of a
+table.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
 SCHEMA = pa.schema(
-    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("name", pa.string()), ("note", pa.string())]
+    [
+        ("id", pa.string()),
+        ("city", pa.string()),
+        ("ts", pa.int64()),
+        ("name", pa.string()),
+        ("note", pa.string()),
+    ]
 )
 INDEXES = ["bitmap(name)", "text(note)", "bloom(name)", "column_stats(ts)"]
 OPTIONS = {
@@ -35,13 +43,21 @@ def rows(ids: Iterable[int], ts: int) -> pa.Table:
     n = list(ids)
     times = [7_000_000_000_000_000 + 1000 * i + ts for i in n]
     return pa.table(
-        [[f"key<{i:04d}>" for i in n], [f"c{i % 2}" for i in n], times, [f"name<{i:04d}.{ts}>" for i in n], [f"word{i:04d}x{ts}y here" for i in n]],
+        [
+            [f"key<{i:04d}>" for i in n],
+            [f"c{i % 2}" for i in n],
+            times,
+            [f"name<{i:04d}.{ts}>" for i in n],
+            [f"word{i:04d}x{ts}y here" for i in n],
+        ],
         schema=SCHEMA,
-    )  # fmt: skip
+    )
 
 
 def traces(i: int, ts: int, *, key: bool) -> list[bytes]:
-    """Return the bytes that a row of :func:`rows` may leave; those of its key only if that is gone, too."""
+    """Return the bytes that a row of :func:`rows` may leave; those of its key only if that is gone,
+    too.
+    """
     time = 7_000_000_000_000_000 + 1000 * i + ts
     found = [f"name<{i:04d}.{ts}>".encode(), f"word{i:04d}x{ts}y".encode()]
     found += [
@@ -60,7 +76,12 @@ def everything(storage: MemoryStorage) -> dict[str, bytes]:
 def holding(storage: MemoryStorage, wanted: Iterable[bytes]) -> dict[bytes, str]:
     """Return which of ``wanted`` stands where."""
     objects = everything(storage)
-    return {one: path for one in wanted for path, data in objects.items() if one in data or one in path.encode()}
+    return {
+        one: path
+        for one in wanted
+        for path, data in objects.items()
+        if one in data or one in path.encode()
+    }
 
 
 def hashes_left(table: mdt.Table, ids: Iterable[int]) -> list[str]:
@@ -75,9 +96,21 @@ def lived(table_type: str, key_index: str) -> tuple[mdt.Table, dict[int, int]]:
     """Return a table with a history, and its live rows: number -> ts."""
     storage = MemoryStorage()
     table = mdt.create(
-        storage, SCHEMA, key=["id"], partition_by=["city"], ordering="ts", table_type=table_type, key_index=key_index,
-        indexes=INDEXES, options={**OPTIONS, "mdt.max.file.bytes": 20_000, "mdt.metadata.compact.records": 3, "mdt.delete.keeps.ordering": True},
-    )  # fmt: skip
+        storage,
+        SCHEMA,
+        key=["id"],
+        partition_by=["city"],
+        ordering="ts",
+        table_type=table_type,
+        key_index=key_index,
+        indexes=INDEXES,
+        options={
+            **OPTIONS,
+            "mdt.max.file.bytes": 20_000,
+            "mdt.metadata.compact.records": 3,
+            "mdt.delete.keeps.ordering": True,
+        },
+    )
     live: dict[int, int] = {}
 
     def write(ids: range, ts: int) -> None:
@@ -105,7 +138,12 @@ def lived(table_type: str, key_index: str) -> tuple[mdt.Table, dict[int, int]]:
 
 def _everybody() -> dict[int, set[int]]:
     written: dict[int, set[int]] = {}
-    for ids, ts in ((range(400), 1), (range(390, 450), 2), (range(100, 130), 3), (range(500, 520), 4)):
+    for ids, ts in (
+        (range(400), 1),
+        (range(390, 450), 2),
+        (range(100, 130), 3),
+        (range(500, 520), 4),
+    ):
         for i in ids:
             written.setdefault(i, set()).add(ts)
     return written
@@ -127,7 +165,9 @@ def read(table: mdt.Table) -> dict[str, str]:
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 @pytest.mark.parametrize("key_index", ["bloom", "record"])
-def test_no_byte_is_left_of_rows_that_were_deleted_or_replaced(table_type: str, key_index: str) -> None:
+def test_no_byte_is_left_of_rows_that_were_deleted_or_replaced(
+    table_type: str, key_index: str
+) -> None:
     table, live = lived(table_type, key_index)
     expected = {f"key<{i:04d}>": f"name<{i:04d}.{ts}>" for i, ts in live.items()}
     wanted = gone(live)
@@ -135,7 +175,9 @@ def test_no_byte_is_left_of_rows_that_were_deleted_or_replaced(table_type: str, 
         "before, they are there, but for times that are stored as differences"
     )  # type: ignore[arg-type]
     report = table.purge()
-    assert report.groups > 0 and report.objects > 0 and report.records > 0 and report.ended is not None
+    assert (
+        report.groups > 0 and report.objects > 0 and report.records > 0 and report.ended is not None
+    )
     assert holding(table.storage, wanted) == {}  # type: ignore[arg-type]
     dead = [i for i in _everybody() if i not in live]
     assert hashes_left(table, dead) == []
@@ -158,9 +200,14 @@ def test_no_byte_is_left_of_rows_that_were_deleted_or_replaced(table_type: str, 
 def test_buckets_stay_buckets_in_a_purge(table_type: str) -> None:
     storage = MemoryStorage()
     table = mdt.create(
-        storage, SCHEMA, key=["id"], partition_by=["city"], table_type=table_type, key_index="bucket(buckets='2')",
+        storage,
+        SCHEMA,
+        key=["id"],
+        partition_by=["city"],
+        table_type=table_type,
+        key_index="bucket(buckets='2')",
         options=OPTIONS,
-    )  # fmt: skip
+    )
     table.bulk_insert(rows(range(100), 1))
     table.delete(rows(range(10), 1).select(["id", "city"]))
     assert table.purge().groups == 4 and table.check().ok
@@ -173,14 +220,18 @@ def test_buckets_stay_buckets_in_a_purge(table_type: str) -> None:
 
 def test_hudi_reads_the_same_rows_after_a_purge(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / "t", durable=False)
-    table = mdt.create(storage, SCHEMA, key=["id"], partition_by=["city"], ordering="ts", options=OPTIONS)
+    table = mdt.create(
+        storage, SCHEMA, key=["id"], partition_by=["city"], ordering="ts", options=OPTIONS
+    )
     table.bulk_insert(rows(range(100), 1))
     table.delete(rows(range(10), 1))
     table.upsert(rows(range(50, 60), 2))
     table.purge()
     for step in (lambda: None, lambda: table.upsert(rows(range(5, 20), 3)), lambda: table.purge()):
         step()
-        found = pa.Table.from_batches([pa.record_batch(b) for b in HudiTable(str(tmp_path / "t")).read()])
+        found = pa.Table.from_batches(
+            [pa.record_batch(b) for b in HudiTable(str(tmp_path / "t")).read()]
+        )
         assert sorted(found["name"].to_pylist()) == sorted(read(table).values())
 
 
@@ -219,11 +270,15 @@ def test_a_purge_that_dies_is_carried_out_by_the_next() -> None:
         assert report.ok, str(report)
 
 
-def test_a_purge_after_one_of_whose_commits_a_reply_was_lost_does_not_take_itself_for_another_transaction() -> None:
+def test_a_purge_after_one_of_whose_commits_a_reply_was_lost_does_not_take_itself_for_another_transaction() -> (
+    None
+):
     start, live = lived("MERGE_ON_READ", "bloom")
     whole = FaultyStorage(start.storage.copy())  # type: ignore[attr-defined]
     mdt.open(whole).purge()
-    published = [k for k, told in enumerate(whole.operations, 1) if re.search(r"\.hoodie/\d+\.", told)]
+    published = [
+        k for k, told in enumerate(whole.operations, 1) if re.search(r"\.hoodie/\d+\.", told)
+    ]
     assert len(published) > 3
     for k in published:
         storage = start.storage.copy()  # type: ignore[attr-defined]
@@ -249,7 +304,9 @@ def test_values_of_a_column_that_was_dropped_go_too_and_tags_with_them() -> None
 
 def test_a_table_that_has_lost_nothing_is_not_written_anew() -> None:
     storage = MemoryStorage()
-    table = mdt.create(storage, SCHEMA, key=["id"], partition_by=["city"], options=OPTIONS, indexes=INDEXES)
+    table = mdt.create(
+        storage, SCHEMA, key=["id"], partition_by=["city"], options=OPTIONS, indexes=INDEXES
+    )
     table.bulk_insert(rows(range(100), 1))
     before = table.files()["name"].to_pylist()
     report = table.purge()

@@ -1,4 +1,6 @@
-"""``rekey`` gives a table another key hash, beside other writers, and leaves older states as they were."""
+"""``rekey`` gives a table another key hash, beside other writers, and leaves older states as they
+were.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ import mdt
 from indexes.key_hash import MultilinearHash
 from mdt.stores.storage import LocalStorage, MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())]
+)
 KEY_INDEXES = ["record", "bloom", "simple", "bucket(buckets='2')", "memory", "lmdb"]
 
 
@@ -96,10 +100,17 @@ def test_states_before_a_rekey_are_what_they_were(create: Callable[..., mdt.Tabl
     table.rekey()
     for opened in (table, mdt.open(storage)):
         assert state(opened, as_of=seq) == before
-        assert opened.get(["k025", "k005", "k119"], as_of=seq)["v"].to_pylist() == ["three", None, "two"]
+        assert opened.get(["k025", "k005", "k119"], as_of=seq)["v"].to_pylist() == [
+            "three",
+            None,
+            "two",
+        ]
         assert opened.get(["k025", "k119"], as_of=seq + 1)["v"].to_pylist() == ["three", "two"]
         assert opened.get("k025")["v"] == "four"
-        assert sorted(opened.changes(since=seq, until=after).to_arrow()["id"].to_pylist())[:2] == ["k020", "k020"]
+        assert sorted(opened.changes(since=seq, until=after).to_arrow()["id"].to_pylist())[:2] == [
+            "k020",
+            "k020",
+        ]
         assert opened.check().ok
     table.metadata.compact()
     assert mdt.open(storage).get("k025", as_of=seq)["v"] == "three"
@@ -132,7 +143,13 @@ def test_old_key_maps_go_with_the_states_that_have_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("forget", [False, True])
 def test_remembered_deletes_must_be_forgotten(forget: bool) -> None:
-    table = old_table(MemoryStorage(), SCHEMA, key=["id"], ordering="ts", options={"mdt.delete.keeps.ordering": True})
+    table = old_table(
+        MemoryStorage(),
+        SCHEMA,
+        key=["id"],
+        ordering="ts",
+        options={"mdt.delete.keeps.ordering": True},
+    )
     table.upsert(rows(range(10), "one", 5))
     table.delete([{"id": "k001", "ts": 9}])
     if not forget:

@@ -25,13 +25,21 @@ SCHEMA = pa.schema([("id", pa.string()), ("few", pa.int64()), ("v", pa.float64()
 
 
 def rows(ids: range, v: float = 1.0) -> pa.Table:
-    return pa.table([[f"k{i}" for i in ids], [i % 40 for i in ids], [v + i for i in ids]], schema=SCHEMA)
+    return pa.table(
+        [[f"k{i}" for i in ids], [i % 40 for i in ids], [v + i for i in ids]], schema=SCHEMA
+    )
 
 
 def made(key_index: str = "record", **more: Any) -> mdt.Table:
     options = {"mdt.services.auto": False, "mdt.metadata.compact.records": 64}
     table = mdt.create(
-        MemoryStorage(), SCHEMA, ["id"], key_index=key_index, indexes=["bitmap(few)"], options=options, **more
+        MemoryStorage(),
+        SCHEMA,
+        ["id"],
+        key_index=key_index,
+        indexes=["bitmap(few)"],
+        options=options,
+        **more,
     )
     table.bulk_insert(rows(range(400)))
     table.upsert(rows(range(0, 400, 5), 7.0))
@@ -60,7 +68,9 @@ def test_key_maps_and_page_maps_are_put_back_byte_for_byte_without_a_commit() ->
     whole = storage.read(stored.path)
     flipped(storage, stored.path, stored.offset + 50)
     report = mdt.repair(storage)
-    assert report.ok and [one.kind for one in report.damaged] == [Kind.ATTACHMENT] * len(report.damaged)
+    assert report.ok and [one.kind for one in report.damaged] == [Kind.ATTACHMENT] * len(
+        report.damaged
+    )
     assert storage.read(stored.path) == whole and mdt.open(storage).snapshot().seq == seq
     assert "put back, byte for byte" in str(report)
 
@@ -106,11 +116,15 @@ def test_a_data_file_that_only_past_states_need_is_named_when_it_is_gone() -> No
     table.storage.delete(gone)
     assert [(one.path, one.kind) for one in table.check().problems] == [(gone, Kind.ROWS)]
     report = table.repair()
-    assert [one.path for one in report.lost] == [gone] and "before the newest" in report.lost[0].text
+    assert [one.path for one in report.lost] == [gone] and "before the newest" in report.lost[
+        0
+    ].text
     assert table.scan().count() == 400
 
 
-def test_a_check_beside_a_cleaning_does_not_miss_what_that_has_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_beside_a_cleaning_does_not_miss_what_that_has_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = made()
     table.compact()
     snapshot = table.snapshot()
@@ -132,7 +146,11 @@ def test_a_check_beside_a_cleaning_does_not_miss_what_that_has_taken(monkeypatch
 def test_a_summary_that_was_made_again_counts_and_a_checkpoint_keeps_it() -> None:
     table = made()
     table.metadata.compact()
-    (summary, *_) = [s for s in table.snapshot().index_summaries("bitmap/1(few)", table.snapshot().live_shards) if s]
+    summary, *_ = [
+        s
+        for s in table.snapshot().index_summaries("bitmap/1(few)", table.snapshot().live_shards)
+        if s
+    ]
     assert not isinstance(summary, bytes)
     flipped(table.storage, summary.path, summary.offset + summary.length - 2)
     assert not mdt.open(table.storage).check().ok
@@ -149,8 +167,12 @@ def test_a_summary_that_was_made_again_counts_and_a_checkpoint_keeps_it() -> Non
 
 
 @pytest.mark.parametrize("key_index", ["record", "bloom"])
-def test_a_damaged_key_part_is_made_again_of_all_keys_and_older_parts_say_nothing_more(key_index: str) -> None:
-    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], key_index=key_index, options={"mdt.services.auto": False})
+def test_a_damaged_key_part_is_made_again_of_all_keys_and_older_parts_say_nothing_more(
+    key_index: str,
+) -> None:
+    table = mdt.create(
+        MemoryStorage(), SCHEMA, ["id"], key_index=key_index, options={"mdt.services.auto": False}
+    )
     table.bulk_insert(rows(range(80_000)))
     (part,) = table.snapshot().key_parts
     assert part.stored is not None
@@ -212,7 +234,8 @@ def test_a_table_without_its_newest_record_is_said_to_be_lost_and_nothing_is_cha
     storage = table.storage
     storage.delete(paths.commit(2))
     before = [(info.path, storage.read(info.path)) for info in storage.list("")]
-    with pytest.raises(mdt.Unavailable, match="does not show its record"):  # a young record may only be late
+    with pytest.raises(mdt.Unavailable, match="does not show its record"):
+        # a young record may only be late
         mdt.repair(storage)
     storage.sleep(LATE_SECONDS_MAX)
     report = mdt.repair(storage)
@@ -225,7 +248,9 @@ def test_rows_of_a_damaged_file_are_counted_and_the_rest_is_mended() -> None:
     storage = table.storage
     file = table.snapshot().segment(0)
     flipped(storage, file.path, 400)
-    storage.delete(next(info.path for info in storage.list(paths.HUDI) if info.path.endswith("commit")))
+    storage.delete(
+        next(info.path for info in storage.list(paths.HUDI) if info.path.endswith("commit"))
+    )
     report = mdt.repair(storage)
     assert [one.kind for one in report.lost] == [Kind.ROWS] * len(report.lost)
     assert "320 live rows are lost with it, unless a copy of the file is put back" in str(report)
@@ -235,7 +260,9 @@ def test_rows_of_a_damaged_file_are_counted_and_the_rest_is_mended() -> None:
 def test_damage_of_a_file_that_no_row_stands_in_is_mended_by_a_new_file() -> None:
     table = made()
     storage = table.storage
-    log = next(s for s in map(table.snapshot().segment, table.snapshot().live_numbers.tolist()) if s.kind)
+    log = next(
+        s for s in map(table.snapshot().segment, table.snapshot().live_numbers.tolist()) if s.kind
+    )
     flipped(storage, log.path, 10)
     assert not table.check().ok
     report = mdt.repair(storage)
@@ -249,7 +276,11 @@ def test_a_file_that_a_compaction_made_is_made_again_while_what_it_read_is_there
     table.compact()
     table.upsert(rows(range(5), 30.0))
     storage = table.storage
-    file = next(s for s in map(table.snapshot().segment, table.snapshot().live_numbers.tolist()) if not s.kind)
+    file = next(
+        s
+        for s in map(table.snapshot().segment, table.snapshot().live_numbers.tolist())
+        if not s.kind
+    )
     assert file.seq == 3
     whole = storage.read(file.path)
     if way == "flip":
@@ -304,7 +335,10 @@ def test_history_that_nothing_knows_keeps_its_place(monkeypatch: pytest.MonkeyPa
         flipped(table.storage, info.path)
     report = mdt.repair(table.storage)
     history = mdt.open(table.storage).history()
-    assert history["seq"].to_pylist() == list(range(len(history))) and mdt.open(table.storage).check().ok
+    assert (
+        history["seq"].to_pylist() == list(range(len(history)))
+        and mdt.open(table.storage).check().ok
+    )
     assert report.ok or "no row depends on it" in str(report)
     assert (history["operation"].to_pylist()[0] == "unknown") == (not report.ok)
 
@@ -333,7 +367,9 @@ def test_a_table_of_another_writer_and_a_place_without_one_are_refused(tmp_path:
         mdt.repair(tmp_path)
     table = made()
     data = table.storage.read(paths.properties())
-    table.storage.replace(paths.properties(), data.replace(b"hoodie.table.version=6", b"hoodie.table.version=8"))
+    table.storage.replace(
+        paths.properties(), data.replace(b"hoodie.table.version=6", b"hoodie.table.version=8")
+    )
     with pytest.raises(mdt.Unsupported):
         mdt.repair(table.storage)
 

@@ -1,4 +1,6 @@
-"""Restoring: one commit after which the rows are those of an earlier state; it is undone like any other."""
+"""Restoring: one commit after which the rows are those of an earlier state; it is undone like any
+other.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from mdt.commit.transaction import run
 from mdt.errors import Invalid
 from mdt.services.restoring import Restore
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("n", pa.int64())])
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("n", pa.int64())]
+)
 KINDS = [
     (kind, key_index, scope, ordering)
     for kind in ("MERGE_ON_READ", "COPY_ON_WRITE")
@@ -29,28 +33,44 @@ KINDS = [
 
 
 def rows(*found: tuple[str, str, int, int]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in found], schema=SCHEMA)
+    return pa.Table.from_pylist(
+        [dict(zip(SCHEMA.names, row, strict=True)) for row in found], schema=SCHEMA
+    )
 
 
 @pytest.fixture(params=KINDS, ids=str)
 def table(
-    request: pytest.FixtureRequest, tmp_path: Path, made: Callable[[tuple[str, str, str, str | None]], Path]
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    made: Callable[[tuple[str, str, str, str | None]], Path],
 ) -> mdt.Table:
-    """Return a table with updates, inserts, deletes, a key that returned, and services between them."""
+    """Return a table with updates, inserts, deletes, a key that returned, and services between
+    them.
+    """
     return mdt.open(shutil.copytree(made(request.param), tmp_path / "t"))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, str, str, str | None]], Path]:
+def made(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[tuple[str, str, str, str | None]], Path]:
     """Return what makes the table of a kind, once."""
     return cache(lambda kind: _made(tmp_path_factory.mktemp("restoring") / "t", *kind))
 
 
 def _made(path: Path, kind: str, key_index: str, scope: str, ordering: str | None) -> Path:
     found = mdt.create(
-        path, SCHEMA, ["id"], partition_by=["city"], ordering=ordering, table_type=kind, key_index=key_index,
-        scope=scope, indexes=["bitmap(n)"], options={"mdt.services.auto": False},
-    )  # fmt: skip
+        path,
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        ordering=ordering,
+        table_type=kind,
+        key_index=key_index,
+        scope=scope,
+        indexes=["bitmap(n)"],
+        options={"mdt.services.auto": False},
+    )
     found.upsert(rows(("a", "x", 1, 1), ("b", "x", 1, 2), ("c", "y", 1, 3), ("d", "y", 1, 4)))
     found.upsert(rows(("a", "x", 2, 10), ("e", "z", 2, 5)))
     found.delete(rows(("b", "x", 0, 0), ("d", "y", 0, 0)))
@@ -63,7 +83,9 @@ def states(table: mdt.Table) -> list[Any]:
     return [bag(table.scan(as_of=seq).to_arrow()) for seq in range(table.snapshot().seq + 1)]
 
 
-def test_every_state_comes_back_for_every_reader_and_each_restore_can_be_undone(table: mdt.Table) -> None:
+def test_every_state_comes_back_for_every_reader_and_each_restore_can_be_undone(
+    table: mdt.Table,
+) -> None:
     known = states(table)
     for seq in (1, 0, 2, 3, len(known) - 1, 1):
         before = table.snapshot().seq
@@ -94,16 +116,28 @@ def test_the_changes_of_a_restore_are_those_that_it_undoes(table: mdt.Table) -> 
     undone = table.changes(1, newest).to_arrow().to_pylist()
     result = table.restore(1)
     made = table.changes(newest).to_arrow().to_pylist()
-    other = {"insert": "delete", "delete": "insert", "update_before": "update_after", "update_after": "update_before"}
+    other = {
+        "insert": "delete",
+        "delete": "insert",
+        "update_before": "update_after",
+        "update_after": "update_before",
+    }
     told = sorted((other[row["_change"]], row["id"], row["n"]) for row in undone)
     assert sorted((row["_change"], row["id"], row["n"]) for row in made) == told
-    counts = {kind: sum(row["_change"] == kind for row in made) for kind in ("insert", "update_after", "delete")}
+    counts = {
+        kind: sum(row["_change"] == kind for row in made)
+        for kind in ("insert", "update_after", "delete")
+    }
     assert (result.inserted, result.updated, result.deleted) == tuple(counts.values())
     images: dict[str, list[Any]] = {"update_before": [], "update_after": []}
     for row in table.changes(1).to_arrow().to_pylist():
         images[row["_change"]].append((row["id"], row["ts"], row["n"]))
-    assert sorted(images["update_before"]) == sorted(images["update_after"]), "written, and the same again"
-    assert table.scan(since=newest).count() == counts["insert"] + counts["update_after"], "with a new commit time"
+    assert sorted(images["update_before"]) == sorted(images["update_after"]), (
+        "written, and the same again"
+    )
+    assert table.scan(since=newest).count() == counts["insert"] + counts["update_after"], (
+        "with a new commit time"
+    )
 
 
 def test_rollback_takes_back_a_commit_and_all_after_it(table: mdt.Table) -> None:
@@ -131,11 +165,19 @@ def test_a_restore_stands_on_hudis_timeline_beside_its_commit_and_names_nothing_
     to = table.history()["instant"].to_pylist()[1]
     instant = table.restore(1).instant
     instants = sorted(path.name for path in timeline.glob(f"{instant}.restore*"))
-    assert instants == [f"{instant}.restore", f"{instant}.restore.inflight", f"{instant}.restore.requested"]
-    plan, told = (told_of(timeline / f"{instant}.{name}") for name in ("restore.requested", "restore"))
+    assert instants == [
+        f"{instant}.restore",
+        f"{instant}.restore.inflight",
+        f"{instant}.restore.requested",
+    ]
+    plan, told = (
+        told_of(timeline / f"{instant}.{name}") for name in ("restore.requested", "restore")
+    )
     assert (plan["savepointToRestoreTimestamp"], plan["instantsToRollback"]) == (to, [])
     assert told["startRestoreTime"] == instant
-    assert not (told["instantsToRollback"] or told["hoodieRestoreMetadata"] or told["restoreInstantInfo"])
+    assert not (
+        told["instantsToRollback"] or told["hoodieRestoreMetadata"] or told["restoreInstantInfo"]
+    )
     lost = timeline / f"{instant}.restore"
     content = lost.read_bytes()
     lost.unlink()
@@ -164,7 +206,12 @@ def test_a_restore_that_meets_another_commit_begins_again_on_it(table: mdt.Table
             return super().write(*given)
 
     known = bag(table.scan(as_of=1).to_arrow())
-    done = run(table.metadata, Met(table.metadata, table.options, lambda _: 1, table.definition.commit_action))
+    done = run(
+        table.metadata,
+        Met(table.metadata, table.options, lambda _: 1, table.definition.commit_action),
+    )
     assert done.attempts == 2
-    assert bag(table.scan().to_arrow()) == known == bag(hudi_table(table.path, SCHEMA)), "the late row is gone, too"
+    assert bag(table.scan().to_arrow()) == known == bag(hudi_table(table.path, SCHEMA)), (
+        "the late row is gone, too"
+    )
     assert table.check().ok

@@ -1,4 +1,6 @@
-"""Restoring a state that had other columns: they are those of then again, whatever was rewritten without them meanwhile."""
+"""Restoring a state that had other columns: they are those of then again, whatever was rewritten
+without them meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,15 @@ from mdt.errors import Expired
 
 SCHEMA = pa.schema(
     [
-        ("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("n", pa.int32()), ("note", pa.string()),
-        pa.field("must", pa.int32(), nullable=False), ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+        ("id", pa.string()),
+        ("city", pa.string()),
+        ("ts", pa.int64()),
+        ("n", pa.int32()),
+        ("note", pa.string()),
+        pa.field("must", pa.int32(), nullable=False),
+        ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])),
     ]
-)  # fmt: skip
+)
 ALTERATIONS: dict[str, dict[str, Any]] = {
     "added": {"add": {"more": "string"}},
     "added with a default": {"add": {"more": "int64"}, "defaults": {"more": 7}},
@@ -41,15 +48,28 @@ COLUMNS = {"widened": WIDE, "may be null": NULLABLE}
 
 def rows(ids: str, at: int) -> list[dict[str, Any]]:
     return [
-        {"id": id, "city": "xy"[n % 2], "ts": at, "n": at, "note": f"{at} {id}", "must": n, "s": {"a": n, "b": id} if n % 3 else None}
+        {
+            "id": id,
+            "city": "xy"[n % 2],
+            "ts": at,
+            "n": at,
+            "note": f"{at} {id}",
+            "must": n,
+            "s": {"a": n, "b": id} if n % 3 else None,
+        }
         for n, id in enumerate(ids)
-    ]  # fmt: skip
+    ]
 
 
 def made(path: Path, **more: Any) -> mdt.Table:
     table = create(
-        path, SCHEMA, partition_by=["city"], indexes=["bitmap(note)", "bloom(n)"], options={"mdt.services.auto": False}, **more
-    )  # fmt: skip
+        path,
+        SCHEMA,
+        partition_by=["city"],
+        indexes=["bitmap(note)", "bloom(n)"],
+        options={"mdt.services.auto": False},
+        **more,
+    )
     table.upsert(rows("abcdefgh", 1))
     table.upsert(rows("abc", 2))
     table.delete({"id": ["g"], "city": ["x"]})
@@ -71,12 +91,16 @@ def kinds() -> list[Any]:
     found = []
     for name, (kind, ordering) in product(ALTERATIONS, product(TABLE_TYPES, ("ts", None))):
         by_day = (kind == "MERGE_ON_READ") == (ordering == "ts")
-        found.append(pytest.param(name, kind, ordering, marks=() if by_day else pytest.mark.nightly))
+        found.append(
+            pytest.param(name, kind, ordering, marks=() if by_day else pytest.mark.nightly)
+        )
     return found
 
 
 @pytest.mark.parametrize(("name", "table_type", "ordering"), kinds())
-def test_the_columns_and_rows_of_a_state_come_back(name: str, table_type: str, ordering: str, tmp_path: Path) -> None:
+def test_the_columns_and_rows_of_a_state_come_back(
+    name: str, table_type: str, ordering: str, tmp_path: Path
+) -> None:
     table = made(tmp_path / "t", table_type=table_type, ordering=ordering)
     old = table.snapshot().seq
     table.alter(**ALTERATIONS[name], beyond_hudi=True)
@@ -88,29 +112,43 @@ def test_the_columns_and_rows_of_a_state_come_back(name: str, table_type: str, o
     result = table.restore(old)
     assert table.schema.equals(COLUMNS.get(name, SCHEMA)), "but for what stays wide"
     found = table.scan().to_arrow()
-    assert bag(found) == bag(pa.Table.from_pylist(expected, table.schema)) == bag(hudi_table(table.path, table.schema))
+    assert (
+        bag(found)
+        == bag(pa.Table.from_pylist(expected, table.schema))
+        == bag(hudi_table(table.path, table.schema))
+    )
     follows = table.changes(len(known) - 1).to_arrow()
     if name.startswith("dropped"):
         assert follows["_change"].to_pylist().count("update_after") == 6, (
             "who follows gets the values of what comes back"
         )
-    assert result.seq == len(known) and states(table)[:-1] == known, "one commit, and the past is what it was"
+    assert result.seq == len(known) and states(table)[:-1] == known, (
+        "one commit, and the past is what it was"
+    )
     assert table.check().ok
     for row in expected:
         assert table.get({"id": row["id"], "city": row["city"]}) == row
-        assert table.scan([("note", "=", row["note"]), ("n", "=", row["n"])]).to_arrow().to_pylist() == [row]
+        assert table.scan(
+            [("note", "=", row["note"]), ("n", "=", row["n"])]
+        ).to_arrow().to_pylist() == [row]
     written = table.upsert(rows("ax", 10)).seq
-    assert table.changes(written - 1, written).to_arrow()["_change"].to_pylist().count("insert") == 1
+    assert (
+        table.changes(written - 1, written).to_arrow()["_change"].to_pylist().count("insert") == 1
+    )
     table.compact()
     table.metadata.compact()
     assert table.check().ok and table.scan("n = 10").count() == 2
     table.restore(len(known) - 1)
     newest = bag(table.scan().to_arrow())
-    assert table.schema.names == altered.names and newest == known[-1], "and it is undone like any other"
+    assert table.schema.names == altered.names and newest == known[-1], (
+        "and it is undone like any other"
+    )
     assert table.check().ok
 
 
-def test_a_tagged_state_from_before_an_alteration_comes_back_when_all_around_it_is_cleaned(tmp_path: Path) -> None:
+def test_a_tagged_state_from_before_an_alteration_comes_back_when_all_around_it_is_cleaned(
+    tmp_path: Path,
+) -> None:
     table = made(tmp_path / "t")
     table.tag("before")
     expected = bag(table.scan().to_arrow())
@@ -134,8 +172,12 @@ def _statistics(table: mdt.Table) -> list[str]:
 
 
 @pytest.mark.parametrize("tagged", [False, True])
-def test_statistics_of_a_column_that_went_stay_as_long_as_it_may_come_back(tagged: bool, tmp_path: Path) -> None:
-    """A checkpoint that is made of another one has what one has that is made of all records: check compares them."""
+def test_statistics_of_a_column_that_went_stay_as_long_as_it_may_come_back(
+    tagged: bool, tmp_path: Path
+) -> None:
+    """A checkpoint that is made of another one has what one has that is made of all records: check
+    compares them.
+    """
     table = made(tmp_path / "t", ordering=None)
     table.upsert([{**row, "id": f"{row['id']}2"} for row in rows("abc", 1)])
     old = table.snapshot().seq

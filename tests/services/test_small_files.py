@@ -1,4 +1,6 @@
-"""Small commits: inserts leave large files alone, log files and small files are joined by themselves, and their number has a bound."""
+"""Small commits: inserts leave large files alone, log files and small files are joined by
+themselves, and their number has a bound.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def rows(ids: Any, x: float = 0.0) -> pa.Table:
 def made(table_type: str, key_index: str, path: Path | None = None, **options: Any) -> mdt.Table:
     storage = MemoryStorage() if path is None else path
     given = {"mdt.durable": False, **options}
-    return mdt.create(storage, SCHEMA, ["id"], table_type=table_type, key_index=key_index, options=given)
+    return mdt.create(
+        storage, SCHEMA, ["id"], table_type=table_type, key_index=key_index, options=given
+    )
 
 
 def bases(table: mdt.Table) -> set[str]:
@@ -38,7 +42,9 @@ def bases(table: mdt.Table) -> set[str]:
 
 
 @pytest.mark.parametrize(("table_type", "key_index"), KINDS)
-def test_an_insert_of_ten_rows_leaves_a_base_file_of_ten_thousand_alone(table_type: str, key_index: str) -> None:
+def test_an_insert_of_ten_rows_leaves_a_base_file_of_ten_thousand_alone(
+    table_type: str, key_index: str
+) -> None:
     table = made(table_type, key_index, **{"mdt.compact.log.files": 100})
     table.bulk_insert(rows(range(10_000)))
     [large] = bases(table)
@@ -57,7 +63,9 @@ def test_inserts_go_into_a_file_that_is_rewritten_anyway() -> None:
 
 
 @pytest.mark.parametrize("key_index", ["bloom", "record"])
-def test_a_file_group_with_many_log_files_is_compacted_by_itself(key_index: str, tmp_path: Path) -> None:
+def test_a_file_group_with_many_log_files_is_compacted_by_itself(
+    key_index: str, tmp_path: Path
+) -> None:
     table = made("MERGE_ON_READ", key_index, tmp_path / "t", **{"mdt.compact.log.files": 4})
     table.insert(rows(range(50)))
     for number in range(20):
@@ -81,7 +89,11 @@ def test_small_file_groups_are_joined_by_themselves(
         assert len(table.files()) <= 2 * small_files.JOINED_MIN
     assert Counter(table.history()["operation"].to_pylist())["cluster"] >= 7
     assert table.upsert(rows(range(600), 7.0)).updated == 600
-    assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(table.scan().to_arrow()) == bag(rows(range(600), 7.0))
+    assert (
+        bag(hudi_table(tmp_path / "t", SCHEMA))
+        == bag(table.scan().to_arrow())
+        == bag(rows(range(600), 7.0))
+    )
     assert table.check().ok
 
 
@@ -111,7 +123,9 @@ def test_services_that_look_everywhere_find_what_writers_left() -> None:
 def bound(table: mdt.Table) -> float:
     """Return how many live files the law of the module allows in a table without partitions."""
     size = sum(table.files()["size"].to_pylist())
-    groups = small_files.JOINED_MIN * small_files.SIZES + size / small_files.small_bytes(table.options)
+    groups = small_files.JOINED_MIN * small_files.SIZES + size / small_files.small_bytes(
+        table.options
+    )
     return groups * (1 + small_files.LOGS_FACTOR * table.options.compact_log_files)
 
 
@@ -128,7 +142,9 @@ def many_commits(table: mdt.Table, commits: int) -> int:
 
 
 @pytest.mark.parametrize(("table_type", "key_index"), KINDS)
-def test_the_number_of_live_files_has_a_bound_that_commits_do_not_raise(table_type: str, key_index: str) -> None:
+def test_the_number_of_live_files_has_a_bound_that_commits_do_not_raise(
+    table_type: str, key_index: str
+) -> None:
     table = made(table_type, key_index, **{"mdt.max.file.bytes": 40_000})
     assert many_commits(table, 150) <= bound(table)
 
@@ -149,5 +165,8 @@ def test_the_bound_holds_where_writes_leave_no_time_for_services(
 @pytest.mark.parametrize(("table_type", "key_index"), KINDS)
 def test_two_thousand_small_commits_leave_few_live_files(table_type: str, key_index: str) -> None:
     table = made(table_type, key_index)
-    assert many_commits(table, 2_000) <= 2 * table.options.compact_log_files + 2 * small_files.JOINED_MIN
+    assert (
+        many_commits(table, 2_000)
+        <= 2 * table.options.compact_log_files + 2 * small_files.JOINED_MIN
+    )
     assert table.scan().count() == 10_000 and trees.ordered(table.scan().to_arrow())

@@ -11,14 +11,22 @@ import mdt
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema(
-    [("id", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("place", pa.struct([("city", pa.string())]))]
+    [
+        ("id", pa.string()),
+        ("n", pa.int64()),
+        ("x", pa.float64()),
+        ("place", pa.struct([("city", pa.string())])),
+    ]
 )
 
 
 def _rows(first: int, last: int) -> pa.Table:
     numbers = np.arange(first, last)
     xs = [math.nan if i % 100 == 0 else float(i % 7) for i in numbers.tolist()]
-    places = [None if i % 10 == 0 else {"city": "Rome" if i % 2 else f"c{i % 50}"} for i in numbers.tolist()]
+    places = [
+        None if i % 10 == 0 else {"city": "Rome" if i % 2 else f"c{i % 50}"}
+        for i in numbers.tolist()
+    ]
     return pa.table([[f"k{i:06}" for i in numbers], numbers, xs, places], schema=SCHEMA)
 
 
@@ -69,5 +77,7 @@ def test_damaged_statistics_are_left_out() -> None:
     table.insert(_rows(0, 3000))
     table.analyze(["id"])
     for info in storage.list(".hoodie/.mdt/attachments"):
-        storage.replace(info.path, bytes(byte ^ 1 for byte in MemoryStorage.read(storage, info.path)))
+        storage.replace(
+            info.path, bytes(byte ^ 1 for byte in MemoryStorage.read(storage, info.path))
+        )
     assert _of(mdt.open(storage))["id"]["distinct"] is None

@@ -1,4 +1,6 @@
-"""Skipping indexes of a table: a class of another package, used, missing and damaged, and what explain says of each."""
+"""Skipping indexes of a table: a class of another package, used, missing and damaged, and what
+explain says of each.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,12 @@ SCHEMA = pa.schema([("id", pa.int64()), ("note", pa.string())])
 
 @pytest.fixture
 def table() -> mdt.Table:
-    """Four files; the notes of file n are n + 1 characters long, and sort the same in every file."""
-    t = mdt.create(MemoryStorage(), SCHEMA, key=["id"], indexes=["length(note)"], table_type="COPY_ON_WRITE")
+    """Four files; the notes of file n are n + 1 characters long, and sort the same in every
+    file.
+    """
+    t = mdt.create(
+        MemoryStorage(), SCHEMA, key=["id"], indexes=["length(note)"], table_type="COPY_ON_WRITE"
+    )
     for n in range(4):
         notes = ["a" * (n + 1), "z" * (n + 1)]
         t.bulk_insert(pa.table({"id": [2 * n, 2 * n + 1], "note": notes}, schema=SCHEMA))
@@ -38,7 +44,8 @@ def test_an_index_of_another_package_prunes_files_and_is_explained(table: mdt.Ta
     scan = table.scan(where="note = 'zzz'")
     assert scan.to_arrow()["id"].to_pylist() == [5]
     note = _note(table, "note = 'zzz'")
-    # Column statistics leave the files whose notes begin like the literal; the length alone tells them apart.
+    # Column statistics leave the files whose notes begin like the literal; the length alone tells
+    # them apart.
     assert (note.used, note.covered, note.reason) == (True, 4, "used")
     assert scan.explain().files_read == 1
 
@@ -60,13 +67,18 @@ def test_an_index_that_is_not_installed_costs_no_rows_and_says_so(
     scan = table.scan(where="note = 'zzz'")
     assert scan.to_arrow()["id"].to_pylist() == [5]
     note = _note(table, "note = 'zzz'")
-    assert (note.used, note.reason) == (False, "not_installed") and "no package offers" in note.detail
+    assert (note.used, note.reason) == (
+        False,
+        "not_installed",
+    ) and "no package offers" in note.detail
 
 
 def test_a_summary_that_cannot_be_read_costs_no_rows_and_says_so(
     table: mdt.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def prune(self: LengthIndex, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType) -> BoolArray:
+    def prune(
+        self: LengthIndex, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType
+    ) -> BoolArray:
         raise ValueError("not a summary of length/1")
 
     monkeypatch.setattr(LengthIndex, "prune", prune)
@@ -76,7 +88,9 @@ def test_a_summary_that_cannot_be_read_costs_no_rows_and_says_so(
 
 def test_a_wrong_index_would_lose_rows(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests above can fail: an index that breaks the law is believed."""
-    monkeypatch.setattr(LengthIndex, "prune", lambda self, s, leaf, type: np.zeros(len(s), np.bool_))
+    monkeypatch.setattr(
+        LengthIndex, "prune", lambda self, s, leaf, type: np.zeros(len(s), np.bool_)
+    )
     assert table.scan(where="note = 'zzz'").to_arrow()["id"].to_pylist() == []
 
 
@@ -88,10 +102,15 @@ def test_an_unknown_index_is_refused_at_creation() -> None:
 @pytest.mark.parametrize(
     ("where", "ids", "files"),
     [
-        ("note like 'mmm%'", [], 2), ("note like 'mmm'", [], 1), ("startswith(note, 'mmm')", [], 2), ("note like 'm\\mm%'", [], 2),
-        ("note like 'mmm_'", [], 4), ("note like 'zzz%'", [5, 7], 2), ("not note like 'zzz%'", [0, 1, 2, 3, 4, 6], 4),
+        ("note like 'mmm%'", [], 2),
+        ("note like 'mmm'", [], 1),
+        ("startswith(note, 'mmm')", [], 2),
+        ("note like 'm\\mm%'", [], 2),
+        ("note like 'mmm_'", [], 4),
+        ("note like 'zzz%'", [5, 7], 2),
+        ("not note like 'zzz%'", [0, 1, 2, 3, 4, 6], 4),
     ],
-)  # fmt: skip
+)
 def test_an_index_that_knows_only_prefixes_and_equality_is_asked_about_like(
     table: mdt.Table, where: str, ids: list[int], files: int
 ) -> None:
@@ -106,7 +125,9 @@ def test_an_index_that_knows_only_like_is_asked_about_prefixes(
 ) -> None:
     asked: list[Leaf] = []
 
-    def prune(self: LengthIndex, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType) -> BoolArray:
+    def prune(
+        self: LengthIndex, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType
+    ) -> BoolArray:
         asked.append(leaf)
         return np.full(len(summaries), leaf.op != "like")
 
@@ -116,8 +137,26 @@ def test_an_index_that_knows_only_like_is_asked_about_prefixes(
 
 
 def test_every_form_of_a_test_is_true_for_the_same_rows() -> None:
-    rows = pa.table({"note": ["", "a", "ab", "abc", "a%", "a_c", "%", "_", "\\", "a\\b", None, "aB", "é", "ée"]})
-    patterns = ["", "a", "a%", "a\\%", "a\\%%", "a\\_c", "%", "\\\\%", "a\\\\b", "é%", "é", "_", "a%%", "a_", "%a"]
+    rows = pa.table(
+        {"note": ["", "a", "ab", "abc", "a%", "a_c", "%", "_", "\\", "a\\b", None, "aB", "é", "ée"]}
+    )
+    patterns = [
+        "",
+        "a",
+        "a%",
+        "a\\%",
+        "a\\%%",
+        "a\\_c",
+        "%",
+        "\\\\%",
+        "a\\\\b",
+        "é%",
+        "é",
+        "_",
+        "a%%",
+        "a_",
+        "%a",
+    ]
     leaves = [Leaf("note", op, text) for op in ("like", "starts with") for text in patterns]
     several = 0
     for leaf in leaves:
@@ -130,7 +169,21 @@ def test_every_form_of_a_test_is_true_for_the_same_rows() -> None:
 
 
 NOTES = ["a_b", "axb", "a", "a%", "ab", "abc", "b", "", None, "a\\", "%", "zz"]
-LIKES = ["a%", "a", "a\\_b", "a\\_%", "a\\%%", "", "\\%", "ab%", "a\\\\", "zzz%", "%a", "a_b", "a_b%"]
+LIKES = [
+    "a%",
+    "a",
+    "a\\_b",
+    "a\\_%",
+    "a\\%%",
+    "",
+    "\\%",
+    "ab%",
+    "a\\\\",
+    "zzz%",
+    "%a",
+    "a_b",
+    "a_b%",
+]
 
 
 def _lost(table: mdt.Table) -> list[Leaf]:
@@ -140,7 +193,10 @@ def _lost(table: mdt.Table) -> list[Leaf]:
     found = []
     for leaf in tests:
         expected = sorted(rows.filter(matches(leaf, rows))["id"].to_pylist())
-        if sorted(table.scan([(leaf.column, leaf.op, leaf.value)]).to_arrow()["id"].to_pylist()) != expected:
+        if (
+            sorted(table.scan([(leaf.column, leaf.op, leaf.value)]).to_arrow()["id"].to_pylist())
+            != expected
+        ):
             found.append(leaf)
     return found
 
@@ -148,7 +204,9 @@ def _lost(table: mdt.Table) -> list[Leaf]:
 def _always(op: str, value: Callable[[str], str]) -> Callable[[Leaf], tuple[Leaf, ...]]:
     """Return a wrong ``forms``: every LIKE that ends in % is also this."""
     return lambda leaf: (
-        (Leaf(leaf.column, op, value(str(leaf.value))), leaf) if str(leaf.value).endswith("%") else (leaf,)
+        (Leaf(leaf.column, op, value(str(leaf.value))), leaf)
+        if str(leaf.value).endswith("%")
+        else (leaf,)
     )
 
 
@@ -156,19 +214,28 @@ FORMS_THAT_LOSE_ROWS = {
     "a prefix is taken for the whole": _always("=", lambda pattern: pattern[:-1].replace("\\", "")),
     "escapes stay in the prefix": _always("starts with", lambda pattern: pattern[:-1]),
     "the wildcard stays in the prefix": _always("starts with", lambda pattern: pattern),
-    "a wildcard inside is taken for text": _always("starts with", lambda pattern: pattern[:-1].replace("\\", "")),
+    "a wildcard inside is taken for text": _always(
+        "starts with", lambda pattern: pattern[:-1].replace("\\", "")
+    ),
 }
 
 
 @pytest.mark.parametrize(
-    "indexes", [["bitmap(note)"], ["text(note, tokenizer='ngram(2)')"], ["length(note)"], ["bloom(note)"]]
+    "indexes",
+    [["bitmap(note)"], ["text(note, tokenizer='ngram(2)')"], ["length(note)"], ["bloom(note)"]],
 )
 def test_forms_of_a_test_lose_no_rows_and_wrong_ones_are_caught(
     indexes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], indexes=indexes, options={"mdt.small.file.bytes": 0})
+    table = mdt.create(
+        MemoryStorage(), SCHEMA, key=["id"], indexes=indexes, options={"mdt.small.file.bytes": 0}
+    )
     for start in range(0, len(NOTES), 3):
-        table.upsert(pa.table({"id": range(start, start + 3), "note": NOTES[start : start + 3]}, schema=SCHEMA))
+        table.upsert(
+            pa.table(
+                {"id": range(start, start + 3), "note": NOTES[start : start + 3]}, schema=SCHEMA
+            )
+        )
     assert _lost(table) == []
     if indexes == ["bitmap(note)"]:
         for name, wrong in FORMS_THAT_LOSE_ROWS.items():

@@ -1,4 +1,6 @@
-"""States with a tag: they stay by themselves when cleaning has let go what came before and after them."""
+"""States with a tag: they stay by themselves when cleaning has let go what came before and after
+them.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,12 @@ def _archived_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", ARCHIVE_RECORDS)
 
 
-def tagged(table_type: str = MOR, save: str = "tag", **options: Any) -> tuple[Table, dict[int, State], int]:
-    """Return a table with a tag "kept" that has had many commits, compactions and a clustering since, what it held, and the tag's seq."""
+def tagged(
+    table_type: str = MOR, save: str = "tag", **options: Any
+) -> tuple[Table, dict[int, State], int]:
+    """Return a table with a tag "kept" that has had many commits, compactions and a clustering
+    since, what it held, and the tag's seq.
+    """
     table, past = grown(7, table_type, **options)
     seq = getattr(table, save)("kept")
     past[seq] = past[max(past)]
@@ -39,19 +45,25 @@ def tagged(table_type: str = MOR, save: str = "tag", **options: Any) -> tuple[Ta
 
 @pytest.mark.parametrize("save", ["tag", "savepoint"])
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_a_tagged_state_is_read_as_it_was_though_all_around_it_went(table_type: str, save: str) -> None:
+def test_a_tagged_state_is_read_as_it_was_though_all_around_it_went(
+    table_type: str, save: str
+) -> None:
     table, past, seq = tagged(table_type, save)
     table.clean(retain_commits=2)
     assert table.snapshot().retention.first > seq + 1, "records around it left the log"
     assert_kept(table, past)
     for reader in (mdt.open(table.storage), mdt.open(table.storage, as_of="kept")):
         assert as_state(reader.scan(as_of=seq).to_arrow()) == past[seq]
-        assert reader.scan("ts >= 5", as_of=seq).count() == sum(row[0] >= 5 for row in past[seq].values())
+        assert reader.scan("ts >= 5", as_of=seq).count() == sum(
+            row[0] >= 5 for row in past[seq].values()
+        )
         found = reader.get(["k1", "k77"], as_of=seq).to_pylist()
         assert [row["ts"] for row in found] == [past[seq]["k1"][0], None]
     with pytest.raises(Expired, match="a tag keeps the state alone"):
         table.changes("kept").to_arrow()
-    assert table.tags()["instant"].to_pylist() == [mdt.open(table.storage).history()["instant"][seq].as_py()]
+    assert table.tags()["instant"].to_pylist() == [
+        mdt.open(table.storage).history()["instant"][seq].as_py()
+    ]
 
 
 def test_what_only_a_tag_kept_goes_with_it() -> None:
@@ -69,7 +81,9 @@ def test_what_only_a_tag_kept_goes_with_it() -> None:
     table.metadata.compact()
     table.clean(retain_commits=1)
     assert not [path for path in names(table) if paths.checkpoint_of(path) == seq]
-    assert len([p for p in names(table) if ".hoodie" not in p]) == len([p for p in names(other) if ".hoodie" not in p])
+    assert len([p for p in names(table) if ".hoodie" not in p]) == len(
+        [p for p in names(other) if ".hoodie" not in p]
+    )
     with pytest.raises(Invalid):
         table.scan(as_of="kept")
     with pytest.raises(Expired):
@@ -78,7 +92,9 @@ def test_what_only_a_tag_kept_goes_with_it() -> None:
 
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_the_rows_of_a_tagged_state_come_back_where_no_record_tells_what_happened_since(table_type: str) -> None:
+def test_the_rows_of_a_tagged_state_come_back_where_no_record_tells_what_happened_since(
+    table_type: str,
+) -> None:
     table, past, seq = tagged(table_type)
     table.delete(rows(range(2, 4), 0, 0.0))
     table.clean(retain_commits=1)
@@ -100,7 +116,9 @@ def test_a_cleaning_past_a_tag_that_dies_loses_no_state() -> None:
     for k in range(1, len(whole.operations) + 1, 4):
         survivor = start.copy()
         with pytest.raises(Crash):
-            mdt.open(FaultyStorage(survivor, k, "after" if k % 8 == 1 else "before")).clean(retain_commits=2)
+            mdt.open(FaultyStorage(survivor, k, "after" if k % 8 == 1 else "before")).clean(
+                retain_commits=2
+            )
         count("crash points")
         opened = mdt.open(survivor)
         opened.abort()
@@ -109,7 +127,9 @@ def test_a_cleaning_past_a_tag_that_dies_loses_no_state() -> None:
         assert_kept(mdt.open(survivor), past)
 
 
-def test_a_damaged_checkpoint_of_a_tag_is_written_anew_while_the_log_can_and_stops_cleaning_afterwards() -> None:
+def test_a_damaged_checkpoint_of_a_tag_is_written_anew_while_the_log_can_and_stops_cleaning_afterwards() -> (
+    None
+):
     table, past, seq = tagged()
     table.metadata.write_checkpoint(table.metadata.state(seq))
     path = paths.checkpoint_manifest(seq)
@@ -147,7 +167,9 @@ def test_another_tag_of_a_state_that_loses_its_only_one_meanwhile_is_refused() -
     assert not table.tags().num_rows
 
 
-def test_a_process_reads_once_what_a_tagged_state_refers_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_reads_once_what_a_tagged_state_refers_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table, past = grown(7)
     for n in range(8):
         table.tag(f"tag {n}")
@@ -178,16 +200,19 @@ def test_a_process_reads_once_what_a_tagged_state_refers_to(monkeypatch: pytest.
     assert_clean(table.storage)
 
 
-def test_key_parts_stay_that_the_checkpoint_of_a_tagged_state_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever wrote that checkpoint has merged them, so the state that was made from records has others."""
+def test_key_parts_stay_that_the_checkpoint_of_a_tagged_state_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever wrote that checkpoint has merged them, so the state that was made from records has
+    others.
+    """
     monkeypatch.setattr("mdt.metadata.metadata.INLINE_SUMMARY_BYTES_MAX", 0)
     table, past = grown(7, **{"mdt.index.type": "RECORD_INDEX"})
     seq = table.tag("kept")
     for n in range(4):
         upsert(table, past, range(n, n + 3), 200 + n)
-    references.left_by(
-        table.metadata, table.snapshot(), table.snapshot().seq
-    )  # it is asked for before that checkpoint stands
+    # it is asked for before that checkpoint stands
+    references.left_by(table.metadata, table.snapshot(), table.snapshot().seq)
     other = mdt.open(table.storage).metadata
     other.write_checkpoint(other.state(seq), whole=True)
     table.clean(retain_commits=1)
@@ -212,7 +237,10 @@ def test_a_cleaning_and_a_check_list_checkpoints_as_often_beside_many_tags_as_be
         storage = table.storage
         table.compact()
         again = mdt.open(storage)
-        for work in (lambda t=again: t.clean(retain_commits=1), lambda t=again: assert_clean(t.storage)):
+        for work in (
+            lambda t=again: t.clean(retain_commits=1),
+            lambda t=again: assert_clean(t.storage),
+        ):
             asked.clear()
             work()
             calls.append(len(asked))

@@ -58,7 +58,9 @@ def test_tags_are_kept_in_checkpoints_and_end_by_untag(table: mdt.Table) -> None
     assert table.snapshot("a").seq == 0
 
 
-@pytest.mark.parametrize("name", ["", "7", "20260228", "2026-02-28", " a", "a\n", "x" * 5000, 5, None, ["a"], "\ud800"])
+@pytest.mark.parametrize(
+    "name", ["", "7", "20260228", "2026-02-28", " a", "a\n", "x" * 5000, 5, None, ["a"], "\ud800"]
+)
 def test_what_is_a_number_a_time_or_no_text_names_no_tag(table: mdt.Table, name: Any) -> None:
     with pytest.raises(Invalid):
         table.tag(name)
@@ -96,7 +98,9 @@ class _Beside(AddTag):
 
 
 def savepoint_of(folder: Path, instant: str) -> dict[str, Any]:
-    (found,) = fastavro.reader(io.BytesIO((folder / ".hoodie" / f"{instant}.savepoint").read_bytes()))
+    (found,) = fastavro.reader(
+        io.BytesIO((folder / ".hoodie" / f"{instant}.savepoint").read_bytes())
+    )
     assert isinstance(found, dict)
     return found
 
@@ -113,7 +117,9 @@ def test_a_savepoint_is_told_to_hudi_as_it_expects_it_and_goes_with_its_tag(tmp_
     told = savepoint_of(folder, instants[2])
     assert (told["savepointedBy"], told["comments"]) == ("mdt", "before the migration")
     parts = told["partitionMetadata"]
-    assert sorted(parts) == ["city=x", "city=y"] and all(part == parts[part]["partitionPath"] for part in parts)
+    assert sorted(parts) == ["city=x", "city=y"] and all(
+        part == parts[part]["partitionPath"] for part in parts
+    )
     assert sorted(name for part in parts.values() for name in part["savepointDataFile"]) == names
     assert (folder / ".hoodie" / f"{instants[2]}.savepoint.inflight").read_bytes() == b""
     table.upsert([{"id": "c", "city": "y"}])

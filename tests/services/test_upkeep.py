@@ -1,4 +1,6 @@
-"""Services after writes: they stay within a budget, what does not fit waits, what is overdue is done, and a thread ends cleanly."""
+"""Services after writes: they stay within a budget, what does not fit waits, what is overdue is
+done, and a thread ends cleanly.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from mdt.stores.storage import MemoryStorage
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64())])
 LIMIT = 4
 ROWS = 40_000
-"""So many that a few log files are a small part of the file group, and it is small enough to be compacted whenever it has LIMIT of them."""
+"""So many that a few log files are a small part of the file group, and it is small enough to be
+compacted whenever it has LIMIT of them.
+"""
 
 
 def rows(ids: Any, x: float = 0.0) -> pa.Table:
@@ -34,7 +38,9 @@ def rows(ids: Any, x: float = 0.0) -> pa.Table:
 def made(place: Any, **options: Any) -> mdt.Table:
     given = {"mdt.durable": False, "mdt.compact.log.files": LIMIT, **options}
     table = mdt.create(place, SCHEMA, ["id"], key_index="record", options=given)
-    table.insert(pa.table([pa.array(range(ROWS)), np.random.default_rng(1).random(ROWS)], schema=SCHEMA))
+    table.insert(
+        pa.table([pa.array(range(ROWS)), np.random.default_rng(1).random(ROWS)], schema=SCHEMA)
+    )
     return table
 
 
@@ -44,11 +50,19 @@ def log_files(table: mdt.Table) -> int:
 
 def services(table: mdt.Table) -> Counter[str]:
     found = Counter(table.history()["operation"].to_pylist())
-    return Counter({name: n for name, n in found.items() if name in ("compact", "log_compact", "cluster", "clean")})
+    return Counter(
+        {
+            name: n
+            for name, n in found.items()
+            if name in ("compact", "log_compact", "cluster", "clean")
+        }
+    )
 
 
 def most_log_files(table: mdt.Table, writes: int) -> int:
-    """Upsert the same rows again and again; return the largest number of log files after a write."""
+    """Upsert the same rows again and again; return the largest number of log files after a
+    write.
+    """
     most = 0
     for number in range(writes):
         assert table.upsert(rows(range(3), number)).warnings == ()
@@ -68,14 +82,22 @@ def test_work_that_does_not_fit_waits_until_it_is_overdue(monkeypatch: pytest.Mo
     assert services(table)["compact"] == 2 and table.check().ok
 
 
-def test_work_that_did_not_fit_is_done_after_a_write_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_did_not_fit_is_done_after_a_write_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(upkeep, "FREE_BYTES", 0)
     monkeypatch.setattr(upkeep, "SPEED_BYTES", 0)
     schema = SCHEMA.append(pa.field("city", pa.string()))
     options = {"mdt.durable": False, "mdt.compact.log.files": LIMIT}
-    table = mdt.create(MemoryStorage(), schema, ["id"], partition_by=["city"], key_index="record", options=options)
-    one, other = (rows([n]).append_column("city", pa.array([city])) for n, city in enumerate(("x", "y")))
-    many = pa.table([pa.array(range(ROWS)), np.random.default_rng(1).random(ROWS), ["x"] * ROWS], schema=schema)
+    table = mdt.create(
+        MemoryStorage(), schema, ["id"], partition_by=["city"], key_index="record", options=options
+    )
+    one, other = (
+        rows([n]).append_column("city", pa.array([city])) for n, city in enumerate(("x", "y"))
+    )
+    many = pa.table(
+        [pa.array(range(ROWS)), np.random.default_rng(1).random(ROWS), ["x"] * ROWS], schema=schema
+    )
     table.insert(pa.concat_tables([many.slice(2), one, other]))
     for _ in range(LIMIT):
         table.upsert(one)
@@ -92,10 +114,16 @@ def test_a_budget_of_nothing_leaves_everything_to_others() -> None:
 
 
 class Work:
-    """A service of a test: pieces of work, each with its need and its bytes, of which a step reads ``speed`` a second by the clock of a storage."""
+    """A service of a test: pieces of work, each with its need and its bytes, of which a step reads
+    ``speed`` a second by the clock of a storage.
+    """
 
     def __init__(
-        self, storage: MemoryStorage, need: float, mebibytes: Sequence[int], speed: float = upkeep.SPEED_BYTES
+        self,
+        storage: MemoryStorage,
+        need: float,
+        mebibytes: Sequence[int],
+        speed: float = upkeep.SPEED_BYTES,
     ) -> None:
         self.need = np.full(len(mebibytes), need)
         self.bytes = np.array(mebibytes, np.int64) << 20
@@ -119,7 +147,9 @@ def clocked() -> tuple[mdt.Table, MemoryStorage]:
     return table, storage
 
 
-def services_after(clocked: tuple[mdt.Table, MemoryStorage], upkept: upkeep.Upkeep, seconds: float) -> float:
+def services_after(
+    clocked: tuple[mdt.Table, MemoryStorage], upkept: upkeep.Upkeep, seconds: float
+) -> float:
     """Return how many seconds services take after a write of so many seconds."""
     table, storage = clocked
     upkept.begin_write(storage.now_us())
@@ -138,9 +168,13 @@ def test_steps_end_with_the_budget_and_go_on_after_the_next_write(
     for seconds in (1.05, 0.5, 0.2, 9.0, 1.05):
         assert services_after(clocked, upkept, seconds) <= min(seconds, 1.0)
         left.append(len(work.need))
-    assert left == [6, 5, 5, 2, 0], (
-        "32 MiB a second: three pieces, one, none, and no more than a second's after a long write"
-    )
+    assert left == [
+        6,
+        5,
+        5,
+        2,
+        0,
+    ], "32 MiB a second: three pieces, one, none, and no more than a second's after a long write"
 
 
 def test_what_a_cleaning_takes_of_the_budget_the_others_do_not(
@@ -148,7 +182,9 @@ def test_what_a_cleaning_takes_of_the_budget_the_others_do_not(
 ) -> None:
     first, second = Work(clocked[1], 1.0, [20]), Work(clocked[1], 1.0, [10, 5, 3])
     of = {"clean": first.step, "compact": second.step}
-    monkeypatch.setattr(upkeep, "STEPS", tuple((name, of[name]) for name, _ in upkeep.STEPS if name in of))
+    monkeypatch.setattr(
+        upkeep, "STEPS", tuple((name, of[name]) for name, _ in upkeep.STEPS if name in of)
+    )
     assert services_after(clocked, upkeep.Upkeep(), 1.0) < 1.0
     assert not len(first.need) and second.bytes.tolist() == [5 << 20, 3 << 20]
 
@@ -171,11 +207,26 @@ def test_what_is_overdue_is_done_beyond_the_budget_a_part_at_a_time(
     for _ in range(12):
         services_after(clocked, upkept, 0.1)
         left.append(len(work.need))
-    assert left == [14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3], "an eighth of what is overdue, and at least one piece"
+    assert left == [
+        14,
+        13,
+        12,
+        11,
+        10,
+        9,
+        8,
+        7,
+        6,
+        5,
+        4,
+        3,
+    ], "an eighth of what is overdue, and at least one piece"
 
 
 def test_overdue_work_converges_whatever_the_budget() -> None:
-    """Two thousand writes into 300 file groups, each of which makes some of them need more; no step has a budget."""
+    """Two thousand writes into 300 file groups, each of which makes some of them need more; no step
+    has a budget.
+    """
     random = np.random.default_rng(4)
     cost, need, added = random.integers(1, 1_000, 300), np.zeros(300), 0
     longest = 0
@@ -211,7 +262,9 @@ def test_a_thread_does_what_is_due_and_ends_with_the_table(tmp_path: Path) -> No
     assert table.check().ok and not table.storage.list_dir(paths.pending_dir())
 
 
-def test_what_goes_wrong_in_the_thread_stands_in_the_next_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_in_the_thread_stands_in_the_next_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken(*_: object) -> upkeep.Outcome:
         raise Unavailable("no answer (a fault made by a test)")
 
@@ -240,8 +293,12 @@ if len(sys.argv) > 2:
 """
 
 
-@pytest.mark.parametrize("more", [[], ["del"]], ids=["at the end of the process", "when nobody has the table any more"])
-def test_a_process_that_does_not_close_its_table_ends_cleanly(tmp_path: Path, more: list[str]) -> None:
+@pytest.mark.parametrize(
+    "more", [[], ["del"]], ids=["at the end of the process", "when nobody has the table any more"]
+)
+def test_a_process_that_does_not_close_its_table_ends_cleanly(
+    tmp_path: Path, more: list[str]
+) -> None:
     table = made(tmp_path / "t")
     call = [sys.executable, "-W", "error", "-c", SCRIPT, str(tmp_path / "t"), *more]
     done = subprocess.run(call, capture_output=True, text=True, timeout=100, check=False)

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import s3
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="no process is forked here")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "register_at_fork"), reason="no process is forked here"
+)
 
 _FORKS = """
 import os, sys, threading, time, warnings
@@ -46,7 +48,9 @@ print(codes, mdt.open(sys.argv[1]).scan().count())
 """
 
 
-def test_a_child_that_is_forked_while_a_thread_uses_a_cache_reads_and_writes(tmp_path: Path) -> None:
+def test_a_child_that_is_forked_while_a_thread_uses_a_cache_reads_and_writes(
+    tmp_path: Path,
+) -> None:
     command = [sys.executable, "-c", _FORKS, str(tmp_path / "t")]
     told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert told.stdout.strip() == "[0, 0, 0, 0, 0] 7", told.stderr
@@ -138,8 +142,13 @@ thread.join()
 """
 
 
-def test_a_child_that_is_forked_while_a_thread_imports_a_module_of_ours_has_it(tmp_path: Path) -> None:
-    late = f"import pathlib, time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(1)\nthere = True\n"
+def test_a_child_that_is_forked_while_a_thread_imports_a_module_of_ours_has_it(
+    tmp_path: Path,
+) -> None:
+    late = (
+        "import pathlib,"
+        f" time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(1)\nthere = True\n"
+    )
     (tmp_path / "late.py").write_text(late)
     command = [sys.executable, "-c", _IMPORTS, str(tmp_path)]
     told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
@@ -176,5 +185,7 @@ def test_a_child_that_is_forked_after_a_store_was_used_is_refused_and_does_not_h
     with s3.mock_server() as endpoint:
         environment = {**os.environ, **s3.ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint}
         command = [sys.executable, "-c", _FAR, "forked"]
-        told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=environment)
+        told = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=120, env=environment
+        )
     assert told.stdout.strip() == "[0, 7, 7, 7] 1", told.stderr

@@ -11,11 +11,16 @@ import pytest
 from mdt.stores.own_directory import MARK, NotOurs, claim, user_directory
 
 
-def test_a_directory_that_is_made_is_private_and_marked_and_may_be_claimed_again(tmp_path: Path) -> None:
+def test_a_directory_that_is_made_is_private_and_marked_and_may_be_claimed_again(
+    tmp_path: Path,
+) -> None:
     where = tmp_path / "a" / "b"
     for _ in range(2):
         claim(str(where), "pages")
-    assert where.stat().st_mode & 0o777 == 0o700 and (where / MARK).read_text() == "mdt store 1: pages\n"
+    assert (
+        where.stat().st_mode & 0o777 == 0o700
+        and (where / MARK).read_text() == "mdt store 1: pages\n"
+    )
 
 
 @pytest.mark.parametrize("rest", ["", "mdt st", "mdt store 1: pages"])
@@ -74,7 +79,9 @@ def test_a_mark_that_is_another_file_is_refused_and_not_written(how: str, tmp_pa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of other users")
-def test_directories_of_other_users_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directories_of_other_users_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "theirs").mkdir(mode=0o700)
     os.chown(tmp_path / "theirs", 12345, 12345)
     with pytest.raises(NotOurs, match="belongs to another user"):
@@ -97,7 +104,9 @@ def test_threads_that_claim_a_directory_together_all_get_it(tmp_path: Path) -> N
 
     for n in range(20):
         barrier = threading.Barrier(4)
-        threads = [threading.Thread(target=act, args=(barrier, str(tmp_path / str(n)))) for _ in range(4)]
+        threads = [
+            threading.Thread(target=act, args=(barrier, str(tmp_path / str(n)))) for _ in range(4)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -145,17 +145,32 @@ def below_a_linked_folder(file: Path) -> None:
 @pytest.mark.parametrize(
     "done",
     [
-        cut, emptied, damaged, of_another_name, huge, linked, a_pipe, a_folder, written_by_a_group, read_by_all, in_an_open_folder,
-        in_a_linked_folder, below_a_linked_folder,
+        cut,
+        emptied,
+        damaged,
+        of_another_name,
+        huge,
+        linked,
+        a_pipe,
+        a_folder,
+        written_by_a_group,
+        read_by_all,
+        in_an_open_folder,
+        in_a_linked_folder,
+        below_a_linked_folder,
     ],
-)  # fmt: skip
-def test_what_is_not_sure_to_be_the_users_is_not_there(done: Callable[[Path], None], kept: Path) -> None:
+)
+def test_what_is_not_sure_to_be_the_users_is_not_there(
+    done: Callable[[Path], None], kept: Path
+) -> None:
     assert FILES.get(NAME) == DATA
     done(kept)
     assert FILES.get(NAME) is None
 
 
-@pytest.mark.parametrize("done", [cut, emptied, damaged, of_another_name, linked, a_pipe, written_by_a_group])
+@pytest.mark.parametrize(
+    "done", [cut, emptied, damaged, of_another_name, linked, a_pipe, written_by_a_group]
+)
 def test_a_file_that_is_not_believed_is_replaced(done: Callable[[Path], None], kept: Path) -> None:
     done(kept)
     FILES.put(NAME, DATA)
@@ -165,14 +180,18 @@ def test_a_file_that_is_not_believed_is_replaced(done: Callable[[Path], None], k
 
 
 @pytest.mark.parametrize("done", [in_an_open_folder, in_a_linked_folder, below_a_linked_folder])
-def test_nothing_is_put_into_a_folder_that_is_not_the_users_alone(done: Callable[[Path], None], kept: Path) -> None:
+def test_nothing_is_put_into_a_folder_that_is_not_the_users_alone(
+    done: Callable[[Path], None], kept: Path
+) -> None:
     done(kept)
     FILES.put("two.jar", DATA)
     assert not (kept.parent / "two.jar").exists()
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3], ids=["file", "folder", "mdt", "root"])
-def test_what_another_user_owns_is_not_there(kept: Path, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_user_owns_is_not_there(
+    kept: Path, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     foreign = [kept, *kept.parents][depth].stat().st_ino
     told = os.fstat
 
@@ -224,7 +243,9 @@ def test_the_newest_file_stays_where_others_come_from_the_future(root: Path) -> 
 
 
 def test_what_a_dead_process_left_goes_and_what_another_writes_stays(kept: Path) -> None:
-    left, running, other = (kept.with_name(name) for name in (".unfinished-1", ".unfinished-2", ".other"))
+    left, running, other = (
+        kept.with_name(name) for name in (".unfinished-1", ".unfinished-2", ".other")
+    )
     for file in (left, running, other):
         file.write_bytes(b"half")
     os.utime(left, (0, 0))
@@ -275,7 +296,9 @@ def test_what_is_dropped_is_gone_and_may_be_put_again(kept: Path) -> None:
     assert FILES.get(NAME) == DATA
 
 
-def test_no_directory_is_made_in_somebody_elses_home(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_directory_is_made_in_somebody_elses_home(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     me = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
     FILES.put(NAME, DATA)

@@ -33,7 +33,9 @@ def _rows(*numbers: int) -> pa.Table:
 def storage(tmp_path_factory: pytest.TempPathFactory) -> ObjectStorage:
     """A remote table with a base."""
     remote = ObjectStorage("memory:///", MemoryStore())
-    table = mdt.create(remote, SCHEMA, ["id"], options={"mdt.cache.dir": str(tmp_path_factory.mktemp("made"))})
+    table = mdt.create(
+        remote, SCHEMA, ["id"], options={"mdt.cache.dir": str(tmp_path_factory.mktemp("made"))}
+    )
     table.upsert(_rows(1, 2, 3))
     table.metadata.compact()
     return remote
@@ -43,7 +45,9 @@ def _opened(storage: ObjectStorage, directory: Path, **more: Any) -> mdt.Table:
     return mdt.open(storage, {"mdt.cache.dir": str(directory), **more})
 
 
-def test_pages_come_from_the_local_disk_the_second_time(storage: ObjectStorage, tmp_path: Path) -> None:
+def test_pages_come_from_the_local_disk_the_second_time(
+    storage: ObjectStorage, tmp_path: Path
+) -> None:
     counts = []
     for _ in range(2):
         table = _opened(storage, tmp_path / "cache")
@@ -60,7 +64,9 @@ def test_a_cache_of_no_bytes_is_none(storage: ObjectStorage, tmp_path: Path) -> 
 
 
 def test_local_tables_have_no_cache(tmp_path: Path) -> None:
-    table = mdt.create(tmp_path / "t", SCHEMA, ["id"], options={"mdt.cache.dir": str(tmp_path / "cache")})
+    table = mdt.create(
+        tmp_path / "t", SCHEMA, ["id"], options={"mdt.cache.dir": str(tmp_path / "cache")}
+    )
     table.upsert(_rows(1))
     table.metadata.compact()
     assert mdt.open(tmp_path / "t").scan("n = 1").count() == 1
@@ -79,13 +85,17 @@ def test_damaged_pages_in_the_cache_are_read_again(storage: ObjectStorage, tmp_p
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database" * 1000])
-def test_a_cache_that_is_no_database_does_not_matter(content: bytes, storage: ObjectStorage, tmp_path: Path) -> None:
+def test_a_cache_that_is_no_database_does_not_matter(
+    content: bytes, storage: ObjectStorage, tmp_path: Path
+) -> None:
     claim(str(tmp_path), "pages")
     (tmp_path / "data.mdb").write_bytes(content)
     assert _opened(storage, tmp_path).scan("n = 2").count() == 1
 
 
-def test_a_cache_that_cannot_be_made_does_not_matter(storage: ObjectStorage, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_made_does_not_matter(
+    storage: ObjectStorage, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_bytes(b"")
     assert _opened(storage, tmp_path / "file" / "cache").scan("n = 2").count() == 1
 
@@ -122,7 +132,8 @@ def test_processes_share_the_cache(how: str, tmp_path: Path) -> None:
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_read, args=(str(tmp_path), b"key", there))
     process.start()
-    # LMDB refuses a second environment of one file in a process, and a fork counts as the same: it goes without.
+    # LMDB refuses a second environment of one file in a process, and a fork counts as the same: it
+    # goes without.
     assert here.poll(30) and here.recv() in ((b"page",) if how == "spawn" else (b"page", None))
     process.join()
 
@@ -155,7 +166,9 @@ def _exit_code(act: Callable[[str], None], directory: Path) -> int | None:
     return process.exitcode
 
 
-def test_a_cache_that_was_cut_ends_no_process_and_gives_no_wrong_rows(storage: ObjectStorage, tmp_path: Path) -> None:
+def test_a_cache_that_was_cut_ends_no_process_and_gives_no_wrong_rows(
+    storage: ObjectStorage, tmp_path: Path
+) -> None:
     assert _exit_code(_fill, tmp_path) == 0
     files = tmp_path / "data.mdb", tmp_path / "keys" / "data.mdb"
     whole = [file.read_bytes() for file in files]
@@ -176,7 +189,9 @@ class _Damaged:
         return
 
 
-def test_a_cache_that_opens_without_its_parts_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_opens_without_its_parts_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lmdb_file, "_fill_up", lambda *_: None)
     monkeypatch.setattr(lmdb, "open", lambda *_, **__: _Damaged())
     cache = PageCache(str(tmp_path), BYTES_MAX)
@@ -194,7 +209,9 @@ def _find(directory: str) -> None:
     assert PageCache(directory, BYTES_MAX).get(b"new") == b"page"
 
 
-def test_a_cache_that_is_no_database_is_begun_anew_beside_those_who_have_the_old_one_open(tmp_path: Path) -> None:
+def test_a_cache_that_is_no_database_is_begun_anew_beside_those_who_have_the_old_one_open(
+    tmp_path: Path,
+) -> None:
     old = PageCache(str(tmp_path), BYTES_MAX)
     old.put(b"old", b"page")
     (tmp_path / "other").write_bytes(b"not a database" * 1000)
@@ -206,7 +223,9 @@ def test_a_cache_that_is_no_database_is_begun_anew_beside_those_who_have_the_old
 
 
 @pytest.mark.parametrize("page", [2, 4, 8])
-def test_a_cache_with_damaged_pages_is_begun_anew_by_the_next_process_but_one(page: int, tmp_path: Path) -> None:
+def test_a_cache_with_damaged_pages_is_begun_anew_by_the_next_process_but_one(
+    page: int, tmp_path: Path
+) -> None:
     assert _exit_code(_fill, tmp_path) == 0
     with (tmp_path / "data.mdb").open("r+b") as file:
         rest = len(file.read()) - file.seek(page * 4096)

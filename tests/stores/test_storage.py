@@ -39,7 +39,9 @@ def paths(infos: list[Any]) -> list[str]:
 
 
 def test_what_was_created_is_read_back_whole_and_in_ranges(storage: Storage) -> None:
-    storage.create("a/b=c d%2F/é.bin", [b"hello ", pa.py_buffer(b"big "), memoryview(b"world"), b""])
+    storage.create(
+        "a/b=c d%2F/é.bin", [b"hello ", pa.py_buffer(b"big "), memoryview(b"world"), b""]
+    )
     assert storage.read("a/b=c d%2F/é.bin") == b"hello big world"
     assert storage.read("a/b=c d%2F/é.bin", 6, 3) == b"big"
     assert storage.read("a/b=c d%2F/é.bin", 10) == b"world"
@@ -49,7 +51,9 @@ def test_what_was_created_is_read_back_whole_and_in_ranges(storage: Storage) -> 
 
 
 @pytest.mark.parametrize(("offset", "length"), [(3, 3), (6, 1), (6, None)])
-def test_a_read_beyond_the_end_is_corrupt_not_short(storage: Storage, offset: int, length: int | None) -> None:
+def test_a_read_beyond_the_end_is_corrupt_not_short(
+    storage: Storage, offset: int, length: int | None
+) -> None:
     storage.create("x", b"12345")
     with pytest.raises(errors.Corrupt, match="too short"):
         storage.read("x", offset, length)
@@ -110,14 +114,25 @@ def test_listings_are_sorted_by_whole_components_and_hide_temporary_names(storag
     for name in ("b/2", "b/1", "b/c/3", "bb/4", "0", "b/.x.log.1_0", "b/.y.00.mdt-tmp"):
         storage.create(name, b"123")
     assert paths(storage.list("")) == sorted(["0", "b/.x.log.1_0", "b/1", "b/2", "b/c/3", "bb/4"])
-    assert paths(storage.list("b")) == paths(storage.list("b/")) == ["b/.x.log.1_0", "b/1", "b/2", "b/c/3"]
+    assert (
+        paths(storage.list("b"))
+        == paths(storage.list("b/"))
+        == ["b/.x.log.1_0", "b/1", "b/2", "b/c/3"]
+    )
     assert paths(storage.list_dir("b")) == ["b/.x.log.1_0", "b/1", "b/2"]
     assert paths(storage.list_dir("")) == ["0"]
-    assert paths(storage.list_dir("b", known={"b/1"})) == ["b/.x.log.1_0", "b/2"], "what the caller knows is left out"
-    assert all(info.size == 3 and info.modified_us > 1_600_000_000_000_000 for info in storage.list(""))
+    assert paths(storage.list_dir("b", known={"b/1"})) == [
+        "b/.x.log.1_0",
+        "b/2",
+    ], "what the caller knows is left out"
+    assert all(
+        info.size == 3 and info.modified_us > 1_600_000_000_000_000 for info in storage.list("")
+    )
 
 
-@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a//b", "a/", "./a", "a\0b"])
+@pytest.mark.parametrize(
+    "path", ["", "/etc/passwd", "../x", "a/../../x", "a//b", "a/", "./a", "a\0b"]
+)
 def test_paths_that_could_leave_the_root_are_refused(storage: Storage, path: str) -> None:
     for act in (storage.read, storage.open, storage.delete, storage.size):
         with pytest.raises(errors.Invalid):
@@ -161,7 +176,9 @@ def test_a_local_storage_leaves_nothing_but_the_objects(tmp_path: Path) -> None:
     assert storage.uri("a/x") == f"file://{tmp_path}/t/a/x"
 
 
-def test_without_hard_links_put_if_absent_is_still_exclusive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_hard_links_put_if_absent_is_still_exclusive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_link(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
@@ -172,7 +189,9 @@ def test_without_hard_links_put_if_absent_is_still_exclusive(tmp_path: Path, mon
     assert os.listdir(tmp_path) == ["x"]
 
 
-def test_a_link_whose_reply_was_lost_counts_as_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_whose_reply_was_lost_counts_as_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     link = os.link
 
     def link_twice(source: str, target: str, **directories: int) -> None:
@@ -205,7 +224,9 @@ def test_a_name_that_is_too_long_is_invalid(tmp_path: Path) -> None:
         LocalStorage(tmp_path).create("x" * 300, b"")
 
 
-def test_every_new_object_and_directory_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_new_object_and_directory_is_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flushed: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(os.readlink(f"/proc/self/fd/{fd}")))
     storage = LocalStorage(tmp_path / "t")
@@ -245,7 +266,9 @@ def strange(kind: str, at: Path, outside: Path) -> None:
 
 @pytest.mark.usefixtures("opening")
 @pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "directory", "device", "socket"])
-def test_what_is_no_file_is_neither_read_listed_written_through_nor_deleted(kind: str, tmp_path: Path) -> None:
+def test_what_is_no_file_is_neither_read_listed_written_through_nor_deleted(
+    kind: str, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_bytes(b"precious")
@@ -333,7 +356,11 @@ def test_directories_that_hold_nothing_go_and_no_object_does(storage: Storage) -
     storage.drop_directories("absent", "3")
     assert paths(storage.list("")) == ["d/2/x", "d/file"]
     local = storage.local_path("d")
-    assert local is None or sorted(os.listdir(local)) == ["2", "3", "file"], "the third is not before the third"
+    assert local is None or sorted(os.listdir(local)) == [
+        "2",
+        "3",
+        "file",
+    ], "the third is not before the third"
     storage.create("d/1/x", b"2")
     assert storage.read("d/1/x") == b"2"
 
@@ -366,16 +393,25 @@ def changes(storage: Storage) -> None:
 
 
 EXPECTED = {
-    "before": [{}, {"c": b"create"}, {"c": b"create", "p": b"put-if"}, {"c": b"create", "p": b"put-if", "r": b"replace"}],
+    "before": [
+        {},
+        {"c": b"create"},
+        {"c": b"create", "p": b"put-if"},
+        {"c": b"create", "p": b"put-if", "r": b"replace"},
+    ],
     "torn": [
-        {"c": b"cre"}, {"c": b"create"}, {"c": b"create", "p": b"put-if"},
+        {"c": b"cre"},
+        {"c": b"create"},
+        {"c": b"create", "p": b"put-if"},
         {"c": b"create", "p": b"put-if", "r": b"replace"},
     ],
     "after": [
-        {"c": b"create"}, {"c": b"create", "p": b"put-if"}, {"c": b"create", "p": b"put-if", "r": b"replace"},
+        {"c": b"create"},
+        {"c": b"create", "p": b"put-if"},
+        {"c": b"create", "p": b"put-if", "r": b"replace"},
         {"p": b"put-if", "r": b"replace"},
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mode", sorted(EXPECTED))

@@ -1,4 +1,6 @@
-"""``storage_options``: names as others take them, values that never show, and a store that is ready made."""
+"""``storage_options``: names as others take them, values that never show, and a store that is ready
+made.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +24,38 @@ SECRET = "wJalrXUtnFEMIsecret"
 
 S3_SPELLINGS: dict[str, dict[str, object]] = {
     "deltalake": {
-        "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "eu-west-1",
-        "AWS_ENDPOINT_URL": "http://localhost:9000", "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "AKID",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "eu-west-1",
+        "AWS_ENDPOINT_URL": "http://localhost:9000",
+        "AWS_ALLOW_HTTP": "true",
     },
     "polars": {
-        "aws_access_key_id": "AKID", "aws_secret_access_key": SECRET, "aws_region": "eu-west-1",
-        "aws_endpoint_url": "http://localhost:9000", "aws_allow_http": "true",
+        "aws_access_key_id": "AKID",
+        "aws_secret_access_key": SECRET,
+        "aws_region": "eu-west-1",
+        "aws_endpoint_url": "http://localhost:9000",
+        "aws_allow_http": "true",
     },
     "object_store": {
-        "access_key_id": "AKID", "secret_access_key": SECRET, "region": "eu-west-1", "endpoint_url": "http://localhost:9000",
+        "access_key_id": "AKID",
+        "secret_access_key": SECRET,
+        "region": "eu-west-1",
+        "endpoint_url": "http://localhost:9000",
         "allow_http": True,
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("given", S3_SPELLINGS.values(), ids=S3_SPELLINGS.keys())
 def test_names_of_s3_are_taken_as_others_spell_them(given: dict[str, object]) -> None:
     found = parse_store_options("s3", given)
     assert found.config == {
-        "access_key_id": "AKID", "secret_access_key": SECRET, "region": "eu-west-1", "endpoint": "http://localhost:9000",
-    }  # fmt: skip
+        "access_key_id": "AKID",
+        "secret_access_key": SECRET,
+        "region": "eu-west-1",
+        "endpoint": "http://localhost:9000",
+    }
     assert found.client["allow_http"] is True
     storage = open_storage("s3://bucket/table", storage_options=given)
     assert isinstance(storage, ObjectStorage)
@@ -62,18 +76,30 @@ def test_names_of_s3_are_taken_as_others_spell_them(given: dict[str, object]) ->
         (
             "abfss://c@me.dfs.core.windows.net/t",
             {"tenant_id": "t", "client_id": "i", "azure_client_secret": SECRET},
-            {"account_name": "me", "tenant_id": "t", "client_id": "i", "client_secret": SECRET, "container_name": "c"},
+            {
+                "account_name": "me",
+                "tenant_id": "t",
+                "client_id": "i",
+                "client_secret": SECRET,
+                "container_name": "c",
+            },
         ),
     ],
 )
-def test_names_of_gcs_and_azure_reach_their_stores(url: str, given: dict[str, object], config: dict[str, str]) -> None:
+def test_names_of_gcs_and_azure_reach_their_stores(
+    url: str, given: dict[str, object], config: dict[str, str]
+) -> None:
     storage = open_storage(url, storage_options=given)
     assert isinstance(storage, ObjectStorage)
     assert storage._store.config == config
 
 
 def test_every_name_that_we_take_obstore_takes_too() -> None:
-    for store, service, more in ((S3Store, S3, {}), (GCSStore, GCS, {}), (AzureStore, AZURE, {"account_name": "me"})):
+    for store, service, more in (
+        (S3Store, S3, {}),
+        (GCSStore, GCS, {}),
+        (AzureStore, AZURE, {"account_name": "me"}),
+    ):
         for name in set(service.names.values()):
             try:
                 store("bucket", config={**more, name: "true"})  # type: ignore[arg-type, call-arg]
@@ -85,10 +111,15 @@ def test_durations_and_retries_have_defaults_with_a_bound() -> None:
     found = parse_store_options(
         "s3", {"timeout": "90s", "connect_timeout": 1.5, "max_retries": 2, "retry_timeout": "2m"}
     )
-    assert found.client == {"timeout": timedelta(seconds=90), "connect_timeout": timedelta(seconds=1.5)}
+    assert found.client == {
+        "timeout": timedelta(seconds=90),
+        "connect_timeout": timedelta(seconds=1.5),
+    }
     assert found.retry == {"max_retries": 2, "retry_timeout": timedelta(minutes=2)}
     usual = parse_store_options("s3", None)
-    assert usual.retry["retry_timeout"] <= timedelta(minutes=1) and usual.client["timeout"] <= timedelta(minutes=5)
+    assert usual.retry["retry_timeout"] <= timedelta(minutes=1) and usual.client[
+        "timeout"
+    ] <= timedelta(minutes=5)
 
 
 def test_options_of_http_come_from_the_environment_too() -> None:
@@ -107,8 +138,18 @@ def test_options_of_http_come_from_the_environment_too() -> None:
 
 
 WRONG: dict[str, tuple[str, Any, str, str]] = {
-    "an unknown name": ("s3", {"AWS_ACESS_KEY_ID": SECRET}, "'AWS_ACESS_KEY_ID' for S3", "AWS_ACCESS_KEY_ID"),
-    "an unknown name in lower case": ("gs", {"google_servce_account": SECRET}, "Google", "google_service_account"),
+    "an unknown name": (
+        "s3",
+        {"AWS_ACESS_KEY_ID": SECRET},
+        "'AWS_ACESS_KEY_ID' for S3",
+        "AWS_ACCESS_KEY_ID",
+    ),
+    "an unknown name in lower case": (
+        "gs",
+        {"google_servce_account": SECRET},
+        "Google",
+        "google_service_account",
+    ),
     "an option of another service": ("az", {"aws_region": "x"}, "'aws_region' for Azure", ""),
     "a name that is no text": ("s3", {5: "x"}, "'5'", "S3 take"),
     "no mapping": ("s3", [("region", "x")], "takes a dict, not a list", "storage_options={"),
@@ -135,7 +176,10 @@ def test_options_that_are_refused(scheme: str, given: Any, text: str, hint: str)
 
 def test_options_have_no_effect_on_a_local_path_but_are_checked(tmp_path: Path) -> None:
     assert isinstance(
-        open_storage(tmp_path, storage_options={"aws_region": "eu-west-1", "google_bearer_token": "x"}), LocalStorage
+        open_storage(
+            tmp_path, storage_options={"aws_region": "eu-west-1", "google_bearer_token": "x"}
+        ),
+        LocalStorage,
     )
     with pytest.raises(Invalid, match="'regio'"):
         mdt.open(tmp_path, storage_options={"regio": "x"})
@@ -146,12 +190,18 @@ def test_options_have_no_effect_on_a_local_path_but_are_checked(tmp_path: Path) 
     [
         ("s3://b/t", {"access_key_id": SECRET}, "incomplete"),
         ("s3://b/t", {"conditional_put": SECRET}, "no store can be made"),
-        ("gs://b/t", {"service_account_key": f'{{"private_key": "{SECRET}"}}'}, "no store can be made"),
+        (
+            "gs://b/t",
+            {"service_account_key": f'{{"private_key": "{SECRET}"}}'},
+            "no store can be made",
+        ),
         ("az://b/t", {"account_name": "x", "sas_token": SECRET}, "no store can be made"),
         ("az://b/t", {}, "Account must be specified"),
     ],
 )
-def test_what_the_store_refuses_is_invalid_and_shows_no_secret(url: str, given: dict[str, str], text: str) -> None:
+def test_what_the_store_refuses_is_invalid_and_shows_no_secret(
+    url: str, given: dict[str, str], text: str
+) -> None:
     with pytest.raises(Invalid, match=text) as caught:
         open_storage(url, storage_options=given)
     assert caught.value.hint
@@ -161,18 +211,30 @@ def test_what_the_store_refuses_is_invalid_and_shows_no_secret(url: str, given: 
 @pytest.mark.parametrize(
     "url",
     [
-        f"s3://me:{SECRET}@bucket/t", f"s3://{SECRET}@bucket/t", f"s3://bucket/t?X-Amz-Signature={SECRET}", f"s3a://bucket/t#{SECRET}",
-        f"gs://bucket/t?{SECRET}", f"az://box/t?sv=1&sig={SECRET}", f"abfss://me:{SECRET}@account.dfs.core.windows.net/t",
-        f"https://account.blob.core.windows.net/box/t?sig={SECRET}", f"https://me:{SECRET}@host/t",
+        f"s3://me:{SECRET}@bucket/t",
+        f"s3://{SECRET}@bucket/t",
+        f"s3://bucket/t?X-Amz-Signature={SECRET}",
+        f"s3a://bucket/t#{SECRET}",
+        f"gs://bucket/t?{SECRET}",
+        f"az://box/t?sv=1&sig={SECRET}",
+        f"abfss://me:{SECRET}@account.dfs.core.windows.net/t",
+        f"https://account.blob.core.windows.net/box/t?sig={SECRET}",
+        f"https://me:{SECRET}@host/t",
     ],
-)  # fmt: skip
+)
 def test_urls_with_users_passwords_and_queries_are_refused_and_not_shown(url: str) -> None:
-    makers: list[Any] = [open_storage, mdt.open, lambda url: mdt.create(url, pa.schema({"id": pa.string()}), ["id"])]
+    makers: list[Any] = [
+        open_storage,
+        mdt.open,
+        lambda url: mdt.create(url, pa.schema({"id": pa.string()}), ["id"]),
+    ]
     for make in [*makers, *([] if url.startswith("https") else [ObjectStorage])]:
         with pytest.raises(Invalid, match="the URL of the table has") as caught:
             make(url)
         assert caught.value.hint
-        assert SECRET not in "".join(traceback.format_exception(caught.value)).replace(repr(url), "")
+        assert SECRET not in "".join(traceback.format_exception(caught.value)).replace(
+            repr(url), ""
+        )
     assert SECRET not in str(caught.value)
 
 
@@ -183,7 +245,8 @@ def test_the_container_before_an_account_is_no_user() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", [f"https://me:{SECRET}@host", f"https://host?token={SECRET}", f"https://host/#{SECRET}"]
+    "address",
+    [f"https://me:{SECRET}@host", f"https://host?token={SECRET}", f"https://host/#{SECRET}"],
 )
 def test_secrets_in_an_endpoint_are_refused_and_not_shown(address: str) -> None:
     with pytest.raises(Invalid, match="endpoint has a user, a password or a query") as caught:
@@ -193,14 +256,19 @@ def test_secrets_in_an_endpoint_are_refused_and_not_shown(address: str) -> None:
     assert SECRET.encode() not in pickle.dumps(ready) and ready.public_options == {"region": "r"}
 
 
-def test_secrets_are_known_by_their_values_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_known_by_their_values_wherever_they_stand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     given = {"secret_access_key": SECRET, "access_key_id": "AKIDAKID", "user_agent": SECRET}
     assert parse_store_options("s3", given).public == {}
     found = parse_store_options("s3", {}, {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "eu"})
     assert found.secrets == (SECRET,)
     place = Place("s3://b/t", found.secrets)
     text = f"Error performing GET http://me:pw@host/b/t?X-Amz-Signature=abc with {SECRET}"
-    assert place.without_secrets(text) == "Error performing GET http://***@host/b/t?X-Amz-Signature=*** with ***"
+    assert (
+        place.without_secrets(text)
+        == "Error performing GET http://***@host/b/t?X-Amz-Signature=*** with ***"
+    )
 
 
 def test_neither_repr_nor_pickle_shows_a_secret() -> None:
@@ -225,7 +293,9 @@ def test_neither_repr_nor_pickle_shows_a_secret() -> None:
 
 
 def test_a_ready_store_is_taken_in_the_place_of_a_path(tmp_path: Path) -> None:
-    given = S3Store("b", prefix="x/t", access_key_id="AKIDAKID", secret_access_key=SECRET, region="eu-west-1")
+    given = S3Store(
+        "b", prefix="x/t", access_key_id="AKIDAKID", secret_access_key=SECRET, region="eu-west-1"
+    )
     storage = open_storage(given)
     assert isinstance(storage, ObjectStorage)
     assert (storage.url, storage.public_options) == ("s3://b/x/t", {"region": "eu-west-1"})

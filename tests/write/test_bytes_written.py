@@ -1,4 +1,6 @@
-"""What a write costs: results count files and bytes, which follow the rows that change, and a dry run tells them before."""
+"""What a write costs: results count files and bytes, which follow the rows that change, and a dry
+run tells them before.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,12 @@ ROW_BYTES = 150
 def rows(ids: Any, ts: int) -> pa.Table:
     numbers = [int(i) for i in ids]
     fares = np.random.default_rng(ts).random(len(numbers))
-    columns = [[f"id_{i:09d}" for i in numbers], [ts] * len(numbers), fares, [f"note {i % 977}" for i in numbers]]
+    columns = [
+        [f"id_{i:09d}" for i in numbers],
+        [ts] * len(numbers),
+        fares,
+        [f"note {i % 977}" for i in numbers],
+    ]
     return pa.table(columns, schema=SCHEMA)
 
 
@@ -39,7 +46,11 @@ def table(tmp_path: Path) -> mdt.Table:
 
 
 def size(table: mdt.Table) -> int:
-    return sum(path.stat().st_size for path in Path(table.path.removeprefix("file://")).rglob("*") if path.is_file())
+    return sum(
+        path.stat().st_size
+        for path in Path(table.path.removeprefix("file://")).rglob("*")
+        if path.is_file()
+    )
 
 
 def star(table: mdt.Table, data: pa.Table) -> Any:
@@ -50,14 +61,24 @@ Act = Callable[[mdt.Table, list[int], dict[str, bool]], Any]
 SMALL: dict[str, Act] = {
     "insert": lambda t, ids, how: t.insert(rows(np.array(ids) + ROWS, 1)),
     "upsert": lambda t, ids, how: t.upsert(rows(ids, 2000), **how),
-    "partial": lambda t, ids, how: t.upsert(rows(ids, 2000).select(["id", "fare"]), partial=True, **how),
+    "partial": lambda t, ids, how: t.upsert(
+        rows(ids, 2000).select(["id", "fare"]), partial=True, **how
+    ),
     "merge": lambda t, ids, how: star(t, rows(ids, 3000)).execute(**how),
-    "merge of a column": lambda t, ids, how: t.merge(rows(ids, 1)).when_matched().update({"fare": "source.fare"}).execute(**how),
-    "update_where": lambda t, ids, how: t.update_where({"fare": "fare + 1"}, f"id < 'id_{len(ids):09d}'", **how),
-    "update_where, larger": lambda t, ids, how: t.update_where({"ts": "ts + 1"}, f"id < 'id_{len(ids):09d}'", **how),
+    "merge of a column": (
+        lambda t, ids, how: (
+            t.merge(rows(ids, 1)).when_matched().update({"fare": "source.fare"}).execute(**how)
+        )
+    ),
+    "update_where": lambda t, ids, how: t.update_where(
+        {"fare": "fare + 1"}, f"id < 'id_{len(ids):09d}'", **how
+    ),
+    "update_where, larger": lambda t, ids, how: t.update_where(
+        {"ts": "ts + 1"}, f"id < 'id_{len(ids):09d}'", **how
+    ),
     "delete": lambda t, ids, how: t.delete(rows(ids, 1)["id"], **how),
     "delete_where": lambda t, ids, how: t.delete_where(f"id < 'id_{len(ids):09d}'", **how),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("changed", [1, 1000])
@@ -75,7 +96,9 @@ def test_a_write_adds_bytes_by_the_rows_that_change_and_its_result_counts_them(
 
 
 @pytest.mark.parametrize("operation", [name for name in SMALL if name != "insert"])
-def test_a_dry_run_tells_what_a_write_would_do_and_writes_nothing(table: mdt.Table, operation: str) -> None:
+def test_a_dry_run_tells_what_a_write_would_do_and_writes_nothing(
+    table: mdt.Table, operation: str
+) -> None:
     before, seq = size(table), table.snapshot().seq
     told = SMALL[operation](table, list(range(500)), {"dry_run": True})
     assert (size(table), table.snapshot().seq, told.seq, told.instant) == (before, seq, seq, "")
@@ -83,12 +106,16 @@ def test_a_dry_run_tells_what_a_write_would_do_and_writes_nothing(table: mdt.Tab
     same = ("inserted", "updated", "deleted", "late", "missing", "files_written")
     assert [getattr(told, name) for name in same] == [getattr(done, name) for name in same]
     if operation != "update_where, larger":  # whether values fall is known when they are made
-        assert told.files_rewritten == 0 and told.bytes_written <= 5 * done.bytes_written + FIXED_BYTES
+        assert (
+            told.files_rewritten == 0 and told.bytes_written <= 5 * done.bytes_written + FIXED_BYTES
+        )
 
 
 FALLING: dict[str, Act] = {
     "merge": lambda t, ids, how: star(t, rows(ids, 10)).execute(**how),
-    "update_where": lambda t, ids, how: t.update_where({"ts": "ts - 1"}, f"id < 'id_{len(ids):09d}'", **how),
+    "update_where": lambda t, ids, how: t.update_where(
+        {"ts": "ts - 1"}, f"id < 'id_{len(ids):09d}'", **how
+    ),
 }
 
 
@@ -101,14 +128,23 @@ def test_rewriting_for_smaller_ordering_values_is_told_before_and_after_and_logg
     with caplog.at_level(logging.WARNING, logger="mdt.commit"):
         done = FALLING[operation](table, list(range(10)), {})
     [warning] = done.warnings
-    assert "base files were written anew (1, " in warning and "smaller value of the ordering field 'ts'" in warning
+    assert (
+        "base files were written anew (1, " in warning
+        and "smaller value of the ordering field 'ts'" in warning
+    )
     assert warning in caplog.text
-    assert (done.files_written, done.files_rewritten) == (1, 1) == (told.files_written, told.files_rewritten)
+    assert (
+        (done.files_written, done.files_rewritten)
+        == (1, 1)
+        == (told.files_written, told.files_rewritten)
+    )
     assert done.bytes_written * 0.8 <= told.bytes_written <= done.bytes_written * 1.25
     assert size(table) - before - FIXED_BYTES <= done.bytes_written <= size(table) - before
 
 
-def test_keys_that_come_back_write_their_file_groups_anew_and_the_result_says_so(table: mdt.Table) -> None:
+def test_keys_that_come_back_write_their_file_groups_anew_and_the_result_says_so(
+    table: mdt.Table,
+) -> None:
     table.delete(rows(range(3), 1)["id"])
     done = table.upsert(rows(range(3), 5000))
     assert done.files_rewritten == 1 and "keys come back that were deleted" in done.warnings[0]

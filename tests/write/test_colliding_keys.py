@@ -1,4 +1,6 @@
-"""Two keys of which everybody can find out that MurmurHash3 does not tell them apart are two rows."""
+"""Two keys of which everybody can find out that MurmurHash3 does not tell them apart are two
+rows.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ SCHEMA = pa.schema([("id", pa.string()), ("v", pa.string()), ("ts", pa.int64())]
 KEY_INDEXES = ["record", "bloom", "simple", "bucket(buckets='2')", "memory", "lmdb"]
 SHAPES = [
     pytest.param(index, scope, table_type, id=f"{index.partition('(')[0]}-{scope}-{table_type[:1]}")
-    for index, scope, table_type in product(KEY_INDEXES, ["partition", "table"], ["COPY_ON_WRITE", "MERGE_ON_READ"])
+    for index, scope, table_type in product(
+        KEY_INDEXES, ["partition", "table"], ["COPY_ON_WRITE", "MERGE_ON_READ"]
+    )
     if not (index.startswith("bucket") and scope == "table")
 ]
 
@@ -35,8 +39,16 @@ def values(table: mdt.Table) -> dict[str, str]:
 
 
 def created(path: Path, **settings: Any) -> mdt.Table:
-    options = {"mdt.key.store.dir": str(path / "keys")} if settings.get("key_index") == "lmdb" else {}
-    table = mdt.create(path / "t", SCHEMA, key=["id"], options={**options, **settings.pop("options", {})}, **settings)
+    options = (
+        {"mdt.key.store.dir": str(path / "keys")} if settings.get("key_index") == "lmdb" else {}
+    )
+    table = mdt.create(
+        path / "t",
+        SCHEMA,
+        key=["id"],
+        options={**options, **settings.pop("options", {})},
+        **settings,
+    )
     table.upsert([row(f"k{n}", "x") for n in range(100)])
     return table
 
@@ -46,7 +58,9 @@ def test_the_keys_collide_for_every_seed() -> None:
 
 
 @pytest.mark.parametrize("key_index,scope,table_type", SHAPES)
-def test_rows_of_both_keys_live_side_by_side(tmp_path: Path, key_index: str, scope: str, table_type: str) -> None:
+def test_rows_of_both_keys_live_side_by_side(
+    tmp_path: Path, key_index: str, scope: str, table_type: str
+) -> None:
     table = created(tmp_path, key_index=key_index, scope=scope, table_type=table_type)
     assert table.upsert([row(A, "a1")]).inserted == 1
     assert table.get(B) is None
@@ -83,7 +97,13 @@ def test_insert_refuses_the_key_that_exists_and_takes_the_other(tmp_path: Path) 
 def test_merge_updates_the_key_that_matches_and_inserts_the_other(tmp_path: Path) -> None:
     table = created(tmp_path)
     table.upsert([row(A, "a1")])
-    merge = table.merge([row(A, "a2"), row(B, "b2")]).when_matched().update("*").when_not_matched().insert("*")
+    merge = (
+        table.merge([row(A, "a2"), row(B, "b2")])
+        .when_matched()
+        .update("*")
+        .when_not_matched()
+        .insert("*")
+    )
     done = merge.execute()
     assert (done.inserted, done.updated) == (1, 1)
     assert values(table) == {A: "a2", B: "b2"}

@@ -1,4 +1,6 @@
-"""Deletes and updates by a condition: rows are found as a scan finds them, and end as one commit."""
+"""Deletes and updates by a condition: rows are found as a scan finds them, and end as one
+commit.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,22 @@ TYPES = ["MERGE_ON_READ", "COPY_ON_WRITE"]
 RARE = "fare = 2.0 or id in ('k1', 'k2')"
 
 
-def filled(folder: Path, table_type: str = "MERGE_ON_READ", ordering: str | None = "ts", **more: Any) -> mdt.Table:
+def filled(
+    folder: Path, table_type: str = "MERGE_ON_READ", ordering: str | None = "ts", **more: Any
+) -> mdt.Table:
     """Return a table with two partitions; on merge-on-read each has a base and a log file."""
     options = {"mdt.durable": False, "mdt.services.auto": False, **more}
     table = mdt.create(
-        folder / "t", rows([], 0, 0.0).schema, ["id"], partition_by=["city"], ordering=ordering, table_type=table_type,
-        key_index="record", options=options, indexes=["bitmap(fare)"],
-    )  # fmt: skip
+        folder / "t",
+        rows([], 0, 0.0).schema,
+        ["id"],
+        partition_by=["city"],
+        ordering=ordering,
+        table_type=table_type,
+        key_index="record",
+        options=options,
+        indexes=["bitmap(fare)"],
+    )
     table.upsert(rows(range(20), 1, 1.0))
     table.upsert(rows(range(0, 20, 3), 2, 2.0))
     return table
@@ -35,7 +46,11 @@ def filled(folder: Path, table_type: str = "MERGE_ON_READ", ordering: str | None
 
 def assert_agreed(table: mdt.Table, folder: Path, expected: pa.Table) -> None:
     """Assert that a new process, hudi-rs and check see what is expected."""
-    assert bag(mdt.open(folder / "t").scan().to_arrow()) == bag(expected) == bag(hudi_table(folder / "t", table.schema))
+    assert (
+        bag(mdt.open(folder / "t").scan().to_arrow())
+        == bag(expected)
+        == bag(hudi_table(folder / "t", table.schema))
+    )
     report = mdt.open(folder / "t").check()
     assert report.ok, str(report)
 
@@ -53,7 +68,9 @@ def test_rows_are_deleted_by_a_condition(tmp_path: Path, table_type: str, positi
     assert table.changes(before).to_arrow()["_change"].to_pylist() == ["delete"] * 9
     again = table.delete_where(RARE)
     assert (again.deleted, again.instant) == (0, ""), "nothing is left, so nothing is committed"
-    assert table.upsert(rows(range(3), 0, 0.0)).inserted == 3, "keys that were deleted are new, whatever their ordering"
+    assert table.upsert(rows(range(3), 0, 0.0)).inserted == 3, (
+        "keys that were deleted are new, whatever their ordering"
+    )
     table.compact()
     assert table.scan().count() == len(expected) + 3 and table.check().ok
 
@@ -69,7 +86,10 @@ def test_without_a_condition_every_row_goes(tmp_path: Path, table_type: str) -> 
 def test_a_condition_that_holds_for_no_row_changes_none(tmp_path: Path) -> None:
     table = filled(tmp_path)
     for where in ("false", "fare = null", "not true"):
-        assert table.delete_where(where).instant == "" and table.update_where({"fare": "0"}, where).updated == 0
+        assert (
+            table.delete_where(where).instant == ""
+            and table.update_where({"fare": "0"}, where).updated == 0
+        )
     assert table.scan().count() == 20
 
 
@@ -86,7 +106,10 @@ def test_rows_get_values_and_what_expressions_make_of_them(
     assert_agreed(table, tmp_path, pa.Table.from_pylist(expected, schema=table.schema))
     told = table.changes(seq, mode="all").to_arrow()
     assert sorted(told["_change"].to_pylist()) == ["update_after"] * 7 + ["update_before"] * 7
-    assert table.update_where(values={"fare": None}, where="id = :key", params={"key": "k4"}).updated == 1
+    assert (
+        table.update_where(values={"fare": None}, where="id = :key", params={"key": "k4"}).updated
+        == 1
+    )
     assert table.get("k4")["fare"] is None
     assert table.update_where({"fare": "coalesce(fare, -1)"}).updated == 20
     assert sorted({row["fare"] for row in table.scan().to_arrow().to_pylist()}) == [-1.0, 1.0, 22.0]
@@ -94,7 +117,9 @@ def test_rows_get_values_and_what_expressions_make_of_them(
 
 
 @pytest.mark.parametrize("table_type", TYPES)
-def test_ordering_values_may_fall_and_every_reader_sees_that(tmp_path: Path, table_type: str) -> None:
+def test_ordering_values_may_fall_and_every_reader_sees_that(
+    tmp_path: Path, table_type: str
+) -> None:
     table = filled(tmp_path, table_type)
     before = table.scan().to_arrow().to_pylist()
     assert table.update_where({"ts": "ts - 5", "fare": "fare + 1"}, "ts = 2").updated == 7
@@ -122,7 +147,7 @@ def test_ordering_values_may_fall_and_every_reader_sees_that(tmp_path: Path, tab
         ({"set": {"fare": "1 / (ts - 1)"}}, Invalid, "divided by zero"),
         ({"set": {"ts": "ts * 9223372036854775807"}}, Invalid, "overflow"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_set_is_said_and_nothing_is_left(
     tmp_path: Path, asked: Any, kind: type[Exception], why: str
 ) -> None:
@@ -137,7 +162,9 @@ def test_what_cannot_be_set_is_said_and_nothing_is_left(
 def update(table: mdt.Table, where: str, **values: float) -> Conditional:
     given = setting(table.definition, values, {})
     asked = parse_where(where, table.schema)
-    return Conditional(table.metadata, table.options, asked, table.schema, table.definition.commit_action, given)
+    return Conditional(
+        table.metadata, table.options, asked, table.schema, table.definition.commit_action, given
+    )
 
 
 def test_rows_that_change_meanwhile_are_looked_at_again(tmp_path: Path) -> None:
@@ -155,7 +182,9 @@ def test_rows_that_change_meanwhile_are_looked_at_again(tmp_path: Path) -> None:
 
 
 def test_of_two_updates_neither_misses_what_the_other_makes_of_a_row(tmp_path: Path) -> None:
-    """Without that, two updates of different rows could swap their values, which no order of them does."""
+    """Without that, two updates of different rows could swap their values, which no order of them
+    does.
+    """
     table = filled(tmp_path)
     table.upsert(rows([0, 2], 3, 1.0))
     table.delete_where("id not in ('k0', 'k1')")  # of different partitions
@@ -163,7 +192,9 @@ def test_of_two_updates_neither_misses_what_the_other_makes_of_a_row(tmp_path: P
     driver = steps(table.metadata, update(table, "fare = 1.0", fare=2.0))
     while next(driver) != "written":
         pass
-    assert mdt.open(table.storage).update_where(values={"fare": 1.0}, where="fare = 2.0").updated == 1
+    assert (
+        mdt.open(table.storage).update_where(values={"fare": 1.0}, where="fare = 2.0").updated == 1
+    )
     for _ in driver:
         pass
     assert {fare for _, fare in as_state(table.scan().to_arrow()).values()} == {2.0}

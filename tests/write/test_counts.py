@@ -1,4 +1,6 @@
-"""Times of day, durations and local times are counts and moments in expressions and mergers, and become again what they were declared as."""
+"""Times of day, durations and local times are counts and moments in expressions and mergers, and
+become again what they were declared as.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,31 @@ import mdt
 from mdt.errors import Invalid
 
 DAY_MS = 86_400_000
-SCHEMA = pa.schema([
-    ("id", pa.string()), ("wait", pa.duration("s")), ("at", pa.time32("ms")), ("exact", pa.time64("ns")), ("local", pa.timestamp("us")),
-    ("list", pa.list_(pa.duration("ms"))), ("s", pa.struct({"at": pa.time64("us"), "local": pa.timestamp("ms"), "n": pa.int8()})),
-    ("m", pa.map_(pa.string(), pa.time32("s"))), ("coded", pa.dictionary(pa.int8(), pa.duration("us"))),
-])  # fmt: skip
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("wait", pa.duration("s")),
+        ("at", pa.time32("ms")),
+        ("exact", pa.time64("ns")),
+        ("local", pa.timestamp("us")),
+        ("list", pa.list_(pa.duration("ms"))),
+        ("s", pa.struct({"at": pa.time64("us"), "local": pa.timestamp("ms"), "n": pa.int8()})),
+        ("m", pa.map_(pa.string(), pa.time32("s"))),
+        ("coded", pa.dictionary(pa.int8(), pa.duration("us"))),
+    ]
+)
 PLAIN = SCHEMA.set(8, pa.field("coded", pa.duration("us")))
 ROW: dict[str, Any] = {
-    "id": "a", "wait": timedelta(seconds=90), "at": time(1, 2, 3), "exact": time(4), "local": datetime(2026, 1, 1), "list": [timedelta(seconds=1), None],
-    "s": {"at": time(5), "local": datetime(2026, 1, 2), "n": 1}, "m": [("k", time(6))], "coded": timedelta(microseconds=7),
-}  # fmt: skip
+    "id": "a",
+    "wait": timedelta(seconds=90),
+    "at": time(1, 2, 3),
+    "exact": time(4),
+    "local": datetime(2026, 1, 1),
+    "list": [timedelta(seconds=1), None],
+    "s": {"at": time(5), "local": datetime(2026, 1, 2), "n": 1},
+    "m": [("k", time(6))],
+    "coded": timedelta(microseconds=7),
+}
 EMPTY = dict.fromkeys(SCHEMA.names) | {"id": "b"}
 
 
@@ -43,7 +60,8 @@ def found(table: mdt.Table, folder: Path) -> dict[str, Any]:
 def test_an_update_counts_in_the_declared_unit(tmp_path: Path) -> None:
     table = filled(tmp_path)
     done = table.update_where(
-        {"wait": "wait + 1", "at": "at + 1", "exact": "exact * 2", "coded": "coded - 1"}, "wait > 89"
+        {"wait": "wait + 1", "at": "at + 1", "exact": "exact * 2", "coded": "coded - 1"},
+        "wait > 89",
     )
     assert done.updated == 1
     rows = found(table, tmp_path)
@@ -63,8 +81,15 @@ def test_every_column_can_be_set_to_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "text"), [("at", f"{DAY_MS}"), ("at", "-1"), ("at", f"{2**31}"), ("exact", "exact * 1000"), ("wait", f"wait + {2**63 - 1}")]
-)  # fmt: skip
+    ("column", "text"),
+    [
+        ("at", f"{DAY_MS}"),
+        ("at", "-1"),
+        ("at", f"{2**31}"),
+        ("exact", "exact * 1000"),
+        ("wait", f"wait + {2**63 - 1}"),
+    ],
+)
 def test_a_count_that_is_no_time_of_day_is_refused(tmp_path: Path, column: str, text: str) -> None:
     table = filled(tmp_path)
     with pytest.raises(Invalid, match=f"'{column}'|overflow"):
@@ -99,7 +124,9 @@ def test_mergers_count_too(tmp_path: Path) -> None:
     table = filled(tmp_path)
     keeping = dict.fromkeys(("exact", "local", "list", "s", "m", "coded"), "coalesce")
     newer = {"id": "a", "wait": timedelta(seconds=10), "at": time(1)}
-    table.upsert(pa.Table.from_pylist([newer], PLAIN), mergers={"wait": "sum", "at": "max", **keeping})
+    table.upsert(
+        pa.Table.from_pylist([newer], PLAIN), mergers={"wait": "sum", "at": "max", **keeping}
+    )
     assert found(table, tmp_path)["a"] == ROW | {"wait": timedelta(seconds=100)}
     with pytest.raises(Invalid, match="'at'"):
         table.upsert([{"id": "a", "at": time(23)}], partial=True, mergers={"at": "sum"})

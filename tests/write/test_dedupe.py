@@ -28,10 +28,19 @@ def rows(values: list[tuple[Any, ...]]) -> pa.Table:
 
 
 def merge(table: mdt.Table, source: Any, on: Any = None) -> mdt.MergeResult:
-    return table.merge(source, on, dedupe=True).when_matched().update("*").when_not_matched().insert().execute()
+    return (
+        table.merge(source, on, dedupe=True)
+        .when_matched()
+        .update("*")
+        .when_not_matched()
+        .insert()
+        .execute()
+    )
 
 
-def test_the_row_with_the_largest_ordering_value_is_merged_of_equal_ones_the_last(tmp_path: Any) -> None:
+def test_the_row_with_the_largest_ordering_value_is_merged_of_equal_ones_the_last(
+    tmp_path: Any,
+) -> None:
     table = made(tmp_path / "t", ordering="ts")
     source = rows(
         [
@@ -44,7 +53,9 @@ def test_the_row_with_the_largest_ordering_value_is_merged_of_equal_ones_the_las
     )
     done = merge(table, source)
     assert (done.updated, done.inserted, done.source_rows) == (2, 1, 3)
-    expected = rows([("a", "Oslo", 5, 2.0), ("a", "Rome", 2, 4.0), ("b", "Oslo", 1, 1.0), ("x", "Oslo", 1, 6.0)])
+    expected = rows(
+        [("a", "Oslo", 5, 2.0), ("a", "Rome", 2, 4.0), ("b", "Oslo", 1, 1.0), ("x", "Oslo", 1, 6.0)]
+    )
     assert bag(table.scan().to_arrow()) == bag(expected) == bag(hudi_table(tmp_path / "t", SCHEMA))
 
 
@@ -71,10 +82,17 @@ def test_only_merges_by_key_with_the_ordering_field_are_deduped(tmp_path: Any) -
         table.merge({"id": ["a"], "city": ["Oslo"]}, dedupe=True)
 
 
-def test_keys_without_the_partition_are_one_key_where_rows_are_matched_by_the_key_alone(tmp_path: Any) -> None:
+def test_keys_without_the_partition_are_one_key_where_rows_are_matched_by_the_key_alone(
+    tmp_path: Any,
+) -> None:
     table = made(tmp_path / "t", ordering="ts")
     source = pa.table({"id": ["b", "b"], "ts": [3, 2], "fare": [7.0, 8.0]})
-    done = table.merge(source, on="id", dedupe=True).when_matched().update({"fare": "source.fare"}).execute()
+    done = (
+        table.merge(source, on="id", dedupe=True)
+        .when_matched()
+        .update({"fare": "source.fare"})
+        .execute()
+    )
     assert done.updated == 1 and table.scan("id = 'b'").to_arrow()["fare"].to_pylist() == [7.0]
 
 
@@ -86,17 +104,32 @@ def test_rows_without_a_key_are_not_taken_for_one(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("ordering", ["ts", "note"])
-def test_a_source_that_is_put_aside_is_deduped_as_one_in_memory(tmp_path: Any, ordering: str) -> None:
+def test_a_source_that_is_put_aside_is_deduped_as_one_in_memory(
+    tmp_path: Any, ordering: str
+) -> None:
     schema = SCHEMA.append(pa.field("note", pa.string()))
     chance = random.Random(5)
     values = [
-        (f"k{chance.randrange(40)}", "Oslo", chance.randrange(9), float(n), f"a long text {chance.randrange(9)}")
+        (
+            f"k{chance.randrange(40)}",
+            "Oslo",
+            chance.randrange(9),
+            float(n),
+            f"a long text {chance.randrange(9)}",
+        )
         for n in range(4000)
     ]
     source = pa.table([list(column) for column in zip(*values, strict=True)], schema=schema)
     seen = []
     for name, options in (("small", {}), ("large", {"mdt.write.memory.max": 1 << 20})):
-        table = mdt.create(tmp_path / name, schema, ["id"], partition_by=["city"], ordering=ordering, options=options)
+        table = mdt.create(
+            tmp_path / name,
+            schema,
+            ["id"],
+            partition_by=["city"],
+            ordering=ordering,
+            options=options,
+        )
         table.upsert(source.slice(0, 30))
         merge(table, source.to_reader(max_chunksize=200))
         seen.append(bag(table.scan().to_arrow()))
@@ -104,8 +137,16 @@ def test_a_source_that_is_put_aside_is_deduped_as_one_in_memory(tmp_path: Any, o
 
 
 @pytest.mark.parametrize("kind", [mdt.Table, ThreadTable])
-def test_rows_of_the_source_are_counted_once_for_each_key(tmp_path: Any, kind: type[mdt.Table]) -> None:
+def test_rows_of_the_source_are_counted_once_for_each_key(
+    tmp_path: Any, kind: type[mdt.Table]
+) -> None:
     made(tmp_path / "t", ordering="ts")
     source = rows([("x", "Oslo", 1, 1.0), ("x", "Oslo", 2, 2.0), ("y", "Oslo", 2, 3.0)])
-    done = kind(LocalStorage(tmp_path / "t")).merge(source, dedupe=True).when_not_matched().insert().execute()
+    done = (
+        kind(LocalStorage(tmp_path / "t"))
+        .merge(source, dedupe=True)
+        .when_not_matched()
+        .insert()
+        .execute()
+    )
     assert (done.inserted, done.source_rows) == (2, 2)

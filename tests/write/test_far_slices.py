@@ -1,4 +1,6 @@
-"""Data files on object stores: what is read of them for scans and for the files that take their place, in few requests and side by side."""
+"""Data files on object stores: what is read of them for scans and for the files that take their
+place, in few requests and side by side.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ SCHEMA = pa.schema([("id", pa.int64()), *((f"v{n}", pa.float64()) for n in range
 
 
 class Watched(FarStorage):
-    """``sizes``: bytes of each request for a data file; ``most``: how many of them at the same time, where each takes ``seconds``."""
+    """``sizes``: bytes of each request for a data file; ``most``: how many of them at the same
+    time, where each takes ``seconds``.
+    """
 
     def __init__(self, inner: MemoryStorage, seconds: float = 0.0) -> None:
         super().__init__(inner)
@@ -47,9 +51,13 @@ class Watched(FarStorage):
 def large() -> MemoryStorage:
     """Return a table of one file above a megabyte, of several row groups."""
     storage = MemoryStorage()
-    table = mdt.create(storage, SCHEMA, key=["id"], table_type=COW, options={"mdt.row.group.rows": 5000})
+    table = mdt.create(
+        storage, SCHEMA, key=["id"], table_type=COW, options={"mdt.row.group.rows": 5000}
+    )
     random = np.random.default_rng(0)
-    table.bulk_insert(pa.table([np.arange(ROWS), *(random.random(ROWS) for _ in range(6))], schema=SCHEMA))
+    table.bulk_insert(
+        pa.table([np.arange(ROWS), *(random.random(ROWS) for _ in range(6))], schema=SCHEMA)
+    )
     (size,) = table.files()["size"].to_pylist()
     assert size > FAR_OBJECT_WHOLE_BYTES_MAX
     return storage
@@ -62,7 +70,9 @@ def test_a_scan_asks_for_the_columns_of_a_large_file_in_few_ranges(large: Memory
     (name,) = mdt.open(large).files()["name"].to_pylist()
     stored = large.size(name)
     assert stored is not None
-    assert len(storage.sizes) <= 8 + 1, "one for each row group, which Hudi's columns end, and the footer"
+    assert len(storage.sizes) <= 8 + 1, (
+        "one for each row group, which Hudi's columns end, and the footer"
+    )
     assert sum(storage.sizes) < stored
 
 
@@ -94,7 +104,12 @@ def test_many_small_files_that_are_written_anew_are_read_side_by_side(table_type
         return pa.table([ids, [f"c{i % partitions}" for i in ids], [v] * len(ids)], schema=schema)
 
     table = mdt.create(
-        inner, schema, key=["id"], partition_by=["city"], table_type=table_type, options={"mdt.services.auto": False}
+        inner,
+        schema,
+        key=["id"],
+        partition_by=["city"],
+        table_type=table_type,
+        options={"mdt.services.auto": False},
     )
     table.upsert(rows(1))
     if table_type == MOR:

@@ -1,4 +1,6 @@
-"""What a caller means is done or refused: conditions given as keys, unknown partitions, columns that a merge would leave out."""
+"""What a caller means is done or refused: conditions given as keys, unknown partitions, columns
+that a merge would leave out.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import mdt
 from mdt.errors import Invalid
 
 SCHEMA = pa.schema({"id": pa.string(), "city": pa.string(), "fare": pa.float64()})
-ROWS = pa.table({"id": ["a", "fare > 4"], "city": ["Oslo", "Rome"], "fare": [9.0, 1.0]}, schema=SCHEMA)
+ROWS = pa.table(
+    {"id": ["a", "fare > 4"], "city": ["Oslo", "Rome"], "fare": [9.0, 1.0]}, schema=SCHEMA
+)
 
 
 @pytest.fixture
@@ -21,8 +25,12 @@ def table(tmp_path: Any) -> mdt.Table:
     return made
 
 
-@pytest.mark.parametrize("keys", ["fare > 5", ["fare > 5"], "city = 'Oslo' and fare > 1", "id is null"])
-def test_a_condition_given_as_a_key_is_refused_and_the_error_names_delete_where(table: mdt.Table, keys: Any) -> None:
+@pytest.mark.parametrize(
+    "keys", ["fare > 5", ["fare > 5"], "city = 'Oslo' and fare > 1", "id is null"]
+)
+def test_a_condition_given_as_a_key_is_refused_and_the_error_names_delete_where(
+    table: mdt.Table, keys: Any
+) -> None:
     with pytest.raises(Invalid, match=r"reads as a condition[\s\S]*t.delete_where"):
         table.delete(keys)
     with table.writer() as writer, pytest.raises(Invalid, match="t.delete_where"):
@@ -40,8 +48,12 @@ def test_an_absent_key_that_is_no_condition_is_missing(table: mdt.Table, key: st
     assert table.delete(key).missing == 1
 
 
-def test_a_condition_is_refused_where_keys_are_numbers_or_partitions_are_needed(tmp_path: Any) -> None:
-    numbers = mdt.create(tmp_path / "n", pa.schema({"id": pa.int64(), "fare": pa.float64()}), ["id"])
+def test_a_condition_is_refused_where_keys_are_numbers_or_partitions_are_needed(
+    tmp_path: Any,
+) -> None:
+    numbers = mdt.create(
+        tmp_path / "n", pa.schema({"id": pa.int64(), "fare": pa.float64()}), ["id"]
+    )
     parted = mdt.create(tmp_path / "p", SCHEMA, ["id"], partition_by=["city"])
     for made in (numbers, parted):
         with pytest.raises(Invalid, match="t.delete_where"):
@@ -49,7 +61,9 @@ def test_a_condition_is_refused_where_keys_are_numbers_or_partitions_are_needed(
 
 
 def global_table(tmp_path: Any, **options: Any) -> mdt.Table:
-    made = mdt.create(tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], scope="table", **options)
+    made = mdt.create(
+        tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], scope="table", **options
+    )
     made.upsert({"id": ["a", "b"], "city": ["Oslo", None], "fare": [1.0, 2.0]})
     return made
 
@@ -58,7 +72,9 @@ def row(key: str, city: str | None, fare: float) -> pa.Table:
     return pa.table({"id": [key], "city": [city], "fare": [fare]}, schema=SCHEMA)
 
 
-def test_a_row_without_a_partition_does_not_leave_the_one_where_its_key_lives(tmp_path: Any) -> None:
+def test_a_row_without_a_partition_does_not_leave_the_one_where_its_key_lives(
+    tmp_path: Any,
+) -> None:
     table = global_table(tmp_path)
     with pytest.raises(Invalid, match="'a' is in city=Oslo") as error:
         table.upsert(row("a", None, 3.0))
@@ -79,7 +95,9 @@ def test_rows_without_a_partition_stay_there_come_there_and_leave_it(tmp_path: A
     }
 
 
-def test_a_row_without_a_partition_stays_where_the_table_keeps_rows_in_their_partition(tmp_path: Any) -> None:
+def test_a_row_without_a_partition_stays_where_the_table_keeps_rows_in_their_partition(
+    tmp_path: Any,
+) -> None:
     table = global_table(tmp_path, options={"mdt.update.partition.path": False})
     table.upsert(row("a", None, 3.0))
     assert table.get("a") == {"id": "a", "city": "Oslo", "fare": 3.0}
@@ -88,9 +106,16 @@ def test_a_row_without_a_partition_stays_where_the_table_keeps_rows_in_their_par
 MORE = {"id": ["a"], "city": ["Oslo"], "fare": [5.0], "op": ["u"]}
 
 
-def test_a_star_refuses_columns_that_the_table_lacks_unless_they_are_named(table: mdt.Table) -> None:
-    for merge in (table.merge(MORE).when_matched().update("*"), table.merge(MORE).when_not_matched().insert()):
-        with pytest.raises(Invalid, match=r"columns of the source that the table lacks: 'op'[\s\S]*ignore=\['op'\]"):
+def test_a_star_refuses_columns_that_the_table_lacks_unless_they_are_named(
+    table: mdt.Table,
+) -> None:
+    for merge in (
+        table.merge(MORE).when_matched().update("*"),
+        table.merge(MORE).when_not_matched().insert(),
+    ):
+        with pytest.raises(
+            Invalid, match=r"columns of the source that the table lacks: 'op'[\s\S]*ignore=\['op'\]"
+        ):
             merge.execute()
     assert table.merge(MORE, ignore=["op"]).when_matched().update("*").execute().updated == 1
     assert table.merge(MORE, ignore="op").when_matched().update("*").execute().updated == 1
@@ -101,9 +126,17 @@ def test_a_star_refuses_columns_that_the_table_lacks_unless_they_are_named(table
 def test_a_star_takes_a_source_whose_further_columns_are_read(table: mdt.Table) -> None:
     merges = [
         table.merge(MORE).when_matched("source.op = 'u'").update("*"),
-        table.merge(MORE).when_matched().update("*").when_not_matched("source.op = 'i'").insert({"id": "source.id"}),
+        table.merge(MORE)
+        .when_matched()
+        .update("*")
+        .when_not_matched("source.op = 'i'")
+        .insert({"id": "source.id"}),
         table.merge(MORE, "source.id = target.id and source.op = 'u'").when_matched().update("*"),
-        table.merge(MORE).when_matched("target.id = 'z'").update({"city": "source.op"}).when_matched().update("*"),
+        table.merge(MORE)
+        .when_matched("target.id = 'z'")
+        .update({"city": "source.op"})
+        .when_matched()
+        .update("*"),
         table.merge(MORE).when_matched().update({"fare": "source.fare"}),
     ]
     assert [merge.execute().updated for merge in merges] == [1, 1, 1, 1, 1]

@@ -1,4 +1,6 @@
-"""Rows stand, and ranges of keys are compared, in the order of the key columns' own types; Hudi's bounds stay text."""
+"""Rows stand, and ranges of keys are compared, in the order of the key columns' own types; Hudi's
+bounds stay text.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ SMALL = {"mdt.row.group.rows": 50, "mdt.max.file.bytes": 4096, "mdt.small.file.b
 
 @st.composite
 def keyed_rows(draw: st.DrawFn) -> tuple[pa.Table, list[tuple[Any, ...]]]:
-    """Draw key columns of one to three types, and their rows as values that Python orders as they are ordered."""
+    """Draw key columns of one to three types, and their rows as values that Python orders as they
+    are ordered.
+    """
     types = draw(st.lists(st.sampled_from(list(KEY_TYPES)), min_size=1, max_size=3))
     rows = draw(st.lists(st.tuples(*(KEY_TYPES[type] for type in types)), min_size=1, max_size=30))
     columns = [pa.array([row[i] for row in rows], type) for i, type in enumerate(types)]
@@ -44,14 +48,21 @@ def keyed_rows(draw: st.DrawFn) -> tuple[pa.Table, list[tuple[Any, ...]]]:
 
 @settings(deadline=None)
 @given(keyed_rows())
-def test_sort_keys_rise_as_the_key_columns_do(drawn: tuple[pa.Table, list[tuple[Any, ...]]]) -> None:
+def test_sort_keys_rise_as_the_key_columns_do(
+    drawn: tuple[pa.Table, list[tuple[Any, ...]]],
+) -> None:
     table, rows = drawn
     found = sort_keys(table, table.column_names).cast(pa.binary()).to_pylist()
-    assert sorted(range(len(rows)), key=rows.__getitem__) == sorted(range(len(rows)), key=found.__getitem__)
+    assert sorted(range(len(rows)), key=rows.__getitem__) == sorted(
+        range(len(rows)), key=found.__getitem__
+    )
     assert len(set(found)) == len(set(rows))
 
 
-@given(st.lists(st.integers(-(2**63), 2**63 - 1), unique=True), st.sampled_from((pa.int64(), pa.string())))
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1), unique=True),
+    st.sampled_from((pa.int64(), pa.string())),
+)
 def test_rising_is_the_permutation_that_sorts(numbers: list[int], type: pa.DataType) -> None:
     table = pa.table({"id": pa.array(numbers, pa.int64()).cast(type)})
     keys = sort_keys(table, ["id"])
@@ -62,7 +73,10 @@ def test_rising_is_the_permutation_that_sorts(numbers: list[int], type: pa.DataT
 
 
 @given(
-    st.lists(st.tuples(st.text("ab\0é", min_size=5, max_size=5), st.text("xy", min_size=3, max_size=3)), min_size=1),
+    st.lists(
+        st.tuples(st.text("ab\0é", min_size=5, max_size=5), st.text("xy", min_size=3, max_size=3)),
+        min_size=1,
+    ),
     st.integers(0, 3),
     st.sampled_from(("", "p", "prefix ")),
 )
@@ -77,7 +91,13 @@ def test_texts_of_one_length_are_sorted_as_texts_are_wherever_they_differ(
 
 
 def _rows(ids: Sequence[int], more: dict[str, Any] | None = None) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64()), **(more or {}), "x": pa.array([1.0] * len(ids), pa.float64())})
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            **(more or {}),
+            "x": pa.array([1.0] * len(ids), pa.float64()),
+        }
+    )
 
 
 def _read(table: mdt.Table, where: str) -> tuple[int, int]:
@@ -108,7 +128,9 @@ def test_a_range_of_integer_keys_reads_the_row_groups_that_hold_it(
     assert table.get([1_999, 2_050, 3])["id"].to_pylist() == [1_999, 2_050, 3]
     read, total = _read(table, "id between 90 and 110")
     assert read <= 3 and total > 30, "rows keep their order when files are rewritten"
-    assert sorted(table.scan("id between 90 and 110").to_arrow()["id"].to_pylist()) == list(range(90, 111))
+    assert sorted(table.scan("id between 90 and 110").to_arrow()["id"].to_pylist()) == list(
+        range(90, 111)
+    )
     trees.assert_readers_agree(table, tmp_path / "t")
 
 
@@ -120,12 +142,18 @@ def test_a_composite_key_is_in_the_order_of_its_first_column_then_of_the_others(
     table = mdt.create(MemoryStorage(), rows.schema, ["day", "id"], options=SMALL)
     table.bulk_insert(rows)
     assert _read(table, f"day = '{date.fromordinal(730_003)}'")[0] <= 3
-    found = [row for batch in table.scan(columns=["day", "id"]).to_batches() for row in map(tuple, batch.to_pylist())]
+    found = [
+        row
+        for batch in table.scan(columns=["day", "id"]).to_batches()
+        for row in map(tuple, batch.to_pylist())
+    ]
     assert found == sorted(found)
 
 
 def test_ranges_of_the_key_index_are_those_of_the_numbers() -> None:
-    table = mdt.create(MemoryStorage(), _rows([]).schema, ["id"], options={**SMALL, "mdt.bloom.fpp": 0.5})
+    table = mdt.create(
+        MemoryStorage(), _rows([]).schema, ["id"], options={**SMALL, "mdt.bloom.fpp": 0.5}
+    )
     table.bulk_insert(_rows(list(range(10_000))))
     asked = pa.table({"id": pa.array([5])})
     snapshot = table.snapshot()
@@ -143,7 +171,9 @@ def test_ranges_of_the_key_index_are_those_of_the_numbers() -> None:
 def test_bounds_in_the_footer_are_those_of_the_text() -> None:
     table = mdt.create(MemoryStorage(), _rows([]).schema, ["id"])
     table.bulk_insert(_rows([9, 10, 100, -5]))
-    footer = pq.read_metadata(pa.BufferReader(table.storage.read(table.files()["name"][0].as_py()))).metadata
+    footer = pq.read_metadata(
+        pa.BufferReader(table.storage.read(table.files()["name"][0].as_py()))
+    ).metadata
     assert (footer[b"hoodie_min_record_key"], footer[b"hoodie_max_record_key"]) == (b"-5", b"9")
 
 

@@ -1,4 +1,6 @@
-"""Files that are rewritten row group by row group are those that would have been made in memory, byte for byte."""
+"""Files that are rewritten row group by row group are those that would have been made in memory,
+byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,15 @@ from mdt.write import files, large_files
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 SCHEMA = pa.schema(
     [
-        ("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64()), ("note", pa.string()),
-        ("at", pa.struct([("lat", pa.float32()), ("road", pa.string())])), ("tags", pa.list_(pa.float64())),
+        ("id", pa.int64()),
+        ("city", pa.string()),
+        ("ts", pa.int64()),
+        ("fare", pa.float64()),
+        ("note", pa.string()),
+        ("at", pa.struct([("lat", pa.float32()), ("road", pa.string())])),
+        ("tags", pa.list_(pa.float64())),
     ]
-)  # fmt: skip
+)
 GROUP_ROWS = 7
 
 
@@ -40,13 +47,19 @@ def data(seed: int, ids: range, *, nans: bool = False, shuffled: bool = False) -
     order = draw.permutation(n) if shuffled else np.arange(n)
     return pa.table(
         {
-            "id": np.array(ids)[order], "city": draw.choice(["Oslo", "Rome"], n), "ts": draw.integers(0, 9, n), "fare": fare,
+            "id": np.array(ids)[order],
+            "city": draw.choice(["Oslo", "Rome"], n),
+            "ts": draw.integers(0, 9, n),
+            "fare": fare,
             "note": [None if x == 3 else "é" * x for x in draw.integers(0, 9, n).tolist()],
-            "at": [{"lat": float(x), "road": f"r{x}"} if x else None for x in draw.integers(0, 4, n).tolist()],
+            "at": [
+                {"lat": float(x), "road": f"r{x}"} if x else None
+                for x in draw.integers(0, 4, n).tolist()
+            ],
             "tags": [[0.5] * x for x in draw.integers(0, 3, n).tolist()],
         },
         schema=SCHEMA,
-    )  # fmt: skip
+    )
 
 
 def objects(storage: MemoryStorage) -> dict[str, bytes]:
@@ -59,7 +72,10 @@ def told(table: mdt.Table) -> list[Any]:
     for seq in range(table.snapshot().seq + 1):
         record = table._metadata.record(seq)
         assert record is not None
-        parts = {name: record.table(name) for name in ("files", "slices", "removed", "stats", "vectors", "fresh")}
+        parts = {
+            name: record.table(name)
+            for name in ("files", "slices", "removed", "stats", "vectors", "fresh")
+        }
         parts["stats"] = parts["stats"].drop_columns(["bytes"])
         found.append((record.header, {name: part.to_pylist() for name, part in parts.items()}))
     return found
@@ -67,7 +83,9 @@ def told(table: mdt.Table) -> list[Any]:
 
 @pytest.fixture
 def rewrites(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The rows of the files that were made row group by row group; every file of several row groups is large."""
+    """The rows of the files that were made row group by row group; every file of several row groups
+    is large.
+    """
     done: list[int] = []
 
     def counted(*of: Any, **more: Any) -> Any:
@@ -83,9 +101,17 @@ def rewrites(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 History = Callable[[mdt.Table], object]
 HISTORIES: dict[str, tuple[str, dict[str, Any], History]] = {
-    "upsert": (COW, {}, lambda t: [t.upsert(data(n, range(30 * n, 30 * n + 60, 1 + n))) for n in (1, 2)]),
+    "upsert": (
+        COW,
+        {},
+        lambda t: [t.upsert(data(n, range(30 * n, 30 * n + 60, 1 + n))) for n in (1, 2)],
+    ),
     "rows before, between and behind": (COW, {}, lambda t: t.upsert(data(5, range(-9, 220, 3)))),
-    "rows that are out of order": (COW, {"at_first": "bulk_insert"}, lambda t: t.upsert(data(5, range(50, 120), shuffled=True))),
+    "rows that are out of order": (
+        COW,
+        {"at_first": "bulk_insert"},
+        lambda t: t.upsert(data(5, range(50, 120), shuffled=True)),
+    ),
     "nan comes": (COW, {}, lambda t: t.upsert(data(5, range(20, 40), nans=True))),
     "nan stands": (COW, {"nans": True}, lambda t: t.upsert(data(5, range(20, 40)))),
     "delete": (COW, {}, lambda t: t.delete({"id": list(range(3, 60)), "city": ["Oslo"] * 57})),
@@ -93,52 +119,104 @@ HISTORIES: dict[str, tuple[str, dict[str, Any], History]] = {
     "delete of all": (COW, {}, lambda t: t.delete_where("id >= 0")),
     "update by condition": (COW, {}, lambda t: t.update_where({"note": "'x'"}, "fare < 0.3")),
     "ordering": (COW, {"ordering": "ts"}, lambda t: t.upsert(data(5, range(20, 140)))),
-    "table scope": (COW, {"scope": "table", "partition_by": ["city"]}, lambda t: t.upsert(data(5, range(20, 140)))),
-    "bucket": (COW, {"key_index": "bucket(buckets='2')"}, lambda t: t.upsert(data(5, range(20, 140)))),
-    "compaction": (MOR, {}, lambda t: [*(t.upsert(data(n, range(9 * n, 90 * n, n))) for n in (1, 2, 3)), t.compact()]),
-    "compaction of deletes": (MOR, {"ordering": "ts"}, lambda t: [t.delete_where("fare < 0.5"), t.compact()]),
-    "positions": (
-        MOR, {"options": {"mdt.write.record.positions": True}}, lambda t: [t.upsert(data(2, range(9, 90))), t.compact()],
-    ),
-    "indexes": (
-        COW, {"indexes": ["bitmap(city)", "bloom(note)", "column_stats(fare)"]}, lambda t: t.upsert(data(5, range(20, 140))),
-    ),
-    "filters that grow": (
-        COW, {"options": {"mdt.bloom.filter.type": "DYNAMIC_V0", "mdt.bloom.entries": 20, "mdt.bloom.entries.max": 50}},
+    "table scope": (
+        COW,
+        {"scope": "table", "partition_by": ["city"]},
         lambda t: t.upsert(data(5, range(20, 140))),
     ),
-    "zstd": (COW, {"options": {"mdt.compression": "zstd"}}, lambda t: t.upsert(data(5, range(20, 140)))),
+    "bucket": (
+        COW,
+        {"key_index": "bucket(buckets='2')"},
+        lambda t: t.upsert(data(5, range(20, 140))),
+    ),
+    "compaction": (
+        MOR,
+        {},
+        lambda t: [*(t.upsert(data(n, range(9 * n, 90 * n, n))) for n in (1, 2, 3)), t.compact()],
+    ),
+    "compaction of deletes": (
+        MOR,
+        {"ordering": "ts"},
+        lambda t: [t.delete_where("fare < 0.5"), t.compact()],
+    ),
+    "positions": (
+        MOR,
+        {"options": {"mdt.write.record.positions": True}},
+        lambda t: [t.upsert(data(2, range(9, 90))), t.compact()],
+    ),
+    "indexes": (
+        COW,
+        {"indexes": ["bitmap(city)", "bloom(note)", "column_stats(fare)"]},
+        lambda t: t.upsert(data(5, range(20, 140))),
+    ),
+    "filters that grow": (
+        COW,
+        {
+            "options": {
+                "mdt.bloom.filter.type": "DYNAMIC_V0",
+                "mdt.bloom.entries": 20,
+                "mdt.bloom.entries.max": 50,
+            }
+        },
+        lambda t: t.upsert(data(5, range(20, 140))),
+    ),
+    "zstd": (
+        COW,
+        {"options": {"mdt.compression": "zstd"}},
+        lambda t: t.upsert(data(5, range(20, 140))),
+    ),
     "a column that files lack": (
-        COW, {}, lambda t: [t.alter(add={"more": pa.float64()}), t.delete_where("id < 8")],
+        COW,
+        {},
+        lambda t: [t.alter(add={"more": pa.float64()}), t.delete_where("id < 8")],
     ),
     "keys that repeat": (
-        COW, {"options": {"mdt.keys.repeat": True}},
+        COW,
+        {"options": {"mdt.keys.repeat": True}},
         lambda t: [t.insert(data(3, range(40)), check=False), t.delete_where("fare < 0.3")],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_a_large_file_has_the_bytes_that_it_would_have_in_memory(name: str, rewrites: list[int]) -> None:
+def test_a_large_file_has_the_bytes_that_it_would_have_in_memory(
+    name: str, rewrites: list[int]
+) -> None:
     """All of the table, in fact: key maps, statistics, summaries, filters and records too."""
     table_type, said, history = HISTORIES[name]
     more = dict(said)
-    at_first, nans, options = more.pop("at_first", "upsert"), more.pop("nans", False), more.pop("options", {})
+    at_first, nans, options = (
+        more.pop("at_first", "upsert"),
+        more.pop("nans", False),
+        more.pop("options", {}),
+    )
     found = []
     for is_large in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if not is_large:
                 patch.setattr(files, "is_large", lambda segment, options: False)
             storage = MemoryStorage()
-            small = {"mdt.row.group.rows": GROUP_ROWS, "mdt.services.auto": False, "mdt.writer.threads": 1}
-            table = mdt.create(storage, SCHEMA, key=["id"], table_type=table_type, options=small | options, **more)
-            getattr(table, at_first)(data(0, range(0, 200, 2), nans=nans, shuffled=at_first == "bulk_insert"))
+            small = {
+                "mdt.row.group.rows": GROUP_ROWS,
+                "mdt.services.auto": False,
+                "mdt.writer.threads": 1,
+            }
+            table = mdt.create(
+                storage, SCHEMA, key=["id"], table_type=table_type, options=small | options, **more
+            )
+            getattr(table, at_first)(
+                data(0, range(0, 200, 2), nans=nans, shuffled=at_first == "bulk_insert")
+            )
             before = len(rewrites)
             history(table)
             assert (len(rewrites) > before) == (is_large and name != "delete of all")
             assert table.check().ok
             assert not [path for path in objects(storage) if "/checkpoint" in path]
-            stored = {path: content for path, content in objects(storage).items() if "/.mdt/log/" not in path}
+            stored = {
+                path: content
+                for path, content in objects(storage).items()
+                if "/.mdt/log/" not in path
+            }
             found.append((stored, told(table)))
     assert found[0][0].keys() == found[1][0].keys()
     assert [path for path, content in found[0][0].items() if found[1][0][path] != content] == []
@@ -160,8 +238,13 @@ def test_a_large_key_map_has_the_bytes_of_a_small_one(
     for start in range(0, rows, 777):
         piece = slice(start, start + 777)
         large.add(KeyHashes(hi[piece], lo[piece]), ordering[piece] if has_ordering else None)
-    found, expected = large.encoded(), key_map.build(KeyHashes(hi, lo), ordering if has_ordering else None)
-    assert (b"" if found is None else found.to_pybytes()) == (key_map.encode(expected) if rows else b"")
+    found, expected = (
+        large.encoded(),
+        key_map.build(KeyHashes(hi, lo), ordering if has_ordering else None),
+    )
+    assert (b"" if found is None else found.to_pybytes()) == (
+        key_map.encode(expected) if rows else b""
+    )
 
 
 def filled() -> tuple[MemoryStorage, mdt.Table]:
@@ -177,7 +260,12 @@ def test_damage_of_a_row_group_stops_the_rewrite_and_leaves_nothing(rewrites: li
     (path,) = (one.path for one in storage.list("") if one.path.endswith(".parquet"))
     good = storage.read(path)
     groups = pq.read_metadata(pa.BufferReader(good))
-    at = groups.row_group(5).column(groups.schema.to_arrow_schema().names.index("fare")).data_page_offset + 30
+    at = (
+        groups.row_group(5)
+        .column(groups.schema.to_arrow_schema().names.index("fare"))
+        .data_page_offset
+        + 30
+    )
     storage.replace(path, good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
     before = objects(storage)
     with pytest.raises(Corrupt):
@@ -188,7 +276,9 @@ def test_damage_of_a_row_group_stops_the_rewrite_and_leaves_nothing(rewrites: li
     }
 
 
-def test_a_disk_that_is_full_commits_nothing(rewrites: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_commits_nothing(
+    rewrites: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, table = filled()
     opened = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(large_files, "_BUFFER_BYTES", 64)
@@ -225,10 +315,15 @@ def test_no_more_of_a_buffer_is_put_aside_than_it_has() -> None:
     places = [scratch.append(given) for _ in range(3)]
     assert places == [0, len(given), 2 * len(given)]
     for place in places:
-        assert pa.decompress(scratch.read(place, len(given)), 1000, "lz4_raw").to_pybytes() == b"a" * 1000
+        assert (
+            pa.decompress(scratch.read(place, len(given)), 1000, "lz4_raw").to_pybytes()
+            == b"a" * 1000
+        )
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="the system has no names for open files")
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/fd"), reason="the system has no names for open files"
+)
 def test_a_mapped_scratch_file_keeps_no_file_open() -> None:
     opened = len(os.listdir("/proc/self/fd"))
     kept = []
@@ -253,7 +348,12 @@ def test_what_cannot_be_mapped_is_an_error_of_ours(monkeypatch: pytest.MonkeyPat
 
 
 def test_pages_of_a_large_file_are_not_those_of_its_first_small_row_group() -> None:
-    rows = pa.table({"id": list(range(3000)), "note": ["abc"] * 1000 + ["é" * 500 + str(n) for n in range(2000)]})
+    rows = pa.table(
+        {
+            "id": list(range(3000)),
+            "note": ["abc"] * 1000 + ["é" * 500 + str(n) for n in range(2000)],
+        }
+    )
     options = {"mdt.row.group.rows": 1000, "mdt.services.auto": False, "mdt.durable": False}
     storage = MemoryStorage()
     mdt.create(storage, rows.schema, key=["id"], table_type=COW, options=options).bulk_insert(rows)
@@ -262,7 +362,9 @@ def test_pages_of_a_large_file_are_not_those_of_its_first_small_row_group() -> N
     (path,) = [
         one.path
         for one in storage.list("")
-        if one.path.endswith(".parquet") and one.path.count("/") == 0 and table.files()["name"][0].as_py() in one.path
+        if one.path.endswith(".parquet")
+        and one.path.count("/") == 0
+        and table.files()["name"][0].as_py() in one.path
     ]
     chunk = pq.read_metadata(pa.BufferReader(storage.read(path))).row_group(2).column(6)
     assert chunk.path_in_schema == "note" and chunk.has_offset_index

@@ -1,4 +1,6 @@
-"""Writes that touch many partitions: what is looked for is looked for in its partition, and files that fail leave nothing."""
+"""Writes that touch many partitions: what is looked for is looked for in its partition, and files
+that fail leave nothing.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,16 @@ SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
 
 def rows(first: int, count: int, v: int) -> pa.Table:
     ids = range(first, first + count)
-    return pa.table([[f"k{i:06d}" for i in ids], [f"p{i % PARTITIONS}" for i in ids], [v] * count], schema=SCHEMA)
+    return pa.table(
+        [[f"k{i:06d}" for i in ids], [f"p{i % PARTITIONS}" for i in ids], [v] * count],
+        schema=SCHEMA,
+    )
 
 
 def made(root: Any, **more: Any) -> mdt.Table:
-    return mdt.create(root, SCHEMA, key=["id"], partition_by=["p"], table_type="MERGE_ON_READ", **more)
+    return mdt.create(
+        root, SCHEMA, key=["id"], partition_by=["p"], table_type="MERGE_ON_READ", **more
+    )
 
 
 def sums(table: mdt.Table) -> dict[int, int]:
@@ -80,7 +87,9 @@ def data_files(root: Any) -> list[str]:
     return [name for _, _, names in os.walk(root) for name in names if name.endswith(".parquet")]
 
 
-def test_a_file_that_cannot_be_stored_fails_the_write_and_nothing_of_it_is_left(tmp_path: Any) -> None:
+def test_a_file_that_cannot_be_stored_fails_the_write_and_nothing_of_it_is_left(
+    tmp_path: Any,
+) -> None:
     storage = Full(tmp_path / "t", durable=False)
     table = made(storage)
     storage.left = 100
@@ -114,10 +123,14 @@ def test_places_of_groups_are_those_of_their_partitions(tmp_path: Any) -> None:
     numbers = np.append(groups.number(groups.all_names()), -1)
     paths = groups.partitions(numbers).tolist()
     asked = ["p=p3", "p=nowhere", "p=p5"]
-    assert groups.places(numbers, asked).tolist() == [asked.index(path) if path in asked else -1 for path in paths]
+    assert groups.places(numbers, asked).tolist() == [
+        asked.index(path) if path in asked else -1 for path in paths
+    ]
 
 
-def test_statistics_of_many_small_files_are_made_together(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_of_many_small_files_are_made_together(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are those that each file would have by itself, which large files still have."""
     made_of: list[int] = []
     to_batch = column_stats.to_batch
@@ -139,11 +152,17 @@ def test_statistics_of_many_small_files_are_made_together(tmp_path: Any, monkeyp
 
 
 def test_rows_that_follow_each_other_are_not_copied() -> None:
-    given = keyed_rows(rows(0, 20, 1), mdt.create(MemoryStorage(), SCHEMA, key=["id"]).snapshot().definition)
+    given = keyed_rows(
+        rows(0, 20, 1), mdt.create(MemoryStorage(), SCHEMA, key=["id"]).snapshot().definition
+    )
     for at in ([7], [7, 8, 9], list(range(20)), [9, 8, 7], [7, 9], [7, 7, 9], []):
         taken = given.rows(np.array(at, np.int64))
         assert taken.table.to_pylist() == [given.table.to_pylist()[i] for i in at]
-        assert taken.keys.to_pylist() == taken.sort_keys.to_pylist() == [given.keys[i].as_py() for i in at]
+        assert (
+            taken.keys.to_pylist()
+            == taken.sort_keys.to_pylist()
+            == [given.keys[i].as_py() for i in at]
+        )
         assert taken.hashes.hi.tolist() == given.hashes.hi[at].tolist()
         shared = len(at) > 0 and taken.keys.buffers()[2].address == given.keys.buffers()[2].address
         assert shared == (len(at) > 0 and at == list(range(at[0], at[0] + len(at))))

@@ -1,4 +1,6 @@
-"""In tables of format 3, whose hash anybody can make collide, the texts of keys are compared where rows are returned or checked."""
+"""In tables of format 3, whose hash anybody can make collide, the texts of keys are compared where
+rows are returned or checked.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def test_get_returns_no_row_of_another_key(tmp_path: Path) -> None:
 
 def both(path: Path) -> mdt.Table:
     """A table with both keys, which the ranges of the Bloom index keep from meeting."""
-    table = old_table(path, SCHEMA, key=["id"], key_index="bloom", options={"mdt.small.file.bytes": 0})
+    table = old_table(
+        path, SCHEMA, key=["id"], key_index="bloom", options={"mdt.small.file.bytes": 0}
+    )
     table.upsert([row(A, "a1")])
     table.upsert([row(B, "b1")])
     assert table.scan().count() == 2
@@ -35,7 +39,11 @@ def both(path: Path) -> mdt.Table:
 
 def test_check_names_two_keys_with_one_hash(tmp_path: Path) -> None:
     [problem] = both(tmp_path).check().problems
-    assert repr(A) in str(problem) and repr(B) in str(problem) and "have one hash; rekey()" in str(problem)
+    assert (
+        repr(A) in str(problem)
+        and repr(B) in str(problem)
+        and "have one hash; rekey()" in str(problem)
+    )
 
 
 @pytest.mark.parametrize("create", [mdt.create, old_table])
@@ -48,7 +56,9 @@ def test_check_names_a_key_that_lives_twice(
         patched.setattr(locate, "_found", lambda *_: [])
         table.upsert([row("k", "a2")])
     problems = [str(problem) for problem in table.check().problems]
-    assert any("1 keys are live more than once in their scope, such as ['k']" in text for text in problems)
+    assert any(
+        "1 keys are live more than once in their scope, such as ['k']" in text for text in problems
+    )
 
 
 def test_get_tells_two_keys_with_one_hash_apart(tmp_path: Path) -> None:
@@ -68,4 +78,6 @@ def test_a_batch_with_two_keys_of_one_hash_is_refused(tmp_path: Path, operation:
 def test_old_tables_keep_their_hash_and_format(tmp_path: Path) -> None:
     old_table(tmp_path, SCHEMA, key=["id"]).upsert([row(A, "a1")])
     definition = mdt.open(tmp_path).definition.to_json()
-    assert definition["format"] == 3 and definition["hash_seed"] == 7 and "key_hash" not in definition
+    assert (
+        definition["format"] == 3 and definition["hash_seed"] == 7 and "key_hash" not in definition
+    )

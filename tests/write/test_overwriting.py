@@ -24,13 +24,21 @@ from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.write import overwriting
 
-LEVELS = pa.schema([("id", pa.int64()), ("city", pa.string()), ("day", pa.date32()), ("v", pa.int64())])
+LEVELS = pa.schema(
+    [("id", pa.int64()), ("city", pa.string()), ("day", pa.date32()), ("v", pa.int64())]
+)
 DAYS = (date(2026, 1, 1), date(2026, 1, 2))
 
 
 def made(table_type: str = MOR, **given: Any) -> mdt.Table:
     """Return a table with two commits of even ids in x and odd ones in y, 0 to 5."""
-    arguments = {"key": ["id"], "partition_by": ["city"], "ordering": "ts", "options": OPTIONS, **given}
+    arguments = {
+        "key": ["id"],
+        "partition_by": ["city"],
+        "ordering": "ts",
+        "options": OPTIONS,
+        **given,
+    }
     table = mdt.create(MemoryStorage(), SCHEMA, table_type=table_type, **arguments)
     table.upsert(rows(range(6), 5, 1.0))
     table.upsert(rows([0, 1], 6, 2.0))
@@ -47,7 +55,9 @@ def right(table: mdt.Table) -> None:
 
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_an_overwrite_replaces_the_partitions_that_occur_whatever_their_ordering_values(table_type: str) -> None:
+def test_an_overwrite_replaces_the_partitions_that_occur_whatever_their_ordering_values(
+    table_type: str,
+) -> None:
     table = made(table_type)
     done = table.insert_overwrite(rows([0, 20, 20], 1, 9.0))
     assert (done.inserted, done.deleted, done.late, done.attempts) == (2, 3, 1, 1)
@@ -63,26 +73,48 @@ def test_changes_tell_keys_that_were_there_before_as_updates() -> None:
     same = {("update_before", "k0"), ("update_after", "k0")}
     assert told == same | {("delete", "k2"), ("delete", "k4"), ("insert", "k20")}
     gone = table.changes(table.delete_partition("city=y").seq - 1).to_arrow()
-    assert set(gone["_change"].to_pylist()) == {"delete"} and sorted(gone["id"].to_pylist()) == ["k1", "k3", "k5"]
+    assert set(gone["_change"].to_pylist()) == {"delete"} and sorted(gone["id"].to_pylist()) == [
+        "k1",
+        "k3",
+        "k5",
+    ]
 
 
 def test_under_table_scope_a_key_that_lives_in_a_partition_that_stays_moves(tmp_path: Path) -> None:
-    table = mdt.create(tmp_path, SCHEMA, ["id"], partition_by=["city"], ordering="ts", scope="table", options=OPTIONS)
+    table = mdt.create(
+        tmp_path,
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        ordering="ts",
+        scope="table",
+        options=OPTIONS,
+    )
     table.upsert(rows(range(6), 5, 1.0))
     moving = pa.table([["k1", "k9"], ["x", "x"], [1, 1], [7.0, 7.0]], schema=SCHEMA)
     done = table.insert_overwrite(moving)
     assert (done.inserted, done.deleted) == (2, 4)
     expected = bag(pa.concat_tables([moving, rows([3, 5], 5, 1.0)]))
     assert bag(table.scan().to_arrow()) == expected == bag(hudi_table(tmp_path, SCHEMA))
-    assert {r["_change"] for r in table.changes(done.seq - 1, where="id = 'k1'").to_arrow().to_pylist()} == {
-        "update_before", "update_after"
-    }  # fmt: skip
+    assert {
+        r["_change"] for r in table.changes(done.seq - 1, where="id = 'k1'").to_arrow().to_pylist()
+    } == {"update_before", "update_after"}
     assert table.check().ok
 
 
 @pytest.mark.parametrize("kind", [mdt.Table, SpilledTable])
-def test_a_row_that_another_of_its_key_replaces_ends_no_partition(tmp_path: Path, kind: type[mdt.Table]) -> None:
-    table = mdt.create(tmp_path, SCHEMA, ["id"], partition_by=["city"], ordering="ts", scope="table", options=OPTIONS)
+def test_a_row_that_another_of_its_key_replaces_ends_no_partition(
+    tmp_path: Path, kind: type[mdt.Table]
+) -> None:
+    table = mdt.create(
+        tmp_path,
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        ordering="ts",
+        scope="table",
+        options=OPTIONS,
+    )
     table.upsert(rows([0, 1], 5, 1.0))
     newer = pa.table([["k9", "k9"], ["x", "z"], [1, 2], [7.0, 7.0]], schema=SCHEMA)
     done = kind(LocalStorage(tmp_path, durable=False), OPTIONS).insert_overwrite(newer)
@@ -110,8 +142,12 @@ def test_without_rows_no_partition_is_replaced_and_nothing_is_committed() -> Non
 
 
 @pytest.mark.parametrize("kind", [mdt.Table, SpilledTable, PooledTable])
-def test_partitions_that_are_named_end_with_or_without_rows(tmp_path: Path, kind: type[mdt.Table]) -> None:
-    table = mdt.create(tmp_path, SCHEMA, ["id"], partition_by=["city"], ordering="ts", options=OPTIONS)
+def test_partitions_that_are_named_end_with_or_without_rows(
+    tmp_path: Path, kind: type[mdt.Table]
+) -> None:
+    table = mdt.create(
+        tmp_path, SCHEMA, ["id"], partition_by=["city"], ordering="ts", options=OPTIONS
+    )
     table.upsert(rows(range(6), 5, 1.0))
     writer = kind(LocalStorage(tmp_path, durable=False), OPTIONS)
     done = writer.insert_overwrite(rows([0], 1, 9.0), partitions=["city=x", {"city": "new"}])
@@ -122,7 +158,9 @@ def test_partitions_that_are_named_end_with_or_without_rows(tmp_path: Path, kind
     assert writer.insert_overwrite(rows([0], 1, 9.0), partitions="*").deleted == 4
     assert writer.insert_overwrite(rows([], 1, 9.0), partitions={"city": "x"}).deleted == 1
     assert writer.insert_overwrite(rows([], 1, 9.0), partitions={"city": "x"}).instant == ""
-    assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path, SCHEMA)) == bag(rows([], 1, 9.0))
+    assert (
+        bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path, SCHEMA)) == bag(rows([], 1, 9.0))
+    )
     assert table.check().ok
 
 
@@ -142,15 +180,24 @@ def test_no_row_is_read_and_no_data_file_is_opened(monkeypatch: pytest.MonkeyPat
     table = made()
     opened = []
     read = MemoryStorage.open
-    monkeypatch.setattr(MemoryStorage, "open", lambda self, path: opened.append(path) or read(self, path))
+    monkeypatch.setattr(
+        MemoryStorage, "open", lambda self, path: opened.append(path) or read(self, path)
+    )
     table.insert_overwrite(rows([0, 20], 1, 9.0))
     table.delete_partition("city=y")
     assert not [path for path in opened if not path.startswith(paths.PRIVATE)]
 
 
 def levels() -> mdt.Table:
-    table = mdt.create(MemoryStorage(), LEVELS, ["id"], partition_by=["city", "day"], options=OPTIONS)
-    found = [{"id": n, "city": city, "day": day, "v": n} for n in range(2) for city in ("a/b", None) for day in DAYS]
+    table = mdt.create(
+        MemoryStorage(), LEVELS, ["id"], partition_by=["city", "day"], options=OPTIONS
+    )
+    found = [
+        {"id": n, "city": city, "day": day, "v": n}
+        for n in range(2)
+        for city in ("a/b", None)
+        for day in DAYS
+    ]
     table.upsert(found)
     return table
 
@@ -224,7 +271,9 @@ def test_a_purge_leaves_no_byte_of_what_a_partition_held() -> None:
     table.insert_overwrite(pa.table([["k0"], ["x"], [1], [9.0]], schema=SCHEMA))
     table.delete_partition("city=y")
     table.purge()
-    assert not [info.path for info in table.storage.list("city=y") if not info.path.endswith("metadata")]
+    assert not [
+        info.path for info in table.storage.list("city=y") if not info.path.endswith("metadata")
+    ]
     right(table)
 
 
@@ -250,30 +299,45 @@ def test_hudi_is_told_its_own_word_and_what_ended(write: Any, word: str) -> None
     import json
 
     table = made()
-    ended = {row["partition"]: row["name"].split("_")[0] for row in table.files().to_pylist() if row["name"][0] != "."}
+    ended = {
+        row["partition"]: row["name"].split("_")[0]
+        for row in table.files().to_pylist()
+        if row["name"][0] != "."
+    }
     done = write(table)
     layout = Version6()
     told = json.loads(table.storage.read(layout.completed_path(done.instant, "replacecommit")))
     replaced = {partition: name for partition, (name,) in told["partitionToReplaceFileIds"].items()}
     assert told["operationType"] == word
     assert replaced.items() <= ended.items() and "city=x" in replaced
-    planned = table.storage.read(layout.path_of(Instant(done.instant, "replacecommit", "requested")))
+    planned = table.storage.read(
+        layout.path_of(Instant(done.instant, "replacecommit", "requested"))
+    )
     assert word.encode() in planned and b"CLUSTER" not in planned.partition(b"Obj")[2][-200:]
 
 
 @pytest.mark.parametrize("scope", ["partition", "table"])
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_tasks_of_an_engine_overwrite_as_this_process_does(tmp_path: Path, scope: str, table_type: str) -> None:
+def test_tasks_of_an_engine_overwrite_as_this_process_does(
+    tmp_path: Path, scope: str, table_type: str
+) -> None:
     found = []
     for kind, name in ((mdt.Table, "a"), (PooledTable, "b")):
-        arguments: dict[str, Any] = {"partition_by": ["city"], "ordering": "ts", "scope": scope, "options": OPTIONS}
+        arguments: dict[str, Any] = {
+            "partition_by": ["city"],
+            "ordering": "ts",
+            "scope": scope,
+            "options": OPTIONS,
+        }
         mdt.create(tmp_path / name, SCHEMA, ["id"], table_type=table_type, **arguments)
         table = kind(mdt.open(tmp_path / name).storage)
         table.upsert(rows(range(40), 5, 1.0))
         moving = pa.table([["k1", "k9", "k9", "k2"], ["x"] * 4, [1] * 4, [7.0] * 4], schema=SCHEMA)
         first = table.insert_overwrite(moving)
         second = (
-            table.insert_overwrite_table(rows(range(5, 9), 1, 3.0)) if name == "c" else table.delete(rows([2], 0, 0))
+            table.insert_overwrite_table(rows(range(5, 9), 1, 3.0))
+            if name == "c"
+            else table.delete(rows([2], 0, 0))
         )
         third = table.insert_overwrite(pa.concat_tables([rows([4], 1, 3.0), moving.slice(0, 1)]))
         seen = bag(table.scan().to_arrow())
@@ -281,14 +345,18 @@ def test_tasks_of_an_engine_overwrite_as_this_process_does(tmp_path: Path, scope
         assert table.check().ok
         assert table.insert_overwrite_table(rows(range(5, 9), 1, 3.0)).inserted == 4
         assert (
-            bag(table.scan().to_arrow()) == bag(rows(range(5, 9), 1, 3.0)) == bag(hudi_table(tmp_path / name, SCHEMA))
+            bag(table.scan().to_arrow())
+            == bag(rows(range(5, 9), 1, 3.0))
+            == bag(hudi_table(tmp_path / name, SCHEMA))
         )
         counts = [(done.inserted, done.deleted, done.late) for done in (first, second, third)]
         found.append((seen, counts))
     assert found[0] == found[1]
 
 
-def test_more_file_groups_than_a_record_can_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_file_groups_than_a_record_can_name_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(overwriting, "LIST_ITEMS_MAX", 1)
     table = made()
     with pytest.raises(Unsupported, match="2 file groups cannot end in one commit"):
@@ -301,7 +369,10 @@ def test_a_record_that_ends_file_groups_is_a_replacecommit_and_no_other_is() -> 
     table.truncate()
     truncated, upserted = (commit_log.read(table.storage, seq) for seq in (3, 2))
     assert truncated is not None and upserted is not None
-    for header in ({**truncated.header, "action": "commit"}, {**upserted.header, "action": "replacecommit"}):
+    for header in (
+        {**truncated.header, "action": "commit"},
+        {**upserted.header, "action": "replacecommit"},
+    ):
         with pytest.raises(Corrupt, match="ends file groups, or it does not"):
             records.check_header({**header, "seq": 3}, 3, "p")
 
@@ -311,7 +382,10 @@ def test_dead_rows_are_told_in_few_bytes() -> None:
     n = 200_000
     columns = [range(n), ["a"] * n, [DAYS[0]] * n, range(n)]
     table.upsert(
-        pa.table([pa.array(column, field.type) for column, field in zip(columns, LEVELS, strict=True)], schema=LEVELS)
+        pa.table(
+            [pa.array(column, field.type) for column, field in zip(columns, LEVELS, strict=True)],
+            schema=LEVELS,
+        )
     )
     table.delete(pa.table({"id": [5, 99_999]}))
     table.truncate()
@@ -334,9 +408,13 @@ def test_a_partition_that_is_named_is_compared_with_no_pattern_and_no_other_is_t
 ) -> None:
     split, parts = np.split, []
     monkeypatch.setattr(
-        live_partitions, "fnmatchcase", lambda path, glob: pytest.fail(f"{path} is compared with {glob}")
+        live_partitions,
+        "fnmatchcase",
+        lambda path, glob: pytest.fail(f"{path} is compared with {glob}"),
     )
-    monkeypatch.setattr(live_partitions.np, "split", lambda array, at: parts.append(len(at) + 1) or split(array, at))
+    monkeypatch.setattr(
+        live_partitions.np, "split", lambda array, at: parts.append(len(at) + 1) or split(array, at)
+    )
     table = mdt.create(MemoryStorage(), LEVELS, ["id"], partition_by=["v"])
     table.upsert({"id": range(50), "city": ["x"] * 50, "day": DAYS[:1] * 50, "v": range(50)})
     parts.clear()

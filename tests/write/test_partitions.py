@@ -1,4 +1,6 @@
-"""Whatever stands in a partition column comes back equal, to us and to hudi-rs, or is refused; nothing leaves the table."""
+"""Whatever stands in a partition column comes back equal, to us and to hudi-rs, or is refused;
+nothing leaves the table.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,10 @@ REFUSED = {
 
 
 def rows(values: list[Any], v: int, ids: str = "k") -> pa.Table:
-    return pa.table({"id": [f"{ids}{i}" for i in range(len(values))], "p": values, "v": [v] * len(values)}, SCHEMA)
+    return pa.table(
+        {"id": [f"{ids}{i}" for i in range(len(values))], "p": values, "v": [v] * len(values)},
+        SCHEMA,
+    )
 
 
 def expected(values: list[Any], v: int) -> list[dict[str, Any]]:
@@ -80,12 +85,16 @@ def test_odd_values_survive_updates_deletes_and_compaction(table_type: str, tmp_
     assert [p.name for p in (tmp_path / "root").iterdir()] == ["t"]
     assert [p.name for p in tmp_path.iterdir()] == ["root"]
     folders = {p.name for p in path.iterdir()} - {".hoodie"}
-    assert folders == {f"p={NULL_PARTITION if value is None else escape(value)}" for value in values}
+    assert folders == {
+        f"p={NULL_PARTITION if value is None else escape(value)}" for value in values
+    }
     assert all(file.is_file() for folder in folders for file in (path / folder).iterdir())
 
 
 @pytest.mark.parametrize(("value", "reason"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_value_without_a_directory_name_is_refused(value: str, reason: str, tmp_path: Path) -> None:
+def test_a_value_without_a_directory_name_is_refused(
+    value: str, reason: str, tmp_path: Path
+) -> None:
     table = trees.create(tmp_path / "t", SCHEMA, partition_by=["p"])
     table.upsert(rows(["fine"], 1))
     before = trees.tree(tmp_path)
@@ -116,7 +125,10 @@ def test_values_of_any_text_come_back(tmp_path_factory: pytest.TempPathFactory) 
         try:
             table.upsert(rows(values, 1))
         except Invalid:
-            assert any(v is not None and len(f"p={escape(v)}".encode()) > 255 or v == NULL_PARTITION for v in values)
+            assert any(
+                v is not None and len(f"p={escape(v)}".encode()) > 255 or v == NULL_PARTITION
+                for v in values
+            )
             return
         assert trees.assert_readers_agree(table, path) == expected(values, 1)
         assert [p.name for p in path.parent.iterdir()] == ["t"]
@@ -127,7 +139,13 @@ def test_values_of_any_text_come_back(tmp_path_factory: pytest.TempPathFactory) 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
 def test_several_levels_of_several_types(table_type: str, tmp_path: Path) -> None:
     schema = pa.schema(
-        [("id", pa.int64()), ("day", pa.date32()), ("n", pa.int32()), ("b", pa.bool_()), ("s", pa.string())]
+        [
+            ("id", pa.int64()),
+            ("day", pa.date32()),
+            ("n", pa.int32()),
+            ("b", pa.bool_()),
+            ("s", pa.string()),
+        ]
     )
     data = pa.table(
         {
@@ -156,7 +174,9 @@ def test_a_key_is_unique_in_its_partition_or_in_the_table(table_type: str, tmp_p
     local = trees.create(tmp_path / "l", SCHEMA, partition_by=["p"], table_type=table_type)
     assert local.upsert(both).inserted == 2
     assert trees.assert_readers_agree(local, tmp_path / "l") == trees.ordered(both)
-    whole = trees.create(tmp_path / "g", SCHEMA, partition_by=["p"], table_type=table_type, scope="table")
+    whole = trees.create(
+        tmp_path / "g", SCHEMA, partition_by=["p"], table_type=table_type, scope="table"
+    )
     assert whole.upsert(both.slice(0, 1)).inserted == 1
     assert whole.upsert(both.slice(1, 1)).updated == 1
     assert trees.assert_readers_agree(whole, tmp_path / "g") == both.slice(1, 1).to_pylist()
@@ -169,9 +189,20 @@ COMPOSITE = pa.schema([("a", pa.string()), ("b", pa.string()), ("v", pa.int64())
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
 def test_composite_keys_keep_commas_and_colons_apart(table_type: str, tmp_path: Path) -> None:
-    pairs = [("x", "y"), ("x,y", "z"), ("x", "y,z"), ("x:b", ":"), ("x,b", ":y"), (",", ","), ("a:1", "b:2")]
+    pairs = [
+        ("x", "y"),
+        ("x,y", "z"),
+        ("x", "y,z"),
+        ("x:b", ":"),
+        ("x,b", ":y"),
+        (",", ","),
+        ("a:1", "b:2"),
+    ]
     pairs.append(("x,c:", "d"))
-    data = pa.table({"a": [a for a, _ in pairs], "b": [b for _, b in pairs], "v": list(range(len(pairs)))}, COMPOSITE)
+    data = pa.table(
+        {"a": [a for a, _ in pairs], "b": [b for _, b in pairs], "v": list(range(len(pairs)))},
+        COMPOSITE,
+    )
     path = tmp_path / "t"
     table = trees.create(path, COMPOSITE, ["a", "b"], table_type=table_type)
     assert table.upsert(data).inserted == len(pairs)

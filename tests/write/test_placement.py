@@ -1,4 +1,6 @@
-"""A key that returns after it was deleted goes where its dead row stands: Hudi's own indexes take that row for a live one."""
+"""A key that returns after it was deleted goes where its dead row stands: Hudi's own indexes take
+that row for a live one.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ from mdt.write import operations
 from mdt.write.normalize import normalize
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
-SMALL_FILES = {"hoodie.parquet.max.file.size": 6000, "mdt.metadata.compact.records": 1000, "mdt.durable": False}
+SMALL_FILES = {
+    "hoodie.parquet.max.file.size": 6000,
+    "mdt.metadata.compact.records": 1000,
+    "mdt.durable": False,
+}
 
 
 def rows(*ids: str, p: str = "x", ts: int = 1, v: int = 1) -> pa.Table:
@@ -38,7 +44,9 @@ def filled(path: Any, **arguments: Any) -> Table:
     """Return a table with three file groups in partition x, and key a in the first of them."""
     table = mdt.create(path, SCHEMA, ["id"], partition_by=["p"], options=SMALL_FILES, **arguments)
     for number in range(3):
-        table.bulk_insert(rows("a" if number == 0 else f"n{number}", *(f"k{number}{i}" for i in range(5))))
+        table.bulk_insert(
+            rows("a" if number == 0 else f"n{number}", *(f"k{number}{i}" for i in range(5)))
+        )
     return table
 
 
@@ -49,7 +57,10 @@ def groups_with(table: Table, key: str, p: str = "x") -> list[tuple[str, int]]:
     found = []
     for i in snapshot.live_numbers.tolist():
         file = snapshot.segment(i)
-        if file.key_map and (table.metadata.objects.key_map(file.key_map).find(batch.hashes) >= 0).any():
+        if (
+            file.key_map
+            and (table.metadata.objects.key_map(file.key_map).find(batch.hashes) >= 0).any()
+        ):
             found.append((file.file_id, file.kind))
     return found
 
@@ -70,7 +81,9 @@ def test_a_deleted_key_returns_to_its_file_group(
     assert result.inserted == 1 + len(beside) and not result.updated
     found = groups_with(table, "a")
     assert {name for name, _ in found} == {first[0][0]}, "it stands in one file group"
-    assert len(found) == (1 if ordering else 2), "with an ordering field the slice ends, else a log file is written"
+    assert len(found) == (1 if ordering else 2), (
+        "with an ordering field the slice ends, else a log file is written"
+    )
     report = table.check()
     assert report.ok and not report.warnings, report
     assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(table.scan().to_arrow())
@@ -83,13 +96,17 @@ def test_a_deleted_key_returns_to_its_file_group(
 
 
 @pytest.mark.parametrize("key_index", ["bloom", "record"])
-def test_a_row_that_moves_back_to_a_partition_returns_to_the_file_group_it_left(key_index: str, tmp_path: Path) -> None:
+def test_a_row_that_moves_back_to_a_partition_returns_to_the_file_group_it_left(
+    key_index: str, tmp_path: Path
+) -> None:
     table = filled(tmp_path / "t", key_index=key_index, scope="table")
     first = groups_with(table, "a")
     for p, v in (("y", 2), ("x", 3), ("y", 4), ("x", 5)):
         table.upsert(rows(f"new{v}", p=p))
         table.upsert(rows("a", p=p, v=v))
-        assert table.scan("id = 'a'").to_arrow().to_pylist() == [{"id": "a", "p": p, "ts": 1, "v": v}]
+        assert table.scan("id = 'a'").to_arrow().to_pylist() == [
+            {"id": "a", "p": p, "ts": 1, "v": v}
+        ]
         assert not list(misplaced_keys(table.metadata, table.snapshot()))
         assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(table.scan().to_arrow())
     assert first[0][0] in {name for name, _ in groups_with(table, "a")}
@@ -110,7 +127,13 @@ def test_a_compacted_table_forgets_where_deleted_keys_stood() -> None:
     table.delete(keys("a"))
     table.compact()
     batch = normalize(rows("a"), table.definition)
-    found = locate(table.metadata, table.snapshot(), batch.sort_keys, batch.hashes, operations.partition_names(batch))
+    found = locate(
+        table.metadata,
+        table.snapshot(),
+        batch.sort_keys,
+        batch.hashes,
+        operations.partition_names(batch),
+    )
     assert found.dead_in.tolist() == [-1]
     table.upsert(rows("a", v=2))
     assert table.check().ok
@@ -139,7 +162,9 @@ def test_tables_that_were_written_otherwise_are_warned_of_and_mended_by_compacti
     table = filled(MemoryStorage(), key_index="record")
     table.delete(keys("a"))
     monkeypatch.setattr(
-        operations, "new_here", lambda located, late, moved: ((~located.found | moved).nonzero()[0], moved.nonzero()[0])
+        operations,
+        "new_here",
+        lambda located, late, moved: ((~located.found | moved).nonzero()[0], moved.nonzero()[0]),
     )
     table.upsert(rows("other1", "other2", "other3", "a"))
     while len({name for name, _ in groups_with(table, "a")}) == 1:
@@ -147,7 +172,11 @@ def test_tables_that_were_written_otherwise_are_warned_of_and_mended_by_compacti
         table.bulk_insert(rows("a"))
     monkeypatch.undo()
     report = table.check()
-    assert report.ok and "compact() mends it" in str(report.warnings[0]) and "warning: p=x" in str(report)
+    assert (
+        report.ok
+        and "compact() mends it" in str(report.warnings[0])
+        and "warning: p=x" in str(report)
+    )
     table.upsert(rows("a", v=2))
     assert table.scan("id = 'a'").count() == 1
     table.compact()
@@ -160,5 +189,7 @@ def test_keys_that_may_live_nowhere_are_not_put_in_order(monkeypatch: pytest.Mon
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["p"])
     batch = normalize(rows(*map(str, range(100))), table.definition)
     monkeypatch.setattr(KeyHashes, "order", lambda self: pytest.fail("they were"))
-    located = locate(table.metadata, table.snapshot(), batch.keys, batch.hashes, np.array(["p=x"] * 100, object))
+    located = locate(
+        table.metadata, table.snapshot(), batch.keys, batch.hashes, np.array(["p=x"] * 100, object)
+    )
     assert not located.found.any()

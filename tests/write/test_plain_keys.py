@@ -16,18 +16,31 @@ import trees
 import mdt
 
 PLAIN_KEYS: dict[str, tuple[Any, int]] = {
-    "a value": ("k3", 1), "a list": (["k1", "k2", "none"], 2), "a set": ({"k4", "k5"}, 2), "a tuple": (("k1", "k2"), 2),
-    "numpy": (np.array(["k1", "k6"]), 2), "Arrow": (pa.array(["k1", "k7"]), 2), "chunks": (pa.chunked_array([["k1"], ["k7"]]), 2),
-    "a dict of one": ({"id": "k1"}, 1), "dicts": ([{"id": "k1"}, {"id": "k2"}], 2), "scalars": ([pa.scalar("k1")], 1), "none": ([], 0),
-    "pandas": (pd.Series(["k1", "k7"]), 2), "an index": (pd.Index(["k1"]), 1), "polars": (pl.Series(["k1", "k2", "x"]), 2),
-    "columns": ({"id": ["k1", "k2"]}, 2), "a struct array": (pa.array([{"id": "k1"}]), 1),
-}  # fmt: skip
+    "a value": ("k3", 1),
+    "a list": (["k1", "k2", "none"], 2),
+    "a set": ({"k4", "k5"}, 2),
+    "a tuple": (("k1", "k2"), 2),
+    "numpy": (np.array(["k1", "k6"]), 2),
+    "Arrow": (pa.array(["k1", "k7"]), 2),
+    "chunks": (pa.chunked_array([["k1"], ["k7"]]), 2),
+    "a dict of one": ({"id": "k1"}, 1),
+    "dicts": ([{"id": "k1"}, {"id": "k2"}], 2),
+    "scalars": ([pa.scalar("k1")], 1),
+    "none": ([], 0),
+    "pandas": (pd.Series(["k1", "k7"]), 2),
+    "an index": (pd.Index(["k1"]), 1),
+    "polars": (pl.Series(["k1", "k2", "x"]), 2),
+    "columns": ({"id": ["k1", "k2"]}, 2),
+    "a struct array": (pa.array([{"id": "k1"}]), 1),
+}
 
 
 @pytest.mark.parametrize("gathered", [False, True])
 @pytest.mark.parametrize(("keys", "deleted"), PLAIN_KEYS.values(), ids=PLAIN_KEYS.keys())
 def test_deletes_take_plain_keys(keys: Any, deleted: int, gathered: bool, tmp_path: Path) -> None:
-    table = trees.create(tmp_path / "t", pa.schema([("id", pa.string()), ("n", pa.int64())]), key=["id"])
+    table = trees.create(
+        tmp_path / "t", pa.schema([("id", pa.string()), ("n", pa.int64())]), key=["id"]
+    )
     table.upsert([{"id": f"k{n}", "n": n} for n in range(8)])
     if gathered:
         with table.writer() as writer:
@@ -39,7 +52,9 @@ def test_deletes_take_plain_keys(keys: Any, deleted: int, gathered: bool, tmp_pa
 
 
 def test_look_ups_take_series_and_rows_of_arrays(tmp_path: Path) -> None:
-    table = trees.create(tmp_path / "t", pa.schema([("id", pa.string()), ("n", pa.int64())]), key=["id"])
+    table = trees.create(
+        tmp_path / "t", pa.schema([("id", pa.string()), ("n", pa.int64())]), key=["id"]
+    )
     table.upsert([{"id": f"k{n}", "n": n} for n in range(8)])
     for keys in (
         pd.Series(["k5", "k2"]),
@@ -63,11 +78,17 @@ def test_deletes_take_tuples_of_several_key_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "refusal"),
     [
-        (1.5, "key column 'id' is int64, and 1.5 is none"), (["a"], "key column 'id' is int64"), ([(1, 2)], "key column 'id' is int64"),
-        (None, "data of type NoneType cannot be written"), ([1, {"id": 2}], "data of type list with an item of type int"),
-        ([None], "data of type list with an item of type NoneType"), (object(), "data of type object"), (pd.Series([1, "a"]), "the values of the Series are no column"), (np.array([[1]]), "an array of 2 dimensions is no column"),
+        (1.5, "key column 'id' is int64, and 1.5 is none"),
+        (["a"], "key column 'id' is int64"),
+        ([(1, 2)], "key column 'id' is int64"),
+        (None, "data of type NoneType cannot be written"),
+        ([1, {"id": 2}], "data of type list with an item of type int"),
+        ([None], "data of type list with an item of type NoneType"),
+        (object(), "data of type object"),
+        (pd.Series([1, "a"]), "the values of the Series are no column"),
+        (np.array([[1]]), "an array of 2 dimensions is no column"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_key_is_not_deleted(keys: Any, refusal: str, tmp_path: Path) -> None:
     table = trees.create(tmp_path / "t", pa.schema([("id", pa.int64())]), key=["id"])
     with pytest.raises(mdt.Invalid, match=refusal):
@@ -75,7 +96,11 @@ def test_what_is_no_key_is_not_deleted(keys: Any, refusal: str, tmp_path: Path) 
 
 
 def test_a_plain_key_names_no_partition(tmp_path: Path) -> None:
-    table = trees.create(tmp_path / "t", pa.schema([("id", pa.string()), ("city", pa.string())]), partition_by=["city"])
+    table = trees.create(
+        tmp_path / "t",
+        pa.schema([("id", pa.string()), ("city", pa.string())]),
+        partition_by=["city"],
+    )
     table.upsert([{"id": "k0", "city": "Oslo"}])
     with pytest.raises(mdt.Invalid, match="city"):
         table.delete("k0")

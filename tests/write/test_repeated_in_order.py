@@ -1,4 +1,6 @@
-"""A key that occurs twice in a batch is found whatever the order of the rows: of rows that rise by key nobody looks further."""
+"""A key that occurs twice in a batch is found whatever the order of the rows: of rows that rise by
+key nobody looks further.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def definitions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TableDefi
 @pytest.mark.parametrize("kind", KEYS)
 @given(data=st.data())
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
-def test_the_last_row_of_a_key_stays(definitions: dict[str, TableDefinition], data, kind: str, in_order: bool) -> None:
+def test_the_last_row_of_a_key_stays(
+    definitions: dict[str, TableDefinition], data, kind: str, in_order: bool
+) -> None:
     keys = data.draw(st.lists(KEYS[kind][1], min_size=1, max_size=30))
     if in_order:
         keys.sort(key=lambda key: key.encode() if isinstance(key, str) else key)

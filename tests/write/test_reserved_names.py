@@ -1,4 +1,6 @@
-"""Names that others have a meaning for: directories that hudi-rs leaves out, columns that come with changes."""
+"""Names that others have a meaning for: directories that hudi-rs leaves out, columns that come with
+changes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ HIDDEN = pytest.mark.parametrize("value", ["metadata", "_delta_log"])
 
 def made(path: Path, **options: Any) -> mdt.Table:
     given = {"mdt.hive.style": False, **options}
-    return mdt.create(path / "t", SCHEMA, ["id"], partition_by=["p", "q"], scope="table", options=given)
+    return mdt.create(
+        path / "t", SCHEMA, ["id"], partition_by=["p", "q"], scope="table", options=given
+    )
 
 
 def row(id: int, p: str, q: str = "x") -> dict[str, Any]:
@@ -27,7 +31,9 @@ def row(id: int, p: str, q: str = "x") -> dict[str, Any]:
 
 
 @HIDDEN
-def test_a_partition_that_hudi_rs_would_leave_out_is_refused_in_every_write(value: str, tmp_path: Path) -> None:
+def test_a_partition_that_hudi_rs_would_leave_out_is_refused_in_every_write(
+    value: str, tmp_path: Path
+) -> None:
     table = made(tmp_path)
     table.upsert([row(1, "a")])
     small = mdt.open(table.path, {"mdt.write.memory.max": 1})
@@ -47,7 +53,9 @@ def test_a_partition_that_hudi_rs_would_leave_out_is_refused_in_every_write(valu
 
 
 @HIDDEN
-def test_the_same_value_is_taken_where_it_is_not_the_first_directory(value: str, tmp_path: Path) -> None:
+def test_the_same_value_is_taken_where_it_is_not_the_first_directory(
+    value: str, tmp_path: Path
+) -> None:
     table = made(tmp_path)
     table.upsert([row(1, "a", value), row(2, value.upper(), "b")])
     hive = mdt.create(tmp_path / "hive", SCHEMA, ["id"], partition_by=["p"])
@@ -56,7 +64,9 @@ def test_the_same_value_is_taken_where_it_is_not_the_first_directory(value: str,
         assert hudi_table(Path(one.path.removeprefix("file://")), SCHEMA).num_rows == 2
 
 
-def test_partitions_of_older_tables_stay_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_of_older_tables_stay_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = made(tmp_path)
     with monkeypatch.context() as older:
         older.setattr(partitions, "_HIDDEN", frozenset())
@@ -66,8 +76,12 @@ def test_partitions_of_older_tables_stay_in_use(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", ["_change", "_seq", "_instant", "_CHANGE", "_Seq"])
-def test_columns_of_changes_are_refused_wherever_columns_are_named(name: str, tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match=f"column '{name}' has the name of a column that changes of rows have"):
+def test_columns_of_changes_are_refused_wherever_columns_are_named(
+    name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        Invalid, match=f"column '{name}' has the name of a column that changes of rows have"
+    ):
         mdt.create(tmp_path / "no", SCHEMA.append(pa.field(name, pa.string())), ["id"])
     table = mdt.create(tmp_path / "t", SCHEMA, ["id"])
     for alter in (

@@ -1,4 +1,6 @@
-"""Operations that the write core does not know need nothing of it but slices: here one that arranges rows anew."""
+"""Operations that the write core does not know need nothing of it but slices: here one that
+arranges rows anew.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,16 @@ def filled(table_type: str = "MERGE_ON_READ", **more: object) -> mdt.Table:
     """Return a table with two partitions; on merge-on-read each has a base and a log file."""
     options = {"mdt.durable": False, **more}
     table = mdt.create(
-        MemoryStorage(), rows([], 0, 0.0).schema, ["id"], partition_by=["city"], ordering="ts", table_type=table_type,
-        key_index="record", options=options, indexes=["bitmap(fare)"],
-    )  # fmt: skip
+        MemoryStorage(),
+        rows([], 0, 0.0).schema,
+        ["id"],
+        partition_by=["city"],
+        ordering="ts",
+        table_type=table_type,
+        key_index="record",
+        options=options,
+        indexes=["bitmap(fare)"],
+    )
     table.upsert(rows(range(20), 1, 1.0))
     table.upsert(rows(range(0, 20, 3), 2, 2.0))
     return table
@@ -45,8 +54,14 @@ def test_rows_of_several_file_groups_are_arranged_anew_in_one() -> None:
     table = filled(**{"mdt.small.file.bytes": 0})
     table.bulk_insert(rows(range(100, 110), 1, 7.0))
     snapshot = table.snapshot()
-    old = [group for group in range(snapshot.file_groups.count) if snapshot.file_groups.partition(group).endswith("x")]
-    segments = [i for group in old for i in snapshot.file_groups.members(group).tolist() if snapshot.rows[i]]
+    old = [
+        group
+        for group in range(snapshot.file_groups.count)
+        if snapshot.file_groups.partition(group).endswith("x")
+    ]
+    segments = [
+        i for group in old for i in snapshot.file_groups.members(group).tolist() if snapshot.rows[i]
+    ]
     before = table.scan("city = 'x'").to_arrow()
 
     def by_fare() -> list[pa.Table]:
@@ -58,14 +73,19 @@ def test_rows_of_several_file_groups_are_arranged_anew_in_one() -> None:
 
         def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
             return WritePlan(
-                Footprint(txn, frozenset(snapshot.file_groups.names(old))), [snapshot.file_groups.partition(old[0])]
+                Footprint(txn, frozenset(snapshot.file_groups.names(old))),
+                [snapshot.file_groups.partition(old[0])],
             )
 
         def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
             shared = WriteJob.of(table.metadata, snapshot, table.options, claim)
             work = [Slice(plan.partitions[0], NEW, carried=by_fare)]
             changes = write_slices(shared, work, lambda one: one, read=[])
-            gone = [int(snapshot.segment_ids[i]) for group in old for i in snapshot.file_groups.members(group).tolist()]
+            gone = [
+                int(snapshot.segment_ids[i])
+                for group in old
+                for i in snapshot.file_groups.members(group).tolist()
+            ]
             return replace(changes, removed=gone)
 
     assert len(old) > 1
@@ -81,8 +101,12 @@ def test_rows_of_several_file_groups_are_arranged_anew_in_one() -> None:
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_rows_of_many_slices_are_taken_from_one_chunk(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrow joins all chunks of a column whenever some rows of it are taken, so each slice would cost what all rows cost."""
+def test_rows_of_many_slices_are_taken_from_one_chunk(
+    parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow joins all chunks of a column whenever some rows of it are taken, so each slice would
+    cost what all rows cost.
+    """
     chunks: list[int] = []
     rows = KeyedRows.rows
 
@@ -96,10 +120,14 @@ def test_rows_of_many_slices_are_taken_from_one_chunk(parts: int, monkeypatch: p
     table = mdt.create(MemoryStorage(), schema, ["id"], partition_by=["p"])
     for n in (1, 2):
         values = [{"id": i, "p": "xyz"[i % parts], "n": n} for i in range(12)]
-        data = pa.concat_tables([pa.Table.from_pylist(values[i : i + 4], schema) for i in (0, 4, 8)])
+        data = pa.concat_tables(
+            [pa.Table.from_pylist(values[i : i + 4], schema) for i in (0, 4, 8)]
+        )
         table.upsert(data)
         assert bag(table.scan().to_arrow()) == bag(data)
-    assert set(chunks) == ({1} if parts > 1 else set()), "a single slice takes all rows, without a copy"
+    assert set(chunks) == ({1} if parts > 1 else set()), (
+        "a single slice takes all rows, without a copy"
+    )
 
 
 @pytest.mark.nightly
@@ -109,12 +137,20 @@ def test_texts_of_more_than_two_gibibytes_in_a_column_are_cut_into_files() -> No
     chunk = pa.array(["x" * 1_000_000] * 800)
     numbers = pa.array(range(2_400))
     data = pa.table(
-        {"id": numbers, "p": pc.cast(pc.bit_wise_and(numbers, 3), pa.string()), "s": pa.chunked_array([chunk] * 3)}
+        {
+            "id": numbers,
+            "p": pc.cast(pc.bit_wise_and(numbers, 3), pa.string()),
+            "s": pa.chunked_array([chunk] * 3),
+        }
     )
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
         data.take([0])
     table = mdt.create(
-        MemoryStorage(), data.schema, ["id"], partition_by=["p"], options={"mdt.column.stats.columns": ["id"]}
+        MemoryStorage(),
+        data.schema,
+        ["id"],
+        partition_by=["p"],
+        options={"mdt.column.stats.columns": ["id"]},
     )
     table.upsert(data)
     assert table.scan().count() == 2_400

@@ -1,4 +1,6 @@
-"""Rows that stay in the partition of their key: what they say, where they stand, and who sees them."""
+"""Rows that stay in the partition of their key: what they say, where they stand, and who sees
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,25 @@ MOVED = pa.table([["k0", "k1", "k9"], ["y", "x", "x"], [5, 0, 5], [7.0, 7.0, 7.0
 """k0 of x in y, k1 of y in x, and late, and a key that is new."""
 
 
-def made(path: Any, table_type: str = MOR, kind: type[mdt.Table] = mdt.Table, **given: Any) -> mdt.Table:
-    arguments = {"key": ["id"], "partition_by": ["city"], "ordering": "ts", "scope": "table", "options": STAYS, **given}
+def made(
+    path: Any, table_type: str = MOR, kind: type[mdt.Table] = mdt.Table, **given: Any
+) -> mdt.Table:
+    arguments = {
+        "key": ["id"],
+        "partition_by": ["city"],
+        "ordering": "ts",
+        "scope": "table",
+        "options": STAYS,
+        **given,
+    }
     table = kind(mdt.create(path, SCHEMA, table_type=table_type, **arguments).storage)
     table.upsert(rows(range(4), 1, 1.0))
     return table
 
 
-@pytest.mark.parametrize(("kind", "table_type"), [(mdt.Table, MOR), (mdt.Table, COW), (PooledTable, MOR)])
+@pytest.mark.parametrize(
+    ("kind", "table_type"), [(mdt.Table, MOR), (mdt.Table, COW), (PooledTable, MOR)]
+)
 def test_a_row_stays_where_its_key_lives_and_keeps_its_partition_columns(
     tmp_path: Path, kind: type[mdt.Table], table_type: str
 ) -> None:
@@ -70,10 +83,15 @@ def test_what_leaves_open_where_a_row_stays_is_refused() -> None:
 def test_partition_columns_come_out_of_paths_as_they_went_in(hive_style: bool) -> None:
     given = pa.table(
         {
-            "a b": ["x/y=z%", None, "ä", "-1"], "n": pa.array([-1, 0, None, 2**62]), "t": [True, False, None, True],
+            "a b": ["x/y=z%", None, "ä", "-1"],
+            "n": pa.array([-1, 0, None, 2**62]),
+            "t": [True, False, None, True],
             "day": pa.array([date(1, 1, 1), None, date(1969, 12, 31), date(9999, 12, 31)]),
         }
-    )  # fmt: skip
+    )
     codes, paths = partition_paths(given, given.column_names, hive_style)
-    assert partition_values(paths, given.schema, hive_style).take(codes).to_pylist() == given.to_pylist()
+    assert (
+        partition_values(paths, given.schema, hive_style).take(codes).to_pylist()
+        == given.to_pylist()
+    )
     assert NULL_PARTITION in "".join(paths)

@@ -19,7 +19,9 @@ from mdt.metadata import tombstones
 from mdt.metadata.deleted_keys import standing
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())]
+)
 HOUR_SECONDS = 3600
 
 
@@ -37,9 +39,12 @@ def make(where: Any = None, *given: tuple[str, int], **options: Any) -> mdt.Tabl
     arguments |= {name: options.pop(name) for name in ("scope", "table_type") if name in options}
     named = {name.replace("_", "."): value for name, value in options.items()}
     table = mdt.create(
-        MemoryStorage() if where is None else where, SCHEMA, ["id"],
-        options={"mdt.delete.keeps.ordering": True, **named}, **arguments,
-    )  # fmt: skip
+        MemoryStorage() if where is None else where,
+        SCHEMA,
+        ["id"],
+        options={"mdt.delete.keeps.ordering": True, **named},
+        **arguments,
+    )
     if given:
         table.upsert(rows(*given))
     return table
@@ -58,7 +63,11 @@ def test_a_row_older_than_the_delete_of_its_key_is_left_out_and_counted(
     table = make(tmp_path, ("a", 5), ("b", 5), ("c", 5), scope=scope, table_type=table_type)
     assert table.delete(keys("a", "b")).deleted == 2
     done = table.upsert(rows(("a", 4), ("b", 5), ("d", 1)))
-    assert (done.inserted, done.updated, done.late) == (2, 0, 1), "of equal ordering values the later write counts"
+    assert (done.inserted, done.updated, done.late) == (
+        2,
+        0,
+        1,
+    ), "of equal ordering values the later write counts"
     assert held(table) == {"b": 5, "c": 5, "d": 1}
     assert bag(hudi_table(tmp_path, SCHEMA)) == bag(table.scan().to_arrow()) and table.check().ok
 
@@ -76,7 +85,9 @@ def test_rows_to_delete_may_say_at_which_ordering_value() -> None:
     done = table.delete(rows(("a", 7), ("a", 6), ("b", 4), ("c", 9)))
     assert (done.deleted, done.late, done.missing) == (1, 1, 1), "b is newer, c does not exist yet"
     assert table.upsert(rows(("a", 6), ("c", 8))).late == 2 and held(table) == {"b": 5}
-    assert table.delete(rows(("c", 3))).missing == 1 and table.upsert(rows(("c", 8))).late == 1, "the larger one stays"
+    assert table.delete(rows(("c", 3))).missing == 1 and table.upsert(rows(("c", 8))).late == 1, (
+        "the larger one stays"
+    )
     assert table.upsert(rows(("a", 7), ("c", 10))).inserted == 2
     with pytest.raises(Invalid, match="null"):
         table.delete({**keys("a"), "ts": pa.array([None], pa.int64())})
@@ -88,7 +99,12 @@ def test_every_way_to_insert_heeds_tombstones_and_overwrites_do_not() -> None:
     assert table.merge(rows(("b", 0))).when_matched().delete().execute().deleted == 1
     table.merge(rows(("a", 1))).when_not_matched_by_source("target.id = 'c'").delete().execute()
     old = rows(("a", 4), ("b", 4), ("c", 4))
-    assert table.insert(old).late == table.bulk_insert(old).late == table.upsert(old, partial=True).late == 3
+    assert (
+        table.insert(old).late
+        == table.bulk_insert(old).late
+        == table.upsert(old, partial=True).late
+        == 3
+    )
     merged = table.merge(old).when_not_matched().insert().execute()
     assert (merged.inserted, merged.late, merged.instant) == (0, 3, "") and held(table) == {}
     assert table.insert_overwrite(rows(("a", 1))).inserted == 1
@@ -104,7 +120,11 @@ def test_tasks_leave_out_late_rows_and_count_them(tmp_path: Path) -> None:
     done = table.upsert(rows(("a", 4), ("b", 6), ("d", 1)))
     assert (done.inserted, done.updated, done.late) == (2, 0, 1)
     done = table.upsert(rows(("a", 3), ("c", 5), ("d", 0)), partial=True)
-    assert (done.inserted, done.updated, done.late) == (1, 0, 2) and held(table) == {"b": 6, "c": 5, "d": 1}
+    assert (done.inserted, done.updated, done.late) == (1, 0, 2) and held(table) == {
+        "b": 6,
+        "c": 5,
+        "d": 1,
+    }
     assert table.insert_overwrite(rows(("a", 1))).inserted == 1 and table.check().ok
 
 
@@ -181,16 +201,21 @@ def test_a_purge_leaves_no_tombstone() -> None:
     table.purge()
     assert "tombstones" not in table.snapshot().checkpoint and not len(standing(table.snapshot()))
     assert table.upsert(rows(("a", 1), ("c", 1))).inserted == 2 and table.check().ok
-    assert table.purge().ended is not None and table.purge().ended is None, "again there is nothing to do"
+    assert table.purge().ended is not None and table.purge().ended is None, (
+        "again there is nothing to do"
+    )
 
 
 def test_the_option_needs_an_ordering_field_and_keys_that_live_once() -> None:
     for options, ordering in (({}, None), ({"mdt.keys.repeat": True}, "ts")):
         with pytest.raises(Invalid, match=r"mdt\.delete\.keeps\.ordering"):
             mdt.create(
-                MemoryStorage(), SCHEMA, ["id"], ordering=ordering,
+                MemoryStorage(),
+                SCHEMA,
+                ["id"],
+                ordering=ordering,
                 options={"mdt.delete.keeps.ordering": True, **options},
-            )  # fmt: skip
+            )
 
 
 def test_of_many_sets_of_tombstones_the_newest_counts_whatever_was_merged() -> None:
@@ -200,15 +225,26 @@ def test_of_many_sets_of_tombstones_the_newest_counts_whatever_was_merged() -> N
     assert base is not None
     for number in range(100):
         marks = np.unique(draw.integers(0, 50, 8)).astype(np.uint64)
-        values, stands = draw.integers(0, 9, len(marks)).astype(np.uint64), draw.random(len(marks)) < 0.8
+        values, stands = (
+            draw.integers(0, 9, len(marks)).astype(np.uint64),
+            draw.random(len(marks)) < 0.8,
+        )
         section = tombstones.new_tombstones(KeyHashes(marks, marks), values, stands)
         record = type(base)(number + 1, base.header, {"tombstones": section})
         since = since.followed_by(record)
-        for mark, value, stays in zip(marks.tolist(), values.tolist(), stands.tolist(), strict=True):
+        for mark, value, stays in zip(
+            marks.tolist(), values.tolist(), stands.tolist(), strict=True
+        ):
             expected[mark] = value if stays else -1
     assert len(since.parts) < 3 * tombstones.MERGED
     found = tombstones.merged(since.parts)
     assert (
-        dict(zip(found.marks.hi.tolist(), np.where(found.stands, found.ordering.astype(int), -1).tolist(), strict=True))
+        dict(
+            zip(
+                found.marks.hi.tolist(),
+                np.where(found.stands, found.ordering.astype(int), -1).tolist(),
+                strict=True,
+            )
+        )
         == expected
     )

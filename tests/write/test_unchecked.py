@@ -22,9 +22,17 @@ MOVED = pa.table([["k0"], ["y"], [9], [7.0]], schema=SCHEMA)
 """A row of x, with a partition that it did not have."""
 
 
-def made(path: Any, table_type: str = MOR, kind: type[mdt.Table] = mdt.Table, **given: Any) -> mdt.Table:
+def made(
+    path: Any, table_type: str = MOR, kind: type[mdt.Table] = mdt.Table, **given: Any
+) -> mdt.Table:
     """Return a table in which k0 and k1 live three times, and k2 to k5 once."""
-    arguments = {"key": ["id"], "partition_by": ["city"], "ordering": "ts", "options": REPEATS, **given}
+    arguments = {
+        "key": ["id"],
+        "partition_by": ["city"],
+        "ordering": "ts",
+        "options": REPEATS,
+        **given,
+    }
     table = kind(mdt.create(path, SCHEMA, table_type=table_type, **arguments).storage)
     table.upsert(rows(range(6), 1, 1.0))
     for fare in (2.0, 3.0):
@@ -35,7 +43,9 @@ def made(path: Any, table_type: str = MOR, kind: type[mdt.Table] = mdt.Table, **
 
 def right(table: mdt.Table, expected: pa.Table) -> None:
     """Assert that everybody sees the rows, and that nothing is wrong."""
-    assert bag(table.scan().to_arrow()) == bag(expected) == bag(hudi_table(Path(table.path), SCHEMA))
+    assert (
+        bag(table.scan().to_arrow()) == bag(expected) == bag(hudi_table(Path(table.path), SCHEMA))
+    )
     if table.definition.is_mor:
         assert bag(hudi_table(Path(table.path), SCHEMA, BY_POSITION)) == bag(expected)
     report = mdt.open(table.path).check()
@@ -45,11 +55,17 @@ def right(table: mdt.Table, expected: pa.Table) -> None:
 ALL = [rows(range(6), 1, 1.0), rows([0, 1], 2, 2.0), rows([0, 1], 2, 3.0)]
 
 
-KINDS = list(itertools.product((MOR, COW), ("partition", "table"), ("bloom", "record"), (mdt.Table, PooledTable)))
+KINDS = list(
+    itertools.product(
+        (MOR, COW), ("partition", "table"), ("bloom", "record"), (mdt.Table, PooledTable)
+    )
+)
 BY_DAY = {
-    (MOR, "partition", "bloom", mdt.Table), (COW, "table", "record", mdt.Table), (MOR, "table", "record", mdt.Table),
+    (MOR, "partition", "bloom", mdt.Table),
+    (COW, "table", "record", mdt.Table),
+    (MOR, "table", "record", mdt.Table),
     (MOR, "partition", "record", PooledTable),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -90,12 +106,16 @@ def test_services_keep_rows_of_one_key_in_file_groups_of_their_own(
     tmp_path: Path, table_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = made(tmp_path, table_type)
-    more = [pa.concat_tables([rows([n, n + 1], 2, 1.0), rows([n + 2, n + 3], 2, 8.0)]) for n in (30, 40)]
+    more = [
+        pa.concat_tables([rows([n, n + 1], 2, 1.0), rows([n + 2, n + 3], 2, 8.0)]) for n in (30, 40)
+    ]
     for batch in more:
         table.insert(batch, check=False)
     expected = pa.concat_tables([*ALL, *more])
     before = len(table.files())
-    assert table.cluster("fare").groups_replaced and len(table.files()) < before, "those that share no key are arranged"
+    assert table.cluster("fare").groups_replaced and len(table.files()) < before, (
+        "those that share no key are arranged"
+    )
     right(table, expected)
     table.compact()
     monkeypatch.setattr(small_files, "JOINED_MIN", 2)
@@ -110,15 +130,24 @@ def test_one_row_of_several_can_be_changed_by_a_condition(tmp_path: Path) -> Non
     table = made(tmp_path)
     assert table.update_where(values={"fare": 8.0}, where="fare = 2.0").updated == 2
     assert table.delete_where("id = 'k1' and fare = 3.0").deleted == 1
-    right(table, pa.concat_tables([rows(range(6), 1, 1.0), rows([0, 1], 2, 8.0), rows([0], 2, 3.0)]))
+    right(
+        table, pa.concat_tables([rows(range(6), 1, 1.0), rows([0, 1], 2, 8.0), rows([0], 2, 3.0)])
+    )
 
 
 def test_a_merge_changes_each_row_of_a_key_but_moves_none(tmp_path: Path) -> None:
     table = made(tmp_path, scope="table")
-    done = table.merge(rows([0], 2, 9.0)).when_matched().update({"fare": "source.fare + target.fare"}).execute()
+    done = (
+        table.merge(rows([0], 2, 9.0))
+        .when_matched()
+        .update({"fare": "source.fare + target.fare"})
+        .execute()
+    )
     assert done.updated == 3
     rest = [rows(range(1, 6), 1, 1.0), rows([1], 2, 2.0), rows([1], 2, 3.0)]
-    right(table, pa.concat_tables([*rest, rows([0], 1, 10.0), rows([0], 2, 11.0), rows([0], 2, 12.0)]))
+    right(
+        table, pa.concat_tables([*rest, rows([0], 1, 10.0), rows([0], 2, 11.0), rows([0], 2, 12.0)])
+    )
     with pytest.raises(Unsupported, match="a row would move"):
         table.merge(MOVED).when_matched().update("*").execute()
 
@@ -140,11 +169,17 @@ def test_changes_tell_every_row(tmp_path: Path) -> None:
     table = made(tmp_path)
     table.upsert(rows([0], 2, 9.0))
     told = table.changes(3, mode="all").to_arrow().to_pylist()
-    assert [row["_change"] for row in told] == ["update_before"] * 2 + ["update_before", "update_after"]
+    assert [row["_change"] for row in told] == ["update_before"] * 2 + [
+        "update_before",
+        "update_after",
+    ]
     net = table.changes(2).to_arrow()
     assert sorted(zip(net["_change"].to_pylist(), net["fare"].to_pylist(), strict=True)) == [
-        ("delete", 1.0), ("delete", 2.0), ("insert", 3.0), ("insert", 9.0)
-    ]  # fmt: skip
+        ("delete", 1.0),
+        ("delete", 2.0),
+        ("insert", 3.0),
+        ("insert", 9.0),
+    ]
 
 
 def test_a_table_is_made_for_it() -> None:
@@ -160,5 +195,7 @@ def test_a_table_is_made_for_it() -> None:
 def test_no_key_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], options=REPEATS)
     table.upsert(rows(range(6), 1, 1.0))
-    monkeypatch.setattr("mdt.write.operations.locate", lambda *_: pytest.fail("a key was looked for"))
+    monkeypatch.setattr(
+        "mdt.write.operations.locate", lambda *_: pytest.fail("a key was looked for")
+    )
     assert table.insert(rows(range(3), 1, 1.0), check=False).inserted == 3

@@ -1,4 +1,6 @@
-"""Small writes of many threads are committed together: none is lost, none waits for ever, and the rows are those of single calls."""
+"""Small writes of many threads are committed together: none is lost, none waits for ever, and the
+rows are those of single calls.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from counting import count
-from worlds import BASE_STATE, COW, MOR, assert_clean, deleted, filled, later, make, ours, rows, theirs, upserted
+from worlds import (
+    BASE_STATE,
+    COW,
+    MOR,
+    assert_clean,
+    deleted,
+    filled,
+    later,
+    make,
+    ours,
+    rows,
+    theirs,
+    upserted,
+)
 
 import mdt
 from mdt.errors import Invalid, Unavailable
@@ -62,7 +77,10 @@ def test_upserts_and_deletes_stand_in_the_order_in_which_they_were_given() -> No
         missing = writer.delete(rows([70], 0, 0.0))
         writer.upsert(rows([7], 1, 2.0))
     assert table.snapshot().seq == before + 3
-    assert gone.result() == missing.result() and (gone.result().deleted, gone.result().missing) == (2, 1)
+    assert gone.result() == missing.result() and (gone.result().deleted, gone.result().missing) == (
+        2,
+        1,
+    )
     expected = upserted(deleted(upserted(BASE_STATE, [7, 8], 5, 1.0), [0, 7]), [7], 1, 2.0)
     assert ours(storage) == expected == theirs(storage)
 
@@ -79,7 +97,10 @@ def test_deletes_with_and_without_ordering_values_are_commits_of_their_own() -> 
         ]
         late = writer.upsert(rows([2, 3], 4, 2.0))
     assert told[0].result() is told[1].result() and told[1].result().seq < told[2].result().seq
-    assert [(future.result().deleted, future.result().late) for future in told[1:]] == [(1, 2), (1, 0)]
+    assert [(future.result().deleted, future.result().late) for future in told[1:]] == [
+        (1, 2),
+        (1, 0),
+    ]
     assert late.result().late == 2
     assert ours(storage) == upserted({}, [0, 1], 5, 1.0) == theirs(storage)
 
@@ -90,7 +111,9 @@ def test_many_threads_share_commits(table_type: str) -> None:
     table = mdt.open(storage)
     before, calls = table.snapshot().seq, 120
     with table.writer(max_rows=40, max_seconds=0) as writer, ThreadPoolExecutor(8) as pool:
-        told = list(pool.map(lambda n: writer.upsert(rows([n % 30, 100 + n], n, float(n))), range(calls)))
+        told = list(
+            pool.map(lambda n: writer.upsert(rows([n % 30, 100 + n], n, float(n))), range(calls))
+        )
         writer.flush()
         assert all(future.done() for future in told)
     commits = table.snapshot().seq - before
@@ -128,7 +151,9 @@ def test_rows_that_do_not_fit_are_refused_at_once_and_hurt_nobody() -> None:
     assert ours(storage) == upserted(BASE_STATE, [9], 1, 1.0)
 
 
-def test_calls_that_are_refused_together_are_tried_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_are_refused_together_are_tried_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storage = filled(MOR, "bloom")
     writer = gathering(mdt.open(storage))
     write = writer._table._upserted
@@ -153,7 +178,9 @@ def test_columns_that_are_added_meanwhile_are_null_in_rows_that_waited() -> None
         table.alter(add={"more": "int64"})
         writer.flush()
         writer.upsert(rows([10], 1, 1.0).append_column("more", pa.array([3])))
-    assert table.get([{"id": "k9", "city": "y"}, {"id": "k10", "city": "x"}])["more"].to_pylist() == [None, 3]
+    assert table.get([{"id": "k9", "city": "y"}, {"id": "k10", "city": "x"}])[
+        "more"
+    ].to_pylist() == [None, 3]
 
 
 def test_a_call_that_is_cancelled_while_it_waits_is_not_written() -> None:
@@ -178,7 +205,9 @@ def test_who_gives_more_than_can_be_committed_waits(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(writer._table, "_upserted", slow)
     given: list[Future[Any]] = []
-    giver = threading.Thread(target=lambda: given.extend(writer.upsert(rows([n], 5, 1.0)) for n in range(20, 40)))
+    giver = threading.Thread(
+        target=lambda: given.extend(writer.upsert(rows([n], 5, 1.0)) for n in range(20, 40))
+    )
     giver.start()
     assert begun.wait(SOON)
     giver.join(0.2)
@@ -231,7 +260,9 @@ def test_errors_reach_the_futures_and_the_end_of_the_block(monkeypatch: pytest.M
     assert isinstance(told.exception(), Unavailable)
 
 
-def test_what_a_block_raises_is_not_hidden_by_what_its_writer_has_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_block_raises_is_not_hidden_by_what_its_writer_has_to_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     writer = gathering(mdt.open(filled(MOR, "bloom")))
     monkeypatch.setattr(writer._table, "_upserted", fails)
     with pytest.raises(KeyError), writer:
@@ -281,7 +312,9 @@ def test_threads_that_gave_rows_to_the_last_commit_are_waited_for_and_are_in_the
         writer._max_seconds, writer._took = 0, 10.0 * SOON  # a commit on a storage that is very far
         late = threading.Event()
         second = [pool.submit(give, writer, n, late if n == 3 else None) for n in range(4)]
-        assert [one.result(SOON).done() for one in second[:3]] == [False] * 3, "the fourth may still come"
+        assert [one.result(SOON).done() for one in second[:3]] == [False] * 3, (
+            "the fourth may still come"
+        )
         late.set()
         assert len({one.result(SOON).result(SOON) for one in second}) == 1
     assert mdt.open(storage).snapshot().seq == before + 2

@@ -1,12 +1,17 @@
-"""What Spark's optimizer asks of a table while it plans a query, and the answers as JSON (``java/plan/FileSource.java`` asks).
+"""What Spark's optimizer asks of a table while it plans a query, and the answers as JSON
+(``java/plan/FileSource.java`` asks).
 
-* ``estimate``, names of columns: ``rows``, ``bytes`` and ``files`` that are left after pruning, and of each of ``columns`` ``distinct``, ``low``, ``high``,
-  ``nulls``, ``bytes`` and, if ``histograms``, ``bins`` (bounds, distinct values) and the ``height`` of each in rows; and which of ``keys``, names of columns,
-  are ``spread``: their values leave out no file.
-* ``totals``, names of columns: ``rows`` that match, and ``nulls``, ``least``, ``most`` by column; null if a file must be read to know.
-* ``top``, a number of rows, in the order of the column ``by``, ``descending``, ``nulls_first``: the value that so many rows which match are not behind.
+* ``estimate``, names of columns: ``rows``, ``bytes`` and ``files`` that are left after pruning, and
+  of each of ``columns`` ``distinct``, ``low``, ``high``, ``nulls``, ``bytes`` and, if
+  ``histograms``, ``bins`` (bounds, distinct values) and the ``height`` of each in rows; and which
+  of ``keys``, names of columns, are ``spread``: their values leave out no file.
+* ``totals``, names of columns: ``rows`` that match, and ``nulls``, ``least``, ``most`` by column;
+  null if a file must be read to know.
+* ``top``, a number of rows, in the order of the column ``by``, ``descending``, ``nulls_first``: the
+  value that so many rows which match are not behind.
 
-Values: whole numbers, days and microseconds as numbers, decimal and floating-point numbers as text, texts and bytes in hexadecimal.
+Values: whole numbers, days and microseconds as numbers, decimal and floating-point numbers as text,
+texts and bytes in hexadecimal.
 """
 
 from __future__ import annotations
@@ -25,24 +30,38 @@ from mdt.plan.proofs import Totals
 
 
 class Optimizing(Protocol):
-    """A lister (:class:`mdt.engines.spark.file_index.Lister`) whose frame ``does`` some of OPTIMIZES has these, too.
+    """A lister (:class:`mdt.engines.spark.file_index.Lister`) whose frame ``does`` some of
+    OPTIMIZES has these, too.
 
-    ``query``: names the running query, which all answers must be of the same version for; keys that start with ``call:`` come but once.
+    ``query``: names the running query, which all answers must be of the same version for; keys that
+    start with ``call:`` come but once.
     """
 
     def type_of(self, column: str) -> pa.DataType:
         """Return the type of a column, or of a field by its path."""
 
     def estimate(
-        self, query: str, predicate: Predicate, columns: Sequence[str], *, histograms: bool, keys: Sequence[str]
+        self,
+        query: str,
+        predicate: Predicate,
+        columns: Sequence[str],
+        *,
+        histograms: bool,
+        keys: Sequence[str],
     ) -> TableEstimate:
-        """Return what is left of the table after pruning by ``predicate``; ``keys``: columns by which it is joined."""
+        """Return what is left of the table after pruning by ``predicate``; ``keys``: columns by
+        which it is joined.
+        """
 
     def totals(self, query: str, predicate: Predicate, columns: Sequence[str]) -> Totals | None:
-        """Return sums over the rows for which ``predicate`` is true, None if a file must be read to know."""
+        """Return sums over the rows for which ``predicate`` is true, None if a file must be read to
+        know.
+        """
 
     def threshold(self, query: str, predicate: Predicate, key: SortKey, count: int) -> bytes | None:
-        """Return a key that ``count`` rows for which ``predicate`` is true are not behind, None if none is known."""
+        """Return a key that ``count`` rows for which ``predicate`` is true are not behind, None if
+        none is known.
+        """
 
 
 def is_question(asked: Mapping[str, Any]) -> bool:
@@ -51,25 +70,47 @@ def is_question(asked: Mapping[str, Any]) -> bool:
 
 
 def answer(lister: Any, asked: Mapping[str, Any], columns: Collection[str]) -> Any:
-    """Return the answer to one question of the JVM; ``columns``: the top-level columns whose values in files are those that Spark sees."""
+    """Return the answer to one question of the JVM; ``columns``: the top-level columns whose values
+    in files are those that Spark sees.
+    """
     (question,) = _ANSWERS.keys() & asked.keys()
     predicate = predicate_of(asked["filters"], columns)
     return _ANSWERS[question](lister, asked, predicate, columns)
 
 
-def _estimate(lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate, columns: Collection[str]) -> Any:
-    names, keys = ([name for name in asked[which] if name in columns] for which in ("estimate", "keys"))
-    found = lister.estimate(asked["query"], predicate, names, histograms=asked["histograms"], keys=keys)
+def _estimate(
+    lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate, columns: Collection[str]
+) -> Any:
+    names, keys = (
+        [name for name in asked[which] if name in columns] for which in ("estimate", "keys")
+    )
+    found = lister.estimate(
+        asked["query"], predicate, names, histograms=asked["histograms"], keys=keys
+    )
     told = {name: _of_column(one) for name, one in found.columns.items()}
-    return {"rows": found.rows, "bytes": found.bytes, "files": found.files, "columns": told, "spread": found.spread}
+    return {
+        "rows": found.rows,
+        "bytes": found.bytes,
+        "files": found.files,
+        "columns": told,
+        "spread": found.spread,
+    }
 
 
 def _of_column(one: ColumnEstimate) -> dict[str, Any]:
-    told = {"distinct": one.distinct, "low": one.low, "high": one.high, "nulls": one.nulls, "bytes": one.bytes_mean}
+    told = {
+        "distinct": one.distinct,
+        "low": one.low,
+        "high": one.high,
+        "nulls": one.nulls,
+        "bytes": one.bytes_mean,
+    }
     return told if one.edges is None else {**told, "bins": one.bins, "height": one.height}
 
 
-def _totals(lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate, columns: Collection[str]) -> Any:
+def _totals(
+    lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate, columns: Collection[str]
+) -> Any:
     names = [name for name in asked["totals"] if name in columns]
     found = lister.totals(asked["query"], predicate, names)
     if found is None:
@@ -80,11 +121,14 @@ def _totals(lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate, 
 def _sides(lister: Optimizing, found: Totals) -> dict[str, dict[str, Any]]:
     sides = {"least": found.least, "most": found.most}
     return {
-        side: {name: _value(key, lister.type_of(name)) for name, key in keys.items()} for side, keys in sides.items()
+        side: {name: _value(key, lister.type_of(name)) for name, key in keys.items()}
+        for side, keys in sides.items()
     }
 
 
-def _top(lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate, columns: Collection[str]) -> Any:
+def _top(
+    lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate, columns: Collection[str]
+) -> Any:
     column = column_of(asked["by"][0], columns)
     if column is None:
         return None
@@ -105,7 +149,9 @@ _ANSWERS: Mapping[str, Callable[[Any, Mapping[str, Any], Predicate, Collection[s
 
 
 def _bound(key: bytes, type: pa.DataType, *, is_low: bool) -> Any:
-    """Return a bound, which may have been cut, as JSON; None where it cannot be told so that it stays one."""
+    """Return a bound, which may have been cut, as JSON; None where it cannot be told so that it
+    stays one.
+    """
     kind = values.kind_of(type)
     if kind == "string":
         try:

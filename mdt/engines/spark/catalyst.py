@@ -1,9 +1,11 @@
-"""Catalyst filter expressions, as the JSON that ``CatalystJson.java`` writes, to `indexes.predicate`.
+"""Catalyst filter expressions, as the JSON that ``CatalystJson.java`` writes, to
+`indexes.predicate`.
 
-Promise: wherever Spark finds the filters true for a row, the predicate is true for it.  Nothing is approximated below
-a Not: each conversion is exact (true for the same rows, null or false for the others), and what cannot be is Unknown.
-Casts of a column are looked through only where they keep every value and its order; the leaf's literal may then be of
-another type than the column, which leaves allow.  Both order NaN above all numbers and equal to itself.
+Promise: wherever Spark finds the filters true for a row, the predicate is true for it.  Nothing is
+approximated below a Not: each conversion is exact (true for the same rows, null or false for the
+others), and what cannot be is Unknown. Casts of a column are looked through only where they keep
+every value and its order; the leaf's literal may then be of another type than the column, which
+leaves allow.  Both order NaN above all numbers and equal to itself.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from indexes.predicate import And, Leaf, Or, Predicate, Unknown, negate
 from mdt.engines.spark import patterns
 
 Node = dict[str, Any]
-"""One expression: ``op`` (class name), ``type`` (Spark's simple string) and what ``CatalystJson.java`` adds."""
+"""One expression: ``op`` (class name), ``type`` (Spark's simple string) and what
+``CatalystJson.java`` adds.
+"""
 
 _COMPARISONS = {
     "EqualTo": "=",
@@ -35,7 +39,16 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<=>": "<=>"}
 _INT_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _INT_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _FLOAT_HOLDS = {"float": 24, "double": 53}  # whole numbers of so many bits are exact
-_SCALARS = {*_INT_BITS, *_FLOAT_HOLDS, "boolean", "date", "timestamp", "timestamp_ntz", "string", "binary"}
+_SCALARS = {
+    *_INT_BITS,
+    *_FLOAT_HOLDS,
+    "boolean",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "string",
+    "binary",
+}
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -45,7 +58,8 @@ class _NotUnderstood(Exception):
 
 
 def predicate_of(filters: Sequence[Node], columns: Collection[str]) -> Predicate:
-    """Return the And of ``filters``; a leaf may name only ``columns`` and fields in them.  O(size of the filters).
+    """Return the And of ``filters``; a leaf may name only ``columns`` and fields in them.  O(size
+    of the filters).
 
     ``columns``: the top-level columns whose values in the files are those that Spark sees.
     """
@@ -53,7 +67,9 @@ def predicate_of(filters: Sequence[Node], columns: Collection[str]) -> Predicate
 
 
 def column_of(node: Node, columns: Collection[str]) -> str | None:
-    """Return the path of the column, or of the field in structs, that an expression is as it is stored; None if it is none of ``columns``."""
+    """Return the path of the column, or of the field in structs, that an expression is as it is
+    stored; None if it is none of ``columns``.
+    """
     try:
         return None if node["op"] == "Cast" else _column(node, columns)
     except _NotUnderstood:
@@ -99,7 +115,10 @@ def _comparison(op: str, left: Node, right: Node, columns: Collection[str]) -> P
 
 
 def _is_null(node: Node, columns: Collection[str]) -> Predicate:
-    return Leaf(_column(node["children"][0], columns), "is null" if node["op"] == "IsNull" else "is not null")
+    return Leaf(
+        _column(node["children"][0], columns),
+        "is null" if node["op"] == "IsNull" else "is not null",
+    )
 
 
 def _in(node: Node, columns: Collection[str]) -> Predicate:
@@ -124,11 +143,17 @@ def _text(node: Node, columns: Collection[str]) -> Predicate:
         return Leaf(name, "like", text)
     if node["op"] == "RLike":
         return _match(name, text)
-    return Leaf(name, "like", f"%{quote_like(text)}%" if node["op"] == "Contains" else f"%{quote_like(text)}")
+    return Leaf(
+        name,
+        "like",
+        f"%{quote_like(text)}%" if node["op"] == "Contains" else f"%{quote_like(text)}",
+    )
 
 
 def _match(name: str, regex: str) -> Leaf:
-    """Return the leaf whose translation to Spark is ``regex``; other regular expressions have no meaning here."""
+    """Return the leaf whose translation to Spark is ``regex``; other regular expressions have no
+    meaning here.
+    """
     query = patterns.query_of(regex)
     if query is None:
         raise _NotUnderstood
@@ -149,7 +174,9 @@ _OTHERS: dict[str, Callable[[Node, Collection[str]], Predicate]] = {
 
 
 def _column(node: Node, columns: Collection[str]) -> str:
-    """Return the path of a column or a field in structs, which casts that keep values and order may surround."""
+    """Return the path of a column or a field in structs, which casts that keep values and order may
+    surround.
+    """
     while node["op"] == "Cast" and _keeps_values(node["children"][0]["type"], node["type"]):
         node = node["children"][0]
     if not (node["type"] in _SCALARS or _DECIMAL.fullmatch(node["type"])):
@@ -158,7 +185,9 @@ def _column(node: Node, columns: Collection[str]) -> str:
 
 
 def _names(node: Node, columns: Collection[str]) -> list[str]:
-    """Return the names from a field up to its column.  A dot in one of them would make the path ambiguous."""
+    """Return the names from a field up to its column.  A dot in one of them would make the path
+    ambiguous.
+    """
     names = []
     while node["op"] == "GetStructField":
         names.append(str(node["name"]))
@@ -181,13 +210,20 @@ def _keeps_values(source: str, target: str) -> bool:
     of_decimal = _DECIMAL.fullmatch(source)
     if of_decimal and to_decimal:
         scales = int(of_decimal[2]), int(to_decimal[2])
-        return scales[1] >= scales[0] and int(to_decimal[1]) - scales[1] >= int(of_decimal[1]) - scales[0]
+        return (
+            scales[1] >= scales[0]
+            and int(to_decimal[1]) - scales[1] >= int(of_decimal[1]) - scales[0]
+        )
     return source == target or (source, target) == ("float", "double")
 
 
 def _literal(node: Node, type: str) -> Any:
-    """Return the value of a literal that is compared with an expression of ``type``; None for null."""
-    same = node["type"] == type or bool(_DECIMAL.fullmatch(node["type"]) and _DECIMAL.fullmatch(type))
+    """Return the value of a literal that is compared with an expression of ``type``; None for
+    null.
+    """
+    same = node["type"] == type or bool(
+        _DECIMAL.fullmatch(node["type"]) and _DECIMAL.fullmatch(type)
+    )
     if node["op"] != "Literal" or not (same or node.get("value", "") is None):
         raise _NotUnderstood
     return _value(node["value"], node["type"])
@@ -215,7 +251,9 @@ def _datetime(micros: int) -> datetime:
 
 _VALUES: dict[str, Callable[[Any], Any]] = {
     "double": lambda text: float(text) + 0.0,  # -0.0 is 0.0 to Spark
-    "float": lambda text: float(np.float32(text)) + 0.0,  # the text is the shortest that names this float32
+    "float": (
+        lambda text: float(np.float32(text)) + 0.0
+    ),  # the text is the shortest that names this float32
     "date": lambda days: date(1970, 1, 1) + timedelta(days=days),
     "timestamp": _datetime,
     "timestamp_ntz": lambda micros: _datetime(micros).replace(tzinfo=None),

@@ -1,7 +1,7 @@
 """Changes as a Spark DataFrame: the driver finds out which rows changed, and tasks read them.
 
-What a task gets names rows by segment and position, which are the same in every process.  A worker opens the table once, and keeps it for
-the tasks and queries that follow.
+What a task gets names rows by segment and position, which are the same in every process.  A worker
+opens the table once, and keeps it for the tasks and queries that follow.
 """
 
 from __future__ import annotations
@@ -38,29 +38,40 @@ from mdt.scan.changed_rows import CHANGE, Changed, ChangedRows
 from mdt.scan.history_range import HistoryRange, history_range
 from mdt.schema.convert import convert
 
-_PIECE = pa.schema([("kind", pa.int8()), ("seq", pa.int64()), ("segment", pa.int64()), ("position", pa.int64())])
+_PIECE = pa.schema(
+    [("kind", pa.int8()), ("seq", pa.int64()), ("segment", pa.int64()), ("position", pa.int64())]
+)
 
 _SPREAD_BYTES_MAX = 16 << 20
-"""Up to so many bytes Spark spreads rows that it is given over its processors; more of them make one partition."""
+"""Up to so many bytes Spark spreads rows that it is given over its processors; more of them make
+one partition.
+"""
 
 _RANGES_KEPT = 2
-"""A worker keeps what happened in so many ranges; tasks of one query ask for one, a stream for another in each batch."""
+"""A worker keeps what happened in so many ranges; tasks of one query ask for one, a stream for
+another in each batch.
+"""
 
 _QUERIES_KEPT = 4
-"""Spark plans a part of a query twice, and one frame may be asked again: which rows changed is found out once."""
+"""Spark plans a part of a query twice, and one frame may be asked again: which rows changed is
+found out once.
+"""
 
 
 def frame(spark: SparkSession, changes: ChangedRows) -> DataFrame:
     """Return the changes.
 
-    A query of the frame says which columns it wants and what it filters by: then the driver finds out which rows changed, without those that
-    statistics and indexes, or what a change is, leave out, and tasks read them.
+    A query of the frame says which columns it wants and what it filters by: then the driver finds
+    out which rows changed, without those that statistics and indexes, or what a change is, leave
+    out, and tasks read them.
     """
     named_in_queries(changes.metadata.storage.uri("").rstrip("/"))
     asked = _Asked(changes)
     columns = from_arrow_schema(asked.schema, prefer_timestamp_ntz=True).json()
     factory = factory_of(classic(spark).sparkContext)
-    return private.frame_in(spark, factory.asked(asked, private.java_session(spark), columns, _bytes(changes)))
+    return private.frame_in(
+        spark, factory.asked(asked, private.java_session(spark), columns, _bytes(changes))
+    )
 
 
 def _bytes(changes: ChangedRows) -> int:
@@ -71,7 +82,9 @@ def _bytes(changes: ChangedRows) -> int:
 
 
 class _Asked:
-    """The java.util.function.Function that ``java/source/AskedRelation.java`` calls; it holds nothing of the JVM's, which holds it."""
+    """The java.util.function.Function that ``java/source/AskedRelation.java`` calls; it holds
+    nothing of the JVM's, which holds it.
+    """
 
     class Java:
         implements = ("java.util.function.Function",)
@@ -79,15 +92,25 @@ class _Asked:
     def __init__(self, changes: ChangedRows) -> None:
         declared = with_meta(shown(changes.of.view.definition))
         self._changes = changes
-        self.schema = pa.schema([*CHANGE, *(_in_spark(declared.field(name)) for name in changes.names)])
-        self._kept = [name for name in changes.names if self.schema.field(name).type == declared.field(name).type]
+        self.schema = pa.schema(
+            [*CHANGE, *(_in_spark(declared.field(name)) for name in changes.names)]
+        )
+        self._kept = [
+            name
+            for name in changes.names
+            if self.schema.field(name).type == declared.field(name).type
+        ]
         self._pieces: Recent[str, list[bytes]] = Recent(_QUERIES_KEPT)
 
     def apply(self, request: Any) -> Any:
-        """Return the rows that a query asks for, as a Dataset: (session, conditions, names), as JSON."""
+        """Return the rows that a query asks for, as a Dataset: (session, conditions, names), as
+        JSON.
+        """
         session, filters, names = request
         with in_task():
-            return private.java_frame(self._frame(private.session_of_java(session), filters, json.loads(names)))
+            return private.java_frame(
+                self._frame(private.session_of_java(session), filters, json.loads(names))
+            )
 
     def _frame(self, spark: SparkSession, filters: str, names: list[str]) -> DataFrame:
         pieces = self._pieces.get(filters)
@@ -99,16 +122,22 @@ class _Asked:
         if sum(map(len, pieces)) > _SPREAD_BYTES_MAX:
             work = work.repartition(len(pieces))  # which runs a job while a query is planned
         columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
-        return map_in_arrow(work, partial(_read, _Place.of(self._changes), self._read_as(of_rows), schema), columns)
+        return map_in_arrow(
+            work, partial(_read, _Place.of(self._changes), self._read_as(of_rows), schema), columns
+        )
 
-    def _read_as(self, names: Sequence[str]) -> tuple[bool, Sequence[str], Predicate | None, int, bool]:
+    def _read_as(
+        self, names: Sequence[str]
+    ) -> tuple[bool, Sequence[str], Predicate | None, int, bool]:
         """Return what a task makes :class:`ChangedRows` of, beside the table and the range."""
         return self._changes.is_net, names, self._changes.predicate, 1, self._changes.before
 
     def _found(self, filters: list[Any]) -> list[bytes]:
         """Return the changes for which conditions may hold, as tasks are told them."""
         told = [one for one in conjuncts_of(predicate_of(filters, CHANGE.names)) if _is_known(one)]
-        changes = replace(self._changes, hint=predicate_of(filters, self._kept) if filters else None)
+        changes = replace(
+            self._changes, hint=predicate_of(filters, self._kept) if filters else None
+        )
         segments = changes.of.view.segment_ids
         found = (_matching(changes, changed, told) for changed in changes.changes())
         return [_encoded(changed, segments) for changed in found if len(changed)]
@@ -137,7 +166,9 @@ def _in_spark(field: pa.Field) -> pa.Field:
 
 def _encoded(changed: Changed, segments: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bytes:
     columns = [changed.kind, changed.seq, segments[changed.file], changed.position]
-    return codec.encode_ipc(pa.table([pa.array(column) for column in columns], schema=_PIECE)).to_pybytes()
+    return codec.encode_ipc(
+        pa.table([pa.array(column) for column in columns], schema=_PIECE)
+    ).to_pybytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +181,18 @@ class _Place:
 
     @classmethod
     def of(cls, changes: ChangedRows) -> _Place:
-        """Return the place of changes.  Raises Unsupported for a table that no other process can open."""
+        """Return the place of changes.  Raises Unsupported for a table that no other process can
+        open.
+        """
         metadata, view = changes.metadata, changes.of.view
         metadata.storage.__reduce__()
         source = source_of(metadata, view, metadata.options(view.definition))
         return cls(source, changes.of.since, changes.of.until)
 
     def range_of(self, metadata: Metadata) -> HistoryRange | None:
-        """Return what happened, None if it happened to another table, or to another copy of this one."""
+        """Return what happened, None if it happened to another table, or to another copy of this
+        one.
+        """
         found = history_range(metadata, self.since, self.until)
         return found if self.source.is_of(found.view) else None
 
@@ -166,8 +201,9 @@ class _Place:
 def _opened(place: _Place) -> tuple[Metadata, HistoryRange]:
     """Return the table and what changed in it; the worker keeps both.
 
-    What it has kept may be of a copy that stands there no more, so the table is opened anew before an error is raised.  Raises Expired if
-    the range was cleaned, Unsupported if this worker sees another table, or none.
+    What it has kept may be of a copy that stands there no more, so the table is opened anew before
+    an error is raised.  Raises Expired if the range was cleaned, Unsupported if this worker sees
+    another table, or none.
     """
     metadata, found = tasks.kept(place.source), None
     with suppress(MdtError):
@@ -194,7 +230,10 @@ def _read(
                 matching, found = _found_in(changes, piece, place)
                 labels = dict(zip(CHANGE.names, changes.labels(matching), strict=True))
                 columns = [labels[name] if name in labels else found[name] for name in schema.names]
-                converted = [_converted(column, field.type) for column, field in zip(columns, schema, strict=True)]
+                converted = [
+                    _converted(column, field.type)
+                    for column, field in zip(columns, schema, strict=True)
+                ]
                 yield from pa.table(converted, schema=schema).to_batches()
 
 
@@ -205,7 +244,9 @@ def _decoded(piece: bytes, segments: np.ndarray[tuple[int], np.dtype[np.int64]])
 
 
 def _found_in(changes: ChangedRows, piece: bytes, place: _Place) -> tuple[Changed, pa.Table]:
-    """Return what a piece says that changed, and its rows.  Raises Unsupported if their files went with the table."""
+    """Return what a piece says that changed, and its rows.  Raises Unsupported if their files went
+    with the table.
+    """
     try:
         return changes.read(_decoded(piece, changes.of.view.segment_ids))
     except Missing:

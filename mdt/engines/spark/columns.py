@@ -1,7 +1,8 @@
-"""Predicates as Spark columns that are true for the same rows as the reference semantics, `indexes.predicate.matches`.
+"""Predicates as Spark columns that are true for the same rows as the reference semantics,
+`indexes.predicate.matches`.
 
-A literal is first brought to the column's own type, exactly, as the reference does; so Spark's own coercions, and the
-zone of its session, have no say.
+A literal is first brought to the column's own type, exactly, as the reference does; so Spark's own
+coercions, and the zone of its session, have no say.
 """
 
 from __future__ import annotations
@@ -28,8 +29,13 @@ from mdt.filters.order import SortKey
 from mdt.schema.convert import is_list
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
-}  # fmt: skip
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -45,17 +51,28 @@ def _path(names: tuple[str, ...]) -> Column:
 
 
 def with_fields(column: Column, given: pa.DataType, known: pa.DataType) -> Column:
-    """Return a column of type ``given`` with null in the fields of structs, at any depth, that only ``known`` has, behind its own."""
+    """Return a column of type ``given`` with null in the fields of structs, at any depth, that only
+    ``known`` has, behind its own.
+    """
     if not _lacks(given, known):
         return column
     if pa.types.is_struct(given):
         own = {field.name: field.type for field in known}
-        fields = [with_fields(column.getField(f.name), f.type, own.pop(f.name, f.type)).alias(f.name) for f in given]
-        fields += [sf.lit(None).cast(from_arrow_type(type)).alias(name) for name, type in own.items()]
+        fields = [
+            with_fields(column.getField(f.name), f.type, own.pop(f.name, f.type)).alias(f.name)
+            for f in given
+        ]
+        fields += [
+            sf.lit(None).cast(from_arrow_type(type)).alias(name) for name, type in own.items()
+        ]
         return sf.when(column.isNotNull(), sf.struct(*fields))
     if pa.types.is_map(given):
-        return sf.transform_values(column, lambda _, value: with_fields(value, given.item_type, known.item_type))
-    return sf.transform(column, lambda value: with_fields(value, given.value_type, known.value_type))
+        return sf.transform_values(
+            column, lambda _, value: with_fields(value, given.item_type, known.item_type)
+        )
+    return sf.transform(
+        column, lambda value: with_fields(value, given.value_type, known.value_type)
+    )
 
 
 def _lacks(given: pa.DataType, known: pa.DataType) -> bool:
@@ -77,14 +94,18 @@ def to_sort_column(key: SortKey, schema: pa.Schema) -> Column:
 
 
 def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
-    """Return ``predicate`` on columns of ``schema``.  Raises Unsupported for what has no reference semantics."""
+    """Return ``predicate`` on columns of ``schema``.  Raises Unsupported for what has no reference
+    semantics.
+    """
 
     def test(leaf: Leaf | Unknown) -> Column:
         if isinstance(leaf, Unknown):
             raise Unsupported(f"the filter {leaf.text!r} cannot be handed to Spark")
         if isinstance(leaf, Call):
             return _call(leaf, schema)
-        return _leaf(leaf, _path(paths.names(schema, leaf.column)), paths.type_at(schema, leaf.column))
+        return _leaf(
+            leaf, _path(paths.names(schema, leaf.column)), paths.type_at(schema, leaf.column)
+        )
 
     def both(found: Sequence[Column]) -> Column:
         return reduce(operator.and_, found) if found else sf.lit(True)
@@ -145,7 +166,10 @@ def _comparison(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
 def _membership(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
     assert isinstance(leaf.value, tuple), "the parser makes a tuple of it"
     wanted = members(leaf.value, type)
-    found = [_literal(value, type) for value in (wanted.to_pylist() if isinstance(wanted, pa.Array) else wanted)]
+    found = [
+        _literal(value, type)
+        for value in (wanted.to_pylist() if isinstance(wanted, pa.Array) else wanted)
+    ]
     among = sf.lit(False)
     if found:
         among = column.isin(*found)
@@ -171,7 +195,9 @@ def _literal(value: Any, type: pa.DataType) -> Column:
 
 
 def _pattern(value: object) -> str:
-    """Return a LIKE pattern with backslashes only where Spark allows them: before a wildcard or a backslash."""
+    """Return a LIKE pattern with backslashes only where Spark allows them: before a wildcard or a
+    backslash.
+    """
     found = ""
     for part in parse_like(str(value)):
         if part is None:

@@ -1,6 +1,7 @@
 """Spark as an engine, and how DataFrames come to it.
 
-Small inputs are collected and written in process: the result is the same, an order of magnitude sooner.
+Small inputs are collected and written in process: the result is the same, an order of magnitude
+sooner.
 """
 
 from __future__ import annotations
@@ -22,7 +23,16 @@ from indexes.key_hash import KeyHash
 from mdt.config import Options
 from mdt.engines import deleting, merging
 from mdt.engines import write as writes
-from mdt.engines.blocks import MARK_ROWS, added, block, blocks_of, brought_together, counts, marks_in, rows_of
+from mdt.engines.blocks import (
+    MARK_ROWS,
+    added,
+    block,
+    blocks_of,
+    brought_together,
+    counts,
+    marks_in,
+    rows_of,
+)
 from mdt.engines.blocks import chosen as chosen_of
 from mdt.engines.blocks import dealt as dealt_of
 from mdt.engines.engine import BatchFunction, Deal, Engine, ResultFunction, S, T
@@ -61,16 +71,20 @@ _COUNTED_HERE_PARTS = 64
 
 
 def narrowed(frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Return ``frame`` with those of its columns that are in ``names``; as it is where a name occurs twice, which is refused later."""
+    """Return ``frame`` with those of its columns that are in ``names``; as it is where a name
+    occurs twice, which is refused later.
+    """
     if len(set(frame.columns)) < len(frame.columns):
         return frame
     return frame.select(*(quoted(name) for name in frame.columns if name in names))
 
 
 def in_own_names(frame: DataFrame, known: Sequence[str]) -> DataFrame:
-    """Return ``frame`` with its columns called as those of a table that they are, by ``spark.sql.caseSensitive`` of its session.
+    """Return ``frame`` with its columns called as those of a table that they are, by
+    ``spark.sql.caseSensitive`` of its session.
 
-    Raises Invalid if the session tells them apart, and as :func:`mdt.schema.input.own_names` does; Unsupported for a frame of Spark Connect.
+    Raises Invalid if the session tells them apart, and as :func:`mdt.schema.input.own_names` does;
+    Unsupported for a frame of Spark Connect.
     """
     classic_frame(frame)
     if len(set(frame.columns)) < len(frame.columns):
@@ -79,12 +93,19 @@ def in_own_names(frame: DataFrame, known: Sequence[str]) -> DataFrame:
     if names == frame.columns:
         return frame
     if is_case_sensitive(frame.sparkSession):
-        others = [f"{name} for {own}" for name, own in zip(frame.columns, names, strict=True) if name != own]
+        others = [
+            f"{name} for {own}"
+            for name, own in zip(frame.columns, names, strict=True)
+            if name != own
+        ]
         raise Invalid(
-            f"columns differ in case from those of the table, and spark.sql.caseSensitive is true: {', '.join(others)}",
+            "columns differ in case from those of the table, and spark.sql.caseSensitive is true:"
+            f" {', '.join(others)}",
             hint="rename them, or set spark.sql.caseSensitive to false",
         )
-    return frame.select(*(quoted(name).alias(own) for name, own in zip(frame.columns, names, strict=True)))
+    return frame.select(
+        *(quoted(name).alias(own) for name, own in zip(frame.columns, names, strict=True))
+    )
 
 
 def schema_of(frame: DataFrame) -> pa.Schema:
@@ -93,33 +114,46 @@ def schema_of(frame: DataFrame) -> pa.Schema:
 
 
 def evolved_schema_of(frame: DataFrame, known: pa.Schema) -> pa.Schema:
-    """Return the columns of ``frame`` as :func:`schema_of` does.  Raises Invalid, too, for those that are not ``known`` and that a new table could not have."""
+    """Return the columns of ``frame`` as :func:`schema_of` does.  Raises Invalid, too, for those
+    that are not ``known`` and that a new table could not have.
+    """
     of_new_columns(StructType([field for field in frame.schema if field.name not in known.names]))
     return schema_of(frame)
 
 
 def completed(frame: DataFrame, definition: TableDefinition) -> DataFrame:
-    """Return ``frame`` with null in the columns, and fields of structs, that only the table has; those without a type go, if it has them not."""
+    """Return ``frame`` with null in the columns, and fields of structs, that only the table has;
+    those without a type go, if it has them not.
+    """
     known = {field.name: field.type for field in definition.declared}
     given = {
-        field.name: field.type for field in schema_of(frame) if field.name in known or not pa.types.is_null(field.type)
+        field.name: field.type
+        for field in schema_of(frame)
+        if field.name in known or not pa.types.is_null(field.type)
     }
-    columns = [with_fields(quoted(name), type, known.get(name, type)).alias(name) for name, type in given.items()]
+    columns = [
+        with_fields(quoted(name), type, known.get(name, type)).alias(name)
+        for name, type in given.items()
+    ]
     missing = [field for field in definition.declared if field.name not in given]
     types = from_arrow_schema(pa.schema(missing), prefer_timestamp_ntz=True)
-    return frame.select(*columns, *(sf.lit(None).cast(field.dataType).alias(field.name) for field in types))
+    return frame.select(
+        *columns, *(sf.lit(None).cast(field.dataType).alias(field.name) for field in types)
+    )
 
 
 def _estimated_bytes(frame: DataFrame) -> int:
-    """Return Spark's estimate of the rows of ``frame``; at least _UNKNOWN_BYTES where it has none."""
+    """Return Spark's estimate of the rows of ``frame``; at least _UNKNOWN_BYTES where it has
+    none.
+    """
     return int(java_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes())
 
 
 def _tasks(frame: DataFrame) -> int:
     """Return how many tasks should tag the rows of ``frame``.
 
-    One Python task costs some 60 ms however few its rows, so their number follows the size, within the number of cores and
-    ``spark.sql.shuffle.partitions``.
+    One Python task costs some 60 ms however few its rows, so their number follows the size, within
+    the number of cores and ``spark.sql.shuffle.partitions``.
     """
     session, size = frame.sparkSession, _estimated_bytes(frame)
     most = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200)
@@ -127,7 +161,8 @@ def _tasks(frame: DataFrame) -> int:
 
 
 def collect_if_small(frame: DataFrame, options: Options, *, looks: bool = False) -> pa.Table | None:
-    """Return the rows of ``frame`` if they are few (by Spark's estimate, or by a look at the first ones), else None.
+    """Return the rows of ``frame`` if they are few (by Spark's estimate, or by a look at the first
+    ones), else None.
 
     ``looks``: also where Spark takes them for many, as it does of joins.
     """
@@ -144,7 +179,9 @@ def collect_if_small(frame: DataFrame, options: Options, *, looks: bool = False)
 
 
 def _arrow(frame: DataFrame) -> pa.Table:
-    """Return the rows of ``frame``, timestamps in UTC.  Raises Invalid for types that Arrow lacks."""
+    """Return the rows of ``frame``, timestamps in UTC.  Raises Invalid for types that Arrow
+    lacks.
+    """
     schema = to_arrow(frame.schema)
     batches = collected_batches(frame)
     columns = [
@@ -155,35 +192,56 @@ def _arrow(frame: DataFrame) -> pa.Table:
 
 
 def written(
-    commit: Callable[[writes.EngineWrite[Any]], W], metadata: Metadata, options: Options, frame: DataFrame, name: str,
-    progress: Progress | None = None, kept: Kept | None = None, ends: Sequence[str] | None = None,
-) -> tuple[W, str]:  # fmt: skip
-    """Return what ``commit`` makes of the operation that writes ``frame``, as :func:`mdt.engines.write.write` does, and the engine's name."""
+    commit: Callable[[writes.EngineWrite[Any]], W],
+    metadata: Metadata,
+    options: Options,
+    frame: DataFrame,
+    name: str,
+    progress: Progress | None = None,
+    kept: Kept | None = None,
+    ends: Sequence[str] | None = None,
+) -> tuple[W, str]:
+    """Return what ``commit`` makes of the operation that writes ``frame``, as
+    :func:`mdt.engines.write.write` does, and the engine's name.
+    """
     columns = to_arrow(frame.schema)
     engine = SparkEngine(frame.sparkSession)
-    return commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept, ends)), engine.name
+    return (
+        commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept, ends)),
+        engine.name,
+    )
 
 
 def delete(
     metadata: Metadata, options: Options, frame: DataFrame, progress: Progress | None = None
 ) -> deleting.EngineDelete[Rows]:
-    """Return the operation that deletes the keys in ``frame`` on Spark, as :func:`mdt.engines.deleting.delete` does."""
+    """Return the operation that deletes the keys in ``frame`` on Spark, as
+    :func:`mdt.engines.deleting.delete` does.
+    """
     engine: Engine[Rows] = SparkEngine(frame.sparkSession)
     return deleting.delete(engine, metadata, options, frame, to_arrow(frame.schema), progress)
 
 
 def merge(
-    metadata: Metadata, options: Options, frame: DataFrame, columns: pa.Schema, said: SaidMerge, schema: pa.Schema,
+    metadata: Metadata,
+    options: Options,
+    frame: DataFrame,
+    columns: pa.Schema,
+    said: SaidMerge,
+    schema: pa.Schema,
     progress: Progress | None = None,
-) -> merging.EngineMerge[Rows]:  # fmt: skip
-    """Return the operation that merges ``frame`` on Spark, as :func:`mdt.engines.merging.merge` does."""
+) -> merging.EngineMerge[Rows]:
+    """Return the operation that merges ``frame`` on Spark, as :func:`mdt.engines.merging.merge`
+    does.
+    """
     engine: Engine[Rows] = SparkEngine(frame.sparkSession)
     return merging.merge(engine, metadata, options, frame, columns, said, schema, progress)
 
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Rows of a frame, those with equal values of the columns ``names`` in one part; how, is known when it is known what is made of them.
+    """Rows of a frame, those with equal values of the columns ``names`` in one part; how, is known
+    when it is known what is made of them.
 
     ``key_hash``: as for :meth:`mdt.engines.engine.Engine.grouped`.
     """
@@ -194,12 +252,16 @@ class Grouped:
 
 
 Rows = DataFrame | Grouped | RDD[bytes]
-"""As they are given, as they shall come together, and from then on as :mod:`mdt.engines.blocks`, of which Spark takes none apart."""
+"""As they are given, as they shall come together, and from then on as :mod:`mdt.engines.blocks`, of
+which Spark takes none apart.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
-    """An :class:`mdt.engines.engine.Engine` whose rows are frames, and blocks once a task has seen them: no optimizer sees these."""
+    """An :class:`mdt.engines.engine.Engine` whose rows are frames, and blocks once a task has seen
+    them: no optimizer sees these.
+    """
 
     session: SparkSession
     name: str = "spark"
@@ -211,7 +273,9 @@ class SparkEngine:
         return int(self.session.sparkContext.defaultParallelism)
 
     def spread(self, table: pa.Table) -> Rows:
-        """Return the rows of ``table``, each in a partition with others, a few partitions a processor."""
+        """Return the rows of ``table``, each in a partition with others, a few partitions a
+        processor.
+        """
         parts = max(1, min(len(table), TASKS_PER_PROCESSOR * self.processors))
         ends = [len(table) * (part + 1) // parts for part in range(parts)]
         some = [table.slice(start, end - start) for start, end in pairwise([0, *ends])]
@@ -227,7 +291,9 @@ class SparkEngine:
         assert isinstance(rows, DataFrame), "rows come together before a task has seen them"
         return Grouped(rows, tuple(names), key_hash)
 
-    def mapped(self, rows: Rows, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()) -> Rows:
+    def mapped(
+        self, rows: Rows, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()
+    ) -> Rows:
         """Return what ``function`` makes of each partition."""
         if not isinstance(rows, Grouped):
             found = mapped_bytes(_blocks(rows), partial(_mapped_blocks, function, tuple(key)))
@@ -236,13 +302,19 @@ class SparkEngine:
         return found.persist(StorageLevel.MEMORY_AND_DISK)
 
     def _of_frame(self, rows: Grouped, function: BatchFunction, key: Sequence[str]) -> RDD[bytes]:
-        """Return what ``function`` makes of the rows of a frame.  Those that shall meet are dealt by tasks; others are taken where they are."""
+        """Return what ``function`` makes of the rows of a frame.  Those that shall meet are dealt
+        by tasks; others are taken where they are.
+        """
         parts = _tasks(rows.frame)
         with in_driver():  # where the frame shuffles rows, Spark does that now
-            batches, columns = arrow_batches(rows.frame if rows.names else rows.frame.coalesce(parts))
+            batches, columns = arrow_batches(
+                rows.frame if rows.names else rows.frame.coalesce(parts)
+            )
         if not rows.names:
             return mapped_bytes(batches, partial(_mapped_batches, columns, function, key))
-        blocks = dealt_bytes(batches, partial(_brought_batches, columns, rows.names, rows.key_hash, parts), parts)
+        blocks = dealt_bytes(
+            batches, partial(_brought_batches, columns, rows.names, rows.key_hash, parts), parts
+        )
         return mapped_bytes(blocks, partial(_mapped_blocks, function, key))
 
     def dropped(self, rows: Rows) -> None:
@@ -250,7 +322,9 @@ class SparkEngine:
         _blocks(rows).unpersist()
 
     def counted(self, rows: Rows, by: Sequence[str], total: str) -> pa.Table:
-        """Return how many rows there are of each combination of ``by``, which are the columns COUNTED, and their sum of ``total``."""
+        """Return how many rows there are of each combination of ``by``, which are the columns
+        COUNTED, and their sum of ``total``.
+        """
         heads = self._heads(rows)
         if heads.getNumPartitions() > _COUNTED_HERE_PARTS:
             each = heads.mapPartitions(_entries).reduceByKey(added)
@@ -264,13 +338,19 @@ class SparkEngine:
         numbers = [*zip(*found.values(), strict=True)] or [(), ()]
         types = [COUNTED.field(name).type for name in by]
         arrays = [pa.array(column, type) for column, type in zip(columns, types, strict=True)]
-        return pa.table([*arrays, *(pa.array(column, pa.int64()) for column in numbers)], [*by, "rows", "total"])
+        return pa.table(
+            [*arrays, *(pa.array(column, pa.int64()) for column in numbers)], [*by, "rows", "total"]
+        )
 
     def _heads(self, rows: Rows) -> RDD[bytes]:
         return of_java(_blocks(rows), factory_of(self.session.sparkContext).heads)
 
     def selected(
-        self, rows: Rows, chosen: Mapping[str, Collection[Any]], names: Sequence[str], rows_max: int | None = None
+        self,
+        rows: Rows,
+        chosen: Mapping[str, Collection[Any]],
+        names: Sequence[str],
+        rows_max: int | None = None,
     ) -> pa.Table:
         """Return CONTROL columns of the rows whose values are chosen, at most ``rows_max``."""
         wanted = {name: list(values) for name, values in chosen.items()}
@@ -283,18 +363,23 @@ class SparkEngine:
             parts = found.collect() if rows_max is None else found.take(rows_max)
         return pa.Table.from_batches(rows_of(parts), schema).slice(0, rows_max)
 
-    def sampled(self, rows: Rows, partitions: Sequence[str], key: Sequence[str], share: float) -> pa.Table:
+    def sampled(
+        self, rows: Rows, partitions: Sequence[str], key: Sequence[str], share: float
+    ) -> pa.Table:
         """Return about ``share`` of the inserts into ``partitions``, as far as blocks say them."""
         marks = self._heads(rows).mapPartitions(partial(marks_in, sorted(partitions)))
         with in_driver():
             found = marks.sample(False, min(1.0, share * MARK_ROWS), 0).collect()
         columns = [*zip(*found, strict=True)] or [(), ()]
         return pa.table(
-            [pa.array(column, field.type) for column, field in zip(columns, SAMPLED, strict=True)], schema=SAMPLED
+            [pa.array(column, field.type) for column, field in zip(columns, SAMPLED, strict=True)],
+            schema=SAMPLED,
         )
 
     def dealt(self, rows: Rows, deal: Deal) -> Rows:
-        """Return the rows of buckets, all of a bucket in one partition; blocks are cut only where several buckets share them."""
+        """Return the rows of buckets, all of a bucket in one partition; blocks are cut only where
+        several buckets share them.
+        """
         return dealt_bytes(_blocks(rows), partial(_dealt, deal), deal.tasks)
 
     def results(self, rows: Rows, function: ResultFunction) -> list[bytes]:
@@ -303,10 +388,13 @@ class SparkEngine:
             return mapped_bytes(_blocks(rows), partial(_result, function)).collect()
 
     def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
-        """Return what ``function`` says of each share, in a task of its own; may be called while Spark plans a query."""
+        """Return what ``function`` says of each share, in a task of its own; may be called while
+        Spark plans a query.
+        """
         if not shares:
             return []
-        parts = self.session.sparkContext.parallelize(shares, len(shares))  # no optimizer sees a job of RDDs
+        # no optimizer sees a job of RDDs
+        parts = self.session.sparkContext.parallelize(shares, len(shares))
         with in_driver("run its tasks"):
             found: list[T] = parts.mapPartitions(partial(_each, function)).collect()
         return found
@@ -330,26 +418,42 @@ def _context() -> TaskContext:
 
 def _mapped_batches(
     columns: pa.Schema, function: BatchFunction, key: Sequence[str], batches: Iterable[bytes]
-) -> Iterator[bytes]:  # fmt: skip
-    """Call ``function`` in a task with rows of a frame, of which equal keys have not met, and yield its rows as blocks."""
+) -> Iterator[bytes]:
+    """Call ``function`` in a task with rows of a frame, of which equal keys have not met, and yield
+    its rows as blocks.
+    """
     with in_task():
-        yield from blocks_of(function(_read(columns, batches), _attempt()), key, _context().partitionId())
+        yield from blocks_of(
+            function(_read(columns, batches), _attempt()), key, _context().partitionId()
+        )
 
 
 def _brought_batches(
-    columns: pa.Schema, names: Sequence[str], key_hash: KeyHash | None, parts: int, batches: Iterable[bytes]
-) -> Iterator[tuple[int, bytes]]:  # fmt: skip
-    """Yield the rows of a frame that a task is given as blocks, each with the number of the part to which it goes."""
+    columns: pa.Schema,
+    names: Sequence[str],
+    key_hash: KeyHash | None,
+    parts: int,
+    batches: Iterable[bytes],
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the rows of a frame that a task is given as blocks, each with the number of the part to
+    which it goes.
+    """
     with in_task():
-        yield from brought_together(_context().partitionId(), _read(columns, batches), names, parts, key_hash)
+        yield from brought_together(
+            _context().partitionId(), _read(columns, batches), names, parts, key_hash
+        )
 
 
 def _read(columns: pa.Schema, batches: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     return (pa.ipc.read_record_batch(pa.py_buffer(data), columns) for data in batches)
 
 
-def _mapped_blocks(function: BatchFunction, key: Sequence[str], blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Call ``function`` in a task with the rows of blocks, in the order of the input, and yield its rows as blocks."""
+def _mapped_blocks(
+    function: BatchFunction, key: Sequence[str], blocks: Iterable[bytes]
+) -> Iterator[bytes]:
+    """Call ``function`` in a task with the rows of blocks, in the order of the input, and yield its
+    rows as blocks.
+    """
     with in_task():
         yield from blocks_of(function(rows_of(blocks), _attempt()), key)
 
@@ -358,7 +462,9 @@ def _entries(heads: Iterable[bytes]) -> Iterable[tuple[tuple[Any, ...], tuple[in
     return counts(heads).items()
 
 
-def _chosen(wanted: Mapping[str, Sequence[Any]], names: Sequence[str], blocks: Iterable[bytes]) -> Iterator[bytes]:
+def _chosen(
+    wanted: Mapping[str, Sequence[Any]], names: Sequence[str], blocks: Iterable[bytes]
+) -> Iterator[bytes]:
     """Yield columns ``names`` of the chosen rows of blocks, as blocks."""
     with in_task():
         for rows in chosen_of(wanted, names, blocks):
@@ -373,7 +479,9 @@ def _dealt(deal: Deal, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _result(function: ResultFunction, blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Call ``function`` in a task with the rows of blocks and yield what it returns, if it returns anything."""
+    """Call ``function`` in a task with the rows of blocks and yield what it returns, if it returns
+    anything.
+    """
     with in_task():
         result = function(rows_of(blocks), _attempt())
     if result is not None:

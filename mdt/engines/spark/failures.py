@@ -1,8 +1,8 @@
 """Errors of mdt on their way from Spark's tasks to the caller.
 
-Spark hands the driver nothing but the text of a traceback.  So a task puts kind, message and hint into the text of its
-exception, as JSON behind a mark, and the driver makes the error again.  What is no error of mdt stays what it was,
-except where the Python of Spark's workers lacks a package.
+Spark hands the driver nothing but the text of a traceback.  So a task puts kind, message and hint
+into the text of its exception, as JSON behind a mark, and the driver makes the error again.  What
+is no error of mdt stays what it was, except where the Python of Spark's workers lacks a package.
 """
 
 from __future__ import annotations
@@ -24,12 +24,20 @@ _MARK = "mdt-error:"
 _KINDS = {
     kind.__name__: kind
     for kind in (
-        errors.Conflict, errors.Unavailable, errors.Invalid, errors.Corrupt, errors.CorruptInput, errors.Missing, errors.Unsupported,
-        errors.Internal, errors.Expired,
+        errors.Conflict,
+        errors.Unavailable,
+        errors.Invalid,
+        errors.Corrupt,
+        errors.CorruptInput,
+        errors.Missing,
+        errors.Unsupported,
+        errors.Internal,
+        errors.Expired,
     )
-}  # fmt: skip
+}
 _LACKING = re.compile(
-    r"No module named '(mdt|indexes|numpy|pyarrow|pyroaring|mmh3|sortedcontainers|fastavro|obstore)\b"
+    r"No module named"
+    r" '(mdt|indexes|numpy|pyarrow|pyroaring|mmh3|sortedcontainers|fastavro|obstore)\b"
 )
 _LACKED = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+)")
 _roots: Recent[str, str] = Recent(1_024)
@@ -54,8 +62,8 @@ def in_task() -> Iterator[None]:
 def in_driver(doing: str = "") -> Iterator[None]:
     """Raise errors of mdt that tasks met as what they were there.
 
-    Raises Unsupported if a worker lacks a package.  ``doing``: what tasks do that may go on after the job has failed, as
-    writing; any other failure of Spark is Unavailable then.
+    Raises Unsupported if a worker lacks a package.  ``doing``: what tasks do that may go on after
+    the job has failed, as writing; any other failure of Spark is Unavailable then.
     """
     try:
         yield
@@ -63,7 +71,8 @@ def in_driver(doing: str = "") -> Iterator[None]:
         found = _made_again(str(error))
         if found is None and doing:
             found = Unavailable(
-                f"Spark could not {doing}: {_last_line(str(error))}", hint="nothing was committed; try again"
+                f"Spark could not {doing}: {_last_line(str(error))}",
+                hint="nothing was committed; try again",
             )
         if found is None:
             raise
@@ -71,9 +80,11 @@ def in_driver(doing: str = "") -> Iterator[None]:
 
 
 def named_in_queries(root: str) -> None:
-    """Let errors of mdt that a query meets, in its planner or its tasks, be what they were there, whoever runs the query.
+    """Let errors of mdt that a query meets, in its planner or its tasks, be what they were there,
+    whoever runs the query.
 
-    ``root``: URI of a table that queries read.  Where Spark lacks a file of it, that is an error of mdt, too.
+    ``root``: URI of a table that queries read.  Where Spark lacks a file of it, that is an error of
+    mdt, too.
     """
     _roots.put(root, root)
     private.on_java_errors(lambda text: _marked(text) or _gone(text))
@@ -88,14 +99,19 @@ def _gone(text: str) -> Missing | None:
     if root is None:
         return None
     return Missing(
-        f"a file of the table at {root} is gone: the table was deleted or replaced, or the state that is read was cleaned",
+        f"a file of the table at {root} is gone: the table was deleted or replaced, or the state"
+        " that is read was cleaned",
         hint="make the DataFrame anew, as by mdt.read(spark, path)",
     )
 
 
 def _last_line(text: str) -> str:
     """Return the last line of a Python traceback, without the JVM's frames after it."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", "JVM"))]
+    lines = [
+        line.strip()
+        for line in text.splitlines()
+        if line.strip() and not line.startswith(("\t", "JVM"))
+    ]
     return lines[-1] if lines else ""
 
 
@@ -116,5 +132,8 @@ def _made_again(text: str) -> MdtError | None:
         return None
     return Unsupported(
         f"the Python of Spark's workers has no package {lacking[1]!r}",
-        hint="install pyspark-mdt there, or let PYSPARK_PYTHON (and PYTHONPATH) name a Python that has it",
+        hint=(
+            "install pyspark-mdt there, or let PYSPARK_PYTHON (and PYTHONPATH) name a Python that"
+            " has it"
+        ),
     )

@@ -1,36 +1,47 @@
-"""Spark reads Parquet files that a Python planner chooses, query by query, at native speed, without their dead rows.
+"""Spark reads Parquet files that a Python planner chooses, query by query, at native speed, without
+their dead rows.
 
-`relation` gives a DataFrame over files that a `Lister` names.  The list is asked for again by every query, with the
-query's own predicates, so a new commit is seen by the next query and pruning happens before Spark opens a file.  Of each
-file the lister may say which positions are dead, and which are the only ones that may match: Spark's own reader of Parquet,
-wrapped, returns no dead row and reads no row group and no page without a wanted one.  A file may be a part of another.
+`relation` gives a DataFrame over files that a `Lister` names.  The list is asked for again by every
+query, with the query's own predicates, so a new commit is seen by the next query and pruning
+happens before Spark opens a file.  Of each file the lister may say which positions are dead, and
+which are the only ones that may match: Spark's own reader of Parquet, wrapped, returns no dead row
+and reads no row group and no page without a wanted one.  A file may be a part of another.
 
-All relations in one query, its subqueries included, hand the same `query` key to their listers: a rule that is added
-to the session's optimizer pins them together.  A lister that answers equal keys from one version therefore gives the
-query one consistent snapshot; that is the lister's part of the bargain.  The JVM half is the folder
-``java``; its ``plan/MdtFileIndex.java`` is read first, then ``scan/MdtParquet.java``.
+All relations in one query, its subqueries included, hand the same `query` key to their listers: a
+rule that is added to the session's optimizer pins them together.  A lister that answers equal keys
+from one version therefore gives the query one consistent snapshot; that is the lister's part of the
+bargain.  The JVM half is the folder ``java``; its ``plan/MdtFileIndex.java`` is read first, then
+``scan/MdtParquet.java``.
 
-The same rule asks each lister already while the query is optimized, and takes relations without a file to read out of
-the plan.  In a session without the rule (another than the one that made the frame, by a global view) relations share a
-version for as long as one execution runs.
+The same rule asks each lister already while the query is optimized, and takes relations without a
+file to read out of the plan.  In a session without the rule (another than the one that made the
+frame, by a global view) relations share a version for as long as one execution runs.
 
 Writing to such a frame or view is refused by Spark, because the relation claims to have two roots.
 
-The reply to one call from the JVM, integers little-endian: one byte 0, then the body; or one byte 1, then the name of
-a temporary file with the body, which the JVM deletes.
+The reply to one call from the JVM, integers little-endian: one byte 0, then the body; or one byte
+1, then the name of a temporary file with the body, which the JVM deletes.
 
-* Body: int32 version number, int32 flags (1: a snapshot follows, 2: wanted rows follow, 4: figures follow, 8: changes follow), int32 k (-1: keep all
-  files), int32[k] positions to keep; wanted rows: int32[k] length of each bitmap, -1 for all rows, the bitmaps; figures; snapshot or changes.
-* Figures: int32 n, int64[n] numbers, int32[n] units (0: counts, 1: bytes), int32[n] ends of the names; the names as UTF-8.
-* Snapshot: int32 n; int64[n] bytes of Parquet data, int64[n] where they begin, -1 for a whole file, int64[n] bytes of the whole
-  file; int32[n] bytes of the footer to compare, 0 for none, int32[n] its CRC-32, int32[n] version of the columns, -1 for the
-  newest, int32[n] whether some positions are dead, int32[n] ends of the URIs; the URIs as UTF-8.
-* Changes: int32 number of a version that the JVM has; int32 g, int32[g] positions in it, rising, of files that are gone; int32 d, int32[d] positions, rising,
-  of files that stay and have other dead rows, int32[d] whether some positions are dead; a snapshot of the files that come behind those that stay.
-* Dead rows, asked for by another call of those m files that a query reads, once a version: int32[m] length of each bitmap of dead positions,
-  -1 for none, the bitmaps; int32[m] number of the object that has such a bitmap, too, -1 for none; int64[m] where it begins there, int32[m] its length,
-  int32[m] its CRC-32, int32[m] how many positions it has; int32 k, int64[k] bytes of the objects, int32[k] ends of their URIs; the URIs as UTF-8.
-* What the optimizer asks: JSON, as :mod:`mdt.engines.spark.answers` says; of several relations at once, a list with null where one has no answer.
+* Body: int32 version number, int32 flags (1: a snapshot follows, 2: wanted rows follow, 4: figures
+  follow, 8: changes follow), int32 k (-1: keep all files), int32[k] positions to keep; wanted rows:
+  int32[k] length of each bitmap, -1 for all rows, the bitmaps; figures; snapshot or changes.
+* Figures: int32 n, int64[n] numbers, int32[n] units (0: counts, 1: bytes), int32[n] ends of the
+  names; the names as UTF-8.
+* Snapshot: int32 n; int64[n] bytes of Parquet data, int64[n] where they begin, -1 for a whole file,
+  int64[n] bytes of the whole file; int32[n] bytes of the footer to compare, 0 for none, int32[n]
+  its CRC-32, int32[n] version of the columns, -1 for the newest, int32[n] whether some positions
+  are dead, int32[n] ends of the URIs; the URIs as UTF-8.
+* Changes: int32 number of a version that the JVM has; int32 g, int32[g] positions in it, rising, of
+  files that are gone; int32 d, int32[d] positions, rising, of files that stay and have other dead
+  rows, int32[d] whether some positions are dead; a snapshot of the files that come behind those
+  that stay.
+* Dead rows, asked for by another call of those m files that a query reads, once a version: int32[m]
+  length of each bitmap of dead positions, -1 for none, the bitmaps; int32[m] number of the object
+  that has such a bitmap, too, -1 for none; int64[m] where it begins there, int32[m] its length,
+  int32[m] its CRC-32, int32[m] how many positions it has; int32 k, int64[k] bytes of the objects,
+  int32[k] ends of their URIs; the URIs as UTF-8.
+* What the optimizer asks: JSON, as :mod:`mdt.engines.spark.answers` says; of several relations at
+  once, a list with null where one has no answer.
 * Bitmaps are Roaring bitmaps of 32 bits in the portable form.
 """
 
@@ -63,12 +74,18 @@ from mdt.errors import Conflict, Unsupported
 from mdt.limits import LISTED_FILES_MAX
 from mdt.plan.planner import Figure
 
-_INLINE_BYTES_MAX = 1 << 16  # larger replies are quicker through a file: py4j encodes bytes as base64 text
+# larger replies are quicker through a file: py4j encodes bytes as base64 text
+_INLINE_BYTES_MAX = 1 << 16
 _ACCELERATORS = ("comet", "gluten", "rapids", "velox")
-_IN_PROCESS = "read in process, and hand over the rows: spark.createDataFrame(mdt.open(path).scan().to_arrow())"
+_IN_PROCESS = (
+    "read in process, and hand over the rows:"
+    " spark.createDataFrame(mdt.open(path).scan().to_arrow())"
+)
 _UNITS = ("", "bytes")  # of figures, by the number that the JVM knows them by
 _FILES_KEPT_MIN = 2
-_FILES_KEPT = 4  # of versions that were listed last: what else the JVM wants to know of one, it asks at once
+_FILES_KEPT = (
+    4  # of versions that were listed last: what else the JVM wants to know of one, it asks at once
+)
 _PLANNER_NUMBERS = itertools.count()
 _VERSION_NUMBERS_MAX = 4096  # more versions than can be committed while one query is planned
 
@@ -77,12 +94,14 @@ class Lister(Protocol):
     """Chooses the files of one relation.  Called from several threads at a time."""
 
     def list(self, query: str, predicate: Predicate) -> Listing:
-        """Return the files, and the rows in them, that may hold a row for which ``predicate`` is true.
+        """Return the files, and the rows in them, that may hold a row for which ``predicate`` is
+        true.
 
-        ``query`` names the running query: equal keys must be answered from one version of the table, a new key from
-        the newest.  Keys that start with ``call:`` ask for no query's rows (Spark wants the size) and come but once.
-        An answer without a file takes the relation out of the query; it need not be asked for again.
-        If this raises, it is called again with an empty And, so that a broken index costs time and never rows.
+        ``query`` names the running query: equal keys must be answered from one version of the
+        table, a new key from the newest.  Keys that start with ``call:`` ask for no query's rows
+        (Spark wants the size) and come but once. An answer without a file takes the relation out of
+        the query; it need not be asked for again. If this raises, it is called again with an empty
+        And, so that a broken index costs time and never rows.
         """
 
 
@@ -91,7 +110,9 @@ class Releasing(Protocol):
     """A `Lister` that keeps something for each query may have this, too."""
 
     def release(self, query: str) -> None:
-        """Forget the key ``query``: no plan holds it any more.  Keys of other relations come here, too."""
+        """Forget the key ``query``: no plan holds it any more.  Keys of other relations come here,
+        too.
+        """
 
 
 @runtime_checkable
@@ -99,7 +120,9 @@ class Choosing(Protocol):
     """A `Lister` whose frame ``does`` "top" has this, too."""
 
     def few(self, query: str, predicate: Predicate, rows: int) -> Listing:
-        """Do what ``list`` does; files with ``rows`` rows for which ``predicate`` is true are enough."""
+        """Do what ``list`` does; files with ``rows`` rows for which ``predicate`` is true are
+        enough.
+        """
 
 
 @runtime_checkable
@@ -107,7 +130,9 @@ class Explaining(Protocol):
     """A `Lister` that tells somebody of its plans has this, too."""
 
     def explain(self, query: str, to: Collection[str]) -> None:
-        """Tell of the plans of ``query`` from here on; ``to``: "log", "metrics", as the session says that runs it."""
+        """Tell of the plans of ``query`` from here on; ``to``: "log", "metrics", as the session
+        says that runs it.
+        """
 
 
 class PlannerWarning(UserWarning):
@@ -115,18 +140,29 @@ class PlannerWarning(UserWarning):
 
 
 def relation(
-    spark: SparkSession, lister: Lister, schema: StructType, root_uri: str, forms: str = "", *,
-    does: Collection[str] = (), footer_bytes: int = 0, vector_bytes: int = 0,
-) -> private.PlannedAnew:  # fmt: skip
+    spark: SparkSession,
+    lister: Lister,
+    schema: StructType,
+    root_uri: str,
+    forms: str = "",
+    *,
+    does: Collection[str] = (),
+    footer_bytes: int = 0,
+    vector_bytes: int = 0,
+) -> private.PlannedAnew:
     """Return a DataFrame over the Parquet files that ``lister`` names.
 
-    ``schema``: the columns in the files, all taken as nullable.  ``root_uri`` names the table in plans.  ``forms``: what the JVM is
-    told of older versions of the columns (``java/scan/Forms.java``), if files have some.  ``does``: "told", plans are told of to whom the session names; "placed", a
-    file has an executor that it is read by, as long as that lives; "far", its store is; and what of OPTIMIZES is done.  ``footer_bytes``: of footers that
-    an executor keeps in memory, 0 for none; it then compares them when it reads them.  ``vector_bytes``: likewise of deletion vectors that stand elsewhere.
+    ``schema``: the columns in the files, all taken as nullable.  ``root_uri`` names the table in
+    plans.  ``forms``: what the JVM is told of older versions of the columns
+    (``java/scan/Forms.java``), if files have some.  ``does``: "told", plans are told of to whom the
+    session names; "placed", a file has an executor that it is read by, as long as that lives;
+    "far", its store is; and what of OPTIMIZES is done.  ``footer_bytes``: of footers that an
+    executor keeps in memory, 0 for none; it then compares them when it reads them.
+    ``vector_bytes``: likewise of deletion vectors that stand elsewhere.
 
-    The frame lives as long as a plan refers to it; ``lister`` must not hold a reference to it.  Raises Unsupported on Spark Connect, where
-    the cluster does not let a session add a JAR, and where another reader of Parquet would take the place of ours.
+    The frame lives as long as a plan refers to it; ``lister`` must not hold a reference to it.
+    Raises Unsupported on Spark Connect, where the cluster does not let a session add a JAR, and
+    where another reader of Parquet would take the place of ours.
     """
     _require_own_reader(classic(spark))
     factory = factory_of(spark.sparkContext)
@@ -147,9 +183,11 @@ def relation(
 
 
 def again(spark: SparkSession, frame: private.PlannedAnew) -> DataFrame:
-    """Return another frame of the relation that :func:`relation` made ``frame`` of, in the same session: one lister serves both.
+    """Return another frame of the relation that :func:`relation` made ``frame`` of, in the same
+    session: one lister serves both.
 
-    It has columns of its own, as every frame that is made: the two can be joined.  What the JVM has of the lister's files it need not be sent again.
+    It has columns of its own, as every frame that is made: the two can be joined.  What the JVM has
+    of the lister's files it need not be sent again.
     """
     factory = factory_of(spark.sparkContext)
     java = factory.again(private.java_session(spark), frame.analysed)
@@ -168,12 +206,15 @@ def refusals() -> Iterator[None]:
 
 
 def _require_own_reader(spark: SparkSession) -> None:
-    """Raise Unsupported where an accelerator replaces Spark's reader of Parquet: it would return dead rows."""
+    """Raise Unsupported where an accelerator replaces Spark's reader of Parquet: it would return
+    dead rows.
+    """
     for setting in ("spark.plugins", "spark.sql.extensions"):
         value = str(spark.conf.get(setting, "") or "")
         if any(name in value.lower() for name in _ACCELERATORS):
             raise Unsupported(
-                f"{setting} names an accelerator that reads Parquet files by itself, with rows that were deleted: {value}",
+                f"{setting} names an accelerator that reads Parquet files by itself, with rows that"
+                f" were deleted: {value}",
                 hint=f"start the session without it; or {_IN_PROCESS}",
             )
 
@@ -181,8 +222,8 @@ def _require_own_reader(spark: SparkSession) -> None:
 class _Planner:
     """The Python half of one relation: the java.util.function.Function that ``MdtFileIndex`` calls.
 
-    The JVM holds it (py4j drops it when the JVM collects the index), and it holds nothing of the JVM's: no cycle
-    across the two heaps can keep a dead frame alive.
+    The JVM holds it (py4j drops it when the JVM collects the index), and it holds nothing of the
+    JVM's: no cycle across the two heaps can keep a dead frame alive.
     """
 
     class Java:
@@ -201,7 +242,9 @@ class _Planner:
             _planners[self.number] = self
 
     def apply(self, request: str) -> bytes:
-        """Answer one request of the JVM (JSON; see ``FileSource.ask`` there) with the bytes of a reply."""
+        """Answer one request of the JVM (JSON; see ``FileSource.ask`` there) with the bytes of a
+        reply.
+        """
         with in_task():
             return self._answer(json.loads(request))
 
@@ -242,9 +285,15 @@ class _Planner:
         return self.lister.list(query, And(()))
 
     def _changes(self, files: Files, known: Collection[int]) -> tuple[int, Changes] | None:
-        """Return a version that the JVM has, and how ``files`` follow from its files; None if that is not known of any."""
+        """Return a version that the JVM has, and how ``files`` follow from its files; None if that
+        is not known of any.
+        """
         with self._lock:
-            kept = [(number, self._files[number]) for number in sorted(known, reverse=True) if number in self._files]
+            kept = [
+                (number, self._files[number])
+                for number in sorted(known, reverse=True)
+                if number in self._files
+            ]
         for number, before in kept:
             changes = files.since(before)
             if changes is not None:
@@ -260,14 +309,18 @@ class _Planner:
                 self._files.popitem(last=False)
 
     def _files_of(self, number: int, query: str) -> Files:
-        """Return the files of a version that was listed for a query.  Raises Conflict if the query is pinned to another one now."""
+        """Return the files of a version that was listed for a query.  Raises Conflict if the query
+        is pinned to another one now.
+        """
         with self._lock:
             files = self._files.get(number)
         if files is not None:
             return files
         listing = self.lister.list(query, And(()))
         if self._number(listing.version) != number:
-            raise Conflict("the table changed too often while a query was planned", hint="run the query again")
+            raise Conflict(
+                "the table changed too often while a query was planned", hint="run the query again"
+            )
         return listing.files
 
     def _number(self, version: Hashable) -> int:
@@ -286,7 +339,9 @@ _planners_lock = threading.Lock()
 
 
 def _told(asked: Mapping[str, Any]) -> Any:
-    """Return the answer of that planner which a question names, None without: the query, which can do without, will say so if there is more to it."""
+    """Return the answer of that planner which a question names, None without: the query, which can
+    do without, will say so if there is more to it.
+    """
     with suppress(Exception):
         with _planners_lock:
             planner = _planners[asked["planner"]]
@@ -306,10 +361,13 @@ def _release(queries: list[str]) -> None:
                 lister.release(query)
 
 
-def _reply(number: int, listing: Listing, *, is_known: bool, changes: tuple[int, Changes] | None) -> bytes:
+def _reply(
+    number: int, listing: Listing, *, is_known: bool, changes: tuple[int, Changes] | None
+) -> bytes:
     """Return the bytes of a reply; the format is in the module's docstring.
 
-    ``is_known``: whether the JVM has the files; ``changes``: how they follow from those of a version that it has, None if it must be sent all.
+    ``is_known``: whether the JVM has the files; ``changes``: how they follow from those of a
+    version that it has, None if it must be sent all.
     """
     keep, wanted = listing.keep, listing.wanted
     count = -1 if keep is None else len(keep)
@@ -348,7 +406,10 @@ def _dead(rows: DeadRows) -> bytes:
             _lengths_and(rows.bitmaps),
             np.asarray(rows.object, "<i4").tobytes(),
             np.asarray(rows.offset, "<i8").tobytes(),
-            *(np.asarray(numbers, "<u4").tobytes() for numbers in (rows.length, rows.crc, rows.rows)),
+            *(
+                np.asarray(numbers, "<u4").tobytes()
+                for numbers in (rows.length, rows.crc, rows.rows)
+            ),
             np.array([len(uris)], "<i4").tobytes(),
             np.array([size for _, size in rows.objects], "<i8").tobytes(),
             _ends(uris),
@@ -386,7 +447,10 @@ def _snapshot(files: NativeFiles) -> bytes:
     return b"".join(
         (
             np.array([len(files)], "<i4").tobytes(),
-            *(np.asarray(numbers, "<i8").tobytes() for numbers in (files.sizes, files.offsets, files.file_sizes)),
+            *(
+                np.asarray(numbers, "<i8").tobytes()
+                for numbers in (files.sizes, files.offsets, files.file_sizes)
+            ),
             np.asarray(files.footer_sizes, "<i4").tobytes(),
             np.asarray(files.footer_crcs, "<u4").tobytes(),
             np.asarray(files.versions, "<i4").tobytes(),
@@ -402,7 +466,9 @@ def _changed(number: int, changes: Changes) -> bytes:
     gone, dead = (np.asarray(at, "<i4") for at in (changes.gone, changes.dead))
     has_dead = np.asarray(changes.has_dead, "<i4")
     heads = [np.array(values, "<i4") for values in ([number, len(gone)], [len(dead)])]
-    return b"".join(part.tobytes() for part in (heads[0], gone, heads[1], dead, has_dead)) + _snapshot(changes.more)
+    return b"".join(
+        part.tobytes() for part in (heads[0], gone, heads[1], dead, has_dead)
+    ) + _snapshot(changes.more)
 
 
 def _ends(texts: Sequence[bytes]) -> bytes:

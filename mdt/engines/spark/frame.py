@@ -1,6 +1,8 @@
-"""A table as a Spark DataFrame: a native Parquet scan whose files, and rows in them, our planner chooses, query by query.
+"""A table as a Spark DataFrame: a native Parquet scan whose files, and rows in them, our planner
+chooses, query by query.
 
-One relation reads everything: base files, the data blocks of log files where they stand, all without their dead rows.
+One relation reads everything: base files, the data blocks of log files where they stand, all
+without their dead rows.
 """
 
 from __future__ import annotations
@@ -55,20 +57,29 @@ _VIEWS_KEPT_MIN = 2
 _PLANS_KEPT = 4
 _DISTINCT_KEPT = 256
 _BEHIND_MIN = 0.1
-"""Share of files that a bound of the first rows must leave out: to test it on every row costs up to half of a scan."""
+"""Share of files that a bound of the first rows must leave out: to test it on every row costs up to
+half of a scan.
+"""
 _EVERYTHING = And(())
 _UNPINNED = "call:"
 _ANEW = "make it anew, as by mdt.read(spark, path); for a table of the catalog: REFRESH TABLE"
 
 
 def read(
-    spark: SparkSession, metadata: Metadata, pinned: Snapshot | None = None, view: View | None = None,
-    *, reads: Reads | None = None, relations: Relations | None = None,
-) -> DataFrame:  # fmt: skip
-    """Return a table as a DataFrame; each query is planned against the newest snapshot then, or always against ``pinned``.
+    spark: SparkSession,
+    metadata: Metadata,
+    pinned: Snapshot | None = None,
+    view: View | None = None,
+    *,
+    reads: Reads | None = None,
+    relations: Relations | None = None,
+) -> DataFrame:
+    """Return a table as a DataFrame; each query is planned against the newest snapshot then, or
+    always against ``pinned``.
 
-    ``view``: makes of the newest snapshot what is read.  ``reads``: how, if the session says something.  ``relations``: of ``metadata``, if they
-    are kept; one that is pinned is not among them.
+    ``view``: makes of the newest snapshot what is read.  ``reads``: how, if the session says
+    something.  ``relations``: of ``metadata``, if they are kept; one that is pinned is not among
+    them.
     """
     definition = (pinned or metadata.newest()).definition
 
@@ -83,22 +94,31 @@ def read(
 
 
 class Relations:
-    """Relations of one open table, of which further frames are made, with the plans and lists of files that they have: those used last.
+    """Relations of one open table, of which further frames are made, with the plans and lists of
+    files that they have: those used last.
 
     Each is of one session, one view and one way to read.
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, tuple[TableDefinition, private.PlannedAnew]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[TableDefinition, private.PlannedAnew]] = (
+            OrderedDict()
+        )
         self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def frame(
-        self, spark: SparkSession, how: Hashable, definition: TableDefinition, make: Callable[[], private.PlannedAnew]
+        self,
+        spark: SparkSession,
+        how: Hashable,
+        definition: TableDefinition,
+        make: Callable[[], private.PlannedAnew],
     ) -> DataFrame:
-        """Return another frame of a relation that is read in the same way, or what ``make`` makes; ``definition``: of the table now."""
+        """Return another frame of a relation that is read in the same way, or what ``make`` makes;
+        ``definition``: of the table now.
+        """
         key = name(spark), how
         with self._lock:
             known = self._kept.get(key)
@@ -116,14 +136,20 @@ class Relations:
     def forget_stopped(self) -> None:
         """Forget the relations of sessions that were stopped."""
         with self._lock:
-            for key in [key for key, (_, frame) in self._kept.items() if private.is_stopped(frame.sparkSession)]:
+            for key in [
+                key
+                for key, (_, frame) in self._kept.items()
+                if private.is_stopped(frame.sparkSession)
+            ]:
                 del self._kept[key]
 
 
 def open_files(spark: SparkSession, metadata: Metadata, snapshot: Snapshot, reads: Reads) -> int:
-    """Let the tasks of a query read the footers of all files, and return how many files these are; 0 where nobody would remember them.
+    """Let the tasks of a query read the footers of all files, and return how many files these are;
+    0 where nobody would remember them.
 
-    Executors remember which footers of near files they have compared, and keep those of far ones, if the session lets them.
+    Executors remember which footers of near files they have compared, and keep those of far ones,
+    if the session lets them.
     """
     if (metadata.storage.is_remote and not reads.footer_bytes) or not snapshot.has_rows.any():
         return 0
@@ -139,21 +165,32 @@ def unreadable(spark: SparkSession, error: MdtError, columns: StructType) -> Dat
 
 
 def shown(definition: TableDefinition) -> pa.Schema:
-    """Return the data columns as Spark shows them: as they are stored, but without a time zone where none was declared."""
+    """Return the data columns as Spark shows them: as they are stored, but without a time zone
+    where none was declared.
+    """
     return local(definition.declared, definition.schema)
 
 
 def spark_versions(definition: TableDefinition) -> list[StructType]:
-    """Return the data columns as Spark shows them for each version of the schema, none for a table that was never altered."""
+    """Return the data columns as Spark shows them for each version of the schema, none for a table
+    that was never altered.
+    """
     shown_of = (local(version.declared, version.schema) for version in definition.versions)
     return [from_arrow_schema(columns, prefer_timestamp_ntz=True) for columns in shown_of]
 
 
 def scan(
-    spark: SparkSession, metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, columns: Sequence[str],
-    order: Sequence[SortKey] = (), *, reads: Reads | None = None,
-) -> DataFrame:  # fmt: skip
-    """Return ``columns`` (meta columns may be among them) of the rows of ``snapshot`` that match ``predicate``, in ``order``.
+    spark: SparkSession,
+    metadata: Metadata,
+    snapshot: Snapshot,
+    predicate: Predicate | None,
+    columns: Sequence[str],
+    order: Sequence[SortKey] = (),
+    *,
+    reads: Reads | None = None,
+) -> DataFrame:
+    """Return ``columns`` (meta columns may be among them) of the rows of ``snapshot`` that match
+    ``predicate``, in ``order``.
 
     ``reads``: as for :func:`read`.
     """
@@ -168,14 +205,20 @@ def scan(
     return frame.select(*(quoted(name) for name in columns))
 
 
-def _files(spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, reads: Reads | None) -> _Files:
+def _files(
+    spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, reads: Reads | None
+) -> _Files:
     files = _Files(metadata, pinned, IndexTasks(SparkEngine(classic(spark))), reads)
     files.log = lambda line: private.log(spark, "mdt.plan")(line)
     return files
 
 
-def _frame(spark: SparkSession, files: _Files, definition: TableDefinition, schema: pa.Schema) -> private.PlannedAnew:
-    """Return a frame of all rows of ``files``, columns ``schema``, from which the caller takes those that match."""
+def _frame(
+    spark: SparkSession, files: _Files, definition: TableDefinition, schema: pa.Schema
+) -> private.PlannedAnew:
+    """Return a frame of all rows of ``files``, columns ``schema``, from which the caller takes
+    those that match.
+    """
     files.definition = definition
     root = files.metadata.storage.uri("").rstrip("/")
     named_in_queries(root)
@@ -206,7 +249,11 @@ def _with_calls(predicate: Predicate | None) -> Predicate | None:
     """
     if predicate is None:
         return None
-    found = tuple(part for part in conjuncts_of(predicate) if any(isinstance(leaf, Call) for leaf in leaves(part)))
+    found = tuple(
+        part
+        for part in conjuncts_of(predicate)
+        if any(isinstance(leaf, Call) for leaf in leaves(part))
+    )
     if not found:
         return None
     return And(found)
@@ -214,7 +261,8 @@ def _with_calls(predicate: Predicate | None) -> Predicate | None:
 
 @dataclass
 class _Query:
-    """What one running query is pinned to, and the plans that were made for it; ``figures``: of each, if they are asked for.
+    """What one running query is pinned to, and the plans that were made for it; ``figures``: of
+    each, if they are asked for.
 
     ``explains``: who is told of the plans, "log" and "metrics".
     """
@@ -229,13 +277,19 @@ class _Query:
 class _Files:
     """The lister of one frame: which snapshot a running query is pinned to, its files and plans.
 
-    ``hidden``: what all queries of the frame filter by without Spark's telling.  ``seen``: makes of the newest snapshot what is read.
-    ``definition``: of the table when the frame was made.  ``log``: is told each plan in a line, if the session of the query wants it.
-    ``footer_bytes``: of footers that executors keep: of far stores only, since machines keep what they have read from local ones.
+    ``hidden``: what all queries of the frame filter by without Spark's telling.  ``seen``: makes of
+    the newest snapshot what is read. ``definition``: of the table when the frame was made.
+    ``log``: is told each plan in a line, if the session of the query wants it. ``footer_bytes``: of
+    footers that executors keep: of far stores only, since machines keep what they have read from
+    local ones.
     """
 
     def __init__(
-        self, metadata: Metadata, pinned: Snapshot | None, tasks: RemotePruner | None = None, reads: Reads | None = None
+        self,
+        metadata: Metadata,
+        pinned: Snapshot | None,
+        tasks: RemotePruner | None = None,
+        reads: Reads | None = None,
     ) -> None:
         self.metadata = metadata
         self.reads = reads or Reads()
@@ -256,7 +310,9 @@ class _Files:
         self._lock = Lock()
 
     def list(self, query: str, predicate: Predicate) -> Listing:
-        """Return the files that ``predicate`` may match; see :class:`mdt.engines.spark.file_index.Lister`."""
+        """Return the files that ``predicate`` may match; see
+        :class:`mdt.engines.spark.file_index.Lister`.
+        """
         return self._listing(query, self._with_hidden(predicate), None)
 
     def explain(self, query: str, to: Collection[str]) -> None:
@@ -264,7 +320,9 @@ class _Files:
         self.query(query).explains = frozenset(to)
 
     def few(self, query: str, predicate: Predicate, rows: int) -> Listing:
-        """Return files with ``rows`` rows that match, if it is known; see :class:`mdt.engines.spark.file_index.Choosing`."""
+        """Return files with ``rows`` rows that match, if it is known; see
+        :class:`mdt.engines.spark.file_index.Choosing`.
+        """
         return self._listing(query, self._with_hidden(predicate), rows)
 
     def _listing(self, query: str, predicate: Predicate, rows: int | None) -> Listing:
@@ -273,7 +331,9 @@ class _Files:
         if (predicate == _EVERYTHING and rows is None) or not len(view.numbers):
             figures = () if query.startswith(_UNPINNED) else self._everything(pinned)
             return Listing(view.version, view, figures=figures)
-        files = None if rows is None else proofs.enough(self._kept(pinned.snapshot, predicate), rows)
+        files = (
+            None if rows is None else proofs.enough(self._kept(pinned.snapshot, predicate), rows)
+        )
         if files is None:
             scans: Sequence[SegmentScan] = self.plan(pinned, predicate).segments
         else:
@@ -282,33 +342,63 @@ class _Files:
         return Listing(view.version, view, keep, wanted, pinned.figures.get(predicate, ()))
 
     def estimate(
-        self, query: str, predicate: Predicate, columns: Sequence[str], *, histograms: bool, keys: Sequence[str]
+        self,
+        query: str,
+        predicate: Predicate,
+        columns: Sequence[str],
+        *,
+        histograms: bool,
+        keys: Sequence[str],
     ) -> TableEstimate:
         """Return what is left after pruning; see :class:`mdt.engines.spark.answers.Optimizing`."""
         snapshot = self.query(query).snapshot
-        asked = snapshot.seq, snapshot.checkpoint.seq, predicate, tuple(columns), histograms, tuple(keys)
+        asked = (
+            snapshot.seq,
+            snapshot.checkpoint.seq,
+            predicate,
+            tuple(columns),
+            histograms,
+            tuple(keys),
+        )
         known = self._estimates.get(asked)
         if known is None:
-            known = self._estimates.put(asked, self._estimated(snapshot, predicate, columns, histograms, keys))
+            known = self._estimates.put(
+                asked, self._estimated(snapshot, predicate, columns, histograms, keys)
+            )
         return known
 
     def _estimated(
-        self, snapshot: Snapshot, predicate: Predicate, columns: Sequence[str], histograms: bool, keys: Sequence[str]
+        self,
+        snapshot: Snapshot,
+        predicate: Predicate,
+        columns: Sequence[str],
+        histograms: bool,
+        keys: Sequence[str],
     ) -> TableEstimate:
         wanted, distinct = self._with_hidden(predicate), partial(self._distinct, snapshot)
         if wanted == _EVERYTHING:
             return estimate_whole(snapshot, columns, distinct, histograms=histograms, keys=keys)
-        return estimate(self._planned(snapshot, wanted), columns, distinct, histograms=histograms, keys=keys)
+        return estimate(
+            self._planned(snapshot, wanted), columns, distinct, histograms=histograms, keys=keys
+        )
 
     def totals(self, query: str, predicate: Predicate, columns: Sequence[str]) -> Totals | None:
-        """Return sums over the rows that match; see :class:`mdt.engines.spark.answers.Optimizing`."""
-        return proofs.totals(self._kept(self.query(query).snapshot, self._with_hidden(predicate)), columns)
+        """Return sums over the rows that match; see
+        :class:`mdt.engines.spark.answers.Optimizing`.
+        """
+        return proofs.totals(
+            self._kept(self.query(query).snapshot, self._with_hidden(predicate)), columns
+        )
 
     def threshold(self, query: str, predicate: Predicate, key: SortKey, count: int) -> bytes | None:
-        """Return where the first rows end at the latest; see :class:`mdt.engines.spark.answers.Optimizing`."""
+        """Return where the first rows end at the latest; see
+        :class:`mdt.engines.spark.answers.Optimizing`.
+        """
         kept = self._kept(self.query(query).snapshot, self._with_hidden(predicate))
         found = proofs.threshold(kept, key, count)
-        return found if found is not None and proofs.behind(kept, key, found) >= _BEHIND_MIN else None
+        return (
+            found if found is not None and proofs.behind(kept, key, found) >= _BEHIND_MIN else None
+        )
 
     def type_of(self, column: str) -> pa.DataType:
         """Return the type of a column, or of a field by its path, as it is stored."""
@@ -316,7 +406,9 @@ class _Files:
         return paths.type_at(self.definition.schema, column)
 
     def _distinct(self, snapshot: Snapshot, column: str) -> int:
-        """Return how many values a column has: a key as many as there are rows; else an index ``table_stats`` knows, or a sample."""
+        """Return how many values a column has: a key as many as there are rows; else an index
+        ``table_stats`` knows, or a sample.
+        """
         if snapshot.definition.key == (column,):
             return int((snapshot.rows - snapshot.dead_rows).sum())
         key = snapshot.seq, column
@@ -333,7 +425,9 @@ class _Files:
         return Kept.of(self._planned(snapshot, predicate))
 
     def _planned(self, snapshot: Snapshot, predicate: Predicate) -> ScanPlan:
-        """Return the plan of a snapshot for ``predicate``: it is made for the optimizer, and again for the query."""
+        """Return the plan of a snapshot for ``predicate``: it is made for the optimizer, and again
+        for the query.
+        """
         key = snapshot.seq, snapshot.checkpoint.seq, predicate
         found = self._plans.get(key)
         if found is None:
@@ -371,20 +465,29 @@ class _Files:
         return newest if self.seen is None else self.seen(newest)
 
     def _require_same_table(self, met: MdtError) -> None:
-        """Raise Invalid if another table stands where that of the frame stood; ``met``: what it met there."""
+        """Raise Invalid if another table stands where that of the frame stood; ``met``: what it met
+        there.
+        """
         made, now = self.definition, None
         with suppress(MdtError):
             now = Metadata(self.metadata.storage).newest().definition
         if made is not None and now is not None and now.table_id != made.table_id:
             raise Invalid(
-                f"the table at {self.metadata.storage.url} was replaced by another one since this DataFrame was made",
+                f"the table at {self.metadata.storage.url} was replaced by another one since this"
+                " DataFrame was made",
                 hint=_ANEW,
             ) from met
 
     def _require_same(self, now: TableDefinition) -> None:
-        """Raise Invalid if the columns were altered since the frame was made, which names and types them."""
+        """Raise Invalid if the columns were altered since the frame was made, which names and types
+        them.
+        """
         made = self.definition
-        if made is not None and now.versions and (now.version.ids, now.declared) != (made.version.ids, made.declared):
+        if (
+            made is not None
+            and now.versions
+            and (now.version.ids, now.declared) != (made.version.ids, made.declared)
+        ):
             raise Invalid(
                 "the table's columns were altered since this DataFrame was made",
                 hint=_ANEW,
@@ -398,10 +501,15 @@ class _Files:
             view = self._views.get(key)
             if view is None:
                 view = self._views[key] = SnapshotFiles(
-                    snapshot, self.metadata.storage, compares=self.footer_bytes > 0 or not self.is_far, refers=refers
+                    snapshot,
+                    self.metadata.storage,
+                    compares=self.footer_bytes > 0 or not self.is_far,
+                    refers=refers,
                 )
             self._views.move_to_end(key)
-            most = max(_VIEWS_KEPT_MIN, min(_VIEWS_KEPT, LISTED_FILES_MAX // max(1, len(view.numbers))))
+            most = max(
+                _VIEWS_KEPT_MIN, min(_VIEWS_KEPT, LISTED_FILES_MAX // max(1, len(view.numbers)))
+            )
             while len(self._views) > most:
                 self._views.popitem(last=False)
             return view
@@ -413,21 +521,35 @@ class _Files:
             if found is None:
                 before = self._cache_counts(query)
                 found = self._planned(query.snapshot, predicate)
-                if not query.plans and self.metadata.options(query.snapshot.definition).usage_counts:
+                if (
+                    not query.plans
+                    and self.metadata.options(query.snapshot.definition).usage_counts
+                ):
                     self.metadata.usage.record(counts_of(self.metadata, found))
                 query.plans[predicate] = found
                 self._tell(query, predicate, found, before)
             return found
 
     def _everything(self, query: _Query) -> Sequence[Figure]:
-        """Tell, if anybody is to be told, that a query reads everything, but once, and return the figures."""
+        """Tell, if anybody is to be told, that a query reads everything, but once, and return the
+        figures.
+        """
         with query.lock:
             if query.explains and _EVERYTHING not in query.figures:
-                self._tell(query, _EVERYTHING, plan(self.metadata, query.snapshot, None), self._cache_counts(query))
+                self._tell(
+                    query,
+                    _EVERYTHING,
+                    plan(self.metadata, query.snapshot, None),
+                    self._cache_counts(query),
+                )
             return query.figures.get(_EVERYTHING, ())
 
-    def _tell(self, query: _Query, predicate: Predicate, found: ScanPlan, before: tuple[int, int]) -> None:
-        """Tell the log of a plan, and keep its figures; ``before``: what was found in caches, and what was not, before it was made."""
+    def _tell(
+        self, query: _Query, predicate: Predicate, found: ScanPlan, before: tuple[int, int]
+    ) -> None:
+        """Tell the log of a plan, and keep its figures; ``before``: what was found in caches, and
+        what was not, before it was made.
+        """
         if not query.explains:
             return
         told = explain(found, caches=hit_rates(self.metadata))
@@ -441,7 +563,9 @@ class _Files:
         query.figures[predicate] = [*told.figures(), *known] if "metrics" in query.explains else []
 
     def _cache_counts(self, query: _Query) -> tuple[int, int]:
-        """Return how often this process found something of the table in its caches, and how often not."""
+        """Return how often this process found something of the table in its caches, and how often
+        not.
+        """
         if "metrics" not in query.explains:
             return 0, 0
         counts = hit_rates(self.metadata).values()

@@ -8,7 +8,8 @@ And predicate functions of one's own, evaluated over Arrow batches in Spark's Py
 
 mdt.read(spark, path).where(call("within_km", "lat", "lon", 59.9, 10.7, 5))
 
-Spark shows no index such a filter; t.scan(where="within_km(…)").to_spark(spark) is planned by the indexes, too.
+Spark shows no index such a filter; t.scan(where="within_km(…)").to_spark(spark) is planned by the
+indexes, too.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ from mdt.errors import Invalid, Unsupported
 def match(column: Column | str, text: str, tokenizer: str = "word") -> Column:
     """Return whether texts have all tokens of ``text``: boolean, null for null.
 
-    It is the operator ``match`` of filters (``indexes.predicate``), in Spark's own expressions: no Python runs for each
-    row, and planning prunes files by a text index.  ``column``: strings; ``tokenizer``: "word", or "ngram(n)" for
-    additions of n characters.  A text without tokens matches nothing.
+    It is the operator ``match`` of filters (``indexes.predicate``), in Spark's own expressions: no
+    Python runs for each row, and planning prunes files by a text index.  ``column``: strings;
+    ``tokenizer``: "word", or "ngram(n)" for additions of n characters.  A text without tokens
+    matches nothing.
 
-    Raises ``errors.Invalid`` for a tokenizer that is not known, ``errors.Unsupported`` for others than these two.
+    Raises ``errors.Invalid`` for a tokenizer that is not known, ``errors.Unsupported`` for others
+    than these two.
     """
     texts = sf.col(column) if isinstance(column, str) else column
     return reduce(and_, [texts.rlike(one) for one in patterns_of(text, tokenizer)])
@@ -53,20 +56,27 @@ def patterns_of(text: str, tokenizer: str = "word") -> list[str]:
     if not isinstance(chosen, Word | Ngram):
         raise Unsupported(
             f"Spark cannot tokenize by {tokenizer!r}",
-            hint='filter by it in Arrow, scan(where="match(…)").to_arrow(); on Spark use word or ngram(n)',
+            hint=(
+                'filter by it in Arrow, scan(where="match(…)").to_arrow(); on Spark use word or'
+                " ngram(n)"
+            ),
         )
     return [token_pattern(token, isinstance(chosen, Word)) for token in tokens] or [NEVER]
 
 
 def call(name: str, *given: Any) -> Column:
-    """Return what the predicate function ``name`` (``indexes.functions``) says: boolean, null where a column is null.
+    """Return what the predicate function ``name`` (``indexes.functions``) says: boolean, null where
+    a column is null.
 
-    ``given``: its columns, as names or Columns, then its literals.  The function travels to Spark's Python workers with the
-    query; the modules that it needs must be there.  Raises ``errors.Invalid`` for an unknown function or other arguments.
+    ``given``: its columns, as names or Columns, then its literals.  The function travels to Spark's
+    Python workers with the query; the modules that it needs must be there.  Raises
+    ``errors.Invalid`` for an unknown function or other arguments.
     """
     function = functions.find(name)
     if isinstance(function, functions.Unknown):
-        raise Invalid(function.reason, hint="register it by mdt.function, or install the package that has it")
+        raise Invalid(
+            function.reason, hint="register it by mdt.function, or install the package that has it"
+        )
     columns, literals = given[: function.columns], given[function.columns :]
     try:
         if len(columns) < function.columns:
@@ -74,7 +84,9 @@ def call(name: str, *given: Any) -> Column:
         arguments = function.converted(literals)
     except ValueError as error:
         raise Invalid(f"{function.name}: {error}") from error
-    return evaluated(function, [sf.col(one) if isinstance(one, str) else one for one in columns], arguments)
+    return evaluated(
+        function, [sf.col(one) if isinstance(one, str) else one for one in columns], arguments
+    )
 
 
 def evaluated(
@@ -85,7 +97,8 @@ def evaluated(
 ) -> Column:
     """Return what ``function`` says of ``columns``, boolean, as an Arrow UDF.
 
-    ``types``: of the columns in the table, which Spark's batches are cast to (its timestamps have the session's zone).
+    ``types``: of the columns in the table, which Spark's batches are cast to (its timestamps have
+    the session's zone).
     """
     if None in arguments:
         return sf.lit(None).cast("boolean")
@@ -97,15 +110,20 @@ def evaluated(
 
     if not hasattr(sf, "arrow_udf"):
         raise Unsupported(
-            f"PySpark {pyspark.__version__} cannot call {function.name}: its Python functions take no Arrow arrays",
+            f"PySpark {pyspark.__version__} cannot call {function.name}: its Python functions take"
+            " no Arrow arrays",
             hint="install PySpark 4.1 or newer, or leave the function out of the filter",
         )
     found: Column = sf.arrow_udf(run, BooleanType())(*columns)
     return found
 
 
-def _told(function: functions.Function, arrays: Sequence[pa.Array], arguments: Sequence[object]) -> pa.Array:
+def _told(
+    function: functions.Function, arrays: Sequence[pa.Array], arguments: Sequence[object]
+) -> pa.Array:
     try:
         return function.evaluate(arrays, arguments)
     except functions.FunctionFailed as error:
-        raise Invalid(str(error), hint="mend the function, or leave it out of the filter") from error
+        raise Invalid(
+            str(error), hint="mend the function, or leave it out of the filter"
+        ) from error

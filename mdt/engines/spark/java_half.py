@@ -1,7 +1,9 @@
-"""The Java half of this package (folder ``java``), compiled once for a user, a version of it, and a Spark.
+"""The Java half of this package (folder ``java``), compiled once for a user, a version of it, and a
+Spark.
 
-Compiling takes the larger part of what a new session waits for at its first use of us.  So the JAR is kept in the user's cache directory, as
-:mod:`mdt.stores.own_files` says, under a name that says its sources and the Spark and Java that they were compiled for.
+Compiling takes the larger part of what a new session waits for at its first use of us.  So the JAR
+is kept in the user's cache directory, as :mod:`mdt.stores.own_files` says, under a name that says
+its sources and the Spark and Java that they were compiled for.
 """
 
 from __future__ import annotations
@@ -31,8 +33,12 @@ _factories_lock = threading.Lock()
 
 
 def java_sources() -> dict[str, str]:
-    """Return the Java half of this package: names of files to their texts.  All rooms of it are one Java package, so a name occurs once."""
-    rooms = [room for room in resources.files(__package__).joinpath("java").iterdir() if room.is_dir()]
+    """Return the Java half of this package: names of files to their texts.  All rooms of it are one
+    Java package, so a name occurs once.
+    """
+    rooms = [
+        room for room in resources.files(__package__).joinpath("java").iterdir() if room.is_dir()
+    ]
     files = [file for room in rooms for file in room.iterdir() if file.name.endswith(".java")]
     found = {file.name: file.read_text("utf-8") for file in files}
     assert len(found) == len(files), "two classes of one name"
@@ -40,7 +46,9 @@ def java_sources() -> dict[str, str]:
 
 
 def factory_of(context: SparkContext) -> Any:
-    """Return the JVM's ``Factory``, which a JVM is given at the first call for it.  Raises Unsupported for releases of Spark that lack something."""
+    """Return the JVM's ``Factory``, which a JVM is given at the first call for it.  Raises
+    Unsupported for releases of Spark that lack something.
+    """
     gateway = private.gateway(context)
     with _factories_lock:
         if gateway not in _factories:
@@ -49,7 +57,9 @@ def factory_of(context: SparkContext) -> Any:
 
 
 def jar_name(sources: Mapping[str, str], platform: str) -> str:
-    """Return the name of the JAR of these sources on a platform (:func:`mdt.engines.spark.private.platform`)."""
+    """Return the name of the JAR of these sources on a platform
+    (:func:`mdt.engines.spark.private.platform`).
+    """
     digest = hashlib.sha256()
     for text in (platform, *(part for source in sorted(sources.items()) for part in source)):
         data = text.encode()
@@ -67,14 +77,18 @@ def packed(classes: Mapping[str, bytes]) -> bytes:
 
 
 def _loaded(context: SparkContext, jar: bytes) -> Any:
-    """Return the Factory of a JAR.  Raises Unsupported; KeyError or BadZipFile if the bytes are no such JAR."""
+    """Return the Factory of a JAR.  Raises Unsupported; KeyError or BadZipFile if the bytes are no
+    such JAR.
+    """
     with ZipFile(BytesIO(jar)) as archive:
         first = archive.read(_FIRST)
     return private.loaded(context, jar, first)
 
 
 def _made(context: SparkContext) -> Any:
-    """Return a Factory from the JAR that is kept; compiled anew where there is none, or it is none that can be used."""
+    """Return a Factory from the JAR that is kept; compiled anew where there is none, or it is none
+    that can be used.
+    """
     sources, platform = java_sources(), private.platform(context)
     name = jar_name(sources, platform)
     kept = KEPT.get(name) if platform else None
@@ -82,7 +96,8 @@ def _made(context: SparkContext) -> Any:
         try:
             return _loaded(context, kept)
         except (Unsupported, BadZipFile, KeyError):
-            KEPT.drop(name)  # its classes may stand before those that are compiled now, but not in the next session
+            # its classes may stand before those that are compiled now, but not in the next session
+            KEPT.drop(name)
     _, classes = private.compiled(context, sources)
     jar = packed({str(file): classes[file] for file in classes})
     factory = _loaded(context, jar)

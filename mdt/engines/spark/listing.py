@@ -1,4 +1,6 @@
-"""What Spark is told of the files of a table: where they are, which of their rows are dead, and how one version follows from another."""
+"""What Spark is told of the files of a table: where they are, which of their rows are dead, and how
+one version follows from another.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,13 @@ from mdt.plan.planner import Figure
 
 @dataclass(frozen=True, slots=True)
 class DeadRows:
-    """Which positions of m files are dead: those in a bitmap that stands here, and those in one that tasks read from an object.
+    """Which positions of m files are dead: those in a bitmap that stands here, and those in one
+    that tasks read from an object.
 
-    ``bitmaps``: serialized, None for none.  ``objects``: URI, percent-encoded, and bytes of each object.  ``object``: the number of the
-    one that has a bitmap of a file, -1 for none; ``offset``, ``length``, ``crc``: its bytes there, and their CRC-32; ``rows``: how many positions it
-    has; int64[m].
+    ``bitmaps``: serialized, None for none.  ``objects``: URI, percent-encoded, and bytes of each
+    object.  ``object``: the number of the one that has a bitmap of a file, -1 for none; ``offset``,
+    ``length``, ``crc``: its bytes there, and their CRC-32; ``rows``: how many positions it has;
+    int64[m].
     """
 
     bitmaps: Sequence[bytes | None]
@@ -41,12 +45,14 @@ class DeadRows:
 class NativeFiles:
     """n files of Parquet data, or parts of files.
 
-    ``uris``: percent-encoded.  ``sizes``: bytes of Parquet data, int64[n].  ``offsets``: where these begin in the file, -1 for a
-    whole file, int64[n].  ``file_sizes``: of the files that hold them, int64[n].  ``footer_sizes``: bytes at the end that are
-    compared with ``footer_crcs`` before they are read, 0 for none, int32[n]; CRC-32, uint32[n].  ``versions``: number of the older
-    version of the columns that the file has, -1 for the newest, int32[n].  ``has_dead``: whether there are
-    positions that are not returned, bool[n].  ``dead``: says which these are of such files, of which it is given the positions
-    in the list; it is called for files that a query reads, so what other files have is of no matter.
+    ``uris``: percent-encoded.  ``sizes``: bytes of Parquet data, int64[n].  ``offsets``: where
+    these begin in the file, -1 for a whole file, int64[n].  ``file_sizes``: of the files that hold
+    them, int64[n].  ``footer_sizes``: bytes at the end that are compared with ``footer_crcs``
+    before they are read, 0 for none, int32[n]; CRC-32, uint32[n].  ``versions``: number of the
+    older version of the columns that the file has, -1 for the newest, int32[n].  ``has_dead``:
+    whether there are positions that are not returned, bool[n].  ``dead``: says which these are of
+    such files, of which it is given the positions in the list; it is called for files that a query
+    reads, so what other files have is of no matter.
     """
 
     uris: Sequence[str]
@@ -60,16 +66,25 @@ class NativeFiles:
     dead: Callable[[Sequence[int]], DeadRows]
 
     @classmethod
-    def whole(cls, uris: Sequence[str], sizes: Sequence[int], dead: Sequence[bytes] | None = None) -> NativeFiles:
+    def whole(
+        cls, uris: Sequence[str], sizes: Sequence[int], dead: Sequence[bytes] | None = None
+    ) -> NativeFiles:
         """Return whole files with the newest columns, whose footers are believed."""
         n = len(uris)
         bytes_of = np.array(sizes, np.int64)
         none = np.zeros(n, np.int32)
         all_dead = dead or [b""] * n
         return cls(
-            uris, bytes_of, np.full(n, -1, np.int64), bytes_of, none, none.astype(np.uint32), none - 1,
-            np.array([len(one) > 0 for one in all_dead], np.bool_), lambda at: DeadRows.here([all_dead[i] for i in at]),
-        )  # fmt: skip
+            uris,
+            bytes_of,
+            np.full(n, -1, np.int64),
+            bytes_of,
+            none,
+            none.astype(np.uint32),
+            none - 1,
+            np.array([len(one) > 0 for one in all_dead], np.bool_),
+            lambda at: DeadRows.here([all_dead[i] for i in at]),
+        )
 
     def __len__(self) -> int:
         return len(self.uris)
@@ -85,9 +100,11 @@ class NativeFiles:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """How a list of files follows from an older one: which of these are gone, of which that stay other positions are dead, and which come behind them.
+    """How a list of files follows from an older one: which of these are gone, of which that stay
+    other positions are dead, and which come behind them.
 
-    ``gone``, ``dead``: positions in the older list, rising, int32.  ``has_dead``: whether a file of ``dead`` has positions that are not returned now, bool[dead].
+    ``gone``, ``dead``: positions in the older list, rising, int32.  ``has_dead``: whether a file of
+    ``dead`` has positions that are not returned now, bool[dead].
     """
 
     gone: npt.NDArray[np.int32]
@@ -97,7 +114,9 @@ class Changes:
 
 
 class Files(Protocol):
-    """The files of one version of a table: what the JVM has to know of them is made when it has to know it."""
+    """The files of one version of a table: what the JVM has to know of them is made when it has to
+    know it.
+    """
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -116,9 +135,10 @@ class Files(Protocol):
 class Listing:
     """The answer to one call: ``files`` of one ``version``, and which of them the query must read.
 
-    Equal versions promise equal ``files``, which may then be read again or not at all.  ``keep``: int32[k], distinct
-    positions in ``files``, or None for all.  ``wanted``: for each of ``keep`` the serialized bitmap of the only positions in it
-    that may match, None for any; or None.  ``figures``: what Spark's UI is told of the plan, with the same names for every plan of a query.
+    Equal versions promise equal ``files``, which may then be read again or not at all.  ``keep``:
+    int32[k], distinct positions in ``files``, or None for all.  ``wanted``: for each of ``keep``
+    the serialized bitmap of the only positions in it that may match, None for any; or None.
+    ``figures``: what Spark's UI is told of the plan, with the same names for every plan of a query.
     """
 
     version: Hashable

@@ -1,4 +1,6 @@
-"""The files of one snapshot as the Java half takes them, and what it must know to read files of older versions of the schema."""
+"""The files of one snapshot as the Java half takes them, and what it must know to read files of
+older versions of the schema.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +31,37 @@ from mdt.schema.versions import SchemaVersion, numbers_of
 from mdt.stores.storage import Storage
 
 WANTED_RATIO_MIN = 4
-"""Rows of a file for each wanted one: where more are wanted, Spark reads row groups faster than runs of rows."""
+"""Rows of a file for each wanted one: where more are wanted, Spark reads row groups faster than
+runs of rows.
+"""
 WANTED_BYTES_MAX = 64 << 20
-"""Bitmaps of wanted rows that one query carries to its tasks; after them files are read as a whole, which is as right."""
+"""Bitmaps of wanted rows that one query carries to its tasks; after them files are read as a whole,
+which is as right.
+"""
 
-_COLUMNS = ("partition", "name", "size", "block_offset", "block_length", "footer_length", "footer_crc")
+_COLUMNS = (
+    "partition",
+    "name",
+    "size",
+    "block_offset",
+    "block_length",
+    "footer_length",
+    "footer_crc",
+)
 
 
 class SnapshotFiles:
-    """The files of ``snapshot`` with at least one live row; ``numbers``: their file numbers, rising.
+    """The files of ``snapshot`` with at least one live row; ``numbers``: their file numbers,
+    rising.
 
-    ``compares``: whether executors compare footers.  Remote stores compare what they send themselves, so there it is done for those alone that are kept.
-    ``refers``: whether they may read deletion vectors where these stand, in a checkpoint that is sure to be there.
+    ``compares``: whether executors compare footers.  Remote stores compare what they send
+    themselves, so there it is done for those alone that are kept. ``refers``: whether they may read
+    deletion vectors where these stand, in a checkpoint that is sure to be there.
     """
 
-    def __init__(self, snapshot: Snapshot, storage: Storage, *, compares: bool, refers: bool) -> None:
+    def __init__(
+        self, snapshot: Snapshot, storage: Storage, *, compares: bool, refers: bool
+    ) -> None:
         self.snapshot = snapshot
         self._storage = storage
         self._compares = compares
@@ -52,20 +70,26 @@ class SnapshotFiles:
 
     @property
     def version(self) -> tuple[int, int, bool]:
-        """What tells these files from those of other snapshots: the commit, the checkpoint under it, and whether this is referred to."""
+        """What tells these files from those of other snapshots: the commit, the checkpoint under
+        it, and whether this is referred to.
+        """
         return self.snapshot.seq, self.snapshot.checkpoint.seq, self._refers
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def native(self) -> NativeFiles:
-        """Return all of them; which positions are dead is looked up for those that a query reads.  O(files)."""
+        """Return all of them; which positions are dead is looked up for those that a query reads.
+        O(files).
+        """
         return self._native(self.numbers)
 
     def since(self, before: Files) -> Changes | None:
-        """Return how they follow from those of an older snapshot that stands on the same checkpoint, so that files have the same numbers; None for another.
+        """Return how they follow from those of an older snapshot that stands on the same
+        checkpoint, so that files have the same numbers; None for another.
 
-        Files that come have higher numbers than those that were there, unless one has rows again.  O(files + changes), without a look at what stays.
+        Files that come have higher numbers than those that were there, unless one has rows again.
+        O(files + changes), without a look at what stays.
         """
         if not isinstance(before, SnapshotFiles) or not self._goes_on_from(before):
             return None
@@ -75,22 +99,31 @@ class SnapshotFiles:
         if len(kept) and len(more) and more[0] < kept[-1]:
             return None
         known, now = (view.snapshot.vectors_since.flat() for view in (before, self))
-        others = [n for n in known.keys() | now.keys() if known.get(n) is not now.get(n) and known.get(n) != now.get(n)]
+        others = [
+            n
+            for n in known.keys() | now.keys()
+            if known.get(n) is not now.get(n) and known.get(n) != now.get(n)
+        ]
         changed = kept[np.isin(kept, np.array(others, np.int64))]
         return Changes(
-            np.flatnonzero(~stays).astype(np.int32), np.searchsorted(before.numbers, changed).astype(np.int32),
-            self.snapshot.dead_rows[changed] > 0, self._native(more),
-        )  # fmt: skip
+            np.flatnonzero(~stays).astype(np.int32),
+            np.searchsorted(before.numbers, changed).astype(np.int32),
+            self.snapshot.dead_rows[changed] > 0,
+            self._native(more),
+        )
 
     def _goes_on_from(self, before: SnapshotFiles) -> bool:
-        """Return whether both stand on one checkpoint, and files are described alike: of a file that both have, only its dead rows may differ."""
+        """Return whether both stand on one checkpoint, and files are described alike: of a file
+        that both have, only its dead rows may differ.
+        """
         now, then = self.snapshot, before.snapshot
         return (
             now.checkpoint is then.checkpoint
             and then.seq <= now.seq
             and type(now) is type(then)
             and now.definition.versions == then.definition.versions
-            and (self._storage, self._compares, self._refers) == (before._storage, before._compares, before._refers)
+            and (self._storage, self._compares, self._refers)
+            == (before._storage, before._compares, before._refers)
         )
 
     def _native(self, numbers: npt.NDArray[np.int64]) -> NativeFiles:
@@ -115,34 +148,51 @@ class SnapshotFiles:
         partitions = table["partition"].combine_chunks().dictionary_encode()
         folders = [self._folder(partition) for partition in partitions.dictionary.to_pylist()]
         of_file = partitions.indices.to_pylist()
-        return [folders[i] + quote(name) for i, name in zip(of_file, table["name"].to_pylist(), strict=True)]
+        return [
+            folders[i] + quote(name)
+            for i, name in zip(of_file, table["name"].to_pylist(), strict=True)
+        ]
 
     def _folder(self, partition: str) -> str:
         return _encoded(self._storage.uri(paths.partition_file(partition, "x")))[:-1]
 
     def dead(self, at: Sequence[int]) -> DeadRows:
-        """Return the dead rows of files with some; ``at``: positions in ``numbers``, rising.  What tasks do not read they are given."""
+        """Return the dead rows of files with some; ``at``: positions in ``numbers``, rising.  What
+        tasks do not read they are given.
+        """
         snapshot, numbers = self.snapshot, self.numbers[list(at)]
         columns = snapshot.checkpoint
         old = np.flatnonzero(numbers < columns.rows)
         old = old[columns.numpy("dead")[numbers[old]] > 0] if len(old) else old
         stored = columns.vectors(numbers[old]) if self._refers else None
         if stored is None:
-            return DeadRows.here([_serialized(snapshot.vector(number)) for number in numbers.tolist()])
-        is_small = (stored.length <= INLINE_VECTOR_BYTES_MAX) & (stored.page_bytes <= INLINE_VECTORS_PAGE_BYTES_MAX)
-        found = DeadRows.here([_serialized(snapshot.vectors_since.get(number)) for number in numbers.tolist()])
+            return DeadRows.here(
+                [_serialized(snapshot.vector(number)) for number in numbers.tolist()]
+            )
+        is_small = (stored.length <= INLINE_VECTOR_BYTES_MAX) & (
+            stored.page_bytes <= INLINE_VECTORS_PAGE_BYTES_MAX
+        )
+        found = DeadRows.here(
+            [_serialized(snapshot.vectors_since.get(number)) for number in numbers.tolist()]
+        )
         far, near = old[~is_small], old[is_small]
         found.rows[far] = columns.numpy("dead")[numbers[far]]
         for name in ("object", "offset", "length", "crc"):
             getattr(found, name)[far] = getattr(stored, name)[~is_small]
         bitmaps = list(found.bitmaps)
         for i, data in zip(near.tolist(), columns.vector_bytes(numbers[near]), strict=True):
-            bitmaps[i] = data if bitmaps[i] is None else _serialized(snapshot.vector(int(numbers[i])))
+            bitmaps[i] = (
+                data if bitmaps[i] is None else _serialized(snapshot.vector(int(numbers[i])))
+            )
         objects = [(_encoded(self._storage.uri(path)), size) for path, size in stored.objects]
         return replace(found, bitmaps=bitmaps, objects=objects)
 
-    def keep(self, scans: Sequence[SegmentScan]) -> tuple[npt.NDArray[np.int32], list[bytes | None] | None]:
-        """Return which of the files a plan reads, and for each the only rows that may match, None for any."""
+    def keep(
+        self, scans: Sequence[SegmentScan]
+    ) -> tuple[npt.NDArray[np.int32], list[bytes | None] | None]:
+        """Return which of the files a plan reads, and for each the only rows that may match, None
+        for any.
+        """
         files = np.array([scan.file for scan in scans], np.int64)
         at = np.searchsorted(self.numbers, files)
         known = at < len(self.numbers)
@@ -157,7 +207,9 @@ class SnapshotFiles:
         return at[known].astype(np.int32), None if all(rows is None for rows in wanted) else wanted
 
     def _wanted(self, scan: SegmentScan) -> bytes | None:
-        """Return the bitmap of the only positions that may match, None where the whole file had better be read."""
+        """Return the bitmap of the only positions that may match, None where the whole file had
+        better be read.
+        """
         positions = scan.positions
         if positions is None or WANTED_RATIO_MIN * len(positions) > self.snapshot.rows[scan.file]:
             row_groups = scan.row_groups
@@ -183,7 +235,9 @@ def _serialized(vector: BitMap | None) -> bytes | None:
 
 
 def _versions(snapshot: Snapshot) -> npt.NDArray[np.int32]:
-    """Return the number of each file's version of the schema, -1 for the newest -> int32[numbered]."""
+    """Return the number of each file's version of the schema, -1 for the newest ->
+    int32[numbered].
+    """
     definition = snapshot.definition
     if not definition.versions and not definition.has_other_names:
         return np.full(snapshot.numbered, -1, np.int32)
@@ -194,9 +248,11 @@ def _versions(snapshot: Snapshot) -> npt.NDArray[np.int32]:
 
 
 def forms_text(definition: TableDefinition) -> str:
-    """Return what the JVM is told of the versions of a schema (``java/scan/Forms.java``), empty where all files have the newest.
+    """Return what the JVM is told of the versions of a schema (``java/scan/Forms.java``), empty
+    where all files have the newest.
 
-    Where files have other names for columns than the table, no file has the newest version as it is.
+    Where files have other names for columns than the table, no file has the newest version as it
+    is.
     """
     if not definition.versions and not definition.has_other_names:
         return ""
@@ -204,7 +260,10 @@ def forms_text(definition: TableDefinition) -> str:
     older = versions if definition.has_other_names else versions[:-1]
     told = {
         "newest": _version(newest, local(newest.declared, newest.schema)),
-        "older": [_version(version, in_files(local(version.declared, version.schema))) for version in older],
+        "older": [
+            _version(version, in_files(local(version.declared, version.schema)))
+            for version in older
+        ],
         "defaults": {str(id): _text(value) for id, value in newest.defaults.items()},
     }
     return json.dumps(told)
@@ -219,7 +278,9 @@ def _text(value: pa.Scalar) -> str:
     """Return a default as text: moments as days or microseconds, bytes in hexadecimal."""
     kinds = pa.types
     if kinds.is_nested(value.type):
-        raise Unsupported(f"Spark cannot read files without a column whose default is of type {value.type}")
+        raise Unsupported(
+            f"Spark cannot read files without a column whose default is of type {value.type}"
+        )
     if kinds.is_date(value.type):
         return str(value.cast(pa.int32()).as_py())
     if kinds.is_timestamp(value.type):

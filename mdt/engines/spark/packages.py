@@ -1,4 +1,6 @@
-"""Packages with indexes that a job names: the Python of the executors must have what the driver's has, and it is asked at once."""
+"""Packages with indexes that a job names: the Python of the executors must have what the driver's
+has, and it is asked at once.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,21 @@ from mdt.errors import Invalid, Unsupported
 
 _TASKS_A_PROCESSOR = 2
 """Spark says of no task on which executor it runs; of so many each executor gets one or more."""
-_HINT = "ship an environment that has it: spark.archives=environment.tar.gz#environment, PYSPARK_PYTHON=./environment/bin/python"
+_HINT = (
+    "ship an environment that has it: spark.archives=environment.tar.gz#environment,"
+    " PYSPARK_PYTHON=./environment/bin/python"
+)
 
 _found: weakref.WeakKeyDictionary[SparkContext, set[tuple[str, ...]]] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
 def require(spark: SparkSession, packages: Sequence[str]) -> None:
-    """Ask driver and executors, once for each context, for distributions that announce indexes, and load these.
+    """Ask driver and executors, once for each context, for distributions that announce indexes, and
+    load these.
 
-    Raises Invalid if the driver has no such distribution, or if it announces no index; Unsupported if an executor lacks it, has
-    another version, or cannot load it.
+    Raises Invalid if the driver has no such distribution, or if it announces no index; Unsupported
+    if an executor lacks it, has another version, or cannot load it.
     """
     names = tuple(sorted(set(packages)))
     with _lock:
@@ -47,18 +53,23 @@ def _versions_here(names: Sequence[str]) -> Mapping[str, str]:
         try:
             found[name] = _loaded(name)
         except PackageNotFoundError:
-            hint = "spark.mdt.indexes.packages takes names as pip installs them, separated by commas"
+            hint = (
+                "spark.mdt.indexes.packages takes names as pip installs them, separated by commas"
+            )
             raise Invalid(f"the package {name!r} is not installed", hint=hint) from None
     return found
 
 
 def _loaded(name: str) -> str:
-    """Load the indexes that a distribution announces, and return its version.  Raises PackageNotFoundError, Invalid, and what loading raises."""
+    """Load the indexes that a distribution announces, and return its version.  Raises
+    PackageNotFoundError, Invalid, and what loading raises.
+    """
     found = distribution(name)
     announced = found.entry_points.select(group=ENTRY_POINT_GROUP)
     if not announced:
         raise Invalid(
-            f"the package {name!r} announces no index", hint=f"its entry points need a group {ENTRY_POINT_GROUP}"
+            f"the package {name!r} announces no index",
+            hint=f"its entry points need a group {ENTRY_POINT_GROUP}",
         )
     for one in announced:
         one.load()
@@ -74,6 +85,8 @@ def _compare(expected: Mapping[str, str], share: int, attempt: int) -> None:
         except PackageNotFoundError:
             raise Unsupported(f"{here} has no package {name!r}", hint=_HINT) from None
         except Exception as error:  # whatever code of others raises when it is loaded
-            raise Unsupported(f"{here} cannot load {name!r}: {type(error).__name__}: {error}", hint=_HINT) from error
+            raise Unsupported(
+                f"{here} cannot load {name!r}: {type(error).__name__}: {error}", hint=_HINT
+            ) from error
         if found != version:
             raise Unsupported(f"{here} has {name!r} {found}, the driver {version}", hint=_HINT)

@@ -1,7 +1,7 @@
 """One token of ``match`` as a regular expression of Java, and back.
 
-The expression spells out every code point that folds to each letter, and every word character, so that Java's Unicode
-version has no say; that makes it long and easy to recognize.
+The expression spells out every code point that folds to each letter, and every word character, so
+that Java's Unicode version has no say; that makes it long and easy to recognize.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _UNIT = re.compile(r"\[\\x\{([0-9a-f]{1,8})\}(?:\\x\{[0-9a-f]{1,8}\})*\]")
 
 
 def token_pattern(token: str, whole_word: bool) -> str:
-    """Return what is found in the texts that hold ``token``, case-folded and not empty, as a whole word or anywhere.
+    """Return what is found in the texts that hold ``token``, case-folded and not empty, as a whole
+    word or anywhere.
 
     The look-behind stands after the first letter: there it is looked at only where that letter is.
     """
@@ -30,7 +31,8 @@ def token_pattern(token: str, whole_word: bool) -> str:
 
 
 def query_of(regex: str) -> tuple[str, str] | None:
-    """Return query and tokenizer of the ``match`` that is true for the texts in which ``regex`` is found.
+    """Return query and tokenizer of the ``match`` that is true for the texts in which ``regex`` is
+    found.
 
     Only what :func:`token_pattern` wrote is recognized; None for everything else.  O(length).
     """
@@ -42,7 +44,11 @@ def query_of(regex: str) -> tuple[str, str] | None:
     for token, whole_word in ((letters, False), ([letters[0], *letters[2:]], True)):
         query = "".join(map(str, token)), "word" if whole_word else f"ngram({len(token)})"
         known = whole_word or len(token) <= NGRAM_MAX
-        if known and token_pattern(query[0], whole_word) == regex and find(query[1]).query(query[0]) == [query[0]]:
+        if (
+            known
+            and token_pattern(query[0], whole_word) == regex
+            and find(query[1]).query(query[0]) == [query[0]]
+        ):
             return query
     return None
 
@@ -56,5 +62,6 @@ def _letter(unit: str) -> str | None:
 
 @cache
 def _word_class() -> str:
-    # As characters, not as escapes: Java looks behind by code points only if it sees one beyond the basic plane.
+    # As characters, not as escapes: Java looks behind by code points only if it sees one beyond the
+    # basic plane.
     return "[" + "".join(f"{chr(low)}-{chr(high)}" for low, high in word_ranges()) + "]"

@@ -1,8 +1,9 @@
-"""Everything of PySpark and Py4J that is not public and that mdt touches; no other module does (tests/tidy.py).
+"""Everything of PySpark and Py4J that is not public and that mdt touches; no other module does
+(tests/tidy.py).
 
-PySpark promises nothing of these from one release to the next: a test tells which of them a release changed.  What is
-touched of Spark in the JVM, classes of Catalyst above all, stands in the ``java`` folder; a class that a release changed
-does not compile there, and :func:`compiled` says so.
+PySpark promises nothing of these from one release to the next: a test tells which of them a release
+changed.  What is touched of Spark in the JVM, classes of Catalyst above all, stands in the ``java``
+folder; a class that a release changed does not compile there, and :func:`compiled` says so.
 """
 
 from __future__ import annotations
@@ -70,21 +71,36 @@ def _udf_of_4_0(f: Any, returnType: Any, functionType: int, kind: str = "pandas"
 
 
 vectorized_udf = getattr(pandas_functions, "vectorized_udf", _udf_of_4_0)
-_IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+_IN_UTC: dict[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+)
 """PySpark 4.0 and 4.1 take no time zone; theirs is UTC."""
 
 PARAMETERS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    "pyspark.java_gateway.ensure_callback_server_started": (ensure_callback_server_started, ("gw",)),
+    "pyspark.java_gateway.ensure_callback_server_started": (
+        ensure_callback_server_started,
+        ("gw",),
+    ),
     "pyspark.RDD": (RDD.__init__, ("self", "jrdd", "ctx", "jrdd_deserializer")),
     "pyspark.errors.exceptions.captured.convert_exception": (captured.convert_exception, ("e",)),
-    "pyspark.sql.classic.dataframe.DataFrame": (ClassicDataFrame.__init__, ("self", "jdf", "sql_ctx")),
-    "pyspark.sql.classic.dataframe.DataFrame._collect_as_arrow": (
-        ClassicDataFrame._collect_as_arrow, ("self", "split_batches", "empty_list_if_zero_records"),
+    "pyspark.sql.classic.dataframe.DataFrame": (
+        ClassicDataFrame.__init__,
+        ("self", "jdf", "sql_ctx"),
     ),
-    "pyspark.sql.pandas.functions.vectorized_udf": (vectorized_udf, ("f", "returnType", "functionType", "kind")),
-    "pyspark.sql.pandas.types.from_arrow_schema": (from_arrow_schema, ("arrow_schema", "prefer_timestamp_ntz")),
+    "pyspark.sql.classic.dataframe.DataFrame._collect_as_arrow": (
+        ClassicDataFrame._collect_as_arrow,
+        ("self", "split_batches", "empty_list_if_zero_records"),
+    ),
+    "pyspark.sql.pandas.functions.vectorized_udf": (
+        vectorized_udf,
+        ("f", "returnType", "functionType", "kind"),
+    ),
+    "pyspark.sql.pandas.types.from_arrow_schema": (
+        from_arrow_schema,
+        ("arrow_schema", "prefer_timestamp_ntz"),
+    ),
     "pyspark.sql.pandas.types.from_arrow_type": (from_arrow_type, ("at", "prefer_timestamp_ntz")),
-}  # fmt: skip
+}
 """Functions that are called here, by their full names, with the parameters that they take."""
 
 METHODS_OF_DATASET = {"mapInArrow": 3, "queryExecution": 0, "sparkSession": 0, "toArrowBatchRdd": 0}
@@ -92,7 +108,9 @@ METHODS_OF_DATASET = {"mapInArrow": 3, "queryExecution": 0, "sparkSession": 0, "
 
 
 def utc_arrow_schema(schema: StructType) -> pa.Schema:
-    """Return a schema of Spark as Arrow has it, timestamps in UTC.  Raises what PySpark raises for types that Arrow lacks."""
+    """Return a schema of Spark as Arrow has it, timestamps in UTC.  Raises what PySpark raises for
+    types that Arrow lacks.
+    """
     return to_arrow_schema(schema, **_IN_UTC)
 
 
@@ -112,7 +130,9 @@ def java_session(spark: SparkSession) -> Any:
 
 
 def gateway(context: SparkContext) -> Any:
-    """Return Py4J's connection to the JVM of a context, the same object as long as the JVM lives."""
+    """Return Py4J's connection to the JVM of a context, the same object as long as the JVM
+    lives.
+    """
     return context._gateway
 
 
@@ -122,7 +142,9 @@ def jvm(spark: SparkSession) -> Any:
 
 
 def log(spark: SparkSession, name: str) -> Callable[[str], object]:
-    """Return what writes a line to the log of a session's JVM, level INFO, by the logger ``name``."""
+    """Return what writes a line to the log of a session's JVM, level INFO, by the logger
+    ``name``.
+    """
     logger = jvm(spark).org.slf4j.LoggerFactory.getLogger(name)
     return lambda line: logger.info(line)
 
@@ -133,15 +155,18 @@ def is_stopped(spark: SparkSession) -> bool:
 
 
 def is_of_connect(spark: object) -> bool:
-    """Return whether a session, or a DataFrame, is one of Spark Connect, which has no JVM in this process."""
+    """Return whether a session, or a DataFrame, is one of Spark Connect, which has no JVM in this
+    process.
+    """
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def map_in_arrow(frame: DataFrame, function: BatchFunction, schema: StructType | str) -> DataFrame:
-    """Return ``frame`` with each partition's record batches passed through ``function``; ``schema``: of the result.
+    """Return ``frame`` with each partition's record batches passed through ``function``;
+    ``schema``: of the result.
 
-    It is ``DataFrame.mapInArrow``, which asks for an installed pandas although no pandas object occurs on the way; this builds
-    the same plan from the function below it.
+    It is ``DataFrame.mapInArrow``, which asks for an installed pandas although no pandas object
+    occurs on the way; this builds the same plan from the function below it.
     """
     of_batches: Any = vectorized_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = of_batches(*(frame[backquoted(name)] for name in frame.columns))
@@ -150,12 +175,15 @@ def map_in_arrow(frame: DataFrame, function: BatchFunction, schema: StructType |
 
 
 def arrow_batches(frame: DataFrame) -> tuple[RDD[bytes], pa.Schema]:
-    """Return the rows of a frame as an RDD of record batches without their schema, and that.  Where rows are shuffled, Spark does that now.
+    """Return the rows of a frame as an RDD of record batches without their schema, and that.  Where
+    rows are shuffled, Spark does that now.
 
     It is what ``DataFrame.toArrow`` brings to the driver.
     """
     context = frame.sparkSession.sparkContext
-    has_large = frame.sparkSession.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
+    has_large = (
+        frame.sparkSession.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
+    )
     wanted: dict[str, Any] = {**_IN_UTC, **({"prefers_large_types": True} if has_large else {})}
     schema = to_arrow_schema(frame.schema, **wanted)
     return RDD(java_frame(frame).toArrowBatchRdd().toJavaRDD(), context, NoOpSerializer()), schema
@@ -164,14 +192,17 @@ def arrow_batches(frame: DataFrame) -> tuple[RDD[bytes], pa.Schema]:
 def collected_batches(frame: DataFrame) -> list[pa.RecordBatch]:
     """Return the rows of a frame as Spark makes Arrow of them, times in the session's zone.
 
-    ``DataFrame.toArrow`` casts them, which pyarrow refuses where a struct is null that has a required field.
+    ``DataFrame.toArrow`` casts them, which pyarrow refuses where a struct is null that has a
+    required field.
     """
     assert isinstance(frame, ClassicDataFrame), "frames of Spark Connect were refused"
     return frame._collect_as_arrow()
 
 
 def mapped_bytes(rows: RDD[T], function: Callable[[Iterable[T]], Iterable[bytes]]) -> RDD[bytes]:
-    """Return what ``function`` makes of each partition: bytes in the JVM, too, where what Python pickles has a form of its own."""
+    """Return what ``function`` makes of each partition: bytes in the JVM, too, where what Python
+    pickles has a form of its own.
+    """
     mapped: Any = rows.mapPartitions(function)
     mapped._bypass_serializer = True
     return RDD(mapped._jrdd, rows.ctx, NoOpSerializer())
@@ -179,8 +210,9 @@ def mapped_bytes(rows: RDD[T], function: Callable[[Iterable[T]], Iterable[bytes]
 
 def dealt_bytes(
     rows: RDD[T], function: Callable[[Iterable[T]], Iterable[tuple[int, bytes]]], parts: int
-) -> RDD[bytes]:  # fmt: skip
-    """Return what ``function`` makes of each partition, each value in that of ``parts`` partitions which its number has, modulo ``parts``.
+) -> RDD[bytes]:
+    """Return what ``function`` makes of each partition, each value in that of ``parts`` partitions
+    which its number has, modulo ``parts``.
 
     It is ``RDD.partitionBy``, which holds some hundred values in memory before it lets them go.
     """
@@ -193,7 +225,7 @@ def dealt_bytes(
 
 def _numbered(
     function: Callable[[Iterable[T]], Iterable[tuple[int, bytes]]], parts: int, rows: Iterable[T]
-) -> Iterator[bytes]:  # fmt: skip
+) -> Iterator[bytes]:
     for number, data in function(rows):
         yield pack_long(number % parts)
         yield data
@@ -207,9 +239,10 @@ def of_java(rows: RDD[bytes], function: Callable[[Any], Any]) -> RDD[bytes]:
 class PlannedAnew(ClassicDataFrame):
     """A frame whose every action is planned anew, and so sees the newest files.
 
-    A Dataset of the JVM keeps its plan, and so its files, once it was executed: ``collect`` twice would return the same
-    rows for ever.  So every use of ``_jdf`` makes a new Dataset (0.5 ms) from the same analysed plan; names, columns
-    and Spark's cache go by that plan.  Frames derived from this one are ordinary and keep what they have read.
+    A Dataset of the JVM keeps its plan, and so its files, once it was executed: ``collect`` twice
+    would return the same rows for ever.  So every use of ``_jdf`` makes a new Dataset (0.5 ms) from
+    the same analysed plan; names, columns and Spark's cache go by that plan.  Frames derived from
+    this one are ordinary and keep what they have read.
     """
 
     def __new__(cls, jdf: Any, session: SparkSession, anew: Callable[[Any, Any], Any]) -> Self:
@@ -258,9 +291,11 @@ def java_error(error: Exception) -> Any | None:
 
 
 def on_java_errors(made: Callable[[str], Exception | None]) -> None:
-    """Let PySpark raise what ``made`` makes of the text of an error of the JVM, with the errors behind it, if it makes something.
+    """Let PySpark raise what ``made`` makes of the text of an error of the JVM, with the errors
+    behind it, if it makes something.
 
-    PySpark asks one function which of its own errors stands for an error of the JVM, and has no place for those of others: it is replaced, once.
+    PySpark asks one function which of its own errors stands for an error of the JVM, and has no
+    place for those of others: it is replaced, once.
     """
     known = captured.convert_exception
     if getattr(known, "is_of_mdt", False):
@@ -277,7 +312,11 @@ def on_java_errors(made: Callable[[str], Exception | None]) -> None:
 def _whole_text(error: Any) -> str:
     """Return what an error of the JVM says, with its trace and the errors that have caused it."""
     context = SparkContext._active_spark_context
-    return "" if context is None else str(gateway(context).jvm.org.apache.spark.util.Utils.exceptionString(error))
+    return (
+        ""
+        if context is None
+        else str(gateway(context).jvm.org.apache.spark.util.Utils.exceptionString(error))
+    )
 
 
 def session_of_java(java: Any) -> SparkSession:
@@ -288,9 +327,11 @@ def session_of_java(java: Any) -> SparkSession:
 
 
 def platform(context: SparkContext) -> str:
-    """Return what decides, beside a source, what :func:`compiled` makes of it: versions of Spark and Java, and all JARs of Spark by their names.
+    """Return what decides, beside a source, what :func:`compiled` makes of it: versions of Spark
+    and Java, and all JARs of Spark by their names.
 
-    Empty where these do not say enough, since Spark's classes come from elsewhere than Java's class path.
+    Empty where these do not say enough, since Spark's classes come from elsewhere than Java's class
+    path.
     """
     classes = gateway(context).jvm
     if not _loader_of_spark(classes).equals(classes.java.lang.ClassLoader.getSystemClassLoader()):
@@ -302,15 +343,21 @@ def platform(context: SparkContext) -> str:
 
 
 def _loader_of_spark(classes: Any) -> Any:
-    """Return the class loader of the JVM that has Spark's classes, and none that an application added."""
+    """Return the class loader of the JVM that has Spark's classes, and none that an application
+    added.
+    """
     here = classes.java.lang.Thread.currentThread().getContextClassLoader()
-    return classes.java.lang.Class.forName("org.apache.spark.SparkContext", False, here).getClassLoader()
+    return classes.java.lang.Class.forName(
+        "org.apache.spark.SparkContext", False, here
+    ).getClassLoader()
 
 
 def loaded(context: SparkContext, jar: bytes, first: bytes) -> Any:
-    """Give the JVM a JAR of its own classes, make it able to call Python, and return the JAR's ``Factory``; ``first``: its class ``mdt.spark.Jar``.
+    """Give the JVM a JAR of its own classes, make it able to call Python, and return the JAR's
+    ``Factory``; ``first``: its class ``mdt.spark.Jar``.
 
-    The Java half looks for what it touches of Spark's insides.  Raises Unsupported, with the name of what this release lacks.
+    The Java half looks for what it touches of Spark's insides.  Raises Unsupported, with the name
+    of what this release lacks.
     """
     connection = gateway(context)
     ensure_callback_server_started(connection)
@@ -318,7 +365,11 @@ def loaded(context: SparkContext, jar: bytes, first: bytes) -> Any:
     made = classes.java.util.HashMap()
     made.put("mdt/spark/Jar.class", first)
     try:
-        maker = _loader_of(classes, made, _loader_of_spark(classes)).loadClass("mdt.spark.Jar").newInstance()
+        maker = (
+            _loader_of(classes, made, _loader_of_spark(classes))
+            .loadClass("mdt.spark.Jar")
+            .newInstance()
+        )
         return classes.java.util.Optional.of(jar).map(maker).get()
     except Py4JError as error:  # also an error of Java that is no exception
         reason = error.java_exception if isinstance(error, Py4JJavaError) else error
@@ -326,7 +377,9 @@ def loaded(context: SparkContext, jar: bytes, first: bytes) -> Any:
 
 
 def _loader_of(classes: Any, made: Any, parent: Any) -> Any:
-    """Return a class loader of the JVM with the classes ``made``, a map from the name of each class file to its bytes."""
+    """Return a class loader of the JVM with the classes ``made``, a map from the name of each class
+    file to its bytes.
+    """
     util = classes.org.codehaus.commons.compiler.util
     return util.ResourceFinderClassLoader(util.resource.MapResourceFinder(made), parent)
 
@@ -334,10 +387,12 @@ def _loader_of(classes: Any, made: Any, parent: Any) -> Any:
 def compiled(context: SparkContext, sources: Mapping[str, str]) -> tuple[Any, Any]:
     """Compile Java ``sources``, file names to texts, in the JVM.
 
-    Returns two objects of the JVM: a class loader with the classes, and a map from the name of each class file to its bytes.
+    Returns two objects of the JVM: a class loader with the classes, and a map from the name of each
+    class file to its bytes.
 
-    They are compiled together, by the compiler that Spark generates its own code with (Janino, some 3 CPU seconds in a new JVM), and see the
-    classes of Spark and of each other, not those of an application.  Raises Unsupported where they do not fit this release of Spark.
+    They are compiled together, by the compiler that Spark generates its own code with (Janino, some
+    3 CPU seconds in a new JVM), and see the classes of Spark and of each other, not those of an
+    application.  Raises Unsupported where they do not fit this release of Spark.
     """
     connection = gateway(context)
     classes = connection.jvm

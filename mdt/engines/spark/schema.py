@@ -11,17 +11,22 @@ from mdt.errors import Invalid
 
 
 def to_arrow(schema: StructType) -> pa.Schema:
-    """Return a Spark schema: timestamps in UTC, ``timestamp_ntz`` without zone.  Raises Invalid for types that Arrow lacks."""
+    """Return a Spark schema: timestamps in UTC, ``timestamp_ntz`` without zone.  Raises Invalid for
+    types that Arrow lacks.
+    """
     try:
         return utc_arrow_schema(schema)
     except (PySparkException, TypeError, ValueError) as error:
         raise Invalid(
-            f"the schema has a type that no table can keep: {error}", hint="cast the column in Spark"
+            f"the schema has a type that no table can keep: {error}",
+            hint="cast the column in Spark",
         ) from error
 
 
 def of_new_columns(schema: StructType) -> pa.Schema:
-    """Return a Spark schema as :func:`to_arrow` does.  Raises Invalid for strings with a collation, too: a table compares bytes, and so do Hudi's readers."""
+    """Return a Spark schema as :func:`to_arrow` does.  Raises Invalid for strings with a collation,
+    too: a table compares bytes, and so do Hudi's readers.
+    """
     if " collate " in schema.simpleString():
         raise Invalid(
             "the schema has strings with a collation, which a table does not keep",
@@ -31,11 +36,17 @@ def of_new_columns(schema: StructType) -> pa.Schema:
 
 
 def in_micros(type: pa.DataType) -> pa.DataType:
-    """Return a stored type with its timestamps in microseconds, at any depth: Spark takes no others from Arrow."""
+    """Return a stored type with its timestamps in microseconds, at any depth: Spark takes no others
+    from Arrow.
+    """
     if pa.types.is_timestamp(type):
         return pa.timestamp("us", type.tz)
     if pa.types.is_struct(type):
         return pa.struct([field.with_type(in_micros(field.type)) for field in type])
     if pa.types.is_map(type):
         return pa.map_(type.key_type, type.item_field.with_type(in_micros(type.item_type)))
-    return pa.list_(type.value_field.with_type(in_micros(type.value_type))) if pa.types.is_list(type) else type
+    return (
+        pa.list_(type.value_field.with_type(in_micros(type.value_type)))
+        if pa.types.is_list(type)
+        else type
+    )

@@ -11,16 +11,22 @@ from mdt.engines.spark.java_half import factory_of
 from mdt.errors import Invalid, Unsupported
 
 _START = "give SparkSession.builder.getOrCreate()"
-_BY_NAME = 'read by the server: spark.read.format("mdt").load(path), where mdt.spark.enable was called; or in process, mdt.open(path)'
+_BY_NAME = (
+    'read by the server: spark.read.format("mdt").load(path), where mdt.spark.enable was called; or'
+    " in process, mdt.open(path)"
+)
 
 
 def classic(spark: object) -> SparkSession:
     """Return ``spark`` if it is a running session of this process.
 
-    Raises Unsupported for one of Spark Connect, Invalid for one that was stopped and for what is no session.
+    Raises Unsupported for one of Spark Connect, Invalid for one that was stopped and for what is no
+    session.
     """
     if private.is_of_connect(spark):
-        raise Unsupported("native reading needs a classic Spark session, not one of Spark Connect", hint=_BY_NAME)
+        raise Unsupported(
+            "native reading needs a classic Spark session, not one of Spark Connect", hint=_BY_NAME
+        )
     if not isinstance(spark, SparkSession):
         raise Invalid(f"spark takes a SparkSession, not a {type(spark).__name__}", hint=_START)
     if private.is_stopped(spark):
@@ -29,12 +35,18 @@ def classic(spark: object) -> SparkSession:
 
 
 def classic_frame(frame: object) -> None:
-    """Raise Unsupported for a DataFrame of Spark Connect: its rows are on a server, which this process has no access to."""
+    """Raise Unsupported for a DataFrame of Spark Connect: its rows are on a server, which this
+    process has no access to.
+    """
     if private.is_of_connect(frame):
         raise Unsupported(
-            "a DataFrame of Spark Connect was given, and only those of classic sessions can be read here",
-            hint='give its rows, frame.toArrow(); or let the server write: frame.write.format("mdt").mode("append").save(path), '
-            "where mdt.spark.enable was called",
+            "a DataFrame of Spark Connect was given, and only those of classic sessions can be read"
+            " here",
+            hint=(
+                "give its rows, frame.toArrow(); or let the server write:"
+                ' frame.write.format("mdt").mode("append").save(path), where mdt.spark.enable was'
+                " called"
+            ),
         )
 
 
@@ -46,12 +58,17 @@ def is_case_sensitive(spark: SparkSession) -> bool:
 def settings(spark: SparkSession, prefix: str) -> dict[str, str]:
     """Return the settings of a session whose names begin with ``prefix``.
 
-    In one call: ``spark.conf.getAll`` asks for each of all settings by itself, and finds the end by an error, a tenth of a second together.
+    In one call: ``spark.conf.getAll`` asks for each of all settings by itself, and finds the end by
+    an error, a tenth of a second together.
     """
-    found: dict[str, str] = json.loads(factory_of(spark.sparkContext).settings(private.java_session(spark), prefix))
+    found: dict[str, str] = json.loads(
+        factory_of(spark.sparkContext).settings(private.java_session(spark), prefix)
+    )
     return found
 
 
 def name(spark: SparkSession) -> str:
-    """Return what tells a session from all others, also from those of other JVMs; the objects that Python has of it are many."""
+    """Return what tells a session from all others, also from those of other JVMs; the objects that
+    Python has of it are many.
+    """
     return str(factory_of(spark.sparkContext).name(private.java_session(spark)))

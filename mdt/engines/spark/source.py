@@ -1,7 +1,9 @@
-"""``format("mdt")`` in a session of Spark: the JVM's data source, and how it reaches those in Python who know tables.
+"""``format("mdt")`` in a session of Spark: the JVM's data source, and how it reaches those in
+Python who know tables.
 
-The JVM's half is ``java/source/MdtSource.java``.  Spark asks it for a relation, or to write rows; it asks the function that is handed over
-here, from any thread and for any session of the JVM, and gets a frame.
+The JVM's half is ``java/source/MdtSource.java``.  Spark asks it for a relation, or to write rows;
+it asks the function that is handed over here, from any thread and for any session of the JVM, and
+gets a frame.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ _SEPARATOR = "\x1e"
 
 
 class Stream(Protocol):
-    """One stream of rows of a table, which is open.  It holds nothing of the JVM's, which holds it."""
+    """One stream of rows of a table, which is open.  It holds nothing of the JVM's, which holds
+    it.
+    """
 
     def columns(self, spark: SparkSession, said: StructType | None) -> StructType:
         """Return the columns; ``said``: those that the user names, None for any."""
@@ -43,32 +47,55 @@ class Stream(Protocol):
         """Return the offset of the newest commit."""
 
     def offset(self, start: str | None, everything: bool, last: str | None) -> str | None:
-        """Return how far the batch goes that begins at the offset ``start``, None if nothing is new.
+        """Return how far the batch goes that begins at the offset ``start``, None if nothing is
+        new.
 
         ``everything``: whatever the limits of a batch are.  ``last``: where the stream ends.
         """
 
-    def batch(self, spark: SparkSession, start: str | None, end: str, expected: StructType) -> DataFrame:
-        """Return the rows from the offset ``start``, None for the beginning, to ``end``; they have the columns ``expected``."""
+    def batch(
+        self, spark: SparkSession, start: str | None, end: str, expected: StructType
+    ) -> DataFrame:
+        """Return the rows from the offset ``start``, None for the beginning, to ``end``; they have
+        the columns ``expected``.
+        """
 
 
 class Sink(Protocol):
-    """Writes the batches of one query, one after the other; it may keep their table open.  It holds nothing of the JVM's, which holds it."""
+    """Writes the batches of one query, one after the other; it may keep their table open.  It holds
+    nothing of the JVM's, which holds it.
+    """
 
     def write(
-        self, spark: SparkSession, options: Mapping[str, str], mode: str, batch: tuple[str, int], rows: DataFrame
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        mode: str,
+        batch: tuple[str, int],
+        rows: DataFrame,
     ) -> None:
-        """Write a batch, (id of a query, number), unless the table has it; ``mode``: "Append", "Update", "Complete"."""
+        """Write a batch, (id of a query, number), unless the table has it; ``mode``: "Append",
+        "Update", "Complete".
+        """
 
 
 class Answers(Protocol):
-    """Who opens, reads and writes tables for the data source.  Called from several threads at a time."""
+    """Who opens, reads and writes tables for the data source.  Called from several threads at a
+    time.
+    """
 
-    def read(self, spark: SparkSession, options: Mapping[str, str], columns: StructType | None) -> DataFrame:
-        """Return the frame that ``options`` ask for; ``columns``: those that it must have, None for any.  Raises what mdt raises."""
+    def read(
+        self, spark: SparkSession, options: Mapping[str, str], columns: StructType | None
+    ) -> DataFrame:
+        """Return the frame that ``options`` ask for; ``columns``: those that it must have, None for
+        any.  Raises what mdt raises.
+        """
 
-    def write(self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame) -> DataFrame:
-        """Write ``rows`` and return the frame of the table; ``how``: "Append", "Overwrite", "ErrorIfExists", "Ignore", "into", "overwrite".
+    def write(
+        self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame
+    ) -> DataFrame:
+        """Write ``rows`` and return the frame of the table; ``how``: "Append", "Overwrite",
+        "ErrorIfExists", "Ignore", "into", "overwrite".
 
         The first four are modes of ``df.write``, the others what an INSERT of SQL says.
         """
@@ -76,30 +103,46 @@ class Answers(Protocol):
     def partition_by(self, spark: SparkSession, options: Mapping[str, str]) -> Sequence[str]:
         """Return the columns by which the table is partitioned that ``options`` name."""
 
-    def partitions(self, spark: SparkSession, options: Mapping[str, str], values: Mapping[str, Any]) -> Sequence[str]:
-        """Return the partitions with rows of that table that have ``values``, column -> value, as ``SHOW PARTITIONS`` names them."""
+    def partitions(
+        self, spark: SparkSession, options: Mapping[str, str], values: Mapping[str, Any]
+    ) -> Sequence[str]:
+        """Return the partitions with rows of that table that have ``values``, column -> value, as
+        ``SHOW PARTITIONS`` names them.
+        """
 
     def alter(
-        self, spark: SparkSession, options: Mapping[str, str], changes: Sequence[tuple[str, Sequence[str], Any]]
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        changes: Sequence[tuple[str, Sequence[str], Any]],
     ) -> DataFrame:
         """Alter the table that ``options`` name, and return its frame.
 
-        ``changes``: of each what it is (:func:`mdt.source.altering.alter` lists them), the path of a column, and what it becomes.
+        ``changes``: of each what it is (:func:`mdt.source.altering.alter` lists them), the path of
+        a column, and what it becomes.
         """
 
     def alter_options(
         self, spark: SparkSession, options: Mapping[str, str], changes: Mapping[str, str | None]
     ) -> Sequence[str]:
-        """Change options of the table that ``options`` name, and return all names, in lower case, under which they may be given."""
+        """Change options of the table that ``options`` name, and return all names, in lower case,
+        under which they may be given.
+        """
 
     def entry(self, table: str | None, names: Sequence[str]) -> Sequence[str]:
-        """Return which of the options ``names`` of an entry of the catalog do not count there; ``table``: its name, None where it is to be made."""
+        """Return which of the options ``names`` of an entry of the catalog do not count there;
+        ``table``: its name, None where it is to be made.
+        """
 
     def refuse(self, kind: str) -> NoReturn:
         """Raise Unsupported for a statement of SQL, which ``kind`` names."""
 
-    def change(self, spark: SparkSession, options: Mapping[str, str], statement: Statement) -> Sequence[int]:
-        """Carry out a statement of SQL that changes rows of the table that ``options`` name, and return its counts."""
+    def change(
+        self, spark: SparkSession, options: Mapping[str, str], statement: Statement
+    ) -> Sequence[int]:
+        """Carry out a statement of SQL that changes rows of the table that ``options`` name, and
+        return its counts.
+        """
 
     def call(
         self,
@@ -114,11 +157,19 @@ class Answers(Protocol):
     def answer(self, name: str) -> pa.Schema:
         """Return the columns of the answer of a procedure."""
 
-    def function(self, spark: SparkSession, options: Mapping[str, str], name: str) -> pa.Table | DataFrame:
-        """Return the rows of a table function of the table that ``options`` name: "changes", "files", "history" or "snapshots"."""
+    def function(
+        self, spark: SparkSession, options: Mapping[str, str], name: str
+    ) -> pa.Table | DataFrame:
+        """Return the rows of a table function of the table that ``options`` name: "changes",
+        "files", "history" or "snapshots".
+        """
 
-    def insert(self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame) -> Sequence[int]:
-        """Write ``rows`` as an INSERT does, and return its counts; ``how``: "into" or "overwrite"."""
+    def insert(
+        self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame
+    ) -> Sequence[int]:
+        """Write ``rows`` as an INSERT does, and return its counts; ``how``: "into" or
+        "overwrite".
+        """
 
     def stream(self, spark: SparkSession, options: Mapping[str, str]) -> Stream:
         """Return the stream that ``options`` ask for, its table open."""
@@ -137,21 +188,29 @@ class _Function:
         self._answers = answers
 
     def apply(self, request: Any) -> Any:
-        """Answer a request (see ``Python.java``) with a Dataset of the JVM, with texts after a "=", or with an error.
+        """Answer a request (see ``Python.java``) with a Dataset of the JVM, with texts after a "=",
+        or with an error.
 
         That is the text of ours, or an exception of the JVM.
         """
         what, session, options, text, more = request
-        return _answered(lambda spark: _ANSWERED[what](self._answers, spark, json.loads(options), text, more), session)
+        return _answered(
+            lambda spark: _ANSWERED[what](self._answers, spark, json.loads(options), text, more),
+            session,
+        )
 
 
 class _Open(Generic[_Of]):
-    """The java.util.function.Function that ``java/source/MdtStream.java`` or ``java/source/MdtSink.java`` asks, as long as its query runs."""
+    """The java.util.function.Function that ``java/source/MdtStream.java`` or
+    ``java/source/MdtSink.java`` asks, as long as its query runs.
+    """
 
     class Java:
         implements = ("java.util.function.Function",)
 
-    def __init__(self, of: _Of, told: Mapping[str, Callable[[_Of, SparkSession, Any, Any], _Answer]]) -> None:
+    def __init__(
+        self, of: _Of, told: Mapping[str, Callable[[_Of, SparkSession, Any, Any], _Answer]]
+    ) -> None:
         self._of = of
         self._told = told
 
@@ -162,11 +221,15 @@ class _Open(Generic[_Of]):
 
 
 def _answered(answer: Callable[[SparkSession], _Answer], session: Any) -> Any:
-    """Return what the JVM is told: a Dataset, a function, texts after a "=", or an error; ``session``: of the JVM."""
+    """Return what the JVM is told: a Dataset, a function, texts after a "=", or an error;
+    ``session``: of the JVM.
+    """
     try:
         found = answer(private.session_of_java(session))
     except MdtError as error:
-        return _SEPARATOR.join((type(error).__name__, error.getCondition(), error.getSqlState(), str(error)))
+        return _SEPARATOR.join(
+            (type(error).__name__, error.getCondition(), error.getSqlState(), str(error))
+        )
     except (PySparkException, Py4JJavaError) as error:
         java = private.java_error(error)
         if java is None:
@@ -174,7 +237,9 @@ def _answered(answer: Callable[[SparkSession], _Answer], session: Any) -> Any:
         return java
     if isinstance(found, _Open):
         return found
-    return private.java_frame(found) if isinstance(found, DataFrame) else "=" + _SEPARATOR.join(found)
+    return (
+        private.java_frame(found) if isinstance(found, DataFrame) else "=" + _SEPARATOR.join(found)
+    )
 
 
 _Options = dict[str, str]
@@ -185,21 +250,31 @@ def _columns(text: str | None) -> StructType | None:
     return None if text is None else StructType.fromJson(json.loads(text))
 
 
-def _read(answers: Answers, spark: SparkSession, options: _Options, text: str | None, more: Any) -> _Answer:
+def _read(
+    answers: Answers, spark: SparkSession, options: _Options, text: str | None, more: Any
+) -> _Answer:
     return answers.read(spark, options, _columns(text))
 
 
-def _write(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+def _write(
+    answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any
+) -> _Answer:
     return answers.write(spark, options, text, private.frame_of_java(more))
 
 
-def _partitions(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
+def _partitions(
+    answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any
+) -> _Answer:
     return (
-        answers.partition_by(spark, options) if text is None else answers.partitions(spark, options, json.loads(text))
+        answers.partition_by(spark, options)
+        if text is None
+        else answers.partitions(spark, options, json.loads(text))
     )
 
 
-def _alter(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
+def _alter(
+    answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any
+) -> _Answer:
     parts = list(more)
     changes = [
         (what, json.loads(path), _field(new) if what in ("add", "widen") else new)
@@ -208,7 +283,9 @@ def _alter(answers: Answers, spark: SparkSession, options: _Options, text: Any, 
     return answers.alter(spark, options, changes)
 
 
-def _alter_options(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
+def _alter_options(
+    answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any
+) -> _Answer:
     return answers.alter_options(spark, options, dict(zip(*map(list, more), strict=True)))
 
 
@@ -217,44 +294,66 @@ def _field(text: str) -> pa.Field:
     return of_new_columns(StructType.fromJson(json.loads(text))).field(0)
 
 
-def _entry(answers: Answers, spark: SparkSession, options: _Options, text: str | None, more: Any) -> _Answer:
+def _entry(
+    answers: Answers, spark: SparkSession, options: _Options, text: str | None, more: Any
+) -> _Answer:
     return answers.entry(text, list(more))
 
 
-def _refuse(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+def _refuse(
+    answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any
+) -> _Answer:
     answers.refuse(text)
 
 
-def _match(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
+def _match(
+    answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any
+) -> _Answer:
     return patterns_of(*more)
 
 
-def _call(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+def _call(
+    answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any
+) -> _Answer:
     return spark.createDataFrame(answers.call(spark, options, text, list(more[0]), list(more[1])))
 
 
-def _answer(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+def _answer(
+    answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any
+) -> _Answer:
     return spark.createDataFrame(answers.answer(text).empty_table())
 
 
-def _function(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+def _function(
+    answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any
+) -> _Answer:
     found = answers.function(spark, options, text)
     return spark.createDataFrame(found) if isinstance(found, pa.Table) else found
 
 
-def _insert(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
-    return [str(count) for count in answers.insert(spark, options, text, private.frame_of_java(more))]
+def _insert(
+    answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any
+) -> _Answer:
+    return [
+        str(count) for count in answers.insert(spark, options, text, private.frame_of_java(more))
+    ]
 
 
-def _change(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+def _change(
+    answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any
+) -> _Answer:
     return [str(count) for count in answers.change(spark, options, Statement(text, more))]
 
 
-def _opened(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
+def _opened(
+    answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any
+) -> _Answer:
     return _Open(answers.stream(spark, options), _TOLD)
 
 
-def _sink(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
+def _sink(
+    answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any
+) -> _Answer:
     return _Open(answers.sink(), _WRITTEN)
 
 
@@ -277,20 +376,37 @@ def _stream_batch(stream: Stream, spark: SparkSession, text: str, more: Any) -> 
 
 def _sink_write(sink: Sink, spark: SparkSession, text: str, more: Any) -> _Answer:
     options, query, number, rows = more
-    sink.write(spark, json.loads(options), text, (str(query), int(number)), private.frame_of_java(rows))
+    sink.write(
+        spark, json.loads(options), text, (str(query), int(number)), private.frame_of_java(rows)
+    )
     return []
 
 
 _ANSWERED: Mapping[str, Callable[[Answers, SparkSession, _Options, Any, Any], _Answer]] = {
-    "read": _read, "write": _write, "alter": _alter, "match": _match, "call": _call, "change": _change, "refuse": _refuse, "entry": _entry, "alter_options": _alter_options, "answer": _answer,
-    "function": _function, "insert": _insert,
-    "partitions": _partitions, "stream": _opened, "sink": _sink,
-}  # fmt: skip
+    "read": _read,
+    "write": _write,
+    "alter": _alter,
+    "match": _match,
+    "call": _call,
+    "change": _change,
+    "refuse": _refuse,
+    "entry": _entry,
+    "alter_options": _alter_options,
+    "answer": _answer,
+    "function": _function,
+    "insert": _insert,
+    "partitions": _partitions,
+    "stream": _opened,
+    "sink": _sink,
+}
 """What is asked -> who puts it to the answers; a text and more come with it."""
 
 _TOLD: Mapping[str, Callable[[Stream, SparkSession, Any, Any], _Answer]] = {
-    "columns": _stream_columns, "newest": _stream_newest, "offset": _stream_offset, "batch": _stream_batch,
-}  # fmt: skip
+    "columns": _stream_columns,
+    "newest": _stream_newest,
+    "offset": _stream_offset,
+    "batch": _stream_batch,
+}
 """The same for what a stream is asked."""
 
 _WRITTEN: Mapping[str, Callable[[Sink, SparkSession, Any, Any], _Answer]] = {"write": _sink_write}
@@ -304,8 +420,8 @@ _lock = threading.Lock()
 def enable(spark: SparkSession, answers: Answers) -> bool:
     """Let ``format("mdt")`` be known in a session, and in all others of its JVM; may be repeated.
 
-    Returns whether it is known: Spark finds it by its own class loaders alone.  Raises Unsupported on Spark Connect, and
-    where the cluster does not let a session add a JAR.
+    Returns whether it is known: Spark finds it by its own class loaders alone.  Raises Unsupported
+    on Spark Connect, and where the cluster does not let a session add a JAR.
     """
     with _lock:
         if classic(spark) in _enabled:

@@ -30,7 +30,9 @@ _REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class EditClause:
-    """What becomes of rows with the ``number``.  ``action``: update, delete or insert; ``values``: column -> column of the edits."""
+    """What becomes of rows with the ``number``.  ``action``: update, delete or insert; ``values``:
+    column -> column of the edits.
+    """
 
     side: int
     action: str
@@ -54,7 +56,9 @@ class Statement:
     _java: Any = field(repr=False)
 
     def plain(self, columns: Collection[str]) -> Plain | None:
-        """Return what it says, if tests of ``columns`` and constants say it exactly, as far as it can be told without the table."""
+        """Return what it says, if tests of ``columns`` and constants say it exactly, as far as it
+        can be told without the table.
+        """
         text = self._java.plain()
         if text is None:
             return None
@@ -66,13 +70,16 @@ class Statement:
         return Plain(predicate_of(said["where"], columns), values)
 
     def keys(self, key: Sequence[str], partition: Sequence[str]) -> list[str] | None:
-        """Return the columns by which edits can name rows without reading the table: the key at least.  None if they cannot."""
+        """Return the columns by which edits can name rows without reading the table: the key at
+        least.  None if they cannot.
+        """
         text = self._java.byKey(list(key), list(partition))
         found: list[str] | None = None if text is None else json.loads(text)
         return found
 
     def clauses(self, on: Sequence[str], fixed: Sequence[str], by_key: bool) -> list[EditClause]:
-        """Return the clauses of the edits.  ``on``: columns that name a row, ``fixed``: those that cannot be set.
+        """Return the clauses of the edits.  ``on``: columns that name a row, ``fixed``: those that
+        cannot be set.
 
         Raises Invalid and Unsupported for what cannot be carried out.
         """
@@ -82,14 +89,18 @@ class Statement:
             raise _refusal(error) from error
         return [
             EditClause(
-                one["side"], one["action"], one["number"],
+                one["side"],
+                one["action"],
+                one["number"],
                 dict(zip(one["names"], one["columns"], strict=True)),
             )
             for one in json.loads(self._java.clauses())
-        ]  # fmt: skip
+        ]
 
     def edits(self, seq: int) -> DataFrame:
-        """Return a frame with a row for each row that changes, as the state ``seq`` has it; after :meth:`clauses`."""
+        """Return a frame with a row for each row that changes, as the state ``seq`` has it; after
+        :meth:`clauses`.
+        """
         return private.frame_of_java(self._java.rows(seq))
 
 

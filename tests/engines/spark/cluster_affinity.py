@@ -1,6 +1,8 @@
-"""A session on a cluster of two executors says which of them reads which file: for test_on_a_cluster.py.
+"""A session on a cluster of two executors says which of them reads which file: for
+test_on_a_cluster.py.
 
-Arguments: the path of a table.  The last line is, for each of two queries, the name of each file and the executor that read it, as JSON.
+Arguments: the path of a table.  The last line is, for each of two queries, the name of each file
+and the executor that read it, as JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from mdt.engines.spark.private import java_session
 
 
 def executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Say of each file who has read it: Python workers are children of a process of their executor."""
+    """Say of each file who has read it: Python workers are children of a process of their
+    executor.
+    """
     for batch in batches:
         names = batch.column(0).unique()
         yield pa.record_batch([names, pa.array([os.getppid()] * len(names))], ["name", "executor"])

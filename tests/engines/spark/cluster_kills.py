@@ -1,7 +1,9 @@
-"""A session on a cluster of two executors writes in tasks and loses an executor in each phase: for test_on_a_cluster.py.
+"""A session on a cluster of two executors writes in tasks and loses an executor in each phase: for
+test_on_a_cluster.py.
 
-Arguments: a folder, and the operation.  The last line says, as JSON, how many phases there were, how many executors were killed, and
-whether each table has the rows that it has without a kill, passes its check, and holds no file that nobody refers to after a clean.
+Arguments: a folder, and the operation.  The last line says, as JSON, how many phases there were,
+how many executors were killed, and whether each table has the rows that it has without a kill,
+passes its check, and holds no file that nobody refers to after a clean.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from reader import bag
 import mdt
 from mdt.engines.spark import engine
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())])
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())]
+)
 OPTIONS = {"mdt.durable": False, "mdt.max.file.bytes": 200_000, "mdt.spark.local.bytes.max": 0}
 
 
@@ -40,12 +44,16 @@ def frame(spark: SparkSession, folder: Path, table: pa.Table) -> DataFrame:
     place = folder / "more"
     place.mkdir(exist_ok=True)
     for part in range(3):
-        pq.write_table(table.slice(part * len(table) // 3, len(table) // 3 + 3), place / f"{part}.parquet")
+        pq.write_table(
+            table.slice(part * len(table) // 3, len(table) // 3 + 3), place / f"{part}.parquet"
+        )
     return spark.read.parquet(str(place)).dropDuplicates(["id"])
 
 
 def made(path: Path, *, is_full: bool) -> mdt.Table:
-    table = mdt.create(path, SCHEMA, key=["id"], partition_by=["city"], key_index="record", options=OPTIONS)
+    table = mdt.create(
+        path, SCHEMA, key=["id"], partition_by=["city"], key_index="record", options=OPTIONS
+    )
     if is_full:
         table.bulk_insert(rows(range(12_000)))
     return mdt.open(path, OPTIONS)

@@ -1,4 +1,5 @@
-"""A session on a cluster of two executors reads a table, loses one of them, and reads again: for test_on_a_cluster.py.
+"""A session on a cluster of two executors reads a table, loses one of them, and reads again: for
+test_on_a_cluster.py.
 
 Arguments: the path of a table.  The last line is what the queries gave, as JSON.
 """
@@ -15,13 +16,20 @@ from pyspark.sql import SparkSession
 
 import mdt
 
-QUERIES = ("select count(*), sum(v), sum(length(note)) from t", "select count(*), sum(v), 0 from t where v in (5, 77)")
+QUERIES = (
+    "select count(*), sum(v), sum(length(note)) from t",
+    "select count(*), sum(v), 0 from t where v in (5, 77)",
+)
 
 
 def cluster() -> SparkSession.Builder:
     """Return what makes a session on a cluster of two executors."""
-    builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]").config(
+        "spark.ui.enabled", "false"
+    )
+    builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config(
+        "spark.driver.host", "127.0.0.1"
+    )
     return builder.config("spark.executor.memory", "512m")
 
 
@@ -32,7 +40,9 @@ def executors() -> list[int]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                parents[int(folder.name)] = int(
+                    (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                )
                 lines[int(folder.name)] = (folder / "cmdline").read_bytes()
             except OSError:
                 continue

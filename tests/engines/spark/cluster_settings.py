@@ -1,7 +1,8 @@
-"""A job on a cluster whose executors get a package with indexes as an archive: for test_on_a_cluster.py.
+"""A job on a cluster whose executors get a package with indexes as an archive: for
+test_on_a_cluster.py.
 
-Arguments: the folder where the driver finds that package, the archive, empty for none, the path of the table that is made.
-The last line is what happened, as JSON.
+Arguments: the folder where the driver finds that package, the archive, empty for none, the path of
+the table that is made. The last line is what happened, as JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import mdt.spark
 
 
 def session(archive: str) -> SparkSession:
-    """Return a session on two executors that says what indexes tables have, and which package they come from."""
+    """Return a session on two executors that says what indexes tables have, and which package they
+    come from.
+    """
     builder = (
         cluster()
         .config("spark.mdt.indexes", "bitmap(v);length(note)")

@@ -1,6 +1,7 @@
 """A classic session that serves clients of Spark Connect, and such a client: for test_connect.py.
 
-Arguments: "server" and a folder. The server runs the client as a process of its own; the last line is what the client saw, as JSON.
+Arguments: "server" and a folder. The server runs the client as a process of its own; the last line
+is what the client saw, as JSON.
 """
 
 from __future__ import annotations
@@ -61,10 +62,15 @@ def work(folder: str, url: str) -> None:
     rows.write.format("mdt").option("key", "id").save(path)
     spark.sql(f"create table remote using mdt location '{path}'")
     spark.sql("update remote set fare = fare + 1 where id = 'a'")
-    spark.sql("merge into remote t using (select 'c' id, 9D fare) s on t.id = s.id when not matched then insert *")
+    spark.sql(
+        "merge into remote t using (select 'c' id, 9D fare) s on t.id = s.id when not matched then"
+        " insert *"
+    )
     spark.sql("delete from remote where fare > 8 and length(id) = 1")
     query = spark.readStream.format("mdt").load(path).writeStream.format("mdt").option("key", "id")
-    query.option("checkpointLocation", f"{folder}/c").trigger(availableNow=True).start(f"{folder}/s").awaitTermination()
+    query.option("checkpointLocation", f"{folder}/c").trigger(availableNow=True).start(
+        f"{folder}/s"
+    ).awaitTermination()
     told["streamed"] = spark.read.format("mdt").load(f"{folder}/s").count()
     told["rows"] = sorted(list(row) for row in spark.table("remote").collect())
     told["found"] = spark.read.format("mdt").load(path).where("fare = 2.5 and id = 'b'").count()

@@ -14,7 +14,9 @@ PRUNING = "spark.sql.optimizer.dynamicPartitionPruning.enabled"
 
 
 def nodes(frame: DataFrame) -> list[Any]:
-    """Return the nodes of the plan that a frame was executed by, stages of the adaptive plan included."""
+    """Return the nodes of the plan that a frame was executed by, stages of the adaptive plan
+    included.
+    """
     return list(_nodes(private.java_frame(frame).queryExecution().executedPlan()))
 
 

@@ -19,7 +19,8 @@ def row(key: str, city: str, n: int) -> dict[str, Any]:
 
 
 class Follower:
-    """A query that collects what a stream of a table says, a run after the other, from one checkpoint.
+    """A query that collects what a stream of a table says, a run after the other, from one
+    checkpoint.
 
     ``scanned``: rows that scans gave the query in the last run.
     """
@@ -40,7 +41,9 @@ class Follower:
 
     def start(self, **trigger: Any) -> StreamingQuery:
         """Begin to read, by default what comes, too."""
-        writer = self.frame.writeStream.foreachBatch(self._keep).option("checkpointLocation", str(self.folder))
+        writer = self.frame.writeStream.foreachBatch(self._keep).option(
+            "checkpointLocation", str(self.folder)
+        )
         return writer.trigger(**(trigger or {"processingTime": "0 seconds"})).start()
 
     def _keep(self, rows: DataFrame, number: int) -> None:

@@ -12,7 +12,9 @@ Figures = dict[str, str]
 
 
 def figures(spark: SparkSession, frame: DataFrame) -> list[Figures]:
-    """Run ``frame`` and return the metrics of each explained scan in it, as Spark's UI shows them; Spark's scans agree with them."""
+    """Run ``frame`` and return the metrics of each explained scan in it, as Spark's UI shows them;
+    Spark's scans agree with them.
+    """
     java = java_session(spark)
     store = java.sharedState().statusStore()
     java.sparkContext().listenerBus().waitUntilEmpty()
@@ -26,17 +28,25 @@ def figures(spark: SparkSession, frame: DataFrame) -> list[Figures]:
     explained = [shown(node, values) for node in named if node.name() == "TableScan"]
     scans = [shown(node, values) for node in named if node.name().startswith("Scan parquet")]
     if explained:
-        assert sorted(one["files read"] for one in explained) == sorted(one["number of files read"] for one in scans)
+        assert sorted(one["files read"] for one in explained) == sorted(
+            one["number of files read"] for one in scans
+        )
     return explained
 
 
 def newest(store: Any) -> int:
     """Return the number of the newest execution; Spark keeps some of them."""
     executions = store.executionsList()
-    return max((int(executions.apply(i).executionId()) for i in range(executions.size())), default=-1)
+    return max(
+        (int(executions.apply(i).executionId()) for i in range(executions.size())), default=-1
+    )
 
 
 def shown(node: Any, values: Any) -> Figures:
     metrics = node.metrics()
     each = [metrics.apply(i) for i in range(metrics.size())]
-    return {one.name(): values.apply(one.accumulatorId()) for one in each if values.contains(one.accumulatorId())}
+    return {
+        one.name(): values.apply(one.accumulatorId())
+        for one in each
+        if values.contains(one.accumulatorId())
+    }

@@ -21,10 +21,15 @@ from mdt.errors import Invalid, Missing, Unsupported
 
 SCHEMA = pa.schema(
     [
-        ("id", pa.string()), ("n", pa.int32()), ("f", pa.float32()), ("day", pa.date32()), ("note", pa.string()),
-        ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])), ("l", pa.list_(pa.int32())),
+        ("id", pa.string()),
+        ("n", pa.int32()),
+        ("f", pa.float32()),
+        ("day", pa.date32()),
+        ("note", pa.string()),
+        ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+        ("l", pa.list_(pa.int32())),
     ]
-)  # fmt: skip
+)
 
 ALTERS: dict[str, list[dict[str, Any]]] = {
     "added": [{"add": {"more": "int64"}}],
@@ -32,9 +37,21 @@ ALTERS: dict[str, list[dict[str, Any]]] = {
     "added inside": [{"add": {"s.c": "string"}}],
     "dropped": [{"drop": ["note", "s.a"]}],
     "renamed": [{"rename": {"note": "remark", "s.b": "bb"}}],
-    "swapped": [{"rename": {"note": "other"}}, {"rename": {"n": "note"}}, {"rename": {"other": "n"}}],
+    "swapped": [
+        {"rename": {"note": "other"}},
+        {"rename": {"n": "note"}},
+        {"rename": {"other": "n"}},
+    ],
     "widened": [
-        {"widen": {"n": "int64", "f": "double", "day": "timestamp[us]", "s.a": "double", "l.element": "int64"}}
+        {
+            "widen": {
+                "n": "int64",
+                "f": "double",
+                "day": "timestamp[us]",
+                "s.a": "double",
+                "l.element": "int64",
+            }
+        }
     ],
     "came back": [{"drop": ["note"]}, {"add": {"NOTE": "string"}}],
     "reordered": [{"reorder": ["s", "note"]}],
@@ -43,7 +60,15 @@ ALTERS: dict[str, list[dict[str, Any]]] = {
 
 def rows(ids: str, first: int = 0) -> list[dict[str, Any]]:
     return [
-        {"id": id, "n": n, "f": n / 8, "day": date(2026, 1, n), "note": f"n{n}", "s": {"a": n, "b": id}, "l": [n, None]}
+        {
+            "id": id,
+            "n": n,
+            "f": n / 8,
+            "day": date(2026, 1, n),
+            "note": f"n{n}",
+            "s": {"a": n, "b": id},
+            "l": [n, None],
+        }
         for n, id in enumerate(ids, first + 1)
     ]
 
@@ -65,7 +90,9 @@ def same(spark: SparkSession, table: mdt.Table, path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ALTERS)
-def test_spark_reads_files_of_older_versions(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_spark_reads_files_of_older_versions(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
     table = mdt.create(tmp_path, SCHEMA, key=["id"])
     table.upsert(rows("abcdef"))
     table.upsert(rows("bc", 7))
@@ -88,14 +115,18 @@ def test_a_frame_of_older_columns_is_refused(spark: SparkSession, tmp_path: Path
     assert frame.count() == 2
     table.alter(drop=["note"])
     with (
-        pytest.raises(Invalid, match=r"altered since this DataFrame was made\n.*hint: make it anew"),
+        pytest.raises(
+            Invalid, match=r"altered since this DataFrame was made\n.*hint: make it anew"
+        ),
         pytest.warns(UserWarning, match="altered"),
     ):
         frame.collect()
     assert mdt.read(spark, str(tmp_path)).count() == 2
 
 
-def test_a_frame_of_a_table_that_was_replaced_at_its_path_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_frame_of_a_table_that_was_replaced_at_its_path_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     path = tmp_path / "t"
     mdt.create(path, SCHEMA, key=["id"]).upsert(rows("ab"))
     frame = mdt.read(spark, str(path))
@@ -105,7 +136,11 @@ def test_a_frame_of_a_table_that_was_replaced_at_its_path_is_refused(spark: Spar
     for run in (frame.collect, frame.toArrow, frame.where("id = 'a'").count):
         with (
             pytest.raises(
-                Invalid, match=r"was replaced by another one since this DataFrame was made\n.*hint: make it anew"
+                Invalid,
+                match=(
+                    r"was replaced by another one since this DataFrame was made\n.*hint: make it"
+                    r" anew"
+                ),
             ),
             pytest.warns(UserWarning, match="replaced"),
         ):
@@ -120,16 +155,24 @@ def test_frames_of_a_table_that_was_deleted_say_so(spark: SparkSession, tmp_path
     table.upsert(rows("ac"))
     newest, derived = mdt.read(spark, str(path)), mdt.read(spark, str(path)).where("id > 'a'")
     past, told = mdt.read(spark, str(path), as_of=1), table.changes(1).to_spark(spark)
-    assert [one.count() for one in (newest, past, told)] == [3, 2, 3] and len(derived.collect()) == 2
+    assert [one.count() for one in (newest, past, told)] == [3, 2, 3] and len(
+        derived.collect()
+    ) == 2
     shutil.rmtree(path)
     spark.newSession()  # which puts PySpark's own way of raising errors in the place of others
-    with pytest.raises(Invalid, match="is not a table of mdt"), pytest.warns(UserWarning, match="is not a table"):
+    with (
+        pytest.raises(Invalid, match="is not a table of mdt"),
+        pytest.warns(UserWarning, match="is not a table"),
+    ):
         newest.collect()
-    with pytest.raises(Unsupported, match=r"does not find at .* the table(.*\n.*)*make the DataFrame anew"):
+    with pytest.raises(
+        Unsupported, match=r"does not find at .* the table(.*\n.*)*make the DataFrame anew"
+    ):
         told.collect()
     for frame in (derived, past):
         with pytest.raises(
-            Missing, match=r"is gone: the table was deleted or replaced.*\n.*hint: make the DataFrame anew"
+            Missing,
+            match=r"is gone: the table was deleted or replaced.*\n.*hint: make the DataFrame anew",
         ):
             frame.collect()
 
@@ -144,14 +187,29 @@ def test_a_past_state_has_its_columns_on_spark(spark: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.parametrize("local_bytes", [0, 1 << 20])
-def test_an_upsert_of_a_data_frame_evolves_the_table(spark: SparkSession, tmp_path: Path, local_bytes: int) -> None:
+def test_an_upsert_of_a_data_frame_evolves_the_table(
+    spark: SparkSession, tmp_path: Path, local_bytes: int
+) -> None:
     mdt.create(tmp_path, SCHEMA, key=["id"]).upsert(rows("abc"))
     table = mdt.open(tmp_path, {"mdt.spark.local.bytes.max": local_bytes})
-    frame = spark.sql("select 'b' id, 2L * 1000000000000 n, 'fresh' more union all select 'z', 3L, null")
+    frame = spark.sql(
+        "select 'b' id, 2L * 1000000000000 n, 'fresh' more union all select 'z', 3L, null"
+    )
     result = table.upsert(frame, evolve=True)
-    assert (result.inserted, result.updated, result.engine) == (1, 1, "arrow" if local_bytes else "spark")
-    found = {row["id"]: (row["n"], row["more"], row["note"]) for row in table.scan().to_arrow().to_pylist()}
-    assert found["a"] == (1, None, "n1") and found["b"] == (2 * 10**12, "fresh", None) and found["z"] == (3, None, None)
+    assert (result.inserted, result.updated, result.engine) == (
+        1,
+        1,
+        "arrow" if local_bytes else "spark",
+    )
+    found = {
+        row["id"]: (row["n"], row["more"], row["note"])
+        for row in table.scan().to_arrow().to_pylist()
+    }
+    assert (
+        found["a"] == (1, None, "n1")
+        and found["b"] == (2 * 10**12, "fresh", None)
+        and found["z"] == (3, None, None)
+    )
     same(spark, table, tmp_path)
 
 
@@ -161,18 +219,29 @@ def test_a_data_frame_that_evolves_a_table_may_lack_fields_of_structs(
 ) -> None:
     """At any depth, as rows of Arrow may; what has no type goes."""
     inner = pa.struct([("a", pa.int32()), ("b", pa.string())])
-    columns = [("id", pa.string()), ("s", inner), ("items", pa.list_(inner)), ("by", pa.map_(pa.string(), inner))]
+    columns = [
+        ("id", pa.string()),
+        ("s", inner),
+        ("items", pa.list_(inner)),
+        ("by", pa.map_(pa.string(), inner)),
+    ]
     query = (
-        "with t as (select named_struct('b', text, 'z', n) s from values ('new', 1L), (null, null) as v(text, n)) "
-        "select 'b' id, s, array(s, null) items, map('k', s) by, null nothing from t where s.b = 'new' "
-        "union all select 'z', null, null, null, null"
+        "with t as (select named_struct('b', text, 'z', n) s from values ('new', 1L), (null, null)"
+        " as v(text, n)) select 'b' id, s, array(s, null) items, map('k', s) by, null nothing from"
+        " t where s.b = 'new' union all select 'z', null, null, null, null"
     )
     found = []
     for name, given in (("spark", spark.sql(query)), ("arrow", spark.sql(query).toArrow())):
-        table = mdt.create(tmp_path / name, pa.schema(columns), key=["id"], table_type="COPY_ON_WRITE")
+        table = mdt.create(
+            tmp_path / name, pa.schema(columns), key=["id"], table_type="COPY_ON_WRITE"
+        )
         value = {"a": 1, "b": "old"}
-        table.upsert([{"id": one, "s": value, "items": [value], "by": {"k": value}} for one in "ab"])
-        result = mdt.open(tmp_path / name, {"mdt.spark.local.bytes.max": local_bytes}).upsert(given, evolve=True)
+        table.upsert(
+            [{"id": one, "s": value, "items": [value], "by": {"k": value}} for one in "ab"]
+        )
+        result = mdt.open(tmp_path / name, {"mdt.spark.local.bytes.max": local_bytes}).upsert(
+            given, evolve=True
+        )
         assert (result.inserted, result.updated) == (1, 1)
         found.append((table.schema, sorted(table.scan().to_arrow().to_pylist(), key=str)))
         with pytest.raises(Invalid, match="occur twice"):
@@ -182,15 +251,26 @@ def test_a_data_frame_that_evolves_a_table_may_lack_fields_of_structs(
 
 
 @pytest.mark.parametrize("vectorized", ["true", "false"])
-def test_widened_numbers_are_those_in_process(spark: SparkSession, tmp_path: Path, vectorized: str) -> None:
+def test_widened_numbers_are_those_in_process(
+    spark: SparkSession, tmp_path: Path, vectorized: str
+) -> None:
     draw = random.Random(3)
     floats = [struct.unpack("<f", struct.pack("<I", draw.getrandbits(32)))[0] for _ in range(3000)]
     floats += [4088288.25, 0.1, 2e-3, 1.4e-45, 3.4028234663852886e38, 2.0**-126, math.inf, -0.0]
-    schema = pa.schema([("id", pa.int64()), ("f", pa.float32()), ("i", pa.int64()), ("m", pa.decimal128(8, 2))])
+    schema = pa.schema(
+        [("id", pa.int64()), ("f", pa.float32()), ("i", pa.int64()), ("m", pa.decimal128(8, 2))]
+    )
     table = mdt.create(tmp_path, schema, key=["id"], options={"mdt.durable": False})
     numbers = range(len(floats))
-    values = [numbers, floats, [draw.getrandbits(63) for _ in numbers], [Decimal(n) / 4 for n in numbers]]
-    table.upsert(pa.table([pa.array(v, t) for v, t in zip(values, schema.types, strict=True)], schema=schema))
+    values = [
+        numbers,
+        floats,
+        [draw.getrandbits(63) for _ in numbers],
+        [Decimal(n) / 4 for n in numbers],
+    ]
+    table.upsert(
+        pa.table([pa.array(v, t) for v, t in zip(values, schema.types, strict=True)], schema=schema)
+    )
     table.alter(widen={"f": "double", "i": "double", "m": "decimal(25, 2)"}, beyond_hudi=True)
     spark.conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
     try:

@@ -1,4 +1,6 @@
-"""Settings of a session that other people's files need change no row of our tables, and no error into fewer rows."""
+"""Settings of a session that other people's files need change no row of our tables, and no error
+into fewer rows.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,15 @@ from mdt.hudi import base_file
 
 IN = pa.struct({"day": pa.date32(), "at": pa.timestamp("us", "UTC")})
 SCHEMA = pa.schema(
-    {"id": pa.int64(), "day": pa.date32(), "at": pa.timestamp("us", "UTC"), "wall": pa.timestamp("us"), "inside": IN, "days": pa.list_(pa.date32())}
-)  # fmt: skip
+    {
+        "id": pa.int64(),
+        "day": pa.date32(),
+        "at": pa.timestamp("us", "UTC"),
+        "wall": pa.timestamp("us"),
+        "inside": IN,
+        "days": pa.list_(pa.date32()),
+    }
+)
 DAYS = [date(1, 1, 1), date(1000, 2, 28), date(1582, 10, 4), date(2024, 1, 1), date(9999, 12, 31)]
 SHOWN = """id, cast(day as string) day, cast(at as string) at, cast(wall as string) wall, cast(inside as string) inside,
     cast(days as string) days"""
@@ -45,13 +54,22 @@ def rows(days: list[date]) -> pa.Table:
     for number, day in enumerate(days):
         at = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
         found.append(
-            {"id": number, "day": day, "at": at, "wall": at.replace(tzinfo=None), "inside": {"day": day, "at": at}, "days": [day]}
-        )  # fmt: skip
+            {
+                "id": number,
+                "day": day,
+                "at": at,
+                "wall": at.replace(tzinfo=None),
+                "inside": {"day": day, "at": at},
+                "days": [day],
+            }
+        )
     return pa.Table.from_pylist(found, SCHEMA)
 
 
 def make(path: Path, monkeypatch: pytest.MonkeyPatch) -> mdt.Table:
-    """Return a table with base and log files that do not name the calendar of their days, as those of older versions."""
+    """Return a table with base and log files that do not name the calendar of their days, as those
+    of older versions.
+    """
     with monkeypatch.context() as patch:
         patch.setattr(base_file, "CALENDAR", {})
         table = mdt.create(path, SCHEMA, key=["id"], table_type="MERGE_ON_READ")
@@ -61,7 +79,9 @@ def make(path: Path, monkeypatch: pytest.MonkeyPatch) -> mdt.Table:
 
 
 @pytest.fixture
-def old(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[mdt.Table]:
+def old(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[mdt.Table]:
     mdt.spark.enable(spark)
     table = make(tmp_path / "t", monkeypatch)
     spark.sql("drop table if exists old_days")
@@ -71,7 +91,12 @@ def old(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def streamed(spark: SparkSession, path: str) -> DataFrame:
-    query = spark.readStream.format("mdt").load(path).writeStream.format("memory").queryName("streamed_days")
+    query = (
+        spark.readStream.format("mdt")
+        .load(path)
+        .writeStream.format("memory")
+        .queryName("streamed_days")
+    )
     query.trigger(availableNow=True).start().awaitTermination()
     return spark.table("streamed_days")
 
@@ -82,14 +107,20 @@ WAYS: dict[str, Callable[[SparkSession, str], DataFrame]] = {
     "format": lambda spark, path: spark.read.format("mdt").load(path),
     "as of": lambda spark, path: spark.read.format("mdt").option("as_of", 2).load(path),
     "since": lambda spark, path: spark.read.format("mdt").option("since", 0).load(path),
-    "changes": lambda spark, path: spark.read.format("mdt").option("since", 0).option("changes", "net").load(path),
+    "changes": (
+        lambda spark, path: (
+            spark.read.format("mdt").option("since", 0).option("changes", "net").load(path)
+        )
+    ),
     "stream": streamed,
     "scan": lambda spark, path: mdt.open(path).scan(where="id >= 0").to_spark(spark),
 }
 
 
 def answers(frame: DataFrame) -> list[object]:
-    """Return rows, what filters find, and the least and greatest values, of which Spark is told by metadata where it can be."""
+    """Return rows, what filters find, and the least and greatest values, of which Spark is told by
+    metadata where it can be.
+    """
     spark = frame.sparkSession
     frame.createOrReplaceTempView("asked_days")
     found = [spark.sql(f"select {SHOWN} from asked_days order by id").collect()]
@@ -102,14 +133,17 @@ def answers(frame: DataFrame) -> list[object]:
         found.append(spark.sql(f"select id from asked_days where {test} order by id").collect())
     found.append(
         spark.sql(
-            "select cast(min(day) as string), cast(max(day) as string), cast(min(at) as string) from asked_days"
+            "select cast(min(day) as string), cast(max(day) as string), cast(min(at) as string)"
+            " from asked_days"
         ).collect()
     )
     return found
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
-def test_dates_are_the_same_under_the_calendars_of_old_writers(spark: SparkSession, old: mdt.Table, way: str) -> None:
+def test_dates_are_the_same_under_the_calendars_of_old_writers(
+    spark: SparkSession, old: mdt.Table, way: str
+) -> None:
     expected = answers(WAYS[way](spark, old.path))
     assert [row[0] for row in expected[1]] == [1] and [row[0] for row in expected[4]] == [0]
     for values in (LEGACY, REFUSING):
@@ -117,11 +151,17 @@ def test_dates_are_the_same_under_the_calendars_of_old_writers(spark: SparkSessi
             assert answers(WAYS[way](spark, old.path)) == expected
 
 
-def test_an_update_writes_no_other_date_under_the_calendar_of_old_writers(spark: SparkSession, old: mdt.Table) -> None:
+def test_an_update_writes_no_other_date_under_the_calendar_of_old_writers(
+    spark: SparkSession, old: mdt.Table
+) -> None:
     before = old.scan(order_by="id").to_arrow()
     with settings(spark, LEGACY):
-        spark.sql("update old_days set day = day, at = at where id + 0 < 4 and hash(inside) is not null")
-        spark.sql("merge into old_days t using old_days s on t.id = s.id when matched then update set *")
+        spark.sql(
+            "update old_days set day = day, at = at where id + 0 < 4 and hash(inside) is not null"
+        )
+        spark.sql(
+            "merge into old_days t using old_days s on t.id = s.id when matched then update set *"
+        )
     assert old.scan(order_by="id").to_arrow().equals(before)
 
 
@@ -154,10 +194,16 @@ def test_a_file_that_is_gone_or_damaged_is_an_error_where_spark_is_told_to_leave
         "spark.sql.parquet.enableVectorizedReader": vectorized,
     }
     with settings(spark, ignoring):
-        frames = [mdt.read(spark, table.path), spark.table("damaged_days"), spark.read.format("mdt").load(table.path)]
+        frames = [
+            mdt.read(spark, table.path),
+            spark.table("damaged_days"),
+            spark.read.format("mdt").load(table.path),
+        ]
         file.write_bytes(whole[:4] + bytes(byte ^ 16 for byte in whole[4:-400]) + whole[-400:])
         for frame in frames:
-            with pytest.raises(Exception, match="(?i)checksum|not as it was written|FAILED_READ_FILE"):
+            with pytest.raises(
+                Exception, match="(?i)checksum|not as it was written|FAILED_READ_FILE"
+            ):
                 frame.toArrow()
         file.unlink()
         for frame in [mdt.read(spark, table.path), spark.table("damaged_days")]:

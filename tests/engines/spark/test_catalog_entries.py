@@ -31,7 +31,9 @@ def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
 
 
 def entered(spark: SparkSession, place: Path, option: str, value: str) -> None:
-    """Make a table, and then an option in its entry behind the back of mdt, as another program can."""
+    """Make a table, and then an option in its entry behind the back of mdt, as another program
+    can.
+    """
     spark.sql(f"create table entered ({COLUMNS}) using mdt options (key 'id') location '{place}'")
     java = private.java_session(spark)
     catalog = java.sharedState().externalCatalog()
@@ -45,7 +47,9 @@ def entered(spark: SparkSession, place: Path, option: str, value: str) -> None:
 def copied(record: Any, name: str, value: Any) -> Any:
     """Return a copy of a record of Scala's with another value in one field."""
     names = [record.productElementName(number) for number in range(record.productArity())]
-    return record.copy(*(value if one == name else record.productElement(at) for at, one in enumerate(names)))
+    return record.copy(
+        *(value if one == name else record.productElement(at) for at, one in enumerate(names))
+    )
 
 
 def opened_with(place: Path) -> list[str]:
@@ -61,10 +65,15 @@ def opened_with(place: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "clause",
-    ["options (key 'id', 'mdt.cache.dir' '/x')", "options (key 'id') tblproperties ('mdt.Reader.Threads' = '9')"],
+    [
+        "options (key 'id', 'mdt.cache.dir' '/x')",
+        "options (key 'id') tblproperties ('mdt.Reader.Threads' = '9')",
+    ],
 )
 @pytest.mark.parametrize("columns", ["({}) using mdt {}", "using mdt {1} as select 'a' id, 1 n"])
-def test_create_table_refuses_options_of_the_machine(sql: SparkSession, clause: str, columns: str) -> None:
+def test_create_table_refuses_options_of_the_machine(
+    sql: SparkSession, clause: str, columns: str
+) -> None:
     with pytest.raises(
         PySparkException, match=r"is an option of the machine[^\n]*\n  hint: SET spark\.mdt\."
     ) as caught:
@@ -73,7 +82,9 @@ def test_create_table_refuses_options_of_the_machine(sql: SparkSession, clause: 
     assert not sql.catalog.tableExists("entered")
 
 
-def test_save_as_table_refuses_them_and_a_save_by_path_does_not(sql: SparkSession, tmp_path: Path) -> None:
+def test_save_as_table_refuses_them_and_a_save_by_path_does_not(
+    sql: SparkSession, tmp_path: Path
+) -> None:
     rows = (
         sql.createDataFrame([("a", 1)], COLUMNS)
         .write.format("mdt")
@@ -83,17 +94,34 @@ def test_save_as_table_refuses_them_and_a_save_by_path_does_not(sql: SparkSessio
     with pytest.raises(PySparkException, match="option of the machine"):
         rows.saveAsTable("saved")
     rows.save(str(tmp_path / "t"))
-    assert sql.read.format("mdt").option("mdt.reader.threads", "1").load(str(tmp_path / "t")).count() == 1
+    assert (
+        sql.read.format("mdt").option("mdt.reader.threads", "1").load(str(tmp_path / "t")).count()
+        == 1
+    )
 
 
 QUERIES = [
-    "select count(*) from entered", "with w as (select * from entered) select count(*) from w",
-    "select count(*) from identifier('enter' || 'ed')", "select count(*) from entered where n in (select n from entered)",
-    "insert into entered values ('b', 2)", "insert overwrite entered values ('b', 2)", "update entered set n = 3", "delete from entered where n = 1",
-    "merge into entered t using (select 'a' id, 5 n) s on t.id = s.id when matched then update set *",
-    "describe entered n", "call mdt.compact('entered')", "select count(*) from mdt_files('entered')", "select count(*) from entered version as of 0",
-    "create or replace temporary view v as select * from entered", "cache table entered", "alter table entered add columns (m int)", "truncate table entered",
-]  # fmt: skip
+    "select count(*) from entered",
+    "with w as (select * from entered) select count(*) from w",
+    "select count(*) from identifier('enter' || 'ed')",
+    "select count(*) from entered where n in (select n from entered)",
+    "insert into entered values ('b', 2)",
+    "insert overwrite entered values ('b', 2)",
+    "update entered set n = 3",
+    "delete from entered where n = 1",
+    (
+        "merge into entered t using (select 'a' id, 5 n) s on t.id = s.id when matched then update"
+        " set *"
+    ),
+    "describe entered n",
+    "call mdt.compact('entered')",
+    "select count(*) from mdt_files('entered')",
+    "select count(*) from entered version as of 0",
+    "create or replace temporary view v as select * from entered",
+    "cache table entered",
+    "alter table entered add columns (m int)",
+    "truncate table entered",
+]
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -118,7 +146,11 @@ def test_the_warning_names_the_option_once_and_what_to_do(
         for _ in range(2):
             sql.sql("select * from entered").collect()
     said = [record.getMessage() for record in caplog.records if "ignored" in record.getMessage()]
-    assert len(said) == 1 and "mdt.write.spill.dir" in said[0] and "SET spark.mdt.write.spill.dir" in said[0]
+    assert (
+        len(said) == 1
+        and "mdt.write.spill.dir" in said[0]
+        and "SET spark.mdt.write.spill.dir" in said[0]
+    )
 
 
 def test_other_options_of_an_entry_still_count(sql: SparkSession, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""After a commit Spark is sent what has changed in the list of files, and has the list that it would have been sent."""
+"""After a commit Spark is sent what has changed in the list of files, and has the list that it
+would have been sent.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ KEYS = 120
 
 def rows(draw: random.Random, most: int = 12) -> pa.Table:
     ids = draw.sample(range(KEYS), draw.randint(1, most))
-    return pa.table([ids, [f"c{i % 3}" for i in ids], [draw.randint(0, 99) for _ in ids]], schema=SCHEMA)
+    return pa.table(
+        [ids, [f"c{i % 3}" for i in ids], [draw.randint(0, 99) for _ in ids]], schema=SCHEMA
+    )
 
 
 def rolled_back(table: mdt.Table, draw: random.Random) -> None:
@@ -52,18 +56,22 @@ STEPS: dict[str, Callable[[mdt.Table, random.Random], object]] = {
     "overwriting": lambda table, draw: table.insert_overwrite(rows(draw, 4)),
     "rollback": rolled_back,
     "checkpoint": lambda table, draw: table.metadata.compact(),
-}  # fmt: skip
+}
 WEIGHTS = [8, 4, 3, 1, 1, 1, 3, 1]
 
 
 def made(storage: MemoryStorage | Path, table_type: str, seed: int) -> mdt.Table:
-    table = mdt.create(storage, SCHEMA, ["id"], partition_by=["city"], table_type=table_type, options=OPTIONS)
+    table = mdt.create(
+        storage, SCHEMA, ["id"], partition_by=["city"], table_type=table_type, options=OPTIONS
+    )
     table.upsert(rows(random.Random(seed), KEYS))
     return table
 
 
 def followed(before: NativeFiles, changes: Changes) -> tuple[dict[str, list[object]], list[int]]:
-    """Return the columns of the list that follows, and where in ``before`` the dead rows of each file stand, -1 where they are asked for anew."""
+    """Return the columns of the list that follows, and where in ``before`` the dead rows of each
+    file stand, -1 where they are asked for anew.
+    """
     stays = np.ones(len(before), np.bool_)
     stays[changes.gone] = False
     known = np.where(before.has_dead, np.arange(len(before)), -1)
@@ -83,7 +91,9 @@ def followed(before: NativeFiles, changes: Changes) -> tuple[dict[str, list[obje
 
 
 def require_follows(before: SnapshotFiles, now: SnapshotFiles) -> Counter[str]:
-    """Assert that the changes make of one list the other, dead rows included, and return what they say; nothing where they are not known."""
+    """Assert that the changes make of one list the other, dead rows included, and return what they
+    say; nothing where they are not known.
+    """
     changes = now.since(before)
     if changes is None:
         return Counter()
@@ -103,7 +113,9 @@ def require_follows(before: SnapshotFiles, now: SnapshotFiles) -> Counter[str]:
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 @pytest.mark.parametrize("seed", range(4))
-def test_changes_make_of_any_list_that_was_sent_the_one_that_it_is_now(table_type: str, seed: int) -> None:
+def test_changes_make_of_any_list_that_was_sent_the_one_that_it_is_now(
+    table_type: str, seed: int
+) -> None:
     table, draw = made(MemoryStorage(), table_type, seed), random.Random(seed)
     sent: list[list[SnapshotFiles]] = []
     said: Counter[str] = Counter()
@@ -137,7 +149,10 @@ def test_lists_on_other_checkpoints_of_older_states_and_of_altered_columns_are_s
     assert second.since(first) is not None and second.since(second) is not None
     assert first.since(second) is None, "what is older does not follow"
     assert view(refers=True).since(first) is None, "dead rows would stand elsewhere"
-    assert second.since(NativeFiles.whole(["file:/x"], [1])) is None and second.native().since(second) is None
+    assert (
+        second.since(NativeFiles.whole(["file:/x"], [1])) is None
+        and second.native().since(second) is None
+    )
     table.alter(add={"more": pa.int64()})
     assert view().since(second) is None, "files of older columns are read in another way"
     third = view()
@@ -153,7 +168,9 @@ def test_an_open_frame_reads_right_after_whatever_was_done(
     replies: Counter[str] = Counter()
     for name in ("_snapshot", "_changed"):
         answer = getattr(file_index, name)
-        monkeypatch.setattr(file_index, name, lambda *a, n=name, f=answer: (replies.update([n]), f(*a))[1])
+        monkeypatch.setattr(
+            file_index, name, lambda *a, n=name, f=answer: (replies.update([n]), f(*a))[1]
+        )
     table, draw = made(tmp_path / "t", table_type, 5), random.Random(5)
     frames = {
         "snapshot": mdt.read(spark, table.path),
@@ -164,9 +181,15 @@ def test_an_open_frame_reads_right_after_whatever_was_done(
         for kind, frame in frames.items():
             if draw.random() < 0.2:
                 continue  # so that some lists follow from older ones than the last
-            expected = sorted(map(tuple, map(dict.values, table.scan(query_type=kind).to_arrow().to_pylist())))
+            expected = sorted(
+                map(tuple, map(dict.values, table.scan(query_type=kind).to_arrow().to_pylist()))
+            )
             assert sorted(map(tuple, frame.collect())) == expected, (step, kind)
             some = f"v < {draw.randint(0, 99)}"
-            assert frame.where(some).count() == table.scan(some, query_type=kind).count(), (step, kind, some)
+            assert frame.where(some).count() == table.scan(some, query_type=kind).count(), (
+                step,
+                kind,
+                some,
+            )
     whole = replies["_snapshot"] - replies["_changed"]  # changes hold a short list of their own
     assert replies["_changed"] > whole > 0, replies

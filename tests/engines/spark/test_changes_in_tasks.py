@@ -1,4 +1,6 @@
-"""A worker opens a table once for all tasks that read its changes, and what it keeps is never that of another table, or of another copy."""
+"""A worker opens a table once for all tasks that read its changes, and what it keeps is never that
+of another table, or of another copy.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ class Query:
         batch = pa.record_batch([pa.array([self.pieces[task]], pa.binary())], ["piece"])
         asked = self.of._read_as(SCHEMA.names)
         schema = pa.schema([*changes.CHANGE, *SCHEMA])
-        return pa.Table.from_batches(changes._read(self.place, asked, schema, iter([batch])), schema)
+        return pa.Table.from_batches(
+            changes._read(self.place, asked, schema, iter([batch])), schema
+        )
 
     def is_right(self) -> bool:
         found = pa.concat_tables([self.run(n) for n in range(len(self.pieces))])
@@ -84,7 +88,9 @@ def test_a_worker_opens_a_table_once_for_all_tasks_and_looks_for_newer_commits_o
     assert len(counted) == 1
     before = len(counted[0].made)
     assert query.is_right() and query.is_right()
-    assert all(".parquet" in what for _, what in counted[0].made[before:]), "data alone is read again"
+    assert all(".parquet" in what for _, what in counted[0].made[before:]), (
+        "data alone is read again"
+    )
     put(table, 40)
     later = Query(table, 3)
     assert later.is_right() and Query(table, 0).is_right()
@@ -118,11 +124,15 @@ def test_another_table_at_the_path_is_another_one_and_that_of_an_older_query_is_
     new = Query(table_at(path, 50, 60, 70), 0)
     assert new.is_right()
     forget()
-    with pytest.raises(TaskFailed, match="a worker does not find at .* the table that the driver sees"):
+    with pytest.raises(
+        TaskFailed, match="a worker does not find at .* the table that the driver sees"
+    ):
         old.run()
     shutil.rmtree(path)
     forget()
-    with pytest.raises(TaskFailed, match="a worker does not find at .* the table that the driver sees"):
+    with pytest.raises(
+        TaskFailed, match="a worker does not find at .* the table that the driver sees"
+    ):
         new.run()
 
 
@@ -153,7 +163,9 @@ def test_a_table_in_memory_is_in_no_worker(counted: list[CountingStorage]) -> No
         Query(table, 0)
 
 
-def test_workers_of_spark_read_what_changed_whatever_they_have_read_before(spark: SparkSession, tmp_path: Path) -> None:
+def test_workers_of_spark_read_what_changed_whatever_they_have_read_before(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     path = tmp_path / "t"
     for first in (10, 1000):
         table = table_at(path, first, first + 10)

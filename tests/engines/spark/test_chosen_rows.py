@@ -1,4 +1,6 @@
-"""Where indexes leave single rows of files, Spark reads these rows and the pages around them, and nobody sees it but in time."""
+"""Where indexes leave single rows of files, Spark reads these rows and the pages around them, and
+nobody sees it but in time.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,18 @@ from mdt.table import Table
 ROWS = 60_000
 SCHEMA = pa.schema(
     [
-        ("id", pa.string()), ("code", pa.int64()), ("name", pa.string()), ("price", pa.decimal128(12, 2)),
-        ("day", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("real", pa.float64()),
-        ("place", pa.struct([("zip", pa.string())])), ("stops", pa.list_(pa.struct([("n", pa.int64())]))),
+        ("id", pa.string()),
+        ("code", pa.int64()),
+        ("name", pa.string()),
+        ("price", pa.decimal128(12, 2)),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("real", pa.float64()),
+        ("place", pa.struct([("zip", pa.string())])),
+        ("stops", pa.list_(pa.struct([("n", pa.int64())]))),
         ("tags", pa.map_(pa.string(), pa.int64())),
     ]
-)  # fmt: skip
+)
 QUERIES = {
     "one column": "select name from {t} where code = 77",
     "all flat columns": "select id, code, name, price, day, at, real from {t} where code = 78",
@@ -34,13 +42,32 @@ QUERIES = {
     "count": "select count(*) from {t} where code = 79",
     "no row": "select count(*), max(name) from {t} where code = 77 and name = 'n3'",
     "aggregate": "select name, sum(price), min(at) from {t} where code in (5, 77) group by name",
-    "two of one filter": "select a.name, b.price from {t} a join {t} b on a.id = b.id where a.code = 77 and b.code = 77",
-    "two of other filters": "select a.name, b.real from {t} a join {t} b on a.name = b.name where a.code = 70 and b.code = 71",
-    "union": "select name from {t} where code = 77 union all select cast(day as string) from {t} where code = 77",
-    "union of wholes": "select * except (place, stops, tags) from {t} where code = 7 union all select * except (place, stops, tags) from {t} where code = 7",
-    "scalar subquery": "select id, (select max(real) from {t} where code = 6) m from {t} where code = 5",
-    "correlated": "select a.id, (select max(b.price) from {t} b where b.name = a.name and b.code = 9) m from {t} a where a.code = 8",
-    "in subquery": "select id, price from {t} where code = 5 and name in (select name from {t} where code = 6)",
+    "two of one filter": (
+        "select a.name, b.price from {t} a join {t} b on a.id = b.id where a.code = 77 and b.code"
+        " = 77"
+    ),
+    "two of other filters": (
+        "select a.name, b.real from {t} a join {t} b on a.name = b.name where a.code = 70 and"
+        " b.code = 71"
+    ),
+    "union": (
+        "select name from {t} where code = 77 union all select cast(day as string) from {t} where"
+        " code = 77"
+    ),
+    "union of wholes": (
+        "select * except (place, stops, tags) from {t} where code = 7 union all select * except"
+        " (place, stops, tags) from {t} where code = 7"
+    ),
+    "scalar subquery": (
+        "select id, (select max(real) from {t} where code = 6) m from {t} where code = 5"
+    ),
+    "correlated": (
+        "select a.id, (select max(b.price) from {t} b where b.name = a.name and b.code = 9) m from"
+        " {t} a where a.code = 8"
+    ),
+    "in subquery": (
+        "select id, price from {t} where code = 5 and name in (select name from {t} where code = 6)"
+    ),
     "not translated": "select id from {t} where code = 12 and length(name) = 2 and rand(3) < 2",
     "window": "select id, rank() over (partition by name order by price) r from {t} where code = 3",
     "or": "select id, real from {t} where code = 5 or code = 9 and name = 'n4'",
@@ -82,7 +109,9 @@ SETTINGS: dict[str, dict[str, str]] = {
 
 def new_table(path: Path) -> Table:
     options = {"mdt.max.file.bytes": 1_000_000, "mdt.durable": False}
-    made = mdt.create(path, SCHEMA, ["id"], table_type="MERGE_ON_READ", indexes=["bitmap(code)"], options=options)
+    made = mdt.create(
+        path, SCHEMA, ["id"], table_type="MERGE_ON_READ", indexes=["bitmap(code)"], options=options
+    )
     made.bulk_insert(rows(range(ROWS)))
     assert len(made.files()) > 1
     return made
@@ -95,7 +124,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 @pytest.fixture(scope="module")
 def dirty(tmp_path_factory: pytest.TempPathFactory) -> Table:
-    """Base files with dead rows here and there, in runs, and in whole row groups; log files with dead rows of their own."""
+    """Base files with dead rows here and there, in runs, and in whole row groups; log files with
+    dead rows of their own.
+    """
     made = new_table(tmp_path_factory.mktemp("chosen") / "dirty")
     made.upsert(rows(range(0, ROWS // 3, 7), 3))
     made.delete(rows(range(500)).select(["id"]))
@@ -130,7 +161,9 @@ def scanned(query: DataFrame) -> int:
     """Run the query and return how many rows its scans gave, by Spark's own count."""
     query.collect()
     plan: Any = java_frame(query).queryExecution().executedPlan()
-    leaves = (plan.finalPhysicalPlan() if "Adaptive" in plan.getClass().getSimpleName() else plan).collectLeaves()
+    leaves = (
+        plan.finalPhysicalPlan() if "Adaptive" in plan.getClass().getSimpleName() else plan
+    ).collectLeaves()
     scans = [
         leaf
         for leaf in map(leaves.apply, range(leaves.size()))
@@ -140,27 +173,37 @@ def scanned(query: DataFrame) -> int:
 
 
 @pytest.mark.parametrize("name", ["table", "dirty"])
-def test_queries_give_the_rows_of_a_plain_table(spark: SparkSession, name: str, request: pytest.FixtureRequest) -> None:
+def test_queries_give_the_rows_of_a_plain_table(
+    spark: SparkSession, name: str, request: pytest.FixtureRequest
+) -> None:
     made = request.getfixturevalue(name)
     native(spark, made, "plain")
     mdt.read(spark, made.path).createOrReplaceTempView("ours")
     spark.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling takes longer than running
     try:
         for text in QUERIES.values():
-            assert shown(spark.sql(text.format(t="ours"))) == shown(spark.sql(text.format(t="plain"))), text
+            assert shown(spark.sql(text.format(t="ours"))) == shown(
+                spark.sql(text.format(t="plain"))
+            ), text
     finally:
         spark.conf.unset("spark.sql.codegen.wholeStage")
 
 
 COLUMNS = ["id", "code", "price", "day", "place", "stops", "tags"]
 WHERES = [
-    "true", "code = 77", "code in (5, 70, 71) and name > 'n1'", "id between 'k000480' and 'k000530'", "real > 8000 and code < 50",
+    "true",
+    "code = 77",
+    "code in (5, 70, 71) and name > 'n1'",
+    "id between 'k000480' and 'k000530'",
+    "real > 8000 and code < 50",
     "id >= 'k019990' and id < 'k031010' or code = 3",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, indirect=True)
-def test_live_rows_are_the_same_under_every_setting_of_spark(spark: SparkSession, dirty: Table, settings: None) -> None:
+def test_live_rows_are_the_same_under_every_setting_of_spark(
+    spark: SparkSession, dirty: Table, settings: None
+) -> None:
     frame = mdt.read(spark, dirty.path)
     for where in WHERES:
         expected = dirty.scan(None if where == "true" else where, columns=COLUMNS).to_arrow()
@@ -169,31 +212,56 @@ def test_live_rows_are_the_same_under_every_setting_of_spark(spark: SparkSession
         assert frame.where(where).count() == len(expected), where
 
 
-@pytest.mark.parametrize("settings", ["as it is", "rows", "small splits and odd batches"], indirect=True)
-def test_positions_survive_pushed_filters(spark: SparkSession, dirty: Table, settings: None) -> None:
-    """What Spark says of a row's position is where the file has it, and no dead one is among them."""
+@pytest.mark.parametrize(
+    "settings", ["as it is", "rows", "small splits and odd batches"], indirect=True
+)
+def test_positions_survive_pushed_filters(
+    spark: SparkSession, dirty: Table, settings: None
+) -> None:
+    """What Spark says of a row's position is where the file has it, and no dead one is among
+    them.
+    """
     frame = mdt.read(spark, dirty.path)
     snapshot, names = dirty.snapshot(), {}
     for number in snapshot.live_numbers.tolist():
         names[snapshot.files.value("name", number).as_py()] = set(snapshot.vector(number) or ())
     for where in ("id > 'k000400' and id < 'k000700'", "code = 77", "true"):
-        found = frame.where(where).select("id", "_metadata.file_name", "_metadata.row_index").toArrow().to_pydict()
-        assert len(set(zip(found["file_name"], found["row_index"], strict=True))) == len(found["id"]) > 0
-        assert not any(at in names[file] for file, at in zip(found["file_name"], found["row_index"], strict=True))
+        found = (
+            frame.where(where)
+            .select("id", "_metadata.file_name", "_metadata.row_index")
+            .toArrow()
+            .to_pydict()
+        )
+        assert (
+            len(set(zip(found["file_name"], found["row_index"], strict=True)))
+            == len(found["id"])
+            > 0
+        )
+        assert not any(
+            at in names[file]
+            for file, at in zip(found["file_name"], found["row_index"], strict=True)
+        )
     one = frame.where("id = 'k000600'").select("_metadata.row_index", "_metadata.file_name").first()
-    again = frame.where(f"_metadata.row_index = {one[0]} and _metadata.file_name = '{one[1]}'").select("id")  # type: ignore[index]
+    again = frame.where(
+        f"_metadata.row_index = {one[0]} and _metadata.file_name = '{one[1]}'"
+    ).select("id")  # type: ignore[index]
     assert [row.id for row in again.collect()] == ["k000600"]
 
 
-def test_only_rows_that_an_index_chose_leave_the_scan(spark: SparkSession, table: Table, dirty: Table) -> None:
+def test_only_rows_that_an_index_chose_leave_the_scan(
+    spark: SparkSession, table: Table, dirty: Table
+) -> None:
     for made in (table, dirty):
         frame = mdt.read(spark, made.path)
         expected = made.scan("code = 77").count()
         assert expected > 0
         assert scanned(frame.where("code = 77").select("id", "real")) == expected
-        assert scanned(frame.where("code = 77").select("place.zip")) == expected, "fields of structs, too"
+        assert scanned(frame.where("code = 77").select("place.zip")) == expected, (
+            "fields of structs, too"
+        )
         assert (
-            scanned(frame.where("code in (5, 70) and name = 'n0'").select("id")) <= made.scan("code in (5, 70)").count()
+            scanned(frame.where("code in (5, 70) and name = 'n0'").select("id"))
+            <= made.scan("code in (5, 70)").count()
         )
         assert scanned(frame.where("code > 50").select("id")) > made.scan("code > 50").count() / 2
     assert scanned(mdt.read(spark, dirty.path).select("id")) == dirty.scan().count()
@@ -206,7 +274,9 @@ def test_random_rows_die_and_are_looked_for(spark: SparkSession, tmp_path: Path)
     frame = mdt.read(spark, made.path)
     for step in range(6):
         first = draw.randrange(ROWS)
-        ids = range(first, min(ROWS, first + draw.choice([1, 50, 5000, 20_000])), draw.choice([1, 1, 3, 97]))
+        ids = range(
+            first, min(ROWS, first + draw.choice([1, 50, 5000, 20_000])), draw.choice([1, 1, 3, 97])
+        )
         if step % 2:
             made.upsert(rows(ids, step + 2))
         else:
@@ -217,9 +287,9 @@ def test_random_rows_die_and_are_looked_for(spark: SparkSession, tmp_path: Path)
             f"id > 'k{low:06}' and id < 'k{low + 900:06}'",
         ):
             expected = made.scan(where, columns=["id", "code", "name"]).to_arrow()
-            assert bag(frame.where(where).select("id", "code", "name").toArrow().cast(expected.schema)) == bag(
-                expected
-            ), where
+            assert bag(
+                frame.where(where).select("id", "code", "name").toArrow().cast(expected.schema)
+            ) == bag(expected), where
         assert frame.count() == made.scan().count()
 
 

@@ -1,4 +1,6 @@
-"""Spark fails on damaged files instead of returning other rows, and writes nothing that it made of them."""
+"""Spark fails on damaged files instead of returning other rows, and writes nothing that it made of
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ import mdt
 from mdt.errors import Corrupt
 from mdt.metadata.file_group import LOG
 
-SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("few", pa.string()), ("v", pa.int64())])
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("ts", pa.int64()), ("few", pa.string()), ("v", pa.int64())]
+)
 N = 4000
 NOT_AS_WRITTEN = "not as it was written"
 
@@ -34,7 +38,11 @@ def rows(ids: range, ts: int = 1) -> pa.Table:
 def table(tmp_path: Path) -> mdt.Table:
     """Two base files; log files over the first are made by those who want them."""
     table = create(
-        tmp_path / "t", SCHEMA, ordering="ts", table_type="MERGE_ON_READ", options={"mdt.spark.local.bytes.max": 0}
+        tmp_path / "t",
+        SCHEMA,
+        ordering="ts",
+        table_type="MERGE_ON_READ",
+        options={"mdt.spark.local.bytes.max": 0},
     )
     table.bulk_insert(rows(range(N)))
     return table
@@ -52,7 +60,9 @@ class Damaged:
 
 
 def body_of(file: Path, name: str) -> int:
-    """Return a byte in the first page of a column without a dictionary, well behind the page's header."""
+    """Return a byte in the first page of a column without a dictionary, well behind the page's
+    header.
+    """
     group = pq.read_metadata(file).row_group(0)
     chunk = next(c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == name)
     assert not chunk.has_dictionary_page and chunk.total_compressed_size > 4000
@@ -60,7 +70,9 @@ def body_of(file: Path, name: str) -> int:
 
 
 def body_in_block(path: Path, file: dict[str, int]) -> int:
-    """Return the last byte of the column v in a log file's block: it belongs to the body of a page."""
+    """Return the last byte of the column v in a log file's block: it belongs to the body of a
+    page.
+    """
     block = path.read_bytes()[file["block_offset"] :][: file["block_length"]]
     group = pq.read_metadata(pa.BufferReader(block)).row_group(0)
     chunk = next(c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == "v")
@@ -69,7 +81,11 @@ def body_in_block(path: Path, file: dict[str, int]) -> int:
 
 
 def file_of(table: mdt.Table, tmp_path: Path, kind: int) -> Path:
-    return tmp_path / "t" / next(file["name"] for file in table.files().to_pylist() if file["kind"] == kind)
+    return (
+        tmp_path
+        / "t"
+        / next(file["name"] for file in table.files().to_pylist() if file["kind"] == kind)
+    )
 
 
 @pytest.mark.parametrize("vectorized", ["true", "false"])
@@ -90,7 +106,9 @@ def test_a_flipped_page_makes_a_query_fail(
         spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
 
 
-def test_a_flipped_footer_makes_a_query_fail(spark: SparkSession, table: mdt.Table, tmp_path: Path) -> None:
+def test_a_flipped_footer_makes_a_query_fail(
+    spark: SparkSession, table: mdt.Table, tmp_path: Path
+) -> None:
     file = file_of(table, tmp_path, 0)
     Damaged(file, file.stat().st_size - 200)
     with pytest.raises(Py4JJavaError, match=NOT_AS_WRITTEN):
@@ -119,13 +137,18 @@ def test_a_write_task_stops_at_a_damaged_page_and_nothing_is_committed(
     spark: SparkSession, tmp_path: Path, table_type: str
 ) -> None:
     table = create(
-        tmp_path / "t", SCHEMA, table_type=table_type, options={"mdt.spark.local.bytes.max": 0}, key_index="bloom"
+        tmp_path / "t",
+        SCHEMA,
+        table_type=table_type,
+        options={"mdt.spark.local.bytes.max": 0},
+        key_index="bloom",
     )
     table.bulk_insert(rows(range(N)))
     file, seq = file_of(table, tmp_path, 0), table.snapshot().seq
     damaged = Damaged(file, body_of(file, "v"))
     with pytest.raises(Corrupt, match=NOT_AS_WRITTEN) as caught:
-        # As many new keys go into the file, which is small beside them: it is read and written anew.
+        # As many new keys go into the file, which is small beside them: it is read and written
+        # anew.
         table.upsert(spark.createDataFrame(rows(range(N, 2 * N), 2)))
     assert file.name in str(caught.value)
     damaged.mend()
@@ -134,7 +157,9 @@ def test_a_write_task_stops_at_a_damaged_page_and_nothing_is_committed(
     assert ordered(again.scan().to_arrow()) == ordered(rows(range(N)))
 
 
-def test_an_index_built_on_spark_stops_at_a_damaged_page(spark: SparkSession, table: mdt.Table, tmp_path: Path) -> None:
+def test_an_index_built_on_spark_stops_at_a_damaged_page(
+    spark: SparkSession, table: mdt.Table, tmp_path: Path
+) -> None:
     table.create_index("bloom(v)", mode="async")
     file, seq = file_of(table, tmp_path, 0), table.snapshot().seq
     Damaged(file, body_of(file, "v"))

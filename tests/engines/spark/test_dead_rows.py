@@ -23,7 +23,9 @@ SCHEMA = StructType([StructField("id", LongType())])
 
 
 class Lister:
-    """Five files of ten rows, the first row of each dead but in the last; a filter of ``id`` chooses the file by its tens."""
+    """Five files of ten rows, the first row of each dead but in the last; a filter of ``id``
+    chooses the file by its tens.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.files = [folder / f"{n}.parquet" for n in range(5)]
@@ -31,14 +33,29 @@ class Lister:
         self.asked: list[list[int]] = []
 
     def list(self, query: str, predicate: Predicate) -> Listing:
-        native = NativeFiles.whole([f.as_uri() for f in self.files], [f.stat().st_size for f in self.files])
+        native = NativeFiles.whole(
+            [f.as_uri() for f in self.files], [f.stat().st_size for f in self.files]
+        )
         has_dead = np.arange(5) < 4
         files = NativeFiles(
-            native.uris, native.sizes, native.offsets, native.file_sizes, native.footer_sizes, native.footer_crcs,
-            native.versions, has_dead, self._dead,
-        )  # fmt: skip
-        wanted = [leaf.value for leaf in leaves(predicate) if isinstance(leaf, Leaf) and leaf.op == "="]
-        return Listing(self.version, files, np.array([one // 10 for one in wanted], np.int32) if wanted else None)
+            native.uris,
+            native.sizes,
+            native.offsets,
+            native.file_sizes,
+            native.footer_sizes,
+            native.footer_crcs,
+            native.versions,
+            has_dead,
+            self._dead,
+        )
+        wanted = [
+            leaf.value for leaf in leaves(predicate) if isinstance(leaf, Leaf) and leaf.op == "="
+        ]
+        return Listing(
+            self.version,
+            files,
+            np.array([one // 10 for one in wanted], np.int32) if wanted else None,
+        )
 
     def _dead(self, at: Sequence[int]) -> DeadRows:
         self.asked.append(list(at))
@@ -53,19 +70,27 @@ def lister(tmp_path: Path) -> Lister:
     return found
 
 
-def test_only_files_that_a_query_reads_are_asked_for_and_only_once(spark: SparkSession, lister: Lister) -> None:
+def test_only_files_that_a_query_reads_are_asked_for_and_only_once(
+    spark: SparkSession, lister: Lister
+) -> None:
     frame = relation(spark, lister, SCHEMA, lister.files[0].parent.as_uri())
     assert [row.id for row in frame.where("id = 12").collect()] == [12] and lister.asked == [[1]]
     assert not frame.where("id = 10").collect() and lister.asked == [[1]]
-    assert frame.where("id = 40").count() == 1 and lister.asked == [[1]], "no row of that file is dead"
+    assert frame.where("id = 40").count() == 1 and lister.asked == [[1]], (
+        "no row of that file is dead"
+    )
     assert len(frame.inputFiles()) == 5 and lister.asked == [[1]], "names need no rows"
     assert frame.count() == 46 and lister.asked == [[1], [0, 2, 3]]
     assert frame.count() == 46 and len(lister.asked) == 2
     lister.version = 2
-    assert frame.count() == 46 and lister.asked[2:] == [[0, 1, 2, 3]], "another version has other dead rows"
+    assert frame.count() == 46 and lister.asked[2:] == [[0, 1, 2, 3]], (
+        "another version has other dead rows"
+    )
 
 
-def test_an_older_version_is_listed_again_for_its_query_and_never_taken_for_another(lister: Lister) -> None:
+def test_an_older_version_is_listed_again_for_its_query_and_never_taken_for_another(
+    lister: Lister,
+) -> None:
     planner = _Planner(lister, frozenset(["id"]), "root")
     asked = {"query": "q", "known": [], "gone": [], "filters": []}
     for version in range(1, 8):

@@ -30,12 +30,16 @@ MONEY = pa.decimal128(12, 2)
 def number(draw: random.Random, type: pa.Decimal128Type) -> Decimal:
     """Return any number of the type, often an outermost one."""
     most = 10**type.precision - 1
-    unscaled = draw.choice([most, -most, 0, -1, draw.randint(-most, most), draw.randint(-most, most)])
+    unscaled = draw.choice(
+        [most, -most, 0, -1, draw.randint(-most, most), draw.randint(-most, most)]
+    )
     return Decimal((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -type.scale))
 
 
 def rows_of(ids: range, seed: int) -> pa.Table:
-    """Return rows with a column for each precision, of many values, of few, and inside other columns; a tenth of all are null."""
+    """Return rows with a column for each precision, of many values, of few, and inside other
+    columns; a tenth of all are null.
+    """
     draw = random.Random(seed)
     columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.int64())}
 
@@ -48,11 +52,16 @@ def rows_of(ids: range, seed: int) -> pa.Table:
         columns[f"many{precision}"] = pa.array(some(lambda type=type: number(draw, type)), type)
         columns[f"few{precision}"] = pa.array(some(lambda few=few: draw.choice(few)), type)
     fields, small = pa.struct([("a", MONEY), ("b", pa.int32())]), pa.decimal128(5, 1)
-    columns["inside"] = pa.array(some(lambda: {"a": draw.choice([None, number(draw, MONEY)]), "b": 1}), fields)
-    columns["several"] = pa.array(
-        some(lambda: [draw.choice([None, number(draw, small)]) for _ in range(draw.randint(0, 3))]), pa.list_(small)
+    columns["inside"] = pa.array(
+        some(lambda: {"a": draw.choice([None, number(draw, MONEY)]), "b": 1}), fields
     )
-    columns["named"] = pa.array(some(lambda: [("x", number(draw, MONEY))]), pa.map_(pa.string(), MONEY))
+    columns["several"] = pa.array(
+        some(lambda: [draw.choice([None, number(draw, small)]) for _ in range(draw.randint(0, 3))]),
+        pa.list_(small),
+    )
+    columns["named"] = pa.array(
+        some(lambda: [("x", number(draw, MONEY))]), pa.map_(pa.string(), MONEY)
+    )
     return pa.table(columns)
 
 
@@ -61,17 +70,25 @@ def assert_read_alike(spark: SparkSession, table: mdt.Table, where: str = "true"
     ours = table.scan(where=where).to_arrow().sort_by("id")
     frame = mdt.read(spark, table.path)
     assert frame.where(where).sort("id").toArrow().to_pylist() == ours.to_pylist()
-    for name in {"few1", "many12", "several"}.intersection(
-        table.schema.names
-    ):  # alone: other columns may choose the pages
-        assert frame.where(where).sort("id").select(name).toArrow()[name].to_pylist() == ours[name].to_pylist()
+    for name in {"few1", "many12", "several"}.intersection(table.schema.names):
+        # alone: other columns may choose the pages
+        assert (
+            frame.where(where).sort("id").select(name).toArrow()[name].to_pylist()
+            == ours[name].to_pylist()
+        )
 
 
 @pytest.mark.parametrize(("rows", "compression"), [(ROWS, "lz4"), (ROWS, "zstd"), (50, "lz4")])
-def test_numbers_of_every_precision_are_read(spark: SparkSession, tmp_path: Path, rows: int, compression: str) -> None:
+def test_numbers_of_every_precision_are_read(
+    spark: SparkSession, tmp_path: Path, rows: int, compression: str
+) -> None:
     data = rows_of(range(rows), seed=rows)
     table = create(
-        tmp_path / "t", data.schema, key=["id"], table_type="MERGE_ON_READ", options={"mdt.compression": compression}
+        tmp_path / "t",
+        data.schema,
+        key=["id"],
+        table_type="MERGE_ON_READ",
+        options={"mdt.compression": compression},
     )
     table.upsert(data)
     assert_read_alike(spark, table)
@@ -100,11 +117,18 @@ def test_nulls_alone_and_columns_off_the_heap_are_read(spark: SparkSession, tmp_
 
 
 def test_older_files_are_read_in_their_own_precision(spark: SparkSession, tmp_path: Path) -> None:
-    data = pa.table({"id": range(ROWS), "m": pa.array([Decimal(n) / 4 for n in range(ROWS)], pa.decimal128(8, 2))})
+    data = pa.table(
+        {
+            "id": range(ROWS),
+            "m": pa.array([Decimal(n) / 4 for n in range(ROWS)], pa.decimal128(8, 2)),
+        }
+    )
     table = create(tmp_path / "t", data.schema, key=["id"])
     table.upsert(data)
     table.alter(widen={"m": "decimal(14, 2)"}, beyond_hudi=True)
-    table.upsert(pa.table({"id": [1], "m": pa.array([Decimal("-123456789012.25")], pa.decimal128(14, 2))}))
+    table.upsert(
+        pa.table({"id": [1], "m": pa.array([Decimal("-123456789012.25")], pa.decimal128(14, 2))})
+    )
     assert_read_alike(spark, table)
 
 
@@ -141,7 +165,16 @@ def test_bytes_become_integers(spark: SparkSession, java: Any) -> None:
         most = 1 << (8 * length - 1)
         numbers = data.draw(st.lists(st.integers(-most, most - 1), max_size=20))
         stored = levels + b"".join(n.to_bytes(length, "big", signed=True) for n in numbers)
-        found = called(spark, java, "IntegerPages", "integers", buffers.wrap(stored), len(levels), length, width)
+        found = called(
+            spark,
+            java,
+            "IntegerPages",
+            "integers",
+            buffers.wrap(stored),
+            len(levels),
+            length,
+            width,
+        )
         expected = levels + b"".join(n.to_bytes(width, "little", signed=True) for n in numbers)
         assert bytes(found.toByteArray()) == expected
 
@@ -152,7 +185,8 @@ def test_bytes_that_are_no_numbers_of_a_length_are_refused(spark: SparkSession, 
     buffers = private.jvm(spark).java.nio.ByteBuffer
     for size, levels in ((13, 0), (12, 1), (5, 6)):
         with pytest.raises(
-            Py4JJavaError, match=f"{size} bytes, the first {levels} of them levels, are no page of numbers of 6"
+            Py4JJavaError,
+            match=f"{size} bytes, the first {levels} of them levels, are no page of numbers of 6",
         ):
             called(spark, java, "IntegerPages", "integers", buffers.wrap(bytes(size)), levels, 6, 8)
 
@@ -189,7 +223,9 @@ class Reader:
         """Yield the values of a column without nulls, their digits."""
         while self.java.nextBatch():
             batch = self.java.resultBatch()
-            decimals = (batch.column(column).getDecimal(i, precision, 0) for i in range(batch.numRows()))
+            decimals = (
+                batch.column(column).getDecimal(i, precision, 0) for i in range(batch.numRows())
+            )
             yield from (decimal.toUnscaledLong() for decimal in decimals)
 
     def close(self) -> None:
@@ -214,8 +250,15 @@ def reader(spark: SparkSession, java: Any, tmp_path: Path) -> Iterator[Callable[
 
 
 def test_the_reader_is_told_of_integers(reader: Callable[..., Reader]) -> None:
-    types = {"a": pa.decimal128(9, 2), "b": pa.decimal128(10, 2), "c": pa.decimal128(18, 0), "d": pa.decimal128(19, 0)}
-    data = pa.table({name: pa.array([Decimal(1), Decimal(-2)], type) for name, type in types.items()})
+    types = {
+        "a": pa.decimal128(9, 2),
+        "b": pa.decimal128(10, 2),
+        "c": pa.decimal128(18, 0),
+        "d": pa.decimal128(19, 0),
+    }
+    data = pa.table(
+        {name: pa.array([Decimal(1), Decimal(-2)], type) for name, type in types.items()}
+    )
     found = reader(data, use_dictionary=False)
     assert found.types() == ["INT32", "INT64", "INT64", "FIXED_LEN_BYTE_ARRAY"]
     assert list(found.numbers(1, 10)) == [100, -200]
@@ -226,7 +269,11 @@ def test_a_dictionary_may_end_before_the_values_do(reader: Callable[..., Reader]
     for type in (pa.decimal128(7, 0), pa.decimal128(12, 0)):
         data = pa.table({"m": pa.array([Decimal(n * n % 9973 - 4000) for n in range(9000)], type)})
         found = reader(
-            data, use_dictionary=True, dictionary_pagesize_limit=2000, data_page_size=1000, row_group_size=5000
+            data,
+            use_dictionary=True,
+            dictionary_pagesize_limit=2000,
+            data_page_size=1000,
+            row_group_size=5000,
         )
         encodings = found.file.getRowGroups().get(0).getColumns().get(0).getEncodings().toString()
         assert "RLE_DICTIONARY" in encodings and "PLAIN" in encodings
@@ -252,7 +299,13 @@ def test_pages_in_another_encoding_than_the_footer_says_are_refused(
 ) -> None:
     path = tmp_path / "m.parquet"
     data = pa.table({"m": pa.array([Decimal(1), Decimal(-2)], MONEY)})
-    pq.write_table(data, path, compression="none", use_dictionary=False, column_encoding={"m": "DELTA_BYTE_ARRAY"})
+    pq.write_table(
+        data,
+        path,
+        compression="none",
+        use_dictionary=False,
+        column_encoding={"m": "DELTA_BYTE_ARRAY"},
+    )
     stored = path.read_bytes()
     told = bytes((2 << 4 | 5, 3 << 1, 7 << 1))  # a list of two numbers: RLE, DELTA_BYTE_ARRAY
     assert stored.count(told) == 1
@@ -260,7 +313,9 @@ def test_pages_in_another_encoding_than_the_footer_says_are_refused(
     found = Reader(spark, java, path)
     try:
         assert found.types() == ["INT64"]
-        with pytest.raises(Py4JJavaError, match="a page of decimals in the encoding DELTA_BYTE_ARRAY"):
+        with pytest.raises(
+            Py4JJavaError, match="a page of decimals in the encoding DELTA_BYTE_ARRAY"
+        ):
             list(found.numbers(0, 12))
     finally:
         found.close()

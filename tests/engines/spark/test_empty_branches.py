@@ -1,4 +1,6 @@
-"""A relation without a file to read is no part of the plan, each query is planned once, and no answer changes by it."""
+"""A relation without a file to read is no part of the plan, each query is planned once, and no
+answer changes by it.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,15 @@ def new_table(path: Path, **more: Any) -> Table:
 
 
 def nodes(query: DataFrame) -> dict[str, int]:
-    """Return how many unions, joins and scans of files the optimized plan of a query has, subqueries included."""
+    """Return how many unions, joins and scans of files the optimized plan of a query has,
+    subqueries included.
+    """
     text = java_frame(query).queryExecution().optimizedPlan().toString()
-    return {"union": text.count("Union"), "join": text.count("Join"), "scan": text.count(" parquet\n")}
+    return {
+        "union": text.count("Union"),
+        "join": text.count("Join"),
+        "scan": text.count(" parquet\n"),
+    }
 
 
 PLAIN = {"union": 0, "join": 0, "scan": 1}
@@ -58,21 +66,39 @@ QUERIES = [
     "select id from {t} where id not in (select x from {t} where part = 0)",
     "select id from {t} where x = (select max(x) from {t} where part = 0)",
     "select (select max(id) from {t} where part = 0), (select count(*) from {t} where id > 1000)",
-    "select id from {t} a where x > (select avg(x) from {t} b where b.part = a.part and b.part = 0)",
+    (
+        "select id from {t} a where x > (select avg(x) from {t} b where b.part = a.part and b.part"
+        " = 0)"
+    ),
     "select id from {t} where part in (select max(part) from {t})",
-    "with w as (select *, rand() as r from {t} where part = 0) select a.id from w a join w b on a.r = b.r",
+    (
+        "with w as (select *, rand() as r from {t} where part = 0) select a.id from w a join w b on"
+        " a.r = b.r"
+    ),
     "select id from {t} where part = 0 union all select x from {t} where part = 1",
     "select id from {t} where part = 1 except select x from {t}",
     "select id, row_number() over (partition by part order by id) from {t}",
     "select id from {t} order by id desc limit 3 offset 1",
     "select /*+ repartition(2) */ id from {t} where part = 0",
-    "select part, collect_set(x)[0] is null from {t} where part = 0 group by part having count(*) > 2",
+    (
+        "select part, collect_set(x)[0] is null from {t} where part = 0 group by part having"
+        " count(*) > 2"
+    ),
     "select id, y from {t} lateral view explode(array(x, part)) as y where part = 0",
     "select ID from {t} where PART = 0 and Id > 2",
     "select a.id, (select max(b.x) from {t} b where b.part = a.part) from {t} a",
-    "select a.id, exists (select 1 from {t} b where b.id = a.x + 8), a.x in (select part from {t} b where b.id < a.id) from {t} a",
-    "select part, s from (select distinct part from {t}) a, lateral (select sum(x) s from {t} b where b.part < a.part)",
-    "select id + x from {t} where rand() >= 0 and id < 7 and x <= (select max(x) from {t} where part = 1)",
+    (
+        "select a.id, exists (select 1 from {t} b where b.id = a.x + 8), a.x in (select part from"
+        " {t} b where b.id < a.id) from {t} a"
+    ),
+    (
+        "select part, s from (select distinct part from {t}) a, lateral (select sum(x) s from {t} b"
+        " where b.part < a.part)"
+    ),
+    (
+        "select id + x from {t} where rand() >= 0 and id < 7 and x <= (select max(x) from {t} where"
+        " part = 1)"
+    ),
     "select * from {t} where x > (select min(x) from {t})",
     "select count(*) from (select x from {t} union all select part from {t})",
 ]
@@ -107,7 +133,9 @@ def untouched(table: Table) -> pa.Table:
 
 
 @pytest.mark.parametrize("state", [untouched, fresh, partly_dirty, all_dirty, emptied])
-def test_answers_are_the_same_in_every_state_of_a_table(spark: SparkSession, tmp_path: Path, state: Any) -> None:
+def test_answers_are_the_same_in_every_state_of_a_table(
+    spark: SparkSession, tmp_path: Path, state: Any
+) -> None:
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     spark.createDataFrame(state(table)).createOrReplaceTempView("plain")
     frames.read(spark, table.metadata).createOrReplaceTempView("ours")
@@ -116,7 +144,9 @@ def test_answers_are_the_same_in_every_state_of_a_table(spark: SparkSession, tmp
     try:
         for text in QUERIES if state in (fresh, partly_dirty) else QUERIES[::3]:
             expected = spark.sql(text.format(t="plain")).collect()
-            assert sorted(spark.sql(text.format(t="ours")).collect(), key=str) == sorted(expected, key=str), text
+            assert sorted(spark.sql(text.format(t="ours")).collect(), key=str) == sorted(
+                expected, key=str
+            ), text
     finally:
         spark.conf.unset("spark.sql.codegen.wholeStage")
         spark.conf.unset("spark.sql.adaptive.enabled")
@@ -144,7 +174,9 @@ def test_the_plan_of_one_frame_follows_the_table_through_upsert_and_compaction(
     assert "Union" not in executed and "Join" not in executed
 
 
-def test_branches_that_pruning_leaves_empty_are_dropped(spark: SparkSession, tmp_path: Path) -> None:
+def test_branches_that_pruning_leaves_empty_are_dropped(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     partly_dirty(table)
     view = frames.read(spark, table.metadata)
@@ -154,18 +186,28 @@ def test_branches_that_pruning_leaves_empty_are_dropped(spark: SparkSession, tmp
     assert nodes(view.where("part = 0 and id > 6")) == PLAIN
     assert nodes(view.where("id > 1000").limit(3)) == NOTHING
     assert view.where("id > 1000").count() == 0
-    assert nodes(view.where("id >= 10 or rand() > 0.5")) == PLAIN, "nothing is known of such a filter"
+    assert nodes(view.where("id >= 10 or rand() > 0.5")) == PLAIN, (
+        "nothing is known of such a filter"
+    )
 
 
-def test_joins_and_subqueries_lose_their_empty_branches_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_joins_and_subqueries_lose_their_empty_branches_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     partly_dirty(table)
     view = frames.read(spark, table.metadata)
     view.createOrReplaceTempView("some")
     pair = view.alias("a").where("a.part = 1").join(view.alias("b").where("b.part = 2"), "x")
     assert nodes(pair) == {"union": 0, "join": 1, "scan": 2}, "a file of few rows asks nothing"
-    assert nodes(view.where("part = 1").union(view.where("part = 0"))) == {"union": 1, "join": 0, "scan": 2}
-    scalar = spark.sql("select id from some where part = 1 and x < (select max(x) from some where part = 2)")
+    assert nodes(view.where("part = 1").union(view.where("part = 0"))) == {
+        "union": 1,
+        "join": 0,
+        "scan": 2,
+    }
+    scalar = spark.sql(
+        "select id from some where part = 1 and x < (select max(x) from some where part = 2)"
+    )
     assert nodes(scalar) == PLAIN, "the metadata table knows the greatest x"
     assert sorted(r.id for r in scalar.collect()) == [i for i in range(10, 20) if i % 7 < 6]
     alone = spark.sql("select (select max(x + 1) from some where part = 2) as m")
@@ -173,7 +215,9 @@ def test_joins_and_subqueries_lose_their_empty_branches_too(spark: SparkSession,
     assert alone.first()[0] == 7  # type: ignore[index]
 
 
-def test_a_cached_frame_keeps_its_rows_until_it_is_refreshed(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_cached_frame_keeps_its_rows_until_it_is_refreshed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     fresh(table)
     view = frames.read(spark, table.metadata)
@@ -189,7 +233,9 @@ def test_a_cached_frame_keeps_its_rows_until_it_is_refreshed(spark: SparkSession
     assert view.where("id < 20").count() == 10
 
 
-def test_a_query_keeps_the_version_of_its_optimized_plan(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_keeps_the_version_of_its_optimized_plan(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     fresh(table)
     query = frames.read(spark, table.metadata).select("id", "x").where("id < 5")
@@ -206,7 +252,9 @@ class Plans:
         self.made = 0
         original = frames.plan
 
-        def counted(metadata: Any, snapshot: Snapshot, predicate: Predicate | None, *more: Any) -> ScanPlan:
+        def counted(
+            metadata: Any, snapshot: Snapshot, predicate: Predicate | None, *more: Any
+        ) -> ScanPlan:
             self.made += 1
             return original(metadata, snapshot, predicate, *more)
 
@@ -227,11 +275,15 @@ def test_a_query_is_planned_and_counted_once(
     table = mdt.open(table.path, {"mdt.usage.counts": True})
     view, plans = frames.read(spark, table.metadata), Plans(monkeypatch)
     queries = [
-        (view.where("x < 5"), 1), (view.where("id > 5 and x = 3").groupBy("part").count(), 1), (view.where("id > 900"), 1),
-        (view.where("x = 1").alias("a").join(view.where("x = 1").alias("b"), "x"), 2), (view, 0),
+        (view.where("x < 5"), 1),
+        (view.where("id > 5 and x = 3").groupBy("part").count(), 1),
+        (view.where("id > 900"), 1),
+        (view.where("x = 1").alias("a").join(view.where("x = 1").alias("b"), "x"), 2),
+        (view, 0),
         (view.where("x = 1").union(view.where("x = 2")), 1),
-    ]  # fmt: skip
-    # A join is planned again when the values of its other side are known; the last plans of a table are kept.
+    ]
+    # A join is planned again when the values of its other side are known; the last plans of a table
+    # are kept.
     assert [plans.of(query) for query, _ in queries] == [expected for _, expected in queries]
     total = table.metadata.usage.total()
     assert total.queries == sum(expected > 0 for _, expected in queries), "each query counts once"
@@ -239,7 +291,9 @@ def test_a_query_is_planned_and_counted_once(
     assert total.columns["id"].range.queries == 2
 
 
-def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     table = new_table(tmp_path / "t")
     fresh(table)
     lister = frames._Files(table.metadata, None)
@@ -249,7 +303,8 @@ def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(spark: 
 
         def list(self, query: str, predicate: Predicate) -> Listing:
             self.calls += not query.startswith("call:")
-            if self.calls in (1, 2) and not query.startswith("call:"):  # with the filters, and again without
+            if self.calls in (1, 2) and not query.startswith("call:"):
+                # with the filters, and again without
                 raise RuntimeError("not now")
             return lister.list(query, predicate)
 
@@ -274,16 +329,25 @@ def test_a_session_without_our_rule_reads_live_rows(spark: SparkSession, tmp_pat
         spark.catalog.dropGlobalTempView("everywhere")
 
 
-def test_metadata_columns_and_input_file_name_say_the_real_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_metadata_columns_and_input_file_name_say_the_real_file(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     table = new_table(tmp_path / "t")
     partly_dirty(table)
     view = frames.read(spark, table.metadata)
     names = view.selectExpr(
-        "id", "_metadata.file_path", "_metadata.file_name", "_metadata.file_size", "_metadata.file_block_start", "input_file_name() n"
-    )  # fmt: skip
+        "id",
+        "_metadata.file_path",
+        "_metadata.file_name",
+        "_metadata.file_size",
+        "_metadata.file_block_start",
+        "input_file_name() n",
+    )
     found = names.where("id < 20").collect()
     assert sorted(row.id for row in found) == list(range(20))
-    assert len({row.file_path for row in found}) == 3, "a file of each partition, and the rows of a log file"
+    assert len({row.file_path for row in found}) == 3, (
+        "a file of each partition, and the rows of a log file"
+    )
     files = {file["name"]: file for file in table.files().to_pylist()}
     for row in found:
         file = files[row.file_name]

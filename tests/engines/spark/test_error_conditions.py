@@ -37,19 +37,25 @@ STATEMENTS = {
 
 
 @pytest.mark.parametrize("text", sorted(STATEMENTS))
-def test_a_statement_that_is_refused_has_a_condition(spark: SparkSession, table: mdt.Table, text: str) -> None:
+def test_a_statement_that_is_refused_has_a_condition(
+    spark: SparkSession, table: mdt.Table, text: str
+) -> None:
     with pytest.raises(PySparkException) as caught:
         spark.sql(text)
     assert (caught.value.getCondition(), caught.value.getSqlState()) == STATEMENTS[text]
 
 
-def test_an_option_that_means_nothing_has_a_condition(spark: SparkSession, table: mdt.Table) -> None:
+def test_an_option_that_means_nothing_has_a_condition(
+    spark: SparkSession, table: mdt.Table
+) -> None:
     with pytest.raises(PySparkException, match="unknown option 'fare'") as caught:
         spark.read.format("mdt").option("fare", 1).load(str(table.path))
     assert (caught.value.getCondition(), caught.value.getSqlState()) == ("MDT_INVALID", "22023")
 
 
-def test_a_statement_on_a_damaged_table_has_a_condition(spark: SparkSession, table: mdt.Table) -> None:
+def test_a_statement_on_a_damaged_table_has_a_condition(
+    spark: SparkSession, table: mdt.Table
+) -> None:
     for record in sorted(Path(table.path, ".hoodie/.mdt/log").iterdir())[-1:]:
         record.write_bytes(record.read_bytes()[:-7])
     with pytest.raises(PySparkException) as caught:

@@ -19,7 +19,13 @@ from mdt.engines.spark import file_index, private
 from mdt.engines.spark import frame as frames
 
 FACTS = pa.schema(
-    [("id", pa.int64()), ("day", pa.int32()), ("who", pa.int32()), ("v", pa.float64()), ("note", pa.string())]
+    [
+        ("id", pa.int64()),
+        ("day", pa.int32()),
+        ("who", pa.int32()),
+        ("v", pa.float64()),
+        ("note", pa.string()),
+    ]
 )
 FILES, ROWS = 10, 200
 COSTS = {"spark.sql.cbo.enabled": "true", "spark.sql.cbo.joinReorder.enabled": "true"}
@@ -28,19 +34,28 @@ COSTS = {"spark.sql.cbo.enabled": "true", "spark.sql.cbo.joinReorder.enabled": "
 def facts(day: int) -> pa.Table:
     ids = range(day * ROWS, (day + 1) * ROWS)
     return pa.table(
-        [list(ids), [day] * ROWS, [i % 50 for i in ids], [i / 2 for i in ids], ["n" * 20] * ROWS], schema=FACTS
+        [list(ids), [day] * ROWS, [i % 50 for i in ids], [i / 2 for i in ids], ["n" * 20] * ROWS],
+        schema=FACTS,
     )
 
 
 @pytest.fixture(scope="module")
-def measured(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def measured(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
     root = tmp_path_factory.mktemp("measured")
     mdt.spark.enable(spark)
     table = mdt.create(root / "facts", FACTS, key=["id"], options={"mdt.services.auto": "false"})
     for day in range(FILES):
         table.bulk_insert(facts(day))
-    people = mdt.create(root / "people", pa.schema([("who", pa.int32()), ("name", pa.string())]), key=["who"])
-    people.insert(pa.table([pa.array(range(50), pa.int32()), [f"p{i}" for i in range(50)]], names=["who", "name"]))
+    people = mdt.create(
+        root / "people", pa.schema([("who", pa.int32()), ("name", pa.string())]), key=["who"]
+    )
+    people.insert(
+        pa.table(
+            [pa.array(range(50), pa.int32()), [f"p{i}" for i in range(50)]], names=["who", "name"]
+        )
+    )
     for name in ("facts", "people"):
         mdt.read(spark, root / name).createOrReplaceTempView(name)
     with settings(spark, {"spark.sql.shuffle.partitions": "2"}):
@@ -91,7 +106,8 @@ def test_the_cost_model_has_samples_of_what_no_index_knows(measured: SparkSessio
 
 
 SEMI = (
-    "select count(*) from facts f where f.day < 3 and {} (select 1 from people p where p.who = f.who and p.name > 'p2')"
+    "select count(*) from facts f where f.day < 3 and {} (select 1 from people p where p.who ="
+    " f.who and p.name > 'p2')"
 )
 
 
@@ -103,7 +119,8 @@ def test_both_sides_of_a_condition_that_becomes_a_join_are_measured(
     with settings(measured, costs):
         frame = measured.sql(SEMI.format(word))
         joined = measured.sql(
-            "select f.id from facts f join people p on f.who = p.who where f.day < 3 and p.name > 'p2'"
+            "select f.id from facts f join people p on f.who = p.who where f.day < 3 and p.name >"
+            " 'p2'"
         )
         if costs:
             assert sizes(frame, rows=True) == sizes(joined, rows=True) == [3 * ROWS, 50]
@@ -128,10 +145,16 @@ def test_conditions_that_we_cannot_say_do_not_spoil_the_estimate_of_the_others(
         assert sizes(frame, rows=True)[0] == 2 * ROWS
 
 
-def test_a_subquery_that_is_one_row_is_not_measured(measured: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subquery_that_is_one_row_is_not_measured(
+    measured: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = list[object]()
     before = frames._Files.estimate
-    monkeypatch.setattr(frames._Files, "estimate", lambda *told, **named: asked.append(told) or before(*told, **named))
+    monkeypatch.setattr(
+        frames._Files,
+        "estimate",
+        lambda *told, **named: asked.append(told) or before(*told, **named),
+    )
     measured.sql("select count(*) from facts where day > (select avg(who) from people)").collect()
     assert asked == []
     measured.sql(SEMI.format("exists")).collect()
@@ -140,9 +163,16 @@ def test_a_subquery_that_is_one_row_is_not_measured(measured: SparkSession, monk
 
 def test_a_pruned_side_is_broadcast(measured: SparkSession) -> None:
     bytes_of = sizes(measured.sql(JOIN))[0]
-    query = "select count(a.note), count(b.note) from facts a join facts b on a.id = b.id where a.day = 3"
+    query = (
+        "select count(a.note), count(b.note) from facts a join facts b on a.id = b.id where"
+        " a.day = 3"
+    )
     with settings(
-        measured, {"spark.sql.autoBroadcastJoinThreshold": str(bytes_of // 4), "spark.sql.adaptive.enabled": "false"}
+        measured,
+        {
+            "spark.sql.autoBroadcastJoinThreshold": str(bytes_of // 4),
+            "spark.sql.adaptive.enabled": "false",
+        },
     ):
         found = measured.sql(query)
         assert found.collect()[0] == (ROWS, ROWS)
@@ -168,13 +198,17 @@ def test_estimates_that_fail_cost_nothing_but_themselves(
     with settings(measured, COSTS):
         assert sorted(measured.sql(f"{JOIN} where f.day = 1").collect()) == sorted(expected)
     assert measured.sql("select count(*) from facts").collect()[0][0] == FILES * ROWS
-    assert [row[0] for row in measured.sql("select id from facts order by id desc limit 2").collect()] == [1999, 1998]
+    assert [
+        row[0] for row in measured.sql("select id from facts order by id desc limit 2").collect()
+    ] == [1999, 1998]
 
 
 def test_a_query_is_planned_once(measured: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[str] = []
     made = frames.plan
-    monkeypatch.setattr(frames, "plan", lambda *given: planned.append(str(given[2])) or made(*given))
+    monkeypatch.setattr(
+        frames, "plan", lambda *given: planned.append(str(given[2])) or made(*given)
+    )
     with settings(measured, COSTS):
         measured.sql(f"{JOIN} where f.day = 5 and f.id > 7").collect()
     assert len([one for one in planned if "value=7" in one]) == 1
@@ -191,9 +225,13 @@ ODD = pa.schema(
     ]
 )
 CONDITIONS = {
-    "tenant > 5": 60, "at > timestamp'2020-01-01 00:00:00'": 60, "wall > timestamp_ntz'2020-01-01'": 60, "v < 0": 20, "name >= 'n1'": 40,
+    "tenant > 5": 60,
+    "at > timestamp'2020-01-01 00:00:00'": 60,
+    "wall > timestamp_ntz'2020-01-01'": 60,
+    "v < 0": 20,
+    "name >= 'n1'": 40,
     "wall is not null and a.name <> 'x'": 60,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("histograms", ["true", "false"])
@@ -202,13 +240,23 @@ def test_the_cost_model_meets_every_type_and_constant_files(
 ) -> None:
     table = mdt.create(tmp_path / "t", ODD, key=["id"], options={"mdt.services.auto": "false"})
     for file, v in enumerate((-1.7e308, 1.7e308, 0.5)):
-        columns = [list(range(20 * file, 20 * file + 20)), [100_000_000] * 20, [datetime(2024, 1, 1, tzinfo=UTC)] * 20,
-                   [datetime(2024, 1, 1)] * 20, [v] * 20, [f"n{file}"] * 20]  # fmt: skip
-        table.bulk_insert(pa.table([pa.array(c, t) for c, t in zip(columns, ODD.types, strict=True)], schema=ODD))
+        columns = [
+            list(range(20 * file, 20 * file + 20)),
+            [100_000_000] * 20,
+            [datetime(2024, 1, 1, tzinfo=UTC)] * 20,
+            [datetime(2024, 1, 1)] * 20,
+            [v] * 20,
+            [f"n{file}"] * 20,
+        ]
+        table.bulk_insert(
+            pa.table([pa.array(c, t) for c, t in zip(columns, ODD.types, strict=True)], schema=ODD)
+        )
     frame = mdt.read(spark, table.path)
     with settings(spark, {**COSTS, "spark.sql.statistics.histogram.enabled": histograms}):
         for condition, number in CONDITIONS.items():
-            query = f"select a.id, b.name from {{t}} a join {{t}} b on a.id = b.id where a.{condition}"
+            query = (
+                f"select a.id, b.name from {{t}} a join {{t}} b on a.id = b.id where a.{condition}"
+            )
             assert len(spark.sql(query, t=frame).collect()) == number, condition
 
 
@@ -222,7 +270,12 @@ def test_a_setting_that_makes_files_larger_is_kept(measured: SparkSession) -> No
 def test_sessions_of_one_session_share_one_rule(measured: SparkSession) -> None:
     expected = sizes(measured.sql(f"{JOIN} where f.day < 3"))
     path = measured.sql("select 1 from facts").inputFiles()[0].rpartition("/")[0]
-    count = private.java_session(measured).extensions().buildPreCBORules(private.java_session(measured)).size()
+    count = (
+        private.java_session(measured)
+        .extensions()
+        .buildPreCBORules(private.java_session(measured))
+        .size()
+    )
     for _ in range(3):
         other = measured.newSession()
         mdt.read(other, path).createOrReplaceTempView("facts")
@@ -255,12 +308,16 @@ def test_all_relations_of_a_query_are_asked_for_at_once(
     measured: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = Calls(monkeypatch)
-    query = f"{JOIN} join people q on q.who = p.who join facts g on g.id = f.id and g.day < 3 where f.day < 5"
+    query = (
+        f"{JOIN} join people q on q.who = p.who join facts g on g.id = f.id and g.day < 3 where"
+        " f.day < 5"
+    )
     frame = measured.sql(query)
     found = sizes(frame)
-    assert len(found) == 4 and (calls.calls, calls.relations) == (1, 3), (
-        "people, who are joined with themselves, are asked for once"
-    )
+    assert len(found) == 4 and (calls.calls, calls.relations) == (
+        1,
+        3,
+    ), "people, who are joined with themselves, are asked for once"
     assert len(frame.collect()) == 3 * ROWS
 
 

@@ -13,13 +13,15 @@ from pyspark.sql import SparkSession
 from mdt.errors import MdtError
 from mdt.filters.expression import parse_expression
 
-ROWS = pa.table({
-    "i": pa.array([7, -7, None, 0, 3], pa.int32()),
-    "l": pa.array([1, 2, 3, None, -(2**63)], pa.int64()),
-    "d": pa.array([0.5, None, -1.5, 2.0, 1e300], pa.float64()),
-    "t": pa.array(["a", " B ", None, "", "Ärger"], pa.string()),
-    "b": pa.array([True, False, None, True, False]),
-})  # fmt: skip
+ROWS = pa.table(
+    {
+        "i": pa.array([7, -7, None, 0, 3], pa.int32()),
+        "l": pa.array([1, 2, 3, None, -(2**63)], pa.int64()),
+        "d": pa.array([0.5, None, -1.5, 2.0, 1e300], pa.float64()),
+        "t": pa.array(["a", " B ", None, "", "Ärger"], pa.string()),
+        "b": pa.array([True, False, None, True, False]),
+    }
+)
 ATOMS = ["i", "l", "d", "1", "2", "-3", "0", "10", "1.5e0", "null"]
 TEXTS = ["t", "'x'", "upper(t)", "trim(t)", "null"]
 TESTS = ["i > 0", "t like 'a%'", "b", "d is null", "l in (1, 3) or not b", "i between -1 and 5"]
@@ -31,7 +33,9 @@ def number(draw: random.Random, depth: int) -> str:
     if kind < 4:
         return draw.choice(ATOMS) if not depth else f"({one} {draw.choice('+-*/')} {other})"
     if kind == 4:
-        return f"case when {draw.choice(TESTS)} then {one} when {draw.choice(TESTS)} then {other} end"
+        return (
+            f"case when {draw.choice(TESTS)} then {one} when {draw.choice(TESTS)} then {other} end"
+        )
     if kind == 5:
         return f"coalesce({one}, {other})"
     if kind == 6:
@@ -55,7 +59,15 @@ def text(draw: random.Random) -> str:
 
 def as_told(values: list[object]) -> list[object]:
     return [
-        None if one is None else repr(float(one)) if isinstance(one, int | float) and not isinstance(one, bool) else one
+        (
+            None
+            if one is None
+            else (
+                repr(float(one))
+                if isinstance(one, int | float) and not isinstance(one, bool)
+                else one
+            )
+        )
         for one in values
     ]
 

@@ -19,7 +19,8 @@ FOUND, READ = "footers found in executors", "footers read by executors"
 
 def rows(ids: range, plus: int = 0) -> pa.Table:
     return pa.table(
-        [list(ids), ["Oslo" if i % 2 else "Rome" for i in ids], [i % 97 + plus for i in ids]], schema=SCHEMA
+        [list(ids), ["Oslo" if i % 2 else "Rome" for i in ids], [i % 97 + plus for i in ids]],
+        schema=SCHEMA,
     )
 
 
@@ -36,7 +37,9 @@ def told(spark: SparkSession) -> Iterator[SparkSession]:
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mdt.Table:
     """Base files, blocks of log files and dead rows, in a store that says that it is far."""
-    made = mdt.create(tmp_path / "t t", SCHEMA, key=["id"], partition_by=["city"], indexes=["bitmap(v)"])
+    made = mdt.create(
+        tmp_path / "t t", SCHEMA, key=["id"], partition_by=["city"], indexes=["bitmap(v)"]
+    )
     made.bulk_insert(rows(range(4000)))
     made.upsert(rows(range(0, 900, 7), 1000))
     made.delete(rows(range(50, 60)).select(["id", "city"]))
@@ -70,7 +73,9 @@ def test_a_warm_table_has_its_footers_in_executors(told: SparkSession, table: md
     assert mdt.warm(told, table.path).opened == 0, "nobody would keep them"
 
 
-def test_few_bytes_keep_few_footers_and_none_keeps_none(told: SparkSession, table: mdt.Table) -> None:
+def test_few_bytes_keep_few_footers_and_none_keeps_none(
+    told: SparkSession, table: mdt.Table
+) -> None:
     told.conf.set("spark.mdt.footers.bytes", "1")
     assert counts(told, table) == (0, 4) and counts(told, table) == (0, 4)
     told.conf.set("spark.mdt.footers.bytes", "0")
@@ -82,7 +87,10 @@ def test_few_bytes_keep_few_footers_and_none_keeps_none(told: SparkSession, tabl
 def test_rows_and_what_spark_says_of_their_files_are_the_same(
     told: SparkSession, table: mdt.Table, vectorized: str
 ) -> None:
-    asked = "id, city, v, input_file_name() as name, _metadata.file_path as path, _metadata.file_name as file, _metadata.file_size as size, _metadata.file_block_start as start"
+    asked = (
+        "id, city, v, input_file_name() as name, _metadata.file_path as path, _metadata.file_name"
+        " as file, _metadata.file_size as size, _metadata.file_block_start as start"
+    )
     told.conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
     told.conf.set("spark.sql.files.maxPartitionBytes", "9000")
     try:
@@ -91,7 +99,9 @@ def test_rows_and_what_spark_says_of_their_files_are_the_same(
             told.conf.set("spark.mdt.footers.bytes", kept)
             frame = mdt.read(told, table.path)
             every = sorted(tuple(row) for row in frame.selectExpr(*asked.split(", ")).collect())
-            some = sorted(tuple(row) for row in frame.where("v in (5, 1007)").select("id", "v").collect())
+            some = sorted(
+                tuple(row) for row in frame.where("v in (5, 1007)").select("id", "v").collect()
+            )
             found.append((every, some, frame.count(), sorted(frame.inputFiles())))
     finally:
         told.conf.unset("spark.sql.parquet.enableVectorizedReader")
@@ -108,10 +118,14 @@ def test_a_footer_that_was_changed_is_found_when_it_is_read(
     at = len(data) - 8 - int.from_bytes(data[-8:-4], "little") + 20
     data[at] ^= 1
     name.write_bytes(data)
-    with pytest.raises(Exception, match="the footer of a data file is not as it was written: .*parquet"):
+    with pytest.raises(
+        Exception, match="the footer of a data file is not as it was written: .*parquet"
+    ):
         mdt.read(told, table.path).where("v >= 0").collect()
 
 
-def test_a_file_may_have_an_executor_where_there_is_none(told: SparkSession, table: mdt.Table) -> None:
+def test_a_file_may_have_an_executor_where_there_is_none(
+    told: SparkSession, table: mdt.Table
+) -> None:
     told.conf.set("spark.mdt.affinity", "on")
     assert mdt.read(told, table.path).count() == 3990

@@ -61,7 +61,9 @@ def known(predicate: Predicate) -> Predicate:
 
 @dataclass
 class Table:
-    """A lister over real files whose pruning is perfect: it reads the rows.  Versions count files.  ``dead``: positions by file."""
+    """A lister over real files whose pruning is perfect: it reads the rows.  Versions count files.
+    ``dead``: positions by file.
+    """
 
     files: list[Path]
     prune: bool = True
@@ -76,7 +78,9 @@ class Table:
         version = self.pins.setdefault(query, len(self.files))
         files = self.files[:version]
         dead = [BitMap(self.dead[file]).serialize() if file in self.dead else b"" for file in files]
-        native = NativeFiles.whole([file.as_uri() for file in files], [file.stat().st_size for file in files], dead)
+        native = NativeFiles.whole(
+            [file.as_uri() for file in files], [file.stat().st_size for file in files], dead
+        )
         if not self.prune:
             return Listing(version, native)
         keep = [i for i, file in enumerate(files) if self._holds(file, predicate)]
@@ -143,37 +147,124 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "y": (pa.binary(), [b"", b"\x00\xff", None]),
     "b": (pa.bool_(), [True, False, None]),
     "day": (pa.date32(), [date(1, 1, 1), date(1970, 1, 1), None, date(9999, 12, 31)]),
-    "at": (pa.timestamp("us", "UTC"), [datetime(2026, 3, 29, 1, 30, tzinfo=UTC), None, datetime(1, 1, 3, tzinfo=UTC)]),
+    "at": (
+        pa.timestamp("us", "UTC"),
+        [datetime(2026, 3, 29, 1, 30, tzinfo=UTC), None, datetime(1, 1, 3, tzinfo=UTC)],
+    ),
     "local": (pa.timestamp("us"), [datetime(2026, 3, 29, 1, 30), None]),
     "file_name": (pa.string(), ["x", None]),
 }
 DDL = """id int, t tinyint, i int, l bigint, f float, d double, m decimal(10,2), s string, y binary, b boolean, day date,
     at timestamp, local timestamp_ntz, file_name string"""
 FILTERS = [
-    "t < 6", "t = 5.0", "t > 300", "t != 5", "not (t <= 5)", "t <=> null", "not (t <=> 5)", "t + 1 > 5",
-    "i >= 6.5", "not (i > 6.5 and b)", "i in (7, null)", "i not in (7, 8)", "i not in (7, null)", "i between 0 and 8",
-    "i in (1,2,3,4,5,6,7,8,9,10,11,12,13)", "i not in (1,2,3,4,5,6,7,8,9,10,11,12,13)", "i % 10 = 7", "i is null or l = 0",
-    "l = 16777217", "cast(l as float) = cast(16777216 as float)", "cast(l as double) >= 9.3e18", "l > i", "7 > i",
-    "f = 0.7", "f < 0.7", "f <= 0.7", "f >= 0.7", "f = cast(0.7 as float)", "f = double('NaN')", "f > 1e38",
-    "f <=> double('NaN')", "not (f > 1)", "isnan(f)", "not isnan(f)", "f = 0", "f < 0", "f in (0, float('NaN'))",
-    "d > 5", "not (d <= 5)", "d = double('Infinity')", "d <=> null", "d != 0.7", "d in (0.0, 0.7)", "nanvl(d, 1) = 1",
-    "m = 1.25", "m < 1.255", "m > 1", "m <= -0.011", "m in (1.25, 2.555)", "m > 1e5", "m = '1.25'",
-    "s = 'a'", "s like 'a%'", "s like '%b'", "s like '%\\\\%%'", "s like 'a!%b' escape '!'", "s like '_'", "s not like 'a%'",
-    "not startswith(s, 'a')", "contains(s, '%')", "endswith(s, 'b')", "s > 'a'", "s < 'é'", "upper(s) = 'A'",
-    "s = '\\\\'", "s in ('', 'ab')", "not (s = 'a' or s is null)", "s collate utf8_lcase = 'A'", "length(s) = 0",
-    "y = X'00ff'", "y > X''", "b", "not b", "b = false", "b or i = 7", "b is not null", "not (b <=> true)",
-    "day = date'0001-01-01'", "day >= date'1970-01-01'", "day < '1970-01-02'", "day > date'9999-12-30'",
-    "day < timestamp'1970-01-01 00:00:00'", "year(day) = 1970", "at = timestamp'2026-03-28 18:30:00'",
-    "at >= timestamp'2026-03-29 01:30:00Z'", "at < timestamp_ntz'2026-03-28 18:30:01'", "at < date'2026-03-29'",
-    "local = timestamp_ntz'2026-03-29 01:30:00'", "local > timestamp'2026-03-28 18:30:00'", "true", "1 = 0", "cast(null as boolean)",
-    "file_name = 'x'", "file_name = _metadata.file_name", "_metadata.file_name = 'x'", "_metadata.file_size > 0",
-    "_metadata.row_index = 0", "if(b, i = 7, l = 0)", "coalesce(i, 7) = 7", "i = (select 7)",
-]  # fmt: skip
+    "t < 6",
+    "t = 5.0",
+    "t > 300",
+    "t != 5",
+    "not (t <= 5)",
+    "t <=> null",
+    "not (t <=> 5)",
+    "t + 1 > 5",
+    "i >= 6.5",
+    "not (i > 6.5 and b)",
+    "i in (7, null)",
+    "i not in (7, 8)",
+    "i not in (7, null)",
+    "i between 0 and 8",
+    "i in (1,2,3,4,5,6,7,8,9,10,11,12,13)",
+    "i not in (1,2,3,4,5,6,7,8,9,10,11,12,13)",
+    "i % 10 = 7",
+    "i is null or l = 0",
+    "l = 16777217",
+    "cast(l as float) = cast(16777216 as float)",
+    "cast(l as double) >= 9.3e18",
+    "l > i",
+    "7 > i",
+    "f = 0.7",
+    "f < 0.7",
+    "f <= 0.7",
+    "f >= 0.7",
+    "f = cast(0.7 as float)",
+    "f = double('NaN')",
+    "f > 1e38",
+    "f <=> double('NaN')",
+    "not (f > 1)",
+    "isnan(f)",
+    "not isnan(f)",
+    "f = 0",
+    "f < 0",
+    "f in (0, float('NaN'))",
+    "d > 5",
+    "not (d <= 5)",
+    "d = double('Infinity')",
+    "d <=> null",
+    "d != 0.7",
+    "d in (0.0, 0.7)",
+    "nanvl(d, 1) = 1",
+    "m = 1.25",
+    "m < 1.255",
+    "m > 1",
+    "m <= -0.011",
+    "m in (1.25, 2.555)",
+    "m > 1e5",
+    "m = '1.25'",
+    "s = 'a'",
+    "s like 'a%'",
+    "s like '%b'",
+    "s like '%\\\\%%'",
+    "s like 'a!%b' escape '!'",
+    "s like '_'",
+    "s not like 'a%'",
+    "not startswith(s, 'a')",
+    "contains(s, '%')",
+    "endswith(s, 'b')",
+    "s > 'a'",
+    "s < 'é'",
+    "upper(s) = 'A'",
+    "s = '\\\\'",
+    "s in ('', 'ab')",
+    "not (s = 'a' or s is null)",
+    "s collate utf8_lcase = 'A'",
+    "length(s) = 0",
+    "y = X'00ff'",
+    "y > X''",
+    "b",
+    "not b",
+    "b = false",
+    "b or i = 7",
+    "b is not null",
+    "not (b <=> true)",
+    "day = date'0001-01-01'",
+    "day >= date'1970-01-01'",
+    "day < '1970-01-02'",
+    "day > date'9999-12-30'",
+    "day < timestamp'1970-01-01 00:00:00'",
+    "year(day) = 1970",
+    "at = timestamp'2026-03-28 18:30:00'",
+    "at >= timestamp'2026-03-29 01:30:00Z'",
+    "at < timestamp_ntz'2026-03-28 18:30:01'",
+    "at < date'2026-03-29'",
+    "local = timestamp_ntz'2026-03-29 01:30:00'",
+    "local > timestamp'2026-03-28 18:30:00'",
+    "true",
+    "1 = 0",
+    "cast(null as boolean)",
+    "file_name = 'x'",
+    "file_name = _metadata.file_name",
+    "_metadata.file_name = 'x'",
+    "_metadata.file_size > 0",
+    "_metadata.row_index = 0",
+    "if(b, i = 7, l = 0)",
+    "coalesce(i, 7) = 7",
+    "i = (select 7)",
+]
 
 
 @pytest.fixture(scope="module")
 def single_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one file for each value of each column, the other columns null: any wrong proof loses a row."""
+    """A folder with one file for each value of each column, the other columns null: any wrong proof
+    loses a row.
+    """
     folder = tmp_path_factory.mktemp("rows")
     number = 0
     for name, (_, values) in VALUES.items():
@@ -199,10 +290,14 @@ def listed(frame: DataFrame) -> None:
 def test_pruning_loses_no_row_of_any_type_under_any_filter(
     spark: SparkSession, single_rows: Path, filters: list[str]
 ) -> None:
-    files = [single_rows / f"{number}.parquet" for number in range(len(list(single_rows.iterdir())))]
+    files = [
+        single_rows / f"{number}.parquet" for number in range(len(list(single_rows.iterdir())))
+    ]
     schema = StructType(StructType.fromDDL(DDL).fields)  # type: ignore[attr-defined]
     whole = relation(spark, Table(files, prune=False), schema, single_rows.as_uri())
-    answers = whole.selectExpr("id", *(f"({text}) as q{n}" for n, text in enumerate(filters))).collect()
+    answers = whole.selectExpr(
+        "id", *(f"({text}) as q{n}" for n, text in enumerate(filters))
+    ).collect()
     pruned = Table(files)
     frame = relation(spark, pruned, schema, single_rows.as_uri())
     useful = 0
@@ -218,13 +313,18 @@ def test_pruning_loses_no_row_of_any_type_under_any_filter(
     assert useful > 0.5 * len(filters), "most of these filters should prune"
 
 
-@pytest.mark.parametrize("name", ["20990101000000000.deltacommit", "20990101000000000.clean.requested"])
+@pytest.mark.parametrize(
+    "name", ["20990101000000000.deltacommit", "20990101000000000.clean.requested"]
+)
 def test_a_query_after_a_commit_of_another_hudi_writer_is_refused(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
     folder = tmp_path / "taken"
     table = mdt.create(
-        folder, pa.schema([("id", pa.string()), ("v", pa.int64())]), ["id"], options={"mdt.durable": False}
+        folder,
+        pa.schema([("id", pa.string()), ("v", pa.int64())]),
+        ["id"],
+        options={"mdt.durable": False},
     )
     table.upsert(pa.table({"id": ["a", "b"], "v": [1, 2]}))
     frame = mdt.read(spark, str(folder))
@@ -237,9 +337,13 @@ def test_a_query_after_a_commit_of_another_hudi_writer_is_refused(
     assert frame.where("v > 0").count() == 2
 
 
-def test_long_chains_of_or_reach_the_planner(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+def test_long_chains_of_or_reach_the_planner(
+    spark: SparkSession, table: Table, tmp_path: Path
+) -> None:
     frame = relation(spark, table, SCHEMA, tmp_path.as_uri())
-    assert ids(frame.where(" or ".join(f"id = {i} and f < {i + 1}" for i in range(120)))) == list(range(40))
+    assert ids(frame.where(" or ".join(f"id = {i} and f < {i + 1}" for i in range(120)))) == list(
+        range(40)
+    )
     (top,) = (p for p in table.calls[-1][1].children if isinstance(p, Or))  # type: ignore[union-attr]
     assert len(top.children) == 120
 
@@ -261,13 +365,18 @@ def test_the_next_query_sees_new_files(spark: SparkSession, table: Table, tmp_pa
 
 ACTIONS: dict[str, Callable[[SparkSession, DataFrame], Any]] = {
     "self join": lambda spark, v: spark.sql("select a.id from v a join v b using (id)").collect(),
-    "subqueries": lambda spark, v: spark.sql(
-        "select id from v where id > (select min(id) - 1 from v) and s in (select s from v)"
-    ).collect(),
+    "subqueries": (
+        lambda spark, v: spark.sql(
+            "select id from v where id > (select min(id) - 1 from v) and s in (select s from v)"
+        ).collect()
+    ),
     "rdd": lambda spark, v: v.join(v.select("id"), "id").rdd.collect(),
-    "exists": lambda spark, v: spark.sql(
-        "with w as (select * from v) select id from w a where exists (select 1 from w b where a.id = b.id)"
-    ).collect(),
+    "exists": (
+        lambda spark, v: spark.sql(
+            "with w as (select * from v) select id from w a where exists (select 1 from w b where"
+            " a.id = b.id)"
+        ).collect()
+    ),
     "union": lambda spark, v: v.union(v).distinct().collect(),
     "iterator": lambda spark, v: list(v.join(v.select("id"), "id").toLocalIterator()),
     "checkpoint": lambda spark, v: v.join(v.select("id"), "id").localCheckpoint().collect(),
@@ -276,7 +385,9 @@ ACTIONS: dict[str, Callable[[SparkSession, DataFrame], Any]] = {
 
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
-def test_all_relations_of_a_query_get_one_key(spark: SparkSession, merged: Merged, adaptive: str) -> None:
+def test_all_relations_of_a_query_get_one_key(
+    spark: SparkSession, merged: Merged, adaptive: str
+) -> None:
     frame = merged.frame(spark)
     frame.createOrReplaceTempView("v")
     spark.conf.set("spark.sql.adaptive.enabled", adaptive)
@@ -292,7 +403,9 @@ def test_all_relations_of_a_query_get_one_key(spark: SparkSession, merged: Merge
     spark.conf.unset("spark.sql.adaptive.enabled")
 
 
-def test_a_write_elsewhere_reads_under_one_key(spark: SparkSession, merged: Merged, tmp_path: Path) -> None:
+def test_a_write_elsewhere_reads_under_one_key(
+    spark: SparkSession, merged: Merged, tmp_path: Path
+) -> None:
     frame = merged.frame(spark)
     frame.join(frame.select("id"), "id").write.parquet(str(tmp_path / "copy"))
     assert len(merged.keys()) == 1
@@ -316,7 +429,9 @@ def test_a_lister_that_changes_its_mind_within_a_query_fails_it(
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_frame_returns_live_rows_in_the_schemas_columns(spark: SparkSession, merged: Merged) -> None:
+def test_a_frame_returns_live_rows_in_the_schemas_columns(
+    spark: SparkSession, merged: Merged
+) -> None:
     frame = merged.frame(spark)
     assert frame.columns == SCHEMA.fieldNames()
     assert ids(frame) == LIVE
@@ -324,7 +439,9 @@ def test_a_frame_returns_live_rows_in_the_schemas_columns(spark: SparkSession, m
     assert ids(frame.where("id in (41, 42, 58, 59)")) == [42, 59]
 
 
-def test_filters_and_columns_are_pushed_to_files_with_dead_rows(spark: SparkSession, merged: Merged) -> None:
+def test_filters_and_columns_are_pushed_to_files_with_dead_rows(
+    spark: SparkSession, merged: Merged
+) -> None:
     query = merged.frame(spark).where("id >= 35").select("s")
     assert query.count() == len([i for i in LIVE if i >= 35])
     plan = java_frame(query).queryExecution().toString()
@@ -334,7 +451,9 @@ def test_filters_and_columns_are_pushed_to_files_with_dead_rows(spark: SparkSess
     assert Leaf("id", ">=", 35) in set(leaves(merged.files.calls[-1][1]))
 
 
-def test_many_files_arrive_through_a_temporary_file_that_is_removed(spark: SparkSession, tmp_path: Path) -> None:
+def test_many_files_arrive_through_a_temporary_file_that_is_removed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     table = Table([rows_file(tmp_path, 0)] * 1_000, prune=False)
     frame = relation(spark, table, SCHEMA, tmp_path.as_uri())
     assert len(frame.inputFiles()) == 1  # distinct names
@@ -358,10 +477,14 @@ def test_many_files_arrive_through_a_temporary_file_that_is_removed(spark: Spark
         "alter table guarded add columns (z int)",
     ],
 )
-def test_sql_that_would_write_is_refused(spark: SparkSession, table: Table, tmp_path: Path, statement: str) -> None:
+def test_sql_that_would_write_is_refused(
+    spark: SparkSession, table: Table, tmp_path: Path, statement: str
+) -> None:
     before = {path: path.read_bytes() for path in tmp_path.rglob("*")}
     relation(spark, table, SCHEMA, tmp_path.as_uri()).createOrReplaceTempView("guarded")
-    with pytest.raises(Exception, match=r"\[[A-Z_.]+\]|Py4JJavaError|is not supported|Unsupported: .* of a view"):
+    with pytest.raises(
+        Exception, match=r"\[[A-Z_.]+\]|Py4JJavaError|is not supported|Unsupported: .* of a view"
+    ):
         spark.sql(statement).collect()
     assert {path: path.read_bytes() for path in tmp_path.rglob("*")} == before
 
@@ -389,7 +512,9 @@ def test_an_accelerator_that_would_return_dead_rows_is_refused(setting: str, val
 # --- trouble, threads, garbage ---------------------------------------------------------------------------------------
 
 
-def test_a_failing_planner_costs_a_warning_and_no_rows(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+def test_a_failing_planner_costs_a_warning_and_no_rows(
+    spark: SparkSession, table: Table, tmp_path: Path
+) -> None:
     class Broken(Table):
         def list(self, query: str, predicate: Predicate) -> Listing:
             if predicate != And(()):
@@ -401,7 +526,9 @@ def test_a_failing_planner_costs_a_warning_and_no_rows(spark: SparkSession, tabl
         assert ids(frame.where("id > 35")) == [36, 37, 38, 39]
 
 
-def test_a_planner_that_knows_no_files_fails_the_query_with_its_own_words(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_planner_that_knows_no_files_fails_the_query_with_its_own_words(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     class Lost:
         def list(self, query: str, predicate: Predicate) -> Listing:
             raise RuntimeError("the table is gone")

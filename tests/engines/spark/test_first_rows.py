@@ -34,18 +34,29 @@ def rows(file: int) -> pa.Table:
     ids = list(range(file * ROWS, (file + 1) * ROWS))
     long = "x" * 70  # longer than bounds are
     columns = [
-        ids, [20_000 + file] * ROWS, [f"{long}{file}é{i}" if i % 2 else f"n{file}{i % 7}" for i in ids], ids,
+        ids,
+        [20_000 + file] * ROWS,
+        [f"{long}{file}é{i}" if i % 2 else f"n{file}{i % 7}" for i in ids],
+        ids,
         [float("nan") if file == 7 and i % 5 == 0 else -0.0 if i == 0 else float(i) for i in ids],
-        [None if i % 6 == 0 else i for i in ids], [i % 3 == 0 for i in ids],
-    ]  # fmt: skip
-    return pa.table([pa.array(v, t) for v, t in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
+        [None if i % 6 == 0 else i for i in ids],
+        [i % 3 == 0 for i in ids],
+    ]
+    return pa.table(
+        [pa.array(v, t) for v, t in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA
+    )
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
-    """Eight files in the order of every column; two rows of the last and one of the third have died."""
+    """Eight files in the order of every column; two rows of the last and one of the third have
+    died.
+    """
     table = mdt.create(
-        tmp_path_factory.mktemp("first") / "t", SCHEMA, key=["id"], options={"mdt.services.auto": "false"}
+        tmp_path_factory.mktemp("first") / "t",
+        SCHEMA,
+        key=["id"],
+        options={"mdt.services.auto": "false"},
     )
     for file in range(FILES):
         table.bulk_insert(rows(file))
@@ -65,10 +76,22 @@ def ordered(spark: SparkSession, table: mdt.Table) -> Iterator[SparkSession]:
 
 
 TOP = {
-    "id": 1, "id desc": 1, "day desc, id": 1, "day, id desc": 1, "price desc": 1, "price": 1, "at desc nulls last": 1,
-    "at desc nulls first, id": FILES, "at nulls last": 1, "fare, id": 1, "fare desc, id": 2, "name, id": FILES, "name desc, id": FILES,
-    "ok, id": FILES, "id + 1": FILES,
-}  # fmt: skip
+    "id": 1,
+    "id desc": 1,
+    "day desc, id": 1,
+    "day, id desc": 1,
+    "price desc": 1,
+    "price": 1,
+    "at desc nulls last": 1,
+    "at desc nulls first, id": FILES,
+    "at nulls last": 1,
+    "fare, id": 1,
+    "fare desc, id": 2,
+    "name, id": FILES,
+    "name desc, id": FILES,
+    "ok, id": FILES,
+    "id + 1": FILES,
+}
 
 
 @pytest.mark.parametrize("order", TOP)
@@ -82,12 +105,24 @@ def test_the_first_rows_are_those_of_all_rows(ordered: SparkSession, order: str)
 QUERIES = {
     "offset": ("select id from {} order by id desc limit 5 offset 45", 2),
     "names": ("select i + 1 from (select id i, day d from {}) order by d desc, i limit 3", 1),
-    "filter of whole files": ("select id from {} where day >= date'1970-01-01' + 20004 order by id limit 3", 1),
+    "filter of whole files": (
+        "select id from {} where day >= date'1970-01-01' + 20004 order by id limit 3",
+        1,
+    ),
     "filter of rows": ("select id from {} where id > 100 and id % 7 = 3 order by id limit 3", 6),
-    "filter that leaves some files as wholes": ("select id from {} where id > 100 order by id limit 43", 3),
-    "in a subquery": ("select count(*) from (select * from {} order by id limit 12) where name > 'a'", 1),
+    "filter that leaves some files as wholes": (
+        "select id from {} where id > 100 order by id limit 43",
+        3,
+    ),
+    "in a subquery": (
+        "select count(*) from (select * from {} order by id limit 12) where name > 'a'",
+        1,
+    ),
     "joined": (
-        "select a.id from (select id from {} order by id desc limit 3) a join plain b on a.id = b.id order by 1",
+        (
+            "select a.id from (select id from {} order by id desc limit 3) a join plain b on a.id ="
+            " b.id order by 1"
+        ),
         1,
     ),
     "all rows": ("select id from {} order by id limit 100000", FILES),
@@ -115,7 +150,9 @@ def test_queries_around_first_rows(ordered: SparkSession, which: str) -> None:
         ("select * from ordered limit 1000", FILES * ROWS - 3, FILES),
     ],
 )
-def test_a_limit_reads_files_with_enough_rows(ordered: SparkSession, query: str, number: int, most: int) -> None:
+def test_a_limit_reads_files_with_enough_rows(
+    ordered: SparkSession, query: str, number: int, most: int
+) -> None:
     found, files = run(ordered.sql(query))
     assert len(found) == number and sum(files) <= most
     if "count" in query:
@@ -123,11 +160,24 @@ def test_a_limit_reads_files_with_enough_rows(ordered: SparkSession, query: str,
 
 
 TOTALS = {
-    "count(*)": True, "count(1), count(id), count(day)": True, "min(day), max(price), max(at)": False, "min(id), min(price), min(ok), max(ok)": True,
-    "min(name)": True, "max(name)": False, "max(id)": False, "count(at)": False, "max(fare)": False, "sum(id)": False,
-    "count(distinct day)": False, "count(*) + min(id) as both": True, "count(*) filter (where id > 3)": False, "min(day) = max(day) as same": False,
-    "count(id + 1)": False, "count(null)": True, "min(id), 'c' as c": True,
-}  # fmt: skip
+    "count(*)": True,
+    "count(1), count(id), count(day)": True,
+    "min(day), max(price), max(at)": False,
+    "min(id), min(price), min(ok), max(ok)": True,
+    "min(name)": True,
+    "max(name)": False,
+    "max(id)": False,
+    "count(at)": False,
+    "max(fare)": False,
+    "sum(id)": False,
+    "count(distinct day)": False,
+    "count(*) + min(id) as both": True,
+    "count(*) filter (where id > 3)": False,
+    "min(day) = max(day) as same": False,
+    "count(id + 1)": False,
+    "count(null)": True,
+    "min(id), 'c' as c": True,
+}
 
 
 @pytest.mark.parametrize("what", TOTALS)
@@ -154,13 +204,17 @@ def test_totals_are_those_of_the_rows(ordered: SparkSession, what: str) -> None:
         ("rand() < 0.5 and id < 0", True),
     ],
 )
-def test_totals_of_conditions_that_take_whole_files(ordered: SparkSession, where: str, is_told: bool) -> None:
+def test_totals_of_conditions_that_take_whole_files(
+    ordered: SparkSession, where: str, is_told: bool
+) -> None:
     query = "select count(*), min(id) from {} where " + where
     found, files = run(ordered.sql(query.format("ordered")))
     assert found == ordered.sql(query.format("plain")).collect() and (not files) == is_told
 
 
-def test_a_count_is_of_the_version_that_the_rest_of_the_query_reads(ordered: SparkSession, tmp_path: Path) -> None:
+def test_a_count_is_of_the_version_that_the_rest_of_the_query_reads(
+    ordered: SparkSession, tmp_path: Path
+) -> None:
     table = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
     table.bulk_insert(rows(0))
     frame = mdt.read(ordered, table.path)
@@ -192,12 +246,17 @@ def counted(frame: DataFrame) -> DataFrame:
 
 
 def test_an_unknown_name_is_refused(ordered: SparkSession, table: mdt.Table) -> None:
-    with settings(ordered, {"spark.mdt.optimize": "tops"}), pytest.raises(mdt.errors.Invalid, match="top"):
+    with (
+        settings(ordered, {"spark.mdt.optimize": "tops"}),
+        pytest.raises(mdt.errors.Invalid, match="top"),
+    ):
         mdt.read(ordered, table.path)
 
 
 @pytest.mark.parametrize("optimize", ["all", "top", "top, totals"])
-def test_rows_are_counted_that_fulfil_every_condition(ordered: SparkSession, table: mdt.Table, optimize: str) -> None:
+def test_rows_are_counted_that_fulfil_every_condition(
+    ordered: SparkSession, table: mdt.Table, optimize: str
+) -> None:
     with settings(ordered, {"spark.mdt.optimize": optimize}):
         frame = mdt.read(ordered, table.path)
     query = "select id from {t} where id >= (select max(id) - 9 from {t}) limit 5"
@@ -205,13 +264,26 @@ def test_rows_are_counted_that_fulfil_every_condition(ordered: SparkSession, tab
 
 
 @pytest.mark.parametrize("order", ["x desc", "x", "x desc nulls first", "x nulls last"])
-def test_the_first_rows_may_be_infinite_or_no_numbers(ordered: SparkSession, tmp_path: Path, order: str) -> None:
+def test_the_first_rows_may_be_infinite_or_no_numbers(
+    ordered: SparkSession, tmp_path: Path, order: str
+) -> None:
     schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("y", pa.float32())])
     table = mdt.create(tmp_path / "t", schema, key=["id"], options={"mdt.small.file.bytes": 0})
-    files = [[math.inf, 1.0], [math.inf], [-math.inf], [None, 1.5], [math.nan], [-math.inf, math.nan]]
+    files = [
+        [math.inf, 1.0],
+        [math.inf],
+        [-math.inf],
+        [None, 1.5],
+        [math.nan],
+        [-math.inf, math.nan],
+    ]
     for file, found in enumerate(files):
         ids = [10 * file + i for i in range(len(found))]
-        table.insert(pa.table([ids, pa.array(found, pa.float64()), pa.array(found, pa.float32())], schema=schema))
+        table.insert(
+            pa.table(
+                [ids, pa.array(found, pa.float64()), pa.array(found, pa.float32())], schema=schema
+            )
+        )
     plain = ordered.createDataFrame(table.scan().to_arrow())
     for query in (f"select x from {{t}} order by {order} limit {n}" for n in (1, 2, 3, 6)):
         found = ordered.sql(query, t=mdt.read(ordered, table.path)).collect()

@@ -1,6 +1,8 @@
-"""Filters on floating point columns give the same rows on Spark, in process and by hand: both zeros, NaN and infinities.
+"""Filters on floating point columns give the same rows on Spark, in process and by hand: both
+zeros, NaN and infinities.
 
-parquet-java decides by row group and page whether a filter can hold, with bits where SQL has values: -0.0 equals 0.0.
+parquet-java decides by row group and page whether a filter can hold, with bits where SQL has
+values: -0.0 equals 0.0.
 """
 
 from __future__ import annotations
@@ -22,21 +24,44 @@ import mdt
 from mdt.hudi import base_file
 from mdt.parquet.nested import leaf_columns
 
-STRUCT = pa.struct([("d", pa.float64()), ("f", pa.float32()), ("n", pa.struct([("d", pa.float64())]))])
+STRUCT = pa.struct(
+    [("d", pa.float64()), ("f", pa.float32()), ("n", pa.struct([("d", pa.float64())]))]
+)
 SCHEMA = pa.schema(
     [
-        ("id", pa.int64()), ("p", pa.string()), ("d", pa.float64()), ("f", pa.float32()), ("st", STRUCT),
-        ("l", pa.list_(pa.float64())), ("m", pa.map_(pa.string(), pa.float32())), ("ls", pa.list_(pa.struct([("d", pa.float64())]))),
+        ("id", pa.int64()),
+        ("p", pa.string()),
+        ("d", pa.float64()),
+        ("f", pa.float32()),
+        ("st", STRUCT),
+        ("l", pa.list_(pa.float64())),
+        ("m", pa.map_(pa.string(), pa.float32())),
+        ("ls", pa.list_(pa.struct([("d", pa.float64())]))),
     ]
-)  # fmt: skip
+)
 PATHS = {"d": "D", "f": "F", "st.d": "D", "st.f": "F", "st.n.d": "D"}
 """Columns that are filtered, with the suffix of their type's literals."""
 KINDS = {
-    "neg": [-0.0], "pos": [0.0], "both": [-0.0, 0.0], "nan": [math.nan, 1.0], "nans": [math.nan], "zero and one": [0.0, 1.0],
-    "below": [-1.0, -0.0], "infinite": [math.inf, -math.inf], "null": [None, -0.0], "nulls": [None], "plain": [1.5, 2.5],
-}  # fmt: skip
+    "neg": [-0.0],
+    "pos": [0.0],
+    "both": [-0.0, 0.0],
+    "nan": [math.nan, 1.0],
+    "nans": [math.nan],
+    "zero and one": [0.0, 1.0],
+    "below": [-1.0, -0.0],
+    "infinite": [math.inf, -math.inf],
+    "null": [None, -0.0],
+    "nulls": [None],
+    "plain": [1.5, 2.5],
+}
 """What the files of a partition hold, so that row groups can be skipped by what they lack."""
-LITERALS = {"0.0": 0.0, "-0.0": -0.0, "double('NaN')": math.nan, "double('infinity')": math.inf, "-1e0": -1.0}
+LITERALS = {
+    "0.0": 0.0,
+    "-0.0": -0.0,
+    "double('NaN')": math.nan,
+    "double('infinity')": math.inf,
+    "-1e0": -1.0,
+}
 Test = Callable[[float, float], bool]
 
 
@@ -50,19 +75,33 @@ def ordered(compare: Callable[[Any, Any], bool]) -> Test:
 
 
 OPERATORS: dict[str, Test] = {
-    "{c} = {v}": ordered(operator.eq), "{c} <=> {v}": ordered(operator.eq), "{c} != {v}": ordered(operator.ne),
-    "{c} < {v}": ordered(operator.lt), "{c} <= {v}": ordered(operator.le), "{c} > {v}": ordered(operator.gt),
-    "{c} >= {v}": ordered(operator.ge), "{c} in ({v}, -7)": ordered(operator.eq), "{c} not in ({v}, -7)": ordered(operator.ne),
-    "not {c} = {v}": ordered(operator.ne), "{c} between {v} and {v}": ordered(operator.eq), "{v} > {c}": ordered(operator.lt),
-}  # fmt: skip
+    "{c} = {v}": ordered(operator.eq),
+    "{c} <=> {v}": ordered(operator.eq),
+    "{c} != {v}": ordered(operator.ne),
+    "{c} < {v}": ordered(operator.lt),
+    "{c} <= {v}": ordered(operator.le),
+    "{c} > {v}": ordered(operator.gt),
+    "{c} >= {v}": ordered(operator.ge),
+    "{c} in ({v}, -7)": ordered(operator.eq),
+    "{c} not in ({v}, -7)": ordered(operator.ne),
+    "not {c} = {v}": ordered(operator.ne),
+    "{c} between {v} and {v}": ordered(operator.eq),
+    "{v} > {c}": ordered(operator.lt),
+}
 
 
 def rows(repeat: int, spread: float = 0.0) -> pa.Table:
-    """Return rows of every kind, ``repeat`` of each value; ``spread``: a step between plain values, so that there are many."""
+    """Return rows of every kind, ``repeat`` of each value; ``spread``: a step between plain values,
+    so that there are many.
+    """
     found, ids = [], itertools.count()
     for kind, values in KINDS.items():
         for i, value in itertools.product(range(repeat), values):
-            x = value + i * spread if spread and value is not None and value not in (0.0, math.nan) else value
+            x = (
+                value + i * spread
+                if spread and value is not None and value not in (0.0, math.nan)
+                else value
+            )
             found.append(
                 {
                     "id": next(ids),
@@ -79,12 +118,16 @@ def rows(repeat: int, spread: float = 0.0) -> pa.Table:
 
 
 def in_spark(spark: SparkSession, table: mdt.Table, wheres: list[str]) -> dict[str, list[int]]:
-    """Return the ids that each filter finds.  Together in a union: the filters are pushed down as in queries of their own."""
+    """Return the ids that each filter finds.  Together in a union: the filters are pushed down as
+    in queries of their own.
+    """
     mdt.read(spark, table.path).createOrReplaceTempView("floats")
     found: dict[str, list[int]] = {where: [] for where in wheres}
     for start in range(0, len(wheres), 30):
         numbered = list(enumerate(wheres))[start : start + 30]
-        text = " union all ".join(f"select {q} q, id from floats where {where}" for q, where in numbered)
+        text = " union all ".join(
+            f"select {q} q, id from floats where {where}" for q, where in numbered
+        )
         answer = spark.sql(text).toArrow()
         for q, i in zip(answer["q"].to_pylist(), answer["id"].to_pylist(), strict=True):
             found[wheres[q]].append(i)
@@ -101,13 +144,18 @@ def filters(
 
 
 def assert_right(
-    spark: SparkSession, table: mdt.Table, held: pa.Table, wheres: Iterable[tuple[str, str, Test, float]]
+    spark: SparkSession,
+    table: mdt.Table,
+    held: pa.Table,
+    wheres: Iterable[tuple[str, str, Test, float]],
 ) -> None:
     """Assert that every filter finds, on Spark and in process, what Python finds in ``held``."""
     values = {path: held.column("d" if PATHS[path] == "D" else "f").to_pylist() for path in PATHS}
     ids = held["id"].to_pylist()
     wanted = {
-        where: sorted(i for i, v in zip(ids, values[path], strict=True) if v is not None and test(v, literal))
+        where: sorted(
+            i for i, v in zip(ids, values[path], strict=True) if v is not None and test(v, literal)
+        )
         for where, path, test, literal in wheres
     }
     found = in_spark(spark, table, list(wanted))
@@ -122,7 +170,9 @@ def dictionaries(path: Path) -> set[str]:
     for file in path.rglob("*.parquet"):
         if ".hoodie" not in file.parts:
             metadata = pq.ParquetFile(file).metadata
-            for group, column in itertools.product(range(metadata.num_row_groups), range(metadata.num_columns)):
+            for group, column in itertools.product(
+                range(metadata.num_row_groups), range(metadata.num_columns)
+            ):
                 chunk = metadata.row_group(group).column(column)
                 if chunk.physical_type in ("FLOAT", "DOUBLE") and chunk.has_dictionary_page:
                     found.add(chunk.path_in_schema)
@@ -130,21 +180,34 @@ def dictionaries(path: Path) -> set[str]:
 
 
 EVERY = (tuple(PATHS), tuple(OPERATORS), tuple(LITERALS))
-SOME = (("d", "st.f"), ("{c} = {v}", "{c} >= {v}", "{c} <= {v}", "{c} in ({v}, -7)"), ("0.0", "-0.0"))
+SOME = (
+    ("d", "st.f"),
+    ("{c} = {v}", "{c} >= {v}", "{c} <= {v}", "{c} in ({v}, -7)"),
+    ("0.0", "-0.0"),
+)
 SHAPES = list(itertools.product(("lz4", "snappy", "zstd", "uncompressed"), (3, 2100), (0.0, 0.5)))
-"""Codec, rows of each value, step.  Few rows are one page, without a page index; many of few values are what dictionaries pay for."""
+"""Codec, rows of each value, step.  Few rows are one page, without a page index; many of few values
+are what dictionaries pay for.
+"""
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("codec", "repeat", "spread", "wheres"),
-    [("lz4", 2100, 0.0, SOME), *(pytest.param(*shape, EVERY, marks=pytest.mark.nightly) for shape in SHAPES)],
+    [
+        ("lz4", 2100, 0.0, SOME),
+        *(pytest.param(*shape, EVERY, marks=pytest.mark.nightly) for shape in SHAPES),
+    ],
 )
 def test_zeros_nan_and_infinities_are_found_whatever_pages_hold_them(
     spark: SparkSession, tmp_path: Path, codec: str, repeat: int, spread: float, wheres: Any
 ) -> None:
     table = create(
-        tmp_path / "t", SCHEMA, partition_by=["p"], table_type="MERGE_ON_READ", options={"mdt.compression": codec}
+        tmp_path / "t",
+        SCHEMA,
+        partition_by=["p"],
+        table_type="MERGE_ON_READ",
+        options={"mdt.compression": codec},
     )
     held = rows(repeat, spread)
     table.bulk_insert(held)
@@ -159,9 +222,15 @@ def test_zeros_nan_and_infinities_are_found_whatever_pages_hold_them(
 def test_files_that_have_dictionaries_of_floats_are_read_right_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wheres: Any
 ) -> None:
-    monkeypatch.setattr(base_file, "_repetitive", lambda table: {
-        leaf.path: 0.0 for leaf in leaf_columns(table.schema) if not pa.types.is_boolean(leaf.type)
-    })  # fmt: skip
+    monkeypatch.setattr(
+        base_file,
+        "_repetitive",
+        lambda table: {
+            leaf.path: 0.0
+            for leaf in leaf_columns(table.schema)
+            if not pa.types.is_boolean(leaf.type)
+        },
+    )
     table = create(tmp_path / "t", SCHEMA, partition_by=["p"])
     held = rows(3)
     table.bulk_insert(held)

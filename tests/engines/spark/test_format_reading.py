@@ -1,4 +1,6 @@
-"""``spark.read.format("mdt")`` and tables of Spark's catalog read what ``mdt.read`` reads, by the same scan."""
+"""``spark.read.format("mdt")`` and tables of Spark's catalog read what ``mdt.read`` reads, by the
+same scan.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in frame.collect())
 
 
-def test_the_format_reads_by_the_scan_of_mdt_read_and_leaves_out_files(named: SparkSession, table: Table) -> None:
+def test_the_format_reads_by_the_scan_of_mdt_read_and_leaves_out_files(
+    named: SparkSession, table: Table
+) -> None:
     assert rows(read(named, table)) == NOW
     query = read(named, table).where("fare > 5")
     plan = java_frame(query).queryExecution().executedPlan().toString()
@@ -61,7 +65,9 @@ def test_the_format_reads_by_the_scan_of_mdt_read_and_leaves_out_files(named: Sp
     assert rows(query) == [("a", "Oslo", 9.0)]
 
 
-def test_a_state_is_chosen_by_our_names_and_by_those_of_hudi(named: SparkSession, table: Table) -> None:
+def test_a_state_is_chosen_by_our_names_and_by_those_of_hudi(
+    named: SparkSession, table: Table
+) -> None:
     instant = str(table.history()["instant"][1])
     assert rows(read(named, table, as_of="1")) == THEN
     assert rows(read(named, table, **{"as.of.instant": instant})) == THEN
@@ -70,14 +76,22 @@ def test_a_state_is_chosen_by_our_names_and_by_those_of_hudi(named: SparkSession
     )
 
 
-def test_rows_that_commits_wrote_and_changes_are_asked_for_by_since(named: SparkSession, table: Table) -> None:
+def test_rows_that_commits_wrote_and_changes_are_asked_for_by_since(
+    named: SparkSession, table: Table
+) -> None:
     assert rows(read(named, table, since="1")) == [("a", "Oslo", 9.0)]
     assert rows(read(named, table, since="1", until="1")) == []
-    hudis = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": "000"}
+    hudis = {
+        "hoodie.datasource.query.type": "incremental",
+        "hoodie.datasource.read.begin.instanttime": "000",
+    }
     assert rows(read(named, table, **hudis).where("fare < 5").select("id")) == [("c",)]
     assert read(named, table, since="0").count() == 2
     changes = read(named, table, since="1", changes="all").select("_change", "id", "fare")
-    assert rows(changes.where("id <> 'b'")) == [("update_after", "a", 9.0), ("update_before", "a", 1.5)]
+    assert rows(changes.where("id <> 'b'")) == [
+        ("update_after", "a", 9.0),
+        ("update_before", "a", 1.5),
+    ]
 
 
 def refusal(frame: Any) -> str:
@@ -97,7 +111,10 @@ def refusal(frame: Any) -> str:
         ({"as_of": "1", "since": "0"}, "do not go together"),
         ({"as_of": "1", "as.of.instant": "2"}, "one option, with different values"),
         ({"query_type": "read_optimized", "since": "0"}, "takes no since"),
-        ({"hoodie.datasource.query.incremental.format": "cdc", "since": "0"}, "the options since and changes"),
+        (
+            {"hoodie.datasource.query.incremental.format": "cdc", "since": "0"},
+            "the options since and changes",
+        ),
         ({"as_of": "77"}, "no commit 77"),
     ],
 )
@@ -108,7 +125,9 @@ def test_what_options_cannot_mean_is_refused_with_what_they_could(
         read(named, table, **options)
 
 
-def test_no_table_and_other_columns_are_refused(named: SparkSession, table: Table, tmp_path: Path) -> None:
+def test_no_table_and_other_columns_are_refused(
+    named: SparkSession, table: Table, tmp_path: Path
+) -> None:
     assert "is not a table of mdt" in refusal(lambda: named.read.format("mdt").load(str(tmp_path)))
     assert "no table is named" in refusal(lambda: named.read.format("mdt").load())
     some = named.read.schema("id string").format("mdt")
@@ -126,22 +145,33 @@ def test_a_table_of_the_catalog_follows_the_table_and_a_query_may_name_a_state(
     own.delete({"id": ["b"]})
     own.upsert({"id": ["a"], "city": ["Oslo"], "fare": [9.0]})
     assert rows(named.sql("select * from format_trips")) == NOW
-    assert rows(named.sql("select * from format_trips with (as_of = '1') where fare < 2")) == [("a", "Oslo", 1.5)]
+    assert rows(named.sql("select * from format_trips with (as_of = '1') where fare < 2")) == [
+        ("a", "Oslo", 1.5)
+    ]
     assert rows(named.sql("select * from format_trips")) == NOW
-    assert "a range of commits" in refusal(lambda: named.sql("select * from format_trips with (since = '1')").collect())
+    assert "a range of commits" in refusal(
+        lambda: named.sql("select * from format_trips with (since = '1')").collect()
+    )
     own.alter(add={"n": pa.int64()})
     named.sql("refresh table format_trips")
     assert named.table("format_trips").columns == ["id", "city", "fare", "n"]
 
 
-def test_a_range_of_commits_can_be_a_view_and_no_table_of_the_catalog(named: SparkSession, table: Table) -> None:
-    named.sql(f"create or replace temporary view format_late using mdt options (path '{table.path}', since '1')")
+def test_a_range_of_commits_can_be_a_view_and_no_table_of_the_catalog(
+    named: SparkSession, table: Table
+) -> None:
+    named.sql(
+        f"create or replace temporary view format_late using mdt options (path '{table.path}',"
+        " since '1')"
+    )
     assert rows(named.sql("select id from format_late where fare > 1")) == [("a",)]
     named.sql(f"create table format_ranged using mdt options (path '{table.path}', since '1')")
     assert "CREATE TEMPORARY VIEW" in refusal(lambda: named.table("format_ranged").collect())
 
 
-def test_any_thread_and_any_session_of_the_process_knows_the_format(named: SparkSession, table: Table) -> None:
+def test_any_thread_and_any_session_of_the_process_knows_the_format(
+    named: SparkSession, table: Table
+) -> None:
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(read(named, table).count()))
     thread.start()

@@ -1,4 +1,6 @@
-"""``df.write.format("mdt")``, ``saveAsTable`` and INSERT write what ``upsert`` and the others of a table write; hudi-rs reads the same."""
+"""``df.write.format("mdt")``, ``saveAsTable`` and INSERT write what ``upsert`` and the others of a
+table write; hudi-rs reads the same.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ HUDIS = {
     "hoodie.index.type": "BLOOM",
     "hoodie.upsert.shuffle.parallelism": "2",
 }
-OURS = {"key": "id", "partition_by": "city", "ordering": "ts", "indexes": "bitmap(city);text(id, tokenizer='word')"}
+OURS = {
+    "key": "id",
+    "partition_by": "city",
+    "ordering": "ts",
+    "indexes": "bitmap(city);text(id, tokenizer='word')",
+}
 
 Row = tuple[str, str, int]
 A, B, C = ("a", "Oslo", 1), ("b", "Rome", 1), ("c", "Oslo", 1)
@@ -45,7 +52,9 @@ def named(spark: SparkSession) -> SparkSession:
 
 def frame(spark: SparkSession, *rows: Row) -> DataFrame:
     ids, cities, times = zip(*rows, strict=True)
-    return spark.createDataFrame(pa.table({"id": ids, "city": cities, "ts": pa.array(times, pa.int64())}))
+    return spark.createDataFrame(
+        pa.table({"id": ids, "city": cities, "ts": pa.array(times, pa.int64())})
+    )
 
 
 def save(rows: DataFrame, path: Path, mode: str = "append", **options: str) -> None:
@@ -61,18 +70,29 @@ def read(path: Path | str) -> list[Row]:
     return sorted((row["id"], row["city"], row["ts"]) for row in found.to_pylist())
 
 
-def test_modes_mean_what_they_mean_and_append_carries_out_the_operation(named: SparkSession, tmp_path: Path) -> None:
+def test_modes_mean_what_they_mean_and_append_carries_out_the_operation(
+    named: SparkSession, tmp_path: Path
+) -> None:
     path = tmp_path / "t"
     save(frame(named, A, B), path, "errorifexists", **OURS)
     definition = mdt.open(path).definition
-    assert (definition.key, definition.partition_by, definition.ordering) == (("id",), ("city",), "ts")
+    assert (definition.key, definition.partition_by, definition.ordering) == (
+        ("id",),
+        ("city",),
+        "ts",
+    )
     assert len(definition.indexes) == 2
     with pytest.raises(PySparkException, match="is a table at .* already"):
         save(frame(named, C), path, "errorifexists", **OURS)
     save(frame(named, C), path, "ignore", **OURS)
     assert read(path) == [A, B]
     save(frame(named, ("a", "Oslo", 2), C), path)
-    save(frame(named, ("a", "Oslo", 3)), path, **HUDIS, **{"hoodie.datasource.write.operation": "upsert"})
+    save(
+        frame(named, ("a", "Oslo", 3)),
+        path,
+        **HUDIS,
+        **{"hoodie.datasource.write.operation": "upsert"},
+    )
     save(frame(named, B), path, operation="delete")
     assert read(path) == [("a", "Oslo", 3), C]
     save(frame(named, B), path, operation="insert_overwrite")
@@ -81,20 +101,36 @@ def test_modes_mean_what_they_mean_and_append_carries_out_the_operation(named: S
     save(frame(named, C), path, "overwrite", **OURS)
     assert read(path) == [C]
     assert mdt.open(path).history()["operation"].to_pylist() == [
-        "create", "upsert", "upsert", "upsert", "delete", "insert_overwrite", "insert_overwrite", "insert_overwrite_table",
-    ]  # fmt: skip
+        "create",
+        "upsert",
+        "upsert",
+        "upsert",
+        "delete",
+        "insert_overwrite",
+        "insert_overwrite",
+        "insert_overwrite_table",
+    ]
 
 
-def test_a_table_is_made_by_the_names_of_hudi_and_rows_written_in_tasks(named: SparkSession, tmp_path: Path) -> None:
+def test_a_table_is_made_by_the_names_of_hudi_and_rows_written_in_tasks(
+    named: SparkSession, tmp_path: Path
+) -> None:
     path = tmp_path / "t"
     save(frame(named, A, B), path, **HUDIS, **{"mdt.spark.local.bytes.max": "0"})
     assert read(path) == [A, B]
     found = mdt.open(path).definition
-    assert (found.name, found.key, found.partition_by, found.ordering) == ("t", ("id",), ("city",), "ts")
+    assert (found.name, found.key, found.partition_by, found.ordering) == (
+        "t",
+        ("id",),
+        ("city",),
+        "ts",
+    )
 
 
 @pytest.mark.parametrize("mode", ["errorifexists", "ignore"])
-def test_a_first_write_that_failed_can_be_run_again(named: SparkSession, tmp_path: Path, mode: str) -> None:
+def test_a_first_write_that_failed_can_be_run_again(
+    named: SparkSession, tmp_path: Path, mode: str
+) -> None:
     path = tmp_path / "t"
     rows = frame(named, A, B)
     with pytest.raises(PySparkException, match="null"):
@@ -132,7 +168,11 @@ def test_a_first_write_that_failed_can_be_run_again(named: SparkSession, tmp_pat
     ],
 )
 def test_what_does_not_fit_the_table_or_the_mode_is_refused_and_nothing_is_written(
-    named: SparkSession, tmp_path_factory: pytest.TempPathFactory, mode: str, options: dict[str, str], reason: str
+    named: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+    mode: str,
+    options: dict[str, str],
+    reason: str,
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "refusals" / "t"
     if not path.exists():
@@ -142,7 +182,9 @@ def test_what_does_not_fit_the_table_or_the_mode_is_refused_and_nothing_is_writt
     assert len(mdt.open(path).history()) == 2
 
 
-def test_a_new_table_needs_a_key_and_a_delete_needs_a_table(named: SparkSession, tmp_path: Path) -> None:
+def test_a_new_table_needs_a_key_and_a_delete_needs_a_table(
+    named: SparkSession, tmp_path: Path
+) -> None:
     with pytest.raises(PySparkException, match=r"hoodie\.datasource\.write\.recordkey\.field"):
         save(frame(named, A), tmp_path / "t")
     with pytest.raises(PySparkException, match="no table at"):
@@ -185,7 +227,9 @@ def test_a_first_overwrite_that_fails_leaves_what_others_have_committed(
     assert read(tmp_path / "t") == [B]
 
 
-def test_upserts_may_evolve_the_columns_or_keep_those_that_are_not_given(named: SparkSession, tmp_path: Path) -> None:
+def test_upserts_may_evolve_the_columns_or_keep_those_that_are_not_given(
+    named: SparkSession, tmp_path: Path
+) -> None:
     path = tmp_path / "t"
     save(frame(named, A), path, key="id")
     save(frame(named, B).selectExpr("*", "1.5D fare"), path, mergeSchema="true")
@@ -202,26 +246,37 @@ def table_path(spark: SparkSession, name: str) -> str:
 
 
 def test_tables_of_the_catalog_take_inserts_and_overwrites(named: SparkSession) -> None:
-    frame(named, A).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable("format_trips")
+    frame(named, A).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable(
+        "format_trips"
+    )
     path = table_path(named, "format_trips")
     assert mdt.open(path).definition.partition_by == ("city",)
     frame(named, B).write.format("mdt").mode("append").saveAsTable("format_trips")
     sql(named, "insert into format_trips values ('c', 1L, 'Oslo')")
     sql(named, "insert into format_trips (city, ts, id) values ('Oslo', 7L, 'c')")
     assert read(path) == [A, B, ("c", "Oslo", 7)]
-    assert {tuple(row) for row in named.table("format_trips").select("id", "city", "ts").collect()} == {*read(path)}
+    assert {
+        tuple(row) for row in named.table("format_trips").select("id", "city", "ts").collect()
+    } == {*read(path)}
     named.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     try:
         sql(named, "insert overwrite format_trips select 'd', 1L, 'Oslo'")
     finally:
         named.conf.unset("spark.sql.sources.partitionOverwriteMode")
     assert read(path) == [B, ("d", "Oslo", 1)]
-    sql(named, "insert overwrite format_trips select id, ts + 1, city from format_trips where id = 'd'")
+    sql(
+        named,
+        "insert overwrite format_trips select id, ts + 1, city from format_trips where id = 'd'",
+    )
     assert read(path) == [("d", "Oslo", 2)]
 
 
-def test_what_would_touch_the_directory_behind_a_table_of_the_catalog_is_refused(named: SparkSession) -> None:
-    frame(named, A, B).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable("format_trips")
+def test_what_would_touch_the_directory_behind_a_table_of_the_catalog_is_refused(
+    named: SparkSession,
+) -> None:
+    frame(named, A, B).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable(
+        "format_trips"
+    )
     for text in (
         "msck repair table format_trips",
         "alter table format_trips add partition (city = 'Bonn')",
@@ -234,21 +289,37 @@ def test_what_would_touch_the_directory_behind_a_table_of_the_catalog_is_refused
     assert read(table_path(named, "format_trips")) == [A, B]
 
 
-def test_a_saved_table_says_its_partitions_again_and_no_option_is_forgotten(named: SparkSession) -> None:
+def test_a_saved_table_says_its_partitions_again_and_no_option_is_forgotten(
+    named: SparkSession,
+) -> None:
     def save(mode: str, by: str, **options: str) -> None:
         saved = frame(named, B).write.format("mdt").mode(mode).option("key", "id").partitionBy(by)
         saved.options(**options).saveAsTable("format_trips")
 
-    frame(named, A).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable("format_trips")
+    frame(named, A).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable(
+        "format_trips"
+    )
     path = table_path(named, "format_trips")
-    for name, value in (("operation", "delete"), ("evolve", "true"), ("overwrite_partitions", "city=Rome")):
-        with pytest.raises(PySparkException, match=f"Unsupported: saveAsTable with the option {name} = {value}"):
+    for name, value in (
+        ("operation", "delete"),
+        ("evolve", "true"),
+        ("overwrite_partitions", "city=Rome"),
+    ):
+        with pytest.raises(
+            PySparkException, match=f"Unsupported: saveAsTable with the option {name} = {value}"
+        ):
             save("append", "city", **{name: value})
-    with pytest.raises(PySparkException, match="Unsupported: saveAsTable with the option overwrite_partitions"):
+    with pytest.raises(
+        PySparkException, match="Unsupported: saveAsTable with the option overwrite_partitions"
+    ):
         save("overwrite", "city", overwrite_partitions="city=Rome")
-    with pytest.raises(PySparkException, match="Unsupported: saveAsTable with the option partitionOverwriteMode"):
+    with pytest.raises(
+        PySparkException, match="Unsupported: saveAsTable with the option partitionOverwriteMode"
+    ):
         save("overwrite", "city", partitionOverwriteMode="dynamic")
-    with pytest.raises(PySparkException, match="overwrite without the option key: Spark would drop the table"):
+    with pytest.raises(
+        PySparkException, match="overwrite without the option key: Spark would drop the table"
+    ):
         frame(named, B).write.format("mdt").mode("overwrite").saveAsTable("format_trips")
     with pytest.raises(PySparkException, match="does not match that of the existing table"):
         save("append", "ts")
@@ -266,7 +337,9 @@ def test_buckets_of_spark_are_refused(named: SparkSession) -> None:
         with pytest.raises(PySparkException, match="Unsupported: CLUSTERED BY"):
             sql(named, text)
     with pytest.raises(PySparkException, match="Unsupported: CLUSTERED BY"):
-        frame(named, A).write.format("mdt").bucketBy(4, "id").option("key", "id").saveAsTable("format_made")
+        frame(named, A).write.format("mdt").bucketBy(4, "id").option("key", "id").saveAsTable(
+            "format_made"
+        )
     assert not named.catalog.tableExists("format_made")
 
 
@@ -274,7 +347,8 @@ def test_columns_that_are_not_null_are_required(named: SparkSession, tmp_path: P
     options = "using mdt options (key 'id')"
     sql(
         named,
-        f"create table format_made (id string, ts bigint not null, city string not null) {options} partitioned by (city)",
+        f"create table format_made (id string, ts bigint not null, city string not null) {options}"
+        " partitioned by (city)",
     )
     path = table_path(named, "format_made")
     assert [field.name for field in mdt.open(path).schema if not field.nullable] == ["ts", "city"]
@@ -284,13 +358,19 @@ def test_columns_that_are_not_null_are_required(named: SparkSession, tmp_path: P
         "insert into format_made (id, city) values ('c', 'Oslo')",
         "insert into format_made partition (city = null) values ('c', 1L)",
         "update format_made set ts = null where id = 'a'",
-        "merge into format_made t using (select 'a' id) s on t.id = s.id when matched then update set ts = null",
+        (
+            "merge into format_made t using (select 'a' id) s on t.id = s.id when matched then"
+            " update set ts = null"
+        ),
     ):
         with pytest.raises(PySparkException, match="null"):
             sql(named, text)
     assert read(path) == [A, B]
     save(frame(named, A), tmp_path / "t", key="id", required="ts, city")
-    assert [field.name for field in mdt.open(tmp_path / "t").schema if not field.nullable] == ["city", "ts"]
+    assert [field.name for field in mdt.open(tmp_path / "t").schema if not field.nullable] == [
+        "city",
+        "ts",
+    ]
     save(frame(named, B), tmp_path / "t")
     with pytest.raises(PySparkException, match="there is no column 'town'"):
         save(frame(named, A), tmp_path / "u", key="id", required="town")
@@ -308,9 +388,13 @@ def test_frames_are_written_to_tables_by_name(named: SparkSession) -> None:
     assert read(path) == [("a", "Oslo", 7), B]
     frame(named, ("d", "Rome", 1)).writeTo("format_made").overwritePartitions()
     assert read(path) == [("a", "Oslo", 7), ("d", "Rome", 1)]
-    named.newSession().sql("select 'e' id, 1L ts, 'Bonn' city").writeTo("format_made").overwrite(lit(True))
+    named.newSession().sql("select 'e' id, 1L ts, 'Bonn' city").writeTo("format_made").overwrite(
+        lit(True)
+    )
     assert read(path) == [("e", "Bonn", 1)] and named.table("format_made").count() == 1
-    with pytest.raises(PySparkException, match="Unsupported: writeTo.*overwrite of rows by a condition"):
+    with pytest.raises(
+        PySparkException, match="Unsupported: writeTo.*overwrite of rows by a condition"
+    ):
         rows.writeTo("format_made").overwrite(col("city") == "Oslo")
     with pytest.raises(PySparkException, match="TOO_MANY_DATA_COLUMNS"):
         rows.withColumn("more", lit(1)).writeTo("format_made").append()
@@ -323,10 +407,21 @@ def test_frames_are_written_to_tables_by_name(named: SparkSession) -> None:
 
 
 def test_properties_of_a_table_say_what_users_of_hudi_say(named: SparkSession) -> None:
-    told = "tblproperties (primaryKey = 'id', type = 'mor', preCombineField = 'ts', 'mdt.compression' = 'zstd', who = 'me')"
-    sql(named, f"create table format_made (id string, ts bigint, city string) using mdt {told} partitioned by (city)")
+    told = (
+        "tblproperties (primaryKey = 'id', type = 'mor', preCombineField = 'ts', 'mdt.compression'"
+        " = 'zstd', who = 'me')"
+    )
+    sql(
+        named,
+        f"create table format_made (id string, ts bigint, city string) using mdt {told} partitioned"
+        " by (city)",
+    )
     definition = mdt.open(table_path(named, "format_made")).definition
-    assert (definition.key, definition.ordering, definition.table_type) == (("id",), "ts", "MERGE_ON_READ")
+    assert (definition.key, definition.ordering, definition.table_type) == (
+        ("id",),
+        "ts",
+        "MERGE_ON_READ",
+    )
     assert definition.options["mdt.compression"] == "zstd" and definition.partition_by == ("city",)
     sql(named, "insert into format_made values ('a', 1L, 'Oslo')")
     assert read(table_path(named, "format_made")) == [A]
@@ -343,7 +438,9 @@ def test_rows_in_an_order_of_the_catalog_are_refused(named: SparkSession) -> Non
         with pytest.raises(PySparkException, match="Unsupported: CLUSTER BY"):
             sql(named, text)
     with pytest.raises(PySparkException, match="Unsupported: CLUSTER BY"):
-        frame(named, A).write.format("mdt").clusterBy("ts").option("key", "id").saveAsTable("format_made")
+        frame(named, A).write.format("mdt").clusterBy("ts").option("key", "id").saveAsTable(
+            "format_made"
+        )
     assert not named.catalog.tableExists("format_made")
 
 
@@ -367,19 +464,31 @@ def test_strings_with_a_collation_are_refused_as_new_columns(named: SparkSession
     assert named.table("format_made").count() == 2
 
 
-def test_a_table_is_created_by_sql_with_columns_or_as_a_query(named: SparkSession, tmp_path: Path) -> None:
+def test_a_table_is_created_by_sql_with_columns_or_as_a_query(
+    named: SparkSession, tmp_path: Path
+) -> None:
     options = "using mdt options (key 'id', ordering 'ts') partitioned by (city)"
     sql(named, f"create table format_made (id string, ts bigint, city string) {options}")
-    sql(named, f"create table if not exists format_made (id string, ts bigint, city string) {options}")
+    sql(
+        named,
+        f"create table if not exists format_made (id string, ts bigint, city string) {options}",
+    )
     sql(named, "insert into format_made values ('a', 1L, 'Oslo')")
     assert read(table_path(named, "format_made")) == [A]
     columns = "(id string, city string, ts bigint)"
-    sql(named, f"create table format_rides {columns} using mdt options (key 'id') location '{tmp_path / 't'}'")
+    sql(
+        named,
+        f"create table format_rides {columns} using mdt options (key 'id') location"
+        f" '{tmp_path / 't'}'",
+    )
     sql(named, "insert into format_rides values ('a', 'Oslo', 1L)")
     assert read(tmp_path / "t") == [A]
     sql(named, "drop table format_rides")
     sql(named, f"create table format_rides {columns} using mdt location '{tmp_path / 't'}'")
     assert named.table("format_rides").count() == 1
-    sql(named.newSession(), f"create table format_trips {options} as select 'b' id, 1L ts, 'Rome' city")
+    sql(
+        named.newSession(),
+        f"create table format_trips {options} as select 'b' id, 1L ts, 'Rome' city",
+    )
     assert read(table_path(named, "format_trips")) == [B]
     assert mdt.open(table_path(named, "format_trips")).definition.partition_by == ("city",)

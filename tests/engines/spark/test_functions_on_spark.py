@@ -1,4 +1,6 @@
-"""Predicate functions of one's own on Spark: the rows are those of the in-process scan, whatever Spark makes of the query."""
+"""Predicate functions of one's own on Spark: the rows are those of the in-process scan, whatever
+Spark makes of the query.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from indexes import functions
 from mdt.engines.spark.functions import call
 from mdt.errors import Invalid
 
-pytestmark = pytest.mark.skipif(not hasattr(sf, "arrow_udf"), reason="PySpark 4.0 has no functions over Arrow arrays")
+pytestmark = pytest.mark.skipif(
+    not hasattr(sf, "arrow_udf"), reason="PySpark 4.0 has no functions over Arrow arrays"
+)
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
@@ -33,10 +37,20 @@ SCHEMA = pa.schema(
 ODD = (None, math.nan, math.inf, -0.0, 90.0, -90.0, 180.0, 270.0)
 OSLO = "within_km(lat, lon, 59.9, 10.7, 300)"
 FILTERS = (
-    OSLO, f"not {OSLO}", f"{OSLO} and note = 'b'", f"{OSLO} or note = 'b'", f"not ({OSLO} and id < 200)", f"{OSLO} or note is null",
-    f"{OSLO} and within_km(lat, lon, 60.5, 9, 200)", "within_km(lat, lon, null, 10.7, 5)", "not within_km(lat, lon, null, 10.7, 5)",
-    "within_km(lat, lon, 89.9, 0, 5000)", "in_hour(at, 3)", "not in_hour(at, 3) and lat > 58", "within_km(lat, lon, -60, -170, 4000)",
-)  # fmt: skip
+    OSLO,
+    f"not {OSLO}",
+    f"{OSLO} and note = 'b'",
+    f"{OSLO} or note = 'b'",
+    f"not ({OSLO} and id < 200)",
+    f"{OSLO} or note is null",
+    f"{OSLO} and within_km(lat, lon, 60.5, 9, 200)",
+    "within_km(lat, lon, null, 10.7, 5)",
+    "not within_km(lat, lon, null, 10.7, 5)",
+    "within_km(lat, lon, 89.9, 0, 5000)",
+    "in_hour(at, 3)",
+    "not in_hour(at, 3) and lat > 58",
+    "within_km(lat, lon, -60, -170, 4000)",
+)
 
 
 @functions.register(columns=1, arguments=(int,))
@@ -51,21 +65,31 @@ def _rows(draw: random.Random, first: int, south: float) -> pa.Table:
         return draw.choice(odd) if draw.random() < 0.1 else draw.uniform(low, high)
 
     n = 60
-    moments = [None if draw.random() < 0.1 else datetime(2026, 1, 1, draw.randrange(24), tzinfo=UTC) for _ in range(n)]
+    moments = [
+        None if draw.random() < 0.1 else datetime(2026, 1, 1, draw.randrange(24), tzinfo=UTC)
+        for _ in range(n)
+    ]
     columns = [
-        list(range(first, first + n)), [place(south, south + 2) for _ in range(n)], [place(5, 15) for _ in range(n)], moments,
+        list(range(first, first + n)),
+        [place(south, south + 2) for _ in range(n)],
+        [place(5, 15) for _ in range(n)],
+        moments,
         [draw.choice("ab") if draw.random() < 0.9 else None for _ in range(n)],
-    ]  # fmt: skip
+    ]
     return pa.table(columns, schema=SCHEMA)
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
-    """Twelve files from south to north with several row groups each; log files and dead rows in some of them."""
+    """Twelve files from south to north with several row groups each; log files and dead rows in
+    some of them.
+    """
     draw = random.Random(5)
     options = {"mdt.row.group.rows": 20, "mdt.small.file.bytes": 0}
     path = tmp_path_factory.mktemp("functions") / "table"
-    table = mdt.create(path, SCHEMA, ["id"], options=options, indexes=["grid(lat, lon)"], key_index="exact")
+    table = mdt.create(
+        path, SCHEMA, ["id"], options=options, indexes=["grid(lat, lon)"], key_index="exact"
+    )
     for n in range(12):
         table.bulk_insert(_rows(draw, 60 * n, 50 + 2 * n))
     table.upsert(_rows(draw, 90, 58))
@@ -87,7 +111,9 @@ def test_a_scan_on_spark_returns_the_rows_of_the_scan_in_process(
     assert _bag(frame) == expected
     assert frame.count() == scan.count()
     narrowed = frame.where(sf.col("id") > 100).select("id")
-    assert sorted(r.id for r in narrowed.collect()) == sorted(i for i in scan.to_arrow()["id"].to_pylist() if i > 100)
+    assert sorted(r.id for r in narrowed.collect()) == sorted(
+        i for i in scan.to_arrow()["id"].to_pylist() if i > 100
+    )
     count("filters with functions of one's own, Spark compared with the scan in process")
 
 
@@ -127,10 +153,16 @@ def test_a_frame_of_the_whole_table_is_filtered_by_a_function_as_a_column(
 
 @pytest.mark.parametrize(
     ("given", "told"),
-    [(("nowhere", "lat"), "no function is called"), (("within_km", "lat"), "takes 2 columns"), (("within_km", "lat", "lon", 1), "takes 3 values"),
-     (("within_km", "lat", "lon", "x", 1, 2), "'x' is no float")],
-)  # fmt: skip
-def test_a_call_that_cannot_be_is_refused(spark: SparkSession, given: tuple[object, ...], told: str) -> None:
+    [
+        (("nowhere", "lat"), "no function is called"),
+        (("within_km", "lat"), "takes 2 columns"),
+        (("within_km", "lat", "lon", 1), "takes 3 values"),
+        (("within_km", "lat", "lon", "x", 1, 2), "'x' is no float"),
+    ],
+)
+def test_a_call_that_cannot_be_is_refused(
+    spark: SparkSession, given: tuple[object, ...], told: str
+) -> None:
     with pytest.raises(Invalid, match=told):
         call(*given)  # type: ignore[arg-type]
 
@@ -139,12 +171,17 @@ def test_an_index_on_two_columns_is_built_by_spark_and_summarizes_dataframes_tha
     table: mdt.Table, spark: SparkSession, tmp_path: Path
 ) -> None:
     options = {"mdt.row.group.rows": 20, "mdt.spark.local.bytes.max": 0}
-    other = mdt.create(tmp_path / "t", SCHEMA, ["id"], options=options, key_index="exact(bits='64')")
+    other = mdt.create(
+        tmp_path / "t", SCHEMA, ["id"], options=options, key_index="exact(bits='64')"
+    )
     source = spark.createDataFrame(
-        table.scan().to_arrow().to_pylist(), "id long, lat double, lon float, at timestamp, note string"
+        table.scan().to_arrow().to_pylist(),
+        "id long, lat double, lon float, at timestamp, note string",
     )
     assert other.upsert(source.orderBy("lat")).engine == "spark"
-    assert other.create_index("grid(lat, lon)", spark=spark).summaries == len(other.snapshot().shards)
+    assert other.create_index("grid(lat, lon)", spark=spark).summaries == len(
+        other.snapshot().shards
+    )
     other.upsert(source.where("id < 100"))
     assert other.indexes()["coverage"].to_pylist() == [100.0] and other.check().ok
     assert bag(other.scan(OSLO).to_arrow()) == bag(table.scan(OSLO).to_arrow())

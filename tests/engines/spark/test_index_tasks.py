@@ -1,4 +1,6 @@
-"""Summaries that tasks read prove what the driver would have proved, and the driver then reads none of them."""
+"""Summaries that tasks read prove what the driver would have proved, and the driver then reads none
+of them.
+"""
 
 from __future__ import annotations
 
@@ -33,31 +35,54 @@ from mdt.plan.shard_rows import ShardRows
 from mdt.stores.object_range import ObjectRange
 from mdt.table import Table
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())])
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())]
+)
 SPECS = ["bitmap(n)", "text(note)", "text(note, tokenizer='ngram(3)')", "bloom(city)"]
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
 ALWAYS = "mdt.spark.driver.summaries.max"
 WHERE = [
-    "n = 33", "n between 30 and 33 and city = 'c2'", "n in (1, 499) or note like '%word77%'", "match(note, 'gamma word77')",
-    "note like '%word39%' and n > 400", "id in ('k000003', 'k000131', 'k000777') and n < 400", "n = 33 and n = 34", "n is null",
-]  # fmt: skip
+    "n = 33",
+    "n between 30 and 33 and city = 'c2'",
+    "n in (1, 499) or note like '%word77%'",
+    "match(note, 'gamma word77')",
+    "note like '%word39%' and n > 400",
+    "id in ('k000003', 'k000131', 'k000777') and n < 400",
+    "n = 33 and n = 34",
+    "n is null",
+]
 
 
 def _rows(first: int, last: int, step: int = 7919) -> pa.Table:
     numbers = range(first, last)
     columns = [
-        [f"k{i:06}" for i in numbers], [f"c{i % 5}" for i in numbers], [i * step % 500 for i in numbers],
+        [f"k{i:06}" for i in numbers],
+        [f"c{i % 5}" for i in numbers],
+        [i * step % 500 for i in numbers],
         [f"{WORDS[i % 5]} word{i * 31 % 400}" for i in numbers],
-    ]  # fmt: skip
+    ]
     return pa.table(columns, schema=SCHEMA)
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    """Many small files, most of which share summaries with others of their commit; some are dirty."""
-    options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0, "mdt.durable": False, ALWAYS: 0}
+    """Many small files, most of which share summaries with others of their commit; some are
+    dirty.
+    """
+    options = {
+        "mdt.max.file.bytes": 4096,
+        "mdt.small.file.bytes": 0,
+        "mdt.durable": False,
+        ALWAYS: 0,
+    }
     made = mdt.create(
-        tmp_path / "table", SCHEMA, ["id"], partition_by=["city"], key_index="record", indexes=SPECS, options=options
+        tmp_path / "table",
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        key_index="record",
+        indexes=SPECS,
+        options=options,
     )
     for part in range(6):
         made.insert(_rows(200 * part, 200 * part + 200))
@@ -67,7 +92,9 @@ def table(tmp_path: Path) -> Table:
 
 @pytest.fixture(autouse=True)
 def prepared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give tasks few summaries each, and spare Spark the compiling, which takes longer than running."""
+    """Give tasks few summaries each, and spare Spark the compiling, which takes longer than
+    running.
+    """
     monkeypatch.setattr(index_tasks, "SUMMARIES_PER_TASK", 3)
     spark.conf.set("spark.sql.codegen.wholeStage", "false")
     yield
@@ -84,7 +111,9 @@ def here(table: Table, where: str) -> list[str]:
 
 
 def in_tasks(spark: SparkSession, table: Table, where: str) -> Explanation:
-    """Return what tasks find, without the words that say so, which stand behind every index that knows rows."""
+    """Return what tasks find, without the words that say so, which stand behind every index that
+    knows rows.
+    """
     found = table.scan(where).explain(spark)
     told = [note.detail.partition(", read in ") for note in found.indexes]
     finders = [note.used and note.index.startswith(("bitmap", "text")) for note in found.indexes]
@@ -92,7 +121,9 @@ def in_tasks(spark: SparkSession, table: Table, where: str) -> Explanation:
     assert [bool(rest) for _, _, rest in told] == finders and any(finders) != answered
     assert all(rest.endswith((" Spark tasks", "1 Spark task")) for _, _, rest in told if rest)
     return replace(
-        found, indexes=tuple(replace(n, detail=d[0]) for n, d in zip(found.indexes, told, strict=True)), caches={}
+        found,
+        indexes=tuple(replace(n, detail=d[0]) for n, d in zip(found.indexes, told, strict=True)),
+        caches={},
     )
 
 
@@ -104,13 +135,17 @@ def summary_objects(table: Table) -> list[str]:
         if spec.startswith(("bitmap", "text")):
             shards = np.flatnonzero(snapshot.covered_shards(spec))
             found |= {
-                stored.path for stored in snapshot.index_summaries(spec, shards) if isinstance(stored, ObjectRange)
+                stored.path
+                for stored in snapshot.index_summaries(spec, shards)
+                if isinstance(stored, ObjectRange)
             }
     return sorted(found)
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_tasks_find_the_same_rows_and_say_the_same_as_the_driver(spark: SparkSession, table: Table, where: str) -> None:
+def test_tasks_find_the_same_rows_and_say_the_same_as_the_driver(
+    spark: SparkSession, table: Table, where: str
+) -> None:
     expected = replace(table.scan(where).explain(), caches={})
     assert in_tasks(spark, table, where) == expected
     frame = table.scan(where, columns=["id"]).to_spark(spark)
@@ -132,7 +167,9 @@ def test_a_query_of_sql_asks_its_tasks_and_the_driver_reads_no_summary(
     view = frames.read(spark, table.metadata)
     view.createOrReplaceTempView("asked")
     assert len(ids(spark.sql("select id from asked where n = 33"))) == len(here_of(33))
-    assert ids(view.where(match("note", "word77"))) == [f"k{i:06}" for i in range(1200) if i * 31 % 400 == 77]
+    assert ids(view.where(match("note", "word77"))) == [
+        f"k{i:06}" for i in range(1200) if i * 31 % 400 == 77
+    ]
     assert len(ids(view.where("note like '%word77%' and n > 5"))) == sum(
         i * 31 % 400 == 77 and i * 7919 % 500 > 5 for i in range(1200)
     )
@@ -182,7 +219,9 @@ def test_a_job_that_fails_leaves_the_work_to_the_driver(
         assert ids(frames.read(spark, table.metadata).where("n = 33")) == here(table, "n = 33")
 
 
-def test_tasks_open_the_table_at_the_commit_that_the_query_reads(spark: SparkSession, table: Table) -> None:
+def test_tasks_open_the_table_at_the_commit_that_the_query_reads(
+    spark: SparkSession, table: Table
+) -> None:
     old = table.metadata.newest()
     before = here(table, "n = 33")
     scan = table.scan("n = 33", columns=["id"])
@@ -194,21 +233,33 @@ def test_tasks_open_the_table_at_the_commit_that_the_query_reads(spark: SparkSes
 
 
 def test_jobs_start_wherever_spark_plans_a_scan(spark: SparkSession, table: Table) -> None:
-    """In threads of broadcasts and of subqueries, in several queries at a time, before and after adaptive execution."""
+    """In threads of broadcasts and of subqueries, in several queries at a time, before and after
+    adaptive execution.
+    """
     frames.read(spark, table.metadata).createOrReplaceTempView("busy")
     texts = [
-        "select /*+ broadcast(b) */ a.id from busy a join busy b on a.id = b.id where a.n < 40 and b.n > 20",
+        (
+            "select /*+ broadcast(b) */ a.id from busy a join busy b on a.id = b.id where a.n < 40"
+            " and b.n > 20"
+        ),
         "select id from busy where n = (select max(n) from busy where note like '%word77%')",
-        "select id from busy where n = 33 union all select id from busy where n in (select n from busy where n = 34)",
+        (
+            "select id from busy where n = 33 union all select id from busy where n in (select n"
+            " from busy where n = 34)"
+        ),
     ]
     expected = [20 < i * 7919 % 500 < 40 for i in range(1200)]
     found = [ids(spark.sql(text)) for text in texts]
-    assert found[0] == [f"k{i:06}" for i, hit in enumerate(expected) if hit] and found[1] and found[2]
+    assert (
+        found[0] == [f"k{i:06}" for i, hit in enumerate(expected) if hit] and found[1] and found[2]
+    )
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda text: ids(spark.sql(text)), texts * 2)) == found * 2
 
 
-def test_an_index_that_a_worker_lacks_proves_nothing_there(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_a_worker_lacks_proves_nothing_there(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     snapshot = table.snapshot()
     options = tuple(table.metadata.options(snapshot.definition).to_mapping().items())
     source = Source(
@@ -223,19 +274,33 @@ def test_an_index_that_a_worker_lacks_proves_nothing_there(table: Table, monkeyp
     share = Share(snapshot.live_numbers, {0: BitMap([1]).serialize()})
     found = answer(question, share)
     assert len(found.left) < len(snapshot) and not found.used["bitmap/1(n)"][2]
-    monkeypatch.setattr("mdt.plan.position_search.index_of", lambda text: (parse_spec(text), "bitmap is not installed"))
+    monkeypatch.setattr(
+        "mdt.plan.position_search.index_of",
+        lambda text: (parse_spec(text), "bitmap is not installed"),
+    )
     found = answer(question, share)
     assert found.left.tolist() == snapshot.live_numbers.tolist()
     assert found.positions == share.positions
     assert found.used == {"bitmap/1(n)": (True, 0, ["bitmap is not installed"])}
 
 
-@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 900)), min_size=1, max_size=60), st.integers(1, 8))
-def test_tasks_get_every_file_once_and_those_of_a_shard_together(shards: list[tuple[int, int]], cores: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.integers(0, 900)), min_size=1, max_size=60),
+    st.integers(1, 8),
+)
+def test_tasks_get_every_file_once_and_those_of_a_shard_together(
+    shards: list[tuple[int, int]], cores: int
+) -> None:
     counts, weight = (np.array(values) for values in zip(*shards, strict=True))
     files = np.arange(counts.sum()) * 3
     start = np.append(0, np.cumsum(counts))
-    asked = ShardRows(np.arange(len(shards)), files, start, np.zeros(len(files), np.int64), np.full(len(files), 10))
+    asked = ShardRows(
+        np.arange(len(shards)),
+        files,
+        start,
+        np.zeros(len(files), np.int64),
+        np.full(len(files), 10),
+    )
     parts = dealt(asked, weight, cores)
     assert np.concatenate(parts).tolist() == files.tolist()
     assert all(len(part) for part in parts) and len(parts) <= 2 * cores

@@ -38,7 +38,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Counted:
     return times
 
 
-def test_the_second_jvm_of_a_user_compiles_nothing(spark: SparkSession, folder: Path, compiled: Counted) -> None:
+def test_the_second_jvm_of_a_user_compiles_nothing(
+    spark: SparkSession, folder: Path, compiled: Counted
+) -> None:
     first = java_half._made(spark.sparkContext)
     assert len(compiled) == 1
     (file,) = folder.iterdir()
@@ -59,7 +61,13 @@ def archive(**files: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     "foreign",
-    [b"", b"no archive", archive(), archive(mdt_spark_Jar=b""), archive(mdt_spark_Jar=b"\xca\xfe\xba\xbe no class")],
+    [
+        b"",
+        b"no archive",
+        archive(),
+        archive(mdt_spark_Jar=b""),
+        archive(mdt_spark_Jar=b"\xca\xfe\xba\xbe no class"),
+    ],
     ids=["nothing", "text", "empty", "an empty class", "no class"],
 )
 def test_a_jar_that_cannot_be_used_is_compiled_anew(
@@ -76,7 +84,9 @@ def test_a_jar_that_cannot_be_used_is_compiled_anew(
     assert "mdt/spark/Factory.class" in ZipFile(BytesIO(kept)).namelist()
 
 
-def test_a_damaged_jar_is_compiled_anew(spark: SparkSession, folder: Path, compiled: Counted) -> None:
+def test_a_damaged_jar_is_compiled_anew(
+    spark: SparkSession, folder: Path, compiled: Counted
+) -> None:
     java_half._made(spark.sparkContext)
     (file,) = folder.iterdir()
     whole = file.read_bytes()
@@ -127,8 +137,12 @@ def moved_text(sources: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("change", [changed_text, other_file, moved_text])
-def test_other_sources_have_another_name(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+def test_other_sources_have_another_name(
+    change: Callable[[dict[str, str]], dict[str, str]],
+) -> None:
     sources = java_half.java_sources()
     assert java_half.jar_name(change(sources), "4.3") != java_half.jar_name(sources, "4.3")
     assert java_half.jar_name(sources, "4.2") != java_half.jar_name(sources, "4.3")
-    assert java_half.jar_name(dict(reversed(sources.items())), "4.3") == java_half.jar_name(sources, "4.3")
+    assert java_half.jar_name(dict(reversed(sources.items())), "4.3") == java_half.jar_name(
+        sources, "4.3"
+    )

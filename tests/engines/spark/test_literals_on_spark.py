@@ -1,7 +1,8 @@
-"""Literals mean here what they mean to Spark: thousands of pairs of literal and column, in a few queries of many expressions.
+"""Literals mean here what they mean to Spark: thousands of pairs of literal and column, in a few
+queries of many expressions.
 
-What a filter refuses is not compared: it has no meaning here.  What it takes, Spark must take, too, and find the same rows,
-but for the pairs that docs/filters.md lists as different on purpose.
+What a filter refuses is not compared: it has no meaning here.  What it takes, Spark must take, too,
+and find the same rows, but for the pairs that docs/filters.md lists as different on purpose.
 """
 
 from __future__ import annotations
@@ -34,54 +35,325 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "i8": (pa.int8(), [0, 1, -1, 5, 44, 127, -128]),
     "i32": (pa.int32(), [0, 1, -1, 5, 44, 300, 2**31 - 1, -(2**31), 16777217]),
     "i64": (pa.int64(), [0, 1, -1, 5, 44, 2**31, 2**63 - 1, -(2**63), BIG, BIG + 1]),
-    "f32": (pa.float32(), [0.0, -0.0, 0.1, 1.5, 5.0, math.nan, math.inf, -math.inf, 16777216.0, 3.4028234663852886e38]),
-    "f64": (pa.float64(), [0.0, -0.0, 0.1, 0.10000000149011612, 1.5, 5.0, math.nan, math.inf, 1e300, float(BIG), 1e-320]),
-    "dec": (pa.decimal128(10, 2), [Decimal(x) for x in ("0.00", "0.10", "1.50", "5.00", "-1.00", "300.00", "99999999.99")]),
-    "big": (pa.decimal128(38, 10), [Decimal(x) for x in ("0", "0.1", "5", "12345678901234567890.0123456789", "0.1000000001")]),
-    "s": (pa.string(), ["", "a", "A", "it's", "a\nb", "é", "a%b", "5", "2024-02-29", "\\", '"', "a\\%b", "😀", "\x1a", "ab"]),
+    "f32": (
+        pa.float32(),
+        [
+            0.0,
+            -0.0,
+            0.1,
+            1.5,
+            5.0,
+            math.nan,
+            math.inf,
+            -math.inf,
+            16777216.0,
+            3.4028234663852886e38,
+        ],
+    ),
+    "f64": (
+        pa.float64(),
+        [
+            0.0,
+            -0.0,
+            0.1,
+            0.10000000149011612,
+            1.5,
+            5.0,
+            math.nan,
+            math.inf,
+            1e300,
+            float(BIG),
+            1e-320,
+        ],
+    ),
+    "dec": (
+        pa.decimal128(10, 2),
+        [Decimal(x) for x in ("0.00", "0.10", "1.50", "5.00", "-1.00", "300.00", "99999999.99")],
+    ),
+    "big": (
+        pa.decimal128(38, 10),
+        [Decimal(x) for x in ("0", "0.1", "5", "12345678901234567890.0123456789", "0.1000000001")],
+    ),
+    "s": (
+        pa.string(),
+        [
+            "",
+            "a",
+            "A",
+            "it's",
+            "a\nb",
+            "é",
+            "a%b",
+            "5",
+            "2024-02-29",
+            "\\",
+            '"',
+            "a\\%b",
+            "😀",
+            "\x1a",
+            "ab",
+        ],
+    ),
     "raw": (pa.binary(), [b"", b"a", b"\x00\xff", b"A", b"\x01", b"5"]),
     "flag": (pa.bool_(), [True, False]),
-    "d": (pa.date32(), [date(2024, 2, 29), date(2024, 1, 1), date(1970, 1, 1), date(2024, 2, 1), date(1, 1, 1), date(9999, 12, 31)]),
+    "d": (
+        pa.date32(),
+        [
+            date(2024, 2, 29),
+            date(2024, 1, 1),
+            date(1970, 1, 1),
+            date(2024, 2, 1),
+            date(1, 1, 1),
+            date(9999, 12, 31),
+        ],
+    ),
     "ts": (
         pa.timestamp("us", "UTC"),
         [
-            datetime(2024, 2, 29, tzinfo=UTC), datetime(2024, 2, 29, 12, tzinfo=UTC), datetime(2024, 2, 29, 11, 0, 0, 500000, tzinfo=UTC),
-            datetime(1970, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 2, 29, 12, 0, 0, 1, tzinfo=UTC),
+            datetime(2024, 2, 29, tzinfo=UTC),
+            datetime(2024, 2, 29, 12, tzinfo=UTC),
+            datetime(2024, 2, 29, 11, 0, 0, 500000, tzinfo=UTC),
+            datetime(1970, 1, 1, tzinfo=UTC),
+            datetime(2024, 1, 1, tzinfo=UTC),
+            datetime(2024, 2, 29, 12, 0, 0, 1, tzinfo=UTC),
         ],
     ),
-}  # fmt: skip
+}
 
 NUMBERS = [
-    "0", "1", "-1", "+5", "5", "- 5", "44", "300", "2147483648", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "16777217",
-    "0.0", "-0.0", "0.1", "1.5", "5.", ".5", "5.00", "0.10", "0.105", "12345678901234567890.0123456789", "99999999999999999999999999999999999999",
-    "0e0", "-0e0", "1e-1", "1.5e0", "5E0", "1e300", "1e-400", "1e38", "9007199254740992e0", "3.4028234663852886e38", "5e-324",
-    "44Y", "127Y", "-128Y", "128Y", "5S", "-32768S", "32768S", "5L", "-9223372036854775808L", "9223372036854775808L", "1.5L",
-    "0.1F", "-0.0F", "1.5f", "5F", "16777217F", "3.4028235e38F", "1e39F", "1e-50F", "0.1D", "-0.0D", "5d", "1e400D", "1e308D", "0.1BD", "1.50BD", "5BD",
-    "1e2BD", "double('NaN')", "float('nan')", "double('inf')", "float('-Infinity')", "double(' +INF ')", "cast(0.1 as float)", "cast('0.1' as float)",
-    "cast(0.1 as double)", "cast(0.1F as double)", "cast(300 as tinyint)", "cast(44 as tinyint)", "cast(1.9 as int)", "cast(-1.9 as int)", "cast(5.5e0 as bigint)",
-    "cast('5' as int)", "cast(' 5 ' as int)", "cast('5.5' as int)", "cast('x' as int)", "cast('-1' as tinyint)", "cast(99999999999 as int)", "cast(16777217 as float)",
-    "cast(9007199254740993 as float)", "cast(1.005 as decimal(10,2))", "cast('1.5' as decimal(10,2))", "cast(-0.005 as decimal(10, 2))", "cast(1.5 as decimal)",
-    "cast(123456 as decimal(4,1))", "cast(300 as decimal(5,2))", "cast(true as int)", "cast('1e2' as double)", "cast('1e2' as int)", "cast(null as int)",
-    "try_cast('x' as int)", "try_cast(300 as tinyint)", "try_cast('5' as int)", "'5'::int", "5::double", "-5::double", "cast('' as int)", "cast('0x5' as int)",
-    "int('5')", "bigint(5)", "smallint('300')", "decimal('5')", "float('0.1')", "- -5", "-(5)", "(5)", "+(-(1))", "null", "cast('nan' as double)", "cast(1e400 as double)",
-    "cast('1_0' as int)", "cast('5d' as double)", "cast('1.5f' as float)", "cast('.5' as double)", "cast('5.' as double)", "cast(cast('0.1' as float) as double)",
-]  # fmt: skip
+    "0",
+    "1",
+    "-1",
+    "+5",
+    "5",
+    "- 5",
+    "44",
+    "300",
+    "2147483648",
+    "9223372036854775807",
+    "9223372036854775808",
+    "-9223372036854775808",
+    "16777217",
+    "0.0",
+    "-0.0",
+    "0.1",
+    "1.5",
+    "5.",
+    ".5",
+    "5.00",
+    "0.10",
+    "0.105",
+    "12345678901234567890.0123456789",
+    "99999999999999999999999999999999999999",
+    "0e0",
+    "-0e0",
+    "1e-1",
+    "1.5e0",
+    "5E0",
+    "1e300",
+    "1e-400",
+    "1e38",
+    "9007199254740992e0",
+    "3.4028234663852886e38",
+    "5e-324",
+    "44Y",
+    "127Y",
+    "-128Y",
+    "128Y",
+    "5S",
+    "-32768S",
+    "32768S",
+    "5L",
+    "-9223372036854775808L",
+    "9223372036854775808L",
+    "1.5L",
+    "0.1F",
+    "-0.0F",
+    "1.5f",
+    "5F",
+    "16777217F",
+    "3.4028235e38F",
+    "1e39F",
+    "1e-50F",
+    "0.1D",
+    "-0.0D",
+    "5d",
+    "1e400D",
+    "1e308D",
+    "0.1BD",
+    "1.50BD",
+    "5BD",
+    "1e2BD",
+    "double('NaN')",
+    "float('nan')",
+    "double('inf')",
+    "float('-Infinity')",
+    "double(' +INF ')",
+    "cast(0.1 as float)",
+    "cast('0.1' as float)",
+    "cast(0.1 as double)",
+    "cast(0.1F as double)",
+    "cast(300 as tinyint)",
+    "cast(44 as tinyint)",
+    "cast(1.9 as int)",
+    "cast(-1.9 as int)",
+    "cast(5.5e0 as bigint)",
+    "cast('5' as int)",
+    "cast(' 5 ' as int)",
+    "cast('5.5' as int)",
+    "cast('x' as int)",
+    "cast('-1' as tinyint)",
+    "cast(99999999999 as int)",
+    "cast(16777217 as float)",
+    "cast(9007199254740993 as float)",
+    "cast(1.005 as decimal(10,2))",
+    "cast('1.5' as decimal(10,2))",
+    "cast(-0.005 as decimal(10, 2))",
+    "cast(1.5 as decimal)",
+    "cast(123456 as decimal(4,1))",
+    "cast(300 as decimal(5,2))",
+    "cast(true as int)",
+    "cast('1e2' as double)",
+    "cast('1e2' as int)",
+    "cast(null as int)",
+    "try_cast('x' as int)",
+    "try_cast(300 as tinyint)",
+    "try_cast('5' as int)",
+    "'5'::int",
+    "5::double",
+    "-5::double",
+    "cast('' as int)",
+    "cast('0x5' as int)",
+    "int('5')",
+    "bigint(5)",
+    "smallint('300')",
+    "decimal('5')",
+    "float('0.1')",
+    "- -5",
+    "-(5)",
+    "(5)",
+    "+(-(1))",
+    "null",
+    "cast('nan' as double)",
+    "cast(1e400 as double)",
+    "cast('1_0' as int)",
+    "cast('5d' as double)",
+    "cast('1.5f' as float)",
+    "cast('.5' as double)",
+    "cast('5.' as double)",
+    "cast(cast('0.1' as float) as double)",
+]
 TEXTS = [
-    "''", "'a'", "\"a\"", "'it''s'", "'it\\'s'", "\"it's\"", "'a' 'b'", "'a\\nb'", "'a\\tb'", "'\\u00e9'", "'é'", "'\\141'", "'\\x41'", "'\\Z'", "'\\\\'", "r'\\'",
-    "'a\\%b'", "'a%b'", "r'a\\%b'", "'\\U0001F600'", "'\\uD83D\\uDE00'", "'5'", "' 5 '", "'5.0'", "'1.5'", "'0.1'", "'x'", "'true'", "'T'", "'f'", "'yes'", "'0'", "'1'",
-    "'inf'", "'NaN'", "'-0'", "'1e2'", "'2024'", "'2024-2'", "'2024-02-29'", "'2024-2-29'", "' 2024-02-29 '", "'2024-02-29T12:00:00'", "'2024-02-29 12:00:00'",
-    "'2024-02-29 12:00'", "'2024-02-29 12:00:00.000001'", "'2024-02-29T12:00:00Z'", "'2024-02-29 12:00:00+01:00'", "'2024-02-29 12:00:00 UTC'", "'2024-02-29 04:00:00-0800'",
-    "'2024-02-29 11:00:00.5'", "'20240229'", "'2024-060'", "'2024-W09-4'", "'2024-02-30'", "'0001-01-01'", "'9999-12-31'", "'\\0'", "'\\q'", "'a''b'", "\"a\"\"b\"", "\"a''b\"",
-    "cast('a' as string)", "cast(5 as string)", "cast('a' as binary)", "string(5)", "cast(true as string)", "'\\'", "'a\\_b'",
-]  # fmt: skip
+    "''",
+    "'a'",
+    '"a"',
+    "'it''s'",
+    "'it\\'s'",
+    '"it\'s"',
+    "'a' 'b'",
+    "'a\\nb'",
+    "'a\\tb'",
+    "'\\u00e9'",
+    "'é'",
+    "'\\141'",
+    "'\\x41'",
+    "'\\Z'",
+    "'\\\\'",
+    "r'\\'",
+    "'a\\%b'",
+    "'a%b'",
+    "r'a\\%b'",
+    "'\\U0001F600'",
+    "'\\uD83D\\uDE00'",
+    "'5'",
+    "' 5 '",
+    "'5.0'",
+    "'1.5'",
+    "'0.1'",
+    "'x'",
+    "'true'",
+    "'T'",
+    "'f'",
+    "'yes'",
+    "'0'",
+    "'1'",
+    "'inf'",
+    "'NaN'",
+    "'-0'",
+    "'1e2'",
+    "'2024'",
+    "'2024-2'",
+    "'2024-02-29'",
+    "'2024-2-29'",
+    "' 2024-02-29 '",
+    "'2024-02-29T12:00:00'",
+    "'2024-02-29 12:00:00'",
+    "'2024-02-29 12:00'",
+    "'2024-02-29 12:00:00.000001'",
+    "'2024-02-29T12:00:00Z'",
+    "'2024-02-29 12:00:00+01:00'",
+    "'2024-02-29 12:00:00 UTC'",
+    "'2024-02-29 04:00:00-0800'",
+    "'2024-02-29 11:00:00.5'",
+    "'20240229'",
+    "'2024-060'",
+    "'2024-W09-4'",
+    "'2024-02-30'",
+    "'0001-01-01'",
+    "'9999-12-31'",
+    "'\\0'",
+    "'\\q'",
+    "'a''b'",
+    '"a""b"',
+    "\"a''b\"",
+    "cast('a' as string)",
+    "cast(5 as string)",
+    "cast('a' as binary)",
+    "string(5)",
+    "cast(true as string)",
+    "'\\'",
+    "'a\\_b'",
+]
 OTHERS = [
-    "true", "false", "cast('true' as boolean)", "boolean('no')", "cast('maybe' as boolean)", "cast(1 as boolean)", "x'61'", "X'00ff'", "x'0'", "x''", "x '61'", "cast('a' as binary)",
-    "date '2024-02-29'", "DATE'2024-2-29'", "date '2024'", "date '2024-02-29 10:00:00'", "date '2024-02-30'", "date('2024-02-29')", "cast('2024-02-29 10:00:00' as date)",
-    "cast('2024-02-29' as timestamp)", "cast(date '2024-02-29' as timestamp)", "cast(timestamp '2024-02-29 12:00:00' as date)", "timestamp '2024-02-29 12:00:00'",
-    "timestamp '2024-02-29 12:00:00Z'", "timestamp '2024-02-29 12:00:00+00:00'", "timestamp '2024-02-29 13:30:00+01:30'", "timestamp '2024-02-29'", "timestamp '2024-2-29 1:2:3'",
-    "timestamp '2024-02-29 11:00:00.5'", "timestamp_ltz '2024-02-29 12:00:00'", "timestamp '2024-02-29 25:00:00'", "timestamp '2024-02-29 12:00:60'", "timestamp('2024-02-29 12:00:00')",
-    "timestamp '2024-02-29T12:00:00-01'", "timestamp '2024-02-29 12:00:00 GMT'", "timestamp '2024-02-29 12:00:00.1234567'", "date '0001-01-01'", "date '10000-01-01'",
-]  # fmt: skip
+    "true",
+    "false",
+    "cast('true' as boolean)",
+    "boolean('no')",
+    "cast('maybe' as boolean)",
+    "cast(1 as boolean)",
+    "x'61'",
+    "X'00ff'",
+    "x'0'",
+    "x''",
+    "x '61'",
+    "cast('a' as binary)",
+    "date '2024-02-29'",
+    "DATE'2024-2-29'",
+    "date '2024'",
+    "date '2024-02-29 10:00:00'",
+    "date '2024-02-30'",
+    "date('2024-02-29')",
+    "cast('2024-02-29 10:00:00' as date)",
+    "cast('2024-02-29' as timestamp)",
+    "cast(date '2024-02-29' as timestamp)",
+    "cast(timestamp '2024-02-29 12:00:00' as date)",
+    "timestamp '2024-02-29 12:00:00'",
+    "timestamp '2024-02-29 12:00:00Z'",
+    "timestamp '2024-02-29 12:00:00+00:00'",
+    "timestamp '2024-02-29 13:30:00+01:30'",
+    "timestamp '2024-02-29'",
+    "timestamp '2024-2-29 1:2:3'",
+    "timestamp '2024-02-29 11:00:00.5'",
+    "timestamp_ltz '2024-02-29 12:00:00'",
+    "timestamp '2024-02-29 25:00:00'",
+    "timestamp '2024-02-29 12:00:60'",
+    "timestamp('2024-02-29 12:00:00')",
+    "timestamp '2024-02-29T12:00:00-01'",
+    "timestamp '2024-02-29 12:00:00 GMT'",
+    "timestamp '2024-02-29 12:00:00.1234567'",
+    "date '0001-01-01'",
+    "date '10000-01-01'",
+]
 TEMPLATES = [
     "{c} = {v}",
     "{c} < {v}",
@@ -116,7 +388,10 @@ LIKES = [
 def rows() -> pa.Table:
     """Return every value of every column beside nulls."""
     length = max(len(values) for _, values in COLUMNS.values()) + 1
-    arrays = [pa.array(values + [None] * (length - len(values)), type) for type, values in COLUMNS.values()]
+    arrays = [
+        pa.array(values + [None] * (length - len(values)), type)
+        for type, values in COLUMNS.values()
+    ]
     return pa.table([pa.array(range(length), pa.int64()), *arrays], names=["n", *COLUMNS])
 
 
@@ -125,14 +400,20 @@ def all_cases() -> Iterator[str]:
     for column, literal in itertools.product(COLUMNS, [*NUMBERS, *TEXTS, *OTHERS]):
         for template in TEMPLATES:
             yield template.format(
-                c=column, v=literal, w="null" if "not" in template else "5" if column != "s" else "'a'"
+                c=column,
+                v=literal,
+                w="null" if "not" in template else "5" if column != "s" else "'a'",
             )
     yield from (f"s {negation}like {pattern}" for pattern in LIKES for negation in ("", "not "))
-    yield from (f"{name}(s, {text})" for text in TEXTS for name in ("startswith", "endswith", "contains"))
+    yield from (
+        f"{name}(s, {text})" for text in TEXTS for name in ("startswith", "endswith", "contains")
+    )
 
 
 def differs_on_purpose(where: str, schema: pa.Schema) -> bool:
-    """Return whether the table of docs/filters.md of differences, or a fault of Spark, is about a filter that is taken here."""
+    """Return whether the table of docs/filters.md of differences, or a fault of Spark, is about a
+    filter that is taken here.
+    """
     for leaf in leaves(parse_where(where, schema)):
         literals = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
         type = schema.field(leaf.column).type
@@ -144,9 +425,7 @@ def differs_on_purpose(where: str, schema: pa.Schema) -> bool:
         if pa.types.is_integer(type) and any(
             isinstance(v, (int, Decimal)) and not -(2**63) <= v < 2**63 for v in literals
         ):
-            return (
-                True  # Spark 4.3 keeps nulls: what compares with more than a bigint, it takes for true without a look
-            )
+            return True  # Spark 4.3 keeps nulls: what compares with more than a bigint, it takes for true without a look
         if None in literals and "cast(" in where:
             return True
     return False
@@ -164,7 +443,9 @@ def ours(where: str, held: pa.Table) -> list[int] | None:
 def theirs(view: DataFrame, wheres: Sequence[str]) -> dict[str, list[int] | str]:
     """Return the rows that each filter finds in Spark, or its error."""
     try:
-        found = view.selectExpr("n", *(f"({where}) as q{i}" for i, where in enumerate(wheres))).toArrow()
+        found = view.selectExpr(
+            "n", *(f"({where}) as q{i}" for i, where in enumerate(wheres))
+        ).toArrow()
     except Exception as error:  # noqa: BLE001 - one of them fails somehow
         if len(wheres) == 1:
             return {wheres[0]: f"{type(error).__name__}: {str(error)[:120]}"}
@@ -172,7 +453,9 @@ def theirs(view: DataFrame, wheres: Sequence[str]) -> dict[str, list[int] | str]
         return theirs(view, wheres[:middle]) | theirs(view, wheres[middle:])
     numbers = found["n"].to_pylist()
     return {
-        where: sorted(n for n, kept in zip(numbers, found[f"q{i}"].to_pylist(), strict=True) if kept)
+        where: sorted(
+            n for n, kept in zip(numbers, found[f"q{i}"].to_pylist(), strict=True) if kept
+        )
         for i, where in enumerate(wheres)
     }
 
@@ -182,9 +465,8 @@ def compared(spark: SparkSession, wheres: Sequence[str]) -> int:
     held = rows()
     mine = {where: found for where in wheres if (found := ours(where, held)) is not None}
     asked = [where for where in mine if not differs_on_purpose(where, held.schema)]
-    if not hasattr(
-        sf, "arrow_udf"
-    ):  # to Spark 4.0 two quotes in a text are the end of one and the beginning of another
+    if not hasattr(sf, "arrow_udf"):
+        # to Spark 4.0 two quotes in a text are the end of one and the beginning of another
         asked = [where for where in asked if "''" not in where]
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -207,7 +489,9 @@ def test_literals_mean_what_they_mean_to_spark(spark: SparkSession, cases: int) 
 
 
 def test_what_differs_on_purpose_does(spark: SparkSession) -> None:
-    """The table in docs/filters.md is true: Spark finds other rows, or takes what is refused here."""
+    """The table in docs/filters.md is true: Spark finds other rows, or takes what is refused
+    here.
+    """
     held = rows()
     view = spark.createDataFrame(held)
     wheres = ["i64 = 9007199254740992e0", "big = 1.2345678901234567e19"]

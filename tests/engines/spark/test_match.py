@@ -24,13 +24,24 @@ from mdt.engines.spark.functions import match
 from mdt.engines.spark.listing import Listing, NativeFiles
 from mdt.errors import Invalid, Unsupported
 
-# All letters of the basic plane, and of the planes above those that have case or may be cut in two by a careless regex.
+# All letters of the basic plane, and of the planes above those that have case or may be cut in two
+# by a careless regex.
 LETTERS = [chr(code) for code in range(0x10000) if not 0xD800 <= code < 0xE000]
 LETTERS += [
-    chr(code) for code in (*range(0x10330, 0x10600), *range(0x1D400, 0x1D500), *range(0x1F300, 0x1F700), 0x10FFFF)
+    chr(code)
+    for code in (
+        *range(0x10330, 0x10600),
+        *range(0x1D400, 0x1D500),
+        *range(0x1F300, 0x1F700),
+        0x10FFFF,
+    )
 ]
 SURROUNDED = pa.table({"s": [f"x{letter}y" for letter in LETTERS]})
-CASED = [letter for letter in LETTERS if len({letter, letter.lower(), letter.upper(), letter.casefold()}) > 1]
+CASED = [
+    letter
+    for letter in LETTERS
+    if len({letter, letter.lower(), letter.upper(), letter.casefold()}) > 1
+]
 TEXTS = pa.table(
     {
         "s": [
@@ -46,9 +57,33 @@ TEXTS = pa.table(
     }
 )
 WORDS = [
-    "x", "s", "å", "σ", "i", "ß", "ω", "ა", "ꮿ", "𐐨", "µ", "red FAST", "cafe\u0301", "CAFÉ", "x\u0301y", "?!", "", "İ", "\U0001d400",
-]  # fmt: skip
-GRAMS = [("x\U0001f600", "ngram(2)"), ("xΣY", "ngram(3)"), (", r", "ngram(3)"), ("S", "ngram(1)"), ("\0y", "ngram(2)")]
+    "x",
+    "s",
+    "å",
+    "σ",
+    "i",
+    "ß",
+    "ω",
+    "ა",
+    "ꮿ",
+    "𐐨",
+    "µ",
+    "red FAST",
+    "cafe\u0301",
+    "CAFÉ",
+    "x\u0301y",
+    "?!",
+    "",
+    "İ",
+    "\U0001d400",
+]
+GRAMS = [
+    ("x\U0001f600", "ngram(2)"),
+    ("xΣY", "ngram(3)"),
+    (", r", "ngram(3)"),
+    ("S", "ngram(1)"),
+    ("\0y", "ngram(2)"),
+]
 
 
 def test_spark_and_the_reference_find_the_same_rows_for_every_letter(spark: SparkSession) -> None:
@@ -115,12 +150,20 @@ def test_planning_sees_a_match_for_what_it_is(notes: Notes) -> None:
     }
     assert notes.asked_by(match("s", "Car", "ngram")) == {Leaf("s", "match", ("car", "ngram(3)"))}
     assert notes.asked_by(~match("s", "cars")) == {Leaf("s", "not match", ("cars", "word"))}
-    assert notes.asked_by(match("s", "cars") | (sf.col("id") == 1)) == {Or((word("cars"), Leaf("id", "=", 1)))}
+    assert notes.asked_by(match("s", "cars") | (sf.col("id") == 1)) == {
+        Or((word("cars"), Leaf("id", "=", 1)))
+    }
     assert notes.asked_by(match("s", "?!")) == {Leaf("s", "match", ("", "word"))}
 
 
 def test_other_regular_expressions_stay_unknown(notes: Notes) -> None:
-    for regex in ("cars", "[Cc]", r"[\x{63}\x{43}]", ".*", patterns.token_pattern("cars", True) + "$"):
+    for regex in (
+        "cars",
+        "[Cc]",
+        r"[\x{63}\x{43}]",
+        ".*",
+        patterns.token_pattern("cars", True) + "$",
+    ):
         (asked,) = notes.asked_by(sf.col("s").rlike(regex))
         assert not isinstance(asked, Leaf), regex
 
@@ -129,15 +172,31 @@ def test_other_regular_expressions_stay_unknown(notes: Notes) -> None:
 def test_a_token_is_read_back_from_its_expression(text: str, whole_word: bool) -> None:
     tokenizer = tokenizers.find("word" if whole_word else f"ngram({len(text)})")
     for token in tokenizer.query(text):
-        assert patterns.query_of(patterns.token_pattern(token, whole_word)) == (token, tokenizer.spec)
+        assert patterns.query_of(patterns.token_pattern(token, whole_word)) == (
+            token,
+            tokenizer.spec,
+        )
 
 
 @pytest.mark.parametrize(
     "regex",
-    ["", "a", "[a]", "[]", r"[\x{110000}]", r"[\x{ffffffff}]", r"[\x{d800}]", r"[\x{41}]", r"[\x{41}\x{61}]*", r"[\x{61}\x{41}]",
-     patterns.token_pattern("a b", True), patterns.token_pattern("a" * 17, False), patterns.token_pattern("a", True) + "x"],
+    [
+        "",
+        "a",
+        "[a]",
+        "[]",
+        r"[\x{110000}]",
+        r"[\x{ffffffff}]",
+        r"[\x{d800}]",
+        r"[\x{41}]",
+        r"[\x{41}\x{61}]*",
+        r"[\x{61}\x{41}]",
+        patterns.token_pattern("a b", True),
+        patterns.token_pattern("a" * 17, False),
+        patterns.token_pattern("a", True) + "x",
+    ],
     ids=range(13),
-)  # fmt: skip
+)
 def test_an_expression_that_says_something_else_is_not_read(regex: str) -> None:
     assert patterns.query_of(regex) is None
 

@@ -1,4 +1,6 @@
-"""Fields of structs on Spark: the planner sees them as paths, and filters on them find the rows that they find here."""
+"""Fields of structs on Spark: the planner sees them as paths, and filters on them find the rows
+that they find here.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,28 @@ from mdt.engines.spark.columns import to_column
 from mdt.filters.where import parse_where
 
 GEO = pa.struct([("lat", pa.float64()), ("at", pa.timestamp("us", "UTC")), ("zone", pa.int32())])
-ADDRESS = pa.struct([("city", pa.string()), ("geo", GEO), ("active", pa.bool_()), ("tags", pa.list_(pa.string()))])
+ADDRESS = pa.struct(
+    [("city", pa.string()), ("geo", GEO), ("active", pa.bool_()), ("tags", pa.list_(pa.string()))]
+)
 SCHEMA = pa.schema([("id", pa.int64()), ("address", ADDRESS)])
 WHERES = [
-    "address.city = 'a'", "address.city is null", "address.geo.lat > 1.5", "address.geo.lat is null", "not address.geo.lat <= 1",
-    "address.geo.zone in (1, 2)", "address.geo.zone not in (1)", "address.active", "not address.active", "address.city <=> null",
-    "address.city = 'b' or address.geo.zone = 3", "address.city like 'a%' and id > 2", "address.geo.zone = 9000000000",
-    "address.geo.at < timestamp'2026-01-01 00:00:02+00:00'", "address.geo.lat = double('NaN')", "address.geo.zone > 1.5",
-]  # fmt: skip
+    "address.city = 'a'",
+    "address.city is null",
+    "address.geo.lat > 1.5",
+    "address.geo.lat is null",
+    "not address.geo.lat <= 1",
+    "address.geo.zone in (1, 2)",
+    "address.geo.zone not in (1)",
+    "address.active",
+    "not address.active",
+    "address.city <=> null",
+    "address.city = 'b' or address.geo.zone = 3",
+    "address.city like 'a%' and id > 2",
+    "address.geo.zone = 9000000000",
+    "address.geo.at < timestamp'2026-01-01 00:00:02+00:00'",
+    "address.geo.lat = double('NaN')",
+    "address.geo.zone > 1.5",
+]
 
 
 def attribute(name: str, type: str, metadata: bool = False) -> Node:
@@ -40,19 +56,23 @@ X = {"op": "Literal", "type": "string", "value": b"x".hex()}
 
 
 def equal(left: Node, right: Node = X) -> Predicate:
-    (found,) = predicate_of([{"op": "EqualTo", "type": "boolean", "children": [left, right]}], ["address"]).children  # type: ignore[union-attr]
+    (found,) = predicate_of(
+        [{"op": "EqualTo", "type": "boolean", "children": [left, right]}], ["address"]
+    ).children  # type: ignore[union-attr]
     return found
 
 
 def test_a_field_becomes_a_path() -> None:
     assert equal(CITY) == equal(X, CITY) == Leaf("address.city", "=", "x")
-    deep = field("name", "string", field("geo", "struct<name:string>", attribute("address", "struct<…>")))
+    deep = field(
+        "name", "string", field("geo", "struct<name:string>", attribute("address", "struct<…>"))
+    )
     assert equal(deep) == Leaf("address.geo.name", "=", "x")
     active = field("active", "boolean", attribute("address", "struct<active:boolean>"))
     assert predicate_of([active], ["address"]) == And((Leaf("address.active", "=", True),))
-    assert predicate_of([{"op": "IsNull", "type": "boolean", "children": [CITY]}], ["address"]).children == (
-        Leaf("address.city", "is null"),
-    )  # type: ignore[union-attr]
+    assert predicate_of(
+        [{"op": "IsNull", "type": "boolean", "children": [CITY]}], ["address"]
+    ).children == (Leaf("address.city", "is null"),)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +81,9 @@ def test_a_field_becomes_a_path() -> None:
         field("city", "string", attribute("other", "struct<city:string>")),
         field("city", "string", attribute("address", "struct<city:string>", metadata=True)),
         field("ci.ty", "string", attribute("address", "struct<ci.ty:string>")),
-        field("city", "string", {"op": "GetArrayItem", "type": "struct<city:string>", "children": []}),
+        field(
+            "city", "string", {"op": "GetArrayItem", "type": "struct<city:string>", "children": []}
+        ),
         field("city", "struct<a:string>", attribute("address", "struct<city:struct<a:string>>")),
     ],
 )
@@ -74,11 +96,20 @@ def rows(ids: range) -> pa.Table:
 
     def address(i: int) -> dict[str, Any] | None:
         lat = [0.5, 1.0, 2.0, float("nan"), None][i % 5]
-        geo = None if i % 7 == 3 else {"lat": lat, "at": 1_767_225_600_000_000 + i * 1_000_000, "zone": i % 4}
+        geo = (
+            None
+            if i % 7 == 3
+            else {"lat": lat, "at": 1_767_225_600_000_000 + i * 1_000_000, "zone": i % 4}
+        )
         return (
             None
             if i % 11 == 5
-            else {"city": "abc"[i % 3] * (i % 4) or None, "geo": geo, "active": i % 2 == 0, "tags": ["t"]}
+            else {
+                "city": "abc"[i % 3] * (i % 4) or None,
+                "geo": geo,
+                "active": i % 2 == 0,
+                "tags": ["t"],
+            }
         )
 
     return pa.table([pa.array(ids), pa.array([address(i) for i in ids], ADDRESS)], schema=SCHEMA)
@@ -88,7 +119,10 @@ def rows(ids: range) -> pa.Table:
 def table(tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
     """Three files, one of them with dead rows."""
     found = create(
-        tmp_path_factory.mktemp("nested") / "t", SCHEMA, key_index="record", options={"mdt.small.file.bytes": 0}
+        tmp_path_factory.mktemp("nested") / "t",
+        SCHEMA,
+        key_index="record",
+        options={"mdt.small.file.bytes": 0},
     )
     for start in (0, 20, 40):
         found.upsert(rows(range(start, start + 20)))
@@ -96,7 +130,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
     return found
 
 
-def test_filters_on_fields_are_true_for_the_same_rows(spark: SparkSession, table: mdt.Table) -> None:
+def test_filters_on_fields_are_true_for_the_same_rows(
+    spark: SparkSession, table: mdt.Table
+) -> None:
     """One query for all filters: planning each alone would take a minute."""
     tests = [parse_where(where, SCHEMA) for where in WHERES]
     parts = [to_column(test, SCHEMA).alias(f"q{n}") for n, test in enumerate(tests)]

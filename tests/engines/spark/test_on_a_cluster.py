@@ -1,4 +1,6 @@
-"""Executors in processes of their own fetch our classes, also those that start late, and nothing of these is left behind."""
+"""Executors in processes of their own fetch our classes, also those that start late, and nothing of
+these is left behind.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,18 @@ from mdt.limits import INLINE_VECTOR_BYTES_MAX
 
 
 def run(script: str, folder: Path, *arguments: str) -> Any:
-    """Run a script beside this one, its temporary files in ``folder``, and return what its last line says."""
+    """Run a script beside this one, its temporary files in ``folder``, and return what its last
+    line says.
+    """
     tests = Path(__file__).resolve().parents[2]
     temporary = folder / "temporary"
     temporary.mkdir(exist_ok=True)
     environment = os.environ | {
-        "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join([str(tests.parent), str(tests)]),
-        "TMPDIR": str(temporary), "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={temporary}",
-    }  # fmt: skip
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join([str(tests.parent), str(tests)]),
+        "TMPDIR": str(temporary),
+        "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={temporary}",
+    }
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name(script)), *arguments],
         env=environment,
@@ -43,15 +49,25 @@ def run(script: str, folder: Path, *arguments: str) -> Any:
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("compacted", [False, True])
-def test_executors_of_a_cluster_read_dirty_files_and_blocks_and_one_may_die(tmp_path: Path, compacted: bool) -> None:
+def test_executors_of_a_cluster_read_dirty_files_and_blocks_and_one_may_die(
+    tmp_path: Path, compacted: bool
+) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("note", pa.string())])
 
     def rows(ids: range, plus: int = 0) -> pa.Table:
-        return pa.table([list(ids), [(i + plus) % 997 for i in ids], [f"note {i + plus}" for i in ids]], schema=schema)
+        return pa.table(
+            [list(ids), [(i + plus) % 997 for i in ids], [f"note {i + plus}" for i in ids]],
+            schema=schema,
+        )
 
     options = {"mdt.durable": False, "mdt.max.file.bytes": 500_000}
     table = mdt.create(
-        tmp_path / "t", schema, key=["id"], table_type="MERGE_ON_READ", indexes=["bitmap(v)"], options=options
+        tmp_path / "t",
+        schema,
+        key=["id"],
+        table_type="MERGE_ON_READ",
+        indexes=["bitmap(v)"],
+        options=options,
     )
     table.bulk_insert(rows(range(100_000)))
     table.upsert(rows(range(0, 30_000, 7), 3))
@@ -92,7 +108,9 @@ def test_a_file_is_read_by_the_same_executor_in_every_query(tmp_path: Path) -> N
     schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
     options = {"mdt.durable": False, "mdt.max.file.bytes": 100_000}
     table = mdt.create(tmp_path / "t", schema, key=["id"], options=options)
-    table.bulk_insert(pa.table([list(range(200_000)), [i * 7919 % 997 for i in range(200_000)]], schema=schema))
+    table.bulk_insert(
+        pa.table([list(range(200_000)), [i * 7919 % 997 for i in range(200_000)]], schema=schema)
+    )
     first, second, some = run("cluster_affinity.py", tmp_path, table.path)
     assert first == second and len(first) == len(table.files()) > 6
     assert len({executor for _, executor in first}) == 2, "both have some"
@@ -101,8 +119,12 @@ def test_a_file_is_read_by_the_same_executor_in_every_query(tmp_path: Path) -> N
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize(("operation", "rows"), [("load", 12_000), ("upsert", 18_000), ("delete", 6_000)])
-def test_an_executor_may_die_in_each_phase_of_a_write(tmp_path: Path, operation: str, rows: int) -> None:
+@pytest.mark.parametrize(
+    ("operation", "rows"), [("load", 12_000), ("upsert", 18_000), ("delete", 6_000)]
+)
+def test_an_executor_may_die_in_each_phase_of_a_write(
+    tmp_path: Path, operation: str, rows: int
+) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
     told = run("cluster_kills.py", tmp_path, str(folder), operation)

@@ -1,4 +1,6 @@
-"""Tables that Spark has read stay open: a load of one that nothing has happened to costs little, and means what it always meant."""
+"""Tables that Spark has read stay open: a load of one that nothing has happened to costs little,
+and means what it always meant.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +57,12 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was made anew and sent to the JVM: relations, and lists of files."""
     found: list[str] = []
     relation, snapshot = frames.relation, file_index._snapshot
-    monkeypatch.setattr(frames, "relation", lambda *a, **k: (found.append("relation"), relation(*a, **k))[1])
-    monkeypatch.setattr(file_index, "_snapshot", lambda files: (found.append("list"), snapshot(files))[1])
+    monkeypatch.setattr(
+        frames, "relation", lambda *a, **k: (found.append("relation"), relation(*a, **k))[1]
+    )
+    monkeypatch.setattr(
+        file_index, "_snapshot", lambda files: (found.append("list"), snapshot(files))[1]
+    )
     return found
 
 
@@ -75,7 +81,9 @@ def test_a_load_asks_the_jvm_a_few_times_whatever_the_session_and_the_load_say(
     calls = list[str]()
     send = clientserver.JavaClient.send_command
 
-    def counted(self: clientserver.JavaClient, command: str, *more: object, **named: object) -> object:
+    def counted(
+        self: clientserver.JavaClient, command: str, *more: object, **named: object
+    ) -> object:
         calls.append(command)
         return send(self, command, *more, **named)
 
@@ -176,7 +184,9 @@ def test_a_table_that_has_gone_is_missed_as_it_was_before(spark: SparkSession, p
     assert str(read.value) == str(found.value) and str(found.value) in str(loaded.value)
 
 
-def test_altered_columns_are_those_of_the_next_load(spark: SparkSession, path: Path, sent: list[str]) -> None:
+def test_altered_columns_are_those_of_the_next_load(
+    spark: SparkSession, path: Path, sent: list[str]
+) -> None:
     table = made(path)
     before = load(spark, path)
     assert before.columns == ["id", "v"] and before.count() == 10
@@ -191,14 +201,20 @@ def test_altered_columns_are_those_of_the_next_load(spark: SparkSession, path: P
 
 
 def test_what_is_said_otherwise_has_relations_of_its_own_and_objects_are_never_shared(
-    spark: SparkSession, path: Path, sent: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    path: Path,
+    sent: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made(path)
     one = known(str(path))
     assert known(path) is one and known(str(path), {"mdt.reader.threads": 1}) is not one
     assert known(str(path), None, {"region": "a"}) is not known(str(path), None, {"region": "b"})
     store = LocalStore(path)
-    assert known(store) is not known(store) and relations_of(known(store)) is None, "an object of the caller's"
+    assert known(store) is not known(store) and relations_of(known(store)) is None, (
+        "an object of the caller's"
+    )
     assert reading.opened(str(path), None, None, 0) is not one
     assert load(spark, path).count() == load(spark, path, query_type="read_optimized").count() == 10
     spark.conf.set("spark.mdt.optimize", "none")
@@ -214,14 +230,18 @@ def test_what_is_said_otherwise_has_relations_of_its_own_and_objects_are_never_s
     assert load(spark, "t").count() == 30 and known("t") is not one
 
 
-def test_each_session_has_a_relation_and_its_own_settings(spark: SparkSession, path: Path, sent: list[str]) -> None:
+def test_each_session_has_a_relation_and_its_own_settings(
+    spark: SparkSession, path: Path, sent: list[str]
+) -> None:
     made(path)
     other = spark.newSession()
     mdt.spark.enable(other)
     other.conf.set("spark.sql.ansi.enabled", "false")
     for session in (spark, other, spark, other):
         found = load(session, path)
-        assert found.count() == 10 and private.java_session(found.sparkSession).equals(private.java_session(session))
+        assert found.count() == 10 and private.java_session(found.sparkSession).equals(
+            private.java_session(session)
+        )
         inner = private.java_frame(found).queryExecution().analyzed().relation().sparkSession()
         assert inner.equals(private.java_session(session))
     assert sent == ["relation", "list"] * 2
@@ -231,7 +251,10 @@ def test_two_loads_in_one_query_are_joined_and_show_one_snapshot(
     spark: SparkSession, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = made(path)
-    for a, b in ((load(spark, path), load(spark, path)), (mdt.read(spark, path), mdt.read(spark, path))):
+    for a, b in (
+        (load(spark, path), load(spark, path)),
+        (mdt.read(spark, path), mdt.read(spark, path)),
+    ):
         joined = a.join(b, a["id"] == b["id"] + 1)
         assert sorted(row[0] for row in joined.select(a["id"]).collect()) == list(range(1, 10))
         assert a.join(b, "id").count() == 10
@@ -251,7 +274,9 @@ def test_two_loads_in_one_query_are_joined_and_show_one_snapshot(
     assert a.where("id >= 0").union(b.where("id > -1")).count() == 40
 
 
-def test_rows_that_one_frame_keeps_in_memory_are_not_those_of_the_next_load(spark: SparkSession, path: Path) -> None:
+def test_rows_that_one_frame_keeps_in_memory_are_not_those_of_the_next_load(
+    spark: SparkSession, path: Path
+) -> None:
     table = made(path)
     kept = load(spark, path).cache()
     try:
@@ -295,11 +320,17 @@ def test_few_tables_and_files_stay_open(
     first, second = known(tmp_path / "a"), known(tmp_path / "b")
     assert known(tmp_path / "a") is first
     third = known(tmp_path / "c")
-    assert known(tmp_path / "a") is first and known(tmp_path / "c") is third and len(open_tables._tables) == 2
+    assert (
+        known(tmp_path / "a") is first
+        and known(tmp_path / "c") is third
+        and len(open_tables._tables) == 2
+    )
     assert known(tmp_path / "b") is not second
     monkeypatch.setattr(open_tables, "OPEN_FILES_MAX", 1)
     last = known(tmp_path / "d")
-    assert [one.table for one in open_tables._tables.values()] == [last], "which may have more files by itself"
+    assert [one.table for one in open_tables._tables.values()] == [last], (
+        "which may have more files by itself"
+    )
 
 
 def test_few_versions_of_a_long_list_are_remembered(

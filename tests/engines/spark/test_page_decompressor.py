@@ -113,7 +113,9 @@ def test_a_reader_of_a_file_takes_ours(spark: SparkSession, java: Any, tmp_path:
     try:
         serve.invoke(None, arguments)
         names = jvm.org.apache.parquet.hadoop.metadata.CompressionCodecName
-        found = [options.getCodecFactory().getDecompressor(names.valueOf(codec)) for codec in CODECS]
+        found = [
+            options.getCodecFactory().getDecompressor(names.valueOf(codec)) for codec in CODECS
+        ]
         assert {one.getClass().getName() for one in found} == {"mdt.spark.PageDecompressor"}
         assert reader.readNextRowGroup().getRowCount() == 5000
     finally:

@@ -18,7 +18,9 @@ NAMES = ["p%20q", "p%25q", "p%2Fq", "p q", "p+q", "ö%C3%B6", "p#q"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_location_is_the_directory_of_that_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_a_location_is_the_directory_of_that_name(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
     mdt.spark.enable(spark)
     path = tmp_path / name
     spark.sql("drop table if exists located")
@@ -58,5 +60,7 @@ def test_a_path_of_hadoop_is_the_object_of_that_name(name: str) -> None:
 def test_a_ready_store_is_named_by_its_prefix() -> None:
     from obstore.store import S3Store
 
-    store = S3Store("bucket", prefix="p%20q", region="us-east-1", access_key_id="a", secret_access_key="b")
+    store = S3Store(
+        "bucket", prefix="p%20q", region="us-east-1", access_key_id="a", secret_access_key="b"
+    )
     assert open_storage(store).uri("x") == "s3a://bucket/p%20q/x"

@@ -1,4 +1,6 @@
-"""``spark.mdt.explain=metrics``: the figures of plans as metrics in Spark's own store, from which its UI reads."""
+"""``spark.mdt.explain=metrics``: the figures of plans as metrics in Spark's own store, from which
+its UI reads.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("status", pa.str
 
 def rows(ids: range) -> pa.Table:
     cities = ["Oslo", "Rome", "Paris"]
-    return pa.table([list(ids), [cities[i % 3] for i in ids], [f"s{i % 50}" for i in ids]], schema=SCHEMA)
+    return pa.table(
+        [list(ids), [cities[i % 3] for i in ids], [f"s{i % 50}" for i in ids]], schema=SCHEMA
+    )
 
 
 @pytest.fixture
@@ -32,7 +36,9 @@ def told(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> mdt.Table:
-    table = mdt.create(tmp_path / "t", SCHEMA, key=["id"], partition_by=["city"], indexes=["bitmap(status)"])
+    table = mdt.create(
+        tmp_path / "t", SCHEMA, key=["id"], partition_by=["city"], indexes=["bitmap(status)"]
+    )
     table.bulk_insert(rows(range(3000)))
     table.bulk_insert(rows(range(3000, 3300)))
     return table
@@ -55,7 +61,10 @@ def test_a_plan_tells_what_it_reads_what_each_index_took_out_and_how_long_it_too
     assert number(found["rows of the table"]) == plan.rows_total == 3300
     assert number(found["rows that may match"]) == plan.rows_read == 22
     assert found["bytes of the table"].endswith("KiB") and found["bytes read"].endswith("KiB")
-    assert found["files pruned by column_stats"] == "4" and found["files pruned by bitmap/1(status)"] == "0"
+    assert (
+        found["files pruned by column_stats"] == "4"
+        and found["files pruned by bitmap/1(status)"] == "0"
+    )
     assert found["time to plan the scan"].endswith((" ms", " s"))
     assert number(found["not found in caches"]) > 0
     assert not any("s7" in name or "Oslo" in name for name in found)
@@ -71,7 +80,11 @@ def test_every_scan_of_a_query_has_figures_of_its_own(told: SparkSession, table:
     """)
     found = figures(told, joined)
     assert len(found) == 3 and all(one["files of the table"] == "6" for one in found)
-    assert sorted(one["files read"] for one in found) == ["1", "3", "6"], "the side that is broadcast prunes the other"
+    assert sorted(one["files read"] for one in found) == [
+        "1",
+        "3",
+        "6",
+    ], "the side that is broadcast prunes the other"
     named = told.read.format("mdt").load(table.path).where("city = 'Oslo'")
     assert [one["files read"] for one in figures(told, named.groupBy("status").count())] == ["2"]
     assert [one["files read"] for one in figures(told, named.union(named))] in (["2"], ["2", "2"])
@@ -79,9 +92,15 @@ def test_every_scan_of_a_query_has_figures_of_its_own(told: SparkSession, table:
 
 @pytest.mark.parametrize(
     "setting",
-    ["spark.sql.adaptive.enabled", "spark.sql.parquet.enableVectorizedReader", "spark.sql.codegen.wholeStage"],
+    [
+        "spark.sql.adaptive.enabled",
+        "spark.sql.parquet.enableVectorizedReader",
+        "spark.sql.codegen.wholeStage",
+    ],
 )
-def test_rows_are_the_same_however_spark_runs_the_query(told: SparkSession, table: mdt.Table, setting: str) -> None:
+def test_rows_are_the_same_however_spark_runs_the_query(
+    told: SparkSession, table: mdt.Table, setting: str
+) -> None:
     table.delete({"id": [1, 7], "city": ["Rome", "Rome"]})
     where = "status in ('s1', 's7') and id < 3100"
     expected = sorted(table.scan(where, columns=["id"]).to_arrow()["id"].to_pylist())
@@ -98,7 +117,9 @@ def test_rows_are_the_same_however_spark_runs_the_query(told: SparkSession, tabl
         told.conf.set(setting, str(before))
 
 
-def test_who_does_not_ask_for_metrics_has_the_plan_of_spark(told: SparkSession, table: mdt.Table) -> None:
+def test_who_does_not_ask_for_metrics_has_the_plan_of_spark(
+    told: SparkSession, table: mdt.Table
+) -> None:
     where = "status = 's7'"
     explained = mdt.read(told, table.path).where(where)
     assert len(figures(told, explained)) == 1
@@ -111,7 +132,9 @@ def test_who_does_not_ask_for_metrics_has_the_plan_of_spark(told: SparkSession, 
     assert explained.collect() == plain.collect()
 
 
-def test_a_table_that_was_read_before_goes_by_the_setting_of_now(told: SparkSession, table: mdt.Table) -> None:
+def test_a_table_that_was_read_before_goes_by_the_setting_of_now(
+    told: SparkSession, table: mdt.Table
+) -> None:
     told.sql("drop table if exists read_before")
     told.sql(f"create table read_before using mdt location '{table.path}'")
     view = mdt.read(told, table.path)

@@ -1,4 +1,6 @@
-"""What mdt touches of PySpark that is not public is still there; a failure says which name of which release changed."""
+"""What mdt touches of PySpark that is not public is still there; a failure says which name of which
+release changed.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ IMPORT = re.compile(r"^import ([\w.$]+);", re.MULTILINE)
 
 
 def java_imports() -> dict[str, str]:
-    """Return the classes that the Java half imports, but for Java's own, each with the first file that does."""
+    """Return the classes that the Java half imports, but for Java's own, each with the first file
+    that does.
+    """
     found: dict[str, str] = {}
     for file, text in sorted(java_sources().items()):
         for name in IMPORT.findall(text):
@@ -63,16 +67,22 @@ def test_a_private_attribute_of_python_is_there(
 
 
 def test_a_session_knows_whether_it_runs_here(spark: SparkSession) -> None:
-    assert not private.is_stopped(spark), f"pyspark {release}: SparkContext._jsc is None although the session runs"
+    assert not private.is_stopped(spark), (
+        f"pyspark {release}: SparkContext._jsc is None although the session runs"
+    )
     assert not private.is_of_connect(spark)
-    assert find_spec("pyspark.sql.connect"), f"pyspark {release}: the package of Spark Connect has moved"
+    assert find_spec("pyspark.sql.connect"), (
+        f"pyspark {release}: the package of Spark Connect has moved"
+    )
 
 
 @pytest.mark.parametrize("name", private.METHODS_OF_DATASET)
 def test_a_method_of_the_dataset_takes_what_it_took(spark: SparkSession, name: str) -> None:
     methods = private.java_frame(spark.range(1)).getClass().getMethods()
     counts = {len(m.getParameterTypes()) for m in methods if m.getName() == name}
-    assert private.METHODS_OF_DATASET[name] in counts, f"Spark {release}: Dataset.{name} takes {sorted(counts)} values"
+    assert private.METHODS_OF_DATASET[name] in counts, (
+        f"Spark {release}: Dataset.{name} takes {sorted(counts)} values"
+    )
 
 
 def test_every_class_that_the_java_half_imports_is_there(spark: SparkSession) -> None:
@@ -87,10 +97,16 @@ def test_every_class_that_the_java_half_imports_is_there(spark: SparkSession) ->
     assert not missing, f"Spark {release} has no {', '.join(missing)}"
 
 
-def test_java_that_does_not_fit_the_release_is_named_with_file_and_line(spark: SparkSession) -> None:
+def test_java_that_does_not_fit_the_release_is_named_with_file_and_line(
+    spark: SparkSession,
+) -> None:
     text = "// x\npackage mdt.spark;\nfinal class A {\n    Object a = new B().gone();\n}\n"
-    with pytest.raises(Unsupported, match=rf"pyspark {release} is not supported: .*A\.java.*Line 4.*gone"):
-        private.compiled(spark.sparkContext, {"B.java": "package mdt.spark; final class B {}", "A.java": text})
+    with pytest.raises(
+        Unsupported, match=rf"pyspark {release} is not supported: .*A\.java.*Line 4.*gone"
+    ):
+        private.compiled(
+            spark.sparkContext, {"B.java": "package mdt.spark; final class B {}", "A.java": text}
+        )
 
 
 def test_classes_of_several_files_are_of_one_package_and_loader(spark: SparkSession) -> None:

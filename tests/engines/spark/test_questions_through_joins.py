@@ -1,4 +1,6 @@
-"""Sides of a join that ask each other through other joins and aggregates: same rows, fewer files."""
+"""Sides of a join that ask each other through other joins and aggregates: same rows, fewer
+files.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,23 @@ COLUMNS = {
     "name": (pa.string(), lambda i: f"n{i:03}"),
     "spread": (pa.int32(), lambda i: i * 7 % KEYS),
 }
-"""Columns by which tables are joined: type, and the value of a number.  All but ``spread`` rise from file to file."""
-SALES = pa.schema([("id", pa.int64()), ("amount", pa.int64()), *((name, kind) for name, (kind, _) in COLUMNS.items())])
-PARTS = pa.schema([("part", pa.int64()), ("kind", pa.string()), *((name, kind) for name, (kind, _) in COLUMNS.items())])
+"""Columns by which tables are joined: type, and the value of a number.  All but ``spread`` rise
+from file to file.
+"""
+SALES = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("amount", pa.int64()),
+        *((name, kind) for name, (kind, _) in COLUMNS.items()),
+    ]
+)
+PARTS = pa.schema(
+    [
+        ("part", pa.int64()),
+        ("kind", pa.string()),
+        *((name, kind) for name, (kind, _) in COLUMNS.items()),
+    ]
+)
 
 
 def values(name: str, numbers: list[int | None]) -> pa.Array:
@@ -38,23 +54,38 @@ def values(name: str, numbers: list[int | None]) -> pa.Array:
 
 def sales() -> pa.Table:
     numbers = [None if i % 11 == 0 else i * KEYS // ROWS for i in range(ROWS)]
-    return pa.table([pa.array(range(ROWS)), pa.array(range(ROWS)), *(values(name, numbers) for name in COLUMNS)], SALES)
+    return pa.table(
+        [
+            pa.array(range(ROWS)),
+            pa.array(range(ROWS)),
+            *(values(name, numbers) for name in COLUMNS),
+        ],
+        SALES,
+    )
 
 
 def parts() -> pa.Table:
     numbers = list(range(KEYS))
     kinds = [f"k{i // 6}" for i in numbers]
-    return pa.table([pa.array(numbers), pa.array(kinds), *(values(name, numbers) for name in COLUMNS)], PARTS)
+    return pa.table(
+        [pa.array(numbers), pa.array(kinds), *(values(name, numbers) for name in COLUMNS)], PARTS
+    )
 
 
 @pytest.fixture(scope="module")
 def sold(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session with views ``sales``, of FILES files, and ``parts``: what is sold has part i for each number i of COLUMNS."""
+    """A session with views ``sales``, of FILES files, and ``parts``: what is sold has part i for
+    each number i of COLUMNS.
+    """
     root: Path = tmp_path_factory.mktemp("sold")
     mdt.spark.enable(spark)
     rows = sales()
     table = mdt.create(
-        root / "sales", SALES, key=["id"], table_type="MERGE_ON_READ", options={"mdt.services.auto": "false"}
+        root / "sales",
+        SALES,
+        key=["id"],
+        table_type="MERGE_ON_READ",
+        options={"mdt.services.auto": "false"},
     )
     for at in range(0, ROWS, ROWS // FILES):
         table.bulk_insert(rows.slice(at, ROWS // FILES))
@@ -68,41 +99,73 @@ def sold(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
         spark.catalog.dropTempView(name)
 
 
-GROUPED = "select p.part, s.n from parts p join (select {0}, sum(amount) n from sales group by {0}) s on p.{0} = s.{0} where p.kind = '{1}'"
+GROUPED = (
+    "select p.part, s.n from parts p join (select {0}, sum(amount) n from sales group by {0}) s on"
+    " p.{0} = s.{0} where p.kind = '{1}'"
+)
 
 FAR = {
     "an average, of a side made of a small one": (
-        ("select sum(s.amount) from sales s, parts p where p.whole = s.whole and p.kind = 'k3'"
-        " and s.amount < (select 1.1 * avg(amount) from sales t where t.whole = p.whole)"), 1
+        (
+            "select sum(s.amount) from sales s, parts p where p.whole = s.whole and p.kind = 'k3'"
+            " and s.amount < (select 1.1 * avg(amount) from sales t where t.whole = p.whole)"
+        ),
+        1,
     ),
     "below a join that sorts": (
-        "select /*+ merge(t) */ count(*) n from sales s join sales t on s.id = t.id join parts p on s.name = p.name where p.kind = 'k9'", 1
+        (
+            "select /*+ merge(t) */ count(*) n from sales s join sales t on s.id = t.id join parts"
+            " p on s.name = p.name where p.kind = 'k9'"
+        ),
+        1,
     ),
     "a semi-join below": (
-        ("select s.n from (select whole, day from sales where day in (select day from parts where kind = 'k5')) x"
-        " join (select day, count(*) n from sales group by day) s on s.day = x.day"), 0
+        (
+            "select s.n from (select whole, day from sales where day in (select day from parts"
+            " where kind = 'k5')) x join (select day, count(*) n from sales group by day) s on"
+            " s.day = x.day"
+        ),
+        0,
     ),
     "the right side of an outer join": (
-        ("select p.part, s.n from (select q.part, t.big from parts q join sales t on q.big = t.big where q.kind = 'k2') p"
-        " left join (select big, sum(amount) n from sales group by big) s on p.big = s.big"), 1
+        (
+            "select p.part, s.n from (select q.part, t.big from parts q join sales t on q.big ="
+            " t.big where q.kind = 'k2') p left join (select big, sum(amount) n from sales group by"
+            " big) s on p.big = s.big"
+        ),
+        1,
     ),
     "the right side of an anti-join": (
-        ("select t.id from sales t join parts q on q.whole = t.whole and q.kind = 'k2'"
-        " where not exists (select 1 from (select whole, max(amount) m from sales group by whole) s where s.whole = t.whole and s.m > t.amount)"), 0
+        (
+            "select t.id from sales t join parts q on q.whole = t.whole and q.kind = 'k2' where not"
+            " exists (select 1 from (select whole, max(amount) m from sales group by whole) s where"
+            " s.whole = t.whole and s.m > t.amount)"
+        ),
+        0,
     ),
     "a question that nobody answers": (
-        ("select /*+ merge(p) */ p.part, s.n from parts p join (select whole, count(*) n from sales group by whole) s on p.whole = s.whole"
-        " where p.kind = 'k1'"), 0
+        (
+            "select /*+ merge(p) */ p.part, s.n from parts p join (select whole, count(*) n from"
+            " sales group by whole) s on p.whole = s.whole where p.kind = 'k1'"
+        ),
+        0,
     ),
     "two keys": (
-        ("select p.part, s.n from parts p join (select whole, name, sum(amount) n from sales group by whole, name) s"
-        " on p.whole = s.whole and p.name = s.name where p.kind = 'k8'"), 1
+        (
+            "select p.part, s.n from parts p join (select whole, name, sum(amount) n from sales"
+            " group by whole, name) s on p.whole = s.whole and p.name = s.name where p.kind = 'k8'"
+        ),
+        1,
     ),
     "both sides could ask": (
-        ("select count(*) n from (select s.whole, p.name from sales s join parts p on s.whole = p.whole where p.kind < 'k2') a"
-        " join (select s.whole, p.day from sales s join parts p on s.whole = p.whole where p.kind > 'k4') b on a.whole = b.whole"), 0
+        (
+            "select count(*) n from (select s.whole, p.name from sales s join parts p on s.whole ="
+            " p.whole where p.kind < 'k2') a join (select s.whole, p.day from sales s join parts p"
+            " on s.whole = p.whole where p.kind > 'k4') b on a.whole = b.whole"
+        ),
+        0,
     ),
-}  # fmt: skip
+}
 """Queries, and whether a question surely leaves files out."""
 
 
@@ -136,7 +199,13 @@ def test_a_chain_of_joins_is_planned_in_time(sold: SparkSession) -> None:
 
 def questions(frame: DataFrame) -> int:
     """Return how many questions there are in the optimized plan."""
-    return int(private.java_frame(frame).queryExecution().optimizedPlan().treeString().count("dynamicpruning#"))
+    return int(
+        private.java_frame(frame)
+        .queryExecution()
+        .optimizedPlan()
+        .treeString()
+        .count("dynamicpruning#")
+    )
 
 
 LOOK_UP = "select sum(s.amount) n from sales s join parts p on s.{0} = p.{1} where p.kind = 'k2'"

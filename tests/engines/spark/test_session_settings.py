@@ -1,4 +1,6 @@
-"""``spark.mdt.*`` of a session: indexes of new tables, options, packages of executors, indexes built in the background, plans in the log."""
+"""``spark.mdt.*`` of a session: indexes of new tables, options, packages of executors, indexes
+built in the background, plans in the log.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +45,18 @@ def test_new_tables_are_what_the_session_says_and_those_that_are_there_keep_what
     rows = named.createDataFrame(ROWS)
     plain = save(rows, tmp_path / "plain", key="id")
     for name, text in {
-        "indexes": "bitmap(city);bloom(city)", "table_type": "mor", "key_index": "record", "scope": "table",
-        "hive.style": "false", "compression": "zstd",
-    }.items():  # fmt: skip
-        named.sql(f"set spark.mdt.{name}={text}" if ";" not in text else f"set `spark.mdt.{name}`=`{text}`")
+        "indexes": "bitmap(city);bloom(city)",
+        "table_type": "mor",
+        "key_index": "record",
+        "scope": "table",
+        "hive.style": "false",
+        "compression": "zstd",
+    }.items():
+        named.sql(
+            f"set spark.mdt.{name}={text}"
+            if ";" not in text
+            else f"set `spark.mdt.{name}`=`{text}`"
+        )
     made = save(rows, tmp_path / "made", key="id", partition_by="city").definition
     assert (made.table_type, made.key_index, made.is_global, made.hive_style) == (
         "MERGE_ON_READ",
@@ -56,19 +66,31 @@ def test_new_tables_are_what_the_session_says_and_those_that_are_there_keep_what
     )
     assert len(made.indexes) == 2
     named.sql(
-        f"create table set_trips using mdt options (key 'id', indexes 'bloom(id)') location '{tmp_path}/s' as select 'a' id"
+        "create table set_trips using mdt options (key 'id', indexes 'bloom(id)') location"
+        f" '{tmp_path}/s' as select 'a' id"
     )
-    assert [index.partition("(")[2] for index in mdt.open(tmp_path / "s").definition.indexes] == ["id)"]
+    assert [index.partition("(")[2] for index in mdt.open(tmp_path / "s").definition.indexes] == [
+        "id)"
+    ]
     bare = save(rows, tmp_path / "bare", key="id", indexes="").definition
     assert bare.indexes == () and bare.key_index == "record"
-    hudis = {"hoodie.index.type": "BLOOM", "hoodie.datasource.write.hive_style_partitioning": "true"}
+    hudis = {
+        "hoodie.index.type": "BLOOM",
+        "hoodie.datasource.write.hive_style_partitioning": "true",
+    }
     told = save(rows, tmp_path / "told", key="id", partition_by="city", **hudis).definition
     assert (told.key_index, told.is_global, told.hive_style) == ("bloom", False, True)
     assert save(rows, tmp_path / "plain").definition == plain.definition
-    assert sorted(row["id"] for row in mdt.read(named, str(tmp_path / "plain")).collect()) == ["a", "b", "c"]
+    assert sorted(row["id"] for row in mdt.read(named, str(tmp_path / "plain")).collect()) == [
+        "a",
+        "b",
+        "c",
+    ]
 
 
-def test_commits_carry_the_metadata_of_the_session_and_of_the_write(named: SparkSession, tmp_path: Path) -> None:
+def test_commits_carry_the_metadata_of_the_session_and_of_the_write(
+    named: SparkSession, tmp_path: Path
+) -> None:
     rows = named.createDataFrame(ROWS)
     named.conf.set("spark.mdt.commit.metadata.run", "nightly")
     table = save(rows, tmp_path / "t", key="id", **{"commit.metadata.step": "load"})
@@ -85,14 +107,26 @@ def test_commits_carry_the_metadata_of_the_session_and_of_the_write(named: Spark
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("spark.mdt.index", "bitmap(city)", "unknown setting 'spark.mdt.index'.*did you mean spark.mdt.index"),
+        (
+            "spark.mdt.index",
+            "bitmap(city)",
+            "unknown setting 'spark.mdt.index'.*did you mean spark.mdt.index",
+        ),
         ("spark.mdt.page.bytes", "many", "page.bytes = 'many' is not possible"),
         ("spark.mdt.explain", "loud", "one of off, log, metrics"),
         ("spark.mdt.affinity", "perhaps", "one of auto, on, off"),
-        ("spark.mdt.footers.bytes", "many", "spark.mdt.footers.bytes = 'many' is no number of bytes"),
+        (
+            "spark.mdt.footers.bytes",
+            "many",
+            "spark.mdt.footers.bytes = 'many' is no number of bytes",
+        ),
         ("spark.mdt.vectors.bytes", "-1", "spark.mdt.vectors.bytes = '-1' is no number of bytes"),
         ("spark.mdt.indexes.auto", "perhaps", "one of true, false"),
-        ("spark.mdt.indexes.packages", "pandas_of_mars", "the package 'pandas_of_mars' is not installed"),
+        (
+            "spark.mdt.indexes.packages",
+            "pandas_of_mars",
+            "the package 'pandas_of_mars' is not installed",
+        ),
         ("spark.mdt.indexes.packages", "numpy", "the package 'numpy' announces no index"),
     ],
 )
@@ -110,7 +144,10 @@ def test_settings_that_mean_nothing_are_refused_before_anything_is_written(
 def test_every_option_is_a_setting_and_no_word_is_one_twice() -> None:
     assert len(set(known())) == len(known()) > 40
     found = parse(
-        {f"spark.mdt.{name}": "3" for name in ("write.memory.max", "bucket.count", "metadata.compact.records")}
+        {
+            f"spark.mdt.{name}": "3"
+            for name in ("write.memory.max", "bucket.count", "metadata.compact.records")
+        }
     )
     assert found.made == {"mdt.bucket.count": "3"} and len(found.options) == 2
 
@@ -122,11 +159,15 @@ def test_the_executors_are_asked_for_packages_with_indexes_and_must_have_the_dri
     save(named.createDataFrame(ROWS), tmp_path / "t", key="id", indexes="length(city)")
     monkeypatch.setattr(packages, "_loaded", lambda name: "7.0")
     named.conf.set("spark.mdt.indexes.packages", "example-index, example_index")
-    with pytest.raises(PySparkException, match="an executor on .* has 'example-index' .*, the driver 7.0"):
+    with pytest.raises(
+        PySparkException, match="an executor on .* has 'example-index' .*, the driver 7.0"
+    ):
         save(named.createDataFrame(ROWS), tmp_path / "t")
 
 
-def test_what_indexes_do_not_cover_is_built_in_the_background_of_a_job(named: SparkSession, tmp_path: Path) -> None:
+def test_what_indexes_do_not_cover_is_built_in_the_background_of_a_job(
+    named: SparkSession, tmp_path: Path
+) -> None:
     rows = named.createDataFrame(ROWS)
     some = rows.where("city = 'Rome'")
     table = save(rows, tmp_path / "t", key="id", partition_by="city")
@@ -161,17 +202,27 @@ def test_indexes_that_queries_want_are_created_and_built(
     assert mdt.spark.wait_for_indexes(60) and not len(table.indexes())
     save(rows.limit(1), tmp_path / "t")
     assert mdt.spark.wait_for_indexes(60)
-    assert table.indexes()["index"].to_pylist() == ["bitmap(city)"] and table.indexes()["coverage"].to_pylist() == [
-        100.0
-    ]
+    assert table.indexes()["index"].to_pylist() == ["bitmap(city)"] and table.indexes()[
+        "coverage"
+    ].to_pylist() == [100.0]
 
 
-def test_plans_are_told_to_the_log_of_spark_without_literals(named: SparkSession, tmp_path: Path) -> None:
-    save(named.createDataFrame(ROWS), tmp_path / "t", key="id", partition_by="city", indexes="bitmap(city)")
+def test_plans_are_told_to_the_log_of_spark_without_literals(
+    named: SparkSession, tmp_path: Path
+) -> None:
+    save(
+        named.createDataFrame(ROWS),
+        tmp_path / "t",
+        key="id",
+        partition_by="city",
+        indexes="bitmap(city)",
+    )
     classes = jvm(named)
     log4j = classes.org.apache.logging.log4j
     writer = classes.java.io.StringWriter()
-    appender = log4j.core.appender.WriterAppender.createAppender(None, None, writer, "plans", False, False)
+    appender = log4j.core.appender.WriterAppender.createAppender(
+        None, None, writer, "plans", False, False
+    )
     appender.start()
     context = log4j.LogManager.getContext(False)
     log4j.core.config.Configurator.setLevel("mdt.plan", log4j.Level.INFO)
@@ -188,5 +239,9 @@ def test_plans_are_told_to_the_log_of_spark_without_literals(named: SparkSession
         appender.stop()
     lines = writer.toString().splitlines()
     assert len(lines) == 2 and all(str(tmp_path) in line for line in lines)
-    assert "reads 1 of 2 files, " in lines[0] and "column_stats pruned 1 of 2" in lines[0] and "Rome" not in lines[0]
+    assert (
+        "reads 1 of 2 files, " in lines[0]
+        and "column_stats pruned 1 of 2" in lines[0]
+        and "Rome" not in lines[0]
+    )
     assert "reads 2 of 2 files, " in lines[1]

@@ -16,7 +16,9 @@ from mdt.plan.planner import plan
 from mdt.stores.object_range import ObjectRange
 from mdt.table import Table
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())])
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())]
+)
 SPECS = ["bitmap(n)", "text(note)", "bloom(city)"]
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
 
@@ -24,9 +26,11 @@ WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
 def _rows(first: int, last: int) -> pa.Table:
     numbers = range(first, last)
     columns = [
-        [f"k{i:06}" for i in numbers], [f"c{i // 300}" for i in numbers], [i * 7919 % 500 for i in numbers],
+        [f"k{i:06}" for i in numbers],
+        [f"c{i // 300}" for i in numbers],
+        [i * 7919 % 500 for i in numbers],
         [f"{WORDS[i % 5]} word{i * 31 % 400}" for i in numbers],
-    ]  # fmt: skip
+    ]
     return pa.table(columns, schema=SCHEMA)
 
 
@@ -45,7 +49,9 @@ def _summaries(table: Table) -> dict[tuple[str, int], bytes]:
     found = {}
     for spec in snapshot.definition.indexes:
         shards = np.flatnonzero(snapshot.covered_shards(spec))
-        for shard, summary in zip(shards.tolist(), snapshot.index_summaries(spec, shards), strict=True):
+        for shard, summary in zip(
+            shards.tolist(), snapshot.index_summaries(spec, shards), strict=True
+        ):
             assert summary is not None
             if isinstance(summary, ObjectRange):
                 summary = table.metadata.objects.read(summary, verify=True).to_pybytes()
@@ -56,7 +62,9 @@ def _summaries(table: Table) -> dict[tuple[str, int], bytes]:
 def test_indexes_built_on_spark_equal_those_built_here(spark: SparkSession, table: Table) -> None:
     result = table.create_index(SPECS, spark=spark)
     built = _summaries(table)
-    assert len(built) == result.summaries == 3 * len(table.snapshot().shards) < 3 * len(table.files())
+    assert (
+        len(built) == result.summaries == 3 * len(table.snapshot().shards) < 3 * len(table.files())
+    )
     assert table.check().ok
     table.rebuild_index(spark=None)
     assert _summaries(table) == built
@@ -77,13 +85,19 @@ def test_indexes_built_on_spark_equal_those_built_here(spark: SparkSession, tabl
 def test_indexes_prune_the_files_of_a_spark_query_and_keep_its_rows(
     spark: SparkSession, table: Table, where: str
 ) -> None:
-    expected = sorted(mdt.read(spark, table.path).where(where).select("id").toArrow()["id"].to_pylist())
+    expected = sorted(
+        mdt.read(spark, table.path).where(where).select("id").toArrow()["id"].to_pylist()
+    )
     table.create_index(SPECS)
     frame = mdt.read(spark, table.path)
     assert sorted(frame.where(where).select("id").toArrow()["id"].to_pylist()) == expected
     found = plan(table.metadata, table.snapshot(), parse_where(where, SCHEMA))
     assert len(found.segments) <= len(table.files())
-    used = [note for note in found.notes if note.used and note.index.startswith(("bitmap", "text", "bloom"))]
+    used = [
+        note
+        for note in found.notes
+        if note.used and note.index.startswith(("bitmap", "text", "bloom"))
+    ]
     assert used or "like" in where
     assert table.scan(where).count() == len(expected)
 
@@ -98,12 +112,19 @@ def test_a_table_that_tasks_cannot_see_is_named(spark: SparkSession) -> None:
 def test_small_files_that_a_task_writes_share_summaries(spark: SparkSession, table: Table) -> None:
     table.create_index(SPECS)
     table.upsert(
-        spark.createDataFrame(_rows(0, 1200).slice(0, 900).to_pylist(), "id string, city string, n long, note string")
+        spark.createDataFrame(
+            _rows(0, 1200).slice(0, 900).to_pylist(), "id string, city string, n long, note string"
+        )
     )
     snapshot = table.snapshot()
     fresh = np.flatnonzero(snapshot.segment_ids >= snapshot.seq << 20)
     shards = snapshot.shards.of_files(fresh)
-    assert 0 < len(shards) < len(fresh) and snapshot.covered_shards(snapshot.definition.indexes[0])[shards].all()
+    assert (
+        0 < len(shards) < len(fresh)
+        and snapshot.covered_shards(snapshot.definition.indexes[0])[shards].all()
+    )
     assert table.scan("n = 33").count() == sum(i * 7919 % 500 == 33 for i in range(1200))
-    assert table.scan("match(note, 'word77')").count() == sum(i * 31 % 400 == 77 for i in range(1200))
+    assert table.scan("match(note, 'word77')").count() == sum(
+        i * 31 % 400 == 77 for i in range(1200)
+    )
     assert table.check().ok

@@ -22,7 +22,9 @@ def test_spark_sorts_every_type_as_we_do(spark: SparkSession, tmp_path: Path, wa
         assert theirs == scan.to_arrow()["id"].to_pylist(), name
 
 
-def test_spark_limits_without_an_order_and_after_a_filter(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_limits_without_an_order_and_after_a_filter(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     table = merged(tmp_path / "t")
     rows = table.scan("x > 0").to_arrow()
     found = table.scan("x > 0", limit=5).to_spark(spark).toArrow()
@@ -45,5 +47,9 @@ def test_a_limit_that_spark_cannot_count_is_refused(
 def test_a_table_and_a_scan_can_be_used_in_spark_tasks(spark: SparkSession, tmp_path: Path) -> None:
     table = merged(tmp_path / "t")
     scan = table.scan("id < 20")
-    counted = spark.sparkContext.parallelize([0, 1], 2).map(lambda _: (table.scan().count(), scan.count())).collect()
+    counted = (
+        spark.sparkContext.parallelize([0, 1], 2)
+        .map(lambda _: (table.scan().count(), scan.count()))
+        .collect()
+    )
     assert counted == [(table.scan().count(), scan.count())] * 2

@@ -1,4 +1,6 @@
-"""What Spark reads of a table is what the table holds, at one commit, with as few files as the predicates allow."""
+"""What Spark reads of a table is what the table holds, at one commit, with as few files as the
+predicates allow.
+"""
 
 from __future__ import annotations
 
@@ -26,33 +28,51 @@ from mdt.table import Table
 
 SCHEMA = pa.schema(
     [
-        ("id", pa.int64()), ("city", pa.string()), ("day", pa.date32()), ("x", pa.float64()), ("f", pa.float32()),
-        ("m", pa.decimal128(10, 2)), ("at", pa.timestamp("us", "UTC")), ("local", pa.timestamp("us")), ("b", pa.binary()),
+        ("id", pa.int64()),
+        ("city", pa.string()),
+        ("day", pa.date32()),
+        ("x", pa.float64()),
+        ("f", pa.float32()),
+        ("m", pa.decimal128(10, 2)),
+        ("at", pa.timestamp("us", "UTC")),
+        ("local", pa.timestamp("us")),
+        ("b", pa.binary()),
         ("note", pa.string()),
     ]
-)  # fmt: skip
+)
 CITIES = ["a/b", "%2F", "two words", "ö", "x=y", None]
 FLOATS = [float("nan"), -0.0, 0.0, 0.7, float("inf"), -1.5, None]
 START = datetime(2026, 3, 8, 9, 0, tzinfo=UTC)  # an hour before Los Angeles loses one
 
 
 def rows(ids: range, version: int = 0) -> pa.Table:
-    """Return one row for each id; partition and key follow from the id, the rest from id + version."""
+    """Return one row for each id; partition and key follow from the id, the rest from id +
+    version.
+    """
 
     def row(i: int) -> dict[str, Any]:
         n = i + version
         moment = START + timedelta(minutes=7 * n)
         return {
-            "id": i, "city": CITIES[i % 6], "day": date(2026, 1, 1 + i % 2), "x": FLOATS[n % 7], "f": FLOATS[n % 7],
-            "m": None if n % 11 == 0 else Decimal(n) / 4, "at": moment, "local": moment.replace(tzinfo=None),
-            "b": bytes([n % 3]), "note": ["", "50%", "a_b\\c", f"n{n}", None][n % 5],
-        }  # fmt: skip
+            "id": i,
+            "city": CITIES[i % 6],
+            "day": date(2026, 1, 1 + i % 2),
+            "x": FLOATS[n % 7],
+            "f": FLOATS[n % 7],
+            "m": None if n % 11 == 0 else Decimal(n) / 4,
+            "at": moment,
+            "local": moment.replace(tzinfo=None),
+            "b": bytes([n % 3]),
+            "note": ["", "50%", "a_b\\c", f"n{n}", None][n % 5],
+        }
 
     return pa.Table.from_pylist([row(i) for i in ids], schema=SCHEMA)
 
 
 def merged(path: Path, **more: Any) -> Table:
-    """Create a table with clean base files, base files with dead rows, and log files with live and dead rows."""
+    """Create a table with clean base files, base files with dead rows, and log files with live and
+    dead rows.
+    """
     arguments: dict[str, Any] = {"partition_by": ["city", "day"], "key_index": "record", **more}
     table = create(path, SCHEMA, **arguments)
     table.upsert(rows(range(60)))
@@ -74,11 +94,20 @@ def arrow(found: DataFrame) -> pa.Table:
 QUERIES = {
     "select count(*), sum(id) from t": [(56, 1748)],
     "select count(*) from t a join t b on a.id = b.id where a.day = date'2026-01-02'": [(28,)],
-    "with w as (select * from t where id < 20) select count(*) from w where exists (select 1 from t where t.id = 2 * w.id)": [(14,)],
+    "with w as (select * from t where id < 20) select count(*) from w where exists (select 1 from t where t.id = 2 * w.id)": [
+        (14,)
+    ],
     "select id from t where id = (select max(id) from t)": [(59,)],
     "select count(*) from (select id from t union all select id from t where id >= 30)": [(86,)],
-    "select city, count(*) from t where id < 12 group by city order by 1 nulls last": [("%2F", 1), ("a/b", 1), ("two words", 2), ("x=y", 1), ("ö", 2), (None, 1)],
-}  # fmt: skip
+    "select city, count(*) from t where id < 12 group by city order by 1 nulls last": [
+        ("%2F", 1),
+        ("a/b", 1),
+        ("two words", 2),
+        ("x=y", 1),
+        ("ö", 2),
+        (None, 1),
+    ],
+}
 
 
 def test_plain_sql_on_a_view_has_the_answers_of_sql(spark: SparkSession, table: Table) -> None:
@@ -92,23 +121,61 @@ def test_plain_sql_on_a_view_has_the_answers_of_sql(spark: SparkSession, table: 
 
 
 SQL = [
-    "x = double('NaN')", "x > 0.5", "x = 0", "x <> 0.7", "f = 0.7", "f >= 0.7", "m > 3.1", "m = 2.5", "m <= 0.333",
-    "at = timestamp'2026-03-08 09:07:00'", "local = timestamp'2026-03-08 09:07:00'", "local < '2026-03-08 10:30:00'",
-    "at >= timestamp'2026-03-08 10:00:00+00:00'", "day = date'2026-01-02'", "city = 'a/b'", "city in ('%2F', 'ö')",
-    "city is null", "not (city = 'x=y')", "note like '50\\\\%'", "note like 'a\\_%'", "note not like 'n%'", "b = X'01'",
-    "id between 3 and 9.5", "id in (1, 2, 3.0, 77)", "id not in (1, 2, null)", "id = 8.5", "x is null or id < 2", "note <=> null",
-]  # fmt: skip
+    "x = double('NaN')",
+    "x > 0.5",
+    "x = 0",
+    "x <> 0.7",
+    "f = 0.7",
+    "f >= 0.7",
+    "m > 3.1",
+    "m = 2.5",
+    "m <= 0.333",
+    "at = timestamp'2026-03-08 09:07:00'",
+    "local = timestamp'2026-03-08 09:07:00'",
+    "local < '2026-03-08 10:30:00'",
+    "at >= timestamp'2026-03-08 10:00:00+00:00'",
+    "day = date'2026-01-02'",
+    "city = 'a/b'",
+    "city in ('%2F', 'ö')",
+    "city is null",
+    "not (city = 'x=y')",
+    "note like '50\\\\%'",
+    "note like 'a\\_%'",
+    "note not like 'n%'",
+    "b = X'01'",
+    "id between 3 and 9.5",
+    "id in (1, 2, 3.0, 77)",
+    "id not in (1, 2, null)",
+    "id = 8.5",
+    "x is null or id < 2",
+    "note <=> null",
+]
 LISTS: list[list[tuple[str, str, Any]]] = [
-    [("x", "=", float("nan"))], [("x", "in", [float("nan"), -0.0])], [("x", "not in", [0.7, float("inf")])],
-    [("f", "=", 0.7)], [("f", ">", -0.0)], [("m", "=", 2.5)], [("m", "in", [Decimal("2.5"), 3])], [("m", "<", Decimal("3.335"))],
-    [("at", "=", START + timedelta(minutes=7))], [("at", "<", datetime(2026, 3, 8, 10, 30))],
-    [("local", ">", datetime(2026, 3, 8, 9, 30))], [("day", "!=", date(2026, 1, 1))], [("note", "starts with", "50%")],
-    [("b", "in", [b"\x00", b"\x02"])], [("b", "starts with", b"\x01")], [("x", "<=>", None)], [("id", ">", 2.5), ("id", "<", 9)],
-    [("city", "not in", ["ö", None])], [("note", "like", "a\\_b\\\\c")],
-]  # fmt: skip
+    [("x", "=", float("nan"))],
+    [("x", "in", [float("nan"), -0.0])],
+    [("x", "not in", [0.7, float("inf")])],
+    [("f", "=", 0.7)],
+    [("f", ">", -0.0)],
+    [("m", "=", 2.5)],
+    [("m", "in", [Decimal("2.5"), 3])],
+    [("m", "<", Decimal("3.335"))],
+    [("at", "=", START + timedelta(minutes=7))],
+    [("at", "<", datetime(2026, 3, 8, 10, 30))],
+    [("local", ">", datetime(2026, 3, 8, 9, 30))],
+    [("day", "!=", date(2026, 1, 1))],
+    [("note", "starts with", "50%")],
+    [("b", "in", [b"\x00", b"\x02"])],
+    [("b", "starts with", b"\x01")],
+    [("x", "<=>", None)],
+    [("id", ">", 2.5), ("id", "<", 9)],
+    [("city", "not in", ["ö", None])],
+    [("note", "like", "a\\_b\\\\c")],
+]
 
 
-def test_scans_on_spark_and_in_process_return_the_same_rows(spark: SparkSession, table: Table) -> None:
+def test_scans_on_spark_and_in_process_return_the_same_rows(
+    spark: SparkSession, table: Table
+) -> None:
     """One query for all filters: planning each alone would take a minute."""
     expected, parts = {}, []
     wheres: list[Any] = [*SQL, *LISTS]
@@ -118,16 +185,28 @@ def test_scans_on_spark_and_in_process_return_the_same_rows(spark: SparkSession,
         parts.append(frames.to_column(scan.predicate, SCHEMA).alias(f"q{n}"))  # type: ignore[arg-type]
     found = mdt.read(spark, table.path).select("*", *parts).toArrow()
     for n, where in enumerate(wheres):
-        assert bag(found.filter(found[f"q{n}"]).select(SCHEMA.names).cast(SCHEMA)) == expected[n], where
-    assert sum(map(bool, expected.values())) > 0.8 * len(wheres), "most filters should match something"
+        assert bag(found.filter(found[f"q{n}"]).select(SCHEMA.names).cast(SCHEMA)) == expected[n], (
+            where
+        )
+    assert sum(map(bool, expected.values())) > 0.8 * len(wheres), (
+        "most filters should match something"
+    )
 
 
-@pytest.mark.parametrize("where", [SQL[11], SQL[15], LISTS[1], LISTS[10], "id = 4", "id = 2"], ids=str)
-def test_filters_are_true_to_the_rows_after_pruning(spark: SparkSession, table: Table, where: Any) -> None:
-    assert bag(arrow(table.scan(where=where).to_spark(spark))) == bag(table.scan(where=where).to_arrow())
+@pytest.mark.parametrize(
+    "where", [SQL[11], SQL[15], LISTS[1], LISTS[10], "id = 4", "id = 2"], ids=str
+)
+def test_filters_are_true_to_the_rows_after_pruning(
+    spark: SparkSession, table: Table, where: Any
+) -> None:
+    assert bag(arrow(table.scan(where=where).to_spark(spark))) == bag(
+        table.scan(where=where).to_arrow()
+    )
 
 
-def test_each_commit_is_seen_by_the_next_query_and_a_scan_keeps_its_own(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_commit_is_seen_by_the_next_query_and_a_scan_keeps_its_own(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     table = create(tmp_path / "t", SCHEMA, partition_by=["city"], key_index="record")
     view = mdt.read(spark, table.path)
     view.createOrReplaceTempView("moving")
@@ -140,9 +219,11 @@ def test_each_commit_is_seen_by_the_next_query_and_a_scan_keeps_its_own(spark: S
     ran = derived.select("id")
     assert len(ran.collect()) == 10
     for change in (
-        lambda: table.upsert(rows(range(10, 40), 1)), lambda: table.delete(rows(range(12))), table.compact,
+        lambda: table.upsert(rows(range(10, 40), 1)),
+        lambda: table.delete(rows(range(12))),
+        table.compact,
         lambda: table.upsert(rows(range(35, 36), 5)),
-    ):  # fmt: skip
+    ):
         change()
         assert bag(arrow(spark.sql("select * from moving"))) == bag(table.scan().to_arrow())
     assert len(ran.collect()) == 10, "what ran keeps its snapshot"
@@ -166,7 +247,11 @@ def test_incremental_and_read_optimized_queries_on_spark_are_those_in_process(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table = merged(tmp_path / "t")
-    for scan in (table.scan(since=1), table.scan("x > 0", since=1, until=2), table.scan(query_type="read_optimized")):
+    for scan in (
+        table.scan(since=1),
+        table.scan("x > 0", since=1, until=2),
+        table.scan(query_type="read_optimized"),
+    ):
         assert bag(arrow(scan.to_spark(spark))) == bag(scan.to_arrow())
     frame = mdt.read(spark, table.path, query_type="read_optimized")
     assert frame.where("id = 4").count() == 1, "a log file deletes it"
@@ -176,11 +261,17 @@ def test_incremental_and_read_optimized_queries_on_spark_are_those_in_process(
 
 
 @pytest.mark.parametrize("mode", ["net", "all"])
-def test_changes_on_spark_are_those_in_process(spark: SparkSession, tmp_path: Path, mode: str) -> None:
+def test_changes_on_spark_are_those_in_process(
+    spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
     table = merged(tmp_path / "t")
     table.compact()
     table.upsert(rows(range(3, 20), 3))
-    for where, columns in ((None, None), ("x > 0", ["id", "_hoodie_commit_time", "local"]), ("id = 7", ["at", "b"])):
+    for where, columns in (
+        (None, None),
+        ("x > 0", ["id", "_hoodie_commit_time", "local"]),
+        ("id = 7", ["at", "b"]),
+    ):
         changes = table.changes(1, mode=mode, where=where, columns=columns)
         expected = changes.to_arrow()
         assert bag(changes.to_spark(spark).toArrow().cast(expected.schema)) == bag(expected)
@@ -191,7 +282,8 @@ def test_no_reader_sees_a_mixture_of_commits(spark: SparkSession, tmp_path: Path
     table = create(tmp_path / "t", SCHEMA, partition_by=["day"], key_index="record")
     table.upsert(rows(range(40)))
     text = (
-        "select count(*), cast(sum(m * 4) as int), max(id) from (select * from racing union all select * from racing)"
+        "select count(*), cast(sum(m * 4) as int), max(id) from (select * from racing union all"
+        " select * from racing)"
     )
     mdt.read(spark, table.path).createOrReplaceTempView("racing")
     done, seen = threading.Event(), set()
@@ -219,7 +311,9 @@ def test_no_reader_sees_a_mixture_of_commits(spark: SparkSession, tmp_path: Path
             reader.result()
     committed = set()
     for seq in range(1, table.snapshot().seq + 1):
-        found = mdt.query.Scan(table.metadata, table.snapshot(seq), None, None, table.options).to_arrow()
+        found = mdt.query.Scan(
+            table.metadata, table.snapshot(seq), None, None, table.options
+        ).to_arrow()
         total = sum(int(m * 4) for m in found["m"].to_pylist() if m is not None)
         committed.add((2 * len(found), 2 * total, max(found["id"].to_pylist())))
     assert seen <= committed
@@ -232,7 +326,9 @@ def files_read(query: DataFrame) -> int:
     plan: Any = java_frame(query).queryExecution().executedPlan()
     text = plan.toString()
     assert "AdaptiveSparkPlan" in text or "Scan" in text
-    leaves = (plan.finalPhysicalPlan() if "Adaptive" in plan.getClass().getSimpleName() else plan).collectLeaves()
+    leaves = (
+        plan.finalPhysicalPlan() if "Adaptive" in plan.getClass().getSimpleName() else plan
+    ).collectLeaves()
     total = 0
     for leaf in map(leaves.apply, range(leaves.size())):
         if leaf.getClass().getSimpleName() == "FileSourceScanExec":
@@ -255,7 +351,9 @@ def test_a_view_outlives_a_compaction_of_the_metadata_which_numbers_files_anew(
         assert [sorted(map(str, again.where(where).collect())) for where in wheres] == expected
 
 
-def test_spark_opens_few_files_for_selective_predicates(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_opens_few_files_for_selective_predicates(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     table = merged(tmp_path / "t", key_index="record")
     files, view, snapshot = table.files(), mdt.read(spark, table.path), table.snapshot()
     vectors = [snapshot.vector(number) or () for number in snapshot.live_numbers.tolist()]
@@ -271,19 +369,26 @@ def test_spark_opens_few_files_for_selective_predicates(spark: SparkSession, tmp
 
 
 WRITES = [
-    "insert into guarded select * from guarded", "insert overwrite guarded select * from guarded where id > 5",
-    "update guarded set note = 'x'", "delete from guarded where id = 1", "truncate table guarded",
+    "insert into guarded select * from guarded",
+    "insert overwrite guarded select * from guarded where id > 5",
+    "update guarded set note = 'x'",
+    "delete from guarded where id = 1",
+    "truncate table guarded",
     "merge into guarded using guarded as o on guarded.id = o.id when matched then delete",
-]  # fmt: skip
+]
 
 
-def test_reading_changes_no_byte_and_writing_through_a_view_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_reading_changes_no_byte_and_writing_through_a_view_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     table = merged(tmp_path / "t")
     before = tree(tmp_path)
     view = mdt.read(spark, table.path)
     view.createOrReplaceTempView("guarded")
     for text in WRITES:
-        with pytest.raises(Exception, match=r"\[[A-Z_.]+\]|not supported|Unsupported: .* of a view"):
+        with pytest.raises(
+            Exception, match=r"\[[A-Z_.]+\]|not supported|Unsupported: .* of a view"
+        ):
             spark.sql(text).collect()
     assert view.count() == table.scan().count()
     assert tree(tmp_path) == before
@@ -324,9 +429,16 @@ def test_spark_filters_columns_with_large_dictionaries_in_every_compression(
     names = [f"a name of some length {i * 7919 % 3000}" for i in range(count)]
     numbers = [i * 31 % 2500 + (1 << 40) for i in range(count)]
     table = mdt.create(
-        tmp_path / "table", schema, ["id"], options={"mdt.compression": compression, "mdt.durable": False}
+        tmp_path / "table",
+        schema,
+        ["id"],
+        options={"mdt.compression": compression, "mdt.durable": False},
     )
     table.insert(pa.table([[f"k{i:06}" for i in range(count)], names, numbers], schema=schema))
     frame = mdt.read(spark, table.path)
-    assert frame.where("name = 'a name of some length 77'").count() == names.count("a name of some length 77")
-    assert frame.where(f"n > {(1 << 40) + 2490}").count() == sum(n > (1 << 40) + 2490 for n in numbers)
+    assert frame.where("name = 'a name of some length 77'").count() == names.count(
+        "a name of some length 77"
+    )
+    assert frame.where(f"n > {(1 << 40) + 2490}").count() == sum(
+        n > (1 << 40) + 2490 for n in numbers
+    )

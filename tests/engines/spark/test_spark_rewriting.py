@@ -12,18 +12,26 @@ from reader import bag, hudi_table
 import mdt
 from mdt.errors import Invalid
 
-SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", pa.int64()), ("y", pa.float64())])
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("city", pa.string()), ("x", pa.int64()), ("y", pa.float64())]
+)
 
 
 def _rows(ids: range, y: float) -> pa.Table:
     return pa.table(
-        [list(ids), [f"c{i % 5}" for i in ids], [i * 7919 % 1000 for i in ids], [y] * len(ids)], SCHEMA.names
+        [list(ids), [f"c{i % 5}" for i in ids], [i * 7919 % 1000 for i in ids], [y] * len(ids)],
+        SCHEMA.names,
     ).cast(SCHEMA)
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> mdt.Table:
-    options = {"mdt.max.file.bytes": 8192, "mdt.small.file.bytes": 0, "mdt.durable": False, "mdt.services.auto": False}
+    options = {
+        "mdt.max.file.bytes": 8192,
+        "mdt.small.file.bytes": 0,
+        "mdt.durable": False,
+        "mdt.services.auto": False,
+    }
     made = mdt.create(
         tmp_path / "t",
         SCHEMA,
@@ -39,37 +47,66 @@ def table(tmp_path: Path) -> mdt.Table:
     return made
 
 
-def test_spark_compacts_what_it_is_told_to(spark: SparkSession, table: mdt.Table, tmp_path: Path) -> None:
+def test_spark_compacts_what_it_is_told_to(
+    spark: SparkSession, table: mdt.Table, tmp_path: Path
+) -> None:
     before, seen = bag(table.scan().to_arrow()), []
     done = table.compact(spark=spark, progress=lambda n, of: seen.append((n, of)))
     assert done.engine == "spark" and done.instant and seen == [(seen[0][1],) * 2]
     assert not [kind for kind in table.files()["kind"].to_pylist() if kind != 0]
-    assert bag(mdt.open(tmp_path / "t").scan().to_arrow()) == before == bag(hudi_table(tmp_path / "t", SCHEMA))
+    assert (
+        bag(mdt.open(tmp_path / "t").scan().to_arrow())
+        == before
+        == bag(hudi_table(tmp_path / "t", SCHEMA))
+    )
     assert table.check().ok
     assert not table.compact(spark=spark).instant, "nothing is left to do"
 
 
-def test_spark_clusters_and_queries_read_fewer_files(spark: SparkSession, table: mdt.Table, tmp_path: Path) -> None:
-    before, read = bag(table.scan().to_arrow()), table.scan("x between 100 and 110").explain().files_read
+def test_spark_clusters_and_queries_read_fewer_files(
+    spark: SparkSession, table: mdt.Table, tmp_path: Path
+) -> None:
+    before, read = (
+        bag(table.scan().to_arrow()),
+        table.scan("x between 100 and 110").explain().files_read,
+    )
     done = table.cluster(["x", "y"], curve="zorder", spark=spark)
-    assert done.rows >= 2000 and done.groups_made > 5 and done.overlap["x"][1] < done.overlap["x"][0]
+    assert (
+        done.rows >= 2000 and done.groups_made > 5 and done.overlap["x"][1] < done.overlap["x"][0]
+    )
     assert table.scan("x between 100 and 110").explain().files_read < read
     assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
-    assert bag(mdt.open(tmp_path / "t").scan().to_arrow()) == before == bag(hudi_table(tmp_path / "t", SCHEMA))
-    assert bag(mdt.read(spark, tmp_path / "t").toArrow().select(SCHEMA.names).cast(SCHEMA)) == before
+    assert (
+        bag(mdt.open(tmp_path / "t").scan().to_arrow())
+        == before
+        == bag(hudi_table(tmp_path / "t", SCHEMA))
+    )
+    assert (
+        bag(mdt.read(spark, tmp_path / "t").toArrow().select(SCHEMA.names).cast(SCHEMA)) == before
+    )
     assert table.check().ok
 
 
-def test_spark_deletes_and_updates_by_a_condition(spark: SparkSession, table: mdt.Table, tmp_path: Path) -> None:
+def test_spark_deletes_and_updates_by_a_condition(
+    spark: SparkSession, table: mdt.Table, tmp_path: Path
+) -> None:
     found, seen = table.scan().to_arrow().to_pylist(), []
-    done = table.delete_where("x > 500 and y = 0", spark=spark, progress=lambda n, of: seen.append((n, of)))
+    done = table.delete_where(
+        "x > 500 and y = 0", spark=spark, progress=lambda n, of: seen.append((n, of))
+    )
     kept = [row for row in found if not (row["x"] > 500 and row["y"] == 0)]
-    assert (done.deleted, done.engine) == (len(found) - len(kept), "spark") and seen == [(seen[0][1],) * 2]
+    assert (done.deleted, done.engine) == (len(found) - len(kept), "spark") and seen == [
+        (seen[0][1],) * 2
+    ]
     assert bag(table.scan().to_arrow()) == bag(pa.Table.from_pylist(kept, SCHEMA))
-    changed = table.update_where({"y": "y + x / 2"}, "x <= :most", params={"most": 100}, spark=spark)
+    changed = table.update_where(
+        {"y": "y + x / 2"}, "x <= :most", params={"most": 100}, spark=spark
+    )
     kept = [row | ({"y": row["y"] + row["x"] / 2} if row["x"] <= 100 else {}) for row in kept]
     assert (changed.updated, changed.engine) == (sum(row["x"] <= 100 for row in kept), "spark")
-    assert bag(mdt.open(tmp_path / "t").scan().to_arrow()) == bag(pa.Table.from_pylist(kept, SCHEMA))
+    assert bag(mdt.open(tmp_path / "t").scan().to_arrow()) == bag(
+        pa.Table.from_pylist(kept, SCHEMA)
+    )
     assert bag(pa.Table.from_pylist(kept, SCHEMA)) == bag(hudi_table(tmp_path / "t", SCHEMA))
     with pytest.raises(Invalid, match="divided by zero"):
         table.update_where({"y": "1 / (x - x)"}, "x < 3", spark=spark)

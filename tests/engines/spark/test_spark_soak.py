@@ -1,4 +1,6 @@
-"""A driver that reads and writes for long keeps what it needs, and no more: threads, descriptors, functions that the JVM may call, rows that Spark holds."""
+"""A driver that reads and writes for long keeps what it needs, and no more: threads, descriptors,
+functions that the JVM may call, rows that Spark holds.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +37,23 @@ def works(spark: SparkSession, path: str) -> dict[str, Callable[[int], object]]:
         spark.read.format("mdt").load(path).where(f"v = {n}").collect()
         newest = mdt.open(path).snapshot().seq
         spark.read.format("mdt").option("as_of", max(1, newest - 3)).load(path).count()
-        spark.read.format("mdt").option("since", max(1, newest - 2)).option("changes", "net").load(path).toArrow()
+        spark.read.format("mdt").option("since", max(1, newest - 2)).option("changes", "net").load(
+            path
+        ).toArrow()
 
     def join(n: int) -> None:
         spark.sql(
-            f"select a.v, b.id from soak a join soak b on a.id = b.id where b.v < {n} order by a.v limit 3"
+            f"select a.v, b.id from soak a join soak b on a.id = b.id where b.v < {n} order by a.v"
+            " limit 3"
         ).toArrow()
-        spark.sql("select city, count(*) from soak where v in (select max(v) from soak) group by city").toArrow()
+        spark.sql(
+            "select city, count(*) from soak where v in (select max(v) from soak) group by city"
+        ).toArrow()
 
     def write(n: int) -> None:
-        rows = spark.range(n, n + 20).selectExpr("concat('k', id) id", "if(id % 2 = 0, 'x', 'y') city", "id + 1 v")
+        rows = spark.range(n, n + 20).selectExpr(
+            "concat('k', id) id", "if(id % 2 = 0, 'x', 'y') city", "id + 1 v"
+        )
         rows.write.format("mdt").mode("append").option("mdt.spark.local.bytes.max", "0").save(path)
         spark.sql(f"update soak set v = v + 1 where id = 'k{n}'")
         source = f"select 'm{n % 7}' id, 'x' city, {n} v"
@@ -78,7 +87,13 @@ def kept(spark: SparkSession) -> dict[str, int]:
 def test_what_a_driver_holds_does_not_grow(spark: SparkSession, tmp_path: Path, what: str) -> None:
     path = str(tmp_path / "t")
     t = mdt.create(path, SCHEMA, key=["id"], partition_by=["city"], table_type="MERGE_ON_READ")
-    t.upsert({"id": [f"k{i}" for i in range(200)], "city": ["xy"[i % 2] for i in range(200)], "v": list(range(200))})
+    t.upsert(
+        {
+            "id": [f"k{i}" for i in range(200)],
+            "city": ["xy"[i % 2] for i in range(200)],
+            "v": list(range(200)),
+        }
+    )
     mdt.spark.enable(spark)
     spark.sql(f"create table soak using mdt location '{path}'")
     try:

@@ -1,4 +1,6 @@
-"""``mdt.warm(spark, path)``: the first queries of Spark find in memory what later ones find there."""
+"""``mdt.warm(spark, path)``: the first queries of Spark find in memory what later ones find
+there.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,23 @@ SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())
 
 
 def rows(ids: range) -> pa.Table:
-    return pa.table([list(ids), ["Oslo" if i % 2 else "Rome" for i in ids], [i % 97 for i in ids]], schema=SCHEMA)
+    return pa.table(
+        [list(ids), ["Oslo" if i % 2 else "Rome" for i in ids], [i % 97 for i in ids]],
+        schema=SCHEMA,
+    )
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[mdt.Table]:
-    made = mdt.create(tmp_path / "t", SCHEMA, key=["id"], partition_by=["city"], scope="table", key_index="record", indexes=["bitmap(v)"])  # fmt: skip
+    made = mdt.create(
+        tmp_path / "t",
+        SCHEMA,
+        key=["id"],
+        partition_by=["city"],
+        scope="table",
+        key_index="record",
+        indexes=["bitmap(v)"],
+    )
     made.bulk_insert(rows(range(4000)))
     made.bulk_insert(rows(range(4000, 6000)))
     yield made
@@ -40,20 +53,31 @@ def misses(table: mdt.Table) -> int:
 
 
 @pytest.mark.parametrize("how", ["read", "format", "catalog"])
-def test_first_queries_find_everything_in_memory(spark: SparkSession, table: mdt.Table, how: str) -> None:
+def test_first_queries_find_everything_in_memory(
+    spark: SparkSession, table: mdt.Table, how: str
+) -> None:
     told = list[tuple[int, int]]()
     found = mdt.warm(spark, table.path, progress=lambda done, total: told.append((done, total)))
-    assert found.seq == 2 and found.summaries == 2 and found.key_maps == found.opened == 4 and found.tasks == 0
+    assert (
+        found.seq == 2
+        and found.summaries == 2
+        and found.key_maps == found.opened == 4
+        and found.tasks == 0
+    )
     assert found.bytes > 10 * 6000 and told[-1] == (6, 6)
     warm = opened(table.path, None, None, None)
-    assert warm is not table and warm is opened(Path(table.path.removeprefix("file://")), None, None, None)
+    assert warm is not table and warm is opened(
+        Path(table.path.removeprefix("file://")), None, None, None
+    )
     before = misses(warm)
     if how == "read":
         frame = mdt.read(spark, table.path)
     elif how == "format":
         frame = spark.read.format("mdt").load(table.path)
     else:
-        spark.sql(f"create or replace temporary view warm_trips using mdt options (path '{table.path}')")
+        spark.sql(
+            f"create or replace temporary view warm_trips using mdt options (path '{table.path}')"
+        )
         frame = spark.table("warm_trips")
     assert [row["v"] for row in frame.where("id = 97").collect()] == [0]
     assert frame.where("v = 5").count() == 62
@@ -66,13 +90,24 @@ def test_a_warm_table_sees_what_is_committed_and_is_the_one_of_its_options(
     mdt.warm(spark, table.path, ["v"], {"mdt.reader.threads": 1})
     given = {"mdt.reader.threads": "1"}
     warm = opened(table.path, given, None, None)
-    assert warm is opened(table.path, given, None, None) and hit_rates(warm.metadata).get("key maps", (0, 0)) == (0, 0)
-    assert opened(table.path, None, None, None) is not warm and opened(table.path, given, None, 1) is not warm
+    assert warm is opened(table.path, given, None, None) and hit_rates(warm.metadata).get(
+        "key maps", (0, 0)
+    ) == (0, 0)
+    assert (
+        opened(table.path, None, None, None) is not warm
+        and opened(table.path, given, None, 1) is not warm
+    )
     table.upsert(rows(range(6000, 6010)))
-    assert opened(table.path, given, None, None) is warm and mdt.read(spark, table.path, given).count() == 6010
+    assert (
+        opened(table.path, given, None, None) is warm
+        and mdt.read(spark, table.path, given).count() == 6010
+    )
     monkeypatch.setattr(open_tables, "OPEN_TABLES_MAX", 1)
     mdt.warm(spark, table.path, options={"mdt.reader.threads": 2})
-    assert len(open_tables._tables) == 1 < OPEN_TABLES_MAX and opened(table.path, given, None, None) is not warm
+    assert (
+        len(open_tables._tables) == 1 < OPEN_TABLES_MAX
+        and opened(table.path, given, None, None) is not warm
+    )
 
 
 def test_another_table_at_the_path_is_not_taken_for_the_warm_one(
@@ -84,10 +119,15 @@ def test_another_table_at_the_path_is_not_taken_for_the_warm_one(
     for first in range(3):
         other.bulk_insert(rows(range(first, first + 1)))
     assert mdt.read(spark, table.path).count() == 3
-    assert reading.opened(table.path, None, None, None).definition.table_id == other.definition.table_id
+    assert (
+        reading.opened(table.path, None, None, None).definition.table_id
+        == other.definition.table_id
+    )
 
 
-def test_large_indexes_are_loaded_in_the_tasks_that_are_asked(spark: SparkSession, table: mdt.Table) -> None:
+def test_large_indexes_are_loaded_in_the_tasks_that_are_asked(
+    spark: SparkSession, table: mdt.Table
+) -> None:
     options = {"mdt.spark.driver.summaries.max": 0}
     found = mdt.warm(spark, table.path, options=options)
     assert found.tasks > 0 and found.summaries == 2
@@ -96,7 +136,9 @@ def test_large_indexes_are_loaded_in_the_tasks_that_are_asked(spark: SparkSessio
     assert mdt.read(spark, table.path, options).where("v = 5").count() == 62
 
 
-def test_what_cannot_be_warmed_is_refused_or_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_cannot_be_warmed_is_refused_or_costs_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     mdt.create(tmp_path / "empty", SCHEMA, key=["id"], indexes=["bitmap(v)"])
     found = mdt.spark.warm(spark, tmp_path / "empty")
     assert (found.summaries, found.key_maps, found.opened, found.bytes) == (0, 0, 0, 0)
@@ -106,4 +148,7 @@ def test_what_cannot_be_warmed_is_refused_or_costs_nothing(spark: SparkSession, 
         mdt.warm(spark, tmp_path / "nothing")
     store = MemoryStore()
     table = mdt.create(store, SCHEMA, key=["id"])
-    assert open_tables.known(store) is not open_tables.known(store) and open_tables.relations_of(table) is None
+    assert (
+        open_tables.known(store) is not open_tables.known(store)
+        and open_tables.relations_of(table) is None
+    )

@@ -1,4 +1,6 @@
-"""Writes on Spark leave the same table as the same writes in process, whatever happens to their tasks."""
+"""Writes on Spark leave the same table as the same writes in process, whatever happens to their
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -46,17 +48,28 @@ PLAIN: dict[str, Any] = {"key": ["id"], "ordering": "ts", "options": UNFLUSHED}
 CITIES = ["ä b/%2F", "y"]
 
 
-def rows(draw: random.Random, numbers: Sequence[int], *, scope: str = "table") -> list[dict[str, Any]]:
-    """Return one row for each number; equal numbers give equal keys.  No two rows of a batch have one ordering value.
+def rows(
+    draw: random.Random, numbers: Sequence[int], *, scope: str = "table"
+) -> list[dict[str, Any]]:
+    """Return one row for each number; equal numbers give equal keys.  No two rows of a batch have
+    one ordering value.
 
-    A third of the rows have no city: under table scope those of some keys, since a key does not move there; under partition scope any.
+    A third of the rows have no city: under table scope those of some keys, since a key does not
+    move there; under partition scope any.
     """
     ordering = draw.sample(range(10 * len(numbers) + 10), len(numbers))
     return [
-        {"id": f"k{n // 2}", "sub": n % 2, "city": draw.choice([*CITIES, None] if scope == "partition" else CITIES if n // 2 % 3 else [None]),
-         "ts": ts, "x": draw.random()}
+        {
+            "id": f"k{n // 2}",
+            "sub": n % 2,
+            "city": draw.choice(
+                [*CITIES, None] if scope == "partition" else CITIES if n // 2 % 3 else [None]
+            ),
+            "ts": ts,
+            "x": draw.random(),
+        }
         for n, ts in zip(numbers, ordering, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def arrow(some: list[dict[str, Any]]) -> pa.Table:
@@ -86,14 +99,21 @@ def scanned(table: Table) -> Any:
 
 
 def assert_sound(table: Table, *, hudi: bool = True) -> None:
-    """Assert that nothing is wrong, nothing is under way, and no file is there that no commit knows."""
+    """Assert that nothing is wrong, nothing is under way, and no file is there that no commit
+    knows.
+    """
     report = table.check()
     assert report.ok and not report.warnings, report
     assert not pending(table.metadata)
     records = [table.metadata.record(seq) for seq in range(table.snapshot().seq + 1)]
     files = {name for r in records if r for name in r.table("files")["name"].to_pylist()}
-    objects = {p for r in records if r for t in ("files", "key_parts") for p in r.table(t).column(
-        "key_map_path" if t == "files" else "path").to_pylist()}  # fmt: skip
+    objects = {
+        p
+        for r in records
+        if r
+        for t in ("files", "key_parts")
+        for p in r.table(t).column("key_map_path" if t == "files" else "path").to_pylist()
+    }
     for path in contents(Path(table.path)):
         name = path.rpartition("/")[2]
         if ".hoodie" not in path and not name.startswith("."):
@@ -124,22 +144,53 @@ class Pair:
 
 
 def pair(spark: SparkSession, folder: Path, **arguments: Any) -> Pair:
-    options = {**UNFLUSHED, "mdt.max.file.bytes": 1024, "mdt.row.group.rows": 50, "mdt.metadata.compact.records": 3}
+    options = {
+        **UNFLUSHED,
+        "mdt.max.file.bytes": 1024,
+        "mdt.row.group.rows": 50,
+        "mdt.metadata.compact.records": 3,
+    }
     both = [
-        mdt.create(folder / name, SCHEMA, **{**PLAIN, "options": options, **arguments}) for name in ("spark", "arrow")
+        mdt.create(folder / name, SCHEMA, **{**PLAIN, "options": options, **arguments})
+        for name in ("spark", "arrow")
     ]
     return Pair(spark, mdt.open(both[0].path, options=ON_SPARK), both[1])
 
 
 HISTORIES = [
-    {"table_type": "MERGE_ON_READ", "key_index": "bloom", "scope": "partition", "partition_by": ["city"], "key": ["id", "sub"]},
-    {"table_type": "MERGE_ON_READ", "key_index": "record", "scope": "table", "partition_by": ["city"]},
-    {"table_type": "COPY_ON_WRITE", "key_index": "bloom", "scope": "table", "partition_by": ["city", "sub"], "key": ["sub", "id"]},
-    {"table_type": "COPY_ON_WRITE", "key_index": "bucket(buckets='3', partitions='[02468a-m]$,5')", "scope": "partition", "partition_by": ["city"], "key": ["id", "sub"]},
-]  # fmt: skip
+    {
+        "table_type": "MERGE_ON_READ",
+        "key_index": "bloom",
+        "scope": "partition",
+        "partition_by": ["city"],
+        "key": ["id", "sub"],
+    },
+    {
+        "table_type": "MERGE_ON_READ",
+        "key_index": "record",
+        "scope": "table",
+        "partition_by": ["city"],
+    },
+    {
+        "table_type": "COPY_ON_WRITE",
+        "key_index": "bloom",
+        "scope": "table",
+        "partition_by": ["city", "sub"],
+        "key": ["sub", "id"],
+    },
+    {
+        "table_type": "COPY_ON_WRITE",
+        "key_index": "bucket(buckets='3', partitions='[02468a-m]$,5')",
+        "scope": "partition",
+        "partition_by": ["city"],
+        "key": ["id", "sub"],
+    },
+]
 
 
-@pytest.mark.parametrize("arguments", HISTORIES, ids=lambda a: f"{a['table_type']}-{a['key_index']}-{a['scope']}")
+@pytest.mark.parametrize(
+    "arguments", HISTORIES, ids=lambda a: f"{a['table_type']}-{a['key_index']}-{a['scope']}"
+)
 def test_a_random_history_leaves_the_same_rows_and_counts_as_in_process(
     spark: SparkSession, tmp_path: Path, arguments: dict[str, Any]
 ) -> None:
@@ -148,13 +199,22 @@ def test_a_random_history_leaves_the_same_rows_and_counts_as_in_process(
     first = both.run("bulk_insert", rows(draw, range(0, 800, 2), scope=arguments["scope"]))
     assert first.inserted == 400
     files = both.on_spark.files()
-    in_partition = max(files["partition"].to_pylist().count(p) for p in set(files["partition"].to_pylist()))
+    in_partition = max(
+        files["partition"].to_pylist().count(p) for p in set(files["partition"].to_pylist())
+    )
     assert in_partition > 1, "the range cut must be at work"
-    both.run("upsert", rows(draw, [draw.randrange(900) for _ in range(300)], scope=arguments["scope"]))
+    both.run(
+        "upsert", rows(draw, [draw.randrange(900) for _ in range(300)], scope=arguments["scope"])
+    )
     both.run("delete", rows(draw, draw.sample(range(1000), 60), scope=arguments["scope"]))
-    both.run("upsert", rows(draw, [draw.randrange(1100) for _ in range(200)], scope=arguments["scope"]))
+    both.run(
+        "upsert", rows(draw, [draw.randrange(1100) for _ in range(200)], scope=arguments["scope"])
+    )
     found = both.on_spark.scan().to_arrow().to_pylist()
-    bare, placed = ({(r["id"], r["sub"]) for r in found if (r["city"] is None) is is_bare} for is_bare in (True, False))
+    bare, placed = (
+        {(r["id"], r["sub"]) for r in found if (r["city"] is None) is is_bare}
+        for is_bare in (True, False)
+    )
     assert bool(bare & placed) == (arguments["scope"] == "partition")
     assert_sound(both.on_spark)
 
@@ -163,7 +223,9 @@ def test_a_random_history_leaves_the_same_rows_and_counts_as_in_process(
 def test_a_delete_by_a_large_data_frame_is_that_in_process_and_brings_no_row_to_the_driver(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: str
 ) -> None:
-    """Also of what the table remembers of deletes, by the ordering values of the frame, and without them."""
+    """Also of what the table remembers of deletes, by the ordering values of the frame, and without
+    them.
+    """
     options = {**UNFLUSHED, "mdt.delete.keeps.ordering": True, "mdt.max.file.bytes": 2048}
     both = pair(spark, tmp_path, scope=scope, partition_by=["city"], options=options)
     draw = random.Random(scope)
@@ -173,21 +235,32 @@ def test_a_delete_by_a_large_data_frame_is_that_in_process_and_brings_no_row_to_
     for name in ("counted", "selected", "sampled"):
         asked = getattr(engine.SparkEngine, name)
         monkeypatch.setattr(
-            engine.SparkEngine, name, lambda *of, asked=asked, **more: brought.append(asked(*of, **more)) or brought[-1]
+            engine.SparkEngine,
+            name,
+            lambda *of, asked=asked, **more: brought.append(asked(*of, **more)) or brought[-1],
         )
     for name in ("collect", "take"):
         asked = getattr(RDD, name)
-        monkeypatch.setattr(RDD, name, lambda *of, asked=asked, name=name: jobs.append(name) or asked(*of))
+        monkeypatch.setattr(
+            RDD, name, lambda *of, asked=asked, name=name: jobs.append(name) or asked(*of)
+        )
     gone = rows(draw, range(0, 500, 4), scope=scope)
     both.run("delete", [{**row, "ts": row["ts"] // 2} for row in gone])
     assert len(jobs) == len(brought) + 1, "and what tasks wrote"
-    told = [text for found in brought if "__mdt_key" in found.column_names for text in found["__mdt_key"].to_pylist()]
+    told = [
+        text
+        for found in brought
+        if "__mdt_key" in found.column_names
+        for text in found["__mdt_key"].to_pylist()
+    ]
     assert not any("id" in found.column_names for found in brought)
     assert told and all(text.isdecimal() for text in told), "ordering values, no keys"
     monkeypatch.undo()
     done = both.on_spark.delete(frame_of(spark, arrow(gone[:20])).select("id", "city", "x"))
     same = both.in_process.delete(arrow(gone[:20]).select(["city", "id"]))
-    assert [getattr(done, c) for c in COUNTS] == [getattr(same, c) for c in COUNTS] and done.engine == "spark"
+    assert [getattr(done, c) for c in COUNTS] == [
+        getattr(same, c) for c in COUNTS
+    ] and done.engine == "spark"
     late = both.run("upsert", [{**row, "ts": row["ts"] // 4} for row in gone])
     assert late.late
     with pytest.raises(Invalid, match="missing: "):
@@ -195,9 +268,14 @@ def test_a_delete_by_a_large_data_frame_is_that_in_process_and_brings_no_row_to_
     assert_sound(both.on_spark, hudi=False)
 
 
-def test_a_frame_without_rows_or_with_late_rows_only_commits_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_frame_without_rows_or_with_late_rows_only_commits_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     both = pair(spark, tmp_path)
-    both.run("upsert", [{**row, "ts": 1000 + row["ts"]} for row in rows(random.Random(1), range(40))][::2])
+    both.run(
+        "upsert",
+        [{**row, "ts": 1000 + row["ts"]} for row in rows(random.Random(1), range(40))][::2],
+    )
     before = contents(tmp_path / "spark")
     assert both.run("upsert", []).seq == 1
     late = both.run("upsert", [{**row, "ts": 0} for row in rows(random.Random(2), range(40))][::2])
@@ -210,26 +288,49 @@ def test_a_small_frame_is_written_in_process(spark: SparkSession, tmp_path: Path
     small = arrow(rows(random.Random(0), range(0, 20, 2)))
     assert table.upsert(frame_of(spark, small)).engine == "arrow"
     unknown = spark.sparkContext.parallelize([tuple(r.values()) for r in small.to_pylist()], 2)
-    frame = spark.createDataFrame(unknown, frame_of(spark, small).schema)  # Spark knows nothing of its size
+    # Spark knows nothing of its size
+    frame = spark.createDataFrame(unknown, frame_of(spark, small).schema)
     assert table.upsert(frame).engine == "arrow"
     assert scanned(table) == bag(small)
 
 
 BAD: dict[str, tuple[str, str, list[str], str]] = {
-    "a wrong type": ("upsert", "id", ["cast(id as binary) id", "sub", "city", "ts", "x"], "column 'id' is binary"),
+    "a wrong type": (
+        "upsert",
+        "id",
+        ["cast(id as binary) id", "sub", "city", "ts", "x"],
+        "column 'id' is binary",
+    ),
     "a missing column": ("upsert", "x", ["city", "id", "sub", "ts"], "'x' is missing"),
     "a column too many": ("upsert", "z", ["*", "1 as z"], "'z' is not in the table"),
     "a column twice": ("upsert", "x", ["*", "1.0D as x"], "occur twice"),
     "a type of no table": ("upsert", "x", ["id", "sub", "city", "ts", "parse_json('1') x"], "x"),
-    "a null key": ("upsert", "id", ["if(id = 'k3', null, id) id", "sub", "city", "ts", "x"], "null"),
-    "a null ordering value": ("upsert", "ts", ["id", "sub", "city", "if(id = 'k3', null, ts) ts", "x"], "null in 1 rows\n"),
+    "a null key": (
+        "upsert",
+        "id",
+        ["if(id = 'k3', null, id) id", "sub", "city", "ts", "x"],
+        "null",
+    ),
+    "a null ordering value": (
+        "upsert",
+        "ts",
+        ["id", "sub", "city", "if(id = 'k3', null, ts) ts", "x"],
+        "null in 1 rows\n",
+    ),
     "an empty partition value": ("upsert", "c", ["id", "sub", "'' as city", "ts", "x"], "is empty"),
     "a key that exists": ("insert", "k3", ["*"], "1 keys exist already: \\['k3'\\]"),
-    "a key twice": ("bulk_insert", "k9", ["explode(array('k9', 'k9')) id", "sub", "city", "ts", "x"], "repeat"),
-}  # fmt: skip
+    "a key twice": (
+        "bulk_insert",
+        "k9",
+        ["explode(array('k9', 'k9')) id", "sub", "city", "ts", "x"],
+        "repeat",
+    ),
+}
 
 
-def test_bad_input_is_refused_in_our_words_and_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_bad_input_is_refused_in_our_words_and_changes_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     table = mdt.create(tmp_path / "t", SCHEMA, partition_by=["city"], **PLAIN)
     row = {"id": "k3", "sub": 0, "city": "y", "ts": 13, "x": 0.5}
     table.upsert(arrow([row]))
@@ -244,26 +345,53 @@ def test_bad_input_is_refused_in_our_words_and_changes_nothing(spark: SparkSessi
 
 def test_all_types_survive_the_way_through_spark(spark: SparkSession, tmp_path: Path) -> None:
     fields = [
-        pa.field("id", pa.int64(), nullable=False), ("m", pa.decimal128(20, 3)), ("at", pa.timestamp("us", "UTC")),
-        ("local", pa.timestamp("us")), ("day", pa.date32()), ("b", pa.binary()), ("f", pa.float32()), ("t", pa.bool_()),
-        ("tags", pa.list_(pa.string())), ("s", pa.struct([("p", pa.int32()), ("q", pa.list_(pa.float64()))])),
+        pa.field("id", pa.int64(), nullable=False),
+        ("m", pa.decimal128(20, 3)),
+        ("at", pa.timestamp("us", "UTC")),
+        ("local", pa.timestamp("us")),
+        ("day", pa.date32()),
+        ("b", pa.binary()),
+        ("f", pa.float32()),
+        ("t", pa.bool_()),
+        ("tags", pa.list_(pa.string())),
+        ("s", pa.struct([("p", pa.int32()), ("q", pa.list_(pa.float64()))])),
         ("map", pa.map_(pa.string(), pa.int64())),
-    ]  # fmt: skip
+    ]
     schema = pa.schema(fields)
     full = [
-        1, Decimal("12345678901234567.891"), datetime(2026, 3, 8, 2, 30, 0, 1, UTC), datetime(2026, 3, 8, 2, 30, 0, 1),
-        date(1969, 12, 31), b"\x00\xff", 0.7, True, ["a", None, ""], {"p": None, "q": [0.5, None]}, [("k", None)],
-    ]  # fmt: skip
+        1,
+        Decimal("12345678901234567.891"),
+        datetime(2026, 3, 8, 2, 30, 0, 1, UTC),
+        datetime(2026, 3, 8, 2, 30, 0, 1),
+        date(1969, 12, 31),
+        b"\x00\xff",
+        0.7,
+        True,
+        ["a", None, ""],
+        {"p": None, "q": [0.5, None]},
+        [("k", None)],
+    ]
     odd = [
-        2, Decimal("-0.001"), datetime(1, 1, 3, tzinfo=UTC), datetime(1, 1, 3), date(9999, 12, 31), b"",
-        float("-inf"), False, [], {"p": 1, "q": None}, [],
-    ]  # fmt: skip
+        2,
+        Decimal("-0.001"),
+        datetime(1, 1, 3, tzinfo=UTC),
+        datetime(1, 1, 3),
+        date(9999, 12, 31),
+        b"",
+        float("-inf"),
+        False,
+        [],
+        {"p": 1, "q": None},
+        [],
+    ]
     data = pa.Table.from_pylist(
-        [dict(zip(schema.names, row, strict=True)) for row in (full, odd, [3, *[None] * 10])], schema=schema
+        [dict(zip(schema.names, row, strict=True)) for row in (full, odd, [3, *[None] * 10])],
+        schema=schema,
     )
     table = mdt.create(tmp_path / "t", schema, key=["id"], ordering="id", options=UNFLUSHED)
     forced = mdt.open(table.path, options=ON_SPARK)
-    pq.write_table(data, tmp_path / "data.parquet")  # Spark takes naive times of an Arrow table for local ones
+    # Spark takes naive times of an Arrow table for local ones
+    pq.write_table(data, tmp_path / "data.parquet")
     frame = spark.read.parquet(str(tmp_path / "data.parquet"))
     assert forced.upsert(frame.repartition(2)).inserted == 3
     forced.upsert(frame.where("id > 1"))
@@ -277,13 +405,18 @@ def test_all_types_survive_the_way_through_spark(spark: SparkSession, tmp_path: 
     assert_sound(table, hudi=False)
 
 
-@pytest.mark.parametrize(("zone", "options"), [("UTC", {}), ("America/New_York", {}), ("America/New_York", ON_SPARK)])
+@pytest.mark.parametrize(
+    ("zone", "options"), [("UTC", {}), ("America/New_York", {}), ("America/New_York", ON_SPARK)]
+)
 def test_what_is_null_may_have_required_fields(
     spark: SparkSession, tmp_path: Path, zone: str, options: dict[str, Any]
 ) -> None:
     at = "struct(id as n, timestamp_seconds(id) as at)"
     frame = spark.range(6).selectExpr(
-        "id", f"if(id = 1, null, {at}) as one", f"array({at}, null) as many", f"map('a', {at}, 'b', null) as named"
+        "id",
+        f"if(id = 1, null, {at}) as one",
+        f"array({at}, null) as many",
+        f"map('a', {at}, 'b', null) as named",
     )
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
@@ -294,13 +427,23 @@ def test_what_is_null_may_have_required_fields(
         spark.conf.set("spark.sql.session.timeZone", before)
     whole = [{"n": n, "at": datetime.fromtimestamp(n, UTC)} for n in range(6)]
     assert table.scan(order_by="id").to_arrow().to_pylist() == [
-        {"id": n, "one": one if n != 1 else None, "many": [one, None], "named": [("a", one), ("b", None)]}
+        {
+            "id": n,
+            "one": one if n != 1 else None,
+            "many": [one, None],
+            "named": [("a", one), ("b", None)],
+        }
         for n, one in enumerate(whole)
     ]
-    assert bag(table.scan().to_arrow()) == bag(hudi_table(table.path, table.schema)) and table.check().ok
+    assert (
+        bag(table.scan().to_arrow()) == bag(hudi_table(table.path, table.schema))
+        and table.check().ok
+    )
 
 
-def test_tasks_cut_inserts_in_the_order_of_the_key_columns_types(spark: SparkSession, tmp_path: Path) -> None:
+def test_tasks_cut_inserts_in_the_order_of_the_key_columns_types(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     n = 3_000
     numbers = [7 * i % n - 50 for i in range(n)]
     at = pa.array([i // 1_000 for i in numbers], pa.timestamp("us", "UTC"))
@@ -340,7 +483,9 @@ def test_a_job_that_fails_is_rolled_back_and_says_why(
         both.on_spark.upsert(frame_of(spark, arrow(rows(random.Random(2), range(0, 20, 2)))))
     assert contents(tmp_path) == before
     monkeypatch.setattr(write_tasks, "write", failing_tasks.loses_its_executor)
-    with pytest.raises(Unavailable, match="could not write the files: RuntimeError: this executor was lost"):
+    with pytest.raises(
+        Unavailable, match="could not write the files: RuntimeError: this executor was lost"
+    ):
         both.on_spark.upsert(frame_of(spark, arrow(rows(random.Random(2), range(0, 20, 2)))))
     assert len(both.on_spark.abort().rolled_back) == 1
     assert {p: d for p, d in contents(tmp_path).items() if "/.mdt/log/" not in p} == {
@@ -361,7 +506,9 @@ def test_errors_keep_their_kind_from_task_to_driver() -> None:
         with pytest.raises(failures.TaskFailed) as told, failures.in_task():
             raise error
         with pytest.raises(type(error)) as found, failures.in_driver():
-            raise FromSpark(f"Traceback (most recent call last):\n  TaskFailed: {told.value}\n\n\tat java")
+            raise FromSpark(
+                f"Traceback (most recent call last):\n  TaskFailed: {told.value}\n\n\tat java"
+            )
         assert str(found.value) == str(error)
     with pytest.raises(Unsupported, match="workers has no package 'pyarrow'"), failures.in_driver():
         raise FromSpark("ModuleNotFoundError: No module named 'pyarrow'")
@@ -385,7 +532,9 @@ def test_a_worker_that_sees_another_table_refuses(tmp_path: Path) -> None:
             list(tasks.tag(source, iter(arrow(rows(random.Random(0), [1])).to_batches())))
 
 
-def test_a_worker_does_not_take_a_copy_that_was_put_back_for_the_table_that_it_keeps(tmp_path: Path) -> None:
+def test_a_worker_does_not_take_a_copy_that_was_put_back_for_the_table_that_it_keeps(
+    tmp_path: Path,
+) -> None:
     path, aside = tmp_path / "t", tmp_path / "aside"
     mdt.create(path, SCHEMA, **PLAIN)
     shutil.copytree(path, aside)
@@ -400,13 +549,19 @@ def test_a_worker_does_not_take_a_copy_that_was_put_back_for_the_table_that_it_k
     shutil.rmtree(path)
     shutil.copytree(aside, path)
     other = written(range(0, 18, 2))
-    assert (other.seq, other.table_id, other.checkpoint_seq) == (first.seq, first.table_id, first.checkpoint_seq)
+    assert (other.seq, other.table_id, other.checkpoint_seq) == (
+        first.seq,
+        first.table_id,
+        first.checkpoint_seq,
+    )
     assert int(tasks.opened(other)[1].rows.sum()) == 9
     with pytest.raises(Unsupported, match="does not find"):
         tasks.opened(first)
 
 
-def test_a_table_that_replaces_another_at_its_path_is_not_mistaken_for_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_that_replaces_another_at_its_path_is_not_mistaken_for_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     for seed in (1, 2):
         both = pair(spark, tmp_path)
         both.run("upsert", rows(random.Random(seed), range(0, 30 * seed, 2)))
@@ -423,7 +578,11 @@ def test_a_table_that_replaces_another_at_its_path_is_not_mistaken_for_it(spark:
     ids=["changed our rows", "inserted our keys", "inserted other keys"],
 )
 def test_a_commit_meanwhile_makes_us_try_again_only_if_it_conflicts(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: range, attempts: int
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    theirs: range,
+    attempts: int,
 ) -> None:
     options = {**UNFLUSHED, "mdt.small.file.bytes": 0}
     table = mdt.create(tmp_path / "t", SCHEMA, **{**PLAIN, "options": options})
@@ -456,7 +615,9 @@ def test_a_commit_meanwhile_makes_us_try_again_only_if_it_conflicts(
 def test_deleted_keys_return_to_the_file_groups_of_their_dead_rows(
     spark: SparkSession, tmp_path: Path, name: str, ordering: str | None, scope: str
 ) -> None:
-    both = pair(spark, tmp_path, key_index="record", scope=scope, partition_by=["city"], ordering=ordering)
+    both = pair(
+        spark, tmp_path, key_index="record", scope=scope, partition_by=["city"], ordering=ordering
+    )
     draw = random.Random(5)
     first = [row | {"city": "y"} for row in rows(draw, range(0, 120, 2))]
     both.run("upsert", first)
@@ -474,10 +635,15 @@ def test_an_overwrite_by_a_large_data_frame_replaces_what_one_in_process_does(
     spark: SparkSession, tmp_path: Path, scope: str
 ) -> None:
     draw = random.Random(scope)
-    first, second = arrow(rows(draw, range(60))), arrow([r for r in rows(draw, range(40, 90)) if r["city"] != "y"])
+    first, second = (
+        arrow(rows(draw, range(60))),
+        arrow([r for r in rows(draw, range(40, 90)) if r["city"] != "y"]),
+    )
     found = []
     for name, options in (("here", {}), ("tasks", ON_SPARK)):
-        mdt.create(tmp_path / name, SCHEMA, partition_by=["city"], scope=scope, **PLAIN).upsert(first)
+        mdt.create(tmp_path / name, SCHEMA, partition_by=["city"], scope=scope, **PLAIN).upsert(
+            first
+        )
         table = mdt.open(tmp_path / name, options)
         done = table.insert_overwrite(spark.createDataFrame(second))
         assert done.engine == ("spark" if options else "arrow")
@@ -487,7 +653,9 @@ def test_an_overwrite_by_a_large_data_frame_replaces_what_one_in_process_does(
     assert found[0] == found[1]
 
 
-def test_tasks_take_rows_of_a_session_whose_texts_are_large_ones(spark: SparkSession, tmp_path: Path) -> None:
+def test_tasks_take_rows_of_a_session_whose_texts_are_large_ones(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     name = "spark.sql.execution.arrow.useLargeVarTypes"
     draw = random.Random(name)
     both = pair(spark, tmp_path, partition_by=["city"])

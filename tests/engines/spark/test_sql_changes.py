@@ -1,4 +1,6 @@
-"""DELETE, UPDATE and MERGE INTO in Spark's SQL: what each leaves is what Spark's own queries say of the rows before; hudi-rs reads the same."""
+"""DELETE, UPDATE and MERGE INTO in Spark's SQL: what each leaves is what Spark's own queries say of
+the rows before; hudi-rs reads the same.
+"""
 
 from __future__ import annotations
 
@@ -51,13 +53,20 @@ CONDITIONS = [
 ]
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.nightly) for part in (1, 2, 3))])
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.nightly) for part in (1, 2, 3))]
+)
 def test_a_delete_leaves_what_its_condition_does_not_hold_for(sql: SparkSession, part: int) -> None:
     for condition in CONDITIONS[part::4]:
         before = kept(sql)
-        wanted = sql.sql(f"select * from {BEFORE} where not coalesce({condition.replace('changed', BEFORE)}, false)")
+        wanted = sql.sql(
+            f"select * from {BEFORE} where not coalesce({condition.replace('changed', BEFORE)},"
+            " false)"
+        )
         left = wanted.toArrow().cast(SCHEMA)
-        assert counts(sql, f"delete from {TABLE} where {condition}") == (len(before) - len(left),), condition
+        assert counts(sql, f"delete from {TABLE} where {condition}") == (
+            len(before) - len(left),
+        ), condition
         assert bag(mdt.open(path(sql)).scan().to_arrow()) == bag(left), condition
         mdt.open(path(sql)).upsert(before)
     check(sql, rows())
@@ -68,18 +77,33 @@ def test_a_delete_leaves_what_its_condition_does_not_hold_for(sql: SparkSession,
     [
         ({"n": "7", "name": "'it\\'s'"}, "n = 3"),
         pytest.param(
-            {"n": "null", "price": "3.14159", "fare": "2", "ok": "true"}, "city = 'Rome'", marks=pytest.mark.nightly
+            {"n": "null", "price": "3.14159", "fare": "2", "ok": "true"},
+            "city = 'Rome'",
+            marks=pytest.mark.nightly,
         ),
         (
-            {"day": "'2020-02-29'", "at": "'2024-03-10 02:30:00'", "wall": "timestamp_ntz '2024-03-10 02:30:00'"},
+            {
+                "day": "'2020-02-29'",
+                "at": "'2024-03-10 02:30:00'",
+                "wall": "timestamp_ntz '2024-03-10 02:30:00'",
+            },
             "n < 5",
         ),
-        ({"n": "n * 2 + id", "name": "concat(name, '!')", "price": "price / 3"}, "name is not null"),
+        (
+            {"n": "n * 2 + id", "name": "concat(name, '!')", "price": "price / 3"},
+            "name is not null",
+        ),
         ({"at": "at + interval 1 day", "day": "at", "wall": "at"}, "hour(at) < 12"),
         pytest.param(
-            {"fare": "case when n > 4 then fare / 2 when ok then null else id end"}, "true", marks=pytest.mark.nightly
+            {"fare": "case when n > 4 then fare / 2 when ok then null else id end"},
+            "true",
+            marks=pytest.mark.nightly,
         ),
-        pytest.param({"address": "named_struct('zip', n, 'street', name)"}, "id % 2 = 0", marks=pytest.mark.nightly),
+        pytest.param(
+            {"address": "named_struct('zip', n, 'street', name)"},
+            "id % 2 = 0",
+            marks=pytest.mark.nightly,
+        ),
         ({"n": "(select count(*) from before_it)"}, "n = (select max(n) from before_it)"),
         ({"ts": "ts - 5", "n": "1"}, "id = 5"),
     ],
@@ -99,12 +123,17 @@ def test_an_update_sets_what_an_insert_of_the_expressions_would(
 @pytest.mark.parametrize(
     ("said", "whole"),
     [
-        ("address.zip = address.zip + n", "named_struct('zip', address.zip + n, 'street', address.street)"),
+        (
+            "address.zip = address.zip + n",
+            "named_struct('zip', address.zip + n, 'street', address.street)",
+        ),
         ("x.address.street = name, address.zip = 7L", "named_struct('zip', 7, 'street', name)"),
         ("address.zip = null", "named_struct('zip', null, 'street', address.street)"),
     ],
 )
-def test_fields_of_a_struct_are_set_and_the_others_stay(sql: SparkSession, said: str, whole: str) -> None:
+def test_fields_of_a_struct_are_set_and_the_others_stay(
+    sql: SparkSession, said: str, whole: str
+) -> None:
     kept(sql)
     wanted = expected(sql, {"address": whole}, "n < 6")
     (affected,) = sql.sql(f"select count(*) from {BEFORE} where n < 6").first() or (0,)
@@ -114,17 +143,23 @@ def test_fields_of_a_struct_are_set_and_the_others_stay(sql: SparkSession, said:
 
 def test_a_merge_sets_fields_of_a_struct(sql: SparkSession) -> None:
     kept(sql)
-    wanted = expected(sql, {"address": "named_struct('zip', int(id) * 3, 'street', address.street)"}, "id < 9")
+    wanted = expected(
+        sql, {"address": "named_struct('zip', int(id) * 3, 'street', address.street)"}, "id < 9"
+    )
     source = f"(select distinct id, id * 3 as zip from {BEFORE} where id < 9)"
     sql.sql(
-        f"merge into {TABLE} t using {source} s on t.id = s.id when matched then update set t.address.zip = int(s.zip)"
+        f"merge into {TABLE} t using {source} s on t.id = s.id when matched then update set"
+        " t.address.zip = int(s.zip)"
     )
     check(sql, wanted)
 
 
-def test_what_is_exact_in_our_filters_is_done_without_a_query_and_the_rest_by_one(sql: SparkSession) -> None:
+def test_what_is_exact_in_our_filters_is_done_without_a_query_and_the_rest_by_one(
+    sql: SparkSession,
+) -> None:
     sql.sql(
-        f"update {TABLE} set n = 1 + 1, day = current_date() where at < '2024-03-10 03:00:00' and address.zip in (1, 2, 30)"
+        f"update {TABLE} set n = 1 + 1, day = current_date() where at < '2024-03-10 03:00:00' and"
+        " address.zip in (1, 2, 30)"
     )
     sql.sql(f"delete from {TABLE} where name like 'it%' and not (n <=> 4)")
     sql.sql(f"update {TABLE} set n = n + 1 where ok")
@@ -137,12 +172,27 @@ def test_what_is_exact_in_our_filters_is_done_without_a_query_and_the_rest_by_on
 def test_a_row_that_is_set_to_what_it_is_counts(sql: SparkSession) -> None:
     before = kept(sql)
     assert counts(sql, f"update {TABLE} set id = id, city = city where id < 5") == (5,)
-    assert counts(sql, f"merge into {TABLE} t using (select 1L id union all select 999L) s on t.id = s.id when matched then update set id = s.id") == (1, 1, 0, 0)  # fmt: skip
-    assert counts(sql, f"merge into {TABLE} t using (select 1L id) s on t.id = s.id and t.n > 1 when not matched by source then update set city = t.city")[1] > 0  # fmt: skip
+    assert counts(
+        sql,
+        f"merge into {TABLE} t using (select 1L id union all select 999L) s on t.id = s.id when"
+        " matched then update set id = s.id",
+    ) == (1, 1, 0, 0)
+    assert (
+        counts(
+            sql,
+            f"merge into {TABLE} t using (select 1L id) s on t.id = s.id and t.n > 1 when not"
+            " matched by source then update set city = t.city",
+        )[1]
+        > 0
+    )
     check(sql, before)
 
 
-VIEWS = ["select * from changed", "select * from changed where id > 3", "select id as n, n as id from changed"]
+VIEWS = [
+    "select * from changed",
+    "select * from changed where id > 3",
+    "select id as n, n as id from changed",
+]
 
 
 @pytest.mark.parametrize("query", VIEWS)
@@ -150,9 +200,10 @@ def test_views_that_are_queries_refuse_statements(sql: SparkSession, query: str)
     for kind in ("temporary view", "view"):
         sql.sql(f"create or replace {kind} asked_for as {query}")
         for statement in (
-            "delete from asked_for where id = 4", "update asked_for set n = 1",
+            "delete from asked_for where id = 4",
+            "update asked_for set n = 1",
             "merge into asked_for v using (select 1L id) s on v.id = s.id when matched then delete",
-        ):  # fmt: skip
+        ):
             with pytest.raises(PySparkException, match=r"Unsupported: .* of a view"):
                 sql.sql(statement)
         assert sql.table("asked_for").count() > 50
@@ -175,13 +226,43 @@ def test_views_that_are_queries_refuse_statements(sql: SparkSession, query: str)
         ("delete from changed where cast(name as int) = 3", "(?i)cannot be cast"),
         ("delete from changed where nope = 3", "(?i)nope"),
         ("delete from changed where n / 0 > 1", "(?i)divi"),
-        ("merge into changed t using (select 1L id, 5 n union all select 1L, 6) s on t.id = s.id when matched then update set n = s.n", "match several rows"),
-        ("merge into changed t using (select 1L id) s on t.id = s.id when matched then update set id = 3", "belongs to the key"),
-        ("merge into changed t using (select 1000L id) s on t.id + 1 = s.id when not matched then insert (id, city, ts) values (1, 'Rome', 1)", "exist already"),
-        ("merge into changed t using (select 77L id) s on t.id = s.id when not matched then insert (id, city) values (s.id, 'Rome')", "needs a value of the column 'ts'"),
-        ("merge with schema evolution into changed t using before_it s on t.id = s.id when matched then update set *", "SCHEMA EVOLUTION"),
+        (
+            (
+                "merge into changed t using (select 1L id, 5 n union all select 1L, 6) s on t.id ="
+                " s.id when matched then update set n = s.n"
+            ),
+            "match several rows",
+        ),
+        (
+            (
+                "merge into changed t using (select 1L id) s on t.id = s.id when matched then"
+                " update set id = 3"
+            ),
+            "belongs to the key",
+        ),
+        (
+            (
+                "merge into changed t using (select 1000L id) s on t.id + 1 = s.id when not matched"
+                " then insert (id, city, ts) values (1, 'Rome', 1)"
+            ),
+            "exist already",
+        ),
+        (
+            (
+                "merge into changed t using (select 77L id) s on t.id = s.id when not matched then"
+                " insert (id, city) values (s.id, 'Rome')"
+            ),
+            "needs a value of the column 'ts'",
+        ),
+        (
+            (
+                "merge with schema evolution into changed t using before_it s on t.id = s.id when"
+                " matched then update set *"
+            ),
+            "SCHEMA EVOLUTION",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_carried_out_is_refused_and_nothing_is_written(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, statement: str, reason: str
 ) -> None:
@@ -203,7 +284,9 @@ Row = dict[str, Any]
 def merged(
     sql: SparkSession, source: str, statement: str, change: Mapping[int, Row | None]
 ) -> tuple[tuple[int, ...], pa.Table]:
-    """Run a MERGE, and return its counts and what the rows are with ``change``: id -> columns that are another, or None."""
+    """Run a MERGE, and return its counts and what the rows are with ``change``: id -> columns that
+    are another, or None.
+    """
     before = {row["id"]: row for row in kept(sql).to_pylist()}
     sql.sql(source).createOrReplaceTempView("given")
     found = counts(sql, f"merge into {TABLE} t using given s on {statement}")
@@ -215,14 +298,18 @@ def merged(
     return found, pa.Table.from_pylist(list(before.values()), SCHEMA)
 
 
-SOURCE = "select * from values (1L, 'Rome', 100, 5L), (2L, 'O\\'Hare', null, 6L), (3L, 'Rome', 300, 7L), (99L, 'Oslo', 900, 8L), (null, 'Oslo', 1, 1L) as v(id, city, n, ts)"
+SOURCE = (
+    "select * from values (1L, 'Rome', 100, 5L), (2L, 'O\\'Hare', null, 6L), (3L, 'Rome', 300, 7L),"
+    " (99L, 'Oslo', 900, 8L), (null, 'Oslo', 1, 1L) as v(id, city, n, ts)"
+)
 
 
 def test_a_merge_by_key_and_one_by_a_join_do_the_same(sql: SparkSession) -> None:
     # id 3 lives in Oslo: the row of the source for Rome matches none.
     clauses = (
-        "when matched and s.n is null then delete when matched then update set n = s.n + 1, ts = s.ts "
-        "when not matched and s.n > 500 then insert (id, city, n, ts) values (s.id, s.city, s.n, s.ts)"
+        "when matched and s.n is null then delete when matched then update set n = s.n + 1, ts ="
+        " s.ts when not matched and s.n > 500 then insert (id, city, n, ts) values (s.id, s.city,"
+        " s.n, s.ts)"
     )
     change: dict[int, Row | None] = {
         1: {"n": 101, "ts": 5},
@@ -243,10 +330,11 @@ def test_clauses_see_both_sides_and_rows_without_a_partner(sql: SparkSession) ->
     found, wanted = merged(
         sql,
         SOURCE,
-        "t.id = s.id when matched and s.n > t.id + 150 then update set n = t.n + s.n, name = concat(s.city, t.city) "
-        "when not matched and s.id is not null then insert (id, city, ts, fare) values (s.id, s.city, s.ts, 1 / (s.n - 100)) "
-        "when not matched by source and t.n = 9 and t.address.street = 's1' then delete "
-        "when not matched by source and t.id >= 58 then update set n = -1, name = upper(t.name)",
+        "t.id = s.id when matched and s.n > t.id + 150 then update set n = t.n + s.n, name ="
+        " concat(s.city, t.city) when not matched and s.id is not null then insert (id, city, ts,"
+        " fare) values (s.id, s.city, s.ts, 1 / (s.n - 100)) when not matched by source and t.n = 9"
+        " and t.address.street = 's1' then delete when not matched by source and t.id >= 58 then"
+        " update set n = -1, name = upper(t.name)",
         {
             99: {"id": 99, "city": "Oslo", "ts": 8, "fare": 1 / 800},
             3: {"n": None, "name": "RomeOslo"},
@@ -266,13 +354,23 @@ def test_clauses_see_both_sides_and_rows_without_a_partner(sql: SparkSession) ->
 
 def test_a_merge_takes_all_columns_by_their_names(sql: SparkSession) -> None:
     source = (
-        f"select id, city, 5 n, name, day, at, wall, price, fare, ok, address, 2L ts from {BEFORE} where id in (4, 5) "
-        "union all select 70L, 'New', null, 'x', null, null, null, 1.5, 2, true, null, 2L"
+        f"select id, city, 5 n, name, day, at, wall, price, fare, ok, address, 2L ts from {BEFORE}"
+        " where id in (4, 5) union all select 70L, 'New', null, 'x', null, null, null, 1.5, 2,"
+        " true, null, 2L"
     )
     change: dict[int, Row | None] = {
-        4: {"n": 5, "ts": 2}, 5: {"n": 5, "ts": 2},
-        70: {"id": 70, "city": "New", "name": "x", "price": Decimal("1.50"), "fare": 2.0, "ok": True, "ts": 2},
-    }  # fmt: skip
+        4: {"n": 5, "ts": 2},
+        5: {"n": 5, "ts": 2},
+        70: {
+            "id": 70,
+            "city": "New",
+            "name": "x",
+            "price": Decimal("1.50"),
+            "fare": 2.0,
+            "ok": True,
+            "ts": 2,
+        },
+    }
     both = "when matched then update set * when not matched then insert *"
     kept(sql)
     found, wanted = merged(sql, source, f"t.id = s.id and t.city = s.city {both}", change)
@@ -284,7 +382,12 @@ def test_names_of_columns_are_said_in_any_case(sql: SparkSession) -> None:
     kept(sql)
     wanted = expected(
         sql,
-        {"n": "8", "address": "if(address is null, null, named_struct('zip', 5, 'street', address.street))"},
+        {
+            "n": "8",
+            "address": (
+                "if(address is null, null, named_struct('zip', 5, 'street', address.street))"
+            ),
+        },
         "id = 3",
     )
     sql.sql(f"update {TABLE} set N = 4 + 4 where ID = 3")
@@ -292,13 +395,18 @@ def test_names_of_columns_are_said_in_any_case(sql: SparkSession) -> None:
     assert mdt.open(path(sql)).history()["operation"].to_pylist()[-2:] == ["update_where", "merge"]
     check(sql, wanted)
     found, wanted = merged(
-        sql, "select 4L as ID, 'Rome' as CITY, 9 as N union all select 71L, 'New', 1",
-        "T.Id = s.iD and T.City = s.citY when matched then update set N = s.n when not matched then insert (ID, City, TS) values (s.id, s.City, 2L)",
+        sql,
+        "select 4L as ID, 'Rome' as CITY, 9 as N union all select 71L, 'New', 1",
+        "T.Id = s.iD and T.City = s.citY when matched then update set N = s.n when not matched then"
+        " insert (ID, City, TS) values (s.id, s.City, 2L)",
         {4: {"n": 9}, 71: {"id": 71, "city": "New", "ts": 2}},
-    )  # fmt: skip
+    )
     assert found == (2, 1, 0, 1)
     check(sql, wanted)
-    for refused, reason in (("ID = 5", "belongs to the key"), ("n = 1, N = 2", "(?i)set twice|duplicate|conflicting")):
+    for refused, reason in (
+        ("ID = 5", "belongs to the key"),
+        ("n = 1, N = 2", "(?i)set twice|duplicate|conflicting"),
+    ):
         with pytest.raises(PySparkException, match=reason):
             sql.sql(f"update {TABLE} set {refused}")
     sql.sql(f"delete from {TABLE} where Id >= 0")
@@ -307,11 +415,36 @@ def test_names_of_columns_are_said_in_any_case(sql: SparkSession) -> None:
 
 def test_a_merge_reads_ctes_subqueries_and_the_table_itself(sql: SparkSession) -> None:
     statements: Sequence[tuple[str, tuple[int, ...]]] = (
-        ("with c as (select 4L id) merge into changed t using c on t.id = c.id when matched then delete", (1, 0, 1, 0)),
-        ("merge into changed t using changed s on t.id = s.id and t.city = s.city when matched and s.id < 3 then update set n = s.n + 1", (3, 3, 0, 0)),
-        ("merge into changed t using (with c as (select 5L id) select id from c) s on t.id = s.id and s.id in (select id from changed) when matched then update set n = (select max(id) from changed)", (1, 1, 0, 0)),
-        ("merge into changed t using (select 5L id) s on t.id = s.id when matched and t.n <> 59 then delete", (0, 0, 0, 0)),
-    )  # fmt: skip
+        (
+            (
+                "with c as (select 4L id) merge into changed t using c on t.id = c.id when matched"
+                " then delete"
+            ),
+            (1, 0, 1, 0),
+        ),
+        (
+            (
+                "merge into changed t using changed s on t.id = s.id and t.city = s.city when"
+                " matched and s.id < 3 then update set n = s.n + 1"
+            ),
+            (3, 3, 0, 0),
+        ),
+        (
+            (
+                "merge into changed t using (with c as (select 5L id) select id from c) s on t.id ="
+                " s.id and s.id in (select id from changed) when matched then update set n ="
+                " (select max(id) from changed)"
+            ),
+            (1, 1, 0, 0),
+        ),
+        (
+            (
+                "merge into changed t using (select 5L id) s on t.id = s.id when matched and t.n <>"
+                " 59 then delete"
+            ),
+            (0, 0, 0, 0),
+        ),
+    )
     for statement, wanted in statements:
         assert counts(sql, statement) == wanted, statement
     left = {row["id"]: row["n"] for row in mdt.open(path(sql)).scan().to_arrow().to_pylist()}
@@ -323,14 +456,17 @@ def test_rows_that_are_too_many_for_the_driver_are_changed_in_tasks(sql: SparkSe
     sql.sql(f"create or replace temporary view changed_in_tasks {large}")
     kept(sql)
     wanted = expected(sql, {"n": "n + 1", "name": "upper(name)"}, "id % 3 = 1")
-    assert counts(sql, "update changed_in_tasks set n = n + 1, name = upper(name) where id % 3 = 1") == (20,)
+    assert counts(
+        sql, "update changed_in_tasks set n = n + 1, name = upper(name) where id % 3 = 1"
+    ) == (20,)
     check(sql, wanted)
     before = kept(sql)
     sql.sql(SOURCE).createOrReplaceTempView("given")
     found = counts(
         sql,
-        "merge into changed_in_tasks t using given s on t.id = s.id and t.city = s.city when matched and s.n is null then delete "
-        "when matched then update set n = s.n when not matched and s.n > 500 then insert (id, city, n, ts) values (s.id, s.city, s.n, s.ts)",
+        "merge into changed_in_tasks t using given s on t.id = s.id and t.city = s.city when"
+        " matched and s.n is null then delete when matched then update set n = s.n when not matched"
+        " and s.n > 500 then insert (id, city, n, ts) values (s.id, s.city, s.n, s.ts)",
     )
     left = {row["id"]: row for row in before.to_pylist()}
     left[1]["n"] = 100
@@ -340,7 +476,8 @@ def test_rows_that_are_too_many_for_the_driver_are_changed_in_tasks(sql: SparkSe
     check(sql, pa.Table.from_pylist(list(left.values()), SCHEMA))
     with pytest.raises(PySparkException, match="have the key by which they are matched"):
         sql.sql(
-            "merge into changed_in_tasks t using given s on t.id + 1 = s.id when not matched then insert (id, city, ts) values (s.id, 'x', 1)"
+            "merge into changed_in_tasks t using given s on t.id + 1 = s.id when not matched then"
+            " insert (id, city, ts) values (s.id, 'x', 1)"
         )
     assert mdt.open(path(sql)).history()["operation"].to_pylist()[2:] == ["merge", "merge"]
 
@@ -359,14 +496,17 @@ def test_new_rows_of_a_merge_that_reads_the_table_have_the_keys_that_its_conditi
     def edits(self: Statement, seq: int) -> Any:
         found = made(self, seq)
         if meanwhile and not seen:
-            mdt.open(path(sql)).upsert([{**dict.fromkeys(SCHEMA.names), "id": 99, "city": "Oslo", "n": 4, "ts": 9}])
+            mdt.open(path(sql)).upsert(
+                [{**dict.fromkeys(SCHEMA.names), "id": 99, "city": "Oslo", "n": 4, "ts": 9}]
+            )
         seen.append(seq)
         return found
 
     monkeypatch.setattr(Statement, "edits", edits)
     statement = (
-        "merge into changed_in_tasks t using {source} s on t.id = s.id and t.city = s.city "
-        "when matched then update set n = coalesce(t.n, 0) + s.n when not matched then insert (id, city, n, ts) values (s.id, s.city, s.n, s.ts)"
+        "merge into changed_in_tasks t using {source} s on t.id = s.id and t.city = s.city when"
+        " matched then update set n = coalesce(t.n, 0) + s.n when not matched then insert (id,"
+        " city, n, ts) values (s.id, s.city, s.n, s.ts)"
     )
     source = "(select * from given where id is not null and n is not null)"
     found = counts(sql, statement.format(source=source))
@@ -374,12 +514,15 @@ def test_new_rows_of_a_merge_that_reads_the_table_have_the_keys_that_its_conditi
     after = {(row["id"], row["city"]): row["n"] for row in kept(sql).to_pylist()}
     assert after[99, "Oslo"] == (904 if meanwhile else 900)
     twice = (
-        "(select * from given where id = 99 union all select 100L, 'Oslo', 1, 1L union all select 100L, 'Oslo', 2, 1L)"
+        "(select * from given where id = 99 union all select 100L, 'Oslo', 1, 1L union all select"
+        " 100L, 'Oslo', 2, 1L)"
     )
     with pytest.raises(PySparkException, match="occurs? twice|several rows|repeat|same key"):
         sql.sql(statement.format(source=twice))
     mdt.open(path(sql)).upsert([{**dict.fromkeys(SCHEMA.names), "id": 101, "ts": 1}])
-    with pytest.raises(PySparkException, match="exist already" if local_bytes else "have the key by which"):
+    with pytest.raises(
+        PySparkException, match="exist already" if local_bytes else "have the key by which"
+    ):
         sql.sql(statement.format(source="(select 101L id, nullif('a', 'a') city, 5 n, 1L ts)"))
 
 
@@ -393,7 +536,12 @@ def test_edits_are_made_again_if_others_change_their_rows_meanwhile(
     def edits(self: Statement, seq: int) -> Any:
         found = made(self, seq)
         if not seen:
-            other = {"id": 1 if conflicts else 3, "city": "Rome" if conflicts else "Oslo", "n": 50, "ts": 9}
+            other = {
+                "id": 1 if conflicts else 3,
+                "city": "Rome" if conflicts else "Oslo",
+                "n": 50,
+                "ts": 9,
+            }
             mdt.open(path(sql)).upsert([{**dict.fromkeys(SCHEMA.names), **other}])
         seen.append(seq)
         return found
@@ -405,7 +553,9 @@ def test_edits_are_made_again_if_others_change_their_rows_meanwhile(
     assert found[1] == (51 if conflicts else 2)
 
 
-def test_statements_run_in_any_thread_and_session_once_and_not_when_explained(sql: SparkSession) -> None:
+def test_statements_run_in_any_thread_and_session_once_and_not_when_explained(
+    sql: SparkSession,
+) -> None:
     sql.sql(f"explain extended delete from {TABLE}").collect()
     found: list[tuple[int, ...]] = []
 
@@ -416,7 +566,8 @@ def test_statements_run_in_any_thread_and_session_once_and_not_when_explained(sq
     for session in sessions:
         mdt.spark.enable(session)
     threads = [
-        threading.Thread(target=run, args=(session, key)) for key, session in enumerate([*sessions, sql.newSession()])
+        threading.Thread(target=run, args=(session, key))
+        for key, session in enumerate([*sessions, sql.newSession()])
     ]
     for thread in threads:
         thread.start()
@@ -430,12 +581,17 @@ def test_statements_run_in_any_thread_and_session_once_and_not_when_explained(sq
 
 def expected_after(sql: SparkSession) -> pa.Table:
     left = [row for row in rows().to_pylist() if row["id"] > 3]
-    return pa.Table.from_pylist([{**row, "n": 2} if row["id"] == 11 else row for row in left], SCHEMA)
+    return pa.Table.from_pylist(
+        [{**row, "n": 2} if row["id"] == 11 else row for row in left], SCHEMA
+    )
 
 
 def test_views_of_a_path_take_statements_and_past_states_refuse_them(sql: SparkSession) -> None:
     sql.sql(f"create or replace temporary view by_path using mdt options (path '{path(sql)}')")
-    sql.sql(f"create or replace temporary view of_the_past using mdt options (path '{path(sql)}', as_of '1')")
+    sql.sql(
+        f"create or replace temporary view of_the_past using mdt options (path '{path(sql)}', as_of"
+        " '1')"
+    )
     assert counts(sql, "delete from by_path where id < 5") == (5,)
     assert counts(sql, "update by_path set n = n + id where id = 5") == (1,)
     with pytest.raises(PySparkException, match="as_of say what is read"):
@@ -454,11 +610,16 @@ def test_a_cached_table_is_read_anew_and_keys_that_repeat_need_plain_statements(
     assert sql.table(TABLE).count() == 50
     sql.sql(f"uncache table {TABLE}")
     twice = mdt.create(
-        tmp_path / "twice", pa.schema({"id": pa.int64(), "n": pa.int64()}), ["id"], options={"mdt.keys.repeat": True}
+        tmp_path / "twice",
+        pa.schema({"id": pa.int64(), "n": pa.int64()}),
+        ["id"],
+        options={"mdt.keys.repeat": True},
     )
     for _ in range(2):
         twice.insert({"id": [1, 2], "n": [1, 2]}, check=False)
-    sql.sql(f"create or replace temporary view twice using mdt options (path '{tmp_path / 'twice'}')")
+    sql.sql(
+        f"create or replace temporary view twice using mdt options (path '{tmp_path / 'twice'}')"
+    )
     with pytest.raises(PySparkException, match="keys may repeat"):
         sql.sql("update twice set n = n + 1")
     assert counts(sql, "update twice set n = 5 where id = 1") == (2,)

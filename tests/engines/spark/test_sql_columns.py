@@ -1,4 +1,6 @@
-"""ALTER TABLE … DROP, RENAME and ALTER COLUMN on tables of ours: what ``t.alter`` does, and what the catalog knows then."""
+"""ALTER TABLE … DROP, RENAME and ALTER COLUMN on tables of ours: what ``t.alter`` does, and what
+the catalog knows then.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,33 @@ def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
     mdt.spark.enable(spark)
     spark.sql("drop table if exists altered")
     spark.sql("drop table if exists files")
-    columns = "id string, n int not null comment 'a number', price float, old string, place struct<x: int>"
+    columns = (
+        "id string, n int not null comment 'a number', price float, old string, place struct<x:"
+        " int>"
+    )
     location = f"location '{tmp_path / 't'}'"
-    spark.sql(f"create table altered ({columns}) using mdt options (key 'id', type 'mor') {location}")
+    spark.sql(
+        f"create table altered ({columns}) using mdt options (key 'id', type 'mor') {location}"
+    )
     spark.sql("insert into altered values ('a', 1, 1.5, 'x', named_struct('x', 1))")
     yield spark
     spark.sql("drop table altered")
 
 
 def described(spark: SparkSession) -> list[tuple[str, str, str | None]]:
-    return [(row["col_name"], row["data_type"], row["comment"]) for row in spark.sql("describe altered").collect()]
+    return [
+        (row["col_name"], row["data_type"], row["comment"])
+        for row in spark.sql("describe altered").collect()
+    ]
 
 
 COLUMNS = [
-    ("id", "string", None), ("n", "int", "a number"), ("price", "float", None), ("old", "string", None),
+    ("id", "string", None),
+    ("n", "int", "a number"),
+    ("price", "float", None),
+    ("old", "string", None),
     ("place", "struct<x:int>", None),
-]  # fmt: skip
+]
 
 
 def test_columns_are_dropped_widened_and_may_be_null(sql: SparkSession, tmp_path: Path) -> None:
@@ -44,18 +57,35 @@ def test_columns_are_dropped_widened_and_may_be_null(sql: SparkSession, tmp_path
     sql.sql("alter table altered alter column n drop not null")
     sql.sql("alter table altered drop columns (old, Place)")
     sql.sql("alter table altered drop column if exists old")
-    assert described(sql) == [("id", "string", None), ("n", "bigint", "a number"), ("price", "float", None)]
+    assert described(sql) == [
+        ("id", "string", None),
+        ("n", "bigint", "a number"),
+        ("price", "float", None),
+    ]
     sql.sql("insert into altered values ('b', 5000000000, 2.5), ('c', null, null)")
     assert {tuple(row) for row in sql.table("altered").collect()} == {
-        ("a", 1, 1.5), ("b", 5_000_000_000, 2.5), ("c", None, None),
-    }  # fmt: skip
+        ("a", 1, 1.5),
+        ("b", 5_000_000_000, 2.5),
+        ("c", None, None),
+    }
     table = mdt.open(tmp_path / "t")
-    assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", table.schema)) and table.check().ok
-    assert sql.sql("select * from altered version as of 1").columns == ["id", "n", "price", "old", "place"]
+    assert (
+        bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", table.schema))
+        and table.check().ok
+    )
+    assert sql.sql("select * from altered version as of 1").columns == [
+        "id",
+        "n",
+        "price",
+        "old",
+        "place",
+    ]
     assert table.history()["operation"].to_pylist().count("alter_schema") == 3
 
 
-def test_other_sessions_alter_too_and_the_catalogs_part_stays_its_own(sql: SparkSession, tmp_path: Path) -> None:
+def test_other_sessions_alter_too_and_the_catalogs_part_stays_its_own(
+    sql: SparkSession, tmp_path: Path
+) -> None:
     sql.newSession().sql("alter table default.altered drop column old")
     sql.sql("alter table altered alter column price comment 'in euros'")
     assert described(sql) == [COLUMNS[0], COLUMNS[1], ("price", "float", "in euros"), COLUMNS[4]]
@@ -64,18 +94,33 @@ def test_other_sessions_alter_too_and_the_catalogs_part_stays_its_own(sql: Spark
 
 
 def test_columns_are_added_and_moved_to_a_place(sql: SparkSession, tmp_path: Path) -> None:
-    sql.sql("alter table altered add columns (a int first, b int comment 'second' after ID, c int after b)")
+    sql.sql(
+        "alter table altered add columns (a int first, b int comment 'second' after ID, c int"
+        " after b)"
+    )
     assert sql.table("altered").columns == ["a", "id", "b", "c", "n", "price", "old", "place"]
     sql.sql("alter table altered alter column old first, c after old")
     sql.sql("alter table altered change column n n bigint comment 'more' after place")
     assert described(sql) == [
-        ("old", "string", None), ("c", "int", None), ("a", "int", None), ("id", "string", None), ("b", "int", "second"),
-        ("price", "float", None), ("place", "struct<x:int>", None), ("n", "bigint", "more"),
-    ]  # fmt: skip
+        ("old", "string", None),
+        ("c", "int", None),
+        ("a", "int", None),
+        ("id", "string", None),
+        ("b", "int", "second"),
+        ("price", "float", None),
+        ("place", "struct<x:int>", None),
+        ("n", "bigint", "more"),
+    ]
     sql.sql("insert into altered values ('y', 3, 2, 'b', 1, 0.5, named_struct('x', 1), 9)")
-    assert sql.sql("select id, n, c from altered order by id").collect() == [("a", 1, None), ("b", 9, 3)]
+    assert sql.sql("select id, n, c from altered order by id").collect() == [
+        ("a", 1, None),
+        ("b", 9, 3),
+    ]
     table = mdt.open(tmp_path / "t")
-    assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", table.schema)) and table.check().ok
+    assert (
+        bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", table.schema))
+        and table.check().ok
+    )
 
 
 NO_CHANGES = [
@@ -113,10 +158,15 @@ def test_tables_of_others_are_sparks(sql: SparkSession) -> None:
     sql.sql("drop table files")
 
 
-def test_the_catalog_knows_the_columns_of_a_state_that_was_restored(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_catalog_knows_the_columns_of_a_state_that_was_restored(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     mdt.spark.enable(spark)
     spark.sql("drop table if exists restored")
-    spark.sql(f"create table restored (id int, v int) using mdt options (key 'id') location '{tmp_path}/t'")
+    spark.sql(
+        "create table restored (id int, v int) using mdt options (key 'id') location"
+        f" '{tmp_path}/t'"
+    )
     spark.sql("insert into restored values (1, 1)")
     spark.sql("alter table restored add columns (w int comment 'late')")
     spark.sql("insert into restored values (2, 2, 2)")
@@ -132,11 +182,15 @@ def test_describe_of_a_column_shows_its_comment_and_so_does_the_frame(sql: Spark
     def about(column: str) -> dict[str, str]:
         return dict(map(tuple, sql.sql(f"describe extended altered {column}").collect()))
 
-    assert about("n").items() >= {"col_name": "n", "data_type": "int", "comment": "a number"}.items()
+    assert (
+        about("n").items() >= {"col_name": "n", "data_type": "int", "comment": "a number"}.items()
+    )
     assert about("id")["comment"] == "NULL"
     sql.sql("alter table altered alter column n comment 'how many'")
     sql.sql("alter table altered alter column n type bigint")
     assert about("n").items() >= {"data_type": "bigint", "comment": "how many"}.items()
     assert sql.table("altered").schema["n"].metadata == {"comment": "how many"}
-    assert [tuple(row) for row in sql.sql("select n, old from altered where n > 0").collect()] == [(1, "x")]
+    assert [tuple(row) for row in sql.sql("select n, old from altered where n > 0").collect()] == [
+        (1, "x")
+    ]
     assert sql.sql("select n from altered version as of 1").count() == 1

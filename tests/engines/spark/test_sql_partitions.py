@@ -1,4 +1,6 @@
-"""What SQL says of partitions, of a table of ours and of Parquet files: the same rows, or both refuse; hudi-rs reads the same."""
+"""What SQL says of partitions, of a table of ours and of Parquet files: the same rows, or both
+refuse; hudi-rs reads the same.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ import mdt
 import mdt.spark
 
 Row = tuple[object, ...]
-ROWS = "('1', 1, 'x', 1), ('2', 1, 'x', 2), ('3', 1, 'y', 1), ('4', 1, null, 1), ('5', 1, 'x y/z*', 1)"
+ROWS = (
+    "('1', 1, 'x', 1), ('2', 1, 'x', 2), ('3', 1, 'y', 1), ('4', 1, null, 1), ('5', 1, 'x y/z*', 1)"
+)
 STATIC, DYNAMIC = "static", "dynamic"
 MODE = "spark.sql.sources.partitionOverwriteMode"
 
@@ -29,7 +33,10 @@ def spark_with_both(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSessio
     columns = "(id string, v int, a string, b int)"
     for name, told in (("ours", "mdt options (key 'id')"), ("files", "parquet")):
         spark.sql(f"drop table if exists {name}")
-        spark.sql(f"create table {name} {columns} using {told} partitioned by (a, b) location '{tmp_path / name}'")
+        spark.sql(
+            f"create table {name} {columns} using {told} partitioned by (a, b) location"
+            f" '{tmp_path / name}'"
+        )
         spark.sql(f"insert into {name} values {ROWS}")
     yield spark
     spark.conf.unset(MODE)
@@ -38,11 +45,15 @@ def spark_with_both(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSessio
 
 
 def rows_of(spark: SparkSession, name: str) -> list[Row]:
-    return sorted((tuple(row) for row in spark.sql(f"select id, v, a, b from {name}").collect()), key=str)
+    return sorted(
+        (tuple(row) for row in spark.sql(f"select id, v, a, b from {name}").collect()), key=str
+    )
 
 
 def both(spark: SparkSession, tmp_path: Path, text: str) -> str:
-    """Carry out ``text`` on both tables, assert that they hold the same rows then, and return what was refused of ours, "" if nothing."""
+    """Carry out ``text`` on both tables, assert that they hold the same rows then, and return what
+    was refused of ours, "" if nothing.
+    """
     refused = []
     for name in ("ours", "files"):
         try:
@@ -59,7 +70,9 @@ def both(spark: SparkSession, tmp_path: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize("mode", [STATIC, DYNAMIC])
-def test_an_insert_may_say_what_its_partitions_are(spark_with_both: SparkSession, tmp_path: Path, mode: str) -> None:
+def test_an_insert_may_say_what_its_partitions_are(
+    spark_with_both: SparkSession, tmp_path: Path, mode: str
+) -> None:
     spark_with_both.conf.set(MODE, mode)
     one, other = "partition (a = 'x', b = 1)", "partition (a = 'y', b = 1)"
     for text in (
@@ -73,12 +86,21 @@ def test_an_insert_may_say_what_its_partitions_are(spark_with_both: SparkSession
         "insert into {t} partition (a = null, b = 2) values ('13', 2)",
         "insert into {t} partition (a = 'x', b = 1) values ('14', default), ('15', 1)",
         "insert into {t} partition (a = 'x', b = 1) select '16', count(*) from {t} where v = 1",
-        "insert into {t} partition (a = 'x', b = 1) select distinct '17', v from {t} order by v limit 1",
+        (
+            "insert into {t} partition (a = 'x', b = 1) select distinct '17', v from {t} order by v"
+            " limit 1"
+        ),
         "insert into SPARK_CATALOG.default.{t} partition (a = 'x', b = 1) values ('17b', 1)",
-        "with w as (select '18' id, 3 v) insert into {t} partition (a = 'x', b = 1) select * from w",
+        (
+            "with w as (select '18' id, 3 v) insert into {t} partition (a = 'x', b = 1) select *"
+            " from w"
+        ),
         "insert into {t} partition (a = 'x', b = 1) table {t}_none",
         "insert into {t} partition (a = 'x', b = 1) select '19', 1 union all select '20', 2",
-        f"from (select '21' id, 1 v) s insert into {{t}} {one} select id, v insert into {{t}} {other} select concat(id, 'y'), v",
+        (
+            f"from (select '21' id, 1 v) s insert into {{t}} {one} select id, v insert into {{t}}"
+            f" {other} select concat(id, 'y'), v"
+        ),
         "insert overwrite {t} partition (a = 'x', b = 1) values ('22', 3)",
         "insert overwrite {t} partition (a = 'x y/z*', b) select '23', 3, 5",
         "insert overwrite {t} partition (a = 'x', b = 2) select '24', 4 where false",
@@ -111,27 +133,43 @@ def test_what_names_no_partition_is_refused_and_nothing_is_written(
     assert mdt.open(tmp_path / "ours").snapshot().seq == 1
 
 
-def test_the_value_of_a_partition_is_what_spark_casts_it_to(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_value_of_a_partition_is_what_spark_casts_it_to(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     mdt.spark.enable(spark)
     tables = {"cast_ours": "mdt options (key 'id')", "cast_files": "parquet"}
     for name, told in tables.items():
         columns = "(id string, d date, f boolean, n int, a string)"
         spark.sql(
-            f"create table {name} {columns} using {told} partitioned by (d, f, n, a) location '{tmp_path / name}'"
+            f"create table {name} {columns} using {told} partitioned by (d, f, n, a) location"
+            f" '{tmp_path / name}'"
         )
     found: list[list[list[Row]]] = []
     for name in tables:
         found.append([])
         for text in (
-            "insert into {t} partition (d = '2026-1-5', f = 'yes', n = ' 1 ', a = 'x') values ('1'), ('2')",
-            "insert overwrite {t} partition (d = '2026-1-5', f = 'T', n = '+1', a = 'x') values ('3')",
-            "insert into {t} partition (d = date'2026-01-05', f = false, n = '01', a = '__HIVE_DEFAULT_PARTITION__') values ('4')",
-            "insert overwrite {t} partition (d = ' 2026-01-05', f = 'no', n = 1, a = null) values ('5')",
+            (
+                "insert into {t} partition (d = '2026-1-5', f = 'yes', n = ' 1 ', a = 'x') values"
+                " ('1'), ('2')"
+            ),
+            (
+                "insert overwrite {t} partition (d = '2026-1-5', f = 'T', n = '+1', a = 'x') values"
+                " ('3')"
+            ),
+            (
+                "insert into {t} partition (d = date'2026-01-05', f = false, n = '01', a ="
+                " '__HIVE_DEFAULT_PARTITION__') values ('4')"
+            ),
+            (
+                "insert overwrite {t} partition (d = ' 2026-01-05', f = 'no', n = 1, a = null)"
+                " values ('5')"
+            ),
             "show partitions {t} partition (d = '2026-1-5', n = '+1')",
             "alter table {t} drop partition (d = '2026-1-5', f = 'y', n = ' 1', a = 'x')",
         ):
             rows = spark.sql(text.format(t=name)).collect()
-            shown = rows if text.startswith("show") else []  # an INSERT into a table of ours returns counts
+            # an INSERT into a table of ours returns counts
+            shown = rows if text.startswith("show") else []
             found[-1] += [shown, sorted(tuple(row) for row in spark.table(name).collect())]
     for name in tables:
         spark.sql(f"drop table {name}")
@@ -139,13 +177,21 @@ def test_the_value_of_a_partition_is_what_spark_casts_it_to(spark: SparkSession,
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
-def test_a_partition_of_times_is_named_by_a_time_of_the_session(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_a_partition_of_times_is_named_by_a_time_of_the_session(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
     mdt.spark.enable(spark)
-    table = f"times (id string, at {kind}) using mdt options (key 'id', `mdt.partition.time.pattern` 'yyyy/MM/dd')"
+    table = (
+        f"times (id string, at {kind}) using mdt options (key 'id', `mdt.partition.time.pattern`"
+        " 'yyyy/MM/dd')"
+    )
     spark.sql(f"create table {table} partitioned by (at) location '{tmp_path / 'times'}'")
     morning, evening = "2026-01-01 10:00:00", "2026-01-01 20:00:00"
-    spark.sql(f"insert into times values ('1', {kind}'{morning}'), ('2', {kind}'{evening}'), ('3', null)")
-    with_zone = kind == "timestamp"  # there eight in the evening is the next day in UTC, whose days the paths are
+    spark.sql(
+        f"insert into times values ('1', {kind}'{morning}'), ('2', {kind}'{evening}'), ('3', null)"
+    )
+    # there eight in the evening is the next day in UTC, whose days the paths are
+    with_zone = kind == "timestamp"
     spark.sql(f"insert overwrite times partition (at = '{evening}') values ('4')")
     text = "select id, cast(at as string) at from times where at is not null order by id"
     kept = [("1", morning)] if with_zone else []
@@ -157,7 +203,9 @@ def test_a_partition_of_times_is_named_by_a_time_of_the_session(spark: SparkSess
     spark.sql("drop table times")
 
 
-def test_partitions_are_dropped_truncated_and_shown(spark_with_both: SparkSession, tmp_path: Path) -> None:
+def test_partitions_are_dropped_truncated_and_shown(
+    spark_with_both: SparkSession, tmp_path: Path
+) -> None:
     spark = spark_with_both
     for text in (
         "show partitions {t}",
@@ -166,7 +214,10 @@ def test_partitions_are_dropped_truncated_and_shown(spark_with_both: SparkSessio
     ):
         ours, files = (spark.sql(text.format(t=name)).collect() for name in ("ours", "files"))
         assert ours == files and ours
-    assert spark.sql("explain truncate table ours").count() == 1 and mdt.open(tmp_path / "ours").snapshot().seq == 1
+    assert (
+        spark.sql("explain truncate table ours").count() == 1
+        and mdt.open(tmp_path / "ours").snapshot().seq == 1
+    )
     for text in (
         "alter table {t} drop partition (a = 'x', b = 1)",
         "alter table {t} drop if exists partition (a = 'x', b = 1), partition (a = null, b = 1)",
@@ -205,9 +256,12 @@ def test_rows_that_another_session_has_cached_or_a_path_are_read_anew(
     cached = [
         one.cache()
         for one in (
-            other.table("ours"), spark.table("seen"), mdt.read(spark, path), other.read.format("mdt").load(path).where("v > 0")
+            other.table("ours"),
+            spark.table("seen"),
+            mdt.read(spark, path),
+            other.read.format("mdt").load(path).where("v > 0"),
         )
-    ]  # fmt: skip
+    ]
     assert [one.count() for one in cached] == [5, 5, 5, 5]
     new = spark.createDataFrame(pa.table({"id": ["9"], "v": [1], "a": ["x"], "b": [1]}))
     for write, left in (
@@ -223,7 +277,10 @@ def test_rows_that_another_session_has_cached_or_a_path_are_read_anew(
             spark.sql(write)
         else:
             write.write.format("mdt").mode("append").save(path)
-        found = [one.count() for one in (*cached, spark.table("ours"), other.table("ours"), spark.table("seen"))]
+        found = [
+            one.count()
+            for one in (*cached, spark.table("ours"), other.table("ours"), spark.table("seen"))
+        ]
         assert found == [left] * len(found), write
         assert spark.catalog.isCached("ours") or "call" in str(write)
         spark.sql("cache table ours")
@@ -232,7 +289,9 @@ def test_rows_that_another_session_has_cached_or_a_path_are_read_anew(
     spark.sql("drop view seen")
 
 
-def test_an_option_names_what_a_frame_overwrites(spark_with_both: SparkSession, tmp_path: Path) -> None:
+def test_an_option_names_what_a_frame_overwrites(
+    spark_with_both: SparkSession, tmp_path: Path
+) -> None:
     rows = spark_with_both.createDataFrame(pa.table({"id": ["9"], "v": [1], "a": ["x"], "b": [1]}))
 
     def save(mode: str, **options: str) -> None:
@@ -256,10 +315,18 @@ def test_an_option_names_what_a_frame_overwrites(spark_with_both: SparkSession, 
             {"overwrite_partitions": '{"a": "y"}'},
             "of the partition 'a=x/b=1', and what ends is 'a=y/\\*'",
         ),
-        ("append", {"overwrite_partitions": "a=x/b=1"}, "says what is overwritten, and rows are added"),
+        (
+            "append",
+            {"overwrite_partitions": "a=x/b=1"},
+            "says what is overwritten, and rows are added",
+        ),
         ("overwrite", {"overwrite_partitions": '{"a'}, "write a path, city=Oslo, or JSON"),
         ("overwrite", {"overwrite_partitions": "a=x"}, "is the path of no partition"),
-        ("overwrite", {"overwrite_partitions": "a=x/b=1", "operation": "delete"}, "and the operation is delete"),
+        (
+            "overwrite",
+            {"overwrite_partitions": "a=x/b=1", "operation": "delete"},
+            "and the operation is delete",
+        ),
         (
             "overwrite",
             {"overwrite_partitions": "a=x/b=1", "operation": "insert_overwrite_table"},

@@ -1,4 +1,6 @@
-"""Each statement in docs/spark-sql.md does what the page says, and the page has every statement of Spark's grammar that can name a table."""
+"""Each statement in docs/spark-sql.md does what the page says, and the page has every statement of
+Spark's grammar that can name a table.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,12 @@ from mdt.engines.spark import private
 from mdt.source.statements import REFUSED
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark-sql.md"
-LINE = re.compile(r"^\| (`+)(.+?)\1 \| (done|refused by Spark|refused)(?:: (.+))? \|$", re.MULTILINE)
+LINE = re.compile(
+    r"^\| (`+)(.+?)\1 \| (done|refused by Spark|refused)(?:: (.+))? \|$", re.MULTILINE
+)
 LINES = {
-    found[1].strip(): (found[2], found[3]) for found in (match.groups() for match in LINE.finditer(PAGE.read_text()))
+    found[1].strip(): (found[2], found[3])
+    for found in (match.groups() for match in LINE.finditer(PAGE.read_text()))
 }
 IN_4_0 = (
     "CHANGES FROM",
@@ -36,42 +41,80 @@ IN_4_0 = (
 """Some of what the grammar of Spark 4.0 lacks: these lines may end in an error of its parser."""
 
 NAMES = "select * from t limit 0"
-COUNTS = ("num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows", "num_dropped_rows")
+COUNTS = (
+    "num_affected_rows",
+    "num_updated_rows",
+    "num_deleted_rows",
+    "num_inserted_rows",
+    "num_dropped_rows",
+)
 SHOWN_AS: dict[str, Any] = {
     "CREATE TABLE made (id STRING NOT NULL COMMENT 'the key', n INT) USING mdt OPTIONS (key 'id') COMMENT 'rows'": (
-        "describe made", [("id", "string", "the key"), ("n", "int", None)],
+        "describe made",
+        [("id", "string", "the key"), ("n", "int", None)],
     ),
     "CREATE TABLE made (id STRING, city STRING) USING mdt OPTIONS (key 'id') PARTITIONED BY (city) LOCATION '/data/made'": (
-        "show partitions made", [],
+        "show partitions made",
+        [],
     ),
     "CREATE TABLE made (id STRING, n INT) USING mdt TBLPROPERTIES (primaryKey 'id', 'mdt.compression' 'zstd', made_by 'me')": (
-        "show tblproperties made ('made_by')", [("made_by", "me")],
+        "show tblproperties made ('made_by')",
+        [("made_by", "me")],
     ),
-    "CREATE TABLE made USING mdt OPTIONS (key 'id') AS SELECT * FROM t": ("select count(*) from made", [(2,)]),
-    "CREATE TABLE IF NOT EXISTS t (id STRING) USING mdt OPTIONS (key 'id')": ("select count(n) from t", [(2,)]),
+    "CREATE TABLE made USING mdt OPTIONS (key 'id') AS SELECT * FROM t": (
+        "select count(*) from made",
+        [(2,)],
+    ),
+    "CREATE TABLE IF NOT EXISTS t (id STRING) USING mdt OPTIONS (key 'id')": (
+        "select count(n) from t",
+        [(2,)],
+    ),
     "CREATE TABLE made LIKE t USING parquet": ("select count(city) from made", [(0,)]),
     "DROP TABLE t": ("show tables like 't'", []),
     "DROP TABLE IF EXISTS t PURGE": ("show tables like 't'", []),
     "ALTER TABLE t RENAME TO renamed": ("select count(*) from renamed", [(2,)]),
-    "TRUNCATE TABLE t": ("select count(*) from t union all select count(*) from t version as of 1", [(0,), (2,)]),
+    "TRUNCATE TABLE t": (
+        "select count(*) from t union all select count(*) from t version as of 1",
+        [(0,), (2,)],
+    ),
     "CREATE VIEW v AS SELECT id FROM t": ("select id from v", [("a",), ("b",)]),
-    "CREATE TEMPORARY VIEW v USING mdt OPTIONS (path '/data/t')": ("delete from v where id = 'a'", [(1,)]),
-    "ALTER TABLE t ADD COLUMNS (a INT, b STRING COMMENT 'note')": ("describe t", [("b", "string", "note")]),
-    "ALTER TABLE t ADD COLUMNS (a INT FIRST, b INT AFTER id)": (NAMES, ["a", "id", "b", "n", "price", "city"]),
+    "CREATE TEMPORARY VIEW v USING mdt OPTIONS (path '/data/t')": (
+        "delete from v where id = 'a'",
+        [(1,)],
+    ),
+    "ALTER TABLE t ADD COLUMNS (a INT, b STRING COMMENT 'note')": (
+        "describe t",
+        [("b", "string", "note")],
+    ),
+    "ALTER TABLE t ADD COLUMNS (a INT FIRST, b INT AFTER id)": (
+        NAMES,
+        ["a", "id", "b", "n", "price", "city"],
+    ),
     "ALTER TABLE t DROP COLUMN n": (NAMES, ["id", "price", "city"]),
     "ALTER TABLE t DROP COLUMNS IF EXISTS (n, nothing)": (NAMES, ["id", "price", "city"]),
-    "ALTER TABLE t ALTER COLUMN n TYPE BIGINT": ("select typeof(n), n from t where id = 'b'", [("bigint", 2)]),
+    "ALTER TABLE t ALTER COLUMN n TYPE BIGINT": (
+        "select typeof(n), n from t where id = 'b'",
+        [("bigint", 2)],
+    ),
     "ALTER TABLE t ALTER COLUMN n COMMENT 'how many'": ("describe t", [("n", "int", "how many")]),
     "COMMENT ON COLUMN t.n IS 'how many'": ("describe t", [("n", "int", "how many")]),
-    "ALTER TABLE t CHANGE COLUMN n n BIGINT COMMENT 'how many'": ("describe t", [("n", "bigint", "how many")]),
+    "ALTER TABLE t CHANGE COLUMN n n BIGINT COMMENT 'how many'": (
+        "describe t",
+        [("n", "bigint", "how many")],
+    ),
     "ALTER TABLE t ALTER COLUMN n FIRST": (NAMES, ["n", "id", "price", "city"]),
-    "ALTER TABLE t ALTER COLUMN n AFTER price, id COMMENT 'key'": (NAMES, ["id", "price", "n", "city"]),
+    "ALTER TABLE t ALTER COLUMN n AFTER price, id COMMENT 'key'": (
+        NAMES,
+        ["id", "price", "n", "city"],
+    ),
     "ALTER TABLE t ALTER COLUMN n DROP NOT NULL": ("select count(n) from t", [(2,)]),
     "ALTER TABLE t SET TBLPROPERTIES ('mdt.compression' = 'zstd', 'hoodie.cleaner.commits.retained' = '20')": (
-        "show create table t", "'mdt.compression' = 'zstd'",
+        "show create table t",
+        "'mdt.compression' = 'zstd'",
     ),
     "ALTER TABLE t UNSET TBLPROPERTIES ('mdt.compression')": (
-        "select operation from mdt_history('t') where seq > 0", [("upsert",)],
+        "select operation from mdt_history('t') where seq > 0",
+        [("upsert",)],
     ),
     "COMMENT ON TABLE t IS 'trips'": ("describe extended t", [("Comment", "trips", "")]),
     "SHOW PARTITIONS t": (None, [("city=Oslo",), ("city=Rome",)]),
@@ -84,11 +127,16 @@ SHOWN_AS: dict[str, Any] = {
     "INSERT INTO t PARTITION (city) SELECT 'z', 9, 9.0, 'Bern'": (None, [(1, 0, 0, 1, 0)]),
     "INSERT OVERWRITE t VALUES ('z', 9, 9.0, 'Oslo')": (None, [(3, 0, 2, 1, 0)]),
     "INSERT OVERWRITE t PARTITION (city = 'Oslo') VALUES ('z', 9, 9.0)": (None, [(2, 0, 1, 1, 0)]),
-    "FROM t INSERT INTO t SELECT concat(id, '1'), n, price, city INSERT INTO other SELECT *": ("select count(*) from t", [(4,)]),
+    "FROM t INSERT INTO t SELECT concat(id, '1'), n, price, city INSERT INTO other SELECT *": (
+        "select count(*) from t",
+        [(4,)],
+    ),
     "DELETE FROM t WHERE n = 1": (None, [(1,)]),
     "UPDATE t SET n = n + 10 WHERE id = 'a'": (None, [(1,)]),
-    "MERGE INTO t USING other s ON t.id = s.id WHEN MATCHED THEN UPDATE SET n = s.n WHEN NOT MATCHED THEN INSERT * "
-    "WHEN NOT MATCHED BY SOURCE THEN DELETE": (None, [(3, 1, 1, 1)]),
+    "MERGE INTO t USING other s ON t.id = s.id WHEN MATCHED THEN UPDATE SET n = s.n WHEN NOT MATCHED THEN INSERT * WHEN NOT MATCHED BY SOURCE THEN DELETE": (
+        None,
+        [(3, 1, 1, 1)],
+    ),
     "CALL mdt.compact('t')": ("select count(*) from t", [(2,)]),
     "SELECT count(*) FROM t VERSION AS OF 0": (None, [(0,)]),
     "SELECT count(*) FROM t TIMESTAMP AS OF current_timestamp()": (None, [(2,)]),
@@ -113,9 +161,10 @@ SHOWN_AS: dict[str, Any] = {
     "REFRESH '/data/t'": ("select count(*) from t", [(2,)]),
     "CACHE TABLE t": ("delete from t where id = 'a'", [(1,)]),
     "UNCACHE TABLE t": ("select count(*) from t", [(2,)]),
-}  # fmt: skip
-"""What shows that a statement was done: a query, None for the statement itself, and what it returns, rows that are among others, a part of
-its text, or the names of its columns."""
+}
+"""What shows that a statement was done: a query, None for the statement itself, and what it
+returns, rows that are among others, a part of its text, or the names of its columns.
+"""
 
 
 class World:
@@ -136,7 +185,10 @@ class World:
         self.drop()
         self.number += 1
         columns = "(id string, n int, price double, city string)"
-        self.run(f"create table t {columns} using mdt options (key 'id') partitioned by (city) location '/data/t'")
+        self.run(
+            f"create table t {columns} using mdt options (key 'id') partitioned by (city) location"
+            " '/data/t'"
+        )
         self.run("insert into t values ('a', 1, 1.0, 'Oslo'), ('b', 2, 2.0, 'Rome')")
         self.run(f"create table other {columns} using parquet location '/data/other'")
         self.run("insert into other values ('a', 5, 1.0, 'Oslo'), ('c', 6, 2.0, 'Rome')")
@@ -157,7 +209,11 @@ class World:
 
     def state(self) -> tuple[Any, ...]:
         """Return what the catalog and the table say."""
-        known = [tuple(row) for row in self.run("describe extended t") if row["col_name"] != "Last Access"]
+        known = [
+            tuple(row)
+            for row in self.run("describe extended t")
+            if row["col_name"] != "Last Access"
+        ]
         return (
             known,
             mdt.open(f"{self.data}/t").snapshot().seq,
@@ -216,21 +272,28 @@ def _shows(world: World, statement: str) -> None:
 
 
 def test_every_statement_that_is_done_is_looked_at() -> None:
-    assert SHOWN_AS.keys() == {statement for statement, (outcome, _) in LINES.items() if outcome == "done"}
+    assert SHOWN_AS.keys() == {
+        statement for statement, (outcome, _) in LINES.items() if outcome == "done"
+    }
     assert LINES and PAGE.read_text().count("\n| `") == len(LINES)
 
 
 def test_inserts_say_what_became_of_their_rows(world: World) -> None:
     world.is_new = False
     world.run(
-        "create table made (id string, n int, at int) using mdt options (key 'id', ordering 'at') location '/data/made'"
+        "create table made (id string, n int, at int) using mdt options (key 'id', ordering 'at')"
+        " location '/data/made'"
     )
     frame = world.spark.sql("insert into made values ('a', 1, 1), ('b', 1, 5), ('b', 2, 4)")
     assert tuple(frame.columns) == COUNTS
     assert frame.collect() == [(2, 0, 0, 2, 1)]
-    assert world.run("insert into made values ('a', 2, 2), ('b', 9, 1), ('c', 1, 1)") == [(2, 1, 0, 1, 1)]
+    assert world.run("insert into made values ('a', 2, 2), ('b', 9, 1), ('c', 1, 1)") == [
+        (2, 1, 0, 1, 1)
+    ]
     assert "LocalRelation" in str(world.run("explain insert into made values ('a', 2, 3)"))
-    assert world.run("with w as (select 'd' id, 1 n, 1 at) insert into made select * from w") == [(1, 0, 0, 1, 0)]
+    assert world.run("with w as (select 'd' id, 1 n, 1 at) insert into made select * from w") == [
+        (1, 0, 0, 1, 0)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -261,16 +324,25 @@ def test_what_is_refused_is_so_in_every_form(world: World, statement: str) -> No
 
 def test_properties_of_a_table_are_its_options_whatever_the_catalog_kept(world: World) -> None:
     world.is_new = False
-    world.run("""create table made (id string, n int) using mdt options (key 'id', `mdt.clean.retain.commits` '7')
-                 tblproperties ('hoodie.parquet.compression.codec' 'snappy') location '/data/made'""")
     world.run(
-        "alter table made set tblproperties ('mdt.compression' = 'zstd', 'hoodie.cleaner.commits.retained' = '9')"
+        """create table made (id string, n int) using mdt options (key 'id', `mdt.clean.retain.commits` '7')
+                 tblproperties ('hoodie.parquet.compression.codec' 'snappy') location '/data/made'"""
+    )
+    world.run(
+        "alter table made set tblproperties ('mdt.compression' = 'zstd',"
+        " 'hoodie.cleaner.commits.retained' = '9')"
     )
     world.run("insert into made values ('a', 1)")
-    assert world.run("show tblproperties made ('hoodie.parquet.compression.codec')")[0]["value"] != "snappy"
+    assert (
+        world.run("show tblproperties made ('hoodie.parquet.compression.codec')")[0]["value"]
+        != "snappy"
+    )
     assert (
         mdt.open(f"{world.data}/made").definition.options.items()
-        >= {"mdt.compression": "zstd", "mdt.clean.retain.commits": "9"}.items()
+        >= {
+            "mdt.compression": "zstd",
+            "mdt.clean.retain.commits": "9",
+        }.items()
     )
     (file,) = Path(f"{world.data}/made").glob("*.parquet")
     assert pq.ParquetFile(file).metadata.row_group(0).column(5).compression == "ZSTD"
@@ -281,7 +353,9 @@ def test_properties_of_a_table_are_its_options_whatever_the_catalog_kept(world: 
             world.run(f"alter table made set tblproperties ({text})")
 
 
-def test_statements_under_a_search_path_are_refused_unless_they_name_the_database(world: World) -> None:
+def test_statements_under_a_search_path_are_refused_unless_they_name_the_database(
+    world: World,
+) -> None:
     world.is_new = False
     world.spark.conf.set("spark.sql.path.enabled", "true")
     try:
@@ -341,13 +415,46 @@ def test_a_table_without_a_location_is_renamed_with_its_files(world: World) -> N
 
 
 WITHOUT_TABLES = {
-    "Use", "UseNamespace", "SetCatalog", "CreateNamespace", "SetNamespaceProperties", "UnsetNamespaceProperties", "SetNamespaceLocation",
-    "SetNamespaceCollation", "DropNamespace", "ShowNamespaces", "CommentNamespace", "DescribeNamespace", "ShowCurrentNamespace",
-    "CreateFunction", "CreateUserDefinedFunction", "DropFunction", "ShowFunctions", "DescribeFunction", "RefreshFunction",
-    "CreateVariable", "DropVariable", "SetVariable", "ShowCatalogs", "ShowCollations", "ShowProcedures", "DescribeProcedure", "ShowViews",
-    "ClearCache", "ManageResource", "SetPath", "SetConfiguration", "SetQuotedConfiguration", "ResetConfiguration",
-    "ResetQuotedConfiguration", "SetTimeZone", "FailSetRole", "CloseCursorStatement", "FetchCursorStatement", "OpenCursorStatement",
-}  # fmt: skip
+    "Use",
+    "UseNamespace",
+    "SetCatalog",
+    "CreateNamespace",
+    "SetNamespaceProperties",
+    "UnsetNamespaceProperties",
+    "SetNamespaceLocation",
+    "SetNamespaceCollation",
+    "DropNamespace",
+    "ShowNamespaces",
+    "CommentNamespace",
+    "DescribeNamespace",
+    "ShowCurrentNamespace",
+    "CreateFunction",
+    "CreateUserDefinedFunction",
+    "DropFunction",
+    "ShowFunctions",
+    "DescribeFunction",
+    "RefreshFunction",
+    "CreateVariable",
+    "DropVariable",
+    "SetVariable",
+    "ShowCatalogs",
+    "ShowCollations",
+    "ShowProcedures",
+    "DescribeProcedure",
+    "ShowViews",
+    "ClearCache",
+    "ManageResource",
+    "SetPath",
+    "SetConfiguration",
+    "SetQuotedConfiguration",
+    "ResetConfiguration",
+    "ResetQuotedConfiguration",
+    "SetTimeZone",
+    "FailSetRole",
+    "CloseCursorStatement",
+    "FetchCursorStatement",
+    "OpenCursorStatement",
+}
 OF_QUERIES = {
     "DeclareCursorStatement",
     "CreateMetricView",
@@ -356,7 +463,9 @@ OF_QUERIES = {
     "CreatePipelineDataset",
     "AnalyzeTables",
 }
-"""Statements of Spark's pipelines, which Spark carries out by pipelines only, and of cursors and metrics over a query."""
+"""Statements of Spark's pipelines, which Spark carries out by pipelines only, and of cursors and
+metrics over a query.
+"""
 
 
 def _alternatives(spark: SparkSession) -> set[str]:
@@ -380,7 +489,9 @@ def _parsed(spark: SparkSession, statement: str) -> set[str]:
     jvm = private.jvm(spark)
     parser, antlr = jvm.org.apache.spark.sql.catalyst.parser, jvm.org.antlr.v4.runtime
     text = parser.UpperCaseCharStream(antlr.CharStreams.fromString(statement))
-    tree = parser.SqlBaseParser(antlr.CommonTokenStream(parser.SqlBaseLexer(text))).singleStatement()
+    tree = parser.SqlBaseParser(
+        antlr.CommonTokenStream(parser.SqlBaseLexer(text))
+    ).singleStatement()
     found, left = set(), [tree]
     while left and len(found) < 12:  # the head of the tree says which statement it is
         node = left.pop(0)
@@ -396,6 +507,10 @@ def test_every_statement_of_the_grammar_is_on_the_page(spark: SparkSession) -> N
 
 
 def test_every_refusal_is_on_the_page_or_in_a_test() -> None:
-    texts = PAGE.read_text() + Path(__file__).read_text() + Path(__file__).with_name("test_sql_columns.py").read_text()
+    texts = (
+        PAGE.read_text()
+        + Path(__file__).read_text()
+        + Path(__file__).with_name("test_sql_columns.py").read_text()
+    )
     for kind, (statement, hint) in REFUSED.items():
         assert hint in texts or statement in texts, kind

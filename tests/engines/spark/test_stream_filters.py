@@ -1,4 +1,6 @@
-"""What a streaming query filters by, and the columns that it reads, reach the scan of each batch; no batch prunes what the state needs."""
+"""What a streaming query filters by, and the columns that it reads, reach the scan of each batch;
+no batch prunes what the state needs.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,12 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def made(folder: Path, name: str, *keys: int, **options: Any) -> Table:
     """Return a table in which the rows of each hundred of ``n`` are a commit, and a partition."""
     table = mdt.create(
-        folder / name, SCHEMA, ["id"], partition_by=["city"], table_type="MERGE_ON_READ", options=options
+        folder / name,
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        table_type="MERGE_ON_READ",
+        options=options,
     )
     for key in keys:
         add(table, key)
@@ -59,7 +66,9 @@ def add(table: Table, key: int) -> None:
     table.upsert([row(f"k{n}", f"city {key}", n) for n in range(100 * key, 100 * key + 100)])
 
 
-def test_a_filter_leaves_out_files_of_every_batch(named: SparkSession, tmp_path: Path, listed: list[int]) -> None:
+def test_a_filter_leaves_out_files_of_every_batch(
+    named: SparkSession, tmp_path: Path, listed: list[int]
+) -> None:
     table = made(tmp_path, "t", 0, 1, 2, 3, 4)
     plain = Follower(named, table.path, tmp_path / "plain")
     few = Follower(named, table.path, tmp_path / "few")
@@ -72,26 +81,44 @@ def test_a_filter_leaves_out_files_of_every_batch(named: SparkSession, tmp_path:
         whole = plain.run()
         all_files, all_rows = listed[-1], plain.scanned
         listed.clear()
-        found.append((few.run(), [[(id, n) for id, _, n in rows if n in (205, 206, 207, 705, 706)] for rows in whole]))
+        found.append(
+            (
+                few.run(),
+                [
+                    [(id, n) for id, _, n in rows if n in (205, 206, 207, 705, 706)]
+                    for rows in whole
+                ],
+            )
+        )
         assert (all_files, all_rows) == (len(keys) or 5, 100 * (len(keys) or 5))
         assert listed[-1] == 1 and few.scanned <= 100
     assert all(rows == expected and len(rows) == 1 for rows, expected in found)
     add(table, 9)
     listed.clear()
-    assert few.run() == [[]] and listed[-1] == 0 and few.scanned == 0, "no file is left, and the batch is done"
+    assert few.run() == [[]] and listed[-1] == 0 and few.scanned == 0, (
+        "no file is left, and the batch is done"
+    )
 
 
-def test_a_filter_leaves_out_changes(named: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_leaves_out_changes(
+    named: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = made(tmp_path, "t", 0, 1, 2)
     for n in (0, 150, 290):
         table.upsert([row(f"k{n}", f"city {n // 100}", n + 1000)])
     told: list[int] = []
     whole = changes._encoded
-    monkeypatch.setattr(changes, "_encoded", lambda changed, ids: told.append(len(changed)) or whole(changed, ids))
+    monkeypatch.setattr(
+        changes, "_encoded", lambda changed, ids: told.append(len(changed)) or whole(changed, ids)
+    )
 
-    def read(*conditions: str, columns: tuple[str, ...] = ("_change", "id", "n")) -> tuple[list[Row], int]:
+    def read(
+        *conditions: str, columns: tuple[str, ...] = ("_change", "id", "n")
+    ) -> tuple[list[Row], int]:
         told.clear()
-        follower = Follower(named, table.path, tmp_path / str((*conditions, *columns)), since="3", changes="all")
+        follower = Follower(
+            named, table.path, tmp_path / str((*conditions, *columns)), since="3", changes="all"
+        )
         for condition in conditions:
             follower.frame = follower.frame.where(condition)
         follower.frame = follower.frame.select(*columns)
@@ -111,10 +138,14 @@ CONDITIONS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "n % 3 = 1 and n > 4": lambda r: r["n"] % 3 == 1 and r["n"] > 4,
     "city = 'Oslo' or n in (2, 7)": lambda r: r["city"] == "Oslo" or r["n"] in (2, 7),
     "id like 'k1%' and city is not null": lambda r: r["id"].startswith("k1"),
-    "id in ('k3', 'k4', 'k11', 'none') and n <> 5": lambda r: r["id"] in ("k3", "k4", "k11") and r["n"] != 5,
+    "id in ('k3', 'k4', 'k11', 'none') and n <> 5": (
+        lambda r: r["id"] in ("k3", "k4", "k11") and r["n"] != 5
+    ),
 }
 OF_CHANGES: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "_change in ('insert', 'delete') and n <= 9": lambda r: r["_change"] in ("insert", "delete") and r["n"] <= 9,
+    "_change in ('insert', 'delete') and n <= 9": (
+        lambda r: r["_change"] in ("insert", "delete") and r["n"] <= 9
+    ),
     "_change like 'update%' or n = 3": lambda r: r["_change"].startswith("update") or r["n"] == 3,
     "not (_seq < 4) and city <> 'Rome'": lambda r: r["_seq"] >= 4 and r["city"] != "Rome",
 }
@@ -133,12 +164,19 @@ def test_a_stream_with_a_filter_has_the_rows_of_one_without(
     named: SparkSession, tmp_path: Path, options: dict[str, str], scope: str
 ) -> None:
     table = mdt.create(
-        tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], table_type="MERGE_ON_READ", scope=scope,
+        tmp_path / "t",
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        table_type="MERGE_ON_READ",
+        scope=scope,
         indexes=["bitmap(city)"],
-    )  # fmt: skip
+    )
     cities = ("Oslo", "Rome", "Bonn")
     for n in range(6):
-        table.upsert([row(f"k{k}", cities[(k + n * (k % 2)) % 3], n + k) for k in range(n, 12, 1 + n % 3)])
+        table.upsert(
+            [row(f"k{k}", cities[(k + n * (k % 2)) % 3], n + k) for k in range(n, 12, 1 + n % 3)]
+        )
         if n % 2:
             table.delete([row(f"k{n}", city, 0) for city in cities])
         if n == 3:
@@ -149,7 +187,9 @@ def test_a_stream_with_a_filter_has_the_rows_of_one_without(
     for condition, test in (CONDITIONS | (OF_CHANGES if "changes" in options else {})).items():
         follower = Follower(named, table.path, tmp_path / condition, max_commits="3", **options)
         follower.frame = follower.frame.where(condition)
-        expected = [[one for one in rows if test(dict(zip(names, one, strict=True)))] for rows in whole]
+        expected = [
+            [one for one in rows if test(dict(zip(names, one, strict=True)))] for rows in whole
+        ]
         assert follower.run() == expected, condition
 
 
@@ -165,17 +205,31 @@ class Kept:
         return Counter(tuple(one) for one in self._spark.table(self._name).collect())
 
 
-def test_totals_and_first_rows_are_those_of_all_batches(named: SparkSession, tmp_path: Path) -> None:
+def test_totals_and_first_rows_are_those_of_all_batches(
+    named: SparkSession, tmp_path: Path
+) -> None:
     table = made(tmp_path, "t", 0)
     stream = named.readStream.format("mdt").load(table.path)
     totals = Kept(stream.agg(sf.count("*"), sf.min("n"), sf.max("n")), "totals", "complete")
     first = Kept(stream.limit(150), "first", "append")
     some = Kept(stream.where("n >= 90").groupBy().count(), "some", "complete")
-    assert totals.rows() == {(100, 0, 99): 1} and first.rows().total() == 100 and some.rows() == {(10,): 1}
+    assert (
+        totals.rows() == {(100, 0, 99): 1}
+        and first.rows().total() == 100
+        and some.rows() == {(10,): 1}
+    )
     add(table, 1)
-    assert totals.rows() == {(200, 0, 199): 1} and first.rows().total() == 150 and some.rows() == {(110,): 1}
+    assert (
+        totals.rows() == {(200, 0, 199): 1}
+        and first.rows().total() == 150
+        and some.rows() == {(110,): 1}
+    )
     add(table, 2)
-    assert totals.rows() == {(300, 0, 299): 1} and first.rows().total() == 150 and some.rows() == {(210,): 1}
+    assert (
+        totals.rows() == {(300, 0, 299): 1}
+        and first.rows().total() == 150
+        and some.rows() == {(210,): 1}
+    )
 
 
 def test_rows_that_match_those_of_other_batches_stay(named: SparkSession, tmp_path: Path) -> None:
@@ -184,7 +238,10 @@ def test_rows_that_match_those_of_other_batches_stay(named: SparkSession, tmp_pa
     joined = (
         streams[0]
         .alias("l")
-        .join(streams[1].where("n % 100 < 3").alias("r"), sf.expr("l.n % 100 = r.n % 100 and l.city = r.id"))
+        .join(
+            streams[1].where("n % 100 < 3").alias("r"),
+            sf.expr("l.n % 100 = r.n % 100 and l.city = r.id"),
+        )
     )
     kept = Kept(joined.selectExpr("l.id", "r.n"), "matches", "append")
     assert not kept.rows()
@@ -194,7 +251,9 @@ def test_rows_that_match_those_of_other_batches_stay(named: SparkSession, tmp_pa
     assert kept.rows() == {("k1", 101): 1, ("k502", 102): 1}
 
 
-def test_groups_stay_in_the_state_whatever_the_other_table_asks_for_now(named: SparkSession, tmp_path: Path) -> None:
+def test_groups_stay_in_the_state_whatever_the_other_table_asks_for_now(
+    named: SparkSession, tmp_path: Path
+) -> None:
     table = made(tmp_path, "t", 0, 1)
     chosen = mdt.create(tmp_path / "chosen", SCHEMA, ["id"])
     chosen.upsert([row("city 0", "yes", 1), row("city 1", "no", 1)])
@@ -224,13 +283,17 @@ def test_a_batch_and_the_table_that_it_is_joined_with_ask_each_other(
         follower.frame = stream.join(wanted.selectExpr("n", "city"), "n").select("id", "city")
         listed.clear()
         assert follower.run() == [[("k199", "city 1"), ("k299", "city 2"), ("k99", "city 0")]]
-        assert (3 in listed) == (name == "is asked"), "some versions of Spark list once more, what nobody reads"
+        assert (3 in listed) == (name == "is asked"), (
+            "some versions of Spark list once more, what nobody reads"
+        )
 
 
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     open_ = streaming._opened
-    monkeypatch.setattr(streaming, "_opened", lambda asked: found.append(asked.path) or open_(asked))
+    monkeypatch.setattr(
+        streaming, "_opened", lambda asked: found.append(asked.path) or open_(asked)
+    )
     return found
 
 
@@ -268,5 +331,7 @@ def test_another_table_or_none_at_the_path_ends_a_running_query(
         shutil.rmtree(tmp_path / "t")
         if commits:
             made(tmp_path, "t", *range(commits))
-    with pytest.raises(StreamingQueryException, match="is of another table" if commits else "is not a table of mdt"):
+    with pytest.raises(
+        StreamingQueryException, match="is of another table" if commits else "is not a table of mdt"
+    ):
         query.awaitTermination(60)

@@ -1,4 +1,6 @@
-"""The sink of a stream keeps its table open between batches, and whatever happened to the table meanwhile, a batch ends as in one that is opened anew."""
+"""The sink of a stream keeps its table open between batches, and whatever happened to the table
+meanwhile, a batch ends as in one that is opened anew.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,11 @@ class Batches:
     def next(self, *, number: int | None = None) -> None:
         """Write the next batch, or again an older one."""
         n = self.number if number is None else number
-        rows = [row(f"{self.name}{n}", "Oslo", n), row(f"{self.name}-both", "Oslo", n), row("all", "Rome", n)]
+        rows = [
+            row(f"{self.name}{n}", "Oslo", n),
+            row(f"{self.name}-both", "Oslo", n),
+            row("all", "Rome", n),
+        ]
         frame = self.spark.createDataFrame(rows, "id string, city string, n long")
         self.sink.write(words(self.options), "Append", (self.name, n), frame)
         self.number = max(self.number, n + 1)
@@ -62,7 +68,9 @@ def keys(path: Path) -> list[tuple[str, int]]:
 
 def expected(name: str, batches: int) -> list[tuple[str, int]]:
     last = batches - 1
-    return sorted([("all", last), (f"{name}-both", last), *((f"{name}{n}", n) for n in range(batches))])
+    return sorted(
+        [("all", last), (f"{name}-both", last), *((f"{name}{n}", n) for n in range(batches))]
+    )
 
 
 @pytest.fixture
@@ -176,7 +184,10 @@ NAMES = [
 
 @pytest.mark.parametrize("happens", HAPPENS, ids=NAMES)
 def test_whatever_happens_to_the_table_a_batch_ends_as_that_of_a_sink_that_opens_it(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Path, Path], None]
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    happens: Callable[[Path, Path], None],
 ) -> None:
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 2)
     path, aside, copy = tmp_path / "t", tmp_path / "aside", tmp_path / "copy"
@@ -203,7 +214,9 @@ def test_whatever_happens_to_the_table_a_batch_ends_as_that_of_a_sink_that_opens
     assert refused or ("q5", 5) in ends[0]
 
 
-def test_a_batch_is_written_once_by_however_many_sinks_of_a_query(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_batch_is_written_once_by_however_many_sinks_of_a_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     query = Batches(spark, tmp_path / "t")
     query.next()
     dead = query.begun_again()  # of a driver that was taken for dead
@@ -221,7 +234,9 @@ def test_a_batch_is_written_once_by_however_many_sinks_of_a_query(spark: SparkSe
     assert mdt.open(tmp_path / "t").snapshot().streams.has("q", 4)
 
 
-def test_two_queries_write_one_table_each_with_a_table_that_it_keeps_open(spark: SparkSession, tmp_path: Path) -> None:
+def test_two_queries_write_one_table_each_with_a_table_that_it_keeps_open(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     one, two = (Batches(spark, tmp_path / "t", name) for name in ("a", "b"))
     for _ in range(3):
         one.next()
@@ -270,17 +285,24 @@ def test_two_queries_at_a_time_and_what_one_of_them_made_is_there_for_the_next_r
     spark: SparkSession, tmp_path: Path
 ) -> None:
     mdt.spark.enable(spark)
-    sources = [mdt.create(tmp_path / f"source{n}", SCHEMA, ["id"], partition_by=["city"]) for n in range(2)]
+    sources = [
+        mdt.create(tmp_path / f"source{n}", SCHEMA, ["id"], partition_by=["city"]) for n in range(2)
+    ]
     mdt.create(tmp_path / "t", SCHEMA, ["id"], partition_by=["city"])
     for run in range(2):
         for n, source in enumerate(sources):
             for part in range(3):
                 source.upsert([row(f"{n}-{run}-{part}", "Oslo", part)])
         queries = [
-            spark.readStream.format("mdt").option("max_commits", "1").load(source.path).writeStream.format("mdt")
-            .option("checkpointLocation", str(tmp_path / f"c{n}")).trigger(availableNow=True).start(str(tmp_path / "t"))
+            spark.readStream.format("mdt")
+            .option("max_commits", "1")
+            .load(source.path)
+            .writeStream.format("mdt")
+            .option("checkpointLocation", str(tmp_path / f"c{n}"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "t"))
             for n, source in enumerate(sources)
-        ]  # fmt: skip
+        ]
         for query in queries:
             finished(query)
     found = keys(tmp_path / "t")

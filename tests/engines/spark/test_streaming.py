@@ -1,4 +1,6 @@
-"""``readStream`` and ``writeStream`` of ``format("mdt")``: every commit arrives once, and every batch is written once."""
+"""``readStream`` and ``writeStream`` of ``format("mdt")``: every commit arrives once, and every
+batch is written once.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,12 @@ def named(spark: SparkSession) -> Iterator[SparkSession]:
 def source(tmp_path: Path) -> Table:
     options = {"mdt.metadata.compact.records": 3}
     return mdt.create(
-        tmp_path / "source", SCHEMA, ["id"], partition_by=["city"], table_type="MERGE_ON_READ", options=options
+        tmp_path / "source",
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        table_type="MERGE_ON_READ",
+        options=options,
     )
 
 
@@ -62,16 +69,33 @@ def test_changes_are_told_from_a_commit_on_and_a_batch_has_no_more_commits_than_
     for n in range(1, 5):
         source.upsert([row("a", "Oslo", n)])
     source.delete([row("a", "Oslo", 4)])
-    follower = Follower(named, source.path, tmp_path / "c", since="earliest", changes="all", maxCommitsPerTrigger="2")
+    follower = Follower(
+        named,
+        source.path,
+        tmp_path / "c",
+        since="earliest",
+        changes="all",
+        maxCommitsPerTrigger="2",
+    )
     assert follower.frame.columns[:3] == ["_change", "_seq", "_instant"]
     told = [[(change, seq, n) for change, seq, _, _, _, n in rows] for rows in follower.run()]
     assert told == [
         [("insert", 1, 1), ("update_after", 2, 2), ("update_before", 2, 1)],
-        [("update_after", 3, 3), ("update_after", 4, 4), ("update_before", 3, 2), ("update_before", 4, 3)],
+        [
+            ("update_after", 3, 3),
+            ("update_after", 4, 4),
+            ("update_before", 3, 2),
+            ("update_before", 4, 3),
+        ],
         [("delete", 5, 4)],
     ]
     each = Follower(named, source.path, tmp_path / "d", since="1", max_bytes="1")
-    assert [[n for _, _, n in rows] for rows in each.run()] == [[2], [3], [4], []], "a commit is a batch"
+    assert [[n for _, _, n in rows] for rows in each.run()] == [
+        [2],
+        [3],
+        [4],
+        [],
+    ], "a commit is a batch"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +120,13 @@ def test_commits_that_were_cleaned_other_columns_and_another_table_end_a_stream(
 ) -> None:
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 2)
     source.upsert([row("a", "Oslo", 0)])
-    late, changes = Follower(named, source.path, tmp_path / "c"), {"changes": "all", "since": "earliest"}
+    late, changes = (
+        Follower(named, source.path, tmp_path / "c"),
+        {
+            "changes": "all",
+            "since": "earliest",
+        },
+    )
     follower = Follower(named, source.path, tmp_path / "f", **changes)
     assert len(late.run()) == len(follower.run()) == 1
     for n in range(12):
@@ -114,7 +144,9 @@ def test_commits_that_were_cleaned_other_columns_and_another_table_end_a_stream(
     assert begun.batches == [[("a", "Oslo", 11)], [("b", "Oslo", 1)]]
     source.alter(add={"more": pa.int64()})
     source.upsert([row("b", "Oslo", 3) | {"more": 3}])
-    with pytest.raises(StreamingQueryException, match="columns were altered since the stream was begun"):
+    with pytest.raises(
+        StreamingQueryException, match="columns were altered since the stream was begun"
+    ):
         query.processAllAvailable()
     assert Follower(named, source.path, tmp_path / "n").run() == [[("b", "Oslo", 3, 3)]]
     other = mdt.create(tmp_path / "other", SCHEMA, ["id"])
@@ -130,7 +162,9 @@ def test_a_query_goes_on_after_two_batches_whatever_was_cleaned_or_altered_then(
     options = [{}, {"max_commits": "1"}, {"changes": "net", "since": "earliest"}]
     for n in range(2):
         source.upsert([row("a", "Oslo", n)])
-        assert all(Follower(named, source.path, tmp_path / f"c{i}", **options[i]).run() for i in range(3))
+        assert all(
+            Follower(named, source.path, tmp_path / f"c{i}", **options[i]).run() for i in range(3)
+        )
     source.alter(add={"more": pa.int64()})
     for n in range(9):
         source.upsert([row("b", "Oslo", n) | {"more": n}])
@@ -178,8 +212,17 @@ def test_since_may_be_the_newest_commit_or_a_tag_that_goes_and_none_that_is_not_
 
 
 def copied(spark: SparkSession, source: Table, folder: Path, **options: str) -> StreamingQuery:
-    rows = spark.readStream.format("mdt").option("max_commits", "1").option("since", "earliest").load(source.path)
-    writer = rows.writeStream.format("mdt").options(**options).option("checkpointLocation", str(folder / "checkpoint"))
+    rows = (
+        spark.readStream.format("mdt")
+        .option("max_commits", "1")
+        .option("since", "earliest")
+        .load(source.path)
+    )
+    writer = (
+        rows.writeStream.format("mdt")
+        .options(**options)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+    )
     return writer.trigger(availableNow=True).start(str(folder / "copy"))
 
 
@@ -229,7 +272,9 @@ def test_a_batch_that_failed_before_or_after_its_commit_is_written_once(
     assert mdt.open(tmp_path / "copy").snapshot().seq == (2 if phase == "before" else 3)
     finished(copied(named, source, tmp_path, **options))
     assert_copy(source, tmp_path, 4)
-    assert [found for found, _ in mdt.open(tmp_path / "copy").snapshot().streams.batches.values()] == [3]
+    assert [
+        found for found, _ in mdt.open(tmp_path / "copy").snapshot().streams.batches.values()
+    ] == [3]
 
 
 def test_batches_in_tasks_by_other_operations_and_of_a_whole_result(
@@ -244,8 +289,16 @@ def test_batches_in_tasks_by_other_operations_and_of_a_whole_result(
     assert mdt.open(tmp_path / "copy").scan().count() == 30
     total = named.readStream.format("mdt").load(source.path).groupBy("city").agg({"n": "sum"})
     for _ in range(2):
-        sums = total.withColumnRenamed("sum(n)", "total").writeStream.format("mdt").outputMode("complete")
-        sums = sums.option("key", "city").option("checkpointLocation", str(tmp_path / "s")).trigger(availableNow=True)
+        sums = (
+            total.withColumnRenamed("sum(n)", "total")
+            .writeStream.format("mdt")
+            .outputMode("complete")
+        )
+        sums = (
+            sums.option("key", "city")
+            .option("checkpointLocation", str(tmp_path / "s"))
+            .trigger(availableNow=True)
+        )
         finished(sums.start(str(tmp_path / "sums")))
         found = mdt.open(tmp_path / "sums").scan().to_arrow().to_pydict()
         expected = source.scan().to_arrow().group_by("city").aggregate([("n", "sum")]).to_pydict()
@@ -266,7 +319,13 @@ def test_a_whole_result_is_no_upsert_and_a_new_table_needs_a_key(
 ) -> None:
     source.upsert([row("a", "Oslo", 1)])
     assert "needs a record key" in refused(lambda: copied(named, source, tmp_path))
-    sums = named.readStream.format("mdt").load(source.path).groupBy("city").count().writeStream.format("mdt")
+    sums = (
+        named.readStream.format("mdt")
+        .load(source.path)
+        .groupBy("city")
+        .count()
+        .writeStream.format("mdt")
+    )
     sums = sums.outputMode("complete").option("key", "city").option("operation", "upsert")
     sums = sums.option("checkpointLocation", str(tmp_path / "s")).trigger(availableNow=True)
     assert "leave the operation out" in refused(lambda: sums.start(str(tmp_path / "sums")))

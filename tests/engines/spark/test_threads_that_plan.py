@@ -1,4 +1,6 @@
-"""Threads of the JVM that call Python come and go with queries: Py4J would keep a connection, and a thread of Python's, for each of them."""
+"""Threads of the JVM that call Python come and go with queries: Py4J would keep a connection, and a
+thread of Python's, for each of them.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,15 @@ THREADS = 4
 
 
 def connections() -> int:
-    """Return how many threads of Python, which have no name of their own, wait for calls of the JVM."""
+    """Return how many threads of Python, which have no name of their own, wait for calls of the
+    JVM.
+    """
     return sum(thread.name.startswith("Thread-") for thread in threading.enumerate())
 
 
-def test_a_thread_that_planned_a_query_leaves_no_thread_of_python_behind(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_thread_that_planned_a_query_leaves_no_thread_of_python_behind(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     t = mdt.create(tmp_path / "t", pa.schema([("id", pa.string()), ("v", pa.int64())]), key=["id"])
     t.upsert({"id": ["a", "b"], "v": [1, 2]})
     frame = mdt.read(spark, t.path)
@@ -33,7 +39,9 @@ def test_a_thread_that_planned_a_query_leaves_no_thread_of_python_behind(spark: 
     assert connections() <= before
 
 
-def test_threads_that_plan_at_a_time_do_not_share_a_connection(spark: SparkSession, tmp_path: Path) -> None:
+def test_threads_that_plan_at_a_time_do_not_share_a_connection(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     t = mdt.create(tmp_path / "t", pa.schema([("id", pa.int64())]), key=["id"])
     t.upsert({"id": list(range(100))})
     frame = mdt.read(spark, t.path)
@@ -43,10 +51,14 @@ def test_threads_that_plan_at_a_time_do_not_share_a_connection(spark: SparkSessi
         found.extend(frame.where(f"id >= {low + n}").toArrow().num_rows for n in range(4))
 
     before = connections()
-    threads = [threading.Thread(target=ask, args=(10 * n,), name=f"asks {n}") for n in range(THREADS)]
+    threads = [
+        threading.Thread(target=ask, args=(10 * n,), name=f"asks {n}") for n in range(THREADS)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(found) == sorted(100 - low - n for low in range(0, 10 * THREADS, 10) for n in range(4))
+    assert sorted(found) == sorted(
+        100 - low - n for low in range(0, 10 * THREADS, 10) for n in range(4)
+    )
     assert connections() <= before + THREADS

@@ -1,4 +1,6 @@
-"""Tasks read deletion vectors where these stand in the metadata, compare them, and keep them; small ones they are given."""
+"""Tasks read deletion vectors where these stand in the metadata, compare them, and keep them; small
+ones they are given.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,19 @@ OPTIONS = {"mdt.max.file.bytes": 60_000, "mdt.metadata.compact.records": 1000}
 
 def rows(ids: range, plus: int = 0) -> pa.Table:
     return pa.table(
-        [list(ids), [i * 7919 % 997 + plus for i in ids], [f"{i * 2654435761**2 % 2**60:x}" for i in ids]],
+        [
+            list(ids),
+            [i * 7919 % 997 + plus for i in ids],
+            [f"{i * 2654435761**2 % 2**60:x}" for i in ids],
+        ],
         schema=SCHEMA,
     )
 
 
 def new_table(path: Path) -> mdt.Table:
-    """Base files without dead rows, with some, with many and with runs, blocks of log files with dead rows of their own; in a checkpoint."""
+    """Base files without dead rows, with some, with many and with runs, blocks of log files with
+    dead rows of their own; in a checkpoint.
+    """
     made = create(path, SCHEMA, table_type="MERGE_ON_READ", indexes=["bitmap(v)"], options=OPTIONS)
     made.bulk_insert(rows(range(ROWS)))
     made.upsert(rows(range(0, ROWS // 2, 3), 2000))
@@ -107,7 +115,11 @@ def test_small_vectors_are_given_and_larger_ones_are_referred_to(table: mdt.Tabl
         stored, here = found.object[at] >= 0, found.bitmaps[at]
         begin, length = int(found.offset[at]), int(found.length[at])
         elsewhere = BitMap.deserialize(data[begin : begin + length]) if stored else BitMap()
-        assert not stored or length > native_files.INLINE_VECTOR_BYTES_MAX and found.rows[at] == len(elsewhere)
+        assert (
+            not stored
+            or length > native_files.INLINE_VECTOR_BYTES_MAX
+            and found.rows[at] == len(elsewhere)
+        )
         added = BitMap() if here is None else BitMap.deserialize(here)
         assert added | elsewhere == snapshot.vector(file) and not added & elsewhere
         kinds.add((bool(stored), here is not None))
@@ -115,7 +127,9 @@ def test_small_vectors_are_given_and_larger_ones_are_referred_to(table: mdt.Tabl
 
 
 @pytest.mark.parametrize("limit", [ALWAYS, 256, NEVER])
-@pytest.mark.parametrize("setting", ["", "spark.sql.parquet.enableVectorizedReader", "spark.sql.codegen.wholeStage"])
+@pytest.mark.parametrize(
+    "setting", ["", "spark.sql.parquet.enableVectorizedReader", "spark.sql.codegen.wholeStage"]
+)
 def test_rows_are_those_of_a_scan_in_process(
     spark: SparkSession, table: mdt.Table, monkeypatch: pytest.MonkeyPatch, limit: int, setting: str
 ) -> None:
@@ -125,12 +139,21 @@ def test_rows_are_those_of_a_scan_in_process(
     spark.conf.set("spark.sql.files.maxPartitionBytes", "20000")
     try:
         for step in range(3):
-            for where in ("id >= 0", "v in (5, 77, 2005, 5005)", "id between 450 and 620", "v > 1990 and id < 3000"):
+            for where in (
+                "id >= 0",
+                "v in (5, 77, 2005, 5005)",
+                "id between 450 and 620",
+                "v > 1990 and id < 3000",
+            ):
                 expected = ordered(table.scan(where).to_arrow())
-                assert ordered(mdt.read(spark, table.path).where(where).toArrow()) == expected and expected
+                assert (
+                    ordered(mdt.read(spark, table.path).where(where).toArrow()) == expected
+                    and expected
+                )
             assert mdt.read(spark, table.path).count() == table.scan().count()
             if step == 0:
-                table.delete({"id": [*range(2, 5000, 101)]})  # of files of which the checkpoint has other dead rows
+                # of files of which the checkpoint has other dead rows
+                table.delete({"id": [*range(2, 5000, 101)]})
             if step == 1:
                 table.upsert(rows(range(8000, 9000, 13), 7000))
                 table.metadata.compact()
@@ -139,7 +162,9 @@ def test_rows_are_those_of_a_scan_in_process(
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
 
-def test_a_table_without_dead_rows_has_no_such_figures(told: SparkSession, tmp_path: Path, referred: None) -> None:
+def test_a_table_without_dead_rows_has_no_such_figures(
+    told: SparkSession, tmp_path: Path, referred: None
+) -> None:
     clean = create(tmp_path / "c", SCHEMA)
     clean.bulk_insert(rows(range(100)))
     clean.metadata.compact()
@@ -161,7 +186,10 @@ def test_an_executor_keeps_what_it_has_read_within_its_limit(
     counts(told, table)
     assert counts(told, table) == (dirty, 0)
     table.delete({"id": [8001]})
-    assert counts(told, table) == (dirty, 0), "what was added is given, what the checkpoint has is where it was"
+    assert counts(told, table) == (
+        dirty,
+        0,
+    ), "what was added is given, what the checkpoint has is where it was"
 
 
 @pytest.mark.parametrize("place", ["begin", "middle", "end"])
@@ -178,7 +206,9 @@ def test_a_flipped_byte_is_an_error_that_says_what_to_do(
     for setting in ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"):
         spark.conf.set(setting, "true")
     try:
-        with pytest.raises(Corrupt, match=r"not as it was written \[.*pages-0 at byte \d+\] \(expected") as caught:
+        with pytest.raises(
+            Corrupt, match=r"not as it was written \[.*pages-0 at byte \d+\] \(expected"
+        ) as caught:
             mdt.read(spark, table.path).toArrow()
     finally:
         for setting in ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"):
@@ -206,7 +236,9 @@ def test_an_object_that_ends_early_or_is_gone_is_an_error(
     for setting in ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"):
         spark.conf.set(setting, "true")
     try:
-        with pytest.raises(Missing, match=r"the deletion vectors of data files are gone .*pages-0") as caught:
+        with pytest.raises(
+            Missing, match=r"the deletion vectors of data files are gone .*pages-0"
+        ) as caught:
             spark.sql("select sum(v) from ends_early").collect()
     finally:
         for setting in ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"):
@@ -214,9 +246,15 @@ def test_an_object_that_ends_early_or_is_gone_is_an_error(
     assert "begin with a new DataFrame" in caught.value.hint
 
 
-@pytest.mark.parametrize("forged", ["another vector", "another crc", "another count", "bytes that are none"])
+@pytest.mark.parametrize(
+    "forged", ["another vector", "another crc", "another count", "bytes that are none"]
+)
 def test_a_forged_reference_is_an_error(
-    spark: SparkSession, table: mdt.Table, referred: None, monkeypatch: pytest.MonkeyPatch, forged: str
+    spark: SparkSession,
+    table: mdt.Table,
+    referred: None,
+    monkeypatch: pytest.MonkeyPatch,
+    forged: str,
 ) -> None:
     real = SnapshotFiles.dead
 
@@ -235,7 +273,9 @@ def test_a_forged_reference_is_an_error(
         return found
 
     monkeypatch.setattr(SnapshotFiles, "dead", wrong)
-    with pytest.raises(Corrupt, match="the deletion vector of a data file is not as it was written"):
+    with pytest.raises(
+        Corrupt, match="the deletion vector of a data file is not as it was written"
+    ):
         mdt.read(spark, table.path).toArrow()
 
 
@@ -254,7 +294,9 @@ def test_a_forged_bitmap_that_is_given_is_an_error(
 ) -> None:
     small_is(monkeypatch, NEVER)
     monkeypatch.setattr(Columns, "vector_bytes", lambda columns, files: [FORGED[kind]] * len(files))
-    with pytest.raises(Corrupt, match="the deletion vector of a data file is not as it was written"):
+    with pytest.raises(
+        Corrupt, match="the deletion vector of a data file is not as it was written"
+    ):
         mdt.read(spark, table.path).toArrow()
 
 
@@ -296,10 +338,14 @@ def test_a_reader_of_a_checkpoint_that_was_cleaned_is_told_so_and_the_next_one_r
         table.metadata.compact()
     with mdt.open(table.path, OPTIONS).leased(as_of=seq):
         table.clean(retain_commits=1)
-        assert table.snapshot().retention.horizon <= seq and old.exists(), "who reads a state has what it stands on"
+        assert table.snapshot().retention.horizon <= seq and old.exists(), (
+            "who reads a state has what it stands on"
+        )
         assert len(planned.collect()) == len(expected)
     table.clean(retain_commits=1)
     assert not old.exists()
     with pytest.raises(Missing, match=r"are gone .*pages-0"):
         planned.collect()
-    assert len(frame.where("v >= 0").toArrow()) == len(expected) + 4, "a query that is planned anew stands on another"
+    assert len(frame.where("v >= 0").toArrow()) == len(expected) + 4, (
+        "a query that is planned anew stands on another"
+    )
