@@ -213,8 +213,7 @@ Flat = Annotated[
 
 def main(
     benches: Annotated[
-        list[str],
-        typer.Argument(metavar="BENCH...", help=f"any of {', '.join([*BENCHES, *OWN])}"),
+        list[str], typer.Argument(metavar="BENCH...", help=f"any of {', '.join([*BENCHES, *OWN])}")
     ],
     rows: Annotated[int, typer.Option(min=1_000, help="rows of the load")] = 1_000_000,
     peers: Annotated[str, typer.Option(help="peers beside mdt, by commas")] = PEERS_DEFAULT,

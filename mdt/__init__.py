@@ -4,10 +4,7 @@
 
 >>> schema = pa.schema({"id": pa.string(), "city": pa.string(), "fare": pa.float64()})
 >>> t = mdt.create("new_table", schema, key=["id"], indexes=["bitmap(city)"])
->>> rows = [
-...     {"id": "a", "city": "Oslo", "fare": 9.5},
-...     {"id": "b", "city": "Rome", "fare": 4.0},
-... ]
+>>> rows = [{"id": "a", "city": "Oslo", "fare": 9.5}, {"id": "b", "city": "Rome", "fare": 4.0}]
 >>> t.upsert(rows).inserted
 2
 >>> t.upsert({"id": ["b"], "city": ["Rome"], "fare": [4.5]}).updated

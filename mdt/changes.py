@@ -155,9 +155,7 @@ class ChangeStream(ArrowStream):
         found out here.
         """
         # pyspark takes a second to import; only Spark users pay for it
-        from mdt.engines.spark import (
-            changes,
-        )
+        from mdt.engines.spark import changes
 
         return changes.frame(spark, self._rows())
 

@@ -69,8 +69,6 @@ def html_columns(schema: pa.Schema) -> str:
 def escaped(value: object) -> str:
     """Return ``value`` as :func:`visible` does, and harmless in HTML and XML."""
     # its tables of entities take a millisecond to load, which every import of mdt would pay
-    from html import (
-        escape,
-    )
+    from html import escape
 
     return escape(visible(value), quote=True)

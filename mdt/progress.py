@@ -46,9 +46,7 @@ def shown(progress: ProgressOption, text: str) -> Iterator[Progress | None]:
 def bar(text: str) -> Iterator[Progress]:
     """Show a bar on stderr while the block runs, if that is a terminal; it is gone afterwards."""
     # takes longer to load than most calls take; only who wants a bar pays for it
-    from rich.console import (
-        Console,
-    )
+    from rich.console import Console
     from rich.progress import Progress as Bar
 
     console = Console(stderr=True)

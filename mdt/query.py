@@ -331,9 +331,7 @@ class Scan(ArrowStream):
         sorts and limits.
         """
         # pyspark takes a second to import; only Spark users pay for it
-        from mdt.engines.spark import (
-            frame,
-        )
+        from mdt.engines.spark import frame
 
         found = frame.scan(
             spark, self._metadata, self.snapshot, self.predicate, self.columns, self.order

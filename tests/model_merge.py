@@ -205,12 +205,7 @@ class MergeRules(BlendingRules):
         """Return the model after a merge, and the counts; None for one that is refused."""
         identity, counts = (
             self.shape.identity,
-            {
-                "inserted": 0,
-                "updated": 0,
-                "deleted": 0,
-                "late": 0,
-            },
+            {"inserted": 0, "updated": 0, "deleted": 0, "late": 0},
         )
         deleted = list[Row]()
         targets = [id(t) for _, t in pairs]

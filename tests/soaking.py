@@ -165,10 +165,9 @@ def applied(state: dict[int, tuple[int, int]], changes: pa.Table) -> None:
     """Apply changes to a copy: key -> (writer, n)."""
     for row in changes.to_pylist():
         if row["_change"] in ("delete", "update_before"):
-            assert state.pop(row["id"]) == (
-                row["writer"],
-                row["n"],
-            ), "a row died that the copy does not have"
+            assert state.pop(row["id"]) == (row["writer"], row["n"]), (
+                "a row died that the copy does not have"
+            )
         else:
             assert row["id"] not in state, "a row came that the copy has"
             state[row["id"]] = row["writer"], row["n"]

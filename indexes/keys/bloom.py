@@ -362,10 +362,7 @@ class _Kept:
         known = self._found.pop(key, None)
         if known is None:
             # the object stays, so that no other one gets its address
-            known = (
-                view.obj,
-                _Opened.of(view, ranges),
-            )
+            known = (view.obj, _Opened.of(view, ranges))
         self._found[key] = known
         for old in list(self._found)[: -self._size_max]:
             self._found.pop(old, None)

@@ -219,8 +219,7 @@ def claim_instant(
         )
         if is_free:
             newest, announced = storage.together(
-                partial(metadata.newest, watched=False),
-                partial(publish.announce, *told),
+                partial(metadata.newest, watched=False), partial(publish.announce, *told)
             )
             if newest.last_instant < instant:
                 break

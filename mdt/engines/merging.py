@@ -105,10 +105,7 @@ class EngineMerge(EngineWrite[R]):
                 kept.append(alone)
                 tagged, counted = (
                     self.engine.joined(tagged, alone),
-                    [
-                        *counted,
-                        *self._counted(alone),
-                    ],
+                    [*counted, *self._counted(alone)],
                 )
             plan = self._planned(snapshot, txn, Ready(tagged, counted))
             looked = self._looked(snapshot, tagged, counted, since)

@@ -42,12 +42,7 @@ from mdt.write.blending import BlendingUpsert, Kept, batch_of, blend_of
 from mdt.write.deletes import of_keys
 from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, normalize, partition_names, paths_of
-from mdt.write.operations import (
-    decide,
-    ended_besides,
-    locate_batch,
-    new_here,
-)
+from mdt.write.operations import decide, ended_besides, locate_batch, new_here
 from mdt.write.slices import KeyedRows
 from mdt.write.staying import in_place
 from mdt.write.summarize import placed

@@ -67,11 +67,7 @@ class SortKey:
             return Leaf(self.column, "is not null") if strict else None
         try:
             literal = value.as_py()
-        except (
-            ValueError,
-            OverflowError,
-            pa.ArrowException,
-        ):
+        except (ValueError, OverflowError, pa.ArrowException):
             # a time after the year 9999, text that is not UTF-8
             return None
         op = (">" if self.descending else "<") + ("" if strict else "=")

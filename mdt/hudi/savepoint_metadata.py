@@ -38,10 +38,7 @@ def encode(by: str, at_ms: int, comment: str, files: Mapping[str, Sequence[str]]
 _PARTITION = {
     "type": "record",
     "name": "HoodieSavepointPartitionMetadata",
-    "fields": [
-        field("partitionPath", "string"),
-        field("savepointDataFile", STRINGS),
-    ],
+    "fields": [field("partitionPath", "string"), field("savepointDataFile", STRINGS)],
 }
 _SAVEPOINT = fastavro.parse_schema(
     {

@@ -43,7 +43,7 @@ STATS = pa.schema(
 )
 """Column statistics; ``row_group`` is the number of a row group, or -1 for the whole segment."""
 SUMMARIES = pa.schema(
-    [("index", pa.string()), ("shard", pa.int64()), ("payload", pa.binary()), *_OBJECT_RANGE],
+    [("index", pa.string()), ("shard", pa.int64()), ("payload", pa.binary()), *_OBJECT_RANGE]
 )
 """Summaries of skipping indexes, one for each shard: inline in ``payload`` or referred to."""
 KEY_PARTS = pa.schema(
@@ -52,7 +52,7 @@ KEY_PARTS = pa.schema(
         ("groups", pa.list_(pa.string())),
         ("payload", pa.large_binary()),
         *_OBJECT_RANGE,
-    ],
+    ]
 )
 """Parts of the key index: inline in ``payload`` or referred to."""
 
@@ -79,7 +79,7 @@ MAPS = pa.schema(
     [
         ("segment", pa.int64()),
         *(field for field in FILES if field.name.startswith(("key_map", "page_map"))),
-    ],
+    ]
 )
 """Where key maps and page maps of older segments stand from this record on, which gives the table
 another key hash.

@@ -13,13 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from mdt.errors import Corrupt
-from mdt.limits import (
-    COUNT_MAX,
-    LIST_ITEMS_MAX,
-    NAME_BYTES_MAX,
-    OPTION_BYTES_MAX,
-    TEXTS_MAX,
-)
+from mdt.limits import COUNT_MAX, LIST_ITEMS_MAX, NAME_BYTES_MAX, OPTION_BYTES_MAX, TEXTS_MAX
 from mdt.metadata import tags
 from mdt.metadata import trusted_names as names
 from mdt.metadata.retention import is_retention

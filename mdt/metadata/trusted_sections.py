@@ -290,12 +290,7 @@ def _check_names(section: _Section, header: Mapping[str, Any]) -> None:
                 base.instant,
                 base_instant,
                 log_version,
-            ) == (
-                file_id,
-                instant,
-                instant,
-                0,
-            )
+            ) == (file_id, instant, instant, 0)
         else:
             log = file_names.parse_log(name)
             right = (

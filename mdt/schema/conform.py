@@ -199,12 +199,7 @@ def _called(data: pa.Table, key: Sequence[str], row: int) -> str:
 def _shown(column: pa.Array | pa.ChunkedArray, row: int) -> str:
     try:
         text = repr(column[row].as_py())
-    except (
-        ValueError,
-        OverflowError,
-        ImportError,
-        pa.ArrowException,
-    ):
+    except (ValueError, OverflowError, ImportError, pa.ArrowException):
         # not UTF-8; a moment that Python has not
         text = str(column[row].type)
     return text if len(text) <= _SHOWN_CHARACTERS_MAX else text[: _SHOWN_CHARACTERS_MAX - 1] + "…"

@@ -145,11 +145,7 @@ def clustered(
 
 
 def rearranged(
-    arranged: Arranged,
-    shared: WriteJob,
-    work: Sequence[Unit],
-    part: str,
-    progress: Progress | None,
+    arranged: Arranged, shared: WriteJob, work: Sequence[Unit], part: str, progress: Progress | None
 ) -> Changes:
     """Write the units ``work`` as ``arranged`` says of each, None for those that stay; return
     files, what leaves, and Hudi's plan.

@@ -39,9 +39,7 @@ def enable(spark: SparkSession) -> None:
 
 def _enabled(spark: SparkSession) -> bool:
     # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark import (
-        source,
-    )
+    from mdt.engines.spark import source
     from mdt.source.answers import TableAnswers
 
     return source.enable(spark, TableAnswers())

@@ -233,9 +233,7 @@ def known_settings(spark: SparkSession) -> Settings:
     Raises as :mod:`mdt.engines.spark.packages` does.
     """
     # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark import (
-        packages,
-    )
+    from mdt.engines.spark import packages
 
     said = settings_of(spark)
     packages.require(spark, said.packages)

@@ -110,9 +110,7 @@ def _by_key(table: tables.Table, statement: Statement, fixed: Sequence[str]) -> 
     that nobody has asked for.
     """
     # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark.statement import (
-        FAILURES,
-    )
+    from mdt.engines.spark.statement import FAILURES
 
     definition = table.definition
     names = statement.keys(definition.key, definition.partition_by)

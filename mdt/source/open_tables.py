@@ -86,9 +86,7 @@ def forget() -> None:
 
 def _keep(key: _Key, table: tables.Table) -> None:
     # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark.frame import (
-        Relations,
-    )
+    from mdt.engines.spark.frame import Relations
 
     opened = _Open(table, Relations(), len(table.snapshot()))
     with _lock:

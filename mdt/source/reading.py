@@ -46,10 +46,7 @@ def snapshot(
     ``reads``: as for :func:`mdt.engines.spark.frame.read`.
     """
     # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark import (
-        frame,
-        session,
-    )
+    from mdt.engines.spark import frame, session
 
     view = seen_as(query_type)
     pinned = view(table.snapshot()) if is_pinned else None

@@ -81,9 +81,7 @@ def settings_of(spark: SparkSession) -> Settings:
     for values that mean nothing.
     """
     # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark.session import (
-        settings,
-    )
+    from mdt.engines.spark.session import settings
 
     return parse(settings(spark, PREFIX))
 

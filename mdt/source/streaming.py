@@ -104,9 +104,7 @@ class Stream:
             return self._told(partial(self._batch, spark, start, end, expected))
         except MdtError as error:
             # pyspark takes a second to import; only Spark users pay for it
-            from mdt.engines.spark.frame import (
-                unreadable,
-            )
+            from mdt.engines.spark.frame import unreadable
 
             return unreadable(spark, error, expected)
 

@@ -30,10 +30,7 @@ def warm(
 ) -> WarmResult:
     """Load what queries of Spark ask for; see :func:`mdt.warm`."""
     # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark import (
-        frame,
-        index_tasks,
-    )
+    from mdt.engines.spark import frame, index_tasks
     from mdt.engines.spark.engine import SparkEngine
 
     table = open_tables.known(path, options, storage_options)

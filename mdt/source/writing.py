@@ -187,9 +187,7 @@ def _created(asked: Words, rows: DataFrame) -> tables.Table:
     and those that are required.
     """
     # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark.schema import (
-        of_new_columns,
-    )
+    from mdt.engines.spark.schema import of_new_columns
     from mdt.engines.spark.session import is_case_sensitive
 
     if "key" not in asked.made_as:

@@ -27,9 +27,7 @@ def evolved(table: Handle, data: Any) -> Any:
     table._before_rows()
     if is_spark(data):
         # pyspark takes a second to import; only Spark users pay for it
-        from mdt.engines.spark import (
-            engine,
-        )
+        from mdt.engines.spark import engine
 
         data = engine.in_own_names(data, table.schema.names)
         return engine.completed(

@@ -54,9 +54,7 @@ def _spark_rows(
     merges it in tasks.
     """
     # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark import (
-        engine,
-    )
+    from mdt.engines.spark import engine
 
     source = engine.in_own_names(source, table.definition.schema.names)
     found = engine.collect_if_small(source, table.options, looks=looks)

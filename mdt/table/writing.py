@@ -524,9 +524,7 @@ class Writing(Handle):
         definition = begun.definition
         if is_spark(data):
             # pyspark takes a second to import; only Spark users pay for it
-            from mdt.engines.spark import (
-                engine,
-            )
+            from mdt.engines.spark import engine
 
             data = engine.in_own_names(data, definition.schema.names)
             small = engine.collect_if_small(data, self.options)

@@ -357,11 +357,7 @@ def _narrowed(source: Source, name: str, target: str, schema: pa.Schema) -> Pred
         return And(
             (leaf(target, ">=", bounds["min"], schema), leaf(target, "<=", bounds["max"], schema))
         )
-    except (
-        ValueError,
-        OverflowError,
-        pa.ArrowException,
-    ):
+    except (ValueError, OverflowError, pa.ArrowException):
         # values that the column cannot have, or that have no order here
         return And(())
 

@@ -151,12 +151,7 @@ def mended(key_index: str, kind: str, path: str, way: str) -> None:
     assert report.ok or kind not in DERIVED, told
     is_live = kind not in ("base file", "log file") or path in needed(key_index)
     # what heals by itself, and what older states refer to
-    is_quiet = kind in (
-        "hint",
-        "manifest",
-        "pages",
-        "attachment",
-    )
+    is_quiet = kind in ("hint", "manifest", "pages", "attachment")
     is_quiet |= (kind, way) in (("partition marker", "flip"), ("archive", "delete"))
     assert path in found or is_quiet or not is_live, f"{told}\ncheck: {found}"
     if report.ok:

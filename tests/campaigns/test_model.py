@@ -10,9 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from altered_model import AlteredAgainstDictionary
-from hypothesis.stateful import (
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import run_state_machine_as_test
 from model import TableAgainstDictionary, histories
 from model_repeated import RepeatedAgainstList
 from reader import BY_POSITION, bag, hudi_table

@@ -130,10 +130,9 @@ def test_of_two_writers_of_one_key_the_larger_ordering_value_wins_in_every_sched
     runs = explored(kind, upsert([0], 3, 3.0), upsert([0], 4, 4.0))
     assert all(ours(run.storage)["k0"] == (4, 4.0) for run in runs)
     assert {run.conflicts for run in runs} == {0, 1}
-    assert {len([e for e in run.ended.values() if e.seq >= 0]) for run in runs} == {
-        1,
-        2,
-    }, "one may come late"
+    assert {len([e for e in run.ended.values() if e.seq >= 0]) for run in runs} == {1, 2}, (
+        "one may come late"
+    )
 
 
 @pytest.mark.nightly
@@ -230,19 +229,17 @@ def test_a_compaction_leaves_out_the_file_group_that_changed_and_commits_the_res
             assert_clean(run.storage)
             assert theirs(run.storage) == ours(run.storage), run.schedule
     assert narrowed
-    assert {run.conflicts for run in runs} == {
-        0,
-        1,
-    }, "the upsert starts again if the compaction was first"
+    assert {run.conflicts for run in runs} == {0, 1}, (
+        "the upsert starts again if the compaction was first"
+    )
 
 
 def test_two_compactions_leave_one_base_file_for_each_file_group() -> None:
     for run in explored((MOR, "record"), compaction(), compaction()):
         assert sorted(mdt.open(run.storage).files()["kind"].to_pylist()) == [0, 0]
-        assert sorted(e.seq >= 0 for e in run.ended.values()) == [
-            False,
-            True,
-        ], "the second finds nothing to do"
+        assert sorted(e.seq >= 0 for e in run.ended.values()) == [False, True], (
+            "the second finds nothing to do"
+        )
 
 
 def test_two_handles_that_take_steps_at_once_end_with_a_base_file_for_each_file_group() -> None:
@@ -289,10 +286,9 @@ def test_a_clustering_leaves_out_the_partition_that_changed_and_commits_the_rest
             narrowed += 1
             assert theirs(run.storage) == ours(run.storage), run.schedule
     assert narrowed
-    assert {run.conflicts for run in runs} == {
-        0,
-        1,
-    }, "the upsert starts again if its file group was replaced"
+    assert {run.conflicts for run in runs} == {0, 1}, (
+        "the upsert starts again if its file group was replaced"
+    )
 
 
 @kinds(0, 2)

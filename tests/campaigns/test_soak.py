@@ -77,10 +77,9 @@ def check(folder: Path) -> None:
     found = soaking.seen(table.scan().to_arrow())
     for writer in range(3):
         acknowledged, tried = soaking.journal(folder, writer)
-        assert found.get(writer, soaking.GONE) in (
-            acknowledged,
-            *tried,
-        ), f"writer {writer} lost a commit"
+        assert found.get(writer, soaking.GONE) in (acknowledged, *tried), (
+            f"writer {writer} lost a commit"
+        )
     report = table.check()
     assert report.ok, str(report)
     batches = HudiTable(str(folder / "t")).read()

@@ -118,10 +118,7 @@ def test_tags_are_given_shown_used_and_forgotten(path: Path) -> None:
     assert run("tag", path, "empty", "--at", 0).stdout == "empty is commit 0\n"
     assert json.loads(
         run("tag", path, "kept", "--savepoint", "--comment", "why", "--json").stdout
-    ) == {
-        "name": "kept",
-        "seq": 2,
-    }
+    ) == {"name": "kept", "seq": 2}
     shown = [json.loads(line) for line in run("tags", path, "--json").stdout.splitlines()]
     assert [(tag["name"], tag["seq"], tag["savepoint"]) for tag in shown] == [
         ("empty", 0, False),

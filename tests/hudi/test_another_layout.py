@@ -133,11 +133,9 @@ def test_after_a_crash_at_any_change_readers_see_all_or_nothing(flow: str) -> No
         before = ours(storage)
         mdt.open(later(storage)).abort()
         assert ours(storage) == before, where
-        assert before in (
-            BASE_STATE,
-            after,
-            upserted(BASE_STATE, [0], 3, 3.0),
-        ), f"a mixture {where}"
+        assert before in (BASE_STATE, after, upserted(BASE_STATE, [0], 3, 3.0)), (
+            f"a mixture {where}"
+        )
         assert_in_place(storage)
 
 

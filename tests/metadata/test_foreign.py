@@ -339,10 +339,9 @@ def test_a_refresh_without_changes_lists_nothing_and_one_after_a_commit_lists_on
     table.snapshot()
     quiet = [op for op in counting.since() if not op.startswith("stamp")]
     log = ".hoodie/.mdt/log/"
-    assert quiet == [
-        f"read {log}{2:020d}",
-        f"size {log}{1:020d}",
-    ], "is there a newer record, is its own still there"
+    assert quiet == [f"read {log}{2:020d}", f"size {log}{1:020d}"], (
+        "is there a newer record, is its own still there"
+    )
     mdt.open(inner).upsert(rows("b"))
     table.snapshot()
     assert [op for op in counting.since() if op.startswith("list_dir")] == ["list_dir .hoodie"]

@@ -364,14 +364,9 @@ def test_the_metadata_are_compacted_where_many_rows_died(monkeypatch: pytest.Mon
     for keys in (range(4), range(4, 6), range(6, 16), range(16, 19), range(19, 24), range(24, 29)):
         table.delete(_rows(list(keys), 0).select(["id", "p"]))
         made.append(table.metadata.checkpoint_seq)
-    assert made == [
-        -1,
-        3,
-        4,
-        4,
-        6,
-        6,
-    ], "after 5 and more, and a quarter of those that the checkpoint has"
+    assert made == [-1, 3, 4, 4, 6, 6], (
+        "after 5 and more, and a quarter of those that the checkpoint has"
+    )
     again = mdt.open(table.storage)
     assert again.snapshot().died_since == 5 and again.scan().count() == 71
 

@@ -169,10 +169,9 @@ def test_rows_that_died_are_not_counted_and_their_bounds_are_not_believed(table:
     found = totals(table, None)
     assert found is not None and found.rows == 37
     assert set(found.nulls) == {"id", "day", "fare"}, "a row without a city may have died"
-    assert set(found.least) == {"city"} and set(found.most) == {
-        "city",
-        "fare",
-    }, "the third file has them"
+    assert set(found.least) == {"city"} and set(found.most) == {"city", "fare"}, (
+        "the third file has them"
+    )
     inner = totals(table, Leaf("day", "=", 2))
     assert inner is not None and (value(inner, "least", "id"), value(inner, "most", "id")) == (
         200,

@@ -163,10 +163,9 @@ def test_indexes_that_were_built_one_after_the_other_answer_together(
     table = made()
     table.create_index("bitmap(m)")
     expected = sorted(f"k{i}" for i in range(120) if i % 7 == 3 and i % 5 == 2)
-    assert asked(table, "n = 3 and m = 2", monkeypatch) == (
-        expected,
-        2,
-    ), "both were made of the same files in one order"
+    assert asked(table, "n = 3 and m = 2", monkeypatch) == (expected, 2), (
+        "both were made of the same files in one order"
+    )
     assert len(table.snapshot().shards) == 1
     table.drop_index("bitmap(m)")
     table.upsert(rows(range(0, 120, 4), 3))

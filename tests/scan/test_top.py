@@ -209,10 +209,7 @@ def test_an_order_by_columns_that_are_not_returned_and_by_fields_of_structs() ->
     assert table.scan(order_by="desc desc, id", limit=2).to_arrow()["id"].to_pylist() == [1, 3]
     assert table.scan(order_by="_hoodie_record_key desc", limit=2, columns=["id"]).to_arrow()[
         "id"
-    ].to_pylist() == [
-        9,
-        8,
-    ]
+    ].to_pylist() == [9, 8]
     assert table.scan(order_by=["id desc", ("id", "asc")], limit=1).to_arrow()[
         "id"
     ].to_pylist() == [9]

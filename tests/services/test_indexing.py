@@ -445,10 +445,9 @@ def test_readers_write_nothing_unless_they_are_asked_to_count_and_advice_says_ho
     counting.scan("fare = 2.0").to_arrow()
     counting.metadata.usage.report()
     assert len(storage.list(".hoodie/.mdt/usage")) == 1
-    assert silent.indexes()["queries"].to_pylist() == [
-        1,
-        0,
-    ], "reports are read by those who write none"
+    assert silent.indexes()["queries"].to_pylist() == [1, 0], (
+        "reports are read by those who write none"
+    )
     assert silent.advise() == [], "too few queries"
 
 

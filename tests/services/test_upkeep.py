@@ -168,13 +168,9 @@ def test_steps_end_with_the_budget_and_go_on_after_the_next_write(
     for seconds in (1.05, 0.5, 0.2, 9.0, 1.05):
         assert services_after(clocked, upkept, seconds) <= min(seconds, 1.0)
         left.append(len(work.need))
-    assert left == [
-        6,
-        5,
-        5,
-        2,
-        0,
-    ], "32 MiB a second: three pieces, one, none, and no more than a second's after a long write"
+    assert left == [6, 5, 5, 2, 0], (
+        "32 MiB a second: three pieces, one, none, and no more than a second's after a long write"
+    )
 
 
 def test_what_a_cleaning_takes_of_the_budget_the_others_do_not(
@@ -207,20 +203,9 @@ def test_what_is_overdue_is_done_beyond_the_budget_a_part_at_a_time(
     for _ in range(12):
         services_after(clocked, upkept, 0.1)
         left.append(len(work.need))
-    assert left == [
-        14,
-        13,
-        12,
-        11,
-        10,
-        9,
-        8,
-        7,
-        6,
-        5,
-        4,
-        3,
-    ], "an eighth of what is overdue, and at least one piece"
+    assert left == [14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3], (
+        "an eighth of what is overdue, and at least one piece"
+    )
 
 
 def test_overdue_work_converges_whatever_the_budget() -> None:

@@ -129,10 +129,9 @@ def test_two_writers_on_s3_both_commit_and_nothing_is_lost(given: dict[str, obje
     assert sorted(seqs) == list(range(1, 9))
     rows = t.scan(columns=["id", "fare"]).to_arrow().sort_by("id").to_pydict()
     assert rows["id"] == list(range(10))
-    assert set(rows["fare"]) in (
-        {3.0},
-        {13.0},
-    ), "the last upsert of one of them came last, as a whole"
+    assert set(rows["fare"]) in ({3.0}, {13.0}), (
+        "the last upsert of one of them came last, as a whole"
+    )
     assert t.check().ok
 
 

@@ -121,10 +121,9 @@ def test_listings_are_sorted_by_whole_components_and_hide_temporary_names(storag
     )
     assert paths(storage.list_dir("b")) == ["b/.x.log.1_0", "b/1", "b/2"]
     assert paths(storage.list_dir("")) == ["0"]
-    assert paths(storage.list_dir("b", known={"b/1"})) == [
-        "b/.x.log.1_0",
-        "b/2",
-    ], "what the caller knows is left out"
+    assert paths(storage.list_dir("b", known={"b/1"})) == ["b/.x.log.1_0", "b/2"], (
+        "what the caller knows is left out"
+    )
     assert all(
         info.size == 3 and info.modified_us > 1_600_000_000_000_000 for info in storage.list("")
     )
@@ -356,11 +355,9 @@ def test_directories_that_hold_nothing_go_and_no_object_does(storage: Storage) -
     storage.drop_directories("absent", "3")
     assert paths(storage.list("")) == ["d/2/x", "d/file"]
     local = storage.local_path("d")
-    assert local is None or sorted(os.listdir(local)) == [
-        "2",
-        "3",
-        "file",
-    ], "the third is not before the third"
+    assert local is None or sorted(os.listdir(local)) == ["2", "3", "file"], (
+        "the third is not before the third"
+    )
     storage.create("d/1/x", b"2")
     assert storage.read("d/1/x") == b"2"
 

@@ -83,14 +83,9 @@ def test_columns_are_merged_by_name_or_by_a_function(tmp_path: Path, table_type:
     rows = found(table, tmp_path)
     assert rows["a"] == {"id": "a", "city": "x", "ts": 6, "n": 3, "note": "old", "tags": ["p", "q"]}
     assert rows["b"] == {"id": "b", "city": "y", "ts": 6, "n": 3, "note": "new", "tags": None}
-    assert rows["c"] == {
-        "id": "c",
-        "city": "x",
-        "ts": 7,
-        "n": 15,
-        "note": "c",
-        "tags": None,
-    }, "rows of one key, too"
+    assert rows["c"] == {"id": "c", "city": "x", "ts": 7, "n": 15, "note": "c", "tags": None}, (
+        "rows of one key, too"
+    )
 
 
 def test_a_late_row_is_merged_as_the_older_one(tmp_path: Path) -> None:

@@ -143,11 +143,9 @@ def test_a_merge_of_whole_rows_is_an_upsert_that_does_not_look_at_ordering_value
         .update("*")
         .execute()
     )
-    assert (again.instant, again.updated, again.files_written) == (
-        "",
-        0,
-        0,
-    ), "no clause holds, so nothing is committed"
+    assert (again.instant, again.updated, again.files_written) == ("", 0, 0), (
+        "no clause holds, so nothing is committed"
+    )
 
 
 def test_rows_go_into_log_files_unless_an_ordering_value_falls(tmp_path: Path) -> None:

@@ -63,11 +63,9 @@ def test_a_row_older_than_the_delete_of_its_key_is_left_out_and_counted(
     table = make(tmp_path, ("a", 5), ("b", 5), ("c", 5), scope=scope, table_type=table_type)
     assert table.delete(keys("a", "b")).deleted == 2
     done = table.upsert(rows(("a", 4), ("b", 5), ("d", 1)))
-    assert (done.inserted, done.updated, done.late) == (
-        2,
-        0,
-        1,
-    ), "of equal ordering values the later write counts"
+    assert (done.inserted, done.updated, done.late) == (2, 0, 1), (
+        "of equal ordering values the later write counts"
+    )
     assert held(table) == {"b": 5, "c": 5, "d": 1}
     assert bag(hudi_table(tmp_path, SCHEMA)) == bag(table.scan().to_arrow()) and table.check().ok
 

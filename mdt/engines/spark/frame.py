@@ -489,8 +489,7 @@ class _Files:
             and (now.version.ids, now.declared) != (made.version.ids, made.declared)
         ):
             raise Invalid(
-                "the table's columns were altered since this DataFrame was made",
-                hint=_ANEW,
+                "the table's columns were altered since this DataFrame was made", hint=_ANEW
             )
 
     def view(self, snapshot: Snapshot) -> SnapshotFiles:

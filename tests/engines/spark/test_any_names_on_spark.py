@@ -77,17 +77,10 @@ def test_sql_reads_and_writes_by_the_declared_names(spark: SparkSession, trips: 
         "fare amount",
         "a.b",
         "pick-up city",
-    ) == [
-        ("newer", 0.5, 1, "Rome"),
-        ("t7", 4.5, 7, "Bern"),
-        ("t9", 4.5, -1, "Bern"),
-    ]
+    ) == [("newer", 0.5, 1, "Rome"), ("t7", 4.5, 7, "Bern"), ("t9", 4.5, -1, "Bern")]
     assert spark.sql(
         "select count(*), sum(`a.b`) from odd_trips where `pick-up city` = 'Rome'"
-    ).collect()[0][:] == (
-        1,
-        1,
-    )
+    ).collect()[0][:] == (1, 1)
     assert [row[0] for row in spark.sql("show partitions odd_trips").collect()]
     assert spark.sql("select count(*) from odd_trips version as of 1").collect()[0][0] == 100
     assert not trips.check().problems
@@ -144,11 +137,7 @@ def test_frames_are_written_and_read(spark: SparkSession, tmp_path: Path) -> Non
     assert {
         row[0]
         for row in table.scan("`1st` < 3", columns=["trip id", "1st"]).to_spark(spark).collect()
-    } == {
-        "t0",
-        "t1",
-        "t2",
-    }
+    } == {"t0", "t1", "t2"}
     table = mdt.open(path, {"mdt.spark.local.bytes.max": "0"})
     table.upsert(
         rows.where("`1st` = 5").selectExpr(

@@ -314,10 +314,9 @@ def test_all_relations_of_a_query_are_asked_for_at_once(
     )
     frame = measured.sql(query)
     found = sizes(frame)
-    assert len(found) == 4 and (calls.calls, calls.relations) == (
-        1,
-        3,
-    ), "people, who are joined with themselves, are asked for once"
+    assert len(found) == 4 and (calls.calls, calls.relations) == (1, 3), (
+        "people, who are joined with themselves, are asked for once"
+    )
     assert len(frame.collect()) == 3 * ROWS
 
 

@@ -80,11 +80,9 @@ def test_every_scan_of_a_query_has_figures_of_its_own(told: SparkSession, table:
     """)
     found = figures(told, joined)
     assert len(found) == 3 and all(one["files of the table"] == "6" for one in found)
-    assert sorted(one["files read"] for one in found) == [
-        "1",
-        "3",
-        "6",
-    ], "the side that is broadcast prunes the other"
+    assert sorted(one["files read"] for one in found) == ["1", "3", "6"], (
+        "the side that is broadcast prunes the other"
+    )
     named = told.read.format("mdt").load(table.path).where("city = 'Oslo'")
     assert [one["files read"] for one in figures(told, named.groupBy("status").count())] == ["2"]
     assert [one["files read"] for one in figures(told, named.union(named))] in (["2"], ["2", "2"])

@@ -65,10 +65,7 @@ def test_services_are_called_by_name(sql: SparkSession, tmp_path: Path) -> None:
     )
     assert told(sql.newSession(), "call mdt.cluster('served', by => 'note, id', curve => 'sort')")[
         "by"
-    ] == [
-        "note",
-        "id",
-    ]
+    ] == ["note", "id"]
     sql.sql("delete from served where id < 'c'")
     assert told(sql, "call mdt.restore(table => 'served', to => 'before')")["updated"] == 0
     assert sql.table("served").count() == 4

@@ -339,10 +339,7 @@ def test_properties_of_a_table_are_its_options_whatever_the_catalog_kept(world: 
     )
     assert (
         mdt.open(f"{world.data}/made").definition.options.items()
-        >= {
-            "mdt.compression": "zstd",
-            "mdt.clean.retain.commits": "9",
-        }.items()
+        >= {"mdt.compression": "zstd", "mdt.clean.retain.commits": "9"}.items()
     )
     (file,) = Path(f"{world.data}/made").glob("*.parquet")
     assert pq.ParquetFile(file).metadata.row_group(0).column(5).compression == "ZSTD"

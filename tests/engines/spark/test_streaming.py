@@ -90,12 +90,9 @@ def test_changes_are_told_from_a_commit_on_and_a_batch_has_no_more_commits_than_
         [("delete", 5, 4)],
     ]
     each = Follower(named, source.path, tmp_path / "d", since="1", max_bytes="1")
-    assert [[n for _, _, n in rows] for rows in each.run()] == [
-        [2],
-        [3],
-        [4],
-        [],
-    ], "a commit is a batch"
+    assert [[n for _, _, n in rows] for rows in each.run()] == [[2], [3], [4], []], (
+        "a commit is a batch"
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,10 +119,7 @@ def test_commits_that_were_cleaned_other_columns_and_another_table_end_a_stream(
     source.upsert([row("a", "Oslo", 0)])
     late, changes = (
         Follower(named, source.path, tmp_path / "c"),
-        {
-            "changes": "all",
-            "since": "earliest",
-        },
+        {"changes": "all", "since": "earliest"},
     )
     follower = Follower(named, source.path, tmp_path / "f", **changes)
     assert len(late.run()) == len(follower.run()) == 1

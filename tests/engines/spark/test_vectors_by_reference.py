@@ -186,10 +186,9 @@ def test_an_executor_keeps_what_it_has_read_within_its_limit(
     counts(told, table)
     assert counts(told, table) == (dirty, 0)
     table.delete({"id": [8001]})
-    assert counts(told, table) == (
-        dirty,
-        0,
-    ), "what was added is given, what the checkpoint has is where it was"
+    assert counts(told, table) == (dirty, 0), (
+        "what was added is given, what the checkpoint has is where it was"
+    )
 
 
 @pytest.mark.parametrize("place", ["begin", "middle", "end"])
