@@ -36,10 +36,12 @@ class PooledAgainstDictionary(TableAgainstDictionary):
 
     kind_of_table = kind_of_other = PooledTable
 
-    def _said(self, writer: mdt.Table, batch: list[Row], on: str, clauses: list[Said]) -> Any:
+    def _said(
+        self, writer: mdt.Table, batch: list[Row], on: str, clauses: list[Said], dedupe: bool
+    ) -> Any:
         if on == "note":  # no engine joins other columns than the key
-            return super()._said(mdt.open(writer.storage), batch, on, clauses)
-        merge = super()._said(writer, batch, on, clauses)
+            return super()._said(mdt.open(writer.storage), batch, on, clauses, dedupe)
+        merge = super()._said(writer, batch, on, clauses, dedupe)
         assert merge._runner is not None
         count("merges of the model in processes")
         return merge

@@ -194,7 +194,9 @@ def test_indexes_that_queries_want_are_created_and_built(
 ) -> None:
     monkeypatch.setattr(usage, "REPORT_SECONDS", 0)
     named.conf.set("spark.mdt.indexes.auto", "true")
-    rows = named.createDataFrame(ROWS)
+    rows = named.range(30_000).selectExpr(
+        "string(id) id", "if(id = 7, 'Rome', 'Oslo') city", "double(id) fare"
+    )
     table = save(rows, tmp_path / "t", key="id")
     view = mdt.read(named, str(tmp_path / "t"))
     for _ in range(12):
@@ -202,9 +204,9 @@ def test_indexes_that_queries_want_are_created_and_built(
     assert mdt.spark.wait_for_indexes(60) and not len(table.indexes())
     save(rows.limit(1), tmp_path / "t")
     assert mdt.spark.wait_for_indexes(60)
-    assert table.indexes()["index"].to_pylist() == ["bitmap(city)"] and table.indexes()[
-        "coverage"
-    ].to_pylist() == [100.0]
+    indexes = table.indexes()
+    assert indexes["index"].to_pylist() == ["bitmap(city)"]
+    assert indexes["coverage"].to_pylist() == [100.0]
 
 
 def test_plans_are_told_to_the_log_of_spark_without_literals(
