@@ -7,13 +7,11 @@ EXTRAS ?= dev
 RUN    := $(VENV)/bin/python
 # Processes that share the tests; each that runs Spark's has a JVM of its own, of some 1.5 GB.
 WORKERS ?= 2
-# Of what is slow `make test` runs a third, another one each day: the Kth of N parts.  PART=1/1 runs all of it.
-PART ?= $(shell echo $$(( $$(date -u +%s) / 86400 % 3 + 1 )))/3
 # Tests begin some hundred processes, and their asserts are compiled anew where nobody may keep what Python compiles.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check bench ssb tpch tpcds nightly oldest oldest-spark clean java
+.PHONY: help demo test quick durations check bench ssb tpch tpcds nightly oldest oldest-spark clean java
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,10 +40,14 @@ check: $(VENV)/.installed  ## ruff, import-linter and mypy --strict
 	$(VENV)/bin/lint-imports --no-cache
 	$(RUN) -m mypy
 
-test: check java  ## check, then every test but the nightly ones, of the slow ones today's third (PART=1/1: all)
-	$(RUN) -m pytest -n $(WORKERS) --part $(PART)
+test: check java  ## check, then every test but those that take long, the same ones each day
+	$(RUN) -m pytest -n $(WORKERS)
 
-quick: check  ## check, then the tests that take less than a minute together: no Spark, no campaign
+durations: $(VENV)/.installed java  ## record the seconds by which tests/tiers.py sorts the tests: an hour
+	$(RUN) -m pytest -n $(WORKERS) -m "not nightly" --junitxml=$(VENV)/durations.xml
+	$(RUN) tests/tiers.py $(VENV)/durations.xml
+
+quick: check  ## check, then the tests that take a minute together: no Spark, no campaign
 	HYPOTHESIS_PROFILE=inner $(RUN) -m pytest -n $(WORKERS) -m "not nightly and not slow"
 
 nightly: check java  ## check, then every test; some again on the oldest releases of what is used

@@ -22,6 +22,8 @@ import indexes
 import mdt
 from mdt.errors import Unsupported
 
+pytestmark = pytest.mark.slow  # builds packages, which the oldest setuptools does not
+
 ROOT = documents.ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SOURCES = (
