@@ -178,6 +178,9 @@ def _of_values(values: Sequence[Any], definition: TableDefinition) -> pa.Table:
 
 def _of_dicts(rows: Sequence[Mapping[str, Any]], definition: TableDefinition) -> pa.Table:
     given = list(dict.fromkeys(name for row in rows for name in row))
+    odd = [name for name in given if not isinstance(name, str)]
+    if odd:
+        raise Invalid(f"{odd[0]!r} is not the name of a column", hint=_hint(definition))
     own = dict(zip(given, own_names(given, definition.schema.names), strict=True))
     rows = [{own[name]: value for name, value in row.items()} for row in rows]
     names = set(own.values())

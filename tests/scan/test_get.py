@@ -202,6 +202,7 @@ def test_nested_columns_are_read_with_the_row_groups_that_hold_them(tmp_path: Pa
         np.zeros((2, 2)),
         pa.table({"x": [1]}),
         {"x": "k"},
+        {"id": "k", 5: "x"},
     ],
 )
 def test_what_is_no_key_is_refused(wrong: Any, tmp_path: Path) -> None:
