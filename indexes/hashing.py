@@ -64,7 +64,7 @@ def hash_keys(keys: pa.Array | pa.ChunkedArray, seed: int) -> KeyHashes:
     hi, lo = np.empty(len(keys), np.uint64), np.empty(len(keys), np.uint64)
 
     def hashed(piece: slice) -> None:
-        # in the processor's cache
+        # The piece fits into the processor's cache.
         rows = byte_rows(together.slice(piece.start, piece.stop - piece.start))
         hi[piece], lo[piece] = _piece(rows, seed)
 

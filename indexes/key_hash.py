@@ -211,7 +211,7 @@ def _words(keys: pa.Array, longest: int) -> UInt32Array:
     uint32[n, words].
     """
     count = max(1, -(-longest // _WORD_BYTES))
-    # which counts bytes, not characters
+    # ascii_rpad counts bytes, not characters.
     padded = pc.ascii_rpad(keys, _WORD_BYTES * count, padding="\0")
     return np.frombuffer(padded.buffers()[2], "<u4", count * len(keys)).reshape(len(keys), count)
 

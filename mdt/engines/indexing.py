@@ -48,6 +48,6 @@ class IndexRunner:
                 found.setdefault(row["shard"], {})[row["index"]] = data
                 used.add(row["path"])
         stored = metadata.storage.list(paths.attachments_of(claim.instant))
-        # of lost attempts
+        # Delete the files of lost attempts.
         metadata.storage.delete_many([info.path for info in stored if info.path not in used])
         yield from ((one, found.get(one.shard, {})) for one in work)

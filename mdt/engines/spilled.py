@@ -211,7 +211,7 @@ class SpillingEngine:
 
     def spiller(self, rows: Spilled, part_of: PartOf) -> Spiller:
         """Return what puts rows aside."""
-        # which are sorted: what came, as one table, and in order
+        # Sorting holds the rows three times: as they came, as one table, and in order.
         return Spiller(rows, part_of, self._rows_memory // 3)
 
     def spread(self, table: pa.Table) -> Spilled:

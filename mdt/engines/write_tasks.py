@@ -142,7 +142,7 @@ class _Dealt:
             [field for field in snapshot.definition.schema if field.name in table.column_names]
         )
         data = table.select(stored.names)  # of deletes only what makes their keys
-        # as deletes are in what every row has
+        # Deletes have nulls where rows must have values.
         nullable = pa.schema([field.with_nullable(True) for field in stored])
         rows = pa.table(conform(data, nullable, nullable, first=None).columns, schema=stored)
         batch = keyed_rows(rows, snapshot.definition)

@@ -347,7 +347,7 @@ def _by_group(
     group, key = pair // n, by_rank[pair % n]
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     parts = np.split(key, starts[1:])
-    # of no pair there is one part, which is empty
+    # Without any pair, np.split returns one empty part.
     some = dict(zip(group[starts].tolist(), parts, strict=False))
     paths_of = [""] * len(proposed.whole)
     keys_of = {"": by_rank}

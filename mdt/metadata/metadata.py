@@ -440,7 +440,7 @@ class Metadata:
         token = self.storage.random_hex(4)
         key_parts = snapshot.key_parts
         if self.key_index_problem(snapshot) is None:
-            # else they stay as they are, for a process that can read them
+            # Otherwise they stay as they are, for a process that can read them.
             snapshot = self._without_damaged_key_parts(snapshot)
             key_parts = merged_key_parts(
                 snapshot, self.key_index(snapshot), self.key_parts.payload, whole=whole

@@ -269,7 +269,7 @@ def _succeeded(before: _Succession, new: SchemaVersion) -> _Succession:
         if column.id in before.fields:
             _check_follows(column, parent, *before.fields[column.id])
         elif column.id < before.free and not new.given:
-            # else a version that has left may have had it
+            # After versions have left, one of these may have had the id.
             raise ValueError("a new column has an id that was given before")
     return _Succession(
         _more_fields(before.fields, new), new.since, max(before.free, free_id((new,)))

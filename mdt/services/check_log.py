@@ -248,7 +248,7 @@ def _check_indexing(
         if data is None:
             instant = layout.instant_at(path)
             if instant is not None and instant.time in planned:
-                # else archived with the record that planned the build
+                # Other instants were archived with the record that planned the build.
                 yield from _check_unpublished(metadata, snapshot, record, path)
         elif data != content:
             yield Problem(path, -1, f"differs from commit record {record.seq}", Kind.TIMELINE)

@@ -177,7 +177,7 @@ def _new_start(metadata: Metadata) -> int | None:
         for seq in metadata.checkpoints.listed()
         if seq >= since and _damage(metadata, seq) is None
     ]
-    # of what could be read of the newest state
+    # Without a whole one, write a checkpoint from the readable part of the newest state.
     return min(whole) if whole else metadata.compact().seq
 
 

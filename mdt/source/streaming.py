@@ -161,7 +161,7 @@ class Stream:
                 spark, table, snapshot, begun, max(until, snapshot.retention.horizon)
             )
             if _simple(found.schema) != _simple(expected):
-                # with the columns of now
+                # Read the rows with the current columns.
                 found = self._rows(spark, table, snapshot, begun, snapshot.seq)
         if _simple(found.schema) != _simple(expected):
             raise Invalid(

@@ -96,7 +96,7 @@ class Writer:
         self._closed = False
         self._failed: BaseException | None = None
         self._process = this_process()
-        # with the metadata that commits are to carry
+        # The thread inherits the metadata that commits are to carry.
         in_context = partial(copy_context().run, self._run)
         self._thread = threading.Thread(target=in_context, name="mdt-writer", daemon=True)
         self._thread.start()
