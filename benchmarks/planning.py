@@ -29,9 +29,9 @@ import pyarrow as pa
 import mdt
 from indexes import values
 from mdt.hudi import timeline
-from mdt.metadata import commit_log
-from mdt.metadata.commit_log import SLICES, STATS, CommitRecord
-from mdt.metadata.file_group import FILES
+from mdt.metadata.files.file_group import FILES
+from mdt.metadata.log import commit_log
+from mdt.metadata.log.commit_log import SLICES, STATS, CommitRecord
 
 SCHEMA = pa.schema(
     [

@@ -16,7 +16,7 @@ from mdt.filters.where import parse_where
 from mdt.hudi.schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.query import ArrowStream, Where, checked_columns, declared_columns
 from mdt.scan.changed_rows import CHANGE, ChangedRows
 from mdt.scan.history_range import history_range

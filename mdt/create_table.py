@@ -17,11 +17,13 @@ from mdt.errors import Invalid, Unsupported
 from mdt.hudi import keys, partitions, timeline
 from mdt.hudi.layout import layout_of
 from mdt.hudi.schema import avro_schema
-from mdt.metadata import commit_log, key_indexes, paths
-from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.key_map import has_whole_words, orderable
-from mdt.metadata.other_tables import refuse_to_create
-from mdt.metadata.skipping import named_spec, packages_of
+from mdt.metadata import key_indexes
+from mdt.metadata.files import paths
+from mdt.metadata.files.key_map import has_whole_words, orderable
+from mdt.metadata.history.other_tables import refuse_to_create
+from mdt.metadata.log import commit_log
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.skipping_indexes import named_spec, packages_of
 from mdt.schema import declared
 from mdt.schema.definition import COPY_ON_WRITE, MERGE_ON_READ, TableDefinition
 from mdt.schema.time_paths import TimePath

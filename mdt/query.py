@@ -20,7 +20,7 @@ from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi.schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX, FAR_FILES_READ_AT_ONCE, LIMIT_ROWS_MAX, SPARK_LIMIT_MAX
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.schema.convert import without_rows
 from mdt.schema.declared import Restoration
@@ -57,7 +57,7 @@ def seen_as(query_type: str) -> Callable[[Snapshot], Snapshot]:
     """
     if one_of("query_type", query_type, (SNAPSHOT, READ_OPTIMIZED)) == SNAPSHOT:
         return _as_it_is
-    from mdt.metadata.read_optimized import ReadOptimized
+    from mdt.metadata.snapshot.read_optimized import ReadOptimized
 
     return ReadOptimized.of
 

@@ -68,7 +68,7 @@ def records_decoded_once() -> Iterator[None]:
     """Commit records of equal bytes are decoded, and judged, once: for campaigns whose thousand
     tables begin alike.
     """
-    from mdt.metadata import commit_log
+    from mdt.metadata.log import commit_log
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit_log, "decode", lru_cache(1000)(commit_log.decode))

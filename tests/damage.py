@@ -22,7 +22,7 @@ import pyarrow as pa
 
 import mdt
 from mdt.errors import MdtError
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 from mdt.parquet.page_map import OFFSET, SIZE
 from mdt.stores.storage import MemoryStorage
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from mdt.hudi import timeline
 from mdt.hudi.layout import LAYOUTS
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 from mdt.stores.storage import Storage
 
 LATER = "20990101000000000"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 import mdt
-from mdt.metadata import key_runs
+from mdt.metadata.keys import key_runs
 
 Pairs = set[tuple[int, str]]
 

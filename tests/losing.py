@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import mdt
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 
 
 def lose(table: mdt.Table, draw: random.Random) -> None:

@@ -36,18 +36,19 @@ from indexes.predicate import matches
 from indexes.registry import parse_spec
 from indexes.testing import predicates
 from mdt.errors import Invalid, Unsupported
-from mdt.metadata.file_group import LOG
+from mdt.metadata.files.file_group import LOG
 from mdt.schema.definition import TableDefinition
-from mdt.services import cleaning, cutting, small_files
 from mdt.services.check_placement import misplaced_keys
-from mdt.services.curves import CURVES
+from mdt.services.layout import small_files, split_groups
+from mdt.services.layout.curves import CURVES
+from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import LocalStorage
 
 pytestmark = pytest.mark.usefixtures("records_decoded_once")
 
 _STEPS = 12
 DEFAULTS = small_files.JOINED_MIN, small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE
-CUT = cutting.PART_BYTES, cutting.PART_ROWS
+CUT = split_groups.PART_BYTES, split_groups.PART_ROWS
 INDEXES = (
     "bitmap(note)",
     "bitmap(x)",
@@ -97,13 +98,13 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         if shape.joins_logs:
             small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE = 0, 0
         # else it is joined again
-        cutting.PART_BYTES, cutting.PART_ROWS = (500, 1) if shape.joined_min > 2 else CUT
+        split_groups.PART_BYTES, split_groups.PART_ROWS = (500, 1) if shape.joined_min > 2 else CUT
         mdt.create(self._storage(), shape.schema, **shape.arguments())
         self.table, self.other = self._opened(), self._opened(self.kind_of_other)
 
     def teardown(self) -> None:
         small_files.JOINED_MIN, small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE = DEFAULTS
-        cutting.PART_BYTES, cutting.PART_ROWS = CUT
+        split_groups.PART_BYTES, split_groups.PART_ROWS = CUT
         if hasattr(self, "table") and sys.exc_info()[0] is None:
             # else the step that failed is what to show
             count(

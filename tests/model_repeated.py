@@ -24,7 +24,8 @@ from worlds import join_small_files
 
 import mdt
 from mdt.errors import Invalid, Unsupported
-from mdt.services import cleaning, small_files
+from mdt.services.layout import small_files
+from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import LocalStorage
 
 

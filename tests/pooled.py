@@ -25,9 +25,9 @@ from mdt.engines.rewriting import EngineRewrite
 from mdt.errors import Corrupt
 from mdt.progress import Progress
 from mdt.schema.input import to_table
-from mdt.services import indexing
-from mdt.services.indexing import BuildResult
-from mdt.services.rewriting import RewriteRunner
+from mdt.services.indexing import index_builder
+from mdt.services.indexing.index_builder import BuildResult
+from mdt.services.layout.rewriting import RewriteRunner
 from mdt.stores.storage import LocalStorage
 from mdt.table.merging import Runner, Whole
 from mdt.testing.process_pool import process_engine
@@ -138,6 +138,6 @@ class PooledTable(mdt.Table):
         return EngineRewrite(processes())
 
     def _build(self, specs: Sequence[str], progress: Progress | None, spark: Any) -> BuildResult:
-        return indexing.build(
+        return index_builder.build(
             self.metadata, self.options, specs, progress, IndexRunner(processes())
         )

@@ -28,14 +28,14 @@ from mdt.filters.where import parse_where
 from mdt.metadata.metadata import Metadata
 from mdt.schema.alter import Alteration
 from mdt.schema.definition import TableDefinition
-from mdt.services.altering import Alter
-from mdt.services.clustering import Clustering, NothingGained
-from mdt.services.compaction import Compaction
-from mdt.services.indexing import IndexBuild, IndexChange
-from mdt.services.log_compaction import LogCompaction
-from mdt.services.rekeying import Rekey
-from mdt.services.restoring import Restore
-from mdt.services.small_files import Joining
+from mdt.services.history.altering import Alter
+from mdt.services.history.restoring import Restore
+from mdt.services.indexing.index_builder import IndexBuild, IndexChange
+from mdt.services.indexing.rekeying import Rekey
+from mdt.services.layout.clustering import Clustering, NothingGained
+from mdt.services.layout.compaction import Compaction
+from mdt.services.layout.log_compaction import LogCompaction
+from mdt.services.layout.small_files import Joining
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.write.clauses import Clause, Clauses
 from mdt.write.conditional import Conditional

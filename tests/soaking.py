@@ -19,7 +19,7 @@ import pyarrow as pa
 
 import mdt
 from mdt.errors import Conflict, Expired
-from mdt.services import cleaning
+from mdt.services.reclaiming import cleaning
 
 KEYS = 40
 GATHERER = 2

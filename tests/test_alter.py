@@ -22,7 +22,7 @@ from mdt.errors import Invalid
 from mdt.schema import alter, versions
 from mdt.schema.evolve import evolution
 from mdt.schema.versions import SchemaVersion, stored_bytes
-from mdt.services.altering import Alter
+from mdt.services.history.altering import Alter
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema(

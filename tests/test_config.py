@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mdt.config import Options, changed_options, options_list, options_table, parse_options
 from mdt.errors import Invalid
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 from mdt.option import Scope
 
 

@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 
 import mdt
 from mdt.cli.main import app
-from mdt.metadata import commit_log, paths
-from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.files import paths
+from mdt.metadata.log import commit_log
+from mdt.metadata.log.commit_log import CommitRecord
 from mdt.schema.definition import from_json
 from mdt.stores.storage import LocalStorage, MemoryStorage
 

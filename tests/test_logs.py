@@ -20,7 +20,7 @@ from documents import ran
 import mdt
 from mdt import logs
 from mdt.commit.recovery import Rollback
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 

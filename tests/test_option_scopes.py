@@ -18,8 +18,9 @@ from obstore.store import MemoryStore
 
 import mdt
 from mdt.errors import Invalid
-from mdt.metadata import commit_log, paths
-from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.files import paths
+from mdt.metadata.log import commit_log
+from mdt.metadata.log.commit_log import CommitRecord
 from mdt.stores.storage import ObjectStorage, Storage
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
@@ -193,7 +194,7 @@ def test_of_two_who_alter_options_at_the_same_time_the_second_looks_at_what_the_
 ) -> None:
     from mdt.commit.transaction import steps
     from mdt.schema.alter import Alteration
-    from mdt.services.altering import Alter
+    from mdt.services.history.altering import Alter
 
     table = mdt.create(tmp_path / "t", SCHEMA, ["id"], options={"mdt.max.file.bytes": 200 << 20})
     late = Alter(

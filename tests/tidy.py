@@ -39,7 +39,7 @@ DOCUMENTED = {"_asdict", "_exit", "_fields", "_make", "_replace"}
 """Names of the standard library that begin with an underscore and are public."""
 
 JAVA_LINES_MAX = 300
-NAMES_OF_HUDI = ("mdt/hudi/", "mdt/metadata/paths.py")
+NAMES_OF_HUDI = ("mdt/hudi/", "mdt/metadata/files/paths.py")
 """Where names of Hudi's directory are made: those of the timeline by a layout, of nothing but the
 properties in the other place.
 """

@@ -24,15 +24,16 @@ from mdt.commit.recovery import pending
 from mdt.commit.transaction import CommitResult, run, steps
 from mdt.config import Options
 from mdt.hudi.layout import layout_of
-from mdt.metadata import paths, references
+from mdt.metadata import references
+from mdt.metadata.files import paths
 from mdt.metadata.metadata import Metadata
-from mdt.services import small_files
-from mdt.services.budget import everywhere
-from mdt.services.clustering import Clustering
-from mdt.services.compaction import Compaction
-from mdt.services.curves import SORT
-from mdt.services.cutting import Cutting
-from mdt.services.log_compaction import LogCompaction
+from mdt.services.layout import small_files
+from mdt.services.layout.budget import everywhere
+from mdt.services.layout.clustering import Clustering
+from mdt.services.layout.compaction import Compaction
+from mdt.services.layout.curves import SORT
+from mdt.services.layout.log_compaction import LogCompaction
+from mdt.services.layout.split_groups import Cutting
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.table import Table
 from mdt.testing.faulty import Crash, FaultyStorage

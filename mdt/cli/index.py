@@ -14,10 +14,10 @@ import typer
 
 from mdt.cli.commands import command, opened, tell, tell_rows
 from mdt.cli.terminal import DryRun, Settings, TablePath, note, show, show_table
-from mdt.metadata.usage import REPORT_SECONDS
+from mdt.metadata.statistics.usage import REPORT_SECONDS
 from mdt.progress import bar
-from mdt.services.index_report import NOT_COUNTED
-from mdt.services.indexing import BuildResult
+from mdt.services.indexing.index_builder import BuildResult
+from mdt.services.indexing.index_report import NOT_COUNTED
 
 app = typer.Typer(
     help="Indexes of a table: list, create, drop, rebuild, build, advise.", no_args_is_help=True

@@ -10,7 +10,7 @@ from mdt import table
 from mdt.cli.commands import command, opened, storage_options, tell, tell_rows
 from mdt.cli.terminal import Columns, TablePath, names, note, show
 from mdt.errors import Invalid
-from mdt.metadata.other_tables import finding
+from mdt.metadata.history.other_tables import finding
 from mdt.stores.storage import open_storage
 
 

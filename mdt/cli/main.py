@@ -52,7 +52,7 @@ from mdt.cli.terminal import output as terminal
 from mdt.progress import bar
 from mdt.schema.alter import type_of
 from mdt.schema.definition import MERGE_ON_READ
-from mdt.services.compaction_strategies import STRATEGIES
+from mdt.services.layout.compaction_strategies import STRATEGIES
 
 ROWS_SHOWN = 20
 """Rows that ``scan`` shows as a table unless told otherwise."""

@@ -11,8 +11,8 @@ import typer
 from mdt.arguments import listed
 from mdt.cli.commands import command, opened, point, tell
 from mdt.cli.terminal import TablePath, output
-from mdt.services.pictures import Picture
-from mdt.services.summary import COMMITS_SHOWN
+from mdt.services.reports.summary import COMMITS_SHOWN
+from mdt.services.reports.svg import Picture
 
 
 def register(app: typer.Typer) -> None:

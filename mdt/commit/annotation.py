@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from mdt.arguments import mapping, shown
 from mdt.errors import Invalid
 from mdt.limits import METADATA_BYTES_MAX, TEXTS_MAX
-from mdt.metadata.trusted_names import is_metadata, is_reserved
+from mdt.metadata.log.trusted_names import is_metadata, is_reserved
 
 CommitMetadata = Mapping[str, str] | None
 """Names and texts that are kept with a commit."""

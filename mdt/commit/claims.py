@@ -15,8 +15,9 @@ from typing import Any
 
 from mdt.errors import Corrupt
 from mdt.limits import CLAIM_BYTES_MAX, CLAIM_CLOCK_AHEAD_SECONDS, COUNT_MAX
-from mdt.metadata import codec, paths
-from mdt.metadata import trusted_names as names
+from mdt.metadata.files import paths
+from mdt.metadata.log import codec
+from mdt.metadata.log import trusted_names as names
 from mdt.stores.storage import ObjectInfo, Storage
 
 _WHAT_TO_DO = "nothing depends on it: look who made it, then delete it"

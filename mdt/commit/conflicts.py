@@ -19,13 +19,13 @@ from pyroaring import BitMap
 from indexes.base import KeyHashes
 from indexes.key_hash import KeyHash
 from mdt.limits import SEGMENT_ROWS_MAX
-from mdt.metadata import paths
-from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.deletion_vectors import positions
-from mdt.metadata.file_group import LOG
-from mdt.metadata.key_map import KeyMap
-from mdt.metadata.live_partitions import ANY, among
-from mdt.metadata.tombstones import marks_of, of_table
+from mdt.metadata.files import paths
+from mdt.metadata.files.deletion_vectors import positions
+from mdt.metadata.files.file_group import LOG
+from mdt.metadata.files.key_map import KeyMap
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.snapshot.live_partitions import ANY, among
+from mdt.metadata.snapshot.tombstones import marks_of, of_table
 from mdt.stores.object_range import ObjectRange
 
 UPDATE_WHERE, MERGE = "update_where", "merge"
@@ -86,7 +86,7 @@ def check(
     have been absent for ``mine``.  ``key_hash``: that of the table.
 
     >>> from indexes.key_hash import MurmurHash
-    >>> from mdt.metadata.file_group import FILES
+    >>> from mdt.metadata.files.file_group import FILES
     >>> written = pa.Table.from_pylist([{"file_id": "g1", "name": "new_file"}], schema=FILES)
     >>> theirs = CommitRecord(7, {"txn": "b" * 32}, {"files": written})
     >>> check(Footprint("a" * 32, frozenset({"g1"})), theirs, load=None, key_hash=MurmurHash(0))

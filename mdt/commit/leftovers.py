@@ -23,12 +23,13 @@ from mdt.commit import claims
 from mdt.hudi import timeline
 from mdt.hudi.layout import Layout, layout_of
 from mdt.hudi.timeline import Instant
-from mdt.metadata import paths, references
-from mdt.metadata import trusted_names as names
-from mdt.metadata.beside_cleaners import begun_again
+from mdt.metadata import references
+from mdt.metadata.files import paths
+from mdt.metadata.history.tolerate_missing import begun_again
+from mdt.metadata.log import trusted_names as names
+from mdt.metadata.log.retention import Retention
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.retention import Retention
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.contract import Listing
 
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from mdt.hudi.layout import Layout
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 from mdt.stores.storage import Storage
 
 _TYPE = b"TIMELINE_SERVER_BASED"

@@ -17,10 +17,10 @@ from pyroaring import BitMap
 
 from indexes.base import KeyHashes
 from mdt.commit.conflicts import Footprint
-from mdt.metadata.commit_log import NO_MAPS, NO_TOMBSTONES, CommitRecord
-from mdt.metadata.file_group import NewFile, SummaryRef
-from mdt.metadata.key_parts import KeyPart
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.files.file_group import NewFile, SummaryRef
+from mdt.metadata.log.commit_log import NO_MAPS, NO_TOMBSTONES, CommitRecord
+from mdt.metadata.snapshot.key_parts import KeyPart
+from mdt.metadata.snapshot.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from mdt.hudi import bucket_config, properties, timeline
 from mdt.hudi.commit_metadata import Cleaned, CommitMetadata, operation_type
 from mdt.hudi.layout import layout_of
 from mdt.hudi.schema import avro_schema
-from mdt.metadata import paths
-from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.files import paths
 from mdt.metadata.key_indexes import bucket_rules
+from mdt.metadata.log.commit_log import CommitRecord
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 

@@ -19,14 +19,15 @@ from mdt import logs
 from mdt.commit import claims, leftovers, markers, publish
 from mdt.commit.claims import Claims, Pending
 from mdt.commit.conflicts import Footprint
+from mdt.commit.delete_files import reclaim
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
-from mdt.commit.reclaim import reclaim
 from mdt.commit.transaction import remove_files, require_unharmed, run
 from mdt.errors import Corrupt
-from mdt.metadata import paths, references
+from mdt.metadata import references
+from mdt.metadata.files import paths
+from mdt.metadata.log.retention import Retention
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.retention import Retention
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 
 _MICROSECONDS = 1_000_000
 

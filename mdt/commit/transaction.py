@@ -2,7 +2,7 @@
 
 :func:`steps` is a generator that pauses between its phases, so that tests can interleave several
 writers in every order; :func:`run` drives it to its end.  The commit point is one put-if-absent in
-:mod:`mdt.metadata.commit_log`; everything before it leaves only garbage that nobody refers to,
+:mod:`mdt.metadata.log.commit_log`; everything before it leaves only garbage that nobody refers to,
 everything after it can be made again from the record.
 """
 
@@ -20,20 +20,22 @@ from mdt import logs
 from mdt.commit import annotation, claims, conflicts, markers, publish
 from mdt.commit.claims import Pending
 from mdt.commit.conflicts import Footprint
+from mdt.commit.delete_files import reclaim
 from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
-from mdt.commit.reclaim import reclaim
 from mdt.errors import Conflict, Internal, MdtError, Missing, Unavailable, Unsupported
 from mdt.hudi import timeline
 from mdt.limits import COMMIT_ATTEMPTS_MAX, UNPUBLISHED_SECONDS_MAX
-from mdt.metadata import archive, commit_log, paths, skipping
-from mdt.metadata import trusted_names as names
-from mdt.metadata.additions import stats_table, summaries_table
-from mdt.metadata.commit_log import CLEANED, REMOVED, SAVED, SLICES, VECTORS, CommitRecord
-from mdt.metadata.file_group import LOG, files_table, fresh_table, shards_of
-from mdt.metadata.key_parts import key_parts_table
-from mdt.metadata.late_records import late_record
+from mdt.metadata import skipping_indexes
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import LOG, files_table, fresh_table, shards_of
+from mdt.metadata.history.late_records import late_record
+from mdt.metadata.log import archive, commit_log
+from mdt.metadata.log import trusted_names as names
+from mdt.metadata.log.commit_log import CLEANED, REMOVED, SAVED, SLICES, VECTORS, CommitRecord
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.key_parts import key_parts_table
+from mdt.metadata.snapshot.log_tail import stats_table, summaries_table
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 
 _BACKOFF_SECONDS = 0.02
@@ -329,7 +331,7 @@ def _is_astray(metadata: Metadata, record: CommitRecord, archived: int) -> bool:
     been archived; ``archived``: the newest one that has.
 
     It happens to a transaction that slept for very long.  Nobody reads such a record: see
-    :mod:`mdt.metadata.archive`.
+    :mod:`mdt.metadata.log.archive`.
     """
     if archived < record.seq:
         return False
@@ -447,7 +449,7 @@ def _left_uncovered(snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(
         f"the index {text} was not kept, its files are read by every query until a process that has"
         f" it builds it: {why}"
-        for text, why in skipping.unusable(snapshot.definition)
+        for text, why in skipping_indexes.unusable(snapshot.definition)
     )
 
 

@@ -14,8 +14,8 @@ from indexes.base import KeyHashes
 from mdt.commit.conflicts import TABLE
 from mdt.engines.engine import Engine, R
 from mdt.engines.tasks import ABSENT
-from mdt.metadata.attachments import ObjectReader
-from mdt.metadata.file_group import NewFile
+from mdt.metadata.files.attachments import ObjectReader
+from mdt.metadata.files.file_group import NewFile
 
 
 class WrittenKeys(Mapping[str, KeyHashes]):

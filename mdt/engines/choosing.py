@@ -19,7 +19,7 @@ from mdt.engines.engine import Engine
 from mdt.engines.results import shares
 from mdt.engines.rewriting import EngineRewrite
 from mdt.engines.tasks import Source, opened, source_of
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import SegmentScan, plan
 from mdt.scan.matches import matching_of
 from mdt.write.conditional import Conditional, Matches, Part, written

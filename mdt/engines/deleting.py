@@ -16,7 +16,7 @@ from mdt.engines import delete_tasks
 from mdt.engines.engine import Engine, R
 from mdt.engines.write import EngineWrite, Ready, TaggedPlan
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
 from mdt.write.normalize import normalize_keys

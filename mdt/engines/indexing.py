@@ -14,17 +14,17 @@ from mdt.engines import tasks
 from mdt.engines.engine import Engine
 from mdt.engines.results import shares
 from mdt.engines.tasks import IndexShare, source_of
-from mdt.metadata import paths
-from mdt.metadata.additions import summary_of
-from mdt.metadata.file_group import SummaryRef
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import SummaryRef
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
-from mdt.services.indexing import Found, UncoveredShard
+from mdt.metadata.snapshot.log_tail import summary_of
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.services.indexing.index_builder import Found, UncoveredShard
 
 
 @dataclass(frozen=True, slots=True)
 class IndexRunner:
-    """A :data:`mdt.services.indexing.Runner` on an engine."""
+    """A :data:`mdt.services.indexing.index_builder.Runner` on an engine."""
 
     engine: Engine[Any]
 

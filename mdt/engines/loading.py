@@ -19,10 +19,10 @@ from mdt.engines.engine import Engine, R
 from mdt.engines.tasks import BUCKET, Source, label, labelled_schema, opened
 from mdt.engines.write_tasks import by_bucket, drained
 from mdt.errors import Conflict
-from mdt.metadata.buckets import homes
-from mdt.metadata.locate import Located
+from mdt.metadata.keys.buckets import homes
+from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.schema.marked import IS_DELETED
 from mdt.write.assign import Assignment

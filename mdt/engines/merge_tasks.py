@@ -28,9 +28,9 @@ from mdt.engines.tasks import (
     tagged,
     without_data,
 )
-from mdt.metadata.codec import encode_ipc
-from mdt.metadata.locate import Located
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.keys.locate import Located
+from mdt.metadata.log.codec import encode_ipc
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.write.merge import Acted, Decided, Decision, Merge
 from mdt.write.normalize import keyed_rows, partition_names
 from mdt.write.operations import absent_keys, by_value

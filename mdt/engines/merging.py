@@ -22,9 +22,9 @@ from mdt.engines.engine import Engine, R
 from mdt.engines.tasks import ABSENT, READ, tagged_schema
 from mdt.engines.write import EngineWrite, Ready, TaggedPlan
 from mdt.errors import Conflict
-from mdt.metadata.codec import decode_ipc
+from mdt.metadata.log.codec import decode_ipc
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.write.merge import Decision, Merge
 from mdt.write.result import Looked

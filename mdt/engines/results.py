@@ -15,9 +15,9 @@ import pyarrow as pa
 from mdt.commit.operation import Changes, Claim
 from mdt.commit.transaction import is_written_by
 from mdt.engines.engine import Engine
-from mdt.metadata import paths
-from mdt.metadata.commit_log import NO_TOMBSTONES
-from mdt.metadata.tombstones import new_tombstones, of_table
+from mdt.metadata.files import paths
+from mdt.metadata.log.commit_log import NO_TOMBSTONES
+from mdt.metadata.snapshot.tombstones import new_tombstones, of_table
 from mdt.stores.storage import Storage
 
 W = TypeVar("W")

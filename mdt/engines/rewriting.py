@@ -14,14 +14,14 @@ from mdt.engines.engine import Engine
 from mdt.engines.results import drop_lost_attempts, merged, shares
 from mdt.engines.tasks import RewriteShare, source_of
 from mdt.progress import Progress
-from mdt.services.rewriting import Rewrite
+from mdt.services.layout.rewriting import Rewrite
 from mdt.write.files import WriteJob
 from mdt.write.transfer import decode
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRewrite:
-    """A :class:`mdt.services.rewriting.RewriteRunner` on an engine."""
+    """A :class:`mdt.services.layout.rewriting.RewriteRunner` on an engine."""
 
     engine: Engine[Any]
 

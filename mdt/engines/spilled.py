@@ -26,8 +26,8 @@ from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.engines.local import by_part, part_of, thinned
 from mdt.progress import Progress
+from mdt.stores.malloc_trim import give_back
 from mdt.stores.scratch import Scratch
-from mdt.stores.unused import give_back
 
 PARTS = 256
 """Parts of rows that are grouped by a key: of 1 GiB memory each may hold 32 MiB, so that inputs of

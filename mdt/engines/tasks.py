@@ -25,17 +25,17 @@ from mdt.config import Options, parse_options
 from mdt.engines.engine import Deal
 from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi.keys import record_keys, sort_keys
-from mdt.metadata import paths
-from mdt.metadata.additions import summaries_table
-from mdt.metadata.attachments import AttachmentWriter
-from mdt.metadata.buckets import homes
-from mdt.metadata.deleted_keys import outlived
-from mdt.metadata.locate import Located
+from mdt.metadata.files import paths
+from mdt.metadata.files.attachments import AttachmentWriter
+from mdt.metadata.keys.buckets import homes
+from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.deleted_keys import outlived
+from mdt.metadata.snapshot.log_tail import summaries_table
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
-from mdt.services.indexing import UncoveredShard, summaries_of
-from mdt.services.rewriting import Rewrite
+from mdt.services.indexing.index_builder import UncoveredShard, summaries_of
+from mdt.services.layout.rewriting import Rewrite
 from mdt.stores.storage import open_storage
 from mdt.write.assign import NEW
 from mdt.write.blending import BlendingUpsert, Kept, batch_of, blend_of

@@ -40,10 +40,10 @@ from mdt.engines.tasks import (
     source_of,
 )
 from mdt.engines.write_tasks import Work
-from mdt.metadata.commit_log import NO_TOMBSTONES
+from mdt.metadata.log.commit_log import NO_TOMBSTONES
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
-from mdt.metadata.tombstones import new_tombstones
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.snapshot.tombstones import new_tombstones
 from mdt.progress import Progress
 from mdt.schema.conform import conform
 from mdt.schema.definition import TableDefinition

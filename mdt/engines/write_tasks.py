@@ -25,11 +25,11 @@ from mdt.engines.tasks import (
     Source,
     opened,
 )
-from mdt.metadata.commit_log import NO_TOMBSTONES
-from mdt.metadata.deleted_keys import scope_of
-from mdt.metadata.locate import Located
-from mdt.metadata.snapshot import Snapshot
-from mdt.metadata.tombstones import marks_of, new_tombstones
+from mdt.metadata.keys.locate import Located
+from mdt.metadata.log.commit_log import NO_TOMBSTONES
+from mdt.metadata.snapshot.deleted_keys import scope_of
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.snapshot.tombstones import marks_of, new_tombstones
 from mdt.schema.conform import conform
 from mdt.write.assign import Assignment
 from mdt.write.files import WriteJob

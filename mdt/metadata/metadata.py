@@ -34,11 +34,19 @@ from mdt.limits import (
     REFERRED_CACHE_BYTES_MAX,
     SEGMENTS_CACHED_MAX,
 )
-from mdt.metadata import archive, codec, commit_log, key_indexes, paths
-from mdt.metadata.apply import apply, first
-from mdt.metadata.attachments import ObjectReader
-from mdt.metadata.checkpoint import checkpoint_of, is_due, to_checkpoint, wrong_stripes
-from mdt.metadata.checkpoints import (
+from mdt.metadata import key_indexes
+from mdt.metadata.files import paths
+from mdt.metadata.files.attachments import ObjectReader
+from mdt.metadata.files.lru import SHARED, Recent
+from mdt.metadata.history.foreign_writers import Seen, Watch, watched_since
+from mdt.metadata.history.late_records import with_late_records
+from mdt.metadata.history.other_tables import no_table
+from mdt.metadata.log import archive, codec, commit_log
+from mdt.metadata.log.checkpoint_columns import HISTORY
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.snapshot.apply import apply, first
+from mdt.metadata.snapshot.checkpoint import checkpoint_of, is_due, to_checkpoint, wrong_stripes
+from mdt.metadata.snapshot.checkpoints import (
     MANIFEST,
     VERSION,
     Checkpoint,
@@ -46,22 +54,16 @@ from mdt.metadata.checkpoints import (
     hint_to,
     standing_on,
 )
-from mdt.metadata.column_stats import FileStats
-from mdt.metadata.columns import HISTORY
-from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.foreign import Seen, Watch, watched_since
-from mdt.metadata.history import history_row
-from mdt.metadata.index_summaries import SummaryCache
-from mdt.metadata.key_part_merge import can_be_read, mergeable, merged_key_parts
-from mdt.metadata.key_part_reader import KeyPartReader
-from mdt.metadata.key_parts import KeyPart
-from mdt.metadata.late_records import with_late_records
-from mdt.metadata.other_tables import no_table
-from mdt.metadata.recent import SHARED, Recent
-from mdt.metadata.segments import KnownSegments
-from mdt.metadata.snapshot import Snapshot
-from mdt.metadata.stored_columns import write_pages
-from mdt.metadata.usage import Usage
+from mdt.metadata.snapshot.key_part_merge import can_be_read, mergeable, merged_key_parts
+from mdt.metadata.snapshot.key_part_reader import KeyPartReader
+from mdt.metadata.snapshot.key_parts import KeyPart
+from mdt.metadata.snapshot.segments import KnownSegments
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.snapshot.stored_columns import write_pages
+from mdt.metadata.snapshot.transactions import history_row
+from mdt.metadata.statistics.column_stats import FileStats
+from mdt.metadata.statistics.index_summaries import SummaryCache
+from mdt.metadata.statistics.usage import Usage
 from mdt.schema.definition import TableDefinition
 from mdt.stores.mappings import Mappings
 from mdt.stores.object_range import ObjectRange

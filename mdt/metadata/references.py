@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mdt.errors import Corrupt
-from mdt.metadata import paths
-from mdt.metadata.columns import no_rows
-from mdt.metadata.file_group import FILES
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import FILES
+from mdt.metadata.log.checkpoint_columns import no_rows
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.contract import ObjectInfo
 
 _NAMES = ["partition", "name", "key_map_path", "size"]

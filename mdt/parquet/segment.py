@@ -2,8 +2,8 @@
 about them.
 
 This is the one form in which a data file is read.  What changes after its commit, its dead rows, is
-no part of it but of a snapshot (:meth:`mdt.metadata.snapshot.Snapshot.vector`), so a segment holds
-for every snapshot that has it.
+no part of it but of a snapshot (:meth:`mdt.metadata.snapshot.snapshot.Snapshot.vector`), so a
+segment holds for every snapshot that has it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Segment:
 
     ``id``: seq << 20 | ordinal of the commit that added it, the same for ever.  ``path``: relative
     to the table, of a file of ``size`` bytes with the CRC-32 ``crc``.  ``kind``: BASE or LOG of
-    :mod:`mdt.metadata.file_group`.  ``file_id``, ``base_instant``, ``log_version``, ``instant``:
-    Hudi's names for it.  ``deletes``: record keys in its delete blocks.
+    :mod:`mdt.metadata.files.file_group`.  ``file_id``, ``base_instant``, ``log_version``,
+    ``instant``: Hudi's names for it.  ``deletes``: record keys in its delete blocks.
 
     Its ``rows`` rows, dead ones included, stand in ``block_length`` Parquet bytes from
     ``block_offset`` on, in row groups of ``row_groups`` rows each; the last ``footer_length`` of

@@ -16,8 +16,8 @@ from indexes.buffers import mask
 from indexes.column_stats import STATS_SCHEMA
 from indexes.predicate import Leaf, leaves
 from mdt.hudi.schema import COMMIT_TIME
-from mdt.metadata.file_group import LOG
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.files.file_group import LOG
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.plan_state import PlanState
 
 

@@ -20,7 +20,7 @@ from indexes import paths, values
 from indexes.base import Int64Array
 from indexes.key_numbers import as_numbers
 from indexes.registry import parse_spec
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import ScanPlan, SegmentScan
 from mdt.plan.proofs import Kept, stats_of
 

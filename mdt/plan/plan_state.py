@@ -13,7 +13,7 @@ from indexes.base import BoolArray
 from indexes.predicate import Predicate
 from mdt import logs
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

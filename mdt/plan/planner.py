@@ -24,12 +24,12 @@ from indexes.predicate import And, Leaf, Predicate
 from mdt.display import html_facts, html_table
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
-from mdt.metadata import absent_columns
-from mdt.metadata.column_stats import CANDIDATES_MAX, FileStats, Stripes
 from mdt.metadata.key_indexes import keys_for
-from mdt.metadata.locate import find
+from mdt.metadata.keys.locate import find
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.statistics import added_column_pruning
+from mdt.metadata.statistics.column_stats import CANDIDATES_MAX, FileStats, Stripes
 from mdt.plan.commit_times import by_commit_time
 from mdt.plan.plan_state import IndexNote, PlanState
 from mdt.plan.position_search import PositionSearch, RemotePruner, conjuncts_of
@@ -343,7 +343,7 @@ def _is_settled(work: PlanState) -> bool:
 
 def _by_age(work: PlanState) -> None:
     """Leave out files that are older than a column which must not be null in a matching row."""
-    maybe = absent_columns.may_match(work.snapshot, work.predicate)
+    maybe = added_column_pruning.may_match(work.snapshot, work.predicate)
     if maybe is not None:
         covered = int(np.count_nonzero(~maybe & work.snapshot.live))
         work.note(

@@ -27,7 +27,7 @@ from indexes.base import BoolArray, Int64Array, intersected
 from indexes.buffers import numbers
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves
 from indexes.verdicts import verdicts
-from mdt.metadata.skipping import explained, index_of
+from mdt.metadata.skipping_indexes import explained, index_of
 from mdt.plan.plan_state import PlanState
 from mdt.plan.shard_rows import Rows, ShardRows, first_answers
 from mdt.plan.table_index import TableIndex

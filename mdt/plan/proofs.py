@@ -19,7 +19,7 @@ from indexes import column_stats, paths, values
 from indexes.base import BoolArray, Int64Array
 from indexes.predicate import Leaf, Predicate, leaves, negate
 from mdt.filters.order import SortKey
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import ScanPlan
 
 

@@ -18,7 +18,7 @@ from pyroaring import BitMap
 from indexes.base import BoolArray, Int64Array
 from mdt.errors import Corrupt
 from mdt.limits import SEGMENT_ROWS_MAX, SHARD_ROWS_MAX
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.forking import cached_property
 
 Rows = list[BitMap | None]

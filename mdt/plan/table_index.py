@@ -17,8 +17,8 @@ import pyarrow as pa
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
 from indexes.predicate import Call, Leaf, forms
 from mdt.errors import Corrupt, MdtError
-from mdt.metadata.index_summaries import SummaryDirectory
-from mdt.metadata.skipping import Parts, type_of
+from mdt.metadata.skipping_indexes import Parts, type_of
+from mdt.metadata.statistics.index_summaries import SummaryDirectory
 from mdt.plan.plan_state import IndexNote, PlanState
 from mdt.plan.shard_rows import Rows, ShardRows, first_answers
 

@@ -26,7 +26,7 @@ from indexes.paths import top_levels
 from indexes.predicate import And, Predicate, bind, columns
 from mdt.hudi.schema import COMMIT_SEQNO, RECORD_KEY, with_meta
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import SegmentScan, plan
 from mdt.scan.history_range import (
     DELETE,

@@ -8,7 +8,7 @@ import numpy as np
 from pyroaring import BitMap
 
 from indexes.base import Int64Array
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 
 
 def rows_beside(state: Snapshot, other: Snapshot | None) -> tuple[Int64Array, Int64Array]:

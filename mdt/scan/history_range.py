@@ -28,13 +28,13 @@ from indexes.base import BoolArray, Int64Array
 from indexes.buffers import numbers
 from mdt.errors import Corrupt
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
-from mdt.metadata import paths
-from mdt.metadata.apply import apply
-from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.deletion_vectors import positions
-from mdt.metadata.layered import Layered
+from mdt.metadata.files import paths
+from mdt.metadata.files.deletion_vectors import positions
+from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.apply import apply
+from mdt.metadata.snapshot.persistent_map import Layered
+from mdt.metadata.snapshot.snapshot import Snapshot
 
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
 FileRows = tuple[int, BitMap]

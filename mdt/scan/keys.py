@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from mdt.errors import Invalid
 from mdt.schema.conform import conform
-from mdt.schema.cuts import first_cut
 from mdt.schema.declared import plain
 from mdt.schema.definition import TableDefinition
 from mdt.schema.input import column_of, in_own_names, own_names, to_table
+from mdt.schema.lossy_casts import first_cut
 
 _ONE_OF_SEVERAL = (tuple, list)
 _VALUES = (

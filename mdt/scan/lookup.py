@@ -20,9 +20,9 @@ from mdt.filters.where import parse_where
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.metadata.key_indexes import keys_for
-from mdt.metadata.locate import Hits, find
+from mdt.metadata.keys.locate import Hits, find
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.scan.keys import asked_keys
 from mdt.scan.reader import FileRows, read_at
 

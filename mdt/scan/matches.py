@@ -13,7 +13,7 @@ from indexes.base import Int64Array
 from indexes.paths import top_levels
 from indexes.predicate import And, Or, Predicate, bind, columns, simplify
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import SegmentScan, plan
 from mdt.scan.reader import read_at
 from mdt.scan.tasks import live_positions, rows_in

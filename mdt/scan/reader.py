@@ -19,9 +19,9 @@ from indexes.paths import top_levels
 from indexes.predicate import Call, Predicate, bind, columns, leaves
 from mdt.errors import Invalid
 from mdt.hudi.schema import with_meta
+from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.segment_columns import read_columns
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.pages import Wanted, read_pages
 from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import live_mask, read_rows

@@ -26,7 +26,7 @@ from indexes.predicate import And, Predicate
 from mdt.filters.order import SortKey, sorted_rows
 from mdt.hudi.schema import with_meta
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import ScanPlan, SegmentScan
 from mdt.progress import Progress
 from mdt.scan.reader import read

@@ -17,9 +17,9 @@ from indexes.base import BoolArray, Int64Array
 from indexes.predicate import Call, Predicate, bind, leaves
 from mdt.errors import MdtError
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.skipping import index_of
-from mdt.metadata.snapshot import Snapshot
-from mdt.metadata.usage import ColumnUse, Counts, IndexUse, TestUse
+from mdt.metadata.skipping_indexes import index_of
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.statistics.usage import ColumnUse, Counts, IndexUse, TestUse
 from mdt.parquet.segment_rows import live_mask
 from mdt.plan.planner import ScanPlan, explain
 from mdt.plan.position_search import conjuncts_of

@@ -19,11 +19,11 @@ from indexes.base import BoolArray, SkippingIndex
 from indexes.blocks import HEAD_BYTES
 from mdt.errors import Corrupt
 from mdt.limits import DATA_FILES_MAPPED_MAX, SEGMENTS_CACHED_MAX
-from mdt.metadata.file_group import BASE, SummaryRef
+from mdt.metadata.files.file_group import BASE, SummaryRef
+from mdt.metadata.files.lru import Recent
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.recent import Recent
-from mdt.metadata.skipping import index_of
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.skipping_indexes import index_of
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import open_segment
 from mdt.progress import Progress

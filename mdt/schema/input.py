@@ -17,8 +17,8 @@ from mdt.arguments import own_spelling
 from mdt.errors import Invalid
 from mdt.schema.calendars import require_one_calendar
 from mdt.schema.convert import is_list, without_rows
-from mdt.schema.cuts import CUT, first_cut
 from mdt.schema.declared import plain
+from mdt.schema.lossy_casts import CUT, first_cut
 
 _PANDAS_INDEX = "__index_level_"
 _TAKEN = (

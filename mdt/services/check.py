@@ -24,17 +24,17 @@ from mdt.errors import Corrupt, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.schema import RECORD_KEY, with_meta
-from mdt.metadata import paths
-from mdt.metadata.beside_cleaners import begun_again
-from mdt.metadata.buckets import homes
-from mdt.metadata.buckets import names as bucket_names
-from mdt.metadata.file_group import BASE
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import BASE
+from mdt.metadata.files.key_map import KeyMap, build, ordering_words
+from mdt.metadata.files.segment_columns import read_columns
+from mdt.metadata.history.tolerate_missing import begun_again
 from mdt.metadata.key_indexes import keys_for
-from mdt.metadata.key_map import KeyMap, build, ordering_words
-from mdt.metadata.locate import propose
+from mdt.metadata.keys.buckets import homes
+from mdt.metadata.keys.buckets import names as bucket_names
+from mdt.metadata.keys.locate import propose
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.segment_columns import read_columns
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import live_mask

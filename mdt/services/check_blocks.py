@@ -12,9 +12,9 @@ from pyroaring import BitMap
 from mdt.hudi import log_file
 from mdt.hudi.log_file import DELETE, PARQUET, Block
 from mdt.hudi.schema import RECORD_KEY, avro_schema
-from mdt.metadata.locate import base_key_map, positions_in_base
+from mdt.metadata.keys.locate import base_key_map, positions_in_base
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 
 
 def check_blocks(

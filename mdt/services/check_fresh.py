@@ -17,10 +17,10 @@ from pyroaring import BitMap
 from indexes.buffers import flags
 from mdt.errors import Corrupt
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
-from mdt.metadata import paths
-from mdt.metadata.deletion_vectors import positions
+from mdt.metadata.files import paths
+from mdt.metadata.files.deletion_vectors import positions
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.segment import Segment
 
 COMMIT_TIME = "_hoodie_commit_time"

@@ -17,13 +17,15 @@ from mdt.hudi import properties
 from mdt.hudi.layout import layout_of
 from mdt.hudi.partitions import partition_depth
 from mdt.limits import PROPERTIES_BYTES_MAX
-from mdt.metadata import commit_log, paths, references
-from mdt.metadata.apply import apply, first
-from mdt.metadata.checkpoint import checkpoint_of, differing
-from mdt.metadata.columns import HISTORY, HISTORY_ADDED
-from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata import references
+from mdt.metadata.files import paths
+from mdt.metadata.log import commit_log
+from mdt.metadata.log.checkpoint_columns import HISTORY, HISTORY_ADDED
+from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.apply import apply, first
+from mdt.metadata.snapshot.checkpoint import checkpoint_of, differing
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.services.problem import Kind, Problem
 from mdt.stores.object_range import ObjectRange

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mdt.metadata import paths, references
-from mdt.metadata.beside_cleaners import begun_again
+from mdt.metadata import references
+from mdt.metadata.files import paths
+from mdt.metadata.history.tolerate_missing import begun_again
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.services.problem import Kind, Problem
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.services.problem import Problem
 
 

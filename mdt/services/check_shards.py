@@ -18,12 +18,12 @@ from pyroaring import BitMap
 
 from indexes.base import SkippingIndex, Summary, whole
 from indexes.predicate import Leaf, matches
-from mdt.metadata.file_group import SummaryRef
-from mdt.metadata.index_summaries import Parsed
+from mdt.metadata.files.file_group import SummaryRef
+from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.segment_columns import read_columns
-from mdt.metadata.skipping import Parts, index_of, top_levels, values_of
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.skipping_indexes import Parts, index_of, top_levels, values_of
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.statistics.index_summaries import Parsed
 from mdt.parquet.segment import Segment
 from mdt.plan.shard_rows import cut
 from mdt.write.summarize import summaries_of_shard, summarize_indexes

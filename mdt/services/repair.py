@@ -32,18 +32,18 @@ from mdt.hudi import properties, timeline
 from mdt.hudi.layout import layout_of
 from mdt.hudi.partitions import partition_depth
 from mdt.limits import INDEX_COMMIT_ROWS
-from mdt.metadata import paths
-from mdt.metadata import trusted_names as names
+from mdt.metadata.files import paths
+from mdt.metadata.log import trusted_names as names
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.references import file_paths
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.scan.history_range import history_range
 from mdt.services import repair_past, repair_rows
 from mdt.services.check import check
 from mdt.services.check_log import properties_problem
-from mdt.services.compaction import Compaction, CompactionPlan
-from mdt.services.indexing import build
+from mdt.services.indexing.index_builder import build
+from mdt.services.layout.compaction import Compaction, CompactionPlan
 from mdt.services.problem import Kind, Problem
 from mdt.services.repair_attachments import (
     KeyBuild,

@@ -32,16 +32,16 @@ from mdt.errors import Corrupt, Invalid, Missing
 from mdt.hudi.keys import sort_keys
 from mdt.hudi.schema import RECORD_KEY, with_meta
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
-from mdt.metadata import key_map, paths
-from mdt.metadata.attachments import AttachmentWriter
-from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.file_group import SummaryRef
+from mdt.metadata.files import key_map, paths
+from mdt.metadata.files.attachments import AttachmentWriter
+from mdt.metadata.files.file_group import SummaryRef
+from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.key_indexes import keys_for
-from mdt.metadata.key_part_merge import can_be_read
-from mdt.metadata.key_parts import KeyPart
+from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.segment_columns import read_columns
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.key_part_merge import can_be_read
+from mdt.metadata.snapshot.key_parts import KeyPart
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.segment import Segment
 from mdt.stores.object_range import ObjectRange

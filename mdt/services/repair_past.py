@@ -24,16 +24,17 @@ from mdt.commit.recovery import sweep
 from mdt.commit.transaction import run
 from mdt.config import Options
 from mdt.errors import Corrupt
-from mdt.metadata import archive, commit_log, paths
-from mdt.metadata.checkpoints import hint_to
-from mdt.metadata.columns import HISTORY
-from mdt.metadata.history import history_row
+from mdt.metadata.files import paths
+from mdt.metadata.log import archive, commit_log
+from mdt.metadata.log.checkpoint_columns import HISTORY
+from mdt.metadata.log.retention import Retention
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.retention import Retention
-from mdt.metadata.snapshot import Snapshot
-from mdt.services import archiving
+from mdt.metadata.snapshot.checkpoints import hint_to
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.snapshot.transactions import history_row
+from mdt.services.history.tagging import DropTag
 from mdt.services.problem import Kind, Problem
-from mdt.services.tagging import DropTag
+from mdt.services.reclaiming import archiving
 
 UNKNOWN = "unknown"
 """Action and operation of a commit of which nothing is known any more."""

@@ -15,7 +15,7 @@ from mdt.errors import Unsupported
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from mdt.metadata.points import Point
+    from mdt.metadata.snapshot.as_of import Point
     from mdt.progress import ProgressOption
     from mdt.scan.warm import WarmResult
 

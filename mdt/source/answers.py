@@ -14,7 +14,7 @@ from mdt import logs
 from mdt.commit.annotation import annotating
 from mdt.config import declaration
 from mdt.errors import Invalid
-from mdt.metadata.live_partitions import named, paths_with
+from mdt.metadata.snapshot.live_partitions import named, paths_with
 from mdt.query import SNAPSHOT
 from mdt.source import altering, changing, inspecting, procedures, reading, statements, streaming
 from mdt.source.building import BUILDER

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mdt.metadata.file_group import BASE
+from mdt.metadata.files.file_group import BASE
 from mdt.table import Table
 
 

@@ -20,7 +20,7 @@ from mdt import table as tables
 from mdt.config import canonical
 from mdt.errors import MdtError
 from mdt.limits import OPEN_FILES_MAX, OPEN_TABLES_MAX
-from mdt.metadata import commit_log
+from mdt.metadata.log import commit_log
 from mdt.stores.forking import OwnLock
 from mdt.stores.storage import Storage, open_storage
 

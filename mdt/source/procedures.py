@@ -19,10 +19,10 @@ import pyarrow as pa
 from mdt.arguments import listed, one_of
 from mdt.errors import Invalid
 from mdt.services.check import CheckReport
-from mdt.services.cleaning import CleanReport
-from mdt.services.cluster_table import ClusterResult
-from mdt.services.indexing import BuildResult
-from mdt.services.statistics import STATISTICS
+from mdt.services.indexing.index_builder import BuildResult
+from mdt.services.indexing.statistics import STATISTICS
+from mdt.services.layout.cluster_table import ClusterResult
+from mdt.services.reclaiming.cleaning import CleanReport
 from mdt.source import create_statement, writing
 from mdt.source.words import Words, point_of, value_of
 from mdt.table import Table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mdt import table as tables
 from mdt.engines.reads import Reads
 from mdt.errors import Invalid, Unsupported
-from mdt.metadata.points import Point
+from mdt.metadata.snapshot.as_of import Point
 from mdt.query import SNAPSHOT, seen_as
 from mdt.source import open_tables
 from mdt.source.words import INCREMENTAL, Words

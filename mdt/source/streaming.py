@@ -19,10 +19,10 @@ from mdt.arguments import one_of
 from mdt.changes import ChangeStream
 from mdt.engines.reads import Reads
 from mdt.errors import Invalid, MdtError
-from mdt.metadata import commit_log
-from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.points import seq_at
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.log import commit_log
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.snapshot.as_of import seq_at
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.query import SNAPSHOT, Scan
 from mdt.source import reading, writing
 from mdt.source.words import INCREMENTAL, Words

@@ -15,7 +15,7 @@ from typing import Any
 from mdt.arguments import listed, nearest, one_of
 from mdt.config import declaration, options_list
 from mdt.errors import Invalid, Unsupported
-from mdt.metadata.points import Point
+from mdt.metadata.snapshot.as_of import Point
 from mdt.query import READ_OPTIMIZED, SNAPSHOT
 from mdt.schema.definition import COPY_ON_WRITE, MERGE_ON_READ
 from mdt.stores.storage import hadoop_path

@@ -16,8 +16,9 @@ from mdt.arguments import named_column, nearest, one_of, own_spelling
 from mdt.create_table import take_back
 from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi.schema import META_FIELDS
-from mdt.metadata import key_indexes, paths
-from mdt.metadata.skipping import named_spec
+from mdt.metadata import key_indexes
+from mdt.metadata.files import paths
+from mdt.metadata.skipping_indexes import named_spec
 from mdt.schema.marked import IS_DELETED
 from mdt.source.words import Words
 from mdt.stores.storage import open_storage

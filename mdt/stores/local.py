@@ -22,8 +22,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from mdt import errors
-from mdt.stores.at_once import AtOnce
-from mdt.stores.beneath import SEARCH, open_beneath
+from mdt.stores.concurrent_io import AtOnce
 from mdt.stores.contract import (
     Data,
     Listing,
@@ -42,6 +41,7 @@ from mdt.stores.contract import (
     temporary_name,
 )
 from mdt.stores.forking import OwnLock, forget_in_children
+from mdt.stores.safe_open import SEARCH, open_beneath
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from mdt import errors
-from mdt.stores.at_once import AtOnce
+from mdt.stores.concurrent_io import AtOnce
 from mdt.stores.contract import (
     Data,
     Listing,

@@ -11,7 +11,7 @@ import os
 import stat
 from contextlib import suppress
 
-from mdt.stores.own_files import cache_root, is_ours, is_ours_alone
+from mdt.stores.trusted_cache import cache_root, is_ours, is_ours_alone
 
 MARK = "mdt-store"
 """The name of the mark."""

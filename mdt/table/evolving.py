@@ -11,9 +11,9 @@ from mdt.errors import Invalid
 from mdt.schema.conform import refuse_repeated
 from mdt.schema.evolve import completed, completed_pieces, evolution, typed
 from mdt.schema.input import is_spark, pieces, tells_columns
-from mdt.services.altering import Alter, in_the_way
-from mdt.services.compaction import Compaction
-from mdt.services.compaction_strategies import with_logs
+from mdt.services.history.altering import Alter, in_the_way
+from mdt.services.layout.compaction import Compaction
+from mdt.services.layout.compaction_strategies import with_logs
 
 if TYPE_CHECKING:
     from mdt.schema.definition import TableDefinition

@@ -18,9 +18,9 @@ from mdt.config import Options
 from mdt.display import visible
 from mdt.errors import Invalid
 from mdt.limits import COUNT_MAX, LOOKED_ONCE_ROWS_MAX, STREAM_ID_BYTES_MAX
+from mdt.metadata.log.streams import is_stream, is_text_id
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
-from mdt.metadata.streams import is_stream, is_text_id
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.stores.forking import cached_property
 from mdt.stores.storage import Storage
@@ -29,9 +29,9 @@ from mdt.write.result import WriteResult
 if TYPE_CHECKING:
     from mdt.commit.operation import Operation
     from mdt.commit.transaction import CommitResult
-    from mdt.metadata.points import Point
+    from mdt.metadata.snapshot.as_of import Point
     from mdt.progress import Progress
-    from mdt.services.upkeep import Upkeep
+    from mdt.services.auto_maintenance import Upkeep
     from mdt.write.normalize import Batch
 
 W = TypeVar("W", bound=WriteResult)
@@ -119,7 +119,7 @@ class Handle:
         """
         if as_of is None:
             return self._pinned or self._metadata.newest()
-        from mdt.metadata.points import seq_at
+        from mdt.metadata.snapshot.as_of import seq_at
 
         newest = self._metadata.newest()
         return self._metadata.at(seq_at(newest, as_of), newest=newest)
@@ -184,7 +184,7 @@ class Handle:
         return f"<mdt table {' '.join(map(visible, said))}>"
 
     def _repr_html_(self) -> str:
-        from mdt.services import overview
+        from mdt.services.reports import overview
 
         return overview.table_html(self.path, self.snapshot())
 
@@ -202,11 +202,11 @@ class Handle:
     ) -> CommitResult[Any]:
         """Commit what writes rows, as :meth:`resting_on` and :meth:`once` have said."""
         if self._rests_on is not None:
-            from mdt.commit.resting import Resting
+            from mdt.commit.snapshot_bound import Resting
 
             operation = Resting(operation, self._metadata, self._rests_on)
         if self._batch is not None:
-            from mdt.commit.once import Once
+            from mdt.commit.idempotent import Once
 
             operation = Once(operation, *self._batch)
         return self._commit(operation, begun)
@@ -256,7 +256,7 @@ class Handle:
 
     @cached_property
     def _upkeep(self) -> Upkeep:
-        from mdt.services.upkeep import Upkeep
+        from mdt.services.auto_maintenance import Upkeep
 
         upkeep = Upkeep()
         weakref.finalize(self, upkeep.close)  # at the end of the process, too

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mdt.commit.operation import Operation
-    from mdt.services.index_report import Advice
-    from mdt.services.indexing import BuildResult
+    from mdt.services.indexing.index_builder import BuildResult
+    from mdt.services.indexing.index_report import Advice
 
 
 class Indexes(Handle):
@@ -45,13 +45,17 @@ class Indexes(Handle):
         bytes, which are known when summaries are made.  Raises Invalid for an unknown kind, column
         or option.
         """
-        from mdt.services import indexing
+        from mdt.services.indexing import index_builder
 
         one_of("mode", mode, ("sync", "async"))
         with shown(progress, "create_index") as told:
-            wanted = indexing.wanted_specs(self._metadata.newest(), specs)
-            self._change_indexes(indexing.IndexChange(self._metadata, "create_index", added=wanted))
-            return indexing.BuildResult() if mode == "async" else self._build(wanted, told, spark)
+            wanted = index_builder.wanted_specs(self._metadata.newest(), specs)
+            self._change_indexes(
+                index_builder.IndexChange(self._metadata, "create_index", added=wanted)
+            )
+            return (
+                index_builder.BuildResult() if mode == "async" else self._build(wanted, told, spark)
+            )
 
     @takes_metadata
     @takes_dry_run
@@ -61,11 +65,11 @@ class Indexes(Handle):
         """Remove indexes, named as in :meth:`indexes` or by their column.  Raises Invalid if there
         is none.
         """
-        from mdt.services import indexing
+        from mdt.services.indexing import index_builder
 
         named = texts("specs", specs, "'bitmap(status)', or a list of such")
-        gone = indexing.known_specs(self._metadata.newest(), named)
-        self._change_indexes(indexing.IndexChange(self._metadata, "drop_index", dropped=gone))
+        gone = index_builder.known_specs(self._metadata.newest(), named)
+        self._change_indexes(index_builder.IndexChange(self._metadata, "drop_index", dropped=gone))
 
     @takes_metadata
     @takes_dry_run
@@ -84,16 +88,16 @@ class Indexes(Handle):
 
         Raises Invalid if ``specs`` names none, or for an unknown ``mode``.
         """
-        from mdt.services import indexing
+        from mdt.services.indexing import index_builder
 
         one_of("mode", mode, ("sync", "async"))
         with shown(progress, "rebuild_index") as told:
-            again = indexing.known_specs(self._metadata.newest(), specs)
+            again = index_builder.known_specs(self._metadata.newest(), specs)
             self._change_indexes(
-                indexing.IndexChange(self._metadata, "rebuild_index", forgotten=again)
+                index_builder.IndexChange(self._metadata, "rebuild_index", forgotten=again)
             )
             return (
-                indexing.BuildResult()
+                index_builder.BuildResult()
                 if mode == "async"
                 else self._build(again, told, spark, anew=True)
             )
@@ -111,11 +115,13 @@ class Indexes(Handle):
         """Cover the files that indexes (default: all) do not cover yet; safe beside writers and
         other builders.
         """
-        from mdt.services import indexing
+        from mdt.services.indexing import index_builder
 
         with shown(progress, "build_indexes") as told:
             self._before_write()
-            return self._build(indexing.known_specs(self._metadata.newest(), specs), told, spark)
+            return self._build(
+                index_builder.known_specs(self._metadata.newest(), specs), told, spark
+            )
 
     def _build(
         self,
@@ -125,10 +131,10 @@ class Indexes(Handle):
         *,
         anew: bool = False,
     ) -> BuildResult:
-        from mdt.services import indexing
+        from mdt.services.indexing import index_builder
 
         if self._is_dry:
-            return indexing.plan(self._metadata.newest(), specs, anew=anew)
+            return index_builder.plan(self._metadata.newest(), specs, anew=anew)
         runner = None
         if spark is not None:
             from mdt.engines.indexing import IndexRunner  # as above
@@ -136,13 +142,13 @@ class Indexes(Handle):
             from mdt.engines.spark.session import classic
 
             runner = IndexRunner(SparkEngine(classic(spark)))
-        return indexing.build(self._metadata, self.options, specs, progress, runner)
+        return index_builder.build(self._metadata, self.options, specs, progress, runner)
 
     def indexes(self) -> pa.Table:
         """Return one row per index: kind, column, coverage in percent, bytes, use so far
         (``index_report.INDEXES``).
         """
-        from mdt.services import index_report
+        from mdt.services.indexing import index_report
 
         return index_report.index_table(self._metadata, self.snapshot())
 
@@ -154,7 +160,7 @@ class Indexes(Handle):
         there are enough queries. They are counted where the table was created or opened with the
         option ``mdt.usage.counts``; if none was, this is told.
         """
-        from mdt.services import index_report
+        from mdt.services.indexing import index_report
 
         return index_report.advise(self._metadata, self.snapshot())
 
@@ -172,7 +178,7 @@ class Indexes(Handle):
 
         They are indexes of the kind ``table_stats``.  Returns :meth:`stats`.
         """
-        from mdt.services import statistics
+        from mdt.services.indexing import statistics
 
         names = (
             statistics.analyzable(self.schema)
@@ -188,7 +194,7 @@ class Indexes(Handle):
 
         Schema ``statistics.STATISTICS``.
         """
-        from mdt.services import statistics
+        from mdt.services.indexing import statistics
 
         return statistics.statistics(self._metadata, self.snapshot())
 

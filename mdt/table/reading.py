@@ -18,9 +18,9 @@ from mdt.table.handle import Handle
 if TYPE_CHECKING:
     from mdt.changes import ChangeStream
     from mdt.filters.order import OrderBy
-    from mdt.metadata.points import Point
+    from mdt.metadata.snapshot.as_of import Point
     from mdt.scan.warm import WarmResult
-    from mdt.services.pictures import Picture
+    from mdt.services.reports.svg import Picture
 
 
 class Reading(Handle):
@@ -52,7 +52,7 @@ class Reading(Handle):
         files only, without what log files say, deletes included, as Hudi has it. Raises Invalid for
         unknown columns and SQL that does not parse.
         """
-        from mdt.metadata.points import seq_at
+        from mdt.metadata.snapshot.as_of import seq_at
 
         if until is not None and (since is None or as_of is not None):
             raise Invalid("until is the end of a range", hint="give since, too, or as_of alone")
@@ -96,7 +96,7 @@ class Reading(Handle):
         commits, Expired if the range begins before what is kept.
         """
         from mdt.changes import ChangeStream
-        from mdt.metadata.points import seq_at
+        from mdt.metadata.snapshot.as_of import seq_at
 
         seen = self.snapshot()
         first, last = (
@@ -206,9 +206,9 @@ class Reading(Handle):
         >>> print(t.show())  # doctest: +ELLIPSIS
         trips: commit ...
         """
-        from mdt.metadata.points import seq_at
-        from mdt.services.pictures import picture
-        from mdt.services.summary import summary
+        from mdt.metadata.snapshot.as_of import seq_at
+        from mdt.services.reports.summary import summary
+        from mdt.services.reports.svg import picture
 
         snapshot = self.snapshot()
         named = None if columns is None else texts("columns", columns, "['city', 'ts']")
@@ -223,7 +223,7 @@ class Reading(Handle):
         ``late``: rows.  ``files``, ``rows``, ``bytes``: of the data files that the commit wrote,
         null in records of older versions.  ``metadata``: what its user gave to it.
         """
-        from mdt.metadata.history import with_times
+        from mdt.metadata.snapshot.transactions import with_times
 
         return with_times(self._metadata.history().slice(0, self.snapshot().seq + 1))
 

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mdt.commit.recovery import Recovery
-    from mdt.metadata.points import Point
-    from mdt.metadata.snapshot import Snapshot
+    from mdt.metadata.snapshot.as_of import Point
+    from mdt.metadata.snapshot.snapshot import Snapshot
     from mdt.services.check import CheckReport
-    from mdt.services.cleaning import CleanReport
-    from mdt.services.cluster_table import ClusterResult
-    from mdt.services.compaction_strategies import Strategy
-    from mdt.services.purge import PurgeReport
+    from mdt.services.layout.cluster_table import ClusterResult
+    from mdt.services.layout.compaction_strategies import Strategy
+    from mdt.services.layout.rewriting import RewriteRunner
+    from mdt.services.reclaiming.cleaning import CleanReport
+    from mdt.services.reclaiming.purge import PurgeReport
     from mdt.services.repair import RepairReport
-    from mdt.services.rewriting import RewriteRunner
 
 
 class Services(Handle):
@@ -55,11 +55,11 @@ class Services(Handle):
         ``budget_bytes``: bytes to read at most, but for the first file group; ``strategy`` says
         which come first: "log_bytes" and "log_files" (those with most), "dead_share", "oldest"
         (compacted longest ago), "newest_partitions", or a function, see
-        :mod:`mdt.services.compaction_strategies`. Raises Invalid for another strategy and for
-        partitions that are not there.
+        :mod:`mdt.services.layout.compaction_strategies`. Raises Invalid for another strategy and
+        for partitions that are not there.
         """
-        from mdt.metadata.live_partitions import matching
-        from mdt.services.compaction import Compaction
+        from mdt.metadata.snapshot.live_partitions import matching
+        from mdt.services.layout.compaction import Compaction
 
         if budget_bytes is not None:
             whole_number("budget_bytes", budget_bytes)
@@ -106,7 +106,7 @@ class Services(Handle):
         meanwhile are left out.  Raises Invalid for columns that cannot be put in order, and for
         "auto" where no query was counted.
         """
-        from mdt.services.cluster_table import cluster
+        from mdt.services.layout.cluster_table import cluster
 
         with shown(progress, "cluster") as told:
             self._before_write()
@@ -124,7 +124,7 @@ class Services(Handle):
 
     def _rewriting_on(self, spark: SparkSession | None) -> RewriteRunner:
         """Return what writes rows anew: this process, or Spark."""
-        from mdt.services.rewriting import in_process
+        from mdt.services.layout.rewriting import in_process
 
         if spark is None:
             return in_process
@@ -154,7 +154,7 @@ class Services(Handle):
         States that a tag, a lease (:meth:`leased`) or a running transaction needs stay.  Asking for
         one that has gone raises Expired. Old records leave the log; :meth:`history` keeps them.
         """
-        from mdt.services import cleaning
+        from mdt.services.reclaiming import cleaning
 
         options = cleaning.chosen(self.options, retain_commits, retain_hours, retain_versions)
         with logs.service(self._storage, self.definition.name, "clean") as facts:
@@ -181,7 +181,7 @@ class Services(Handle):
         made, caches of other machines, and paths of partitions, as long as Hudi's newest commits
         name them.
         """
-        from mdt.services import purge
+        from mdt.services.reclaiming import purge
 
         with (
             shown(progress, "purge") as told,
@@ -211,7 +211,7 @@ class Services(Handle):
         read the table then.  Deletes that the table remembers (``mdt.delete.keeps.ordering``) have
         to be forgotten: Invalid is raised if there are any, unless ``forget_deletes``.
         """
-        from mdt.services.rekeying import Rekey
+        from mdt.services.indexing.rekeying import Rekey
 
         with (
             shown(progress, "rekey") as told,
@@ -230,7 +230,7 @@ class Services(Handle):
         Raises Expired if it has gone already.  A lease holds up cleaning: at most for a month, if
         its reader dies.
         """
-        from mdt.metadata import leases
+        from mdt.metadata.log import leases
 
         seq = self.snapshot(as_of).seq
         lease = leases.take(self._storage, seq, seconds)
@@ -251,10 +251,10 @@ class Services(Handle):
         is done any more, for tables that others write: compaction of file groups with many log
         files, joining of small ones, cleaning.
         """
-        from mdt.services import upkeep
+        from mdt.services import auto_maintenance
 
         self._before_write()
-        return upkeep.run_due(self._metadata, self.options, is_dry=self._is_dry)
+        return auto_maintenance.run_due(self._metadata, self.options, is_dry=self._is_dry)
 
     @takes_metadata
     @takes_dry_run
@@ -274,7 +274,7 @@ class Services(Handle):
         rows are written.  Indexes of columns that went do not come back, tags stay. Raises Invalid
         if there is no such state, Expired if it was cleaned.
         """
-        from mdt.metadata.points import seq_at
+        from mdt.metadata.snapshot.as_of import seq_at
 
         return self._restore(lambda newest: seq_at(newest, to, "to"), progress)
 
@@ -291,7 +291,7 @@ class Services(Handle):
         """Take back a commit and all that came after it: :meth:`restore` the state before.  Raises
         as that does.
         """
-        from mdt.metadata.points import seq_at
+        from mdt.metadata.snapshot.as_of import seq_at
 
         def before(newest: Snapshot) -> int:
             seq = seq_at(newest, commit, "commit")
@@ -305,7 +305,7 @@ class Services(Handle):
         return self._restore(before, progress)
 
     def _restore(self, state: Callable[[Snapshot], int], progress: ProgressOption) -> WriteResult:
-        from mdt.services.restoring import Restore
+        from mdt.services.history.restoring import Restore
 
         with (
             shown(progress, "restore") as told,
@@ -419,7 +419,7 @@ class Services(Handle):
     @takes_dry_run
     def untag(self, name: str, *, dry_run: bool = False, metadata: CommitMetadata = None) -> None:
         """Forget a tag or savepoint.  Raises Invalid if there is none."""
-        from mdt.services.tagging import DropTag
+        from mdt.services.history.tagging import DropTag
 
         text = one_text("name", name, "'before-migration'")
         self._before_write()
@@ -427,14 +427,14 @@ class Services(Handle):
 
     def tags(self) -> pa.Table:
         """Return one row a tag: name, seq, instant, whether it is a savepoint (schema
-        ``mdt.services.tagging.TAGS``).
+        ``mdt.services.history.tagging.TAGS``).
         """
-        from mdt.services.tagging import tags_table
+        from mdt.services.history.tagging import tags_table
 
         return tags_table(self._metadata, self.snapshot())
 
     def _tag(self, name: str, at: Point | None, comment: str | None) -> int:
-        from mdt.services.tagging import AddTag
+        from mdt.services.history.tagging import AddTag
 
         text = one_text("name", name, "'before-migration'")
         self._before_write()

@@ -18,7 +18,7 @@ from mdt.table.services import Services
 from mdt.table.writing import Writing
 
 if TYPE_CHECKING:
-    from mdt.metadata.points import Point
+    from mdt.metadata.snapshot.as_of import Point
     from mdt.services.repair import RepairReport
     from mdt.stores.storage import Storage
 

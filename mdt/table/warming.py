@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mdt.errors import Corrupt, Invalid
 from mdt.filters.where import parse_where
-from mdt.metadata.skipping import index_of
+from mdt.metadata.skipping_indexes import index_of
 from mdt.progress import Progress
 from mdt.query import Scan, checked_columns
 from mdt.scan import lookup
@@ -16,7 +16,7 @@ from mdt.scan import warm as loading
 from mdt.scan.warm import WarmResult
 
 if TYPE_CHECKING:
-    from mdt.metadata.snapshot import Snapshot
+    from mdt.metadata.snapshot.snapshot import Snapshot
     from mdt.table.handle import Handle
 
 

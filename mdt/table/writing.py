@@ -89,7 +89,7 @@ class Writing(Handle):
                 "evolve alters the table, which a dry run does not", hint="leave evolve out"
             )
         if evolve and self._batch is not None and self.snapshot().streams.has(*self._batch):
-            from mdt.commit.once import left_out
+            from mdt.commit.idempotent import left_out
 
             seen = self.snapshot()  # nothing of the batch is done again
             return WriteResult(seen.seq, "", warnings=left_out(seen.streams, *self._batch))
@@ -417,7 +417,7 @@ class Writing(Handle):
         return self._ended(DELETE_PARTITION, self._patterns(partitions))
 
     def _patterns(self, partitions: Any) -> list[str]:
-        from mdt.metadata.live_partitions import patterns
+        from mdt.metadata.snapshot.live_partitions import patterns
 
         return patterns(self.definition, partitions)
 
@@ -477,7 +477,7 @@ class Writing(Handle):
         """
         from mdt.config import changed_options
         from mdt.schema.alter import Alteration, alteration
-        from mdt.services.altering import Alter
+        from mdt.services.history.altering import Alter
 
         changes = changed_options(options)
         columns = (add, drop, rename, widen, reorder, nullable, defaults)

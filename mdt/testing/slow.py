@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from mdt.stores.at_once import AtOnce
+from mdt.stores.concurrent_io import AtOnce
 from mdt.stores.contract import Storage
 from mdt.stores.positioned_file import RangeFile
 from mdt.testing.faulty import FaultyStorage

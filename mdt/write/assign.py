@@ -5,7 +5,7 @@ table whose key index cannot see log files, inserts go to the smallest file grou
 whose base file is then rewritten: this is how HUDI's merge-on-read upsert handles small files.  A
 base file is rewritten for inserts only if it is not many times as large as they are, or if it is
 rewritten anyway: ten rows go into a small file of their own, and such are joined later
-(:mod:`mdt.services.small_files`).
+(:mod:`mdt.services.layout.small_files`).
 
 A key that returns after it was deleted goes to the file group where its dead row stands.  Hudi's
 own indexes take that row for a live one: elsewhere, the next writer of Hudi's would bring it back
@@ -29,11 +29,11 @@ from itertools import pairwise
 
 from mdt.config import Options
 from mdt.limits import REWRITTEN_BYTES_MIN
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 
 NEW = -1
 """Stands for the number of a file group that does not exist yet; smaller numbers for that of a
-bucket (:func:`mdt.metadata.buckets.opened`).
+bucket (:func:`mdt.metadata.keys.buckets.opened`).
 """
 
 Place = tuple[str, int]

@@ -23,10 +23,10 @@ from mdt.arguments import shown
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.filters.comparison import compared
 from mdt.hudi.partitions import partition_paths
+from mdt.metadata.files.key_map import ordering_words
 from mdt.metadata.key_indexes import keys_for
-from mdt.metadata.key_map import ordering_words
-from mdt.metadata.locate import Located, find
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.keys.locate import Located, find
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.scan.lookup import KeyRows, rows_at
 from mdt.schema.conform import conform
 from mdt.schema.definition import TableDefinition

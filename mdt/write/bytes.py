@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from mdt.hudi.commit_metadata import NO_PREVIOUS
 from mdt.limits import REWRITTEN_BYTES_MIN
-from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.file_group import BASE
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.files.file_group import BASE
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from mdt.commit.operation import WritePlan

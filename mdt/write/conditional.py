@@ -25,9 +25,9 @@ from mdt.config import Options
 from mdt.errors import Conflict
 from mdt.hudi.arrays import plain
 from mdt.hudi.schema import RECORD_KEY
-from mdt.metadata.added_rows import may_match
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.statistics.added_rows import may_match
 from mdt.progress import Progress
 from mdt.scan.matches import Places, matching_rows
 from mdt.scan.reader import read_at

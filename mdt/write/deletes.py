@@ -13,13 +13,13 @@ import pyarrow as pa
 from indexes.base import BoolArray, Int64Array
 from mdt.hudi.arrays import plain
 from mdt.hudi.schema import RECORD_KEY
-from mdt.metadata.commit_log import NO_TOMBSTONES
-from mdt.metadata.deleted_keys import deleted_at, scope_of
-from mdt.metadata.key_map import ordering_words
-from mdt.metadata.locate import Located
+from mdt.metadata.files.key_map import ordering_words
+from mdt.metadata.keys.locate import Located
+from mdt.metadata.log.commit_log import NO_TOMBSTONES
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
-from mdt.metadata.tombstones import marks_of, new_tombstones
+from mdt.metadata.snapshot.deleted_keys import deleted_at, scope_of
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.snapshot.tombstones import marks_of, new_tombstones
 from mdt.scan.lookup import KeyRows, rows_at
 from mdt.write.normalize import Batch, partition_names
 

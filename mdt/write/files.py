@@ -30,12 +30,13 @@ from mdt.hudi.commit_metadata import NO_PREVIOUS
 from mdt.hudi.keys import rising, sort_keys
 from mdt.hudi.schema import RECORD_KEY, avro_schema
 from mdt.limits import FAR_OBJECT_WHOLE_BYTES_MAX, OPERATIONS_WAITING_MAX
-from mdt.metadata import key_indexes, key_map, paths
-from mdt.metadata.file_group import BASE, NewFile
-from mdt.metadata.file_group import LOG as LOG_KIND
-from mdt.metadata.locate import base_key_map, positions_in_base
+from mdt.metadata import key_indexes
+from mdt.metadata.files import key_map, paths
+from mdt.metadata.files.file_group import BASE, NewFile
+from mdt.metadata.files.file_group import LOG as LOG_KIND
+from mdt.metadata.keys.locate import base_key_map, positions_in_base
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.digests import footer_reference
 from mdt.stores.contract import Data, awaited

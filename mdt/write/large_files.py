@@ -25,18 +25,18 @@ from mdt.hudi import base_file
 from mdt.hudi.arrays import plain
 from mdt.hudi.keys import rising, sort_keys
 from mdt.hudi.schema import RECORD_KEY
-from mdt.metadata import key_map
-from mdt.metadata.large_key_map import LargeKeyMap
+from mdt.metadata.files import key_map
+from mdt.metadata.files.large_key_map import LargeKeyMap
+from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.segment_columns import read_columns
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet import digests, page_map
 from mdt.parquet.digests import Footer, footer_reference
 from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import live_mask
 from mdt.stores.forking import cached_property
+from mdt.stores.malloc_trim import give_back
 from mdt.stores.scratch import Scratch, Sink
-from mdt.stores.unused import give_back
 from mdt.write.encoded import Encoded
 from mdt.write.footer_bloom import filling
 from mdt.write.moved_rows import moved_schema, taken, with_constants

@@ -15,9 +15,10 @@ from mdt.errors import Conflict, Invalid
 from mdt.hudi import base_file, log_file
 from mdt.hudi.layout import layout_of
 from mdt.hudi.partitions import is_hidden
-from mdt.metadata import buckets, paths
-from mdt.metadata.live_partitions import live_paths
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.files import paths
+from mdt.metadata.keys import buckets
+from mdt.metadata.snapshot.live_partitions import live_paths
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.segment import Segment
 from mdt.stores.storage import Storage
 from mdt.write.assign import NEW

@@ -23,9 +23,9 @@ from mdt.filters.expression import parse_condition
 from mdt.filters.leaves import leaf
 from mdt.hudi.partitions import partition_paths
 from mdt.metadata.key_indexes import keys_for
-from mdt.metadata.locate import find
+from mdt.metadata.keys.locate import find
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.scan.lookup import KeyRows, rows_at
 from mdt.scan.matches import matching_rows, places_of
 from mdt.schema.conform import conform

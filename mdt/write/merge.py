@@ -30,11 +30,11 @@ from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.hudi.arrays import plain
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.schema import RECORD_KEY
-from mdt.metadata.deleted_keys import outlived
-from mdt.metadata.key_map import has_whole_words, ordering_words
-from mdt.metadata.locate import Located
+from mdt.metadata.files.key_map import has_whole_words, ordering_words
+from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.deleted_keys import outlived
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import plan
 from mdt.progress import Progress
 from mdt.scan.lookup import KeyRows, rows_at

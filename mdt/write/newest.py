@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from indexes.base import Int64Array, UInt64Array
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi.keys import record_keys
-from mdt.metadata.key_map import has_whole_words, ordering_words
+from mdt.metadata.files.key_map import has_whole_words, ordering_words
 from mdt.schema.definition import TableDefinition
 from mdt.write.matching import On
 from mdt.write.source import Source

@@ -19,7 +19,7 @@ from indexes.sorting import is_rising, repeats
 from mdt.errors import Conflict, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
-from mdt.metadata.key_map import ordering_words
+from mdt.metadata.files.key_map import ordering_words
 from mdt.schema.conform import conform, refuse_repeated
 from mdt.schema.definition import TableDefinition
 from mdt.schema.forms import form_between

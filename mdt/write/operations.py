@@ -24,14 +24,16 @@ from mdt.hudi import properties
 from mdt.hudi.keys import rising
 from mdt.hudi.partitions import partition_depth
 from mdt.limits import FAR_FILES_READ_AT_ONCE, FAR_OBJECT_WHOLE_BYTES_MAX, INLINE_SUMMARY_BYTES_MAX
-from mdt.metadata import buckets, footer_filters, key_indexes, paths
-from mdt.metadata.attachments import AttachmentWriter
-from mdt.metadata.commit_log import NO_TOMBSTONES
-from mdt.metadata.deleted_keys import outlived
-from mdt.metadata.key_parts import KeyPart
-from mdt.metadata.locate import Located, locate
+from mdt.metadata import key_indexes
+from mdt.metadata.files import paths
+from mdt.metadata.files.attachments import AttachmentWriter
+from mdt.metadata.keys import buckets, footer_filters
+from mdt.metadata.keys.locate import Located, locate
+from mdt.metadata.log.commit_log import NO_TOMBSTONES
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.deleted_keys import outlived
+from mdt.metadata.snapshot.key_parts import KeyPart
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress, counted
 from mdt.stores.contract import awaited
 from mdt.write.assign import NEW, Assignment, Place, assign

@@ -23,11 +23,11 @@ from mdt.commit.operation import Changes, Claim, Operation
 from mdt.config import Options
 from mdt.errors import Invalid, Unsupported
 from mdt.limits import LIST_ITEMS_MAX
-from mdt.metadata.buckets import homes
-from mdt.metadata.live_partitions import among, live_paths, partitioned
-from mdt.metadata.locate import Located
+from mdt.metadata.keys.buckets import homes
+from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.live_partitions import among, live_paths, partitioned
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
 from mdt.write.assign import Assignment, Place, assign

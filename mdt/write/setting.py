@@ -16,9 +16,9 @@ from mdt.errors import Invalid
 from mdt.filters.expression import parse_expression
 from mdt.schema.conform import conform
 from mdt.schema.convert import convert, is_encoded, is_list, is_same
-from mdt.schema.cuts import whole_array
 from mdt.schema.declared import movable, plain, with_element
 from mdt.schema.definition import TableDefinition
+from mdt.schema.lossy_casts import whole_array
 
 Value = Callable[[pa.Table], Any]
 """Gives a column of n values for n rows of the table, as it keeps them."""

@@ -23,7 +23,7 @@ from pyroaring import BitMap
 
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from indexes.buffers import taken
-from mdt.metadata.locate import Located
+from mdt.metadata.keys.locate import Located
 from mdt.write.assign import Assignment
 
 Carried = Callable[[], Sequence[pa.Table]]
@@ -169,7 +169,7 @@ class Fates:
     ``updates`` replace rows of the group.  ``inserts`` are new to it, and ``returns`` too, where a
     dead row of their key stands. ``deletes`` end rows of the group: the batch deletes them, they
     move to another partition, or replace a row elsewhere; these are entries of
-    :meth:`mdt.metadata.locate.Located.with_further`.
+    :meth:`mdt.metadata.keys.locate.Located.with_further`.
     """
 
     updates: Int64Array

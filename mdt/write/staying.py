@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from indexes.base import Int64Array
 from mdt.errors import Invalid
 from mdt.hudi.partitions import null_levels, partition_values
-from mdt.metadata.locate import Located
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.keys.locate import Located
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.write.normalize import Batch
 

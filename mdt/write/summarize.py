@@ -30,9 +30,9 @@ from mdt.limits import (
     SHARD_ROWS_MAX,
     SHARD_SEGMENT_ROWS_MAX,
 )
-from mdt.metadata.attachments import AttachmentWriter
-from mdt.metadata.file_group import Shard, SummaryRef
-from mdt.metadata.skipping import index_of, pack_parts, parts_of, values_of
+from mdt.metadata.files.attachments import AttachmentWriter
+from mdt.metadata.files.file_group import Shard, SummaryRef
+from mdt.metadata.skipping_indexes import index_of, pack_parts, parts_of, values_of
 from mdt.schema.definition import TableDefinition
 
 T = TypeVar("T")

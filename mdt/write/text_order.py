@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from indexes.base import BoolArray, Int64Array, UInt64Array
 from indexes.buffers import flags
-from mdt.metadata.key_map import has_whole_words, ordering_words
-from mdt.metadata.locate import Located
+from mdt.metadata.files.key_map import has_whole_words, ordering_words
+from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.scan.lookup import KeyRows, rows_at
 from mdt.schema.definition import TableDefinition
 from mdt.write.slices import KeyedRows

@@ -1,5 +1,5 @@
 """What a task of an engine has written, as bytes for the driver: the sections of a commit record
-(:mod:`mdt.metadata.commit_log`).
+(:mod:`mdt.metadata.log.commit_log`).
 
 Segments and shards are numbered by each task from 0.  The bytes live for the length of one job and
 are no format.
@@ -16,12 +16,12 @@ from pyroaring import BitMap
 
 from mdt.commit.operation import Changes
 from mdt.commit.transaction import record_tables
-from mdt.metadata import codec
-from mdt.metadata.additions import of_segment, summary_of
-from mdt.metadata.commit_log import SECTIONS, SLICES
-from mdt.metadata.file_group import FILES, NewFile, Shard, SummaryRef
-from mdt.metadata.key_parts import key_parts_of
-from mdt.metadata.segments import stored_range
+from mdt.metadata.files.file_group import FILES, NewFile, Shard, SummaryRef
+from mdt.metadata.log import codec
+from mdt.metadata.log.commit_log import SECTIONS, SLICES
+from mdt.metadata.snapshot.key_parts import key_parts_of
+from mdt.metadata.snapshot.log_tail import of_segment, summary_of
+from mdt.metadata.snapshot.segments import stored_range
 
 _WHERE = "a task's result"
 _OF_OTHERS = ("segment", "instant", "row_group_rows", "shard")

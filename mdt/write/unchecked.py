@@ -4,7 +4,7 @@ lives more than once.
 Only in tables that are made for it (``mdt.keys.repeat``), and never twice in one file group: rows
 go into new file groups, and of rows of one batch with the same key one is written.  Hudi's readers
 merge by key within a file slice only, so they see what we see.  Whoever writes such a key later
-replaces or deletes all of its rows (:class:`mdt.metadata.locate.Further`).
+replaces or deletes all of its rows (:class:`mdt.metadata.keys.locate.Further`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mdt.commit.operation import Changes, Claim, Operation
 from mdt.config import Options
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
 from mdt.schema.marked import IS_DELETED

@@ -28,8 +28,9 @@ import mdt
 from mdt import limits
 from mdt.errors import Corrupt, MdtError
 from mdt.limits import LATE_SECONDS_MAX
-from mdt.metadata import codec, commit_log, paths
-from mdt.services import cleaning
+from mdt.metadata.files import paths
+from mdt.metadata.log import codec, commit_log
+from mdt.services.reclaiming import cleaning
 from mdt.stores.contract import check_size
 from mdt.stores.storage import MemoryStorage
 

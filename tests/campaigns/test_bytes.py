@@ -23,13 +23,14 @@ from indexes.base import KeyHashes
 from indexes.hashing import hash_keys
 from mdt.errors import Corrupt, Missing, Unsupported
 from mdt.hudi import log_file
-from mdt.metadata import codec, commit_log, key_map, paths
-from mdt.metadata.attachments import ObjectReader
-from mdt.metadata.checkpoint import checkpoint_of, differing
-from mdt.metadata.checkpoints import MANIFEST
-from mdt.metadata.columns import BuiltColumns
-from mdt.metadata.file_group import LOG
+from mdt.metadata.files import key_map, paths
+from mdt.metadata.files.attachments import ObjectReader
+from mdt.metadata.files.file_group import LOG
 from mdt.metadata.key_indexes import find as key_index
+from mdt.metadata.log import codec, commit_log
+from mdt.metadata.log.checkpoint_columns import BuiltColumns
+from mdt.metadata.snapshot.checkpoint import checkpoint_of, differing
+from mdt.metadata.snapshot.checkpoints import MANIFEST
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import MemoryStorage
 

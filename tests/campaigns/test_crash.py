@@ -47,8 +47,9 @@ import mdt
 from mdt.commit import publish
 from mdt.commit.recovery import pending
 from mdt.errors import Invalid, Unavailable
-from mdt.metadata import attachments, commit_log, paths
-from mdt.services import upkeep
+from mdt.metadata.files import attachments, paths
+from mdt.metadata.log import commit_log
+from mdt.services import auto_maintenance
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -71,8 +72,8 @@ def upsert_with_many_attachments(storage: Storage) -> None:
 def upsert_with_services(storage: Storage) -> None:
     """An upsert after which one file group is compacted, and the other is left to the next one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(upkeep, "FREE_BYTES", 0)
-        patch.setattr(upkeep, "SPEED_BYTES", 0)
+        patch.setattr(auto_maintenance, "FREE_BYTES", 0)
+        patch.setattr(auto_maintenance, "SPEED_BYTES", 0)
         table = mdt.open(storage, {"mdt.compact.log.files": 1})
         assert table.upsert(rows(range(2, 9), 3, 3.0)).warnings == ()
 

@@ -28,9 +28,10 @@ from worlds import (
 
 import mdt
 from mdt.commit.recovery import pending
-from mdt.metadata import paths, references
-from mdt.services import cleaning
+from mdt.metadata import references
+from mdt.metadata.files import paths
 from mdt.services.problem import Kind
+from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 

@@ -18,7 +18,7 @@ from damage import by_id
 
 import mdt
 from mdt.errors import Corrupt
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 from mdt.parquet.page_map import OFFSET, SIZE
 from mdt.stores.storage import MemoryStorage
 

@@ -24,7 +24,8 @@ from worlds import OPTIONS
 
 import mdt
 from mdt.errors import Corrupt, MdtError
-from mdt.metadata import codec, commit_log, paths
+from mdt.metadata.files import paths
+from mdt.metadata.log import codec, commit_log
 from mdt.schema.versions import first_version
 from mdt.stores.storage import MemoryStorage
 

@@ -35,11 +35,13 @@ from mdt.commit import claims
 from mdt.errors import MdtError
 from mdt.hudi import commit_metadata, file_names, log_file, properties
 from mdt.hudi.v6 import Version6
-from mdt.metadata import codec, key_map, paths, usage
-from mdt.metadata import trusted_names as names
-from mdt.metadata.index_summaries import Parsed
+from mdt.metadata.files import key_map, paths
+from mdt.metadata.files.key_map import build
 from mdt.metadata.key_indexes import find as key_index
-from mdt.metadata.key_map import build
+from mdt.metadata.log import codec
+from mdt.metadata.log import trusted_names as names
+from mdt.metadata.statistics import usage
+from mdt.metadata.statistics.index_summaries import Parsed
 from mdt.parquet import page_map
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -27,8 +27,9 @@ from worlds import (
 
 import mdt
 from mdt.errors import Invalid, Unavailable
-from mdt.metadata import commit_log, paths
-from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.files import paths
+from mdt.metadata.log import commit_log
+from mdt.metadata.log.commit_log import CommitRecord
 from mdt.stores.contract import Data
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import FaultyStorage

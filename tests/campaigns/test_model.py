@@ -17,8 +17,8 @@ from reader import BY_POSITION, bag, hudi_table
 
 import mdt
 from mdt.hudi import log_file
-from mdt.metadata import attachments as objects
-from mdt.metadata.file_group import LOG
+from mdt.metadata.files import attachments as objects
+from mdt.metadata.files.file_group import LOG
 from mdt.stores.storage import MemoryStorage
 
 pytestmark = pytest.mark.usefixtures("records_decoded_once")

@@ -19,7 +19,7 @@ from worlds import COW, MOR, OPTIONS, SCHEMA, later, rows, survivors
 
 import mdt
 from mdt.commit import conflicts
-from mdt.commit.once import Once
+from mdt.commit.idempotent import Once
 from mdt.config import parse_options
 from mdt.errors import Conflict, Invalid
 from mdt.metadata.metadata import Metadata
@@ -211,7 +211,7 @@ def test_a_handle_that_was_pickled_is_of_the_same_batch_and_rests_on_the_same_st
 
 
 def test_a_table_knows_the_streams_that_wrote_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdt.metadata.streams.STREAMS_MAX", 2)
+    monkeypatch.setattr("mdt.metadata.log.streams.STREAMS_MAX", 2)
     storage = _world(MOR).copy()
     table = mdt.open(storage)
     for number, stream in enumerate(("a", "b", "a", "c")):
@@ -265,7 +265,7 @@ def test_text_ids_come_in_any_order_and_each_is_written_once_after_a_checkpoint_
 def test_of_too_many_text_ids_the_oldest_of_the_largest_stream_is_forgotten_and_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mdt.metadata.streams.STREAM_IDS_MAX", 3)
+    monkeypatch.setattr("mdt.metadata.log.streams.STREAM_IDS_MAX", 3)
     storage = _world(MOR).copy()
     table = mdt.open(storage)
     for stream, text in (("s", "z"), ("day", "1"), ("s", "y")):

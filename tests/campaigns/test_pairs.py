@@ -45,11 +45,11 @@ from mdt.commit.operation import Operation
 from mdt.commit.recovery import pending, recover, sweep
 from mdt.errors import Expired, Invalid, Unsupported
 from mdt.metadata.metadata import Metadata
-from mdt.services.archiving import archive
-from mdt.services.cleaning import Clean
+from mdt.services.history.tagging import AddTag, DropTag
+from mdt.services.reclaiming.archiving import archive
+from mdt.services.reclaiming.cleaning import Clean
 from mdt.services.repair import Rewriting
 from mdt.services.repair_attachments import KeyBuild
-from mdt.services.tagging import AddTag, DropTag
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import Crash, FaultyStorage
 

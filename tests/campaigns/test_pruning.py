@@ -27,7 +27,8 @@ from indexes.base import SkippingIndex, Summary, whole
 from indexes.bounds import Bounds
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, matches
 from indexes.testing import predicates
-from mdt.metadata import additions, locate
+from mdt.metadata.keys import locate
+from mdt.metadata.snapshot import log_tail
 from mdt.plan import planner
 from mdt.stores.storage import MemoryStorage
 
@@ -245,7 +246,7 @@ def test_what_the_planner_does_not_understand_prunes_nothing() -> None:
 def _snapshot(table: mdt.Table, monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Iterator[None]:
     snapshot = table.snapshot()
     assert not snapshot.checkpoint.rows, "what is broken is among the additions"
-    merged = additions.merged(snapshot.additions)
+    merged = log_tail.merged(snapshot.additions)
     broken = replace(snapshot, additions=(replace(merged, **parts, stats_of={}, bounds_of={}),))
     with monkeypatch.context() as patch:
         patch.setattr(table.metadata, "newest", lambda: broken)

@@ -13,7 +13,7 @@ from schedules import PAUSES, Actor, Ended, Run, delete, driven, explore, upsert
 from worlds import COW, MOR, OPTIONS, SCHEMA, as_state, later, rows, survivors
 
 import mdt
-from mdt.commit.resting import Resting
+from mdt.commit.snapshot_bound import Resting
 from mdt.config import parse_options
 from mdt.errors import Conflict
 from mdt.metadata.metadata import Metadata

@@ -48,9 +48,9 @@ import mdt
 from mdt.commit import conflicts, publish
 from mdt.commit.conflicts import Footprint
 from mdt.errors import MdtError
-from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.file_group import LOG
-from mdt.services import small_files
+from mdt.metadata.files.file_group import LOG
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.services.layout import small_files
 from mdt.stores.storage import MemoryStorage
 
 pytestmark = pytest.mark.usefixtures("records_decoded_once")

@@ -23,8 +23,8 @@ import mdt
 from mdt.cli.main import app
 from mdt.commit import claims
 from mdt.errors import Invalid
-from mdt.metadata import leases
-from mdt.metadata import paths as metadata_paths
+from mdt.metadata.files import paths as metadata_paths
+from mdt.metadata.log import leases
 from mdt.stores.storage import MemoryStorage
 
 READING = {

@@ -15,8 +15,8 @@ from command_line import ROWS, filled, run
 
 import mdt
 from mdt.cli import services
-from mdt.metadata import paths as metadata_paths
-from mdt.services import upkeep
+from mdt.metadata.files import paths as metadata_paths
+from mdt.services import auto_maintenance
 
 
 def neglected(path: Path) -> Path:
@@ -77,14 +77,14 @@ def test_a_table_that_fails_does_not_keep_others_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = [neglected(tmp_path / name) for name in ("one", "other")]
-    run_due: Callable[..., object] = upkeep.run_due
+    run_due: Callable[..., object] = auto_maintenance.run_due
 
     def sometimes(metadata: object, options: object, **more: bool) -> object:
         if metadata.storage.url.endswith("one"):  # type: ignore[attr-defined]
             raise mdt.errors.Unavailable("the storage does not answer (a fault made by a test)")
         return run_due(metadata, options, **more)
 
-    monkeypatch.setattr(upkeep, "run_due", sometimes)
+    monkeypatch.setattr(auto_maintenance, "run_due", sometimes)
     monkeypatch.setattr(services, "_pause", lambda stop, seconds: stop.set())
     result = run("services", *paths, "--watch")
     assert "does not answer" in result.stderr and "other: compact" in result.stdout

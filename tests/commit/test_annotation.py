@@ -17,8 +17,9 @@ import pytest
 import mdt
 from mdt.errors import Corrupt, Invalid
 from mdt.limits import ARCHIVE_RECORDS_MIN
-from mdt.metadata import codec, commit_log, paths
-from mdt.metadata.columns import HISTORY, HISTORY_ADDED
+from mdt.metadata.files import paths
+from mdt.metadata.log import codec, commit_log
+from mdt.metadata.log.checkpoint_columns import HISTORY, HISTORY_ADDED
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])

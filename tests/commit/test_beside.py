@@ -9,8 +9,8 @@ from pyroaring import BitMap
 from indexes.key_hash import MurmurHash
 from mdt.commit.conflicts import Footprint, check
 from mdt.errors import Corrupt
-from mdt.metadata.commit_log import VECTORS, CommitRecord
-from mdt.metadata.file_group import FILES, LOG
+from mdt.metadata.files.file_group import FILES, LOG
+from mdt.metadata.log.commit_log import VECTORS, CommitRecord
 
 
 def record(positions: bytes) -> CommitRecord:

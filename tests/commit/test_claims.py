@@ -32,8 +32,8 @@ from mdt.commit import claims, leftovers
 from mdt.commit.recovery import pending
 from mdt.errors import Corrupt
 from mdt.hudi.layout import layout_of
-from mdt.metadata import paths
-from mdt.metadata.foreign import Watch
+from mdt.metadata.files import paths
+from mdt.metadata.history.foreign_writers import Watch
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
 from mdt.testing.faulty import Crash

@@ -12,7 +12,7 @@ from worlds import COW, MOR, make, ours, rows, theirs
 import mdt
 from mdt.errors import Missing, Unavailable, Unsupported
 from mdt.limits import LATE_LOOK_SECONDS, LATE_SECONDS_MAX
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import FaultyStorage
 

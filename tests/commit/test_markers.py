@@ -17,7 +17,7 @@ from mdt.commit import publish, transaction
 from mdt.errors import Unavailable, Unsupported
 from mdt.hudi.layout import layout_of
 from mdt.limits import UNPUBLISHED_SECONDS_MAX
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 from mdt.stores.contract import Data
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import Crash, FaultyStorage
@@ -96,7 +96,7 @@ def test_tasks_in_other_processes_mark_their_files(tmp_path: Path) -> None:
         original(storage, record, definition)
 
     from mdt.engines.rewriting import EngineRewrite
-    from mdt.services.compaction import Compaction
+    from mdt.services.layout.compaction import Compaction
 
     engine = process_engine(2)
     with pytest.MonkeyPatch.context() as patch:

@@ -12,7 +12,8 @@ import mdt
 from mdt.commit import transaction
 from mdt.commit.operation import Changes
 from mdt.errors import Internal
-from mdt.metadata import commit_log, paths
+from mdt.metadata.files import paths
+from mdt.metadata.log import commit_log
 from mdt.stores.storage import MemoryStorage
 from mdt.table import Table
 from mdt.testing.faulty import FaultyStorage

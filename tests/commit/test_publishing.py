@@ -7,8 +7,8 @@ from worlds import MOR, filled, rows
 
 import mdt
 from mdt.commit import publish, transaction
-from mdt.metadata.commit_log import CommitRecord
-from mdt.services.tagging import AddTag
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.services.history.tagging import AddTag
 from mdt.stores.storage import Storage
 from mdt.table.table import Table
 

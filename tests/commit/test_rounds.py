@@ -30,9 +30,9 @@ from worlds import (
 
 import mdt
 from mdt.errors import Unavailable
-from mdt.metadata.recent import Recent
+from mdt.metadata.files.lru import Recent
 from mdt.services.check_log import check_log
-from mdt.stores.at_once import AtOnce
+from mdt.stores.concurrent_io import AtOnce
 from mdt.stores.contract import awaited
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import Crash, FaultyStorage

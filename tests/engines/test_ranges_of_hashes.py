@@ -16,7 +16,7 @@ from mdt.engines import tasks
 from mdt.engines.local import by_part, part_of
 from mdt.errors import Invalid
 from mdt.hudi.keys import record_keys
-from mdt.metadata import key_map
+from mdt.metadata.files import key_map
 
 HASHES = [MurmurHash(11), MultilinearHash(bytes(32))]
 KEYS = pa.table({"id": [f"k{n}" for n in range(3000)], "n": pa.array(np.arange(3000) % 1000)})

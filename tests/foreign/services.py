@@ -188,7 +188,7 @@ def make(root: Path) -> None:
     import pyarrow as pa
 
     import mdt
-    from mdt.services import cleaning
+    from mdt.services.reclaiming import cleaning
 
     cleaning.ARCHIVE_RECORDS_MIN = 4
     schema = pa.schema(

@@ -24,7 +24,7 @@ import mdt
 from mdt.commit import publish
 from mdt.commit.transaction import run
 from mdt.errors import Unsupported
-from mdt.services.log_compaction import LogCompaction
+from mdt.services.layout.log_compaction import LogCompaction
 from mdt.stores.local import LocalStorage
 from mdt.table import Table
 from mdt.testing.faulty import Crash, FaultyStorage

@@ -28,9 +28,9 @@ if __name__ == "__main__":
 import pyarrow as pa
 
 import mdt
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 from mdt.schema.definition import FORMAT_VERSION
-from mdt.services import cleaning
+from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 

@@ -82,7 +82,7 @@ BREACHES = {
         tidy.timeline_names,
         {"mdt/services/check.py": "x = '.hoodie/timeline'"},
     ),
-    "long module": (tidy.module_lines, {"mdt/metadata/codec.py": "x = 1\n" * 701}),
+    "long module": (tidy.module_lines, {"mdt/metadata/log/codec.py": "x = 1\n" * 701}),
     "conditional inside another": (
         density.density,
         {
@@ -94,32 +94,32 @@ BREACHES = {
     "function of many parts": (
         density.density,
         {
-            "mdt/metadata/codec.py": (
+            "mdt/metadata/log/codec.py": (
                 "def f(a):\n" + "    a = [b for b in a]\n" * (density.DENSE_PARTS_MAX + 1)
             )
         },
     ),
     "many comprehensions": (
         density.density,
-        {"mdt/metadata/codec.py": "x = 1\n" * 960 + "x = [y for y in x]\n" * 40},
+        {"mdt/metadata/log/codec.py": "x = 1\n" * 960 + "x = [y for y in x]\n" * 40},
     ),
     "many comprehensions in a room that had few": (
         density.density,
         {"mdt/hudi/schema.py": "x = 1\n" * 970 + "x = [y for y in x]\n" * 30},
     ),
-    "module without docstring": (tidy.docstrings, {"mdt/metadata/codec.py": "x = 1"}),
+    "module without docstring": (tidy.docstrings, {"mdt/metadata/log/codec.py": "x = 1"}),
     "class without docstring": (
         tidy.docstrings,
-        {"mdt/metadata/codec.py": DOC + "class Frame:\n    x = 1"},
+        {"mdt/metadata/log/codec.py": DOC + "class Frame:\n    x = 1"},
     ),
     "function without docstring": (
         tidy.docstrings,
-        {"mdt/metadata/codec.py": DOC + "def f():\n    return 1"},
+        {"mdt/metadata/log/codec.py": DOC + "def f():\n    return 1"},
     ),
     "method without docstring": (
         tidy.docstrings,
         {
-            "mdt/metadata/codec.py": (
+            "mdt/metadata/log/codec.py": (
                 DOC + f"class Frame:\n    {DOC}    def f(self):\n        return 1"
             )
         },
@@ -155,7 +155,7 @@ BREACHES = {
     ),
     "path of a machine": (
         tidy.machine_paths,
-        {"mdt/metadata/codec.py": "x = '/" + "home/someone/table'"},
+        {"mdt/metadata/log/codec.py": "x = '/" + "home/someone/table'"},
     ),
 }
 
@@ -207,14 +207,14 @@ ALLOWED = {
     "words about instants": (
         tidy.timeline_names,
         {
-            "mdt/metadata/paths.py": "x = '.hoodie/hoodie.properties'",
+            "mdt/metadata/files/paths.py": "x = '.hoodie/hoodie.properties'",
             "mdt/logs.py": "x = 'mdt.commit'\ny = 'ends in .inflight or so'",
         },
     ),
     "override of a documented method": (
         tidy.docstrings,
         {
-            "mdt/metadata/codec.py": (
+            "mdt/metadata/log/codec.py": (
                 f"{DOC}class A:\n    {DOC}    def f(self):\n        {DOC}\n"
                 f"class B(A):\n    {DOC}    def f(self):\n        return 1"
             )
@@ -222,7 +222,7 @@ ALLOWED = {
     ),
     "path of the reader's own": (
         tidy.machine_paths,
-        {"mdt/metadata/codec.py": "x = 'warehouse/tmp/x'"},
+        {"mdt/metadata/log/codec.py": "x = 'warehouse/tmp/x'"},
     ),
 }
 

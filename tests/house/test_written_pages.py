@@ -25,7 +25,7 @@ import mdt
 from mdt.commit import transaction
 from mdt.config import options_list
 from mdt.engines.local import LocalEngine
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -282,7 +282,7 @@ def changes(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], o
 
 def clean(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
     """There are enough checkpoints for the log to be archived."""
-    monkeypatch.setattr("mdt.services.cleaning.ARCHIVE_RECORDS_MIN", 1)
+    monkeypatch.setattr("mdt.services.reclaiming.cleaning.ARCHIVE_RECORDS_MIN", 1)
     for n in range(4):
         table.upsert(rows(range(10, 20), 4 + n))
         table.metadata.compact()

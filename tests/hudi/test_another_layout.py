@@ -30,8 +30,8 @@ from mdt.hudi.commit_metadata import CommitMetadata
 from mdt.hudi.timeline import COMPLETED, Instant
 from mdt.hudi.v6 import Version6
 from mdt.limits import LATE_SECONDS_MAX
-from mdt.metadata import paths
-from mdt.metadata.file_group import LOG
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import LOG
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import MemoryStorage, Storage
 

@@ -12,7 +12,7 @@ from worlds import MOR, make, rows
 from mdt.errors import Corrupt
 from mdt.hudi import archived_timeline, log_file
 from mdt.hudi.timeline import COMPLETED, Instant
-from mdt.services import cleaning
+from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import MemoryStorage
 
 

@@ -16,7 +16,7 @@ import mdt
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi import properties
 from mdt.hudi.partitions import NULL_PARTITION, partition_paths
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 from mdt.schema.time_paths import TimePath
 from mdt.stores.storage import MemoryStorage
 

@@ -11,8 +11,8 @@ from reader import bag, hudi_table
 from worlds import rows
 
 import mdt
-from mdt.metadata import attachments
-from mdt.metadata.attachments import AttachmentWriter
+from mdt.metadata.files import attachments
+from mdt.metadata.files.attachments import AttachmentWriter
 from mdt.stores.memory import MemoryStorage
 
 SEVEN = "attachments/20240229120000123/7.attached"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mdt import limits
 from mdt.errors import Corrupt, Unsupported
-from mdt.metadata import codec
+from mdt.metadata.log import codec
 
 TABLE = pa.table(
     {

@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import mdt
-from mdt.metadata import commit_log, paths
+from mdt.metadata.files import paths
+from mdt.metadata.log import commit_log
 
 
 def test_a_record_begins_with_its_transaction_and_with_no_other(tmp_path: Path) -> None:

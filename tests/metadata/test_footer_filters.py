@@ -11,8 +11,9 @@ from counting import count
 
 import mdt
 from indexes.base import Candidates
-from mdt.metadata import footer_filters, paths
-from mdt.metadata.locate import locate
+from mdt.metadata.files import paths
+from mdt.metadata.keys import footer_filters
+from mdt.metadata.keys.locate import locate
 from mdt.stores.storage import MemoryStorage
 from mdt.write.normalize import Batch, normalize, partition_names
 

@@ -19,7 +19,7 @@ from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import properties, timeline
 from mdt.hudi.v6 import Version6
 from mdt.limits import FOREIGN_CLOCK_BEHIND_SECONDS
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 from mdt.stores.storage import LocalStorage, MemoryStorage, ObjectStorage, Storage
 from mdt.table import Table
 from mdt.testing.faulty import FaultyStorage

@@ -18,7 +18,7 @@ from mdt.commit.conflicts import check
 from mdt.config import INDEX_TYPES
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi import bucket_config
-from mdt.services import cutting
+from mdt.services.layout import split_groups
 from mdt.stores.storage import MemoryStorage
 from mdt.write.normalize import normalize
 from mdt.write.operations import Upsert
@@ -257,8 +257,8 @@ def test_two_writers_that_open_the_same_bucket_do_so_one_after_the_other() -> No
 
 
 def test_file_groups_of_buckets_are_neither_cut_nor_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cutting, "PART_BYTES", 1)
-    monkeypatch.setattr(cutting, "PART_ROWS", 1)
+    monkeypatch.setattr(split_groups, "PART_BYTES", 1)
+    monkeypatch.setattr(split_groups, "PART_ROWS", 1)
     table = made(key_index="bucket(buckets='2')", options={"mdt.compact.log.files": 2})
     table.bulk_insert(rows(range(600)))
     groups = set(table.files()["file_id"].to_pylist())

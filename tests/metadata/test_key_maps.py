@@ -16,8 +16,8 @@ import pytest
 from indexes.base import KeyHashes
 from indexes.hashing import hash_keys
 from mdt.errors import Corrupt
-from mdt.metadata import key_map
-from mdt.metadata.key_map import KeyMap, orderable, ordering_words
+from mdt.metadata.files import key_map
+from mdt.metadata.files.key_map import KeyMap, orderable, ordering_words
 
 
 def hashes_of(numbers: range) -> KeyHashes:

@@ -13,8 +13,8 @@ import pytest
 from key_stores import assert_knows_the_table
 
 import mdt
-from mdt.metadata import key_runs
-from mdt.metadata.attachments import ObjectReader
+from mdt.metadata.files.attachments import ObjectReader
+from mdt.metadata.keys import key_runs
 from mdt.stores import key_store
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", pa.float64())])

@@ -20,14 +20,15 @@ import mdt
 from benchmarks import planning
 from indexes import buffers
 from mdt.errors import Corrupt
-from mdt.metadata import checkpoint, paths
-from mdt.metadata.apply import apply, first
-from mdt.metadata.checkpoint import checkpoint_of, differing
-from mdt.metadata.columns import Columns
-from mdt.metadata.file_groups import Groups
-from mdt.metadata.layered import Layered
-from mdt.metadata.snapshot import Snapshot
-from mdt.metadata.stored_columns import StoredColumns
+from mdt.metadata.files import paths
+from mdt.metadata.log.checkpoint_columns import Columns
+from mdt.metadata.snapshot import checkpoint
+from mdt.metadata.snapshot.apply import apply, first
+from mdt.metadata.snapshot.checkpoint import checkpoint_of, differing
+from mdt.metadata.snapshot.file_groups import Groups
+from mdt.metadata.snapshot.persistent_map import Layered
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.snapshot.stored_columns import StoredColumns
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("n", pa.int64())])

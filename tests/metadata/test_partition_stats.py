@@ -22,9 +22,10 @@ import mdt
 import mdt.errors
 from benchmarks import planning
 from indexes.predicate import And, Leaf, Or, Predicate, matches
-from mdt.metadata import checkpoint, columns
-from mdt.metadata.column_stats import FileStats, Stripes
-from mdt.metadata.stored_columns import StoredColumns
+from mdt.metadata.log import checkpoint_columns
+from mdt.metadata.snapshot import checkpoint
+from mdt.metadata.snapshot.stored_columns import StoredColumns
+from mdt.metadata.statistics.column_stats import FileStats, Stripes
 from mdt.stores.storage import MemoryStorage, ObjectStorage
 
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
@@ -338,7 +339,7 @@ def test_check_compares_runs_with_files(tmp_path: Any, monkeypatch: pytest.Monke
 def test_little_room_in_memory_costs_time_but_no_rows(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "METADATA_CACHE_BYTES_MAX", 3_000)
+    monkeypatch.setattr(checkpoint_columns, "METADATA_CACHE_BYTES_MAX", 3_000)
     table = _many(tmp_path / "t")
     for file in range(0, FILES, 7):
         assert len(table.scan(f"at = {file * planning.ROWS}").plan.segments) == 1

@@ -12,7 +12,7 @@ import pytest
 import mdt
 from mdt.errors import Invalid
 from mdt.hudi import timeline
-from mdt.metadata.points import seq_at
+from mdt.metadata.snapshot.as_of import seq_at
 from mdt.stores.storage import MemoryStorage
 
 HOUR_US = 3_600_000_000

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import mdt
 from mdt.limits import CACHES_BYTES_MAX
-from mdt.metadata.recent import SHARED, Budget, Recent
+from mdt.metadata.files.lru import SHARED, Budget, Recent
 
 OWN_MAX, SHARED_MAX, CACHES = 20, 30, 3
 

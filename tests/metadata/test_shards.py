@@ -22,9 +22,9 @@ from indexes.registry import parse_spec
 from indexes.text import TextIndex
 from mdt.commit.operation import Changes
 from mdt.errors import Unsupported
-from mdt.metadata import index_summaries as summaries
-from mdt.metadata.attachments import AttachmentWriter
-from mdt.metadata.file_group import NewFile, Shard, SummaryRef, shards_of, summary_length
+from mdt.metadata.files.attachments import AttachmentWriter
+from mdt.metadata.files.file_group import NewFile, Shard, SummaryRef, shards_of, summary_length
+from mdt.metadata.statistics import index_summaries as summaries
 from mdt.parquet.segment_rows import read_rows
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import MemoryStorage

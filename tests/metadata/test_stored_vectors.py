@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 import mdt
-from mdt.metadata import checkpoint, codec, commit_log, paths
-from mdt.metadata.checkpoints import MANIFEST, VERSION
-from mdt.metadata.deletion_vectors import first_vector, serialized
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.files import paths
+from mdt.metadata.files.deletion_vectors import first_vector, serialized
+from mdt.metadata.log import codec, commit_log
+from mdt.metadata.snapshot import checkpoint
+from mdt.metadata.snapshot.checkpoints import MANIFEST, VERSION
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])

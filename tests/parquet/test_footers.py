@@ -13,7 +13,7 @@ from obstore.store import MemoryStore
 
 import mdt
 from mdt.errors import Corrupt
-from mdt.metadata.recent import Recent
+from mdt.metadata.files.lru import Recent
 from mdt.parquet import segment_rows
 from mdt.parquet.segment_rows import read_rows
 from mdt.scan import warm

@@ -25,7 +25,7 @@ from indexes.functions import Function
 from indexes.predicate import And, Call, Leaf, Or, Predicate, call, matches, negate
 from indexes.testing import predicates
 from mdt.errors import Invalid, Unsupported
-from mdt.metadata import skipping
+from mdt.metadata import skipping_indexes
 from mdt.plan import planner
 from mdt.plan.table_index import TableIndex
 from mdt.stores.storage import MemoryStorage
@@ -236,7 +236,7 @@ def test_a_file_has_a_part_for_each_row_group() -> None:
         table.bulk_insert(_rows(range(9)))
         (summary,) = table.snapshot().index_summaries("values/1(n)", np.array([0]))
         assert isinstance(summary, bytes)
-        found = skipping.Parts(InMemory(summary)).within(0, 9, parts)
+        found = skipping_indexes.Parts(InMemory(summary)).within(0, 9, parts)
         assert all(bytes(whole(part)).startswith(b"[") for part in found)
 
 
@@ -244,7 +244,7 @@ def test_a_container_of_other_row_groups_is_damage_that_costs_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table, rows = _table()
-    monkeypatch.setattr(skipping, "PARTS_KIND", b"parts/2")
+    monkeypatch.setattr(skipping_indexes, "PARTS_KIND", b"parts/2")
     assert _wrong_on(mdt.open(table.storage), rows) == []
     note = next(
         n
@@ -387,9 +387,9 @@ def test_names_that_filters_have_and_names_of_others_cannot_be_taken() -> None:
 def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
     segments, within, parts_of, values_of = (
         planner._segments,
-        skipping.Parts.within,
-        skipping.parts_of,
-        skipping.values_of,
+        skipping_indexes.Parts.within,
+        skipping_indexes.parts_of,
+        skipping_indexes.values_of,
     )
     evaluate, swapped = Function.evaluate, {"lat": "lon", "lon": "lat"}
 
@@ -437,12 +437,14 @@ def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
             planner, "_segments", row_groups_of_another
         ),
         "summaries of row groups in the wrong order": lambda m: m.setattr(
-            skipping.Parts, "within", lambda self, *asked: within(self, *asked)[::-1]
+            skipping_indexes.Parts, "within", lambda self, *asked: within(self, *asked)[::-1]
         ),
         "row groups that begin a row too late": lambda m: m.setattr(
             "mdt.write.summarize.parts_of", shifted
         ),
-        "latitude for longitude": lambda m: m.setattr(skipping, "values_of", other_way_round),
+        "latitude for longitude": lambda m: m.setattr(
+            skipping_indexes, "values_of", other_way_round
+        ),
         "null is false to a function": lambda m: m.setattr(Function, "evaluate", without_nulls),
         "an index is asked about functions that it does not know": lambda m: m.setattr(
             TableIndex, "_forms", every_function

@@ -15,7 +15,7 @@ import mdt
 from indexes.bitmap import BitmapIndex
 from mdt.errors import Corrupt
 from mdt.metadata import metadata
-from mdt.metadata.columns import Column
+from mdt.metadata.log.checkpoint_columns import Column
 from mdt.plan.shard_rows import ShardRows, cut, first_answers
 from mdt.stores.storage import MemoryStorage
 

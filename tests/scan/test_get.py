@@ -16,7 +16,7 @@ import trees
 
 import mdt
 from mdt import Invalid
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())]

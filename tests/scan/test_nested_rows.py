@@ -14,7 +14,7 @@ import pytest
 from reader import bag
 
 import mdt
-from mdt.metadata.segment_columns import read_columns
+from mdt.metadata.files.segment_columns import read_columns
 from mdt.parquet import page_map
 from mdt.parquet.segment_rows import read_rows
 from mdt.scan import reader as scan

@@ -21,10 +21,10 @@ import mdt
 from indexes.predicate import matches
 from mdt.errors import Corrupt, Missing
 from mdt.filters.where import parse_where
-from mdt.metadata import additions
-from mdt.metadata.attachments import ObjectReader
+from mdt.metadata.files.attachments import ObjectReader
+from mdt.metadata.files.lru import Recent
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.recent import Recent
+from mdt.metadata.snapshot import log_tail
 from mdt.parquet import page_map
 from mdt.plan.planner import ScanPlan, SegmentScan
 from mdt.scan import reader as scan
@@ -298,7 +298,7 @@ def test_check_compares_page_maps_with_the_files() -> None:
     crcs = pa.array(
         [zlib.crc32(lie), *snapshot.files.column("page_map_crc").to_pylist()[1:]], pa.int64()
     )
-    task = additions.merged(snapshot.additions)
+    task = log_tail.merged(snapshot.additions)
     at = task.files.schema.get_field_index("page_map_crc")
     lying = replace(task, files=task.files.set_column(at, "page_map_crc", crcs))
     report = check(

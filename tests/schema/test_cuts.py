@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import mdt
 from mdt import Invalid
-from mdt.schema.cuts import first_cut
+from mdt.schema.lossy_casts import first_cut
 from mdt.stores.storage import MemoryStorage
 
 NOON, MIDNIGHT = datetime(2024, 1, 1, 12), datetime(2024, 1, 1)

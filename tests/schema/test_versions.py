@@ -221,7 +221,7 @@ def test_floats_rise_as_their_texts_do() -> None:
 
 
 def test_nobody_reads_rows_of_files_past_their_version() -> None:
-    knowing = {"mdt/metadata/segment_columns.py", "mdt/parquet/segment_rows.py"}
+    knowing = {"mdt/metadata/files/segment_columns.py", "mdt/parquet/segment_rows.py"}
     # it reads stored columns of a file, and converts them with those read by pages
     knowing.add("mdt/scan/reader.py")
     callers = {
@@ -229,7 +229,7 @@ def test_nobody_reads_rows_of_files_past_their_version() -> None:
         for p in Path(ROOT, "mdt").rglob("*.py")
         if "read_rows(" in p.read_text()
     }
-    assert callers == knowing, "call mdt.metadata.segment_columns.read_columns"
+    assert callers == knowing, "call mdt.metadata.files.segment_columns.read_columns"
 
 
 def test_an_alter_ends_where_ids_end() -> None:

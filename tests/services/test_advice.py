@@ -10,7 +10,7 @@ import pytest
 
 import mdt
 from mdt.scan.use import BLOCK_ROWS, BLOCKS, sample
-from mdt.services.index_report import ADVICE_QUERIES_MIN, Advice
+from mdt.services.indexing.index_report import ADVICE_QUERIES_MIN, Advice
 from mdt.stores.storage import MemoryStorage
 
 ROWS = 20_000

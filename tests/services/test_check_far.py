@@ -11,7 +11,7 @@ from worlds import MOR, filled
 
 import mdt
 from mdt.errors import Missing
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.table.table import Table
 from mdt.testing.slow import FarStorage, Result

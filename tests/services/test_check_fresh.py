@@ -12,7 +12,7 @@ from pyroaring import BitMap
 from worlds import COW, make, rows
 
 from mdt.commit import transaction
-from mdt.metadata.file_group import FRESH, NewFile
+from mdt.metadata.files.file_group import FRESH, NewFile
 from mdt.stores.storage import MemoryStorage
 
 

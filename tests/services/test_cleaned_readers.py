@@ -12,13 +12,15 @@ from worlds import State, as_state, assert_clean
 import mdt
 from mdt.commit import leftovers
 from mdt.errors import Corrupt, Expired
-from mdt.metadata import commit_log, paths, references
-from mdt.metadata.apply import apply
+from mdt.metadata import references
+from mdt.metadata.files import paths
+from mdt.metadata.log import commit_log
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
-from mdt.services import archiving, cleaning
+from mdt.metadata.snapshot.apply import apply
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.services.check_log import check_log
 from mdt.services.problem import Problem
+from mdt.services.reclaiming import archiving, cleaning
 from mdt.stores.storage import MemoryStorage
 
 
@@ -92,7 +94,7 @@ def test_of_two_archivings_at_once_neither_fails(
     table, past = grown(20)
     assert isinstance(table.storage, MemoryStorage)
     with monkeypatch.context() as patch:
-        patch.setattr("mdt.services.archiving.archive", lambda metadata: 0)
+        patch.setattr("mdt.services.reclaiming.archiving.archive", lambda metadata: 0)
         table.clean(retain_commits=3)
     went, done = getattr(archiving, step), []
 
@@ -134,7 +136,7 @@ def test_who_looks_for_leftovers_beside_a_cleaning_finds_them(
 def test_a_cleaning_whose_record_was_forged_takes_nothing_out_of_the_log() -> None:
     table, _ = grown(20)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mdt.services.archiving.archive", lambda metadata: 0)
+        patch.setattr("mdt.services.reclaiming.archiving.archive", lambda metadata: 0)
         table.clean(retain_commits=3)
     seq, storage = table.snapshot().seq, table.storage
     record = commit_log.read(storage, seq)

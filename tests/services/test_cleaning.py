@@ -18,9 +18,11 @@ from worlds import COW, LATER_SECONDS, MOR, as_state, assert_clean, ours, rows, 
 import mdt
 from mdt.commit.transaction import steps
 from mdt.errors import Conflict, Corrupt, Expired, Invalid, Unavailable
-from mdt.metadata import archive, codec, commit_log, paths, references, trusted_names
+from mdt.metadata import references
+from mdt.metadata.files import paths
+from mdt.metadata.log import archive, codec, commit_log, trusted_names
 from mdt.metadata.metadata import Metadata
-from mdt.services import cleaning
+from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.table import Table
 from mdt.testing.faulty import Crash, FaultyStorage
@@ -482,7 +484,7 @@ def test_history_has_no_gap_if_a_cleaning_dies_before_it_archives_and_the_next_g
 ) -> None:
     table, past = grown(20)
     with monkeypatch.context() as patch:
-        patch.setattr("mdt.services.archiving.archive", lambda metadata: 0)
+        patch.setattr("mdt.services.reclaiming.archiving.archive", lambda metadata: 0)
         table.clean(retain_commits=3)
     first = table.snapshot().retention.first
     for n in range(12):

@@ -23,13 +23,14 @@ from worlds import MOR, filled, rows
 import mdt
 from mdt.commit.transaction import steps
 from mdt.errors import Invalid
-from mdt.metadata import commit_log, paths
-from mdt.metadata.file_group import LOG
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import LOG
+from mdt.metadata.log import commit_log
 from mdt.parquet.segment_rows import read_rows
-from mdt.services import arrangement
-from mdt.services.clustering import Clustering, NothingGained
-from mdt.services.clustering_plan import units
-from mdt.services.ranges import overlaps
+from mdt.services.layout import arrangement
+from mdt.services.layout.clustering import Clustering, NothingGained
+from mdt.services.layout.clustering_plan import units
+from mdt.services.layout.ranges import overlaps
 from mdt.stores.storage import MemoryStorage
 
 SMALL = {"mdt.max.file.bytes": 30_000, "mdt.small.file.bytes": 0, "mdt.durable": False}

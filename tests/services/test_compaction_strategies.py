@@ -13,8 +13,8 @@ from counting import count
 
 import mdt
 from mdt.errors import Invalid
-from mdt.metadata.file_group import LOG
-from mdt.services.compaction_strategies import STRATEGIES, Dirty, chosen, dirty
+from mdt.metadata.files.file_group import LOG
+from mdt.services.layout.compaction_strategies import STRATEGIES, Dirty, chosen, dirty
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("x", pa.string())])

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdt.services.curves import CURVES, codes, ranks, row_order
+from mdt.services.layout.curves import CURVES, codes, ranks, row_order
 
 GRIDS = [(2, 8), (3, 4), (4, 4), (5, 2)]
 """Columns, and cells along each of them."""
@@ -64,7 +64,7 @@ def test_blocks_of_rows_are_coded_as_if_they_were_one(
 ) -> None:
     given_ = [np.random.default_rng(seed).permutation(1_000) for seed in range(3)]
     whole = codes(given_, curve)
-    monkeypatch.setattr("mdt.services.curves._BLOCK_ROWS", 7)
+    monkeypatch.setattr("mdt.services.layout.curves._BLOCK_ROWS", 7)
     assert np.array_equal(codes(given_, curve), whole)
 
 
@@ -88,8 +88,8 @@ def test_ranks_of_many_numbers_are_told_by_a_sample_without_changing_their_order
     n = 20_000
     column = NUMBERS[kind](np.random.default_rng(3), n)
     exact = ranks(column)
-    monkeypatch.setattr("mdt.services.curves._RANKED_ROWS_MAX", 4_000)
-    monkeypatch.setattr("mdt.services.curves._CELLS", 400)
+    monkeypatch.setattr("mdt.services.layout.curves._RANKED_ROWS_MAX", 4_000)
+    monkeypatch.setattr("mdt.services.layout.curves._CELLS", 400)
     found = ranks(column)
     order = np.argsort(exact, kind="stable")
     assert (np.diff(found[order]) >= 0).all(), "no larger value is before a smaller one"

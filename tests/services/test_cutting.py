@@ -16,8 +16,9 @@ from reader import bag, hudi_table
 from worlds import MOR, cut_while_another_commits, filled
 
 import mdt
-from mdt.metadata.file_group import BASE
-from mdt.services import cutting, small_files, upkeep
+from mdt.metadata.files.file_group import BASE
+from mdt.services import auto_maintenance
+from mdt.services.layout import small_files, split_groups
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema(
@@ -29,9 +30,11 @@ LOADED = 20_000
 @pytest.fixture(autouse=True)
 def a_part_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_files, "REWRITTEN_BYTES_MAX", 0)
-    monkeypatch.setattr(cutting, "PART_BYTES", 100_000)
-    monkeypatch.setattr(cutting, "PART_ROWS", 100)
-    monkeypatch.setattr(upkeep, "FREE_BYTES", 1 << 40)  # how fast this machine is decides nothing
+    monkeypatch.setattr(split_groups, "PART_BYTES", 100_000)
+    monkeypatch.setattr(split_groups, "PART_ROWS", 100)
+    monkeypatch.setattr(
+        auto_maintenance, "FREE_BYTES", 1 << 40
+    )  # how fast this machine is decides nothing
 
 
 def rows(ids: Any, ts: int) -> pa.Table:
@@ -106,8 +109,8 @@ def test_a_file_group_that_large_commits_would_rewrite_again_and_again_is_cut(
 def test_each_write_then_compacts_a_part_of_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "FREE_BYTES", 0)
-    monkeypatch.setattr(upkeep, "SPEED_BYTES", 0)
+    monkeypatch.setattr(auto_maintenance, "FREE_BYTES", 0)
+    monkeypatch.setattr(auto_maintenance, "SPEED_BYTES", 0)
     table = written(tmp_path / "t", 1_000, 24)
     seqs = [row["seq"] for row in table.history().to_pylist() if row["operation"] == "compact"]
     records = [record for seq in seqs if (record := table.metadata.record(seq)) is not None]

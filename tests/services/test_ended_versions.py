@@ -15,8 +15,8 @@ import mdt
 from mdt.commit.conflicts import Footprint, check
 from mdt.errors import Corrupt
 from mdt.limits import ARCHIVE_RECORDS_MIN, CLEAN_COMMITS_MIN
-from mdt.metadata.apply import apply
-from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.snapshot.apply import apply
 from mdt.schema.versions import (
     SchemaVersion,
     check_succession,

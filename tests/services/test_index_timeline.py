@@ -16,9 +16,9 @@ import mdt
 from mdt.commit.transaction import run
 from mdt.hudi import index_plan
 from mdt.hudi.layout import layout_of
-from mdt.metadata import paths
-from mdt.services import indexing
-from mdt.services.index_plans import open_plans
+from mdt.metadata.files import paths
+from mdt.services.indexing import index_builder
+from mdt.services.indexing.index_plans import open_plans
 from mdt.stores.storage import MemoryStorage
 
 SPEC = "bitmap/1(fare)"
@@ -48,7 +48,7 @@ ALL, PENDING = ["completed", "inflight", "requested"], ["inflight", "requested"]
 def test_a_build_is_requested_with_its_plan_and_completed_when_all_files_are_covered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(indexing, "INDEX_COMMIT_ROWS", 1)
+    monkeypatch.setattr(index_builder, "INDEX_COMMIT_ROWS", 1)
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     assert seen(storage) == []
@@ -58,7 +58,7 @@ def test_a_build_is_requested_with_its_plan_and_completed_when_all_files_are_cov
     (plan,) = fastavro.reader(BytesIO(storage.read(f".hoodie/{time}.indexing.requested")))
     (part,) = plan["indexPartitionInfos"]
     assert (part["metadataPartitionPath"], part["indexUptoInstant"]) == (SPEC, time)
-    driver = indexing.IndexBuild(table.metadata, table.options)
+    driver = index_builder.IndexBuild(table.metadata, table.options)
     moments = []
     while run(table.metadata, driver).record is not None:
         moments.append(seen(storage))
@@ -124,7 +124,7 @@ def test_of_an_empty_table_there_is_nothing_to_build_and_a_plan_whose_files_went
 
 def test_an_index_that_cannot_be_built_stays_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = filled(MOR, "record")
-    monkeypatch.setattr(indexing, "summaries_of", lambda *given: {})
+    monkeypatch.setattr(index_builder, "summaries_of", lambda *given: {})
     with pytest.raises(mdt.Unsupported, match="could not be made"):
         mdt.open(storage).create_index("bitmap(fare)")
     assert seen(storage) == [PENDING]

@@ -18,14 +18,14 @@ from worlds import BASE_STATE, assert_clean, filled, later, ours, rows, survivor
 import mdt
 from indexes.base import InMemory, SkippingIndex
 from mdt.errors import Invalid, Unsupported
-from mdt.metadata import paths
-from mdt.metadata.file_group import SummaryRef
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import SummaryRef
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.shards import Shards
-from mdt.metadata.skipping import index_of
-from mdt.metadata.snapshot import Snapshot
-from mdt.metadata.usage import FOLDED_AFTER_SECONDS, REPORTS_MAX, Counts, IndexUse
-from mdt.services import indexing
+from mdt.metadata.skipping_indexes import index_of
+from mdt.metadata.snapshot.shards import Shards
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.statistics.usage import FOLDED_AFTER_SECONDS, REPORTS_MAX, Counts, IndexUse
+from mdt.services.indexing import index_builder
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import FaultyStorage
@@ -44,7 +44,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     commits.
     """
     monkeypatch.setattr(summarize, "INLINE_INDEX_BYTES_MAX", 64)
-    monkeypatch.setattr(indexing, "INDEX_COMMIT_ROWS", 4)
+    monkeypatch.setattr(index_builder, "INDEX_COMMIT_ROWS", 4)
     yield
 
 
@@ -153,7 +153,7 @@ def test_a_batch_of_a_build_lists_the_files_of_its_own_shards_only(
     )
     snapshot = table.snapshot()
     options = table.metadata.options(snapshot.definition)
-    batch = indexing.IndexBuild(table.metadata, options).prepare(snapshot, "0" * 32)
+    batch = index_builder.IndexBuild(table.metadata, options).prepare(snapshot, "0" * 32)
     assert [one.shard for one in batch.work] == listed == [0], "one has the rows of a commit"
     assert batch.total == len(snapshot.live_numbers) > len(batch.work[0].files)
 

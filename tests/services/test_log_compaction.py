@@ -18,8 +18,8 @@ from worlds import compact_logs
 
 import mdt
 from mdt.commit.transaction import claim_instant, run
-from mdt.services import small_files
-from mdt.services.log_compaction import LogCompaction, joined
+from mdt.services.layout import small_files
+from mdt.services.layout.log_compaction import LogCompaction, joined
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("ts", pa.int64()), ("x", pa.float64()), ("note", pa.string())]

@@ -10,7 +10,7 @@ import pytest
 
 import mdt
 from mdt.errors import Expired, Invalid
-from mdt.services import layout
+from mdt.services.reports import file_map
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema(
@@ -119,7 +119,7 @@ def test_by_default_files_are_drawn_over_the_columns_in_which_they_overlap_least
 def test_of_very_many_files_some_are_drawn_and_that_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(layout, "FILES_DRAWN_MAX", 3)
+    monkeypatch.setattr(file_map, "FILES_DRAWN_MAX", 3)
     table = filled()
     found = table.show(["id", "a"])
     assert found.layout is not None and len(found.layout.states[0].is_log) <= 3

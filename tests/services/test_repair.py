@@ -15,7 +15,7 @@ import mdt
 from indexes.base import KeyHashes, UInt64Array
 from mdt.commit.transaction import run
 from mdt.limits import LATE_SECONDS_MAX
-from mdt.metadata import paths
+from mdt.metadata.files import paths
 from mdt.services.check_past import check_past
 from mdt.services.problem import Kind
 from mdt.services.repair_attachments import KeyBuild
@@ -293,7 +293,7 @@ def test_a_file_that_a_compaction_made_is_made_again_while_what_it_read_is_there
 
 
 def test_what_is_kept_of_a_file_and_is_wrong_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mdt.metadata import key_map
+    from mdt.metadata.files import key_map
 
     build = key_map.build
 
@@ -301,7 +301,7 @@ def test_what_is_kept_of_a_file_and_is_wrong_is_made_anew(monkeypatch: pytest.Mo
         made = build(hashes, ordering)
         return replace(made, position=np.asarray(made.position)[::-1].copy())
 
-    monkeypatch.setattr("mdt.metadata.key_map.build", turned_round)
+    monkeypatch.setattr("mdt.metadata.files.key_map.build", turned_round)
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     table.bulk_insert(rows(range(50)))
     monkeypatch.undo()
@@ -323,7 +323,7 @@ def test_a_claim_that_makes_no_sense_goes_when_it_is_old() -> None:
 
 
 def test_history_that_nothing_knows_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdt.services.cleaning.ARCHIVE_RECORDS_MIN", 1)
+    monkeypatch.setattr("mdt.services.reclaiming.cleaning.ARCHIVE_RECORDS_MIN", 1)
     table = made()
     for n in range(4):
         table.upsert(rows(range(9), 10.0 + n))

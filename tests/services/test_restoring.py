@@ -19,7 +19,7 @@ from reader import bag, hudi_table
 import mdt
 from mdt.commit.transaction import run
 from mdt.errors import Invalid
-from mdt.services.restoring import Restore
+from mdt.services.history.restoring import Restore
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("n", pa.int64())]

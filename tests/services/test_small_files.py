@@ -15,9 +15,10 @@ import trees
 from reader import bag, hudi_table
 
 import mdt
-from mdt.metadata.file_group import BASE
-from mdt.services import small_files, upkeep
-from mdt.services.budget import OVERDUE
+from mdt.metadata.files.file_group import BASE
+from mdt.services import auto_maintenance
+from mdt.services.layout import small_files
+from mdt.services.layout.budget import OVERDUE
 from mdt.stores.storage import MemoryStorage
 from mdt.write import assign
 
@@ -114,9 +115,9 @@ def test_services_that_look_everywhere_find_what_writers_left() -> None:
     for number in range(10):
         table.bulk_insert(rows(range(100 + 10 * number, 110 + 10 * number)))
     assert len(table.files()) == 31
-    assert upkeep.run_due(table.metadata, table.options) == (("compact", "join"), ())
+    assert auto_maintenance.run_due(table.metadata, table.options) == (("compact", "join"), ())
     assert len(table.files()) <= 3
-    assert upkeep.run_due(table.metadata, table.options) == ((), ())
+    assert auto_maintenance.run_due(table.metadata, table.options) == ((), ())
     assert table.check().ok
 
 
@@ -153,8 +154,8 @@ def test_the_number_of_live_files_has_a_bound_that_commits_do_not_raise(
 def test_the_bound_holds_where_writes_leave_no_time_for_services(
     monkeypatch: pytest.MonkeyPatch, table_type: str, key_index: str
 ) -> None:
-    monkeypatch.setattr(upkeep, "FREE_BYTES", 0)
-    monkeypatch.setattr(upkeep, "SPEED_BYTES", 0)
+    monkeypatch.setattr(auto_maintenance, "FREE_BYTES", 0)
+    monkeypatch.setattr(auto_maintenance, "SPEED_BYTES", 0)
     table = made(table_type, key_index, **{"mdt.max.file.bytes": 40_000})
     assert many_commits(table, 300) <= OVERDUE * bound(table)
     assert table.check().ok

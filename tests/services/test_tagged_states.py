@@ -13,10 +13,11 @@ from worlds import COW, MOR, State, as_state, assert_clean, ours, rows, theirs
 
 import mdt
 from mdt.errors import Conflict, Corrupt, Expired, Invalid
-from mdt.metadata import paths, references
-from mdt.metadata.checkpoints import Checkpoints
-from mdt.services import cleaning
-from mdt.services.tagging import AddTag
+from mdt.metadata import references
+from mdt.metadata.files import paths
+from mdt.metadata.snapshot.checkpoints import Checkpoints
+from mdt.services.history.tagging import AddTag
+from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import MemoryStorage
 from mdt.table import Table
 from mdt.testing.faulty import Crash, FaultyStorage

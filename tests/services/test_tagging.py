@@ -15,7 +15,7 @@ from worlds import BASE_STATE, MOR, as_state, assert_clean, filled, rows
 import mdt
 from mdt.commit.transaction import run
 from mdt.errors import Conflict, Invalid
-from mdt.services.tagging import AddTag
+from mdt.services.history.tagging import AddTag
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string())])

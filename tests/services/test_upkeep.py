@@ -18,9 +18,9 @@ import pytest
 
 import mdt
 from mdt.errors import Unavailable
-from mdt.metadata import paths
-from mdt.services import upkeep
-from mdt.services.budget import OVERDUE, OVERDUE_SHARE, Scope, affordable
+from mdt.metadata.files import paths
+from mdt.services import auto_maintenance
+from mdt.services.layout.budget import OVERDUE, OVERDUE_SHARE, Scope, affordable
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64())])
@@ -75,8 +75,8 @@ def test_work_that_fits_is_done_as_soon_as_it_is_due() -> None:
 
 
 def test_work_that_does_not_fit_waits_until_it_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "FREE_BYTES", 0)
-    monkeypatch.setattr(upkeep, "SPEED_BYTES", 0)
+    monkeypatch.setattr(auto_maintenance, "FREE_BYTES", 0)
+    monkeypatch.setattr(auto_maintenance, "SPEED_BYTES", 0)
     table = made(MemoryStorage())
     assert most_log_files(table, 3 * LIMIT) == int(OVERDUE * LIMIT) - 1
     assert services(table)["compact"] == 2 and table.check().ok
@@ -85,8 +85,8 @@ def test_work_that_does_not_fit_waits_until_it_is_overdue(monkeypatch: pytest.Mo
 def test_work_that_did_not_fit_is_done_after_a_write_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(upkeep, "FREE_BYTES", 0)
-    monkeypatch.setattr(upkeep, "SPEED_BYTES", 0)
+    monkeypatch.setattr(auto_maintenance, "FREE_BYTES", 0)
+    monkeypatch.setattr(auto_maintenance, "SPEED_BYTES", 0)
     schema = SCHEMA.append(pa.field("city", pa.string()))
     options = {"mdt.durable": False, "mdt.compact.log.files": LIMIT}
     table = mdt.create(
@@ -102,7 +102,7 @@ def test_work_that_did_not_fit_is_done_after_a_write_elsewhere(
     for _ in range(LIMIT):
         table.upsert(one)
     assert log_files(table) == LIMIT
-    monkeypatch.setattr(upkeep, "FREE_BYTES", 1 << 40)
+    monkeypatch.setattr(auto_maintenance, "FREE_BYTES", 1 << 40)
     table.upsert(other)
     assert log_files(table) == 1, "of the partition that was written last"
 
@@ -123,19 +123,19 @@ class Work:
         storage: MemoryStorage,
         need: float,
         mebibytes: Sequence[int],
-        speed: float = upkeep.SPEED_BYTES,
+        speed: float = auto_maintenance.SPEED_BYTES,
     ) -> None:
         self.need = np.full(len(mebibytes), need)
         self.bytes = np.array(mebibytes, np.int64) << 20
         self._storage, self._speed = storage, speed
 
-    def step(self, _: object, __: object, ___: object, scope: Scope) -> upkeep.Outcome:
+    def step(self, _: object, __: object, ___: object, scope: Scope) -> auto_maintenance.Outcome:
         taken = affordable(self.need, self.bytes, scope)
         done = int(self.bytes[taken].sum())
         self._storage.sleep(done / self._speed)
         self.need = np.delete(self.need, taken)
         self.bytes = np.delete(self.bytes, taken)
-        return upkeep.Outcome(bool(taken), bool(len(self.need)), done)
+        return auto_maintenance.Outcome(bool(taken), bool(len(self.need)), done)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def clocked() -> tuple[mdt.Table, MemoryStorage]:
 
 
 def services_after(
-    clocked: tuple[mdt.Table, MemoryStorage], upkept: upkeep.Upkeep, seconds: float
+    clocked: tuple[mdt.Table, MemoryStorage], upkept: auto_maintenance.Upkeep, seconds: float
 ) -> float:
     """Return how many seconds services take after a write of so many seconds."""
     table, storage = clocked
@@ -162,8 +162,8 @@ def services_after(
 def test_steps_end_with_the_budget_and_go_on_after_the_next_write(
     monkeypatch: pytest.MonkeyPatch, clocked: tuple[mdt.Table, MemoryStorage]
 ) -> None:
-    work, upkept = Work(clocked[1], 1.1, [10] * 9), upkeep.Upkeep()
-    monkeypatch.setattr(upkeep, "STEPS", (("compact", work.step),))
+    work, upkept = Work(clocked[1], 1.1, [10] * 9), auto_maintenance.Upkeep()
+    monkeypatch.setattr(auto_maintenance, "STEPS", (("compact", work.step),))
     left = []
     for seconds in (1.05, 0.5, 0.2, 9.0, 1.05):
         assert services_after(clocked, upkept, seconds) <= min(seconds, 1.0)
@@ -179,17 +179,19 @@ def test_what_a_cleaning_takes_of_the_budget_the_others_do_not(
     first, second = Work(clocked[1], 1.0, [20]), Work(clocked[1], 1.0, [10, 5, 3])
     of = {"clean": first.step, "compact": second.step}
     monkeypatch.setattr(
-        upkeep, "STEPS", tuple((name, of[name]) for name, _ in upkeep.STEPS if name in of)
+        auto_maintenance,
+        "STEPS",
+        tuple((name, of[name]) for name, _ in auto_maintenance.STEPS if name in of),
     )
-    assert services_after(clocked, upkeep.Upkeep(), 1.0) < 1.0
+    assert services_after(clocked, auto_maintenance.Upkeep(), 1.0) < 1.0
     assert not len(first.need) and second.bytes.tolist() == [5 << 20, 3 << 20]
 
 
 def test_the_budget_follows_the_speed_of_the_steps_before(
     monkeypatch: pytest.MonkeyPatch, clocked: tuple[mdt.Table, MemoryStorage]
 ) -> None:
-    work, upkept = Work(clocked[1], 1.1, [1] * 200, speed=8 << 20), upkeep.Upkeep()
-    monkeypatch.setattr(upkeep, "STEPS", (("compact", work.step),))
+    work, upkept = Work(clocked[1], 1.1, [1] * 200, speed=8 << 20), auto_maintenance.Upkeep()
+    monkeypatch.setattr(auto_maintenance, "STEPS", (("compact", work.step),))
     took = [services_after(clocked, upkept, 1.0) for _ in range(8)]
     assert took[0] > 3 and took == sorted(took, reverse=True) and 0.9 < took[-1] < 1.1
 
@@ -197,8 +199,8 @@ def test_the_budget_follows_the_speed_of_the_steps_before(
 def test_what_is_overdue_is_done_beyond_the_budget_a_part_at_a_time(
     monkeypatch: pytest.MonkeyPatch, clocked: tuple[mdt.Table, MemoryStorage]
 ) -> None:
-    work, upkept = Work(clocked[1], OVERDUE, [40] * 16), upkeep.Upkeep()
-    monkeypatch.setattr(upkeep, "STEPS", (("compact", work.step),))
+    work, upkept = Work(clocked[1], OVERDUE, [40] * 16), auto_maintenance.Upkeep()
+    monkeypatch.setattr(auto_maintenance, "STEPS", (("compact", work.step),))
     left = []
     for _ in range(12):
         services_after(clocked, upkept, 0.1)
@@ -250,13 +252,13 @@ def test_a_thread_does_what_is_due_and_ends_with_the_table(tmp_path: Path) -> No
 def test_what_goes_wrong_in_the_thread_stands_in_the_next_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken(*_: object) -> upkeep.Outcome:
+    def broken(*_: object) -> auto_maintenance.Outcome:
         raise Unavailable("no answer (a fault made by a test)")
 
     table = made(MemoryStorage(), **{"mdt.services.thread": True})
     table.close()
-    monkeypatch.setattr(upkeep, "STEPS", (("compact", broken),))
-    thread = upkeep.ServiceThread(upkeep.Upkeep(), table.metadata)
+    monkeypatch.setattr(auto_maintenance, "STEPS", (("compact", broken),))
+    thread = auto_maintenance.ServiceThread(auto_maintenance.Upkeep(), table.metadata)
     thread.wake()
     deadline, warnings = time.monotonic() + 60, tuple[str, ...]()
     while not warnings:

@@ -18,7 +18,7 @@ _FORKS = """
 import os, sys, threading, time, warnings
 warnings.simplefilter("ignore")  # of Python, which warns of forks beside threads
 import mdt, pyarrow as pa
-from mdt.metadata.recent import SHARED
+from mdt.metadata.files.lru import SHARED
 table = mdt.create(sys.argv[1], pa.schema([("id", pa.string())]), key=["id"])
 table.upsert(pa.table({"id": ["a"]}))
 table.upsert(pa.table({"id": ["b"]}))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mdt.stores import own_files
-from mdt.stores.own_files import OwnFiles
+from mdt.stores import trusted_cache
+from mdt.stores.trusted_cache import OwnFiles
 
 NAME, DATA = "one.jar", b"classes" * 1000
 FILES = OwnFiles("jars", 3)
@@ -266,7 +266,7 @@ def test_a_full_disk_leaves_nothing(root: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_files, "OWN_FILE_BYTES_MAX", 100)
+    monkeypatch.setattr(trusted_cache, "OWN_FILE_BYTES_MAX", 100)
     FILES.put(NAME, bytes(69))
     assert FILES.get(NAME) is None
     FILES.put(NAME, bytes(68))

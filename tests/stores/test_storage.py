@@ -17,7 +17,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from mdt import errors
-from mdt.stores import beneath
+from mdt.stores import safe_open
 from mdt.stores.storage import LocalStorage, MemoryStorage, ObjectStorage, Storage, open_storage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -242,7 +242,7 @@ def test_every_new_object_and_directory_is_flushed(
 def opening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Paths opened by one call of the kernel where it has it, and part by part."""
     if request.param == "walk":
-        monkeypatch.setattr(beneath, "_kernel_call", lambda: None)
+        monkeypatch.setattr(safe_open, "_kernel_call", lambda: None)
     return str(request.param)
 
 

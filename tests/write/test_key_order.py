@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import mdt
 from mdt.hudi.keys import record_keys, rising, sort_keys
-from mdt.metadata.locate import propose
+from mdt.metadata.keys.locate import propose
 from mdt.stores.storage import MemoryStorage
 from mdt.write import operations
 

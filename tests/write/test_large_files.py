@@ -17,8 +17,8 @@ import pytest
 import mdt
 from indexes.base import KeyHashes
 from mdt.errors import Corrupt, Unavailable
-from mdt.metadata import key_map, large_key_map
-from mdt.metadata.large_key_map import LargeKeyMap
+from mdt.metadata.files import key_map, large_key_map
+from mdt.metadata.files.large_key_map import LargeKeyMap
 from mdt.stores.scratch import Scratch, Sink
 from mdt.stores.storage import MemoryStorage
 from mdt.write import files, large_files

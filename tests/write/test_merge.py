@@ -16,7 +16,7 @@ from worlds import as_state, rows
 import mdt
 from mdt.commit.transaction import steps
 from mdt.errors import Conflict, Invalid, Unsupported
-from mdt.metadata.file_group import LOG
+from mdt.metadata.files.file_group import LOG
 from mdt.write import clauses
 from mdt.write.merge import Merge
 from mdt.write.source import as_target

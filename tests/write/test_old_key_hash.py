@@ -12,7 +12,7 @@ from old_tables import A, B, old_table
 from test_colliding_keys import SCHEMA, row
 
 import mdt
-from mdt.metadata import locate
+from mdt.metadata.keys import locate
 
 
 def test_get_returns_no_row_of_another_key(tmp_path: Path) -> None:

@@ -18,9 +18,11 @@ import mdt
 from mdt.errors import Corrupt, Invalid, Unsupported
 from mdt.hudi.timeline import Instant
 from mdt.hudi.v6 import Version6
-from mdt.metadata import commit_log, live_partitions, paths
-from mdt.metadata import trusted_records as records
+from mdt.metadata.files import paths
+from mdt.metadata.log import commit_log
+from mdt.metadata.log import trusted_records as records
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import live_partitions
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.write import overwriting
 

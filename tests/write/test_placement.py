@@ -15,8 +15,8 @@ from reader import bag, hudi_table
 import mdt
 from indexes.base import KeyHashes
 from mdt.errors import Invalid
-from mdt.metadata.file_group import BASE
-from mdt.metadata.locate import locate
+from mdt.metadata.files.file_group import BASE
+from mdt.metadata.keys.locate import locate
 from mdt.services.check_placement import misplaced_keys
 from mdt.stores.storage import MemoryStorage
 from mdt.table import Table

@@ -19,8 +19,8 @@ from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.transaction import run
 from mdt.engines.tasks import BUCKET
 from mdt.engines.write_tasks import by_bucket
-from mdt.metadata.file_group import BASE
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.files.file_group import BASE
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.storage import MemoryStorage
 from mdt.write.assign import NEW
 from mdt.write.files import WriteJob

@@ -13,7 +13,7 @@ from reader import bag, hudi_table
 
 import mdt
 from mdt.errors import Invalid
-from mdt.metadata.key_map import ordering_words
+from mdt.metadata.files.key_map import ordering_words
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("at", pa.string()), ("v", pa.int64())])

@@ -15,8 +15,8 @@ import mdt
 from indexes.base import KeyHashes
 from mdt.engines.write import EngineWrite
 from mdt.errors import Invalid
-from mdt.metadata import tombstones
-from mdt.metadata.deleted_keys import standing
+from mdt.metadata.snapshot import tombstones
+from mdt.metadata.snapshot.deleted_keys import standing
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema(

@@ -14,7 +14,7 @@ from worlds import COW, MOR, OPTIONS, SCHEMA, join_small_files, rows
 
 import mdt
 from mdt.errors import Invalid, Unsupported
-from mdt.services import small_files
+from mdt.services.layout import small_files
 from mdt.stores.storage import MemoryStorage
 
 REPEATS = {**OPTIONS, "mdt.keys.repeat": True}

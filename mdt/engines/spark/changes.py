@@ -30,9 +30,9 @@ from mdt.engines.spark.session import classic
 from mdt.engines.tasks import Source, source_of
 from mdt.errors import Invalid, MdtError, Missing
 from mdt.hudi.schema import with_meta
-from mdt.metadata import codec
+from mdt.metadata.files.lru import Recent
+from mdt.metadata.log import codec
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.recent import Recent
 from mdt.plan.position_search import conjuncts_of
 from mdt.scan.changed_rows import CHANGE, Changed, ChangedRows
 from mdt.scan.history_range import HistoryRange, history_range

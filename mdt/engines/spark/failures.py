@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from mdt import errors
 from mdt.engines.spark import private
 from mdt.errors import MdtError, Missing, Unavailable, Unsupported
-from mdt.metadata.recent import Recent
+from mdt.metadata.files.lru import Recent
 
 _MARK = "mdt-error:"
 _KINDS = {

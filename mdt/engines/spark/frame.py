@@ -36,9 +36,9 @@ from mdt.errors import Invalid, MdtError
 from mdt.filters.order import SortKey
 from mdt.hudi.schema import with_meta
 from mdt.limits import LISTED_FILES_MAX, RELATIONS_OF_TABLE_MAX
+from mdt.metadata.files.lru import Recent
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.recent import Recent
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan import proofs
 from mdt.plan.estimates import TableEstimate, estimate, estimate_whole
 from mdt.plan.planner import Figure, ScanPlan, SegmentScan, explain, hit_rates, plan
@@ -48,7 +48,7 @@ from mdt.scan.sample import Samples
 from mdt.scan.use import counts_of
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
-from mdt.services import statistics
+from mdt.services.indexing import statistics
 
 View = Callable[[Snapshot], Snapshot]
 

@@ -39,7 +39,7 @@ from mdt.engines.spark.file_index import PlannerWarning
 from mdt.engines.tasks import Source, source_of
 from mdt.errors import MdtError
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.plan_state import PlanState
 from mdt.plan.position_search import Answer, Indexes, PositionSearch
 from mdt.plan.shard_rows import ShardRows

@@ -2,8 +2,8 @@
 Spark.
 
 Compiling takes the larger part of what a new session waits for at its first use of us.  So the JAR
-is kept in the user's cache directory, as :mod:`mdt.stores.own_files` says, under a name that says
-its sources and the Spark and Java that they were compiled for.
+is kept in the user's cache directory (:mod:`mdt.stores.trusted_cache`), under a name made from its
+sources and the versions of Spark and Java that they were compiled for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark import SparkContext
 from mdt.engines.spark import private
 from mdt.errors import Unsupported
 from mdt.limits import JARS_MAX
-from mdt.stores.own_files import OwnFiles
+from mdt.stores.trusted_cache import OwnFiles
 
 KEPT = OwnFiles("jars-1", JARS_MAX)
 _FIRST = "mdt/spark/Jar.class"

@@ -19,9 +19,9 @@ from mdt.engines.spark.listing import Changes, DeadRows, Files, NativeFiles
 from mdt.engines.spark.private import from_arrow_schema
 from mdt.errors import Unsupported
 from mdt.limits import INLINE_VECTOR_BYTES_MAX, INLINE_VECTORS_PAGE_BYTES_MAX
-from mdt.metadata import paths
-from mdt.metadata.file_group import BASE
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import BASE
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import SegmentScan
 from mdt.scan.tasks import rows_in
 from mdt.schema.declared import local

@@ -20,7 +20,7 @@ import mdt
 from mdt.engines.spark import file_index
 from mdt.engines.spark.listing import Changes, NativeFiles
 from mdt.engines.spark.native_files import SnapshotFiles
-from mdt.metadata.read_optimized import ReadOptimized
+from mdt.metadata.snapshot.read_optimized import ReadOptimized
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())])

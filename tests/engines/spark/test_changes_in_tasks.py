@@ -20,7 +20,7 @@ from mdt.engines import tasks
 from mdt.engines.spark import changes
 from mdt.engines.spark.failures import TaskFailed
 from mdt.errors import Unsupported
-from mdt.services import cleaning
+from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import MemoryStorage
 from mdt.table import Table
 from mdt.testing.slow import CountingStorage

@@ -15,7 +15,7 @@ from trees import create, ordered
 
 import mdt
 from mdt.errors import Corrupt
-from mdt.metadata.file_group import LOG
+from mdt.metadata.files.file_group import LOG
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("ts", pa.int64()), ("few", pa.string()), ("v", pa.int64())]

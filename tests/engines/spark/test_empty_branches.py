@@ -19,7 +19,7 @@ from indexes.predicate import Predicate
 from mdt.engines.spark import frame as frames
 from mdt.engines.spark.file_index import Listing, PlannerWarning, relation
 from mdt.engines.spark.private import java_frame
-from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import ScanPlan
 from mdt.table import Table
 

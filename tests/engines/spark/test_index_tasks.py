@@ -28,7 +28,7 @@ from mdt.engines.spark import index_tasks
 from mdt.engines.spark.file_index import PlannerWarning
 from mdt.engines.spark.functions import match
 from mdt.engines.spark.index_tasks import Question, Share, Source, answer, dealt
-from mdt.metadata.attachments import ObjectReader
+from mdt.metadata.files.attachments import ObjectReader
 from mdt.metadata.metadata import Metadata
 from mdt.plan.planner import Explanation
 from mdt.plan.shard_rows import ShardRows

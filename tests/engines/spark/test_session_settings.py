@@ -17,7 +17,7 @@ import mdt.spark
 from mdt.engines.spark import packages
 from mdt.engines.spark.private import jvm
 from mdt.errors import Invalid
-from mdt.metadata import usage
+from mdt.metadata.statistics import usage
 from mdt.source.settings import PREFIX, known, parse
 
 ROWS = pa.table({"id": ["a", "b", "c"], "city": ["Oslo", "Rome", "Oslo"], "fare": [1.5, 2.5, 3.5]})

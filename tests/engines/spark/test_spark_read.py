@@ -23,7 +23,7 @@ import mdt
 from mdt.engines.spark import frame as frames
 from mdt.engines.spark.private import java_frame
 from mdt.errors import Invalid
-from mdt.metadata import usage
+from mdt.metadata.statistics import usage
 from mdt.table import Table
 
 SCHEMA = pa.schema(

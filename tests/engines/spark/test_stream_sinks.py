@@ -18,7 +18,7 @@ from reader import bag, hudi_table
 import mdt
 import mdt.spark
 from mdt.errors import Invalid, MdtError, Unavailable
-from mdt.services import cleaning
+from mdt.services.reclaiming import cleaning
 from mdt.source import writing
 from mdt.source.streaming import Sink
 from mdt.source.words import words

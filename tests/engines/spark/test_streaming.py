@@ -19,7 +19,7 @@ from reader import bag, hudi_table
 import mdt
 import mdt.spark
 from mdt.errors import Unavailable
-from mdt.services import cleaning
+from mdt.services.reclaiming import cleaning
 from mdt.table import Table
 
 

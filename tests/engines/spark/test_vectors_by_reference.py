@@ -20,7 +20,7 @@ import mdt.spark
 from mdt.engines.spark import native_files
 from mdt.engines.spark.native_files import SnapshotFiles
 from mdt.errors import Corrupt, Missing
-from mdt.metadata.columns import Columns
+from mdt.metadata.log.checkpoint_columns import Columns
 
 ROWS = 12_000
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("note", pa.string())])
@@ -303,7 +303,9 @@ def test_a_checkpoint_without_references_is_read_as_ever(
     spark: SparkSession, table: mdt.Table, referred: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = ordered(table.scan().to_arrow())
-    monkeypatch.setattr("mdt.metadata.stored_columns.StoredColumns.vectors", Columns.vectors)
+    monkeypatch.setattr(
+        "mdt.metadata.snapshot.stored_columns.StoredColumns.vectors", Columns.vectors
+    )
     assert not dead_rows(table).objects
     assert ordered(mdt.read(spark, table.path).toArrow()) == expected
 
@@ -327,7 +329,7 @@ def test_of_a_far_store_neighbours_are_read_at_once(
 def test_a_reader_of_a_checkpoint_that_was_cleaned_is_told_so_and_the_next_one_reads(
     told: SparkSession, table: mdt.Table, referred: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mdt.services.cleaning.ARCHIVE_RECORDS_MIN", 1)
+    monkeypatch.setattr("mdt.services.reclaiming.cleaning.ARCHIVE_RECORDS_MIN", 1)
     told.conf.set("spark.mdt.vectors.bytes", "0")
     old, expected, seq = object_of(table), ordered(table.scan().to_arrow()), table.snapshot().seq
     frame, planned = mdt.read(told, table.path), mdt.read(told, table.path).where("v >= 0")

@@ -1,0 +1,31 @@
+"""What a committed cleaning lets go is deleted: by its writer, or by whoever finds its claim."""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+
+from mdt.commit import claims
+from mdt.metadata import references
+from mdt.metadata.log import trusted_names as names
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.metadata import Metadata
+
+
+def reclaim(metadata: Metadata, record: CommitRecord) -> int:
+    """Delete the data files that ``record`` lets go, a cleaning; return how many.  May be repeated.
+
+    The record is not believed: a file stays if a state refers to it that can be read, or if it may
+    be a running transaction's.
+    """
+    told = record.table("cleaned")["path"]
+    if not len(told):
+        return 0
+    found, _ = claims.read_all(metadata.storage)
+    running = {claim.token for claim in found}
+    kept = references.data_files(metadata, metadata.newest(watched=False))
+    doomed = []
+    for path in told.filter(pc.invert(pc.is_in(told, kept))).to_pylist():
+        if names.token_of(path.rpartition("/")[2]) not in running:
+            doomed.append(path)
+    metadata.storage.delete_many(doomed)
+    return len(doomed)

@@ -1,0 +1,60 @@
+"""Operations on rows that somebody has read before, at a state that may not be the newest any
+more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mdt.commit import conflicts
+from mdt.commit.operation import Around, WritePlan
+from mdt.errors import Conflict, Invalid
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Resting(Around):
+    """An operation that follows from what the state ``seq`` says of the rows that it changes.
+
+    It begins on the newest state as others do, and conflicts with what was committed since ``seq``
+    as if it had begun there: then whoever has read the rows must read them again.
+    """
+
+    metadata: Metadata
+    seq: int
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
+        """Return what the operation decides.  Raises Conflict if a commit since ``seq`` changed
+        what it rests on.
+        """
+        try:
+            plan = self.operation.prepare(snapshot, txn)
+        except Invalid as error:
+            if snapshot.seq == self.seq:
+                raise
+            raise self._conflict(error.message) from error
+        if snapshot.seq > self.seq and plan.counts.get("inserted") and not plan.footprint.absent:
+            plan.close()  # tasks will say which keys they found absent
+            raise self._conflict(
+                f"{snapshot.seq - self.seq} commits since then may have inserted the same keys"
+            )
+        plan = replace(plan, footprint=replace(plan.footprint, conditional=True))
+        for seq in range(self.seq + 1, snapshot.seq + 1):
+            theirs = self.metadata.record(seq)
+            if theirs is None:
+                plan.close()
+                raise self._conflict(f"commit {seq} is in the log no more")
+            why = conflicts.check(
+                plan.footprint, theirs, self.metadata.objects.key_map, snapshot.definition.key_hash
+            )
+            if why is not None:
+                plan.close()
+                raise self._conflict(why)
+        return plan
+
+    def _conflict(self, why: str) -> Conflict:
+        return Conflict(
+            f"{self.name} rests on the state after commit {self.seq}: {why}",
+            hint="read the rows again",
+        )

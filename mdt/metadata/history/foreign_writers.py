@@ -1,0 +1,353 @@
+"""Signs of another Hudi writer on our table, which would leave our metadata behind.
+
+Such a writer completes instants on Hudi's timeline that our log does not have, or it upgrades the
+table.  A :class:`Watch` looks for both whenever a snapshot is refreshed.  It is cheap, because it
+looks only when the directory or the properties have changed, where the storage can tell, and it
+lists only instants that may be new: those after the newest one that was there when it looked last,
+less a margin for the clock of the other writer, or after the oldest one that was pending then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from mdt.errors import Corrupt, Missing, Unavailable, Unsupported
+from mdt.hudi import properties, timeline
+from mdt.hudi.layout import Layout, layout_of
+from mdt.hudi.timeline import Instant
+from mdt.limits import FOREIGN_CLOCK_BEHIND_SECONDS, LATE_SECONDS_MAX
+from mdt.metadata.files import paths
+from mdt.metadata.files.paths import HUDI
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.stores.contract import ObjectInfo
+from mdt.stores.storage import Storage
+
+BACKUP = f"{paths.properties()}.backup"
+"""What Hudi's writers leave for the moment in which they replace the properties."""
+
+_BEFORE = "i"
+"""Above the names of all instants and of the properties, below Hudi's directories ``metadata`` and
+``timeline``.
+"""
+_OURS_MIN = 1_024
+"""Paths of instants that are kept in memory whatever their age: forgetting some costs a walk
+through all.
+"""
+_DATA_STAYS = frozenset(("savepoint", "indexing"))
+"""Actions of others that change no rows and delete no files."""
+_COMMITS = frozenset(("commit", "deltacommit"))
+_WRITES = _COMMITS | {"replacecommit"}
+_TAKE_ROWS_ALONG = (
+    "read the table with a Hudi reader from here on, or load its rows into a new table:"
+    " mdt.create(new_path, schema, key=...)"
+)
+
+_MEND_PROPERTIES = (
+    "if it is so when you try again, mdt.repair(path) writes it as the table is defined"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at ``.hoodie``.
+
+    ``stamps``: of the directory and of the properties before the look, None if the storage cannot
+    tell.  ``properties``: None if there are none.  ``instants``: those that were listed.
+    ``begun``: those of them that are pending and say what they will do; ours say nothing.
+    """
+
+    stamps: tuple[Hashable, Hashable] | None
+    properties: Mapping[str, str] | None
+    instants: Mapping[Instant, ObjectInfo]
+    begun: frozenset[Instant]
+    print: tuple[str, int, int] | None
+
+
+@dataclass(slots=True)
+class Watch:
+    """What one process knows of the timeline of a table.
+
+    ``since``: no instant before it can still be completed by somebody else; "" before the first
+    look.  ``properties``: as they were at the last look.  ``at_work``: instants that another Hudi
+    writer has begun and not completed.
+    """
+
+    storage: Storage
+    since: str = ""
+    properties: Mapping[str, str] | None = None
+    at_work: tuple[str, ...] = ()
+    _stamps: tuple[Hashable, Hashable] | None = None
+    _ours: set[str] = field(default_factory=set)
+    """Paths of instants that records have; those that go before ``since`` leave it when there are
+    ``_ours_max``.
+    """
+    _ours_max: int = _OURS_MIN
+    _print: tuple[str, int, int] | None = field(default=None)
+
+    def look(self, layout: Layout) -> Seen | None:
+        """Return what stands in ``.hoodie`` now, None if nothing has changed since it was accepted.
+
+        The log must be read afterwards: whatever our own writers have completed by now is in it
+        then.  Who has read it at the same time asks :meth:`is_ahead`.
+        """
+        stamps = self._stamped(layout)
+        if stamps is not None and stamps == self._stamps:
+            return None
+        listed = self._listed(layout)
+        instants = {
+            instant: info
+            for info in listed
+            if (instant := layout.instant_at(info.path)) is not None
+        }
+        begun = frozenset(
+            i for i, info in instants.items() if i.state != timeline.COMPLETED and info.size
+        )
+        known = next(
+            (info for path in (paths.properties(), BACKUP) for info in listed if info.path == path),
+            None,
+        )
+        print = None if known is None else (known.path, known.size, known.modified_us)
+        if print == self._print and self.storage.is_remote:
+            return Seen(stamps, self.properties, instants, begun, print)
+        return Seen(stamps, read_properties(self.storage), instants, begun, print)
+
+    def is_ahead(self, seen: Seen, snapshot: Snapshot) -> bool:
+        """Return whether something has been completed that ``snapshot`` lacks: by another Hudi
+        writer, or since the log was read.
+        """
+        unknown = snapshot.unknown_instants({instant.time for instant in seen.instants})
+        return bool(
+            _changes((instant for instant in seen.instants if instant.time in unknown), seen.begun)
+        )
+
+    def is_late(self, seen: Seen, snapshot: Snapshot) -> bool:
+        """Return whether a commit of ours is on Hudi's timeline, or may be, whose record the
+        storage does not show yet.
+        """
+        unknown = snapshot.unknown_instants({instant.time for instant in seen.instants})
+        first = _first_commit(instant for instant in seen.instants if instant.time in unknown)
+        if first is None:
+            return False
+        with suppress(Corrupt):  # which :meth:`accept` tells, after what else may be wrong
+            seq = _seq_of(self.storage, layout_of(snapshot.definition), seen.instants[first].path)
+            return seq is None or seq > snapshot.seq
+        return False
+
+    def has_seen(self, path: str) -> bool:
+        """Return whether an instant of ours stood at ``path`` when it was looked; False says
+        nothing.
+        """
+        return path in self._ours
+
+    def accept(self, seen: Seen | None, snapshot: Snapshot) -> None:
+        """Raise Unsupported if another Hudi writer has changed the table; remember that it was
+        looked at if not.
+
+        ``snapshot``: the newest one, read after ``seen``.  Raises Corrupt if the properties are
+        none.
+        """
+        if seen is None:
+            return
+        layout = layout_of(snapshot.definition)
+        if seen.properties is not None:
+            _refuse_version(seen.properties, layout)
+        unknown = snapshot.unknown_instants({instant.time for instant in seen.instants})
+        others = [instant for instant in seen.instants if instant.time in unknown]
+        first = _first_commit(others)
+        if first is not None:
+            _refuse_lost_records(self.storage, layout, first, seen.instants[first], snapshot)
+        _refuse_instants(others, seen.begun)
+        pending = [instant.time for instant in others if instant.action in _WRITES]
+        newest = (
+            timeline.instant_us(snapshot.last_instant) - FOREIGN_CLOCK_BEHIND_SECONDS * 1_000_000
+        )
+        self.since = min([timeline.instant_text(newest), *pending])
+        at_work = [i.time for i in others if i in seen.begun and i.state == timeline.INFLIGHT]
+        self.at_work = tuple(sorted(at_work))
+        self._ours.update(
+            info.path for instant, info in seen.instants.items() if instant.time not in unknown
+        )
+        if len(self._ours) >= self._ours_max:
+            self._ours = {path for path in self._ours if path.rpartition("/")[2] > self.since}
+            self._ours_max = max(_OURS_MIN, 2 * len(self._ours))
+        self.properties, self._print, self._stamps = seen.properties, seen.print, seen.stamps
+
+    def refuse_to_write(self) -> None:
+        """Raise Unsupported for what does not disturb readers, but would be hurt by our commits or
+        hurt them.
+        """
+        if (self.properties or {}).get("hoodie.table.metadata.partitions"):
+            raise Unsupported(
+                "another writer keeps a Hudi metadata table here, which would hide our commits from"
+                " readers",
+                hint=(
+                    "disable hoodie.metadata.enable in that writer and remove"
+                    " hoodie.table.metadata.partitions"
+                ),
+            )
+        if self.at_work:
+            raise Unsupported(
+                "another Hudi writer is at work here, or has died: it began"
+                f" {', '.join(self.at_work[:3])}",
+                hint=(
+                    "only one kind of writer may write to a table at a time; reading goes on until"
+                    " that one commits"
+                ),
+            )
+
+    def _listed(self, layout: Layout) -> list[ObjectInfo]:
+        """Return the instants since ``since`` that are not known to be ours, and the properties,
+        which stand in the same directory or in another.
+        """
+        listed: list[ObjectInfo] = []
+        for folder in dict.fromkeys((layout.timeline, HUDI)):
+            after = f"{folder}/{self.since}" if self.since else ""
+            listed += self.storage.list_dir(
+                folder, after=after, before=f"{folder}/{_BEFORE}", known=self._ours
+            )
+        return listed
+
+    def _stamped(self, layout: Layout) -> tuple[Hashable, Hashable] | None:
+        directory, file = (
+            self.storage.stamp(layout.timeline),
+            self.storage.stamp(paths.properties()),
+        )
+        return None if directory is None or file is None else (directory, file)
+
+
+def watched_since(header: Mapping[str, Any]) -> str:
+    """Return :attr:`Watch.since` of whoever wrote a base with this header, "" if that does not
+    say.
+    """
+    since = header.get("watched_since")
+    return since if isinstance(since, str) and timeline.is_time(since) else ""
+
+
+def read_properties(storage: Storage) -> dict[str, str] | None:
+    """Return the content of ``hoodie.properties``, or of its backup, or None if there is neither.
+
+    Raises Corrupt if it is no properties text.
+    """
+    for path in (paths.properties(), BACKUP):
+        data = storage.read_if_exists(path)
+        if data is not None:
+            try:
+                return properties.decode(data)
+            except Corrupt as error:
+                raise Corrupt(error.message, path=path, hint=_MEND_PROPERTIES) from error
+    return None
+
+
+def _refuse_version(found: Mapping[str, str], layout: Layout) -> None:
+    """Raise Corrupt for properties of no writer (empty, another text, or cut: the version stands at
+    the end), Unsupported for another version.
+    """
+    if properties.VERSION not in found and properties.LAYOUT not in found:
+        raise Corrupt(
+            "the object cannot be read as properties of a table: it is empty, cut, or another text",
+            path=paths.properties(),
+            hint=_MEND_PROPERTIES,
+        )
+    version = found.get(properties.VERSION, "")
+    if version != str(layout.version):
+        raise Unsupported(
+            f"hoodie.properties says table version {version or '(none)'}: another Hudi writer has"
+            f" changed it; mdt keeps version {layout.version} and does not know what was committed"
+            " since",
+            hint=(
+                f"{_TAKE_ROWS_ALONG}; to keep a table, set"
+                f" hoodie.write.table.version={layout.version} in other writers"
+            ),
+        )
+
+
+def _first_commit(others: Iterable[Instant]) -> Instant | None:
+    """Return the first of these instants that is a completed commit, None if none is."""
+    return min(
+        (i for i in others if i.state == timeline.COMPLETED and i.action in _WRITES), default=None
+    )
+
+
+def _seq_of(storage: Storage, layout: Layout, path: str) -> int | None:
+    """Return the seq of a completed commit of ours, -1 of one of another writer; None if it cannot
+    be read, though it has been listed.
+    """
+    data = storage.read_if_exists(path)
+    if data is None:
+        return None
+    try:
+        seq = layout.extra(data).get("mdt.seq", "")
+    except Corrupt as error:
+        raise Corrupt(error.message, path=path, offset=0) from error
+    return int(seq[:18]) if seq.isascii() and seq.isdigit() else -1
+
+
+def _refuse_lost_records(
+    storage: Storage, layout: Layout, first: Instant, info: ObjectInfo, snapshot: Snapshot
+) -> None:
+    """Raise Missing if ``first``, the first commit that the log lacks, is one of ours: its instant
+    names its record.
+
+    Raises Unavailable while it is so young that the storage may not show the record yet, or if the
+    instant itself cannot be read.
+    """
+    seq = _seq_of(storage, layout, info.path)
+    is_young = storage.now_us() - info.modified_us < LATE_SECONDS_MAX * 1_000_000
+    if seq is None or (seq > snapshot.seq and is_young):
+        raise Unavailable(
+            f"the commit at {first.time} is on Hudi's timeline, and the storage does not show its"
+            f" record {paths.commit(snapshot.seq + 1)} yet",
+            hint=(
+                "try again in a few seconds: network file systems show what other machines write"
+                " with a delay"
+            ),
+        )
+    if seq > snapshot.seq:
+        raise Missing(
+            f"a commit record is gone: Hudi's timeline has commit {seq} at {first.time}",
+            path=paths.commit(snapshot.seq + 1),
+            hint=(
+                "restore the missing objects of .hoodie/.mdt/log from a backup; Hudi's readers"
+                " still see all rows"
+            ),
+        )
+
+
+def _changes(others: Iterable[Instant], begun: Container[Instant]) -> list[Instant]:
+    """Return which of these instants, none of them in the log, change rows or delete files; a
+    writer of ours may have begun what says nothing.
+    """
+    found = []
+    for instant in others:
+        is_write = instant.action in _COMMITS or (
+            instant.action == "replacecommit" and instant not in begun
+        )
+        if instant.action not in _DATA_STAYS and (
+            instant.state == timeline.COMPLETED or not is_write
+        ):
+            found.append(instant)
+    return found
+
+
+def _refuse_instants(others: list[Instant], begun: Container[Instant]) -> None:
+    """Raise Unsupported if any of these instants, none of them ours, changes rows or deletes
+    files.
+    """
+    changes = _changes(others, begun)
+    commits = [i for i in changes if i.state == timeline.COMPLETED and i.action in _WRITES]
+    if commits:
+        raise Unsupported(
+            f"another Hudi writer has committed here, first at {min(commits).time}; mdt does not"
+            " know its rows",
+            hint=_TAKE_ROWS_ALONG,
+        )
+    if changes:
+        first = min(changes)
+        raise Unsupported(
+            f"another Hudi writer has run a service here: {first.action} at {first.time}; files may"
+            " be gone or moved",
+            hint=_TAKE_ROWS_ALONG,
+        )

@@ -1,0 +1,41 @@
+"""Commit records that must be there, and that a storage shows late, as network file systems do
+whose caches hold that a name is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mdt.limits import LATE_LOOK_SECONDS
+from mdt.metadata.history.foreign_writers import Seen, Watch
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.snapshot.apply import apply
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.stores.storage import Storage
+
+Load = Callable[[int], CommitRecord | None]
+"""Reads a commit record, None if there is none."""
+
+
+def late_record(storage: Storage, load: Load, seq: int) -> CommitRecord | None:
+    """Return record ``seq``, which has been written; None if the storage does not show it after
+    some more looks.
+    """
+    for seconds in LATE_LOOK_SECONDS:
+        record = load(seq)
+        if record is not None:
+            return record
+        storage.sleep(seconds)
+    return load(seq)
+
+
+def with_late_records(watch: Watch, seen: Seen | None, snapshot: Snapshot, load: Load) -> Snapshot:
+    """Return ``snapshot`` after the records of commits that are on Hudi's timeline, as far as the
+    storage shows them.
+    """
+    while seen is not None and watch.is_late(seen, snapshot):
+        record = late_record(watch.storage, load, snapshot.seq + 1)
+        if record is None:
+            break
+        snapshot = apply(snapshot, record)
+    return snapshot

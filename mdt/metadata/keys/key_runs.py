@@ -1,0 +1,330 @@
+"""Key indexes that are kept beside the table: key parts that are made of the files' key maps by
+whoever looks for keys.
+
+The keys of a scope (a partition, or the table) are kept in *runs*: a key part, the file groups that
+it numbers, and the files whose keys are in it.  A file is known by the hash of its name and of its
+key map, so that the store is of one history only: where a table is copied, or put back from a
+backup, another file has another name.  Files that no run knows are read before anything is looked
+up, in one transaction of the store; so it may be behind, ahead, damaged or gone, and a process may
+die at any time.  Runs of about one size become one, as in a log-structured tree: a key is moved
+O(log n) times.
+
+Bytes of a run: ``b"MKR1" | u32 files | u32 bytes of names | u32 crc of what stands before the key
+part but the header | u64 file[files] | names of the groups as JSON | key part``.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexes.base import DISK, Candidates, Int64Array, KeyHashes, KeyIndex, UInt64Array
+from indexes.hashing import hash_keys
+from mdt import logs
+from mdt.errors import Corrupt
+from mdt.metadata.files.lru import Recent
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.stores.forking import cached_property
+from mdt.stores.key_store import KeyStore, MemoryStore, StoreFailed, View, open_key_store
+
+TABLES_IN_MEMORY_MAX = 16
+"""Tables of which a process keeps sorted maps."""
+_HEADER = struct.Struct("<4sIII")
+_MAGIC = b"MKR1"
+_TIMES = 4
+"""A run is merged with the newer ones while it is at most this many times as large as they are."""
+_IDENTITY_SEED = 0
+_SCOPE_SEED = 1
+_NUMBER = struct.Struct(">Q")
+
+_in_memory: Recent[str, MemoryStore] = Recent(TABLES_IN_MEMORY_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """``files``: uint64[f], identities of the files whose keys are in the key part ``data``;
+    ``groups``: names of what it numbers.
+    """
+
+    files: UInt64Array
+    groups: tuple[str, ...]
+    data: memoryview
+
+    def encoded(self) -> bytes:
+        """Return the bytes of the run."""
+        names = json.dumps(self.groups).encode()
+        told = self.files.astype("<u8").tobytes() + names
+        return b"".join(
+            [_HEADER.pack(_MAGIC, len(self.files), len(names), zlib.crc32(told)), told, self.data]
+        )
+
+
+def decoded(data: Any) -> Run:
+    """Return the run in a buffer.  Raises ValueError for anything else; the key part verifies
+    itself when it is looked into.
+    """
+    view = memoryview(data).cast("B")
+    if len(view) < _HEADER.size:
+        raise ValueError(f"{len(view)} bytes are no run of keys")
+    magic, files, names, crc = _HEADER.unpack_from(view)
+    names_at = _HEADER.size + 8 * files
+    end = names_at + names
+    if magic != _MAGIC or end > len(view) or zlib.crc32(view[_HEADER.size : end]) != crc:
+        raise ValueError("a run of keys is damaged")
+    known = np.frombuffer(view, "<u8", files, _HEADER.size).copy()
+    return Run(known, tuple(json.loads(bytes(view[names_at:end]))), view[end:])
+
+
+def proposed(
+    metadata: Metadata,
+    snapshot: Snapshot,
+    index: KeyIndex,
+    hashes: KeyHashes,
+    partition: npt.NDArray[np.object_] | None,
+) -> Candidates:
+    """Return where keys may live, by an index that is kept beside the table.
+
+    ``partition``: path of each key, if only rows there matter.  What the store does not say is
+    looked for everywhere.
+    """
+    look_up = _LookUp(metadata, snapshot, index, hashes)
+    scopes = look_up.scopes(partition)
+    try:
+        return look_up.run(store_of(metadata, snapshot, index), scopes)
+    except StoreFailed as error:
+        logs.warn_once(
+            logs.METADATA,
+            metadata.said,
+            str(error),
+            "%s; keys are looked for in all file groups",
+            error,
+        )
+    none = np.empty(0, np.int64)
+    files = [look_up.files[name] for name, _ in scopes if name in look_up.files]
+    groups = snapshot.file_groups.of_files(np.concatenate([none, *files]))
+    return Candidates(none, none, np.unique(groups))
+
+
+def store_of(metadata: Metadata, snapshot: Snapshot, index: KeyIndex) -> KeyStore:
+    """Return where the runs of a table are kept.  Raises StoreFailed."""
+    table_id = snapshot.definition.table_id
+    if index.kept == DISK:
+        options = metadata.options(snapshot.definition)
+        return open_key_store(options.key_store_dir, durable=options.durable)
+    return _in_memory.get(table_id) or _in_memory.put(table_id, MemoryStore())
+
+
+@dataclass
+class _LookUp:
+    metadata: Metadata
+    snapshot: Snapshot
+    index: KeyIndex
+    hashes: KeyHashes
+    pairs: list[tuple[Int64Array, Int64Array]] = field(default_factory=list)
+
+    @cached_property
+    def files(self) -> dict[str, Int64Array]:
+        """Scope -> numbers of its files that have keys.  O(files) in arrays."""
+        snapshot = self.snapshot
+        live = snapshot.live_numbers
+        live = live[snapshot.has_key_map[live]]
+        if snapshot.definition.is_global or not len(live):
+            return {"": live} if len(live) else {}
+        return _parted(
+            snapshot.files.column("partition").take(pa.array(live)).combine_chunks(), live
+        )
+
+    def scopes(self, partition: npt.NDArray[np.object_] | None) -> list[tuple[str, Int64Array]]:
+        """Return the scopes in which keys are looked for, with the keys of each."""
+        everything = np.arange(len(self.hashes))
+        if self.snapshot.definition.is_global or partition is None:
+            return [(name, everything) for name in self.files]
+        found = _parted(pa.array(partition, pa.string()), everything)
+        return [(name, keys) for name, keys in found.items() if name in self.files]
+
+    def run(self, store: KeyStore, scopes: Sequence[tuple[str, Int64Array]]) -> Candidates:
+        """Return what the runs say, after files that they do not know have been read."""
+        behind = []
+        with store.begin(write=False) as view:
+            for name, keys in scopes:
+                if not self._found(view, name, keys):
+                    behind.append((name, keys))
+        whole = [np.empty(0, np.int64)]
+        if behind:
+            with store.begin(write=True) as view:
+                for name, keys in behind:
+                    lost = self._brought_up(view, name, keys)
+                    whole.append(np.unique(self.snapshot.file_groups.of_files(lost)))
+        none = np.empty(0, np.int64)
+        key, group = (
+            np.concatenate(column) for column in zip((none, none), *self.pairs, strict=True)
+        )
+        return Candidates(key, group, np.unique(np.concatenate(whole)))
+
+    def _found(
+        self, view: View, scope: str, keys: Int64Array, but: Int64Array | None = None
+    ) -> bool:
+        """Look keys up in the runs of a scope; return whether these know all of its files, ``but``
+        some.
+        """
+        wanted = self.files[scope] if but is None else np.setdiff1d(self.files[scope], but)
+        try:
+            runs = [decoded(data) for _, data in view.items(self._prefix(scope))]
+            if not _all_known(runs, self._identities(wanted)):
+                return False
+            found = [self._located(run, keys) for run in runs]
+        except ValueError:
+            return False
+        self.pairs += found
+        return True
+
+    def _located(self, run: Run, keys: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return (key, file group of the snapshot) for those of ``keys`` that a run knows."""
+        found = self.index.locate(
+            run.data, pa.nulls(len(keys), pa.string()), self.hashes.take(keys)
+        )
+        hit = np.unique(found.group)
+        number = np.full(len(run.groups), -1, np.int64)
+        number[hit] = self.snapshot.file_groups.number([run.groups[n] for n in hit.tolist()])
+        group = number[found.group]
+        here = (group >= 0) & (group < self.snapshot.file_groups.count)
+        return keys[found.key[here]], group[here]
+
+    def _identities(self, numbers: Int64Array) -> UInt64Array:
+        """Return what a file is known by -> uint64[n]: the hash of its name and of its key map's
+        crc.
+        """
+        files = self.snapshot.files
+        names = files.column("name").take(pa.array(numbers)).combine_chunks()
+        crcs = files.column("key_map_crc").take(pa.array(numbers)).to_numpy().astype(np.uint64)
+        return np.asarray(hash_keys(names, _IDENTITY_SEED).hi ^ (crcs << np.uint64(32)), np.uint64)
+
+    def _prefix(self, scope: str) -> bytes:
+        return prefix(self.snapshot.definition.table_id, scope)
+
+    # Bringing the store up to the snapshot
+
+    def _brought_up(self, view: View, scope: str, keys: Int64Array) -> Int64Array:
+        """Let the runs of a scope know the keys of all of its files, and look ``keys`` up; return
+        files whose key maps cannot be read.
+
+        Where a run is damaged, all of them are made again.
+        """
+        for is_damaged in (False, True):
+            if is_damaged:
+                for key, _ in view.items(self._prefix(scope)):
+                    view.delete(key)
+            with suppress(ValueError):
+                lost = self._bring_up(view, scope)
+                if self._found(view, scope, keys, but=lost):
+                    return lost
+        raise StoreFailed("the key store does not keep what it is given")
+
+    def _bring_up(self, view: View, scope: str) -> Int64Array:
+        """Let the runs of a scope know the keys of all of its files; return those whose key maps
+        cannot be read.  Raises ValueError for damage.
+        """
+        numbers = self.files[scope]
+        identities = self._identities(numbers)
+        entries = [(key, decoded(data)) for key, data in view.items(self._prefix(scope))]
+        known = np.concatenate([np.empty(0, np.uint64), *(run.files for _, run in entries)])
+        fresh = ~np.isin(identities, known)
+        run, lost = self._run_of(numbers[fresh], identities[fresh])
+        if len(run.files):
+            number = 1 + max(
+                (_NUMBER.unpack(key[-_NUMBER.size :])[0] for key, _ in entries), default=0
+            )
+            merged = []
+            while entries and len(entries[-1][1].data) <= _TIMES * len(run.data):
+                key, older = entries.pop()
+                run = self._merged(older, run, identities, set(self._names(numbers)))
+                merged.append(key)
+            encoded = run.encoded()  # before the view changes
+            for key in merged:
+                view.delete(key)
+            view.put(self._prefix(scope) + _NUMBER.pack(number), encoded)
+        return lost
+
+    def _run_of(self, numbers: Int64Array, identities: UInt64Array) -> tuple[Run, Int64Array]:
+        """Return the keys of some files as a run, and those files whose key maps are damaged or
+        gone.
+        """
+        maps, read, lost = list[KeyHashes](), list[int](), list[int]()
+        for at, segment in enumerate(self.snapshot.files.segments(numbers)):
+            assert segment.key_map is not None, "files without a key map have no keys"
+            try:
+                maps.append(self.metadata.objects.key_map(segment.key_map).whole().hashes)
+                read.append(at)
+            except Corrupt:
+                lost.append(at)
+        names = self._names(numbers[read])
+        groups = tuple(dict.fromkeys(names))
+        place = {name: n for n, name in enumerate(groups)}
+        group = np.repeat([place[name] for name in names], [len(one) for one in maps]).astype(
+            np.int64
+        )
+        hashes = KeyHashes(
+            *(
+                np.concatenate([np.empty(0, np.uint64), *(getattr(one, word) for one in maps)])
+                for word in ("hi", "lo")
+            )
+        )
+        data = self.index.build(pa.nulls(len(group), pa.string()), hashes, group, len(groups))
+        return Run(np.sort(identities[read]), groups, memoryview(data)), numbers[lost]
+
+    def _names(self, numbers: Int64Array) -> list[str]:
+        return self.snapshot.files.column("file_id").take(pa.array(numbers)).to_pylist()
+
+    def _merged(self, older: Run, newer: Run, live: UInt64Array, names: set[str]) -> Run:
+        """Return two runs as one, without file groups and files that are gone."""
+        groups = tuple(
+            name for name in dict.fromkeys((*older.groups, *newer.groups)) if name in names
+        )
+        place = {name: n for n, name in enumerate(groups)}
+        maps = [
+            np.array([place.get(name, -1) for name in run.groups], np.int64)
+            for run in (older, newer)
+        ]
+        files = np.union1d(older.files, newer.files)
+        data = self.index.merge([older.data, newer.data], maps, len(groups))
+        return Run(files[np.isin(files, live)], groups, memoryview(data))
+
+
+def _parted(paths: pa.Array, values: Int64Array) -> dict[str, Int64Array]:
+    """Return path -> those of ``values`` that have it; ``paths``: string[n] without nulls.  O(n log
+    n).
+    """
+    known = paths.dictionary_encode()
+    codes = known.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    parts = np.split(values[order], np.flatnonzero(np.diff(codes[order])) + 1)
+    return dict(zip(known.dictionary.to_pylist(), parts, strict=True)) if len(values) else {}
+
+
+def _all_known(runs: Sequence[Run], identities: UInt64Array) -> bool:
+    known = np.concatenate([np.empty(0, np.uint64), *(run.files for run in runs)])
+    return bool(np.isin(identities, known).all())
+
+
+def runs_of(store: KeyStore, table_id: str, scope: str = "") -> Iterator[Run]:
+    """Yield the runs of a scope of a table, oldest first, to look at."""
+    with store.begin(write=False) as view:
+        yield from [decoded(bytes(data)) for _, data in view.items(prefix(table_id, scope))]
+
+
+def prefix(table_id: str, scope: str) -> bytes:
+    """Return with what the keys of the runs of a table's scope begin: a hash, since keys of a store
+    are short.
+    """
+    hashes = hash_keys(pa.array([f"{table_id}/{scope}"]), _SCOPE_SEED)
+    return struct.pack(">QQ", int(hashes.hi[0]), int(hashes.lo[0]))

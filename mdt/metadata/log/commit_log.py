@@ -1,0 +1,318 @@
+"""The commit log: one object per transaction, appended by put-if-absent, never changed.
+
+``.hoodie/.mdt/log/<seq>`` is the only commit point of a table.  A record is a frame (magic, length,
+CRC) around one JSON header and Arrow IPC sections; FORMAT.md lists every field.  This module reads
+and writes records and knows nothing of their meaning.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from indexes.column_stats import STATS_SCHEMA
+from mdt.errors import Corrupt, Internal, Missing, Unavailable, Unsupported
+from mdt.limits import COMMIT_RECORD_BYTES_MAX, UNFOLDED_BYTES_MAX
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import FILES, FRESH
+from mdt.metadata.log import codec
+from mdt.metadata.log import trusted_records as records
+from mdt.metadata.log.trusted_sections import check_tables
+from mdt.stores.storage import Storage
+
+KIND = b"CMIT"
+VERSION = 2
+"""Of records that older versions cannot apply; all others have version 1."""
+
+_OBJECT_RANGE = [
+    ("path", pa.string()),
+    ("offset", pa.int64()),
+    ("length", pa.int64()),
+    ("crc", pa.int64()),
+]
+
+REMOVED = pa.schema([("segment", pa.int64())])
+VECTORS = pa.schema([("segment", pa.int64()), ("positions", pa.binary())])
+"""Deletion vectors: serialized 32-bit roaring bitmaps; in a commit record only the added positions.
+"""
+STATS = pa.schema(
+    [("column", pa.string()), ("segment", pa.int64()), ("row_group", pa.int32()), *STATS_SCHEMA]
+)
+"""Column statistics; ``row_group`` is the number of a row group, or -1 for the whole segment."""
+SUMMARIES = pa.schema(
+    [("index", pa.string()), ("shard", pa.int64()), ("payload", pa.binary()), *_OBJECT_RANGE]
+)
+"""Summaries of skipping indexes, one for each shard: inline in ``payload`` or referred to."""
+KEY_PARTS = pa.schema(
+    [
+        ("index", pa.string()),
+        ("groups", pa.list_(pa.string())),
+        ("payload", pa.large_binary()),
+        *_OBJECT_RANGE,
+    ]
+)
+"""Parts of the key index: inline in ``payload`` or referred to."""
+
+SLICES = pa.schema(
+    [
+        ("previous_instant", pa.string()),
+        ("base_name", pa.string()),
+        ("log_names", pa.list_(pa.string())),
+    ]
+)
+"""What Hudi's write statistics say of the file slice of each added file; parallel to ``files``."""
+SAVED = pa.schema([("path", pa.string())])
+"""Data files of the state that a savepoint keeps."""
+
+CLEANED = pa.schema([("path", pa.string())])
+"""Data files that no state refers to any more which can be read after a cleaning."""
+
+TOMBSTONES = pa.schema([("hi", pa.uint64()), ("lo", pa.uint64()), ("ordering", pa.uint64())])
+"""Deleted keys and at which ordering value, null where a tombstone is taken back: see
+:mod:`mdt.metadata.snapshot.tombstones`.
+"""
+
+MAPS = pa.schema(
+    [
+        ("segment", pa.int64()),
+        *(field for field in FILES if field.name.startswith(("key_map", "page_map"))),
+    ]
+)
+"""Where key maps and page maps of older segments stand from this record on, which gives the table
+another key hash.
+"""
+
+SECTIONS: Mapping[str, pa.Schema] = {
+    "files": FILES,
+    "slices": SLICES,
+    "removed": REMOVED,
+    "stats": STATS,
+    "vectors": VECTORS,
+    "fresh": FRESH,
+    "summaries": SUMMARIES,
+    "covers": SUMMARIES,
+    "key_parts": KEY_PARTS,
+    "cleaned": CLEANED,
+    "saved": SAVED,
+    "tombstones": TOMBSTONES,
+    "maps": MAPS,
+}
+
+_TXN_WITHIN = 128
+"""The id of the transaction stands first in the header; no record has fewer bytes than these."""
+_HEADER_BYTES = 4_096
+"""About what a record's header takes in memory."""
+_COLUMN_BYTES = 1_024
+"""About what a column takes in memory beside its values: objects of Arrow, of which a record of one
+file has 45.
+"""
+_EMPTY = {name: pa.Table.from_batches([], schema) for name, schema in SECTIONS.items()}
+"""Made once; ``schema.empty_table()`` would import pandas where it is installed."""
+NO_MAPS, NO_TOMBSTONES = _EMPTY["maps"], _EMPTY["tombstones"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """One transaction as it stands in the log.
+
+    ``header`` holds the JSON fields: txn, instant, action, operation, begun_at, counts and, where
+    they apply, definition, rolled_back, replaced, compaction_plan, clustering_plan, schema (a new
+    version) and indexes (lists of specifications: ``add``, ``drop``, ``forget``: those whose older
+    summaries are dropped).  In ``files``, ``stats``, ``fresh`` and ``summaries`` the column
+    ``segment`` holds the ordinal of a file of this record; in ``removed``, ``vectors`` and
+    ``covers`` it holds the numbers of older segments.
+    """
+
+    seq: int
+    header: Mapping[str, Any]
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+
+    @property
+    def txn(self) -> str:
+        """Transaction id: 32 hexadecimal digits."""
+        return str(self.header["txn"])
+
+    @property
+    def instant(self) -> str:
+        """Hudi instant of the transaction: 17 digits."""
+        return str(self.header["instant"])
+
+    @property
+    def action(self) -> str:
+        """Hudi action, or ``create`` and ``rollback``."""
+        return str(self.header["action"])
+
+    @property
+    def alters(self) -> bool:
+        """Whether a version of the table's schema begins with it."""
+        return "schema" in self.header
+
+    @property
+    def ended_versions(self) -> frozenset[int]:
+        """The commits with which the versions of the schema began that leave the table with it."""
+        return frozenset(self.header.get("ended_versions", ()))
+
+    @property
+    def rekeys(self) -> bool:
+        """Whether the table has another key hash from it on."""
+        return "key_hash" in self.header
+
+    @property
+    def rolled_back(self) -> tuple[str, ...]:
+        """Ids of the transactions that this one declares dead."""
+        return tuple(self.header.get("rolled_back", ()))
+
+    @property
+    def token(self) -> int | None:
+        """The middle number of the write tokens in its file names; None in the record that makes a
+        table.
+        """
+        found: int | None = self.header.get("token")
+        return found
+
+    @property
+    def dead_instants(self) -> tuple[str, ...]:
+        """Instants of the transactions that this one declares dead."""
+        return tuple(self.header.get("dead", {}).get("instants", ()))
+
+    @property
+    def dead_tokens(self) -> tuple[int, ...]:
+        """Tokens of the transactions that this one declares dead, known by their claims or by files
+        that they left.
+        """
+        return tuple(self.header.get("dead", {}).get("tokens", ()))
+
+    @property
+    def replaced(self) -> Mapping[str, list[str]]:
+        """Partition path -> ids of the file groups that end here, because their rows stand in
+        others or nowhere.
+        """
+        found: Mapping[str, list[str]] = self.header.get("replaced", {})
+        return found
+
+    @property
+    def changed_groups(self) -> frozenset[str]:
+        """Ids of the file groups that this transaction added a file to, rewrote, or ended."""
+        ended = (name for names in self.replaced.values() for name in names)
+        return frozenset(self.table("files")["file_id"].to_pylist()).union(ended)
+
+    def table(self, name: str) -> pa.Table:
+        """Return section ``name``, empty if the record has none."""
+        found = self.tables.get(name)
+        return _EMPTY[name] if found is None else found
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes of memory it takes."""
+        columns = sum(table.num_columns for table in self.tables.values())
+        return (
+            _HEADER_BYTES
+            + _COLUMN_BYTES * columns
+            + sum(t.get_total_buffer_size() for t in self.tables.values())
+        )
+
+    def at(self, seq: int) -> CommitRecord:
+        """Return the same transaction as record number ``seq``."""
+        return replace(self, seq=seq)
+
+
+def encode(record: CommitRecord) -> bytes:
+    """Return the bytes of ``record``.  Raises Unsupported if they are more than a record may
+    have.
+    """
+    header = {**record.header, "seq": record.seq}
+    sections = {
+        name: codec.encode_ipc(table) for name, table in record.tables.items() if len(table)
+    }
+    version = VERSION if record.rekeys else 1
+    data = codec.frame(KIND, version, codec.pack(header, sections))
+    if len(data) > COMMIT_RECORD_BYTES_MAX:
+        raise Unsupported(
+            f"the commit record has {len(data)} bytes, at most {COMMIT_RECORD_BYTES_MAX} are"
+            " allowed",
+            hint="write the data in several operations",
+        )
+    return data
+
+
+def as_read(record: CommitRecord) -> CommitRecord:
+    """Return ``record`` as whoever reads it from the log has it.  Raises Internal if they would
+    refuse it: then it must not be written.
+    """
+    path = paths.commit(record.seq)
+    header = json.loads(json.dumps({**record.header, "seq": record.seq}))
+    tables = {name: table for name, table in record.tables.items() if len(table)}
+    for name, table in tables.items():
+        assert table.schema.equals(SECTIONS[name]), f"the section {name} has another schema"
+    try:
+        records.check_header(header, record.seq, path)
+        check_tables(header, record.seq, tables, path)
+    except Corrupt as error:
+        raise Internal(f"a commit record would not be readable: {error}") from error
+    return CommitRecord(record.seq, header, tables)
+
+
+def decode(data: bytes, *, seq: int, path: str) -> CommitRecord:
+    """Return the record in ``data``.  Raises Corrupt if any byte is not as written, or it is not
+    number ``seq``.
+    """
+    header, sections = codec.unpack(
+        codec.unframe(data, KIND, path=path, version_max=VERSION), path=path
+    )
+    records.check_header(header, seq, path)
+    known = {name: section for name, section in sections.items() if name in SECTIONS}
+    unfolded = sum(map(codec.unfolded_bytes, known.values()))
+    if unfolded > UNFOLDED_BYTES_MAX:
+        raise Corrupt(
+            "a commit record unfolds to too much",
+            path=path,
+            expected=f"{UNFOLDED_BYTES_MAX}",
+            got=f"{unfolded}",
+        )
+    tables = {
+        name: codec.decode_ipc(section, SECTIONS[name], path=path)
+        for name, section in known.items()
+    }
+    check_tables(header, seq, tables, path)
+    return CommitRecord(seq, header, tables)
+
+
+def read(storage: Storage, seq: int) -> CommitRecord | None:
+    """Return record ``seq`` or None if it does not exist."""
+    path = paths.commit(seq)
+    data = storage.read_if_exists(path, COMMIT_RECORD_BYTES_MAX)
+    return None if data is None else decode(data, seq=seq, path=path)
+
+
+def begins_with(storage: Storage, seq: int, txn: str) -> bool:
+    """Return whether record ``seq`` is that of the transaction ``txn``, by its first bytes alone;
+    False if there is none.
+    """
+    try:
+        return txn.encode() in storage.read(paths.commit(seq), 0, _TXN_WITHIN)
+    except Missing:
+        return False
+
+
+def append(storage: Storage, record: CommitRecord) -> bool:
+    """Put ``record`` under its number; True if it is now there, False if another transaction was
+    first.
+
+    A reply that got lost is resolved by reading the record back.  Raises Unavailable if even that
+    is not possible; then the outcome is unknown until the table is opened again.
+    """
+    data = encode(record)
+    path = paths.commit(record.seq)
+    try:
+        if storage.put_if_absent(path, data):
+            return True
+    except Unavailable:
+        there = read(storage, record.seq)
+        if there is None and storage.put_if_absent(path, data):
+            return True
+    there = read(storage, record.seq)
+    return there is not None and there.txn == record.txn

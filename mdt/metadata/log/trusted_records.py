@@ -1,0 +1,295 @@
+"""Commit records: every field and every column of what the log says, held against its grammar and
+the other columns.
+
+A record is what everybody acts on: its paths are opened, its lengths are read, its numbers are
+positions in arrays.  What is checked here needs no look at storage or at other records; what does
+(that a dead position is a row of its segment, that a file has the size that is told) is checked
+where both are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from mdt.errors import Corrupt
+from mdt.limits import COUNT_MAX, LIST_ITEMS_MAX, NAME_BYTES_MAX, OPTION_BYTES_MAX, TEXTS_MAX
+from mdt.metadata.log import tags
+from mdt.metadata.log import trusted_names as names
+from mdt.metadata.log.retention import is_retention
+from mdt.metadata.log.streams import is_batch
+from mdt.schema.definition import is_key_hash
+
+
+def _is_list_of(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: (
+        isinstance(value, list) and len(value) <= LIST_ITEMS_MAX and all(map(holds, value))
+    )
+
+
+def is_text(value: Any) -> bool:
+    """Return whether a value is a text that may be a name."""
+    return isinstance(value, str) and len(value) <= NAME_BYTES_MAX and "\0" not in value
+
+
+def _is_text_or_null(value: Any) -> bool:
+    return value is None or is_text(value)
+
+
+def _is_object_of(fields: Mapping[str, Callable[[Any], bool]]) -> Callable[[Any], bool]:
+    """Return whether a value is an object whose known fields hold, as far as it has them."""
+    return lambda value: (
+        isinstance(value, dict)
+        and all(holds(value[name]) for name, holds in fields.items() if name in value)
+    )
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        names.is_number(count, 0, COUNT_MAX) for count in value.values()
+    )
+
+
+def _are_options(value: Any) -> bool:
+    """Return whether ``value`` is an object of few texts or nulls."""
+    is_few = isinstance(value, dict) and len(value) <= TEXTS_MAX
+    return is_few and all(map(is_text, value)) and all(map(_is_option, value.values()))
+
+
+def _is_option(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and len(value) <= OPTION_BYTES_MAX)
+
+
+_SPECS = _is_list_of(is_text)
+
+
+def _are_plans(value: Any) -> bool:
+    """Return whether ``value`` is an object: instants of plans -> specifications."""
+    return (
+        isinstance(value, dict)
+        and all(map(names.is_instant, value))
+        and all(map(_SPECS, value.values()))
+    )
+
+
+_REQUIRED: Mapping[str, Callable[[Any], bool]] = {
+    "txn": names.is_txn,
+    "instant": names.is_instant,
+    "action": lambda value: isinstance(value, str) and value in names.ACTIONS,
+    "operation": names.is_word,
+    "begun_at": lambda value: names.is_number(value, -1, COUNT_MAX),
+}
+_OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
+    "token": names.is_token,
+    "unsaved": names.is_instant,
+    "restored": names.is_instant,
+    "counts": _are_counts,
+    "rolled_back": _is_list_of(names.is_txn),
+    "dead": _is_object_of(
+        {"instants": _is_list_of(names.is_instant), "tokens": _is_list_of(names.is_token)}
+    ),
+    "indexes": _is_object_of({"add": _SPECS, "drop": _SPECS, "forget": _SPECS}),
+    "indexing": _is_object_of(
+        {"plan": _SPECS, "done": _are_plans, "dropped": _is_list_of(names.is_instant)}
+    ),
+    "definition": lambda value: isinstance(value, dict),
+    "key_hash": is_key_hash,
+    "schema": lambda value: isinstance(value, dict) and {"schema", "ids"} <= value.keys(),
+    "left_out": _is_list_of(
+        lambda path: names.is_data_file(path) or names.stored_of(path) is not None
+    ),
+    "replaced": lambda value: (
+        isinstance(value, dict)
+        and all(map(names.is_partition, value))
+        and all(map(_SPECS, value.values()))
+    ),
+    "clustering_plan": _is_list_of(
+        _is_object_of(
+            {
+                "slices": _is_list_of(
+                    _is_object_of(
+                        {
+                            "dataFilePath": _is_text_or_null,
+                            "deltaFilePaths": _SPECS,
+                            "fileId": is_text,
+                            "partitionPath": names.is_partition,
+                        }
+                    )
+                ),
+                "outputs": _SPECS,
+            }
+        )
+    ),
+    "stream": is_batch,
+    "metadata": names.is_metadata,
+    "options": _are_options,
+    "forgets_deletes": lambda value: value is True,
+    "ended_versions": _is_list_of(lambda seq: names.is_number(seq, 0, COUNT_MAX)),
+    "clean": _is_object_of({"policy": is_text, "earliest": names.is_instant, "action": is_text}),
+    "compaction_plan": _is_list_of(
+        _is_object_of(
+            {
+                "baseInstantTime": is_text,
+                "deltaFilePaths": _SPECS,
+                "dataFilePath": _is_text_or_null,
+                "fileId": is_text,
+                "partitionPath": names.is_partition,
+            }
+        )
+    ),
+}
+_SECRET = frozenset(("definition", "key_hash"))
+"""What messages do not show."""
+_OF_A_PLAN = frozenset(
+    ("baseInstantTime", "deltaFilePaths", "dataFilePath", "fileId", "partitionPath")
+)
+_OF_A_SLICE = _OF_A_PLAN - {"baseInstantTime"}
+
+
+def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
+    """Raise Corrupt unless ``header`` is that of record ``seq``; ``path`` is for the message."""
+    if type(header.get("seq")) is not int or header["seq"] != seq:
+        corrupt("a commit record has a wrong number", path, str(seq), repr(header.get("seq")))
+    for name in _REQUIRED:
+        if name not in header:
+            corrupt(f"a commit record lacks the field {name}", path, "", "")
+    for name, holds in (*_REQUIRED.items(), *_OPTIONAL.items()):
+        if name in header and not holds(header[name]):
+            shown = "something else" if name in _SECRET else repr(header[name])
+            corrupt(
+                f"the field {name} of a commit record makes no sense", path, "its grammar", shown
+            )
+    if (header["action"] == "create") != (seq == 0) or header["begun_at"] >= max(seq, 1):
+        corrupt(
+            "a commit record stands at a wrong place",
+            path,
+            "create first, then what began before",
+            f"record {seq}",
+        )
+    instant, token = header["instant"], header.get("token")
+    for left in header.get("left_out", ()):
+        name, stored = left.rpartition("/")[2], names.stored_of(left)
+        is_own = names.token_of(name) == token and names.instant_of(name) in (None, instant)
+        if not (is_own if stored is None else stored == (instant, token)):
+            corrupt(
+                "a commit record leaves out a file of somebody else",
+                path,
+                f"{token}, {instant}",
+                left,
+            )
+    if ("retention" in header) != (header["action"] == "clean"):
+        corrupt(
+            "a commit record cleans, or it does not",
+            path,
+            "what is kept, in cleanings only",
+            header["action"],
+        )
+    if "retention" in header and not is_retention(header["retention"], seq - 1):
+        corrupt(
+            "what a commit record keeps of the past makes no sense",
+            path,
+            "its grammar",
+            repr(header["retention"]),
+        )
+    if "ended_versions" in header and header["action"] != "clean":
+        corrupt(
+            "a commit record ends versions of the schema, or it does not",
+            path,
+            "in cleanings only",
+            header["action"],
+        )
+    _check_tags(header, seq, path)
+    told = header.get("indexing", {})
+    if told and header["action"] != "index":
+        corrupt(
+            "a commit record tells of indexing, or it does not",
+            path,
+            "in index records only",
+            header["action"],
+        )
+    if any(one > instant for one in (*told.get("done", {}), *told.get("dropped", ()))):
+        corrupt(
+            "a commit record ends a build of indexes that is newer",
+            path,
+            f"up to {instant}",
+            repr(told),
+        )
+    if "key_hash" in header and (header["action"], header["operation"]) != ("index", "rekey"):
+        corrupt(
+            "a commit record changes the key hash, or it does not",
+            path,
+            "of operation rekey only",
+            header["action"],
+        )
+    if "restored" in header and (header["operation"] != "restore" or header["restored"] >= instant):
+        corrupt(
+            "a commit record restores, or it does not",
+            path,
+            f"a state before {instant}",
+            header["restored"],
+        )
+    if ("replaced" in header) != (header["action"] == "replacecommit"):
+        corrupt(
+            "a commit record ends file groups, or it does not",
+            path,
+            "in replacecommits only",
+            header["action"],
+        )
+    if any(operation.keys() < _OF_A_PLAN for operation in header.get("compaction_plan", ())):
+        corrupt("the plan of a compaction lacks a field", path, ", ".join(sorted(_OF_A_PLAN)), "")
+    _check_clustering(header, path)
+
+
+def _check_clustering(header: Mapping[str, Any], path: str) -> None:
+    """The plan of a clustering is whole, and says of the same file groups as ``replaced`` that they
+    end.
+    """
+    plan = header.get("clustering_plan")
+    if plan is None:
+        return
+    slices = [one for unit in plan for one in unit.get("slices", ())]
+    if any(unit.keys() < {"slices", "outputs"} for unit in plan) or any(
+        one.keys() < _OF_A_SLICE for one in slices
+    ):
+        corrupt("the plan of a clustering lacks a field", path, ", ".join(sorted(_OF_A_SLICE)), "")
+    replaced = header.get("replaced", {})
+    told = sorted((partition, name) for partition, names_ in replaced.items() for name in names_)
+    if told != sorted((one["partitionPath"], one["fileId"]) for one in slices):
+        corrupt(
+            "the plan of a clustering is that of other file groups",
+            path,
+            "those that are replaced",
+            "others",
+        )
+
+
+def _check_tags(header: Mapping[str, Any], seq: int, path: str) -> None:
+    """Tags are changed by records of their own, and name older states."""
+    if ("tags" in header) != (header["action"] == "tag"):
+        corrupt(
+            "a commit record changes tags, or it does not",
+            path,
+            "tags, of their action only",
+            header["action"],
+        )
+    if "tags" in header and not tags.are_changes(header["tags"], seq - 1):
+        corrupt(
+            "what a commit record changes of the tags makes no sense",
+            path,
+            "its grammar",
+            repr(header["tags"]),
+        )
+    if "savepoint" in header and not tags.is_savepoint(
+        header["savepoint"], header.get("tags", {}).get("add", {})
+    ):
+        corrupt(
+            "the savepoint of a commit record makes no sense",
+            path,
+            "its grammar",
+            repr(header["savepoint"]),
+        )
+
+
+def corrupt(message: str, path: str, expected: str, got: str) -> NoReturn:
+    """Raise Corrupt for what a record says."""
+    raise Corrupt(message, path=path, expected=expected, got=got[:80])

@@ -1,0 +1,403 @@
+"""Sections of commit records: every column held against its grammar, the header and the other
+columns.
+
+Fields of the header: :mod:`mdt.metadata.log.trusted_records`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexes.base import BoolArray, Int64Array
+from indexes.buffers import flags, numbers
+from mdt.hudi import file_names
+from mdt.hudi.layout import log_instants
+from mdt.limits import (
+    COUNT_MAX,
+    FILE_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    ROWS_PER_BYTE_MAX,
+    SEGMENT_ROWS_MAX,
+    SEGMENTS_PER_COMMIT_MAX,
+    SHARD_ROWS_MAX,
+)
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import BASE, LOG
+from mdt.metadata.log import trusted_names as names
+from mdt.metadata.log.trusted_records import corrupt, is_text
+
+_CRC_MAX = 2**32 - 1
+KEY_MAP_ENTRY_BYTES = 11
+"""Of a key map, at least: a hash and a position."""
+_BOUND_BYTES_MAX = 64
+"""Of a minimum or maximum: longer ones are cut."""
+
+_FEW = 64
+
+Range = tuple[int, int]
+Numbers = Mapping[str, npt.NDArray[Any]]
+
+_FILES: Mapping[str, Range] = {
+    "segment": (0, SEGMENTS_PER_COMMIT_MAX),
+    "kind": (BASE, LOG),
+    "log_version": (0, 10**9),
+    "size": (0, FILE_BYTES_MAX),
+    "crc": (0, _CRC_MAX),
+    "rows": (0, SEGMENT_ROWS_MAX),
+    "block_offset": (0, FILE_BYTES_MAX),
+    "block_length": (0, FILE_BYTES_MAX),
+    "footer_length": (0, FILE_BYTES_MAX),
+    "footer_crc": (0, _CRC_MAX),
+    "inserts": (0, COUNT_MAX),
+    "updates": (0, COUNT_MAX),
+    "deletes": (0, COUNT_MAX),
+    "shard": (0, SEGMENTS_PER_COMMIT_MAX),
+    "first_row": (0, SHARD_ROWS_MAX),
+}
+_KEY_MAPS: Mapping[str, Range] = {
+    "key_map_offset": (0, FILE_BYTES_MAX),
+    "key_map_length": (0, FILE_BYTES_MAX),
+    "key_map_crc": (0, _CRC_MAX),
+}
+_PAGE_MAPS: Mapping[str, Range] = {
+    "page_map_offset": (0, FILE_BYTES_MAX),
+    "page_map_length": (0, FRAME_BYTES_MAX),
+    "page_map_crc": (0, _CRC_MAX),
+}
+_STATS: Mapping[str, Range] = {
+    name: (0, COUNT_MAX) for name in ("nulls", "nans", "values", "bytes")
+}
+_OBJECT_RANGE: Mapping[str, Range] = {
+    "offset": (0, FILE_BYTES_MAX),
+    "length": (0, FRAME_BYTES_MAX),
+    "crc": (0, _CRC_MAX),
+}
+
+
+def check_tables(
+    header: Mapping[str, Any], seq: int, tables: Mapping[str, pa.Table], path: str
+) -> None:
+    """Raise Corrupt unless the sections of a record agree with its header and with each other.
+    O(bytes), vectorised.
+    """
+    files = tables.get("files")
+    count = 0 if files is None else len(files)
+    older = seq * SEGMENTS_PER_COMMIT_MAX - 1
+    if files is not None and count:
+        _check_files(_Section("files", files, path), header)
+    _check_slices(tables.get("slices"), count, path)
+    for name in ("removed", "vectors"):
+        if name in tables:
+            section = _Section(name, tables[name], path)
+            section.numbers({"segment": (0, older)})
+    if "vectors" in tables:
+        section = _Section("vectors", tables["vectors"], path)
+        section.no_nulls("positions")
+        section.require(
+            len(set(section.columns["segment"].to_pylist())) == section.rows,
+            "one vector for each segment",
+        )
+    if "fresh" in tables:
+        _check_fresh(_Section("fresh", tables["fresh"], path), count)
+    if "stats" in tables:
+        _check_stats(_Section("stats", tables["stats"], path), count)
+    for name, last in (("summaries", count - 1), ("covers", older)):
+        if name in tables:
+            _check_summaries(_Section(name, tables[name], path), header["instant"], last)
+    for name in {"cleaned", "saved"}.intersection(tables):
+        section = _Section(name, tables[name], path)
+        section.no_nulls("path")
+        section.texts("path", names.is_data_file, "data files")
+    if "maps" in tables:
+        section = _Section("maps", tables["maps"], path)
+        section.require("key_hash" in header, "maps where the key hash changes")
+        section.numbers({"segment": (0, older), **_KEY_MAPS})
+        section.no_nulls("key_map_path")
+        section.same_nulls(*_PAGE_MAPS)
+        section.numbers(_PAGE_MAPS, nullable=True)
+        section.texts("key_map_path", _of(header["instant"]), "objects of this transaction")
+        section.require(
+            len(set(section.columns["segment"].to_pylist())) == section.rows, "each segment once"
+        )
+    if "tombstones" in tables:
+        _check_tombstones(_Section("tombstones", tables["tombstones"], path))
+    if "key_parts" in tables:
+        _check_key_parts(_Section("key_parts", tables["key_parts"], path), header["instant"])
+    _check_left_out(header, tables, path)
+
+
+def _check_left_out(header: Mapping[str, Any], tables: Mapping[str, pa.Table], path: str) -> None:
+    """What a record leaves out is deleted, so it must not refer to it."""
+    left_out = set(header.get("left_out", ()))
+    if not left_out:
+        return
+    used = set[Any]()
+    if "files" in tables:
+        files = tables["files"].select(["partition", "name", "key_map_path"]).to_pylist()
+        used.update(paths.partition_file(file["partition"], file["name"]) for file in files)
+        used.update(file["key_map_path"] for file in files)
+    for name in {"summaries", "covers", "key_parts"}.intersection(tables):
+        used.update(tables[name]["path"].to_pylist())
+    if used & left_out:
+        corrupt(
+            "a commit record leaves out what it refers to",
+            path,
+            "other files",
+            str(min(used & left_out)),
+        )
+
+
+class _Section:
+    """One section with what it takes to complain about it.  Every reader of the log pays for these
+    checks: they look at Arrow's buffers, which costs a tenth of what its functions cost on a few
+    rows.
+    """
+
+    def __init__(self, name: str, table: pa.Table, path: str) -> None:
+        self.name = name
+        self.path = path
+        self.rows = len(table)
+        batches = table.to_batches()
+        whole = batches if len(batches) == 1 else table.combine_chunks().to_batches()
+        batch = whole[0] if whole else pa.RecordBatch.from_pylist([], table.schema)
+        self.columns = dict(zip(table.schema.names, batch.columns, strict=True))
+
+    def require(self, holds: bool | np.bool_, expected: str) -> None:
+        """Raise Corrupt unless ``holds``."""
+        if not holds:
+            corrupt(
+                f"the section {self.name} of a commit record makes no sense",
+                self.path,
+                expected,
+                "something else",
+            )
+
+    def no_nulls(self, *columns: str) -> None:
+        """Raise Corrupt if one of ``columns`` has a null."""
+        for column in columns:
+            if self.columns[column].null_count:
+                self.require(False, f"no null in {column}")
+
+    def numbers(self, ranges: Mapping[str, Range], *, nullable: bool = False) -> Numbers:
+        """Return columns of integers as numpy has them, null as the smallest that is allowed; raise
+        Corrupt for others.
+        """
+        found = {}
+        for name, (low, high) in ranges.items():
+            column = self.columns[name]
+            if column.null_count:
+                self.require(nullable, f"no null in {name}")
+                column = column.fill_null(low)
+            values = found[name] = numbers(column)
+            # Python's own functions are done with a few numbers before NumPy's begin.
+            seen = values.tolist() if self.rows <= _FEW else (int(values.min()), int(values.max()))
+            if seen and (min(seen) < low or max(seen) > high):
+                self.require(False, f"{name} from {low} to {high}")
+        return found
+
+    def texts(self, column: str, holds: Callable[[Any], bool], expected: str) -> None:
+        """Raise Corrupt unless every distinct value of ``column``, nulls aside, holds."""
+        values = set(self.columns[column].to_pylist())
+        self.require(
+            all(holds(value) for value in values if value is not None), f"{column}: {expected}"
+        )
+
+    def same_nulls(self, first: str, *others: str) -> BoolArray:
+        """Return where column ``first`` has a value; raise Corrupt unless the others have one
+        exactly there.
+        """
+        valid = self.valid(first)
+        for name in others:
+            column, expected = self.columns[name], f"{name} where there is {first}"
+            self.require(column.null_count == self.columns[first].null_count, expected)
+            if 0 < column.null_count < self.rows:
+                self.require(np.array_equal(valid, self.valid(name)), expected)
+        return valid
+
+    def valid(self, name: str) -> BoolArray:
+        """Return where a column has a value -> bool[rows]."""
+        column = self.columns[name]
+        if column.null_count in (0, self.rows):
+            return np.full(self.rows, not column.null_count)
+        return flags(column.is_valid())
+
+
+def _check_files(section: _Section, header: Mapping[str, Any]) -> None:
+    section.no_nulls("partition", "file_id", "name", "base_instant", "instant", "row_group_rows")
+    found = section.numbers(_FILES)
+    section.require(np.array_equal(found["segment"], np.arange(section.rows)), "ordinals 0, 1, 2 …")
+    rows, size = found["rows"], found["size"]
+    section.require(
+        (rows <= size * ROWS_PER_BYTE_MAX).all(), f"at most {ROWS_PER_BYTE_MAX} rows for each byte"
+    )
+    section.require(
+        (found["block_offset"] + found["block_length"] <= size).all(),
+        "Parquet bytes inside the file",
+    )
+    section.require(
+        (found["footer_length"] <= found["block_length"]).all(), "a footer inside the Parquet bytes"
+    )
+    section.texts("partition", names.is_partition, "paths below the root")
+    section.texts("instant", lambda instant: instant == header["instant"], "that of the record")
+    _check_names(section, header)
+    _check_row_groups(section, rows)
+    _check_shards(section, found)
+    has_key_map = section.same_nulls("key_map_path", *_KEY_MAPS)
+    section.require(not (has_key_map & (rows == 0)).any(), "key maps of files with rows")
+    length = section.numbers(_KEY_MAPS, nullable=True)["key_map_length"]
+    section.require(
+        (length >= KEY_MAP_ENTRY_BYTES * rows)[has_key_map].all(),
+        "key maps with an entry for each row",
+    )
+    has_page_map = section.same_nulls(*_PAGE_MAPS)
+    section.require((has_key_map | ~has_page_map).all(), "page maps beside key maps")
+    section.numbers(_PAGE_MAPS, nullable=True)
+    section.texts("key_map_path", _of(header["instant"]), "objects of this transaction")
+
+
+def _of(instant: str) -> Callable[[Any], bool]:
+    """Return whether a path is that of an object which the transaction ``instant`` wrote beside its
+    data files.
+    """
+
+    def holds(value: Any) -> bool:
+        stored = names.stored_of(value)
+        return stored is not None and stored[0] == instant
+
+    return holds
+
+
+def _check_names(section: _Section, header: Mapping[str, Any]) -> None:
+    """Names carry the record's token; base files its instant, log files what the other columns
+    say.
+    """
+    token, instant = header.get("token"), header["instant"]
+    section.require(names.is_token(token), "the token of the record")
+    told = [
+        section.columns[name].to_pylist()
+        for name in ("name", "kind", "file_id", "base_instant", "log_version")
+    ]
+    for name, kind, file_id, base_instant, log_version in zip(*told, strict=True):
+        if kind == BASE:
+            base = file_names.parse_base(name)
+            right = base is not None and (
+                base.file_id,
+                base.instant,
+                base_instant,
+                log_version,
+            ) == (file_id, instant, instant, 0)
+        else:
+            log = file_names.parse_log(name)
+            right = (
+                log is not None
+                and (log.file_id, log.version) == (file_id, log_version)
+                and log.instant in log_instants(base_instant, instant)
+            )
+        section.require(
+            right and names.token_of(name) == token, "file names that agree with the other columns"
+        )
+
+
+def _check_row_groups(section: _Section, rows: Int64Array) -> None:
+    """Row groups have the rows of their file, together."""
+    lists = section.columns["row_group_rows"]
+    values = lists.flatten()
+    section.require(not values.null_count, "row groups with rows")
+    counts = numbers(values).astype(np.int64)
+    section.require(not len(counts) or counts.min() >= 0, "row groups with rows")
+    sums = np.append(0, np.cumsum(counts))
+    offsets = numbers(lists.offsets).astype(np.int64)
+    offsets -= offsets[0]
+    section.require(
+        np.array_equal(sums[offsets[1:]] - sums[offsets[:-1]], rows),
+        "row groups with the rows of their file",
+    )
+
+
+def _check_slices(slices: pa.Table | None, count: int, path: str) -> None:
+    section = _Section("slices", pa.table({}) if slices is None else slices, path)
+    section.require(section.rows == count, "a file slice for each file")
+    if count:
+        section.no_nulls("previous_instant", "base_name", "log_names")
+        section.require(
+            not section.columns["log_names"].flatten().null_count, "log files with names"
+        )
+
+
+def _check_fresh(section: _Section, count: int) -> None:
+    section.no_nulls("positions")
+    segments = section.numbers({"segment": (0, count - 1)})["segment"]
+    section.require(
+        len(set(segments.tolist())) == section.rows, "one set of positions for each file"
+    )
+
+
+def _check_stats(section: _Section, count: int) -> None:
+    section.no_nulls("column")
+    section.numbers({"segment": (0, count - 1), "row_group": (-1, SEGMENT_ROWS_MAX)})
+    section.numbers(_STATS, nullable=True)
+    for name in ("min", "max"):
+        column = section.columns[name]
+        offsets = np.frombuffer(column.buffers()[1] or bytes(4), np.int32)[
+            column.offset : column.offset + section.rows + 1
+        ]
+        longest = int(np.diff(offsets).max(initial=0))
+        section.require(longest <= _BOUND_BYTES_MAX, f"{name} of at most {_BOUND_BYTES_MAX} bytes")
+
+
+def _check_shards(section: _Section, found: Mapping[str, Int64Array]) -> None:
+    """Shards are 0, 1, 2 …; the rows of a file follow those of the files before it in the shard,
+    perhaps after a gap.
+    """
+    shard, first, rows = found["shard"], found["first_row"], found["rows"]
+    steps = np.diff(shard, prepend=-1)
+    section.require(((steps == 1) | (steps == 0)).all() and shard[0] == 0, "shards 0, 1, 2 …")
+    again = np.flatnonzero(steps == 0)
+    section.require(
+        (rows[again] > 0).all() and (rows[again - 1] > 0).all(),
+        "files with rows in a shard of several",
+    )
+    section.require(
+        (first[again] >= first[again - 1] + rows[again - 1]).all(),
+        "rows of a shard one after the other",
+    )
+    ends = (first + rows)[(first > 0) | (np.diff(shard, append=-1) == 0)]
+    section.require(
+        not len(ends) or ends.max() <= SHARD_ROWS_MAX,
+        f"at most {SHARD_ROWS_MAX} rows in a shard of several files",
+    )
+
+
+def _check_summaries(section: _Section, instant: str, last: int) -> None:
+    section.no_nulls("index")
+    section.texts("index", is_text, "specifications")
+    section.numbers({"shard": (0, last)})
+    _check_objects(section, instant)
+
+
+def _check_key_parts(section: _Section, instant: str) -> None:
+    section.no_nulls("index", "groups")
+    section.require(not section.columns["groups"].flatten().null_count, "file groups with names")
+    _check_objects(section, instant)
+
+
+def _check_tombstones(section: _Section) -> None:
+    section.no_nulls("hi", "lo")
+    hi, lo = (numbers(section.columns[name]) for name in ("hi", "lo"))
+    rising = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))
+    section.require(bool(rising.all()), "keys that rise, each once")
+
+
+def _check_objects(section: _Section, instant: str) -> None:
+    """Bytes stand inline or in an object of this transaction."""
+    elsewhere = section.same_nulls("path", *_OBJECT_RANGE)
+    section.require(
+        np.array_equal(section.valid("payload"), ~elsewhere), "bytes inline or elsewhere"
+    )
+    section.numbers(_OBJECT_RANGE, nullable=True)
+    section.texts("path", _of(instant), "objects of this transaction")

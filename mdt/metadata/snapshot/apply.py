@@ -1,0 +1,295 @@
+"""From one snapshot to the next: what a commit record means.
+
+``apply`` is the only place where that is defined.  It costs what the record changes, not what the
+table has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from indexes.buffers import numbers, taken
+from indexes.registry import parse_spec
+from mdt.errors import Corrupt, Invalid
+from mdt.limits import SEGMENTS_PER_COMMIT_MAX
+from mdt.metadata.files import paths
+from mdt.metadata.files.deletion_vectors import positions
+from mdt.metadata.key_indexes import is_kept_in_table
+from mdt.metadata.log.checkpoint_columns import BuiltColumns
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.snapshot import log_tail
+from mdt.metadata.snapshot.key_parts import KeyPart, key_parts_of
+from mdt.metadata.snapshot.persistent_map import Layered
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.snapshot.transactions import history_row
+from mdt.schema import versions
+from mdt.schema.definition import TableDefinition, from_json, key_hash_of
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChange:
+    """Specifications that a record adds to the table, removes from it, and whose older summaries it
+    drops.
+
+    ``packages``: where indexes of other packages came from, as in the definition.
+    """
+
+    added: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    forgotten: tuple[str, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict)
+
+    def applied(self, indexes: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the table's indexes after the change; changes of several writers do not get
+        lost.
+        """
+        kept = tuple(spec for spec in indexes if spec not in self.dropped)
+        return kept + tuple(spec for spec in self.added if spec not in kept)
+
+    def defined(self, definition: TableDefinition) -> TableDefinition:
+        """Return the table's definition after the change, itself where nothing changes: what was
+        made of it is kept then.
+        """
+        if not (self.added or self.dropped or self.packages):
+            return definition
+        packages = {**definition.packages, **self.packages}
+        return replace(definition, indexes=self.applied(definition.indexes), packages=packages)
+
+
+def change_of(found: Mapping[str, Any]) -> IndexChange:
+    """Return what the header field ``indexes`` of a record says."""
+    dropped = tuple(found.get("drop", ()))
+    forgotten = dropped + tuple(found.get("forget", ()))
+    return IndexChange(
+        tuple(found.get("add", ())), dropped, forgotten, dict(found.get("packages", {}))
+    )
+
+
+def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefinition:
+    """Return the table's definition after ``record``.  Raises Corrupt for a schema that cannot
+    follow, or files of an older one.
+    """
+    path, newest = (
+        paths.commit(record.seq),
+        (definition.versions[-1].since if definition.versions else 0),
+    )
+    if newest > record.header["begun_at"] and len(record.table("files")):
+        raise Corrupt(
+            "a record has files of a schema that was altered before it",
+            path=path,
+            expected=f"begun at {newest}",
+        )
+    definition = _with_options(definition, record)
+    if record.rekeys:
+        return replace(definition, key_hash=key_hash_of(record.header["key_hash"]))
+    if not record.alters:
+        return definition
+    try:
+        return definition.altered(versions.from_json(record.header["schema"], record.seq))
+    except (KeyError, TypeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
+        raise Corrupt(
+            f"a version of the schema cannot be read: {error!r}"[:300], path=path
+        ) from error
+
+
+def _without_ended(
+    snapshot: Snapshot, definition: TableDefinition, record: CommitRecord
+) -> TableDefinition:
+    """Return the definition without the versions of the schema that leave with ``record``.  Raises
+    Corrupt if a live file has one of them.
+    """
+    ended = record.ended_versions
+    if not ended:
+        return definition
+    try:
+        left = definition.without_versions(ended)
+    except ValueError as error:
+        raise Corrupt(
+            str(error), path=paths.commit(record.seq), got=str(sorted(ended))[:80]
+        ) from error
+    since = np.array([version.since for version in definition.versions], np.int64)
+    of_files = since[versions.numbers_of(definition.versions, snapshot.segment_ids[snapshot.live])]
+    if bool(np.isin(of_files, list(ended)).any()):
+        raise Corrupt(
+            "a version of the schema leaves that a live file has", path=paths.commit(record.seq)
+        )
+    return left
+
+
+def _with_options(definition: TableDefinition, record: CommitRecord) -> TableDefinition:
+    """Return the definition with the options that ``record`` changes.  Raises Corrupt for such as
+    no writer gives.
+    """
+    changes = record.header.get("options")
+    if changes is None:
+        return definition
+    try:
+        return definition.with_options(changes)
+    except Invalid as error:
+        raise Corrupt(
+            f"a record changes options: {error.message}", path=paths.commit(record.seq)
+        ) from error
+
+
+def _maps(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> pa.Table | None:
+    """Return where maps stand after ``record``, as :attr:`Snapshot.maps` has it.  Raises Corrupt
+    where a live file got none.
+    """
+    if not record.rekeys:
+        return snapshot.maps
+    told, path = record.table("maps"), paths.commit(record.seq)
+    number = _file_numbers(snapshot, told["segment"], path)
+    wanted = snapshot.live & snapshot.has_key_map
+    wanted[gone] = False
+    found = np.full(snapshot.numbered, -1, np.int64)
+    found[number[number >= 0]] = np.flatnonzero(number >= 0)
+    if bool((wanted & (found < 0)).any()):
+        raise Corrupt(
+            "a commit record gives the table another key hash, and not all files key maps of it",
+            path=path,
+        )
+    return taken(told.drop_columns(["segment"]), found).combine_chunks()
+
+
+def first(record: CommitRecord, *, path: str) -> Snapshot:
+    """Return the snapshot of record 0, which defines the table."""
+    if "definition" not in record.header:
+        raise Corrupt("record 0 does not define a table", path=path)
+    definition = from_json(record.header["definition"], path=path)
+    nothing = BuiltColumns(-1, 0, {})
+    return Snapshot(
+        record.seq, definition, nothing, record.instant, history_since=(history_row(record),)
+    )
+
+
+def _file_numbers(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> Int64s:
+    """Return the file numbers of segments, -1 for those that have left before the checkpoint ->
+    int64[n].
+
+    Raises Corrupt for a segment that no record has added; ``path``: of the record that names it.
+    """
+    wanted = numbers(segments)
+    found = np.full(len(wanted), -1, np.int64)
+    since = wanted >= (snapshot.checkpoint.seq + 1) * SEGMENTS_PER_COMMIT_MAX
+    end = snapshot.numbered
+    for i in np.flatnonzero(since).tolist():
+        seq, ordinal = divmod(int(wanted[i]), SEGMENTS_PER_COMMIT_MAX)
+        start = snapshot.starts.get(seq)
+        number = end if start is None else start + ordinal
+        if number >= end or snapshot.files.value("segment", number).as_py() != wanted[i]:
+            raise Corrupt(
+                "a commit record changes a segment that does not exist",
+                path=path,
+                got=str(wanted[i]),
+            )
+        found[i] = number
+    if snapshot.checkpoint.rows and not since.all():
+        known = snapshot.checkpoint.numpy("files/segment")
+        at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        hit = ~since & (known[at] == wanted)
+        found[hit] = at[hit]
+    return found
+
+
+def _vectors(
+    snapshot: Snapshot, record: CommitRecord, gone: Int64s
+) -> tuple[Layered[int, BitMap], int]:
+    """Return what deletion vectors have after ``record`` that the checkpoint's lack, and how many
+    positions it adds.
+
+    What it says of segments that leave, ``gone``, is for those who read changes.
+    """
+    table, path = record.table("vectors"), paths.commit(record.seq)
+    fresh: dict[int, BitMap] = {}
+    died = 0
+    changed = _file_numbers(snapshot, table["segment"], path)
+    for number, data in zip(changed.tolist(), table["positions"].to_pylist(), strict=True):
+        if number >= 0:
+            rows = int(snapshot.files.value("rows", number).as_py())
+            since, old, new = (
+                snapshot.vectors_since.get(number),
+                snapshot.vector(number),
+                positions(data, rows, path=path),
+            )
+            new = new if old is None else new - old
+            died += len(new)
+            fresh[number] = new if since is None else since | new
+    kept = {number: new for number, new in fresh.items() if number not in gone}
+    return snapshot.vectors_since.adding(kept), died
+
+
+_NO_GROUPS: frozenset[str] = frozenset()
+_NOTHING: Int64s = np.empty(0, np.int64)
+
+
+def _uncovered(record: CommitRecord, key_parts: tuple[KeyPart, ...], key_index: str) -> set[str]:
+    if not is_kept_in_table(key_index):
+        return set()
+    files = record.table("files")
+    told = zip(files["file_id"].to_pylist(), files["inserts"].to_pylist(), strict=True)
+    grown = {name for name, inserts in told if inserts > 0}
+    kind = parse_spec(key_index).kind.partition("/")[0]
+    for key_part in key_parts:
+        if key_part.index.partition("/")[0] == kind:
+            grown -= set(key_part.groups)
+    return grown
+
+
+def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
+    """Return ``snapshot`` after ``record``, which must be the next one.  O(record)."""
+    assert record.seq == snapshot.seq + 1, "records must be applied in order"
+    gone = _NOTHING
+    if len(record.table("removed")):
+        gone = _file_numbers(snapshot, record.table("removed")["segment"], paths.commit(record.seq))
+        gone = np.setdiff1d(gone[gone >= 0], snapshot.gone)
+    first = snapshot.numbered
+    addition = log_tail.addition_of(record, first)
+    key_parts = key_parts_of(record.table("key_parts"))
+    change = change_of(record.header.get("indexes", {}))
+    files = log_tail.NO_FILES if addition is None else addition.files
+    known = snapshot.__dict__.get("file_groups")
+    step = ((files, first, gone),) if len(files) or len(gone) else ()
+    uncovered = _uncovered(record, key_parts, snapshot.definition.key_index)
+    again = (
+        frozenset(name for part in key_parts for name in part.groups)
+        if record.action == "index"
+        else _NO_GROUPS
+    )
+    vectors, died = _vectors(snapshot, record, gone)
+    older = snapshot.key_parts_since
+    if again:
+        older = tuple(left for part in older if (left := part.without(again)) is not None)
+    return replace(
+        snapshot,
+        seq=record.seq,
+        definition=_without_ended(
+            snapshot, _altered(change.defined(snapshot.definition), record), record
+        ),
+        last_instant=max(snapshot.last_instant, record.instant),
+        maps=_maps(snapshot, record, gone),
+        additions=log_tail.adding(snapshot.additions, addition),
+        gone=np.union1d(snapshot.gone, gone) if len(gone) else snapshot.gone,
+        vectors_since=vectors,
+        died_since=snapshot.died_since + died,
+        starts=snapshot.starts.adding({record.seq: first} if len(files) else {}),
+        forgotten=snapshot.forgotten.adding(dict.fromkeys(change.forgotten, record.seq)),
+        key_parts_since=older + key_parts,
+        uncovered_since=(snapshot.uncovered_since - again) | uncovered,
+        known_again=snapshot.known_again | again,
+        history_since=(*snapshot.history_since, history_row(record)),
+        retention=snapshot.retention.followed_by(record.header),
+        tags=snapshot.tags.followed_by(record.header),
+        streams=snapshot.streams.followed_by(record.header, record.seq),
+        tombstones_since=snapshot.tombstones_since.followed_by(record),
+        groups_known=snapshot.groups_known if known is None else known,
+        pending=(snapshot.pending if known is None else ()) + step,
+    )

@@ -1,0 +1,348 @@
+"""From a snapshot to the columns of a checkpoint: the same state, compacted.
+
+A pure function of the table's state, key parts aside: whoever folds the same records gets the same
+columns, with the same numbers for files and file groups.  So a damaged column of a checkpoint can
+be made again from the log.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes import column_stats
+from indexes.buffers import column as column_of
+from indexes.buffers import numbers
+from indexes.hashing import hash_keys
+from mdt.limits import (
+    METADATA_COMPACT_DEAD_ROWS,
+    METADATA_COMPACT_FILES_SHARE,
+    METADATA_COMPACT_RECORDS_MAX,
+)
+from mdt.metadata.files.deletion_vectors import serialized
+from mdt.metadata.files.file_group import BASE, FILES
+from mdt.metadata.log.checkpoint_columns import BuiltColumns, Column, Columns, schema_of, simple
+from mdt.metadata.log.commit_log import STATS
+from mdt.metadata.snapshot.file_groups import NAME_SEED
+from mdt.metadata.snapshot.key_parts import KeyPart, numbered_table
+from mdt.metadata.snapshot.log_tail import summary_sizes
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.snapshot.tombstones import remembered_since
+
+FILES_PER_PAGE = 8_192
+"""Of columns of which a plan needs few values: reading one checks some 100 KB, and 1 M files have
+123 pages.
+"""
+SUMMARIES_PER_PAGE = 1_024
+"""Likewise for the wide ones: summaries, deletion vectors, statistics of row groups."""
+STATISTICS_PER_PAGE = 32_768
+"""Likewise for column statistics, of which a plan reads one page or all: 1 M files have 31, of
+2 MB each; with a quarter of it a test that no run answers takes 20 % longer in a new process."""
+PAGES_MAX = 1_024
+"""Of one column; the page table of a checkpoint with many columns stays small."""
+
+STRIPE_FILES_MAX = 1_024
+"""Files that share one row of partition_stats: 1 M files have 977 stripes, which a plan tests in
+0.1 ms.
+"""
+STRIPE_FILES_MIN = 128
+"""A partition with so many files in a row has stripes of its own; shorter ones share them, so
+stripes stay few.
+"""
+
+WHOLE = frozenset(("segment", "kind", "rows", "size", "block_length", "shard", "first_row"))
+"""Columns of files that plans and writers need as a whole."""
+
+Int64s = npt.NDArray[np.int64]
+
+
+def is_due(snapshot: Snapshot, records: int, least: int) -> bool:
+    """Return whether the next open would gain by a checkpoint of ``snapshot``, which is ``records``
+    after the last one.
+
+    After ``least`` records, in large tables later: see METADATA_COMPACT_FILES_SHARE.  Sooner where
+    many rows died: see METADATA_COMPACT_DEAD_ROWS.
+    """
+    if snapshot.died_since >= METADATA_COMPACT_DEAD_ROWS:
+        known = int(snapshot.checkpoint.numpy("dead").sum()) if snapshot.checkpoint.rows else 0
+        if snapshot.died_since >= known // 4:
+            return True
+    in_large = math.isqrt(len(snapshot) // METADATA_COMPACT_FILES_SHARE)
+    return records >= max(least, min(in_large, METADATA_COMPACT_RECORDS_MAX))
+
+
+def to_checkpoint(snapshot: Snapshot, key_parts: Sequence[KeyPart]) -> dict[str, Column]:
+    """Return the columns of a checkpoint at ``snapshot``; ``key_parts`` may have been merged.
+    O(files).
+    """
+    files = snapshot.listing().combine_chunks()
+    n = len(files)
+    columns = {f"files/{name}": _column(files.select([name]), name) for name in FILES.names}
+    columns["dead"] = Column(simple("dead", snapshot.dead_rows[snapshot.live]))
+    columns |= {
+        name: _paged(table, SUMMARIES_PER_PAGE) for name, table in _vectors(snapshot).items()
+    }
+    groups, order = _groups(files)
+    columns |= {name: _named(name, values) for name, values in groups.items()}
+    ended = _ended(snapshot)
+    for column in snapshot.stats_columns:
+        if column in ended:
+            continue
+        found = snapshot.column_stats(column)
+        table = None if found is None else snapshot.live_of(found)
+        if table is not None and table["values"].null_count < n:
+            columns[f"stats/{column}"] = _paged(table.combine_chunks(), STATISTICS_PER_PAGE)
+    columns |= _stripes(columns, n)
+    columns |= _row_groups(snapshot, n)
+    for spec in snapshot.definition.indexes:
+        columns |= _summaries(snapshot, spec)
+    columns["history"] = Column(snapshot.history.combine_chunks())
+    columns["key_parts"] = Column(_key_parts(snapshot, key_parts, order))
+    columns |= _tombstones(snapshot)
+    return columns
+
+
+def _ended(snapshot: Snapshot) -> frozenset[str]:
+    """Return names under which statistics stand of columns that no state has that may be restored,
+    so that none of them comes back.
+
+    Such states only become fewer, so statistics that a checkpoint has left out are never asked for
+    again.
+    """
+    horizon = snapshot.retention.horizon
+    later = (version.since for version in snapshot.definition.versions if version.since > horizon)
+    return snapshot.definition.statistics_ended([horizon, *later, *snapshot.tags.states])
+
+
+def _tombstones(snapshot: Snapshot) -> dict[str, Column]:
+    since = snapshot.tombstones_since
+    if not since.is_known(snapshot.checkpoint):
+        return {}
+    standing = since.standing(
+        snapshot.checkpoint, remembered_since(snapshot.definition, snapshot.last_instant)
+    )
+    return {"tombstones": Column(standing.stored().combine_chunks())} if len(standing) else {}
+
+
+def checkpoint_of(snapshot: Snapshot) -> BuiltColumns:
+    """Return the columns of ``snapshot`` in memory, key parts as they are."""
+    return BuiltColumns(snapshot.seq, len(snapshot), to_checkpoint(snapshot, snapshot.key_parts))
+
+
+def _column(table: pa.Table, name: str) -> Column:
+    return Column(table) if name in WHOLE else _paged(table, FILES_PER_PAGE)
+
+
+def _paged(table: pa.Table, every: int) -> Column:
+    return Column(table, max(every, -(-len(table) // PAGES_MAX)))
+
+
+def _named(name: str, values: object) -> Column:
+    table = simple(name, values)
+    return _paged(table, FILES_PER_PAGE) if name == "group_name" else Column(table)
+
+
+def _vectors(snapshot: Snapshot) -> dict[str, pa.Table]:
+    """Return the deletion vector of each live file, and how its bytes are known, null if it has no
+    dead rows.
+    """
+    vectors: list[bytes | None] = [None] * len(snapshot)
+    crcs: list[int | None] = [None] * len(snapshot)
+    numbers = snapshot.live_numbers
+    for at in np.flatnonzero(snapshot.dead_rows[numbers]).tolist():
+        vector = snapshot.vector(int(numbers[at]))
+        if vector is not None:
+            data = vectors[at] = serialized(vector)
+            crcs[at] = zlib.crc32(data)
+    stored = simple("vector", vectors)
+    length = pc.binary_length(stored["value"]).cast(pa.int64())
+    ranges = pa.table([length, pa.array(crcs, pa.int64())], schema=schema_of("vector_range"))
+    return {"vector": stored, "vector_range": ranges}
+
+
+def _groups(files: pa.Table) -> tuple[dict[str, object], Mapping[str, int]]:
+    """Return the columns about file groups, numbered in the order of their first files; and id ->
+    number.
+    """
+    encoded = (
+        files["file_id"].combine_chunks().dictionary_encode()
+        if len(files)
+        else pa.array([], pa.string()).dictionary_encode()
+    )
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    names = encoded.dictionary
+    group = np.asarray(encoded.indices.to_numpy()).astype(np.int64)
+    members = np.argsort(group, kind="stable")
+    starts = np.searchsorted(group[members], np.arange(len(names) + 1))
+    size, kind, rows = (np.asarray(files[name].to_numpy()) for name in ("size", "kind", "rows"))
+    nothing = np.empty(0, np.int64)
+    first = members[starts[:-1]] if len(names) else nothing
+    sizes = np.add.reduceat(size[members], starts[:-1]) if len(names) else nothing
+    logs = (
+        np.add.reduceat((kind[members] != BASE).astype(np.int64), starts[:-1])
+        if len(names)
+        else nothing
+    )
+    hashes = hash_keys(names, NAME_SEED).hi
+    by_hash = np.argsort(hashes, kind="stable")
+    paths = files["partition"].take(pa.array(first)).combine_chunks().dictionary_encode()
+    if isinstance(paths, pa.ChunkedArray):
+        paths = paths.combine_chunks()
+    partition = np.asarray(paths.indices.to_numpy()).astype(np.int64)
+    by_size = np.lexsort((sizes, partition))
+    count, checkpoint = len(paths.dictionary), kind == BASE
+    of_file = partition[group] if len(group) else nothing
+    found: dict[str, object] = {
+        "group": group,
+        "members": members,
+        "members_start": starts,
+        "group_name": names,
+        "group_hash": hashes[by_hash],
+        "group_by_hash": by_hash,
+        "group_partition": partition,
+        "group_bytes": sizes,
+        "group_logs": logs,
+        "group_by_size": by_size,
+        "partition_name": paths.dictionary,
+        "partition_start": np.searchsorted(partition[by_size], np.arange(count + 1)),
+        "partition_bytes": _sums(of_file[checkpoint], size[checkpoint], count),
+        "partition_rows": _sums(of_file[checkpoint], rows[checkpoint], count),
+    }
+    return found, {name: number for number, name in enumerate(names.to_pylist())}
+
+
+def _sums(of: Int64s, values: Int64s, count: int) -> Int64s:
+    """Return the sum of ``values`` for each of ``count`` numbers, in whole numbers."""
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, of, values)
+    return sums
+
+
+def stripe_starts(partition: Int64s) -> Int64s:
+    """Return the first file of each stripe -> int64[stripes].  ``partition``: of each file,
+    int64[n].
+
+    A stripe has at most STRIPE_FILES_MAX files, all of one partition where that has
+    STRIPE_FILES_MIN in a row.  O(n).
+    """
+    bounds = np.flatnonzero(np.diff(partition, prepend=-1, append=-1))
+    is_long = np.diff(bounds) >= STRIPE_FILES_MIN
+    kept = bounds[1:-1][is_long[1:] | is_long[:-1]]
+    return np.union1d(kept, np.arange(0, len(partition), STRIPE_FILES_MAX))
+
+
+def _stripes(columns: Mapping[str, Column], n: int) -> dict[str, Column]:
+    """Return partition_stats of tables whose statistics have several pages; a single one is as soon
+    tested.
+    """
+    if n <= STATISTICS_PER_PAGE:
+        return {}
+    group, partition = (
+        numbers(columns[name].table["value"]) for name in ("group", "group_partition")
+    )
+    starts = stripe_starts(partition[group])
+    stats = {
+        name.partition("/")[2]: columns[name].table for name in columns if name.startswith("stats/")
+    }
+    unions = {
+        f"partition_stats/{name}": Column(column_stats.union(table, starts))
+        for name, table in stats.items()
+    }
+    return (
+        {"stripe_start": Column(simple("stripe_start", np.append(starts, n))), **unions}
+        if unions
+        else {}
+    )
+
+
+def wrong_stripes(columns: Columns) -> list[str]:
+    """Return the columns of partition_stats that are not what the statistics of files give.
+    O(files).
+    """
+    if "stripe_start" not in columns:
+        return []
+    starts = columns.numpy("stripe_start").astype(np.int64)
+    if (
+        len(starts) < 2
+        or starts[0]
+        or starts[-1] != columns.rows
+        or bool(np.any(np.diff(starts) < 1))
+    ):
+        return ["stripe_start"]
+    names = columns.names("partition_stats")
+    tables = {
+        f"partition_stats/{n}": columns.table(f"stats/{n}").combine_chunks()
+        for n in names
+        if f"stats/{n}" in columns
+    }
+    told = {
+        name: columns.table(name).combine_chunks()
+        for name in map("partition_stats/{}".format, names)
+    }
+    return [
+        n
+        for n, found in told.items()
+        if n not in tables or not found.equals(column_stats.union(tables[n], starts[:-1]))
+    ]
+
+
+def _row_groups(snapshot: Snapshot, n: int) -> dict[str, Column]:
+    row_groups = snapshot.all_row_groups()
+    if not len(row_groups):
+        return {}
+    row_groups = row_groups.sort_by(
+        [("segment", "ascending"), ("column", "ascending"), ("row_group", "ascending")]
+    ).combine_chunks()
+    every = max(SUMMARIES_PER_PAGE, -(-n // PAGES_MAX))
+    starts = snapshot.segment_ids[snapshot.live][::every]
+    cuts = [
+        *np.searchsorted(np.asarray(row_groups["segment"].to_numpy()), starts).tolist(),
+        len(row_groups),
+    ]
+    return {"row_groups": Column(row_groups.cast(STATS), every, cuts)}
+
+
+def _summaries(snapshot: Snapshot, spec: str) -> dict[str, Column]:
+    """Return the summaries of an index, aligned with the live shards, and their sizes."""
+    table = snapshot.summary_table(spec).take(column_of(snapshot.live_shards))
+    sizes = summary_sizes(table)
+    if not bool((sizes >= 0).any()):
+        return {}
+    size = pa.table([pa.array(sizes, pa.int64())], schema=schema_of(f"sizes/{spec}"))
+    return {
+        f"sizes/{spec}": Column(size),
+        f"summaries/{spec}": _paged(table.combine_chunks(), SUMMARIES_PER_PAGE),
+    }
+
+
+def _key_parts(
+    snapshot: Snapshot, key_parts: Sequence[KeyPart], number: Mapping[str, int]
+) -> pa.Table:
+    """Return key parts with the numbers that their groups have in the checkpoint."""
+    groups = snapshot.file_groups
+    renumbered = np.array([number.get(name, -1) for name in groups.all_names()] + [-1], np.int64)
+    parts = [(key_part, renumbered[key_part.numbers_in(groups)]) for key_part in key_parts]
+    uncovered = sorted(number[name] for name in snapshot.uncovered if name in number)
+    return numbered_table(parts, np.array(uncovered, np.int64))
+
+
+def differing(one: Columns, other: Columns, names: Sequence[str]) -> list[str]:
+    """Return which of ``names`` differ between two sets of columns."""
+    differ = []
+    for name in names:
+        tables = [
+            columns.table(name).combine_chunks() if name in columns else None
+            for columns in (one, other)
+        ]
+        if (tables[0] is None) != (tables[1] is None) or (
+            tables[0] is not None and not tables[0].equals(tables[1])
+        ):
+            differ.append(name)
+    return differ

@@ -1,0 +1,200 @@
+"""The checkpoints of a table on its storage: which there are, and the snapshot that each one is.
+
+The hint names the newest.  It may be stale, damaged or gone; then a listing says which manifests
+there are.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import neg
+from typing import TYPE_CHECKING, Any
+
+from mdt import logs
+from mdt.config import parse_options
+from mdt.errors import Corrupt
+from mdt.limits import FRAME_BYTES_MAX
+from mdt.metadata.files import paths
+from mdt.metadata.log import codec
+from mdt.metadata.log.checkpoint_columns import PAGES, Columns
+from mdt.metadata.log.retention import retention_of
+from mdt.metadata.log.streams import streams_of
+from mdt.metadata.log.tags import tags_of
+from mdt.metadata.snapshot.segments import KnownSegments
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.snapshot.stored_columns import StoredColumns, parse_layout
+from mdt.schema.definition import from_json
+from mdt.stores import storage as stores
+from mdt.stores.mappings import Mappings
+from mdt.stores.storage import Storage
+
+if TYPE_CHECKING:
+    from mdt.stores.storage import PageCache
+
+MANIFEST = b"COLS"
+VERSION = 1
+
+
+def hint_to(seq: int) -> bytes:
+    """Return the hint that names checkpoint ``seq``."""
+    return json.dumps({"seq": seq}).encode()
+
+
+def standing_on(columns: Columns, whole: Snapshot) -> Snapshot:
+    """Return the state of a checkpoint that was made again: ``columns``, and what the state
+    ``whole`` says of the table.
+    """
+    return Snapshot(
+        whole.seq,
+        whole.definition,
+        columns,
+        whole.last_instant,
+        retention=whole.retention,
+        tags=whole.tags,
+        streams=whole.streams,
+        known=whole.known,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One checkpoint: its ``snapshot``, the ``columns`` that this stands on, and the ``header`` of
+    its manifest.
+    """
+
+    snapshot: Snapshot
+    columns: StoredColumns
+    header: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """Reads checkpoints.  ``overrides``: options that take precedence over the table's.  ``known``:
+    segments of this process.
+
+    ``damaged`` is told of damage when it is found; ``rebuild`` makes the columns of checkpoint
+    ``seq`` again without it.
+    """
+
+    storage: Storage
+    mappings: Mappings
+    overrides: Mapping[str, object]
+    known: KnownSegments
+    damaged: Callable[[Corrupt], None]
+    rebuild: Callable[[int], Columns]
+
+    def hinted(self) -> int | None:
+        """Return the seq that the hint names, None without a hint.  Raises Corrupt if it names
+        none.
+        """
+        hint = self.storage.read_if_exists(paths.hint())
+        if hint is None:
+            return None
+        try:
+            seq = json.loads(hint)["seq"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise Corrupt(
+                f"the hint cannot be read: {error!r}", path=paths.hint(), offset=0
+            ) from error
+        if type(seq) is not int or seq < 0:
+            raise Corrupt(
+                "the hint names no checkpoint",
+                path=paths.hint(),
+                offset=0,
+                expected="a number",
+                got=repr(seq)[:40],
+            )
+        return seq
+
+    def listed(self) -> list[int]:
+        """Return the seqs of all manifests, falling.  One listing."""
+        found = (paths.seq_of(info.path) for info in self.storage.list_dir(paths.checkpoints_dir()))
+        return sorted((seq for seq in found if seq is not None), reverse=True)
+
+    def before(self, seq: int | None, listed: Sequence[int] | None = None) -> Checkpoint | None:
+        """Return the newest checkpoint at or before ``seq`` (None: of all) that can be opened, or
+        None.
+
+        ``listed``: what :meth:`listed` said a while ago, for who asks for many; None: it is asked,
+        as it is where one has gone since.
+        """
+        there = self.listed() if listed is None else listed
+        for found in there[0 if seq is None else bisect_left(there, -seq, key=neg) :]:
+            try:
+                return self.open(found)
+            except Corrupt as error:
+                if listed is not None:
+                    return self.before(seq)
+                self.damaged(error)
+        return None
+
+    def open(self, seq: int) -> Checkpoint:
+        """Return checkpoint ``seq``; nothing but its manifest is read.  Raises Corrupt if it is
+        damaged or gone.
+        """
+        columns, header = self.columns(seq)
+        path = paths.checkpoint_manifest(seq)
+        definition = from_json(header["definition"], path=path)
+        try:
+            retention, tags, streams = retention_of(header), tags_of(header), streams_of(header)
+        except ValueError as error:
+            raise Corrupt(f"a checkpoint cannot be read: {error}", path=path) from error
+        instant = str(header["last_instant"])
+        snapshot = Snapshot(
+            seq,
+            definition,
+            columns,
+            instant,
+            retention=retention,
+            tags=tags,
+            streams=streams,
+            known=self.known,
+        )
+        return Checkpoint(snapshot, columns, header)
+
+    def columns(self, seq: int, *, cached: bool = True) -> tuple[StoredColumns, dict[str, Any]]:
+        """Return the columns of checkpoint ``seq`` and the header of its manifest; raises Corrupt
+        as :meth:`open` does.
+        """
+        path = paths.checkpoint_manifest(seq)
+        payload = codec.unframe(
+            self.storage.read_whole(path, FRAME_BYTES_MAX), MANIFEST, path=path, version_max=VERSION
+        )
+        header, sections = codec.unpack(payload, path=path)
+        try:
+            pages = codec.decode_ipc(sections["pages"], PAGES, path=path)
+            layout = parse_layout(header, pages, path=path)
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corrupt(f"a checkpoint cannot be read: {error!r}", path=path) from error
+        if layout.seq != seq:
+            raise Corrupt(
+                "a manifest has a wrong number", path=path, expected=str(seq), got=str(layout.seq)
+            )
+        cache = self._page_cache() if cached else None
+        columns = StoredColumns(
+            self.storage,
+            self.mappings,
+            layout,
+            cache=cache,
+            damaged=self.damaged,
+            rebuild=lambda: self.rebuild(seq),
+        )
+        return columns, header
+
+    def _page_cache(self) -> PageCache | None:
+        """Return the cache on the local disk for pages of a remote store; others are mapped or in
+        memory already.
+        """
+        options = parse_options(self.overrides)
+        if not self.storage.is_remote or not options.cache_bytes_max:
+            return None
+        cache = stores.open_page_cache(options.cache_dir, options.cache_bytes_max)
+        if cache.refusal:
+            text = "%s: metadata pages are not cached on the local disk: %s"
+            logs.warn_once(
+                logs.METADATA, cache.said, "refusal", text, self.storage.url, cache.refusal
+            )
+        return cache

@@ -1,0 +1,178 @@
+"""The data files of a snapshot by number: as segments, and as columns.
+
+A file's *number* is its position among all files that the snapshot knows: those of the checkpoint
+in their order, then those that records have added, one after the other.  A file that leaves keeps
+its number, which no other file gets; which files are live is a mask
+(:attr:`mdt.metadata.snapshot.snapshot.Snapshot.live`).  Numbers hold until the metadata stand on
+another checkpoint.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexes.buffers import column, numbers
+from indexes.key_hash import KeyHash
+from mdt.metadata.files.file_group import FILES
+from mdt.metadata.log.checkpoint_columns import Columns, no_rows
+from mdt.metadata.snapshot.log_tail import Addition
+from mdt.metadata.snapshot.segments import COLUMNS, KnownSegments, segment_of
+from mdt.parquet.segment import Segment
+
+_FEW = 8
+"""Of a table with this many times as many files as are asked for, single values are read; else
+whole columns.
+"""
+
+Int64s = npt.NDArray[np.int64]
+
+
+class Files:
+    """The files of a checkpoint and those of the additions after it.  Nothing is read before it is
+    used.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Columns,
+        additions: Sequence[Addition],
+        known: KnownSegments,
+        key_hash: KeyHash,
+        maps: pa.Table | None = None,
+    ) -> None:
+        """``known``: segments by key hash and id, kept for every snapshot of the process.
+
+        ``maps``: columns of FILES which the first files have in place of those in the checkpoint
+        and the additions.
+        """
+        self._checkpoint = checkpoint
+        self._additions = [addition for addition in additions if len(addition)]
+        self._firsts = [addition.first for addition in self._additions]
+        self._known = known
+        self._key_hash = key_hash
+        self._maps = maps
+        self._columns: dict[str, pa.ChunkedArray] = {}
+
+    def __len__(self) -> int:
+        return self._checkpoint.rows + sum(map(len, self._additions))
+
+    def segment(self, number: int) -> Segment:
+        """Return a file, from memory if this process has read it before."""
+        key = self._key_hash, self._id(number)
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        return self._known.put(
+            key, segment_of({name: self.value(name, number).as_py() for name in COLUMNS})
+        )
+
+    def _id(self, number: int) -> int:
+        if number < self._checkpoint.rows:
+            return int(self._checkpoint.value("files/segment", number).as_py())
+        addition = self._addition(number)
+        return int(addition.segments[number - addition.first])
+
+    def _addition(self, number: int) -> Addition:
+        return self._additions[bisect_right(self._firsts, number) - 1]
+
+    def segments(self, numbers: Int64s) -> list[Segment]:
+        """Return the files with these numbers, in their order."""
+        if self._are_few(numbers):
+            return [self.segment(number) for number in numbers.tolist()]
+        ids = self.numpy("segment")[numbers].tolist()
+        found = {id: self._known.get((self._key_hash, id)) for id in ids}
+        missing = [at for at, id in enumerate(ids) if found[id] is None]
+        if missing:
+            fresh = map(segment_of, self.take(COLUMNS, numbers[missing]).to_pylist())
+            found |= {
+                segment.id: self._known.put((self._key_hash, segment.id), segment)
+                for segment in fresh
+            }
+        return [segment for id in ids if (segment := found[id]) is not None]
+
+    def value(self, name: str, number: int) -> pa.Scalar:
+        """Return one value of FILES; reads one page."""
+        if self._maps is not None and name in self._maps.column_names and number < len(self._maps):
+            return self._maps[name][number]
+        if number < self._checkpoint.rows:
+            stored = f"files/{name}"
+            return (
+                self._checkpoint.value(stored, number)
+                if stored in self._checkpoint
+                else pa.scalar(None, FILES.field(name).type)
+            )
+        addition = self._addition(number)
+        return addition.files[name][number - addition.first]
+
+    def numpy(self, name: str) -> npt.NDArray[Any]:
+        """Return a column of numbers -> [files]; null is 0."""
+        known = (
+            self._checkpoint.numpy(f"files/{name}")
+            if self._checkpoint.rows and f"files/{name}" in self._checkpoint
+            else None
+        )
+        parts = [np.zeros(self._checkpoint.rows, np.int64) if known is None else known]
+        parts += [numbers(addition.files[name].fill_null(0)) for addition in self._additions]
+        return (
+            parts[0] if len(parts) == 1 else np.concatenate([p for p in parts if len(p)] or parts)
+        )
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Return a column of FILES [files]."""
+        found = self._columns.get(name)
+        if found is None:
+            parts = [_stored(self._checkpoint, name)] if self._checkpoint.rows else []
+            parts += [addition.files.select([name]) for addition in self._additions]
+            if self._maps is not None and name in self._maps.column_names:
+                parts = [self._maps.select([name]), *_after(parts, len(self._maps))]
+            table = pa.concat_tables(parts) if parts else no_rows(pa.schema([FILES.field(name)]))
+            found = self._columns[name] = one_chunk(table).column(0)
+        return found
+
+    def values(self, name: str, of: Int64s) -> list[Any]:
+        """Return one column of the files numbered ``of``, in their order, as Python objects."""
+        if self._are_few(of):
+            return [self.value(name, number).as_py() for number in of.tolist()]
+        return list(self.column(name).take(column(of)).to_pylist())
+
+    def take(self, names: Sequence[str], of: Int64s) -> pa.Table:
+        """Return some columns of FILES of the files numbered ``of``, in their order."""
+        schema = pa.schema([FILES.field(name) for name in names])
+        if self._are_few(of):
+            return pa.table(
+                [pa.array(self.values(field.name, of), field.type) for field in schema],
+                schema=schema,
+            )
+        return pa.table([self.column(name) for name in names], schema=schema).take(column(of))
+
+    def _are_few(self, of: Int64s) -> bool:
+        return _FEW * len(of) < len(self)
+
+
+def _after(parts: Sequence[pa.Table], rows: int) -> list[pa.Table]:
+    """Return what follows the first ``rows`` rows of ``parts`` together."""
+    left = []
+    for part in parts:
+        left.append(part.slice(min(rows, len(part))))
+        rows -= min(rows, len(part))
+    return left
+
+
+def _stored(checkpoint: Columns, name: str) -> pa.Table:
+    """Return a column of a checkpoint; nulls if one of an older version lacks it."""
+    stored = f"files/{name}"
+    if stored in checkpoint:
+        return checkpoint.table(stored)
+    field = FILES.field(name)
+    return pa.table([pa.nulls(checkpoint.rows, field.type)], schema=pa.schema([field]))
+
+
+def one_chunk(table: pa.Table) -> pa.Table:
+    """Return ``table`` with columns of one chunk."""
+    return table.combine_chunks() if table.num_columns and table.column(0).num_chunks > 1 else table

@@ -1,0 +1,51 @@
+"""The bytes of parts of the key index, and what a key index has made of them: read once by each
+process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from indexes.base import KeyIndex
+from mdt.limits import KEY_PARTS_OPEN_MAX
+from mdt.metadata.files.attachments import ObjectReader
+from mdt.metadata.files.lru import Recent
+from mdt.metadata.snapshot.key_parts import KeyPart
+from mdt.stores.object_range import ObjectRange
+
+
+class KeyPartReader:
+    """Reads the key parts of one table; safe for many threads."""
+
+    def __init__(self, objects: ObjectReader) -> None:
+        self._objects = objects
+        self._payloads: Recent[ObjectRange, pa.Buffer] = Recent(KEY_PARTS_OPEN_MAX)
+        self._opened: Recent[tuple[str, ObjectRange], Any] = Recent(KEY_PARTS_OPEN_MAX)
+
+    def payload(self, key_part: KeyPart) -> bytes | pa.Buffer:
+        """Return the bytes of a key part; they verify themselves when they are parsed.  Raises
+        Corrupt if they are gone.
+        """
+        if key_part.payload is not None:
+            return key_part.payload
+        assert key_part.stored is not None
+        known = self._payloads.get(key_part.stored)
+        if known is None:
+            known = self._payloads.put(
+                key_part.stored, self._objects.read(key_part.stored, verify=False)
+            )
+        return known
+
+    def opened(self, key_part: KeyPart, index: KeyIndex) -> Any:
+        """Return what ``index`` takes in the place of the key part
+        (:meth:`indexes.base.KeyIndex.opened`).  Raises ValueError, Corrupt.
+        """
+        stored = key_part.stored
+        known = None if stored is None else self._opened.get((index.name, stored))
+        if known is None:
+            known = index.opened(memoryview(self.payload(key_part)))
+            if stored is not None:
+                self._opened.put((index.name, stored), known)
+        return known

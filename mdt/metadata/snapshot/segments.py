@@ -1,0 +1,72 @@
+"""From rows of FILES, the columns in which the metadata table keeps data files, to the segments
+that readers know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from indexes.key_hash import KeyHash
+from mdt.metadata.files import paths
+from mdt.metadata.files.lru import Recent
+from mdt.parquet.segment import Segment
+from mdt.stores.object_range import ObjectRange
+
+_SAME = (
+    "kind",
+    "file_id",
+    "base_instant",
+    "log_version",
+    "instant",
+    "size",
+    "crc",
+    "rows",
+    "deletes",
+    "block_offset",
+    "block_length",
+    "footer_length",
+    "footer_crc",
+    "first_row",
+)
+"""Columns of FILES that a segment has under the same name."""
+
+COLUMNS = (
+    "segment",
+    "partition",
+    "name",
+    *_SAME,
+    "row_group_rows",
+    "key_map_path",
+    "key_map_offset",
+    "key_map_length",
+    "key_map_crc",
+    "page_map_offset",
+    "page_map_length",
+    "page_map_crc",
+)
+"""Columns of FILES that a segment is made of."""
+
+KnownSegments = Recent[tuple[KeyHash, int], Segment]
+"""Segments that a process has read, by key hash and id."""
+
+
+def segment_of(row: Mapping[str, Any]) -> Segment:
+    """Return the segment in a row of FILES, COLUMNS by name."""
+    return Segment(
+        id=row["segment"],
+        path=paths.partition_file(row["partition"], row["name"]),
+        row_groups=tuple(row["row_group_rows"]),
+        key_map=stored_range(row, "key_map"),
+        page_map=stored_range(row, "page_map"),
+        **{name: row[name] for name in _SAME},
+    )
+
+
+def stored_range(row: Mapping[str, Any], member: str) -> ObjectRange | None:
+    """Return where the key map or page map of a file stands; both stand in one object."""
+    if row[f"{member}_offset"] is None:
+        return None
+    return ObjectRange(
+        row["key_map_path"], *(row[f"{member}_{name}"] for name in ("offset", "length", "crc"))
+    )

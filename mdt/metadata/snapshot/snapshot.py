@@ -1,0 +1,591 @@
+"""The immutable view of a table at one seq: the columns of a checkpoint, and what the commit
+records after it have changed.
+
+Everybody counts files by their *numbers* (:mod:`mdt.metadata.snapshot.data_files`): what is said of
+every file is an array with one entry for each number, and files that have left since the checkpoint
+keep theirs.  Which files are live is a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from indexes.bounds import Bounds
+from indexes.buffers import column, flags, mask, numbers
+from indexes.column_stats import STATS_SCHEMA
+from mdt.errors import Expired
+from mdt.limits import SEGMENTS_CACHED_MAX
+from mdt.metadata.files.file_group import BASE, FILES, SummaryRef
+from mdt.metadata.files.lru import Recent
+from mdt.metadata.log.checkpoint_columns import SUMMARY, Columns, no_rows
+from mdt.metadata.log.commit_log import STATS
+from mdt.metadata.log.retention import Retention
+from mdt.metadata.log.streams import Streams
+from mdt.metadata.log.tags import Tags
+from mdt.metadata.snapshot import log_tail as added
+from mdt.metadata.snapshot.data_files import Files, one_chunk
+from mdt.metadata.snapshot.file_groups import GROUPED, Groups
+from mdt.metadata.snapshot.key_parts import KeyPart, stored_key_parts
+from mdt.metadata.snapshot.log_tail import Addition
+from mdt.metadata.snapshot.persistent_map import Layered
+from mdt.metadata.snapshot.segments import KnownSegments
+from mdt.metadata.snapshot.shards import Shards
+from mdt.metadata.snapshot.tombstones import TombstonesSince
+from mdt.metadata.snapshot.transactions import History
+from mdt.parquet.segment import Segment
+from mdt.schema.definition import TableDefinition
+from mdt.stores.forking import cached_property
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table at ``seq``.
+
+    ``checkpoint``: the compacted state that it stands on.  ``additions``: files added since.
+    ``gone``: numbers of files that have left, rising.  ``vectors_since``: file number -> positions
+    that are no longer live, and were in the checkpoint; ``died_since``: how many, those of files
+    that have left included.  ``starts``: seq -> number of its first file.  ``forgotten``: index ->
+    record since which its summaries count.  ``known_again``: file groups of which the checkpoint's
+    key parts say nothing any more, because a later key part has all keys.  ``pending``: what
+    happened to file groups since ``groups_known``; most readers never ask.  ``retention``: what is
+    kept of the past.  ``tags``: names of states.  ``streams``: their newest batches.  ``maps``:
+    where the maps of the files that a rekey has met stand since then, columns of FILES by file
+    number.  ``known``: segments that this process has read, by key hash and id.
+    """
+
+    finds_keys: ClassVar[bool] = True
+    """Whether the key index finds the rows of this view; other views have rows that are not the
+    newest of their keys.
+    """
+
+    seq: int
+    definition: TableDefinition
+    checkpoint: Columns
+    last_instant: str
+    additions: tuple[Addition, ...] = ()
+    gone: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    vectors_since: Layered[int, BitMap] = field(default_factory=Layered)
+    died_since: int = 0
+    starts: Layered[int, int] = field(default_factory=Layered)
+    forgotten: Layered[str, int] = field(default_factory=Layered)
+    key_parts_since: tuple[KeyPart, ...] = ()
+    uncovered_since: frozenset[str] = frozenset()
+    known_again: frozenset[str] = frozenset()
+    history_since: tuple[Mapping[str, Any], ...] = ()
+    groups_known: Groups | None = None
+    pending: tuple[tuple[pa.Table, int, Int64s], ...] = ()
+    retention: Retention = field(default_factory=Retention)
+    tags: Tags = field(default_factory=Tags)
+    streams: Streams = field(default_factory=Streams)
+    tombstones_since: TombstonesSince = field(default_factory=TombstonesSince)
+    maps: pa.Table | None = None
+    known: KnownSegments = field(
+        default_factory=lambda: Recent(SEGMENTS_CACHED_MAX), repr=False, compare=False
+    )
+
+    def __repr__(self) -> str:
+        return f"<mdt snapshot {self.seq} of {self.definition.name!r}: {len(self):,} files>"
+
+    def __len__(self) -> int:
+        return self.numbered - len(self.gone)
+
+    def __bool__(self) -> bool:
+        return True  # a snapshot of an empty table is a snapshot
+
+    # Files
+
+    @cached_property
+    def numbered(self) -> int:
+        """How many files have a number: those that are live, and those that have left since the
+        checkpoint.
+        """
+        return self.checkpoint.rows + sum(map(len, self.additions))
+
+    @cached_property
+    def live(self) -> npt.NDArray[np.bool_]:
+        """Which files are live -> bool[numbered]."""
+        live = np.ones(self.numbered, np.bool_)
+        live[self.gone] = False
+        return live
+
+    @cached_property
+    def live_numbers(self) -> Int64s:
+        """The numbers of the live files, rising -> int64[n]."""
+        return np.flatnonzero(self.live)
+
+    @cached_property
+    def files(self) -> Files:
+        """All files: segments and columns of FILES by number, read when they are used."""
+        return Files(
+            self.checkpoint, self.additions, self.known, self.definition.key_hash, self.maps
+        )
+
+    def listing(self) -> pa.Table:
+        """Return the live files as a table, schema FILES."""
+        return self.files.take(FILES.names, self.live_numbers)
+
+    @cached_property
+    def segment_ids(self) -> Int64s:
+        """The id of each file's segment, rising -> int64[numbered]."""
+        return self.files.numpy("segment")
+
+    @cached_property
+    def rows(self) -> Int64s:
+        """Rows of each file, dead ones included, 0 if it has left -> int64[numbered]."""
+        return self._of_live(self.files.numpy("rows"))
+
+    def _of_live(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return ``values`` [numbered] with 0 for files that have left."""
+        if len(self.gone):
+            values = values.copy()
+            values[self.gone] = 0
+        return values
+
+    @cached_property
+    def kind(self) -> npt.NDArray[np.int8]:
+        """BASE or LOG for each file -> int8[numbered]."""
+        return self.files.numpy("kind")
+
+    @cached_property
+    def has_key_map(self) -> npt.NDArray[np.bool_]:
+        """Which files have a key map -> bool[numbered]."""
+        return flags(self.files.column("key_map_length").is_valid())
+
+    def segment(self, number: int) -> Segment:
+        """Return the file with this number."""
+        return self.files.segment(number)
+
+    # Dead rows
+
+    def vector(self, number: int) -> BitMap | None:
+        """Return the dead positions of a file, or None if there are none."""
+        since = self.vectors_since.get(number)
+        if number >= self.checkpoint.rows or not self.checkpoint.numpy("dead")[number]:
+            return since
+        found = self.checkpoint.vector(number)
+        return found if since is None else found | since
+
+    @cached_property
+    def dead_rows(self) -> Int64s:
+        """Dead rows of each file, 0 if it has left -> int64[numbered]."""
+        known = self.checkpoint.numpy("dead") if self.checkpoint.rows else np.empty(0, np.int64)
+        if self.numbered == len(known) and not self.vectors_since:
+            return self._of_live(known)
+        counts = np.concatenate([known, np.zeros(self.numbered - len(known), np.int64)])
+        for number, vector in self.vectors_since.items():
+            counts[number] += len(vector)
+        counts[self.gone] = 0
+        return counts
+
+    @cached_property
+    def has_rows(self) -> npt.NDArray[np.bool_]:
+        """Which files are live and have rows that are not dead -> bool[numbered].  Nothing of the
+        checkpoint is looked at twice.
+        """
+        checkpoint, nothing = self.checkpoint, np.empty(0, np.int64)
+        known = (
+            checkpoint.memo(
+                "has_rows", lambda: checkpoint.numpy("files/rows") > checkpoint.numpy("dead")
+            )
+            if checkpoint.rows
+            else nothing > 0
+        )
+        fresh = np.concatenate(
+            [
+                nothing,
+                *(numbers(addition.files["rows"]) for addition in self.additions if len(addition)),
+            ]
+        )
+        found = np.concatenate([known, fresh > 0])
+        changed = self.vectors_since.flat()
+        numbered = np.array(list(changed), np.int64)
+        dead = np.array([len(vector) for vector in changed.values()], np.int64)
+        old, new = numbered < checkpoint.rows, numbered >= checkpoint.rows
+        if old.any():
+            known_dead = checkpoint.numpy("dead")[numbered[old]]
+            found[numbered[old]] = (
+                checkpoint.numpy("files/rows")[numbered[old]] > known_dead + dead[old]
+            )
+        found[numbered[new]] = fresh[numbered[new] - checkpoint.rows] > dead[new]
+        found[self.gone] = False
+        return np.asarray(found, np.bool_)
+
+    # File groups
+
+    @cached_property
+    def file_groups(self) -> Groups:
+        """The file groups."""
+        known = Groups.of(self.checkpoint) if self.groups_known is None else self.groups_known
+        for table, first, removed in self.pending:
+            known = known.after(table, first, self.files.take(GROUPED, removed), removed)
+        return known
+
+    # Statistics
+
+    @property
+    def stats_columns(self) -> list[str]:
+        """Names of the columns of which statistics are kept."""
+        names = dict.fromkeys(self.checkpoint.names("stats"))
+        for addition in self.additions:
+            names |= dict.fromkeys(addition.stats_columns)
+        return list(names)
+
+    @cached_property
+    def _column_stats(self) -> dict[str, pa.Table | None]:
+        return {}
+
+    def column_stats(self, column: str) -> pa.Table | None:
+        """Return the statistics of ``column`` [numbered] (null where not covered), or None if there
+        are none.
+        """
+        if column not in self._column_stats:
+            self._column_stats[column] = self._aligned_stats(column)
+        return self._column_stats[column]
+
+    def _aligned_stats(self, column: str) -> pa.Table | None:
+        name = f"stats/{column}"
+        old = self.checkpoint.table(name) if name in self.checkpoint else None
+        new = [addition.column_stats(column) for addition in self.additions]
+        if old is None and all(table is None for table in new):
+            return None
+        parts = [_nulls(STATS_SCHEMA, self.checkpoint.rows) if old is None else old]
+        parts += [
+            _nulls(STATS_SCHEMA, len(p)) if t is None else t
+            for p, t in zip(self.additions, new, strict=True)
+        ]
+        return one_chunk(pa.concat_tables([p for p in parts if len(p)] or parts[:1]))
+
+    @cached_property
+    def _added_bounds(self) -> dict[str, Bounds]:
+        return {}
+
+    def added_bounds(self, column: str, type: pa.DataType) -> Bounds:
+        """Return the statistics of ``column`` of the files since the checkpoint, ready to compare
+        [numbered - checkpoint.rows].
+        """
+        found = self._added_bounds.get(column)
+        if found is None:
+            parts = [addition.bounds(column, type) for addition in self.additions if len(addition)]
+            found = self._added_bounds[column] = Bounds.concat(parts or [Bounds.unknown(0)])
+        return found
+
+    def row_group_stats(self, number: int) -> pa.Table:
+        """Return the statistics of the row groups of a file (several columns, row groups >= 0)."""
+        if number < self.checkpoint.rows and "row_groups" not in self.checkpoint:
+            return no_rows(STATS)
+        segment = int(self.files.value("segment", number).as_py())
+        if number < self.checkpoint.rows:
+            return added.of_segment(self.checkpoint.page("row_groups", number)[0], segment)
+        addition = next(
+            addition
+            for addition in self.additions
+            if addition.first <= number < addition.first + len(addition)
+        )
+        return addition.row_group_stats(segment)
+
+    def segment_stats(self, number: int) -> pa.Table:
+        """Return all statistics of a file: of the whole and of its row groups, schema STATS."""
+        segment = self.segment_ids[number : number + 1]
+        whole = []
+        for name in self.stats_columns:
+            table = self.column_stats(name)
+            if table is not None and table["values"][number].is_valid:
+                whole.append(_labelled(table.slice(number, 1), name, segment))
+        return pa.concat_tables([no_rows(STATS), *whole, self.row_group_stats(number)])
+
+    @property
+    def stats(self) -> pa.Table:
+        """All statistics of live files, schema STATS: of whole segments by column, then of row
+        groups.  O(files).
+        """
+        parts = [no_rows(STATS)]
+        for name in self.stats_columns:
+            table = self.column_stats(name)
+            assert table is not None, "it is among the names"
+            known = pc.and_(table["values"].is_valid(), mask(self.live))
+            parts.append(_labelled(table, name, self.segment_ids).filter(known))
+        return pa.concat_tables([*parts, self.all_row_groups()])
+
+    def all_row_groups(self) -> pa.Table:
+        """Return the statistics of all row groups of live files, by segment, schema STATS.
+        O(files).
+        """
+        parts = (
+            [self.checkpoint.table("row_groups")]
+            if "row_groups" in self.checkpoint
+            else [no_rows(STATS)]
+        )
+        row_groups = pa.concat_tables(
+            [*parts, *(addition.all_row_groups() for addition in self.additions)]
+        )
+        if not len(self.gone):
+            return row_groups
+        return row_groups.filter(
+            pc.is_in(row_groups["segment"], pa.array(self.segment_ids[self.live]))
+        )
+
+    # Indexes
+
+    @cached_property
+    def shards(self) -> Shards:
+        """The shards of the files [numbered]."""
+        checkpoint = self.checkpoint
+        if checkpoint.rows:
+            known = checkpoint.memo("shards", lambda: Shards.of(checkpoint.numpy("files/shard")))
+        else:
+            known = Shards.of(np.empty(0, np.int64))
+        return known.followed_by([numbers(addition.files["shard"]) for addition in self.additions])
+
+    @cached_property
+    def first_rows(self) -> Int64s:
+        """The position of each file's first row in its shard -> int64[numbered]."""
+        return self.files.numpy("first_row")
+
+    @cached_property
+    def live_shards(self) -> Int64s:
+        """The shards that have live files, rising -> int64[n]."""
+        return self.shards.of_files(self.live_numbers)
+
+    def covered(self, index: str) -> npt.NDArray[np.bool_]:
+        """Return which files are live and covered by the index with the specification ``index`` ->
+        bool[numbered].
+        """
+        return self.covered_shards(index)[self.shards.of_file] & self.live
+
+    def covered_shards(self, index: str) -> npt.NDArray[np.bool_]:
+        """Return of which shards an index has a summary -> bool[shards]."""
+        return self.summary_bytes(index) >= 0
+
+    def index_bytes(self, index: str) -> int:
+        """Return the bytes of an index: of its summaries of shards that have live files.
+        O(files).
+        """
+        return int(np.maximum(self.summary_bytes(index)[self.live_shards], 0).sum())
+
+    def summary_bytes(self, index: str) -> Int64s:
+        """Return the bytes of the summary of each shard, -1 without -> int64[shards]."""
+        return self._of_index(index)[1]
+
+    def live_of(self, table: pa.Table) -> pa.Table:
+        """Return the rows of live files of ``table`` [numbered]."""
+        return table.take(column(self.live_numbers)) if len(self.gone) else table
+
+    @cached_property
+    def _summaries(self) -> dict[str, tuple[added.Summaries, Int64s]]:
+        return {}
+
+    def _of_index(self, index: str) -> tuple[added.Summaries, Int64s]:
+        """Return the summaries among the additions, and the size of each shard's summary, -1
+        without -> int64[shards].
+        """
+        if index not in self._summaries:
+            fresh = added.Summaries.among(self.additions, index, self.forgotten.get(index) or 0)
+            sizes = np.full(len(self.shards), -1, np.int64)
+            if self._is_stored(index):
+                known = self.checkpoint.numpy(f"sizes/{index}")
+                sizes[: len(known)] = known
+            if len(fresh.table):
+                newer = added.summary_sizes(fresh.of(self.shards.number))
+                sizes = np.where(newer < 0, sizes, newer)
+            self._summaries[index] = fresh, sizes
+        return self._summaries[index]
+
+    def _is_stored(self, index: str) -> bool:
+        """Return whether the checkpoint has summaries of an index that still count."""
+        return f"sizes/{index}" in self.checkpoint and self.forgotten.get(index) is None
+
+    def index_summaries(self, index: str, shards: Int64s) -> list[SummaryRef | None]:
+        """Return the summaries of ``shards`` by the index specification ``index``, None: not
+        covered.
+        """
+        fresh, _ = self._of_index(index)
+        result: list[SummaryRef | None] = [None] * len(shards)
+        if self._is_stored(index):
+            old = np.flatnonzero(shards < len(self.checkpoint.table(f"sizes/{index}")))
+            for i, row in zip(old.tolist(), self._stored(index, shards[old]), strict=True):
+                result[i] = added.summary_of(row)
+        if len(fresh.table):
+            found = fresh.of(self.shards.number[shards]).to_pylist()
+            newer = [added.summary_of(row) for row in found]
+            result = [
+                known if summary is None else summary
+                for known, summary in zip(result, newer, strict=True)
+            ]
+        return result
+
+    def summary_table(self, index: str) -> pa.Table:
+        """Return the summaries of an index, schema SUMMARY [shards].  O(shards)."""
+        fresh, _ = self._of_index(index)
+        found = fresh.of(self.shards.number)
+        if not self._is_stored(index):
+            return found.combine_chunks()
+        table = self.checkpoint.table(f"summaries/{index}")
+        old = one_chunk(pa.concat_tables([table, _nulls(SUMMARY, len(self.shards) - len(table))]))
+        newer = pc.or_(found["path"].is_valid(), found["payload"].is_valid())
+        parts = [pc.if_else(newer, found[name], old[name]) for name in SUMMARY.names]
+        return pa.table(parts, schema=SUMMARY).combine_chunks()
+
+    def _stored(self, index: str, shards: Int64s) -> Iterator[dict[str, Any]]:
+        """Yield the rows of SUMMARY of ``shards``, which rise, of the checkpoint, a page at a
+        time.
+        """
+        name = f"summaries/{index}"
+        at = 0
+        while at < len(shards):
+            table, first = self.checkpoint.page(name, int(shards[at]))
+            inside = (shards[at:] >= first) & (shards[at:] < first + len(table))
+            end = at + (len(inside) if inside.all() else int(np.argmin(inside)))
+            yield from table.take(column(shards[at:end] - first)).to_pylist()
+            at = end
+
+    # Key index
+
+    @cached_property
+    def key_parts(self) -> tuple[KeyPart, ...]:
+        """Every key part of the key index."""
+        stored = stored_key_parts(self.checkpoint)[0]
+        if self.known_again:
+            numbers = self.file_groups.number(sorted(self.known_again))
+            stored = tuple(
+                found for part in stored if (found := part.without(numbers=numbers)) is not None
+            )
+        return (*stored, *self.key_parts_since)
+
+    def key_part_groups(self, key_part: KeyPart) -> Int64s:
+        """Return the number of each of a key part's groups in this snapshot, -1 where it is gone ->
+        int64[groups].
+        """
+        return key_part.numbers_in(self.file_groups)
+
+    @cached_property
+    def uncovered(self) -> frozenset[str]:
+        """Ids of file groups of which the key index does not know every key."""
+        stored = (
+            self.file_groups.names(stored_key_parts(self.checkpoint)[1])
+            if self.checkpoint.rows
+            else []
+        )
+        return self.uncovered_since.union(set(stored) - self.known_again)
+
+    # History
+
+    def is_kept(self, seq: int) -> bool:
+        """Return whether the state after commit ``seq`` can be read."""
+        return seq >= self.retention.horizon or seq in self.tags.states
+
+    def keeps_checkpoint(self, seq: int) -> bool:
+        """Return whether checkpoint ``seq`` (-1: none, the log alone) is sure to be there."""
+        return seq >= self.retention.first - 1 or seq in self.tags.states
+
+    def expired(self, message: str) -> Expired:
+        """Return the error for a past state that cannot be read any more, as seen from this newest
+        one.
+        """
+        return Expired(message, oldest=self.retention.horizon, newest=self.seq)
+
+    @cached_property
+    def log(self) -> History:
+        """What the records say of transactions."""
+        return History(self.checkpoint, self.history_since)
+
+    @cached_property
+    def history(self) -> pa.Table:
+        """One row per commit record that is in the log, oldest first, schema HISTORY."""
+        table = self.log.table
+        return (
+            table.filter(mask(numbers(table["seq"]) >= self.retention.first))
+            if self.retention.first
+            else table
+        )
+
+    def unknown_instants(self, times: AbstractSet[str]) -> AbstractSet[str]:
+        """Return which of ``times`` are no instants of records, nor as old as archived ones.  The
+        history of the checkpoint is read only if need be.
+        """
+        left = times - {self.last_instant, *(str(row["instant"]) for row in self.history_since)}
+        left = {time for time in left if time > self.retention.instant}
+        return left - self.log.instants if left else left
+
+    @property
+    def instants(self) -> frozenset[str]:
+        """The instants of all records."""
+        return self.log.instants
+
+    @property
+    def rolled_back(self) -> frozenset[str]:
+        """Ids of all transactions that were declared dead."""
+        return self.log.rolled_back
+
+    @property
+    def transactions(self) -> Mapping[str, int]:
+        """Transaction id -> seq."""
+        return self.log.transactions
+
+    def check(self) -> None:
+        """Assert the invariants that need no I/O beyond the metadata.  O(files)."""
+        assert self.numbered == len(self.files), "every file must have a number"
+        assert bool(np.all(np.diff(self.segment_ids) > 0)), "segments must rise"
+        seqs = self.history["seq"].to_pylist()
+        assert seqs == list(range(self.retention.first, self.seq + 1)), "seqs must be contiguous"
+        assert str(pc.max(self.history["instant"]).as_py()) == self.last_instant, (
+            "the last instant must be in the history"
+        )
+        for number in np.flatnonzero(self.dead_rows).tolist():
+            vector = self.vector(number)
+            assert vector is not None and vector.max() < self.rows[number], (
+                "a dead position must be a row"
+            )
+            assert len(vector) == self.dead_rows[number], "dead rows must be those of the vector"
+        self._check_groups()
+
+    def _check_groups(self) -> None:
+        size, groups, count = self.files.numpy("size"), self.file_groups, 0
+        for number in range(groups.count):
+            members = groups.members(number)
+            count += len(members)
+            assert bool(np.all(self.live[members])), "the members of a group must be live"
+            assert int(np.sum(self.kind[members] == BASE)) <= 1, (
+                "a file group has at most one live base file"
+            )
+            assert bool(np.all(groups.of_files(members) == number)), (
+                "the members of a group must name it"
+            )
+            group = groups.group(number)
+            assert group.bytes == int(size[members].sum()), (
+                "the bytes of a group must be those of its files"
+            )
+            assert group.logs == int((self.kind[members] != BASE).sum()), (
+                "the log files of a group must be counted"
+            )
+            assert not len(members) or groups.number([group.name])[0] == number, (
+                "a group must be found by its name"
+            )
+        assert count == len(self), "every live file must be the member of a group"
+
+
+def _nulls(schema: pa.Schema, rows: int) -> pa.Table:
+    return pa.table([pa.nulls(rows, field.type) for field in schema], schema=schema)
+
+
+def _labelled(stats: pa.Table, column: str, segments: Int64s) -> pa.Table:
+    """Return statistics of whole segments with the columns that tell whose they are, schema
+    STATS.
+    """
+    n = len(stats)
+    labels = [
+        pa.array([column] * n, pa.string()),
+        pa.array(segments, pa.int64()),
+        pa.array([-1] * n, pa.int32()),
+    ]
+    return pa.table([*labels, *stats.columns], schema=STATS)

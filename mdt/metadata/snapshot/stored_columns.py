@@ -1,0 +1,432 @@
+"""The columns of a checkpoint as they stand on storage: pages of Arrow IPC that are read, checked
+and decoded when first used.
+
+A page that turns out damaged costs time, never rows: the columns are then made again from the log,
+for good.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexes.buffers import numbers
+from mdt.errors import Corrupt
+from mdt.limits import BASE_OBJECT_BYTES, FAR_OBJECT_WHOLE_BYTES_MAX, FRAME_BYTES_MAX
+from mdt.metadata.files import paths
+from mdt.metadata.files.deletion_vectors import StoredVectors, first_vector
+from mdt.metadata.files.lru import SHARED, Recent
+from mdt.metadata.log import codec
+from mdt.metadata.log.checkpoint_columns import (
+    HISTORY_ADDED,
+    MAPPED_BYTES,
+    PAGES,
+    Column,
+    Columns,
+    Ints,
+    members_of,
+    no_rows,
+    schema_of,
+)
+from mdt.stores.contract import Buffer
+from mdt.stores.forking import OwnLock
+from mdt.stores.mappings import Mappings
+from mdt.stores.storage import Storage
+
+if TYPE_CHECKING:
+    from mdt.stores.storage import PageCache
+
+_REMOTE_THREADS = 16
+_CHUNKS_BYTES_MAX = 16 * FAR_OBJECT_WHOLE_BYTES_MAX
+_WHOLE = -1
+"""Stands for all pages of a column among the numbers of pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a column stands: its first page's number and how many there are; ``every`` as in
+    :class:`Column`.
+    """
+
+    name: str
+    every: int
+    first: int
+    count: int
+
+
+class StoredColumns(Columns):
+    """Columns in the objects of a checkpoint; safe to use from threads.
+
+    ``damaged`` is told of a damaged page, then ``rebuild`` makes the same columns from the log,
+    unless the page can be done without.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        mappings: Mappings,
+        layout: Layout,
+        *,
+        cache: PageCache | None,
+        damaged: Callable[[Corrupt], None],
+        rebuild: Callable[[], Columns],
+    ) -> None:
+        super().__init__(layout.seq, layout.rows)
+        self.hits = self.misses = 0
+        self._storage = storage
+        self._mappings = mappings
+        self._layout = layout
+        self.cache = cache
+        self._damaged = damaged
+        self._rebuild = rebuild
+        self._rebuilt: Columns | None = None
+        self._damage: Corrupt | None = None
+        self._is_mapped = storage.local_path("") is not None
+        self._files: dict[str, pa.NativeFile] = {}
+        self._chunks: Recent[tuple[str, int], bytes] = Recent(_CHUNKS_BYTES_MAX, SHARED)
+        self._lock = OwnLock()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._layout.columns
+
+    def names(self, family: str) -> list[str]:
+        return members_of(self._layout.columns, family)
+
+    def every(self, name: str) -> int:
+        return (
+            self._layout.columns[name].every if self._rebuilt is None else self._rebuilt.every(name)
+        )
+
+    def table(self, name: str) -> pa.Table:
+        found: pa.Table | None = self._recent.get((name, _WHOLE))
+        if found is not None:
+            self.hits += 1
+            return found
+        if self._rebuilt is not None:
+            return self._rebuilt.table(name)
+        try:
+            return self._read_whole(name)
+        except Corrupt as error:
+            return self._fall_back(error).table(name)
+
+    def optional(self, name: str) -> pa.Table:
+        if self._damage is not None:
+            raise self._damage
+        try:
+            found: pa.Table | None = self._recent.get((name, _WHOLE))
+            return self._read_whole(name) if found is None else found
+        except Corrupt as error:
+            self._damage = error
+            self._damaged(error)
+            raise
+
+    def _read_whole(self, name: str) -> pa.Table:
+        place = self._layout.columns[name]
+        pages = self._read_pages([(place, n) for n in range(place.count)])
+        schema = schema_of(name)
+        assert schema is not None, f"a column of this version, not {name}"
+        found = (
+            pages[0] if len(pages) == 1 else pa.concat_tables(pages) if pages else no_rows(schema)
+        )
+        length = int(self._layout.pages["length"][place.first : place.first + place.count].sum())
+        return self._recent.put(
+            (name, _WHOLE), found, MAPPED_BYTES * (1 + place.count) if self._is_mapped else length
+        )
+
+    def page(self, name: str, row: int) -> tuple[pa.Table, int]:
+        if self._rebuilt is not None:
+            return self._rebuilt.page(name, row)
+        place = self._layout.columns[name]
+        number = row // place.every if place.every else 0
+        try:
+            return self._page(place, number), number * place.every
+        except Corrupt as error:
+            return self._fall_back(error).page(name, row)
+
+    def vectors(self, files: npt.NDArray[np.int64]) -> StoredVectors | None:
+        if self._layout.vector_starts is None or "vector_range" not in self._layout.columns:
+            return None  # of an older checkpoint
+        if any(paths.checkpoint_of(path) is None for path in self._layout.objects):
+            return None  # nothing but parts of checkpoints is read because a manifest names it
+        place = self._layout.columns["vector"]
+        self.load(["vector_range"], files[:: max(1, place.every // 2)].tolist())
+        found: list[Ints] = []
+        for number in np.unique(files // place.every).tolist():
+            table, first = self.page("vector_range", number * place.every)
+            inside = (
+                files[np.searchsorted(files, first) : np.searchsorted(files, first + place.every)]
+                - first
+            )
+            ranges = self._layout.vectors_of_page(
+                place, number, *(numbers(table[name].fill_null(0)) for name in table.column_names)
+            )
+            if ranges is None or self._rebuilt is not None:
+                return None
+            found.append(ranges[:, inside])
+        columns = np.concatenate(found, axis=1) if found else np.zeros((5, 0), np.int64)
+        objects = [(path, self._layout.end(path)) for path in self._layout.objects]
+        return StoredVectors(objects, *columns)
+
+    def load(self, names: Sequence[str], rows: Sequence[int] | None = None) -> None:
+        places = [self._layout.columns[name] for name in names]
+        try:
+            if rows is None:
+                self._read_pages([(place, n) for place in places for n in range(place.count)])
+            else:
+                self._read_pages(
+                    [
+                        (p, n)
+                        for p in places
+                        for n in sorted({row // p.every if p.every else 0 for row in rows})
+                    ]
+                )
+        except Corrupt as error:
+            self._fall_back(error)
+
+    def _read_pages(self, wanted: Sequence[tuple[Placed, int]]) -> list[pa.Table]:
+        if not self._storage.is_remote or len(wanted) < 2 or self._are_near(wanted):
+            return [self._page(place, n) for place, n in wanted]
+        with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
+            return list(pool.map(lambda work: self._page(*work), wanted))
+
+    def check(self) -> None:
+        """Read every page.  Raises Corrupt for the first that is damaged."""
+        for place in self._layout.columns.values():
+            for n in range(place.count):
+                self._page(place, n)
+
+    def _fall_back(self, error: Corrupt) -> Columns:
+        with self._lock:
+            if self._rebuilt is None:
+                # raises Missing if the checkpoint was cleaned, which is no damage
+                self._rebuilt = self._rebuild()
+                self._damage = error
+                self._damaged(error)
+            return self._rebuilt
+
+    def _page(self, place: Placed, n: int) -> pa.Table:
+        number = place.first + n
+        found: pa.Table | None = self._recent.get((place.name, n))
+        if found is not None:
+            self.hits += 1
+            return found
+        self.misses += 1
+        path, offset, length, crc = self._layout.page(number)
+        schema = schema_of(place.name)
+        assert schema is not None, f"a column of this version, not {place.name}"
+        added = HISTORY_ADDED if place.name == "history" else 0
+        data = self._verified(number, path, offset, length, crc)
+        found = codec.decode_ipc(data, schema, path=path, added=added)
+        if (
+            place.every
+            and place.name != "row_groups"
+            and len(found) != self._layout.page_rows(place, n, len(found))
+        ):
+            raise Corrupt(f"a page of {place.name} has {len(found)} rows", path=path, offset=offset)
+        return self._recent.put((place.name, n), found, MAPPED_BYTES if self._is_mapped else length)
+
+    def _verified(self, number: int, path: str, offset: int, length: int, crc: int) -> Buffer:
+        """Return the bytes of a page, checked.  Raises Corrupt."""
+        key = b"%s/%d/%d/%d/%d" % (self._layout.owner.encode(), self.seq, number, length, crc)
+        if self.cache is not None:
+            kept = self.cache.get(key)
+            if kept is not None and len(kept) == length and zlib.crc32(kept) == crc:
+                return kept
+        data = self._read(path, offset, length)
+        found = zlib.crc32(data)
+        if found != crc:
+            raise Corrupt(
+                "a page of the metadata is damaged",
+                path=path,
+                offset=offset,
+                expected=f"{crc:08x}",
+                got=f"{found:08x}",
+            )
+        if self.cache is not None:
+            self.cache.put(key, data)
+        return data
+
+    def _read(self, path: str, offset: int, length: int) -> Buffer:
+        if self._storage.is_remote:
+            return self._read_of_chunk(path, offset, length)
+        if not self._is_mapped:
+            return self._storage.read(path, offset, length)
+        with self._lock:
+            file = self._files.get(path)
+            if file is None:
+                file = self._files[path] = self._mappings.open(path)
+            if offset + length > file.size():
+                raise Corrupt(
+                    "an object of the metadata is too short", path=path, offset=file.size()
+                )
+            file.seek(offset)
+            return file.read_buffer(length)
+
+    def _are_near(self, wanted: Sequence[tuple[Placed, int]]) -> bool:
+        """Return whether pages stand in one chunk, which is read once."""
+        where = {self._layout.page(place.first + n)[:2] for place, n in wanted}
+        return len({(path, offset // FAR_OBJECT_WHOLE_BYTES_MAX) for path, offset in where}) == 1
+
+    def _read_of_chunk(self, path: str, offset: int, length: int) -> Buffer:
+        """Return some bytes of an object on a far storage, which is read in chunks: most pages are
+        small, and stand beside what is asked for next.
+        """
+        number = offset // FAR_OBJECT_WHOLE_BYTES_MAX
+        start = number * FAR_OBJECT_WHOLE_BYTES_MAX
+        if offset + length > start + FAR_OBJECT_WHOLE_BYTES_MAX:
+            return self._storage.read(path, offset, length)
+        chunk = self._chunks.get((path, number))
+        if chunk is None:
+            end = min(start + FAR_OBJECT_WHOLE_BYTES_MAX, self._layout.end(path))
+            chunk = self._storage.read(path, start, end - start)
+            self._chunks.put((path, number), chunk, len(chunk))
+        return chunk[offset - start : offset - start + length]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a manifest says.  ``owner``: the table's id; ``pages``: PAGES as numpy columns;
+    ``vector_starts``: where in each page of ``vector`` the first vector begins, None if it is not
+    said.
+    """
+
+    owner: str
+    seq: int
+    rows: int
+    groups: int
+    shards: int
+    objects: Sequence[str]
+    columns: Mapping[str, Placed]
+    pages: Mapping[str, Ints]
+    vector_starts: Sequence[int] | None
+
+    def page(self, number: int) -> tuple[str, int, int, int]:
+        """Return path, offset, length and CRC-32 of a page."""
+        at = [int(self.pages[name][number]) for name in PAGES.names]
+        return self.objects[at[0]], at[1], at[2], at[3]
+
+    def end(self, path: str) -> int:
+        """Return where the last page ends that stands in an object."""
+        here = self.pages["object"] == self.objects.index(path)
+        return int((self.pages["offset"] + self.pages["length"])[here].max())
+
+    def vectors_of_page(self, place: Placed, n: int, lengths: Ints, crcs: Ints) -> Ints | None:
+        """Return object, offset, length, crc and bytes of the page for each vector of page ``n`` ->
+        int64[5, n]; None if they would not be in it.
+        """
+        assert self.vector_starts is not None
+        start, (path, offset, size, _) = self.vector_starts[n], self.page(place.first + n)
+        if start < 0 or start + int(lengths.sum()) > size or bool((lengths < 0).any()):
+            return None
+        begin = offset + start + np.cumsum(lengths) - lengths
+        same = np.ones(len(lengths), np.int64)
+        return np.stack([same * self.objects.index(path), begin, lengths, crcs, same * size])
+
+    def total(self, name: str) -> int:
+        """Return how many values a column has: one for each file group, shard or file."""
+        if name == "group_name":
+            return self.groups
+        return self.shards if name.startswith("summaries/") else self.rows
+
+    def page_rows(self, place: Placed, n: int, default: int) -> int:
+        """Return how many rows page ``n`` of a column must have."""
+        total = self.total(place.name)
+        return min(place.every, total - n * place.every) if place.every else default
+
+
+def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> Layout:
+    """Return what the header and the page table of a manifest say.  Raises Corrupt for what is not
+    possible.
+    """
+    if any(column.null_count for column in pages.columns):
+        raise Corrupt("the page table of a checkpoint has nulls", path=path)
+    places = {name: numbers(pages[name]) for name in PAGES.names}
+    objects = [str(name) for name in header["objects"]]
+    columns, first = {}, 0
+    for name, every, count in header["columns"]:
+        if min(every, count) < 0:
+            raise Corrupt(f"column {name!r} of a checkpoint has an impossible size", path=path)
+        if schema_of(name) is not None:
+            columns[name] = Placed(name, every, first, count)
+        first += count
+    bad = (places["object"] < 0) | (places["object"] >= len(objects)) | (places["offset"] < 0)
+    bad |= (places["length"] < 0) | (places["length"] > FRAME_BYTES_MAX)
+    if first != len(pages) or bool(bad.any()):
+        raise Corrupt(
+            "the page table of a checkpoint is impossible",
+            path=path,
+            expected=f"{first} pages",
+            got=str(len(pages)),
+        )
+    owner = str(header["definition"]["table_id"])
+    starts = header.get("vector_starts")
+    if starts is not None and (
+        len(starts) != columns["vector"].count or any(type(start) is not int for start in starts)
+    ):
+        raise Corrupt("a checkpoint says of other pages where deletion vectors begin", path=path)
+    layout = Layout(
+        owner,
+        header["seq"],
+        header["rows"],
+        header["groups"],
+        header["shards"],
+        objects,
+        columns,
+        places,
+        starts,
+    )
+    for place in columns.values():
+        total = layout.total(place.name)
+        if place.count != (-(-total // place.every) if place.every else 1):
+            raise Corrupt(
+                f"column {place.name!r} of a checkpoint has {place.count} pages", path=path
+            )
+    return layout
+
+
+def write_pages(
+    storage: Storage, columns: Mapping[str, Column], name_of: Callable[[int], str]
+) -> tuple[list[str], list[tuple[str, int, int]], list[int], pa.Table]:
+    """Write columns as pages into as few objects as their size allows.
+
+    ``name_of`` gives the n-th object's path.  Returns the paths, (name, files in a page, pages) of
+    each column, where deletion vectors begin in each page of theirs, and the page table (PAGES).
+    """
+    objects: list[str] = []
+    parts: list[pa.Buffer] = []
+    size = 0
+    rows: list[tuple[int, int, int, int]] = []
+
+    def flush() -> None:
+        nonlocal parts, size
+        if parts:
+            objects.append(name_of(len(objects)))
+            storage.create(objects[-1], parts)
+            parts, size = [], 0
+
+    entries, starts = [], []
+    for name, column in columns.items():
+        pages = column.pages()
+        entries.append((name, column.every, len(pages)))
+        for page in pages:
+            data = codec.encode_ipc(page)
+            if name == "vector":
+                starts.append(first_vector(data))
+            if size + data.size > BASE_OBJECT_BYTES:
+                flush()
+            rows.append((len(objects), size, data.size, zlib.crc32(data)))
+            parts.append(data)
+            size += data.size
+    flush()
+    table = pa.table(
+        [pa.array(list(c), t) for c, t in zip(zip(*rows, strict=True), PAGES.types, strict=True)],
+        schema=PAGES,
+    )
+    return objects, entries, starts, table

@@ -1,0 +1,1 @@
+"""Column statistics and index summaries, and the files that they rule out."""

@@ -1,0 +1,179 @@
+"""Summaries of skipping indexes as the indexes read them: in memory, or by ranges of the object
+where they stand.
+
+What an index has parsed of a large summary is kept for the next query, and so are the ranges that
+were read from storage that is not local (a local object is mapped, so the operating system keeps
+its pages).  Objects never change, so nothing here can be stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import pyarrow as pa
+
+from indexes.base import Int64Array, SkippingIndex, Summary
+from mdt.limits import (
+    INDEX_CACHE_BYTES_MAX,
+    SEGMENTS_KNOWN_MAX,
+    SUMMARIES_CACHE_BYTES_MAX,
+    SUMMARY_OPEN_BYTES,
+)
+from mdt.metadata.files.attachments import ObjectReader
+from mdt.metadata.files.file_group import SummaryRef
+from mdt.metadata.files.lru import SHARED, Recent
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.stores.object_range import ObjectRange
+
+T = TypeVar("T")
+_SNAPSHOTS_KEPT = 32
+"""Indexes times snapshots whose summaries are found without a look at the metadata table."""
+
+
+class _Keeping:
+    """Keeps what the index has parsed of a summary."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: Any = None
+
+    def keep(self, make: Callable[[], T]) -> T:
+        """Return what ``make`` returned before for this summary, or call it."""
+        if self._kept is None:
+            self._kept = make()
+        return cast(T, self._kept)
+
+
+class Parsed(_Keeping):
+    """A summary whose bytes are at hand, and what its index has parsed of them."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes | pa.Buffer) -> None:
+        super().__init__()
+        self._data = memoryview(data)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Return bytes [start, stop).  O(1)."""
+        return self._data[start:stop]
+
+
+class Stored(_Keeping):
+    """A summary that stands in an object.  Its index checks the parts that it reads."""
+
+    __slots__ = ("_cache", "_stored")
+
+    def __init__(self, cache: SummaryCache, stored: ObjectRange) -> None:
+        super().__init__()
+        self._cache = cache
+        self._stored = stored
+
+    def __len__(self) -> int:
+        return self._stored.length
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Return bytes [start, stop).  Raises Corrupt if the object is too short, Unavailable if
+        storage fails.
+        """
+        stop = min(stop, self._stored.length)
+        start = min(start, stop)
+        return self._cache.read(
+            ObjectRange(self._stored.path, self._stored.offset + start, stop - start, 0)
+        )
+
+
+class SummaryCache:
+    """Opens summaries for their indexes; safe to use from threads.  ``is_local``: objects are
+    mapped, not fetched.
+    """
+
+    def __init__(self, objects: ObjectReader, *, is_local: bool) -> None:
+        self._objects = objects
+        self._is_local = is_local
+        self.opened: Recent[ObjectRange, Summary] = Recent(SUMMARIES_CACHE_BYTES_MAX, SHARED)
+        self._ranges: Recent[ObjectRange, memoryview] = Recent(INDEX_CACHE_BYTES_MAX, SHARED)
+        self._snapshots: Recent[tuple[int, int, str], SummaryDirectory] = Recent(_SNAPSHOTS_KEPT)
+
+    def open(self, index: SkippingIndex, found: SummaryRef) -> Summary:
+        """Return a summary for ``index``: by ranges if it knows positions, else whole and checked.
+        Raises Corrupt.
+        """
+        if isinstance(found, bytes):
+            return Parsed(found)
+        known = self.opened.get(found)
+        if known is not None:
+            return known
+        if index.finds_rows:
+            summary: Summary = Stored(self, found)
+        else:
+            summary = Parsed(self._objects.read(found, verify=True))
+        return self.opened.put(found, summary, found.length + SUMMARY_OPEN_BYTES)
+
+    def of_snapshot(self, snapshot: Snapshot, spec: str, index: SkippingIndex) -> SummaryDirectory:
+        """Return what is known of where the summaries of one index stand, for one snapshot, to be
+        filled by the caller.
+
+        It is kept for tables of at most SEGMENTS_KNOWN_MAX files, whose numbers depend on the
+        checkpoint.
+        """
+        if snapshot.numbered > SEGMENTS_KNOWN_MAX:
+            return SummaryDirectory(self, index)
+        key = snapshot.seq, snapshot.checkpoint.seq, spec
+        found = self._snapshots.get(key)
+        return (
+            found if found is not None else self._snapshots.put(key, SummaryDirectory(self, index))
+        )
+
+    def cache_counts(self) -> dict[str, tuple[int, int]]:
+        """Return (hits, misses) of opened summaries and, where storage is not local, of their
+        ranges.
+        """
+        opened, ranges = ((cache.hits, cache.misses) for cache in (self.opened, self._ranges))
+        return {"summaries": opened} if self._is_local else {"summaries": opened, "ranges": ranges}
+
+    def read(self, part: ObjectRange) -> memoryview:
+        """Return a range of an object, unchecked."""
+        if self._is_local:
+            return memoryview(self._objects.read(part, verify=False))
+        known = self._ranges.get(part)
+        if known is not None:
+            return known
+        return self._ranges.put(
+            part, memoryview(self._objects.read(part, verify=False)), part.length
+        )
+
+
+class SummaryDirectory:
+    """Where the summaries of one index stand, for one snapshot, as far as it was asked; safe to use
+    from threads.
+    """
+
+    def __init__(self, cache: SummaryCache, index: SkippingIndex) -> None:
+        self._cache = cache
+        self._index = index
+        self._known: dict[int, Summary | ObjectRange] = {}
+
+    def of(
+        self, shards: Int64Array, look_up: Callable[[Int64Array], Sequence[SummaryRef | None]]
+    ) -> list[Summary | ObjectRange]:
+        """Return the summaries of covered ``shards``, which rise: themselves, or where they stand.
+
+        ``look_up`` gives those that are not known yet.
+        """
+        missing = [shard for shard in shards.tolist() if shard not in self._known]
+        if missing:
+            found = look_up(np.array(missing, np.int64))
+            for shard, summary in zip(missing, found, strict=True):
+                assert summary is not None, "covered shards have summaries"
+                self._known[shard] = Parsed(summary) if isinstance(summary, bytes) else summary
+        return [self._known[shard] for shard in shards.tolist()]
+
+    def open(self, found: Summary | ObjectRange) -> Summary:
+        """Return an opened summary.  Raises Corrupt as :meth:`SummaryCache.open` does."""
+        return self._cache.open(self._index, found) if isinstance(found, ObjectRange) else found

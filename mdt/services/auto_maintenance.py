@@ -1,0 +1,232 @@
+"""What a table does for itself after a write: steps of services, within a budget of time.
+
+A step is a transaction like any other.  The write stands whatever happens in it: its errors become
+warnings.  Work that does not fit the budget is left to the next write, to the thread of the table,
+or to whoever looks after the whole table.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from mdt import logs
+from mdt.config import Options
+from mdt.errors import Conflict, MdtError
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.services.layout import small_files
+from mdt.services.layout.budget import Outcome, Scope, everywhere, step_bytes
+from mdt.services.reclaiming import cleaning
+from mdt.stores.forking import OwnLock
+
+Step = Callable[[Metadata, Snapshot, Options, Scope], Outcome]
+"""Looks in the newest snapshot whether its service is due, which costs next to nothing, and if so
+does the part of the work that its scope allows.
+"""
+
+STEPS: Sequence[tuple[str, Step]] = (
+    ("clean", cleaning.step),
+    ("compact", small_files.compact),
+    ("compact_logs", small_files.compact_logs),
+    ("join", small_files.join),
+)
+"""Name and step of each service, in the order in which they run.  A cleaning cannot be divided, so
+the others take what it leaves of the time.
+"""
+SPEED_BYTES = 32 << 20
+"""Bytes a second that a step is taken to read until one was measured."""
+MEASURED_BYTES_MIN = 1 << 20
+"""What a smaller step takes does not depend on its bytes."""
+FREE_BYTES = 1 << 20
+"""The first step after a write may always read so much: it takes no longer than a small write."""
+_ROW_OPERATIONS = ("upsert", "insert", "insert_unchecked")
+
+
+def run_due(
+    metadata: Metadata, options: Options, *, is_dry: bool = False
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Let every service that is due anywhere in the table do one step; return which did something,
+    and what went wrong.
+
+    ``is_dry``: return which would, as the table is now.
+    """
+    scope = everywhere(options, is_dry=is_dry)
+    done, warnings = [], []
+    for name, step in STEPS:
+        try:
+            if step(metadata, metadata.newest(watched=False), options, scope).is_done:
+                done.append(name)
+        except MdtError as error:
+            warnings.append(_warning(metadata, name, error))
+    return tuple(done), tuple(warnings)
+
+
+def _warning(metadata: Metadata, name: str, error: Exception) -> str:
+    """Log that a service failed, and return the text."""
+    text = f"{name} did not run: {error}"
+    logs.SERVICE.warning("%s: %s", metadata.known().definition.name, text)
+    return text
+
+
+class Upkeep:
+    """Which services are due after the writes of one open table, and how fast they are; safe to use
+    from threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = OwnLock()
+        self._groups = set[str]()
+        self._partitions = set[str]()
+        self._speed = float(SPEED_BYTES)
+        self._began = threading.local()
+        self._thread: ServiceThread | None = None
+
+    def begin_write(self, now_us: int) -> None:
+        """Note that a write begins in this thread."""
+        self._began.us = now_us
+
+    def after_write(self, metadata: Metadata, options: Options, seq: int) -> tuple[str, ...]:
+        """Let services that are due do some steps after the commit ``seq``; return what went wrong,
+        in the thread of the table too.
+        """
+        if not options.services_auto:
+            return ()
+        self._note(metadata, seq)
+        budget = min(
+            (metadata.storage.now_us() - self._began.us) / 1e6, options.services_seconds_max
+        )
+        warnings: tuple[str, ...] = ()
+        if options.services_thread:
+            self._thread = ServiceThread.of(self._thread, self, metadata)
+            warnings = self._thread.wake()
+        if options.services_seconds_max:
+            warnings += self._steps(metadata, options, 0 if options.services_thread else budget)
+        return warnings
+
+    def close(self) -> None:
+        """End the thread of the table, if there is one, after the step that it is doing."""
+        if self._thread is not None:
+            self._thread.close()
+
+    def _note(self, metadata: Metadata, seq: int) -> None:
+        record = metadata.record(seq)
+        if record is None:
+            return
+        with self._lock:
+            self._groups |= record.changed_groups
+            if record.header["operation"] in _ROW_OPERATIONS:
+                self._partitions.update(record.table("files")["partition"].to_pylist())
+
+    def _steps(self, metadata: Metadata, options: Options, seconds: float) -> tuple[str, ...]:
+        """Do what fits into so many seconds, and what is overdue."""
+        now_us, warnings, is_first = metadata.storage.now_us, list[str](), True
+        begun = now_us()
+        self._forget_what_is_not_due(metadata, options)
+        for number, (name, _) in enumerate(STEPS):
+            bytes_max = max(0, int(self._speed * (seconds - (now_us() - begun) / 1e6)))
+            if seconds and is_first:
+                bytes_max = max(bytes_max, FREE_BYTES)
+            try:
+                is_first &= not self.step(metadata, options, number, bytes_max).is_done
+            except MdtError as error:
+                warnings.append(_warning(metadata, name, error))
+        return tuple(warnings)
+
+    def step(
+        self,
+        metadata: Metadata,
+        options: Options,
+        number: int,
+        bytes_max: int,
+        takes_any: bool = False,
+    ) -> Outcome:
+        """Let one service do a step where this table has been written, and measure it."""
+        with self._lock:
+            scope = Scope(
+                frozenset(self._groups), frozenset(self._partitions), bytes_max, takes_any
+            )
+        since = metadata.storage.now_us()
+        outcome = STEPS[number][1](metadata, metadata.known(), options, scope)
+        took = metadata.storage.now_us() - since
+        if outcome.is_done and outcome.cost >= MEASURED_BYTES_MIN and took:
+            self._speed = (self._speed + outcome.cost * 1e6 / took) / 2
+        if STEPS[number][0] == "join" and not outcome.is_done and not outcome.is_left:
+            with self._lock:
+                self._partitions -= scope.partitions or set()
+        return outcome
+
+    def _forget_what_is_not_due(self, metadata: Metadata, options: Options) -> None:
+        with self._lock:
+            names = self._groups
+            self._groups = small_files.with_many_logs(metadata.known(), options, names)
+
+
+class ServiceThread:
+    """Does the services of one table beside its writes, on a view of the table of its own."""
+
+    def __init__(self, upkeep: Upkeep, metadata: Metadata) -> None:
+        self._upkeep = upkeep
+        self._metadata = Metadata(metadata.storage, metadata.overrides)
+        self._changed = threading.Condition()
+        self._is_due = self._is_closed = False
+        self._warnings: tuple[str, ...] = ()
+        self._thread = threading.Thread(target=self._run, name="mdt-services", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def of(cls, known: ServiceThread | None, upkeep: Upkeep, metadata: Metadata) -> ServiceThread:
+        """Return ``known`` if it runs in this process, else a new thread."""
+        return known if known is not None and known._thread.is_alive() else cls(upkeep, metadata)
+
+    def wake(self) -> tuple[str, ...]:
+        """Look for work that is due; return what went wrong since the last call."""
+        with self._changed:
+            self._is_due = True
+            warnings, self._warnings = self._warnings, ()
+            self._changed.notify_all()
+        return warnings
+
+    def close(self) -> None:
+        """End after the step that is being done."""
+        if not self._thread.is_alive():
+            return
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_due or self._is_closed)
+                self._is_due = False
+            if self._is_closed:
+                return
+            while not self._is_closed and self._did_something():
+                pass
+
+    def _did_something(self) -> bool:
+        """Do a step of each service.  What a writer has changed meanwhile waits for the next
+        call.
+        """
+        is_done = False
+        for number, (name, _) in enumerate(STEPS):
+            if self._is_closed:
+                break
+            try:
+                definition = self._metadata.newest().definition
+                options = replace(self._metadata.options(definition), commit_attempts=1)
+                outcome = self._upkeep.step(
+                    self._metadata, options, number, step_bytes(options), takes_any=True
+                )
+                is_done |= outcome.is_done
+            except Conflict:
+                return False
+            except Exception as error:  # noqa: BLE001 - the writer is told
+                with self._changed:
+                    self._warnings += (_warning(self._metadata, name, error),)
+                return False
+        return is_done

@@ -1,0 +1,1 @@
+"""Services for past states: tags, savepoints, restore, and changes of the schema."""

@@ -1,0 +1,233 @@
+"""Alter the schema of a table or its options: a commit without files whose record holds the next
+version, and what options become.
+
+Older files stay as they are.  Indexes of renamed and widened columns forget their summaries, those
+of dropped ones go; what a Hudi reader would answer differently, who knows nothing of versions, is
+refused unless the caller accepts that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from indexes import registry
+from mdt.commit.conflicts import Footprint
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.errors import Invalid
+from mdt.metadata.files.file_group import LOG
+from mdt.metadata.skipping_indexes import named_spec
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema.alter import Alteration, altered
+from mdt.schema.definition import TableDefinition
+from mdt.schema.versions import Column, SchemaVersion, version_of, version_paths
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPlan(WritePlan):
+    """``version``: the next one, None if the schema stays.  ``options``: those that change."""
+
+    version: SchemaVersion | None = None
+    options: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Alter(Operation[AlterPlan]):
+    """The operation.  ``wanted``: from the table as it is to what is to be altered.
+    ``beyond_hudi``: whether other readers of the directory may get another answer.  ``options``: as
+    :func:`mdt.config.changed_options` returns them.
+    """
+
+    wanted: Callable[[TableDefinition], Alteration]
+    action: str
+    beyond_hudi: bool = False
+    name: str = "alter_schema"
+    options: Mapping[str, str | None] = field(default_factory=dict)
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> AlterPlan:
+        """Return the next version.  Raises Invalid for what cannot be altered, with the reason."""
+        definition = snapshot.definition
+        options = self.options if definition.with_options(self.options) is not definition else {}
+        wanted = self.wanted(definition)
+        if not wanted:
+            return AlterPlan(Footprint(txn, alters=True), is_needed=bool(options), options=options)
+        version = altered(definition, wanted, snapshot.seq + 1)
+        if not self.beyond_hudi:
+            _refuse("answer differently", list(beyond_hudi(definition, version)), "")
+            _refuse("fail", list(_in_log_files(snapshot, version)), "compact() first; or ")
+        rests_on_logs = definition.is_mor and _grows_inside(definition, version)
+        footprint = Footprint(txn, alters=True, everything=rests_on_logs)
+        if is_unaltered(definition, version):
+            return AlterPlan(footprint, is_needed=bool(options), options=options)
+        return AlterPlan(footprint, version=version, options=options)
+
+    def write(self, snapshot: Snapshot, plan: AlterPlan, claim: Claim) -> Changes:
+        """Return the fields of the record; nothing is written."""
+        schema = (
+            {} if plan.version is None else alteration_fields(snapshot.definition, plan.version)
+        )
+        return Changes(
+            extra={**schema, **({"options": dict(plan.options)} if plan.options else {})}
+        )
+
+
+def is_unaltered(definition: TableDefinition, version: SchemaVersion) -> bool:
+    """Return whether ``version`` has the columns that the table has."""
+    return (
+        version.declared.equals(definition.declared, check_metadata=True)
+        and version.ids == definition.version.ids
+    )
+
+
+def alteration_fields(definition: TableDefinition, new: SchemaVersion) -> dict[str, Any]:
+    """Return what the header of a record says that begins the version ``new``."""
+    schema = new.to_json()
+    del schema["since"]  # the number of the record
+    indexes = index_changes(definition, new)
+    return {"schema": schema, **({"indexes": indexes} if indexes else {})}
+
+
+def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str]:
+    """Yield what readers who match columns of older files by name, and give null where there is
+    none, get wrong.
+    """
+    older = {column.id: column for column in definition.version.walk()}
+    for column in new.columns if definition.is_mor else ():
+        if (
+            column.children
+            and column.id in older
+            and not _only_added_inside(column, older[column.id])
+        ):
+            yield (
+                f"they fail where a log file has another type of {column.field.name!r} than its"
+                " base file"
+            )
+    paths = {column.id: path for path, column in version_paths(definition.version)}
+    taken = {
+        path: column.id
+        for v in definition.versions or (definition.version,)
+        for path, column in version_paths(v)
+    }
+    for path, column in version_paths(new):
+        before = older.get(column.id)
+        if before is None and column.id in new.defaults:
+            yield f"older rows have null in {path!r}, not its default"
+        if before is None and taken.get(path, column.id) != column.id:
+            yield f"older rows have in {path!r} what was dropped under that name"
+        if (
+            before is not None
+            and pa.types.is_date(before.type)
+            and pa.types.is_timestamp(column.type)
+        ):
+            yield f"they cannot read the dates of {path!r} as timestamps"
+        if before is not None and before.field.name != column.field.name:
+            yield f"older rows have null in {path!r}, which was {paths[column.id]!r}"
+
+
+def in_the_way(snapshot: Snapshot, wanted: Alteration) -> bool:
+    """Return whether log files of a merge-on-read table stand in the way of what is wanted, so that
+    a compaction must come first.
+    """
+    if not snapshot.definition.is_mor or not wanted:
+        return False
+    return any(_in_log_files(snapshot, altered(snapshot.definition, wanted, snapshot.seq + 1)))
+
+
+def _grows_inside(definition: TableDefinition, new: SchemaVersion) -> bool:
+    """Return whether a column gets another type inside."""
+    older = {column.id: column for column in definition.version.columns}
+    return any(
+        c.children and c.id in older and not _same_inside(c, older[c.id]) for c in new.columns
+    )
+
+
+def _in_log_files(snapshot: Snapshot, new: SchemaVersion) -> Iterator[str]:
+    """Yield why readers fail on log files that are there.  O(files).
+
+    They take rows that lack columns for parts of rows, and do not widen these; and structs of a log
+    file keep their fields.
+    """
+    now = {column.field.name: column.type for column in new.columns}
+    versions = snapshot.definition.versions or (snapshot.definition.version,)
+    logs = snapshot.segment_ids[(snapshot.kind == LOG) & (snapshot.rows > 0)].tolist()
+    for version in dict.fromkeys(version_of(versions, segment) for segment in logs):
+        older = {column.id: column for column in version.columns}
+        for column in new.columns:
+            if (
+                column.children
+                and column.id in older
+                and not _same_inside(column, older[column.id])
+            ):
+                yield (
+                    f"there are log files in which {column.field.name!r} is {older[column.id].type}"
+                )
+        then = {column.field.name: column.type for column in version.columns}
+        added = [name for name in now if name not in then]
+        widened = [name for name, type in now.items() if then.get(name, type) != type]
+        if added and widened:
+            yield (
+                f"there are log files that lack {added[0]!r}, and in which {widened[0]!r} is"
+                f" {then[widened[0]]}"
+            )
+
+
+def _refuse(would: str, reasons: Sequence[str], otherwise: str) -> None:
+    """Raise Invalid if there are ``reasons`` for which Hudi's readers would go wrong.
+    ``otherwise``: what else may be done, for the hint.
+    """
+    if reasons:
+        raise Invalid(
+            f"Hudi's readers would {would}: " + "; ".join(reasons),
+            hint=(
+                f"{otherwise}beyond_hudi=True (--beyond-hudi) alters the table all the same: mdt"
+                " reads it right, on Arrow and on Spark"
+            ),
+        )
+
+
+def _inside(column: Column) -> list[tuple[int, str, pa.DataType | None]]:
+    return [(c.id, c.field.name, None if c.children else c.type) for c in column.walk()]
+
+
+def _same_inside(new: Column, old: Column) -> bool:
+    return _inside(new) == _inside(old)
+
+
+def _only_added_inside(new: Column, old: Column) -> bool:
+    """Return whether fields were added inside, and nothing else is another."""
+    known = {c.id for c in old.walk()}
+    return [told for told in _inside(new) if told[0] in known] == _inside(old)
+
+
+def index_changes(definition: TableDefinition, new: SchemaVersion) -> dict[str, list[str]]:
+    """Return what becomes of the table's indexes, as the header of a record holds it."""
+    before = {path: column for path, column in definition.version.paths()}
+    after = {column.id: (path, column) for path, column in new.paths()}
+    found: dict[str, list[str]] = {"add": [], "drop": [], "forget": []}
+    for text in definition.indexes:
+        spec = registry.parse_spec(text)
+        columns = [before[path] for path in spec.columns if path in before]
+        now = [after[column.id] for column in columns if column.id in after]
+        if len(now) < len(spec.columns):
+            found["drop"].append(text)
+            continue
+        named = replace(spec, columns=tuple(path for path, _ in now))
+        same_types = all(
+            column.type == then.type for (_, column), then in zip(now, columns, strict=True)
+        )
+        if named == spec and same_types:
+            continue
+        try:
+            fresh = named_spec(str(named), new.schema)
+        except Invalid:  # the wider type is none of its
+            found["drop"].append(text)
+            continue
+        if fresh == text:
+            found["forget"].append(text)
+        else:
+            found["drop"].append(text)
+            found["add"].append(fresh)
+    return {name: specs for name, specs in found.items() if specs}

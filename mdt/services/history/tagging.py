@@ -1,0 +1,155 @@
+"""Tags and savepoints: a small commit names a state, or forgets names.
+
+A savepoint is a tag of which Hudi knows, too: beside the newest commit that the state has, its
+``savepoint`` instant lists the data files of the state, which no Hudi service deletes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mdt.arguments import shown
+from mdt.commit.conflicts import Footprint
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.errors import Invalid
+from mdt.limits import NAME_BYTES_MAX
+from mdt.metadata.files import paths
+from mdt.metadata.log.tags import is_tag
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+
+_COMMITS = ("create", "commit", "deltacommit", "compaction", "replacecommit")
+"""Actions whose instants Hudi takes for commits."""
+
+TAGS = pa.schema(
+    [
+        ("name", pa.string()),
+        ("seq", pa.int64()),
+        ("instant", pa.string()),
+        ("savepoint", pa.bool_()),
+    ]
+)
+"""Columns of :func:`tags_table`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddTag(Operation[WritePlan]):
+    """Name the state after commit ``seq``.  ``comment``: of a savepoint, None for a plain tag."""
+
+    metadata: Metadata
+    tag: str
+    seq: int
+    comment: str | None = None
+    name: str = "tag"
+    action: str = "tag"
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
+        """Return the plan.  Raises Invalid for a name that is taken or that is none, Expired for a
+        state that is gone.
+        """
+        if not is_tag(self.tag):
+            raise Invalid(
+                f"{shown(self.tag)} cannot name a tag",
+                hint="give a printable text that is no number and no time",
+            )
+        if len(self.comment or "") > NAME_BYTES_MAX:
+            raise Invalid(
+                f"the comment has {len(self.comment or ''):,} characters, at most"
+                f" {NAME_BYTES_MAX:,} are kept",
+                hint="say it in fewer words",
+            )
+        self.metadata.at(self.seq)
+        known = snapshot.tags.seqs.get(self.tag)
+        if known is not None:
+            raise Invalid(
+                f"the tag {self.tag!r} stands for commit {known}",
+                hint="untag it first, or take another name",
+            )
+        if (
+            self.comment is not None
+            and (other := _saved_at(snapshot, commit_time(self.metadata, self.seq))) is not None
+        ):
+            raise Invalid(
+                f"the savepoint {other!r} keeps that commit already",
+                hint="one savepoint a commit is enough",
+            )
+        # may be all that keeps the state
+        beside = {name for name, seq in snapshot.tags.seqs.items() if seq == self.seq}
+        return WritePlan(
+            Footprint(txn, tags=frozenset({self.tag, *beside}), needs=self._needs(snapshot))
+        )
+
+    def _needs(self, snapshot: Snapshot) -> int | None:
+        return self.seq if self.seq >= snapshot.retention.horizon else None
+
+    def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
+        """Write nothing; the record says it."""
+        told = {"tags": {"add": {self.tag: self.seq}}}
+        if self.comment is None:
+            return Changes(extra=told)
+        time = commit_time(self.metadata, self.seq)
+        files = self.metadata.at(self.seq).listing().select(["partition", "name"]).to_pylist()
+        saved = [paths.partition_file(file["partition"], file["name"]) for file in files]
+        return Changes(
+            extra={**told, "savepoint": {"name": self.tag, "time": time, "comment": self.comment}},
+            saved=saved,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DropTag(Operation[WritePlan]):
+    """Forget a name."""
+
+    tag: str
+    name: str = "untag"
+    action: str = "tag"
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
+        """Return the plan.  Raises Invalid if there is no such tag."""
+        if self.tag not in snapshot.tags.seqs:
+            known = ", ".join(sorted(snapshot.tags.seqs)) or "none"
+            raise Invalid(f"there is no tag {shown(self.tag)}", hint=f"tags: {known}")
+        return WritePlan(Footprint(txn, tags=frozenset({self.tag})))
+
+    def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
+        """Write nothing; the record says it."""
+        time = snapshot.tags.savepoints.get(self.tag)
+        more = {} if time is None else {"unsaved": time}
+        return Changes(extra={"tags": {"drop": [self.tag]}, **more})
+
+
+def commit_time(metadata: Metadata, seq: int) -> str:
+    """Return the instant of the newest commit up to ``seq`` that is one to Hudi, too."""
+    found = _commits_up_to(metadata.newest().history, seq)
+    if not len(found):
+        found = _commits_up_to(metadata.history(), seq)
+    return str(found["instant"][-1].as_py())
+
+
+def _commits_up_to(history: pa.Table, seq: int) -> pa.Table:
+    known = pc.is_in(history["action"], pa.array(_COMMITS))
+    return history.filter(pc.and_(pc.less_equal(history["seq"], seq), known))
+
+
+def _saved_at(snapshot: Snapshot, time: str) -> str | None:
+    return next((name for name, saved in snapshot.tags.savepoints.items() if saved == time), None)
+
+
+def tags_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
+    """Return one row a tag, by seq, schema TAGS."""
+    history = metadata.history(since=min(snapshot.tags.states, default=0) - 1)
+    instants = dict(zip(history["seq"].to_pylist(), history["instant"].to_pylist(), strict=True))
+    tags = snapshot.tags
+    found = [
+        {
+            "name": name,
+            "seq": seq,
+            "instant": instants.get(seq),
+            "savepoint": name in tags.savepoints,
+        }
+        for name, seq in sorted(tags.seqs.items(), key=lambda one: (one[1], one[0]))
+    ]
+    return pa.Table.from_pylist(found, schema=TAGS)

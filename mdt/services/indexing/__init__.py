@@ -1,0 +1,1 @@
+"""Services for indexes and statistics: build, drop, rekey and report."""

@@ -1,0 +1,217 @@
+"""What a table's indexes cover, cost and do; and which to add or to drop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+
+from indexes import paths as column_paths
+from indexes import registry, values
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.skipping_indexes import explained, index_of
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.statistics.usage import ColumnUse, Counts, IndexUse, TestUse
+from mdt.scan.use import sample
+from mdt.services.indexing.index_builder import coverage, short
+
+ADVICE_QUERIES_MIN = 10
+"""Advice from fewer queries than this would be advice from chance."""
+ADVICE_SHARE_MIN = 0.02
+"""Of the bytes that the queries which test a column read, an index of it must save this part: less
+is within the error of the sample.
+"""
+ADVICE_QUERIES = 1_000
+"""Queries, like those that were counted, in which an index must save more bytes than it has."""
+
+INDEXES = pa.schema(
+    [
+        ("index", pa.string()),
+        ("kind", pa.string()),
+        ("column", pa.string()),
+        ("coverage", pa.float64()),
+        ("files", pa.int64()),
+        ("bytes", pa.int64()),
+        ("queries", pa.int64()),
+        ("pruned", pa.int64()),
+        ("last_used", pa.timestamp("us", "UTC")),
+        ("problem", pa.string()),
+    ]
+)
+"""One row an index.  ``coverage``: percent of the rows in live files that it covers; ``files``:
+files covered; ``bytes``: of its summaries; ``queries``, ``pruned``, ``last_used``: queries that
+asked it, files it proved empty for them, and when it was last asked, as far as processes have
+reported, null where no query was counted; ``problem``: why it cannot be used, or null.
+"""
+
+NOT_COUNTED = (
+    "no query was counted; create or open the table with the option mdt.usage.counts=true to count"
+    " them"
+)
+"""What those are told who ask how indexes are used where nobody counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One proposal: ``action`` "create" or "drop", the ``index`` as text, and the ``reason``, which
+    has the numbers in words.
+
+    ``bytes``: of the index; ``seconds``: to build it.  ``queries``: of ADVICE_QUERIES that use it;
+    ``saved``: bytes that they do not read because of it.  ``read``: bytes that these queries read
+    without it; ``rows``: that match their test, in the mean. ``action`` "count", of no index:
+    nobody counts queries here, and the reason says how to begin.
+    """
+
+    action: str
+    index: str
+    reason: str
+    bytes: int = 0
+    seconds: float = 0.0
+    queries: int = 0
+    saved: int = 0
+    read: int = 0
+    rows: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.index or 'queries'}: {self.reason}"
+
+
+def index_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
+    """Return the indexes of a table, schema INDEXES, in the order in which they were created."""
+    counts = metadata.usage.total()
+    return pa.Table.from_pylist(
+        [_row(snapshot, spec, counts) for spec in snapshot.definition.indexes], schema=INDEXES
+    )
+
+
+def _row(snapshot: Snapshot, spec: str, counts: Counts) -> dict[str, object]:
+    parsed, index = index_of(spec)
+    covered, rows = coverage(snapshot, spec)
+    found: dict[str, object] = {
+        "index": short(spec),
+        "kind": parsed.kind,
+        "column": ", ".join(parsed.columns),
+        "coverage": 100.0,
+        "files": len(covered),
+        "bytes": snapshot.index_bytes(spec),
+    }
+    if len(rows):
+        found["coverage"] = 100.0 * float(covered.sum()) / float(rows.sum())
+    if isinstance(index, str):
+        found["problem"] = explained(snapshot.definition, spec, index)
+    return found | _uses(counts, spec)
+
+
+def _uses(counts: Counts, spec: str) -> dict[str, object]:
+    """Return what is known of the use of an index; what is not there is null."""
+    use = counts.indexes.get(spec, IndexUse())
+    found: dict[str, object] = {}
+    if counts.queries:
+        found = {"queries": use.asked, "pruned": use.pruned}
+    if use.last_us:
+        found["last_used"] = _moment(use.last_us)
+    return found
+
+
+def _moment(us: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
+
+
+def advise(metadata: Metadata, snapshot: Snapshot) -> list[Advice]:
+    """Return indexes that no query uses, and columns that queries filter on without an index; []
+    before enough queries.
+
+    Where no query was counted and none will be, the advice is to count.
+    """
+    counts = metadata.usage.total()
+    if not counts.queries and not metadata.options(snapshot.definition).usage_counts:
+        return [Advice("count", "", NOT_COUNTED)]
+    if counts.queries < ADVICE_QUERIES_MIN:
+        return []
+    return [*_unwanted(snapshot, counts), *_wanted(metadata, snapshot, counts)]
+
+
+def _unwanted(snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
+    """Yield the indexes that save less than half of their own bytes in ADVICE_QUERIES queries,
+    counted since they were created.
+    """
+    for spec in snapshot.definition.indexes:
+        use, size = counts.indexes.get(spec, IndexUse()), snapshot.index_bytes(spec)
+        if use.queries < ADVICE_QUERIES_MIN or registry.parse_spec(spec).kind.startswith(
+            "table_stats"
+        ):
+            continue  # statistics are for optimizers, and no query asks them
+        asked, saved = (number * ADVICE_QUERIES // use.queries for number in (use.asked, use.saved))
+        if use.asked and saved >= size // 2:
+            continue
+        reason = (
+            f"of {use.queries} queries since it was created {use.asked} asked it; in"
+            f" {ADVICE_QUERIES:,} queries it saves {saved:,} bytes, and it has {size:,} and costs"
+            " time at every write"
+        )
+        yield Advice("drop", short(spec), reason, size, queries=asked, saved=saved)
+
+
+def _wanted(metadata: Metadata, snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
+    """Yield the indexes that would save more than their own bytes, and a part of what is read, in
+    ADVICE_QUERIES queries.
+    """
+    parsed = [registry.parse_spec(spec) for spec in snapshot.definition.indexes]
+    indexed = {
+        (column, spec.kind.partition("/")[0] == "text")
+        for spec in parsed
+        for column in spec.columns
+    }
+    for column, use in sorted(counts.columns.items()):
+        field = column_paths.field_at(snapshot.definition.schema, column)
+        if field is None or not values.supports(field.type) or snapshot.definition.key == (column,):
+            continue
+        for test, text in _proposals(column, use):
+            spec = registry.parse_spec(text)
+            if (column, spec.kind.partition("/")[0] == "text") in indexed or not test.queries:
+                continue
+            saved = (test.read - test.exact) * ADVICE_QUERIES // counts.queries
+            if test.read - test.exact < ADVICE_SHARE_MIN * test.read:
+                continue
+            size, seconds = estimated_cost(metadata, snapshot, text)
+            if saved > size:
+                yield _create(text, test, counts.queries, saved, size, seconds)
+
+
+def _create(
+    index: str, test: TestUse, queries: int, saved: int, size: int, seconds: float
+) -> Advice:
+    tested, read = (number * ADVICE_QUERIES // queries for number in (test.queries, test.read))
+    rows = test.rows // test.queries
+    reason = (
+        f"{test.queries} of {queries} queries test it and match {rows:,} rows in the mean; in"
+        f" {ADVICE_QUERIES:,} queries it saves {saved:,} of {read:,} bytes, and it takes about"
+        f" {size:,} bytes and {seconds:.1f} s to build"
+    )
+    return Advice("create", index, reason, size, seconds, tested, saved, read, rows)
+
+
+def _proposals(column: str, use: ColumnUse) -> Iterator[tuple[TestUse, str]]:
+    """Yield what queries test, and the index for it."""
+    ordered = TestUse()
+    ordered.add(use.equality)
+    ordered.add(use.range)
+    yield ordered, str(registry.IndexSpec("bitmap", (column,)))
+    yield use.text, str(registry.IndexSpec("text", (column,), {"tokenizer": "ngram(3)"}))
+
+
+def estimated_cost(metadata: Metadata, snapshot: Snapshot, text: str) -> tuple[int, float]:
+    """Return about how many bytes an index will have and how many seconds it takes to build, from
+    one of a sample of the rows.
+    """
+    spec, index = index_of(text)
+    values_of = sample(metadata, snapshot, spec.columns[0])
+    if isinstance(index, str) or not len(values_of):
+        return 0, 0.0
+    since = metadata.storage.now_us()
+    size = len(index.summarize(values_of))
+    seconds = (metadata.storage.now_us() - since) / 1e6
+    times = int((snapshot.rows - snapshot.dead_rows).sum()) / len(values_of)
+    return round(size * times), seconds * times

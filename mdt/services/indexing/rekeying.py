@@ -1,0 +1,240 @@
+"""Give a table another key hash: new key maps and key parts of every live file, committed together
+with a new secret.
+
+Data files stay as they are, and older states keep the key maps that they had.  Writers that began
+before start again.  What other writers commit meanwhile is made up for when this one commits
+(:meth:`Rekey.narrow`), so a table in use needs no second run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from indexes.base import TABLE, Int64Array, KeyHashes
+from indexes.key_hash import SECRET_BYTES, MultilinearHash
+from mdt.commit.conflicts import Footprint
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.config import Options
+from mdt.errors import Invalid
+from mdt.hudi.keys import sort_keys
+from mdt.hudi.schema import RECORD_KEY, with_meta
+from mdt.limits import INLINE_SUMMARY_BYTES_MAX
+from mdt.metadata.files import key_map, paths
+from mdt.metadata.files.attachments import AttachmentWriter
+from mdt.metadata.files.segment_columns import read_columns
+from mdt.metadata.key_indexes import keys_for
+from mdt.metadata.log.commit_log import MAPS, CommitRecord
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.deleted_keys import has_tombstones, standing
+from mdt.metadata.snapshot.key_parts import KeyPart
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.progress import Progress
+from mdt.schema.definition import key_hash_json
+
+_GROUPS_MAX = 1024
+"""File groups of one key part."""
+
+
+@dataclass(slots=True)
+class _Done:
+    """What was made so far: of the files ``segments``, up to commit ``seq``, in ``objects`` objects
+    of ``claim``.
+    """
+
+    claim: Claim | None = None
+    segments: set[int] = field(default_factory=set)
+    seq: int = -1
+    objects: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RekeyPlan(WritePlan):
+    """``key_hash``: the new one.  ``rows``: in all live files."""
+
+    key_hash: MultilinearHash | None = None
+    rows: int = 0
+    done: _Done = field(default_factory=_Done)
+
+    def mapped(self) -> int:
+        """Return these."""
+        return self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A file group in the making: of each segment its id, key map and page map; ``key_part``: None
+    if the table has none.
+    """
+
+    name: str
+    maps: Sequence[tuple[int, bytes, pa.Buffer | None]]
+    key_part: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rekey(Operation[RekeyPlan]):
+    """The operation.  ``forgets_deletes``: whether tombstones, which have old hashes, may end."""
+
+    metadata: Metadata
+    options: Options
+    forgets_deletes: bool = False
+    progress: Progress | None = None
+    name: str = "rekey"
+    action: str = "index"
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> RekeyPlan:
+        """Choose a secret.  Raises Invalid for a table with tombstones unless they may end."""
+        kept = len(standing(snapshot)) if has_tombstones(snapshot) else 0
+        if kept and not self.forgets_deletes:
+            raise Invalid(
+                f"the table remembers {kept} deletes by the hashes of their keys, which cannot be"
+                " hashed anew",
+                hint=(
+                    "rekey after mdt.delete.keeps.ordering.hours"
+                    f" ({snapshot.definition.tombstone_hours}), or forget them:"
+                    " rekey(forget_deletes=True) (--forget-deletes); rows older than these deletes"
+                    " may then come back"
+                ),
+            )
+        secret = bytes.fromhex(self.metadata.storage.random_hex(SECRET_BYTES))
+        rows = int(snapshot.rows[snapshot.live_numbers].sum())
+        return RekeyPlan(
+            Footprint(txn, everything=True), key_hash=MultilinearHash(secret), rows=rows
+        )
+
+    def write(self, snapshot: Snapshot, plan: RekeyPlan, claim: Claim) -> Changes:
+        """Write the maps and key parts of all live files."""
+        assert plan.key_hash is not None, "it was planned"
+        plan.done.claim = claim
+        changes = self._made(snapshot, plan)
+        extra = {
+            "key_hash": key_hash_json(plan.key_hash),
+            **({"forgets_deletes": True} if self.forgets_deletes else {}),
+        }
+        return replace(changes, extra=extra)
+
+    def narrow(
+        self, snapshot: Snapshot, plan: RekeyPlan, changes: Changes, theirs: CommitRecord
+    ) -> tuple[RekeyPlan, Changes] | None:
+        """Add what ``theirs`` and later commits have written; None to start again."""
+        if plan.footprint.txn in theirs.rolled_back or (
+            len(theirs.table("tombstones")) and not self.forgets_deletes
+        ):
+            return None
+        if theirs.seq > plan.done.seq:
+            more = self._made(self.metadata.newest(), plan)
+            maps = pa.concat_tables([changes.maps, more.maps])
+            changes = replace(changes, maps=maps, key_parts=[*changes.key_parts, *more.key_parts])
+        return plan, changes
+
+    def _made(self, snapshot: Snapshot, plan: RekeyPlan) -> Changes:
+        """Return the maps of the live files that have none yet, and key parts of their file
+        groups.
+        """
+        done, groups = plan.done, snapshot.file_groups
+        assert done.claim is not None and plan.key_hash is not None, "it is being written"
+        live = snapshot.live_numbers[snapshot.has_key_map[snapshot.live_numbers]]
+        live = live[~np.isin(snapshot.segment_ids[live], np.array(sorted(done.segments), np.int64))]
+        numbers = np.unique(groups.of_files(live)).tolist()
+        storage = self.metadata.storage
+        path = paths.attachment(done.claim.instant, f"{done.claim.token}-{done.objects}")
+        objects = AttachmentWriter(path, lambda path, parts: storage.create(path, parts))
+        rows, parts = list[dict[str, object]](), list[KeyPart]()
+        with ThreadPoolExecutor(self.options.threads("writer")) as pool:
+            for first in range(0, len(numbers), _GROUPS_MAX):
+                some = numbers[first : first + _GROUPS_MAX]
+                made = []
+                for group in pool.map(
+                    partial(self._group, snapshot, plan.key_hash, frozenset(live.tolist())), some
+                ):
+                    rows += [
+                        _row(objects, segment, keys, pages) for segment, keys, pages in group.maps
+                    ]
+                    made.append(replace(group, maps=()))
+                    objects.settle()
+                    if self.progress is not None:
+                        self.progress(len(rows), len(live))
+                parts += self._key_parts(snapshot, objects, made)
+        objects.write(storage)
+        done.segments.update(snapshot.segment_ids[live].tolist())
+        done.seq, done.objects = snapshot.seq, done.objects + 1
+        return Changes(maps=pa.Table.from_pylist(rows, schema=MAPS), key_parts=parts)
+
+    def _group(
+        self, snapshot: Snapshot, key_hash: MultilinearHash, files: frozenset[int], group: int
+    ) -> _Group:
+        """Return the maps of those ``files`` that are in a file group, and the key part of all of
+        its files, dead rows included.
+        """
+        definition, index = snapshot.definition, self.metadata.key_index(snapshot)
+        schema = with_meta(definition.schema)
+        ordering = () if definition.ordering is None else (definition.ordering,)
+        wanted = pa.schema(
+            [schema.field(n) for n in dict.fromkeys((RECORD_KEY, *definition.key, *ordering))]
+        )
+        maps, tables, hashes = [], [wanted.empty_table()], list[KeyHashes]()
+        for number in snapshot.file_groups.members(group).tolist():
+            segment = snapshot.segment(number)
+            if segment.key_map is None:
+                continue
+            tables.append(read_columns(self.metadata.storage, definition, segment, wanted))
+            hashes.append(key_hash.hash(tables[-1][RECORD_KEY].combine_chunks()))
+            if number in files:
+                words = key_map.ordering_words(tables[-1][ordering[0]]) if ordering else None
+                pages = (
+                    None
+                    if segment.page_map is None
+                    else self.metadata.objects.read(segment.page_map, verify=True)
+                )
+                maps.append((segment.id, key_map.encode(key_map.build(hashes[-1], words)), pages))
+        name = snapshot.file_groups.names([group])[0]
+        if index.kept != TABLE:
+            return _Group(name, maps, None)
+        table = pa.concat_tables(tables)
+        texts = table[RECORD_KEY].combine_chunks()
+        keys = keys_for(definition.key_index, texts, sort_keys(table, definition.key))
+        of_group: Int64Array = np.zeros(len(table), np.int64)
+        together = KeyHashes(
+            *(np.concatenate(words) for words in zip(*((h.hi, h.lo) for h in hashes), strict=True))
+        )
+        return _Group(name, maps, index.build(keys, together, of_group, 1))
+
+    def _key_parts(
+        self, snapshot: Snapshot, objects: AttachmentWriter, groups: Sequence[_Group]
+    ) -> list[KeyPart]:
+        """Return one key part of ``groups``, or none where the table keeps none."""
+        index, found = (
+            self.metadata.key_index(snapshot),
+            [group for group in groups if group.key_part is not None],
+        )
+        if not found:
+            return []
+        numbers = [np.array([number], np.int64) for number in range(len(found))]
+        data = index.merge(
+            [group.key_part for group in found if group.key_part is not None], numbers, len(found)
+        )
+        is_small = len(data) <= INLINE_SUMMARY_BYTES_MAX
+        stored = None if is_small else objects.add(data)
+        return [
+            KeyPart(
+                index.name, tuple(group.name for group in found), data if is_small else None, stored
+            )
+        ]
+
+
+def _row(
+    objects: AttachmentWriter, segment: int, keys: bytes, pages: pa.Buffer | None
+) -> dict[str, object]:
+    """Return what section ``maps`` says of a segment, whose maps are added to ``objects``."""
+    key_map_at, page_map_at = objects.add(keys), None if pages is None else objects.add(pages)
+    row: dict[str, object] = {"segment": segment, "key_map_path": key_map_at.path}
+    for name in ("offset", "length", "crc"):
+        row[f"key_map_{name}"] = getattr(key_map_at, name)
+        row[f"page_map_{name}"] = None if page_map_at is None else getattr(page_map_at, name)
+    return row

@@ -1,0 +1,152 @@
+"""What is known of a table's columns, for people and for a cost-based optimizer.
+
+Counts and bounds come from column statistics, which every file has; numbers of distinct values and
+the most common ones from indexes of the kind ``table_stats``, on the columns that have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from indexes import column_stats, registry, table_stats, values
+from indexes import paths as column_paths
+from indexes.base import SkippingIndex, whole
+from indexes.table_stats import ColumnSummary
+from mdt.errors import Corrupt
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.skipping_indexes import Parts, index_of
+from mdt.metadata.snapshot.snapshot import Snapshot
+
+KIND = "table_stats"
+COMMON = pa.struct([("value", pa.string()), ("count", pa.int64()), ("error", pa.int64())])
+STATISTICS = pa.schema(
+    [
+        ("column", pa.string()),
+        ("type", pa.string()),
+        ("rows", pa.int64()),
+        ("nulls", pa.int64()),
+        ("nans", pa.int64()),
+        ("min", pa.string()),
+        ("max", pa.string()),
+        ("bytes", pa.int64()),
+        ("distinct", pa.int64()),
+        ("distinct_low", pa.int64()),
+        ("distinct_high", pa.int64()),
+        ("common", pa.list_(COMMON)),
+    ]
+)
+"""One row a column, fields of structs included.  ``rows`` to ``bytes`` count every row in live
+files, rows that a later commit has ended included; bounds are of those files that have some, cut in
+long texts.  ``distinct`` and ``common`` are null without an index ``table_stats``
+(:meth:`mdt.Table.analyze` makes them): an estimate, its 95 % bounds, and values that occur at least
+``count`` and at most ``count + error`` times.
+"""
+
+
+def analyzable(schema: pa.Schema) -> list[str]:
+    """Return the paths of all scalar columns and fields of structs."""
+    return [path for path, field in column_paths.leaf_paths(schema) if values.supports(field.type)]
+
+
+def spec(path: str) -> str:
+    """Return the specification of the table statistics of one column."""
+    return str(registry.IndexSpec(KIND, (path,)))
+
+
+def statistics(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
+    """Return what is known of each scalar column, schema STATISTICS."""
+    rows = []
+    for path, field in column_paths.leaf_paths(snapshot.definition.schema):
+        if values.supports(field.type):
+            rows.append(
+                {
+                    "column": path,
+                    "type": str(field.type),
+                    **_counts(snapshot, path, field.type),
+                    **_distinct(metadata, snapshot, path, field.type),
+                }
+            )
+    return pa.Table.from_pylist(rows, schema=STATISTICS)
+
+
+def _counts(snapshot: Snapshot, path: str, type: pa.DataType) -> dict[str, Any]:
+    found = snapshot.column_stats(snapshot.definition.statistics_name(path))
+    live = snapshot.has_rows
+    if found is None or not live.any():
+        return {}
+    known = found.filter(pa.array(live & np.asarray(found["values"].is_valid())))
+    total = column_stats.merge(column_stats.from_table(known))
+    return {
+        "rows": total.values,
+        "nulls": total.nulls,
+        "nans": total.nans,
+        "bytes": total.size,
+        "min": _text(total.min, type),
+        "max": _text(total.max, type),
+    }
+
+
+def _text(key: bytes | None, type: pa.DataType) -> str | None:
+    if key is None:
+        return None
+    return str(values.decode(key, type))
+
+
+def _distinct(
+    metadata: Metadata, snapshot: Snapshot, path: str, type: pa.DataType
+) -> dict[str, Any]:
+    found = summary(metadata, snapshot, path)
+    if found is None:
+        return {}
+    common = [{"value": str(c.value), "count": c.count, "error": c.error} for c in found.common]
+    return {
+        "distinct": found.distinct,
+        "distinct_low": found.distinct_low,
+        "distinct_high": found.distinct_high,
+        "common": common,
+    }
+
+
+def summary(metadata: Metadata, snapshot: Snapshot, path: str) -> ColumnSummary | None:
+    """Return the merged table statistics of the column at ``path``, None if no live file has some
+    that can be read.
+    """
+    for text in snapshot.definition.indexes:
+        spec, index = index_of(text)
+        if (
+            spec.kind.partition("/")[0] == KIND
+            and spec.columns == (path,)
+            and isinstance(index, SkippingIndex)
+        ):
+            parts = _read(metadata, snapshot, text, index)
+            type = column_paths.type_at(snapshot.definition.schema, path)
+            if not parts:
+                return None
+            return table_stats.estimate(table_stats.merge(parts), type)
+    return None
+
+
+def _read(
+    metadata: Metadata, snapshot: Snapshot, spec: str, index: SkippingIndex
+) -> Sequence[memoryview]:
+    files = np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
+    shards = snapshot.shards.of_files(files)
+    summaries = dict(zip(shards.tolist(), snapshot.index_summaries(spec, shards), strict=True))
+    parts = []
+    for shard, segment in zip(
+        snapshot.shards.of_file[files].tolist(), snapshot.files.segments(files), strict=True
+    ):
+        summary = summaries[shard]
+        assert summary is not None, "the shards of covered files have summaries"
+        try:
+            of_shard = Parts(metadata.summaries.open(index, summary))
+            (part,) = of_shard.within(segment.first_row, segment.first_row + segment.rows, 1)
+            table_stats.check(whole(part))
+        except (ValueError, Corrupt):
+            continue
+        parts.append(whole(part))
+    return parts

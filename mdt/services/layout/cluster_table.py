@@ -1,0 +1,236 @@
+"""Cluster a table: choose columns if nobody has, run the operation, tell what it has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from indexes import paths as column_paths
+from indexes import values
+from mdt import logs
+from mdt.arguments import one_of, texts
+from mdt.commit.transaction import CommitResult
+from mdt.config import Options
+from mdt.errors import Invalid, Unsupported
+from mdt.filters.leaves import column_name
+from mdt.metadata.key_indexes import has_buckets
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.live_partitions import matching
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.metadata.statistics.usage import Counts
+from mdt.progress import Progress
+from mdt.services.indexing.index_report import NOT_COUNTED
+from mdt.services.layout.clustering import Clustering, ClusteringPlan, NothingGained
+from mdt.services.layout.curves import COLUMNS_MAX, CURVES, HILBERT, SORT
+from mdt.services.layout.ranges import overlaps
+from mdt.services.layout.rewriting import RewriteRunner, in_process
+from mdt.write.bytes import estimated, written_by
+
+AUTO = "auto"
+_AUTO_COLUMNS_MAX = 3
+_AUTO_SHARE_MIN = 0.1
+"""Of what the best column is worth: one that is worth less would widen the ranges of the others for
+little.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterResult:
+    """How a clustering ended.
+
+    ``seq``: number of its commit, or of the newest one if nothing was to be gained; ``instant``:
+    its Hudi instant, or "".  ``by``, ``curve``: what rows were put in order by.
+    ``groups_replaced``, ``groups_made``: file groups; ``rows``: that were written,
+    ``bytes_written``: of their files. A dry run has here what would be written at most: which file
+    groups gain is known when their rows are read. ``overlap``: column -> in how many files of its
+    partition a value lies in the mean, before and after; 1.0 if no two files overlap.
+    ``files_read``: files of a partition that a query of one value would read in the mean, before
+    and after, by the columns of the queries that were counted (``mdt.usage.counts``); None if none
+    was.
+    """
+
+    seq: int
+    instant: str
+    by: tuple[str, ...]
+    curve: str
+    groups_replaced: int = 0
+    groups_made: int = 0
+    rows: int = 0
+    overlap: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    files_read: tuple[float, float] | None = None
+    attempts: int = 1
+    warnings: tuple[str, ...] = ()
+    bytes_written: int = 0
+
+
+def cluster(
+    metadata: Metadata,
+    options: Options,
+    by: str | Sequence[str],
+    *,
+    curve: str | None = None,
+    partitions: str | Sequence[str] | None = None,
+    progress: Progress | None = None,
+    runner: RewriteRunner = in_process,
+    commit: Callable[[Clustering], CommitResult[ClusteringPlan]],
+) -> ClusterResult:
+    """Put rows in order by columns; see :meth:`mdt.table.Table.cluster`.  ``commit``: carries the
+    operation out, or plans it.
+    """
+    start, counts = metadata.newest(), metadata.usage.total()
+    if has_buckets(start.definition.key_index):
+        raise Unsupported(
+            "rows of a table with buckets stand in the file groups of their keys, so they cannot be"
+            " put in another order",
+            hint="take another key index for a new table, or skipping indexes for this one",
+        )
+    chosen = matching(start, partitions)
+    if curve is not None:
+        one_of("curve", curve, CURVES)
+    columns = auto_columns(start, counts, chosen) if by == AUTO else _columns(start, by)
+    if curve is None:
+        curve = HILBERT if by == AUTO and len(columns) > 1 else SORT
+    counted = _counted(counts)
+    watched = dict.fromkeys([*columns, *_known(start, [name for name, n in counted.items() if n])])
+    before = overlaps(start, list(watched), chosen)
+    with logs.service(metadata.storage, start.definition.name, "cluster") as facts:
+        operation = Clustering(metadata, options, columns, curve, chosen, progress, runner)
+        try:
+            done = commit(operation)
+        except NothingGained:
+            done = None
+        record = None if done is None else done.record
+        if done is None or record is None:
+            same = {name: (before[name], before[name]) for name in columns}
+            found = ClusterResult(
+                start.seq,
+                "",
+                columns,
+                curve,
+                overlap=same,
+                files_read=_read(counted, before, before),
+            )
+            return found if done is None else _planned(found, done, options)
+        after = overlaps(done.snapshot, list(watched), chosen)
+        files = record.table("files")
+        replaced = sum(map(len, record.replaced.values()))
+        rows = sum(files["rows"].to_pylist())
+        facts.update(
+            by=",".join(columns), curve=curve, replaced=replaced, made=len(files), rows=rows
+        )
+        return ClusterResult(
+            record.seq,
+            record.instant,
+            columns,
+            curve,
+            replaced,
+            len(files),
+            rows,
+            {name: (before[name], after[name]) for name in columns},
+            _read(counted, before, after),
+            done.attempts,
+            done.warnings,
+            written_by(record).bytes,
+        )
+
+
+def _planned(
+    found: ClusterResult, done: CommitResult[ClusteringPlan], options: Options
+) -> ClusterResult:
+    """Return a result with what the plan would write."""
+    groups, snapshot = done.plan.moved(), done.snapshot
+    files = [number for group in groups for number in snapshot.file_groups.members(group).tolist()]
+    rows = int((snapshot.rows - snapshot.dead_rows)[files].sum())
+    sizes = [
+        sum(snapshot.file_groups.group(group).bytes for group in unit.groups)
+        for unit in done.plan.units
+    ]
+    made = sum(max(1, -(-size // options.max_file_bytes)) for size in sizes)
+    size = estimated(snapshot, done.plan).bytes
+    return replace(
+        found, groups_replaced=len(groups), groups_made=made, rows=rows, bytes_written=size
+    )
+
+
+def _counted(counts: Counts) -> dict[str, int]:
+    """Return how many queries test each column by its order."""
+    return {name: use.equality.queries + use.range.queries for name, use in counts.columns.items()}
+
+
+def _columns(snapshot: Snapshot, by: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the columns ``by``.  Raises Invalid for unknown ones, for types without an order, and
+    for too many.
+    """
+    schema = snapshot.definition.schema
+    found = tuple(
+        dict.fromkeys(column_name(name, schema) for name in texts("by", by, "['city', 'ts']"))
+    )
+    unknown = [name for name in found if name not in _known(snapshot, found)]
+    if unknown:
+        names = ", ".join(schema.names)
+        raise Invalid(
+            f"rows cannot be put in order by {unknown[0]!r}",
+            hint=f"name columns of scalar types: {names}",
+        )
+    if not 0 < len(found) <= COLUMNS_MAX:
+        raise Invalid(
+            f"{len(found)} columns to cluster by",
+            hint=f"name 1 to {COLUMNS_MAX}, the most used first",
+        )
+    return found
+
+
+def _known(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
+    """Return those of ``names`` that are columns whose values have an order."""
+    schema = snapshot.definition.schema
+    found = {name: column_paths.field_at(schema, name) for name in names}
+    return [
+        name
+        for name, column in found.items()
+        if column is not None and values.supports(column.type)
+    ]
+
+
+def auto_columns(
+    snapshot: Snapshot, counts: Counts, partitions: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """Return the columns by which clustering spares queries most: many filter on them, and files
+    overlap in them.
+
+    Columns by which the table is partitioned tell no files of a partition apart.  Raises Invalid if
+    no query was counted.
+    """
+    uses = {name: queries for name, queries in _counted(counts).items() if queries}
+    known = [
+        name
+        for name in _known(snapshot, list(uses))
+        if name not in snapshot.definition.partition_by
+    ]
+    if not known:
+        raise Invalid(
+            f"which columns to cluster by is not known: {NOT_COUNTED}",
+            hint="name them: by=['city', 'ts']",
+        )
+    overlap = overlaps(snapshot, known, partitions)
+    worth = {name: uses[name] * max(overlap[name] - 1.0, 0.0) for name in known}
+    best = max(worth.values())
+    order = sorted(known, key=lambda name: (-worth[name], -uses[name], name))
+    return tuple(name for name in order if worth[name] >= _AUTO_SHARE_MIN * best)[
+        :_AUTO_COLUMNS_MAX
+    ]
+
+
+def _read(
+    uses: Mapping[str, int], before: Mapping[str, float], after: Mapping[str, float]
+) -> tuple[float, float] | None:
+    """Return the mean overlap of the columns that queries test, by how often they do, before and
+    after.
+    """
+    total = sum(n for name, n in uses.items() if name in before)
+    if not total:
+        return None
+    found = [
+        sum(n * at[name] for name, n in uses.items() if name in at) / total
+        for at in (before, after)
+    ]
+    return found[0], found[1]

@@ -1,0 +1,123 @@
+"""Which file groups a clustering takes, and together: units that can be left out one by one.
+
+Of a partition are taken the groups whose ranges meet many others', and small ones.  After a load
+all of them overlap; later, new files lie across many that were clustered before: these are arranged
+among themselves, and the others stay.  What was clustered together and has not changed meets few
+others, so that a second call finds little to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from indexes.base import BoolArray, Int64Array
+from mdt.config import Options
+from mdt.metadata.snapshot.live_partitions import partitioned
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.services.layout.curves import SORT
+from mdt.services.layout.ranges import Ranges, ranges
+
+_SMALL_SHARE = 0.5
+"""Of a full file: a smaller one is joined with others."""
+_WIDE_SHARE = 0.5
+"""Of the widest group: what meets half as many others is arranged with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """File groups of one partition, by their numbers in the snapshot, whose rows are arranged
+    together.
+    """
+
+    partition: str
+    groups: tuple[int, ...]
+
+
+def units(
+    snapshot: Snapshot,
+    options: Options,
+    by: Sequence[str],
+    curve: str,
+    partitions: Sequence[str] | None = None,
+) -> list[Unit]:
+    """Return the units that a clustering by columns ``by`` is to look at.  O(file groups log file
+    groups).
+
+    ``partitions``: paths, None for all.
+    """
+    groups, places = partitioned(snapshot, partitions)
+    size = _bytes(snapshot, groups)
+    known = {column: ranges(snapshot, groups, column) for column in by} if len(groups) else {}
+    found = []
+    for partition, here in places.items():
+        taken = _taken(
+            {column: one.of(here) for column, one in known.items()}, size[here], options, curve
+        )
+        for part in taken:
+            found.append(Unit(partition, tuple(groups[here[part]].tolist())))
+    return found
+
+
+def _bytes(snapshot: Snapshot, groups: Int64Array) -> Int64Array:
+    """Return the bytes of each group's files -> int64[groups]."""
+    files = snapshot.live_numbers
+    of_file = snapshot.file_groups.of_files(files)
+    wanted = np.isin(of_file, groups)
+    sizes = snapshot.files.numpy("size")[files[wanted]]
+    total = np.bincount(np.searchsorted(groups, of_file[wanted]), sizes, len(groups))
+    return total.astype(np.int64)
+
+
+def _taken(
+    known: Mapping[str, Ranges], size: Int64Array, options: Options, curve: str
+) -> list[Int64Array]:
+    """Return the units among the groups of one partition, each as positions of its groups."""
+    if len(size) == 1:
+        return [np.zeros(1, np.int64)]  # its row groups may overlap
+    is_small = size < _SMALL_SHARE * options.max_file_bytes
+    is_small &= np.count_nonzero(is_small) > 1
+    width = _width(known, curve)
+    chosen = np.flatnonzero(
+        ((width > 1) & (width >= _WIDE_SHARE * width.max(initial=0))) | is_small
+    )
+    meets = _width({column: one.of(chosen) for column, one in known.items()}, curve) > 1
+    chosen = chosen[meets | is_small[chosen]]
+    if len(chosen) < 2:
+        return []
+    first = next(iter(known.values())).of(chosen)
+    order = np.lexsort((first.high, first.low))
+    ends = _ends(first.of(order), size[chosen[order]], options, may_cut=curve == SORT)
+    return [part for part in np.split(chosen[order], ends) if len(part) > 1]
+
+
+def _width(known: Mapping[str, Ranges], curve: str) -> Int64Array:
+    """Return how many groups each meets: in the first column that tells groups apart for a sort, in
+    the mean of all for a curve.
+    """
+    met = [one.met() for one in known.values()]
+    if curve == SORT:
+        return next((one for one in met if one.min(initial=0) < len(one)), met[0])
+    return np.ceil(np.mean(met, axis=0)).astype(np.int64)
+
+
+def _ends(first: Ranges, size: Int64Array, options: Options, *, may_cut: bool) -> Int64Array:
+    """Return before which of the groups, in the order of their ranges, a new unit begins.
+
+    A unit has no more bytes than the option allows.  With ``may_cut`` it ends, when it fills a
+    file, where no range of the column goes on.
+    """
+    gap: BoolArray = np.zeros(len(size), np.bool_)
+    if may_cut:
+        gap[1:] = first.low[1:] > np.maximum.accumulate(first.high)[:-1]
+    ends, total = [], 0
+    for i, (is_gap, one) in enumerate(zip(gap.tolist(), size.tolist(), strict=True)):
+        if total and (
+            total + one > options.cluster_unit_bytes or (is_gap and total >= options.max_file_bytes)
+        ):
+            ends.append(i)
+            total = 0
+        total += one
+    return np.array(ends, np.int64)

@@ -1,0 +1,139 @@
+"""Compaction: file slices with log files or deleted rows become new base files, planned, run and
+committed at once.
+
+Version 6 readers hide the log files of a file group while its compaction is pending, so nothing is
+announced before the commit.  A file group that another writer changed meanwhile is left out; the
+rest commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mdt.commit.conflicts import Footprint
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.config import Options
+from mdt.metadata.files.file_group import BASE
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.progress import Progress
+from mdt.services.layout.compaction_strategies import Strategy, chosen, dirty
+from mdt.services.layout.rewriting import RewriteRunner, in_process, left_out
+from mdt.write.files import WriteJob
+from mdt.write.operations import write_slices
+from mdt.write.slices import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan(WritePlan):
+    """``groups``: the file groups to compact, by their numbers in the snapshot."""
+
+    groups: Sequence[int] = ()
+
+    def moved(self) -> Sequence[int]:
+        """Return these."""
+        return self.groups
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction(Operation[CompactionPlan]):
+    """The operation.  ``strategy``, ``partitions``, ``budget_bytes``: see
+    :func:`mdt.services.layout.compaction_strategies.chosen`.
+
+    ``names``: ids of the file groups to compact, in the place of these.  ``progress`` is called
+    with the number of finished file groups and of all.  ``runner``: where rows are written.
+    """
+
+    metadata: Metadata
+    options: Options
+    progress: Progress | None = None
+    strategy: str | Strategy = "log_bytes"
+    partitions: Sequence[str] | None = None
+    budget_bytes: int | None = None
+    runner: RewriteRunner = in_process
+    names: Sequence[str] | None = None
+    name: str = "compact"
+    action: str = "compaction"
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> CompactionPlan:
+        """Return the file groups that the strategy chooses among those that hold log files or dead
+        rows.
+        """
+        groups = sorted(self._chosen(snapshot))
+        names = snapshot.file_groups.names(groups)
+        partitions = sorted({snapshot.file_groups.partition(g) for g in groups})
+        return CompactionPlan(
+            Footprint(txn, frozenset(names)), partitions, is_needed=bool(groups), groups=groups
+        )
+
+    def _chosen(self, snapshot: Snapshot) -> Sequence[int]:
+        if self.names is None:
+            return chosen(
+                snapshot, self.strategy, partitions=self.partitions, budget_bytes=self.budget_bytes
+            )
+        numbers = snapshot.file_groups.number(self.names)
+        there = [
+            group
+            for group in numbers[numbers >= 0].tolist()
+            if len(snapshot.file_groups.members(group))
+        ]
+        return dirty(snapshot, there).group.tolist() if there else []
+
+    def write(self, snapshot: Snapshot, plan: CompactionPlan, claim: Claim) -> Changes:
+        """Write one base file for each file group."""
+        shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
+        changes = self.runner(shared, compacted, plan.groups, self.progress)
+        return replace(
+            changes, extra={"compaction_plan": [_operation(snapshot, g) for g in plan.groups]}
+        )
+
+    def narrow(
+        self, snapshot: Snapshot, plan: CompactionPlan, changes: Changes, theirs: CommitRecord
+    ) -> tuple[CompactionPlan, Changes] | None:
+        """Leave out the file groups that ``theirs`` changed; None if nothing would be left or the
+        conflict is another.
+        """
+        lost = plan.footprint.groups & theirs.changed_groups
+        kept = [f for f in changes.files if f.file_id not in lost]
+        if not lost or not kept or plan.footprint.txn in theirs.rolled_back:
+            return None
+        numbers = set(snapshot.file_groups.number(sorted(lost)).tolist())
+        gone: set[int] = set()
+        for group in numbers:
+            gone.update(snapshot.segment_ids[snapshot.file_groups.members(group)].tolist())
+        extra = {**changes.extra, "left_out": left_out(changes, kept)}
+        if "compaction_plan" in extra:
+            extra["compaction_plan"] = [
+                one for one in extra["compaction_plan"] if one["fileId"] not in lost
+            ]
+        footprint = replace(plan.footprint, groups=plan.footprint.groups - lost)
+        groups = [g for g in plan.groups if g not in numbers]
+        removed = [s for s in changes.removed if s not in gone]
+        return (
+            replace(plan, footprint=footprint, groups=groups),
+            replace(changes, files=kept, removed=removed, extra=extra),
+        )
+
+
+def compacted(
+    shared: WriteJob, work: Sequence[int], part: str, progress: Progress | None
+) -> Changes:
+    """Write one base file for each of the file groups ``work``: a
+    :class:`mdt.services.layout.rewriting.Rewrite`.
+    """
+    slices = [Slice(shared.snapshot.file_groups.partition(group), group) for group in work]
+    return write_slices(shared, slices, lambda one: one, progress, read=work, part=part)
+
+
+def _operation(snapshot: Snapshot, group: int) -> dict[str, object]:
+    """Return what Hudi's compaction plan says of one file group."""
+    members = snapshot.files.segments(snapshot.file_groups.members(group))
+    return {
+        "baseInstantTime": members[0].base_instant,
+        "deltaFilePaths": [m.name for m in members if m.kind != BASE],
+        "dataFilePath": next((m.name for m in members if m.kind == BASE), None),
+        "fileId": members[0].file_id,
+        "partitionPath": members[0].partition,
+    }

@@ -1,0 +1,166 @@
+"""Which file groups a compaction takes first, and how many: a strategy ranks them, a budget ends
+the list.
+
+A strategy is a function from :class:`Dirty` to a priority for each group, and is known by name
+here; a function of one's own may be given in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from indexes.base import Int64Array
+from mdt.errors import Invalid
+from mdt.metadata.files.file_group import BASE
+from mdt.metadata.snapshot.snapshot import Snapshot
+
+Float64Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Dirty:
+    """n file groups that hold log files or dead rows, by rising ``group``, their number in the
+    snapshot; arrays [n].
+
+    ``partition``: paths.  ``bytes``: of all files, ``log_bytes``, ``log_files``: of log files.
+    ``rows``: in all files, ``dead``: of them. ``begun``: seq in which the oldest file of the group
+    was written.  ``commits``: log files that it has got since it has its base file, also those that
+    have been joined.
+    """
+
+    group: Int64Array
+    partition: npt.NDArray[np.object_]
+    bytes: Int64Array
+    log_bytes: Int64Array
+    log_files: Int64Array
+    rows: Int64Array
+    dead: Int64Array
+    begun: Int64Array
+    commits: Int64Array
+
+    def taken(self, order: Int64Array) -> Dirty:
+        """Return some of the groups, in another order."""
+        return Dirty(*(getattr(self, name)[order] for name in self.__slots__))
+
+
+Strategy = Callable[[Dirty], Float64Array]
+"""Returns the priority of each group -> float64[n]: the larger the sooner, NaN or less than nothing
+to leave it out.
+"""
+
+
+def _log_bytes(dirty: Dirty) -> Float64Array:
+    return dirty.log_bytes.astype(np.float64)
+
+
+def _log_files(dirty: Dirty) -> Float64Array:
+    return dirty.log_files.astype(np.float64)
+
+
+def with_logs(dirty: Dirty) -> Float64Array:
+    """Return priorities that leave out file groups without log files."""
+    return np.where(dirty.log_files > 0, dirty.log_bytes, np.nan).astype(np.float64)
+
+
+def _dead_share(dirty: Dirty) -> Float64Array:
+    return np.asarray(dirty.dead / dirty.rows.clip(1), np.float64)
+
+
+def _oldest(dirty: Dirty) -> Float64Array:
+    return (dirty.begun.max(initial=0) - dirty.begun).astype(np.float64)
+
+
+def _newest_partitions(dirty: Dirty) -> Float64Array:
+    return np.unique(dirty.partition.astype(str), return_inverse=True)[1].astype(np.float64)
+
+
+STRATEGIES: Mapping[str, Strategy] = {
+    "log_bytes": _log_bytes,
+    "log_files": _log_files,
+    "dead_share": _dead_share,
+    "oldest": _oldest,
+    "newest_partitions": _newest_partitions,
+}
+"""Most bytes in log files first; most log files; the largest share of dead rows; the group that was
+compacted longest ago; the partition whose path comes last, as the newest day does.
+"""
+
+
+def chosen(
+    snapshot: Snapshot,
+    strategy: str | Strategy = "log_bytes",
+    *,
+    partitions: Sequence[str] | None = None,
+    budget_bytes: int | None = None,
+) -> list[int]:
+    """Return the file groups to compact, the first ones first.  O(files).
+
+    ``partitions``: paths, None for all.  ``budget_bytes``: bytes to read at most, but for the first
+    group; None: no limit. Raises Invalid for an unknown strategy, and for one that returns
+    something else than a number for each group.
+    """
+    found = dirty(snapshot)
+    if partitions is not None:
+        found = found.taken(np.flatnonzero(np.isin(found.partition.astype(str), list(partitions))))
+    priority = _priority(strategy, found)
+    kept = np.flatnonzero(priority >= 0)
+    found = found.taken(kept[np.argsort(-priority[kept], kind="stable")])
+    if budget_bytes is None:
+        return found.group.tolist()
+    within = np.cumsum(found.bytes) <= budget_bytes
+    within[:1] = True
+    return found.group[np.logical_and.accumulate(within)].tolist()
+
+
+def dirty(snapshot: Snapshot, groups: Sequence[int] | None = None) -> Dirty:
+    """Return the file groups, None for all of them, that hold log files or dead rows.  O(their
+    files).
+    """
+    files = snapshot.live_numbers
+    if groups is not None:
+        files = np.sort(np.concatenate([snapshot.file_groups.members(group) for group in groups]))
+    of_file = snapshot.file_groups.of_files(files)
+    is_log, dead = snapshot.kind[files] != BASE, snapshot.dead_rows[files]
+    group = np.unique(of_file[is_log | (dead > 0)])
+    here = np.isin(of_file, group)
+    files, is_log, dead = files[here], is_log[here], dead[here]
+    place = np.searchsorted(group, of_file[here])
+    size = snapshot.files.numpy("size")[files]
+    begun, commits = np.full(len(group), np.iinfo(np.int64).max), np.zeros(len(group), np.int64)
+    np.minimum.at(begun, place, snapshot.segment_ids[files] >> 20)
+    np.maximum.at(commits, place, snapshot.files.numpy("log_version")[files])
+
+    def total(values: npt.NDArray[np.generic]) -> Int64Array:
+        return np.bincount(place, values.astype(np.float64), len(group)).astype(np.int64)
+
+    return Dirty(
+        group,
+        snapshot.file_groups.partitions(group),
+        total(size),
+        total(size * is_log),
+        total(is_log),
+        total(snapshot.rows[files]),
+        total(dead),
+        begun,
+        commits,
+    )
+
+
+def _priority(strategy: str | Strategy, found: Dirty) -> Float64Array:
+    rank = STRATEGIES.get(strategy) if isinstance(strategy, str) else strategy
+    if not callable(rank):
+        raise Invalid(
+            f"strategy={strategy!r} is not possible",
+            hint=f"give one of {', '.join(STRATEGIES)}, or a function",
+        )
+    priority = np.asarray(rank(found))
+    if priority.shape != found.group.shape or not np.issubdtype(priority.dtype, np.number):
+        raise Invalid(
+            "a strategy must return a number for each file group",
+            hint=f"there are {len(found.group)}",
+        )
+    return priority.astype(np.float64)

@@ -1,0 +1,128 @@
+"""Log compaction: log files of a file group become one log file, where that costs less than a new
+base file.
+
+Hudi's ``deltacommit`` of the operation LOG_COMPACT.  The live rows move, with their meta columns;
+nothing else is new.  Hudi's readers may still see the older log files, which stay until they are
+cleaned: what they add up to is the same, because every row that moves is the one that wins, and
+stands last.
+
+Two things must not get lost with an older log file: a delete block, and a dead row of a key that a
+delete block names, by which writers know that the key returns to this file slice
+(:mod:`mdt.write.assign`).  So log files with deletes stay, and those before one move only if no row
+of theirs is dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+
+from mdt.commit.conflicts import Footprint
+from mdt.commit.operation import Changes, Claim
+from mdt.metadata.files.file_group import BASE
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.parquet.segment import Segment
+from mdt.services.layout.compaction import Compaction, CompactionPlan
+from mdt.write.files import WriteJob
+from mdt.write.moved_rows import live_rows
+from mdt.write.operations import write_slices
+from mdt.write.slices import Slice
+
+SMALLEST_BYTES = 1 << 13
+"""Files and file groups below have the first size; those of each further size have up to four times
+as many bytes.
+"""
+
+
+def size_of(bytes: int) -> int:
+    """Return the number of a size: 0 for the smallest, and one more for each four times as large.
+
+    >>> [size_of(n << 10) for n in (1, 8, 31, 32, 128)]
+    [0, 1, 1, 2, 3]
+    """
+    return ((bytes // SMALLEST_BYTES).bit_length() + 1) // 2
+
+
+def joined(snapshot: Snapshot, group: int, least: int) -> list[int]:
+    """Return the log files of a file group that are to become one: those of the smallest size of
+    which there are ``least``.
+
+    Those without live rows have every size, and go with the others.  None if there is no such size.
+    O(files of the group).
+    """
+    members = snapshot.file_groups.members(group)
+    by_size: dict[int, list[int]] = {}
+    ended: list[int] = []
+    for number, file in _movable(snapshot, members.tolist(), snapshot.files.segments(members)):
+        is_live = file.rows > len(snapshot.vector(number) or ())
+        (by_size.setdefault(size_of(file.size), []) if is_live else ended).append(number)
+    due = [size for size, numbers in by_size.items() if len(numbers) + len(ended) >= max(least, 2)]
+    return sorted(by_size[min(due)] + ended) if due else []
+
+
+def _movable(
+    snapshot: Snapshot, numbers: Sequence[int], files: Sequence[Segment]
+) -> list[tuple[int, Segment]]:
+    """Return the log files whose rows may move: (number, file), oldest first."""
+    deletes = [at for at, file in enumerate(files) if file.deletes]
+    settled = deletes[-1] if deletes else -1
+    found = []
+    for at, (number, file) in enumerate(zip(numbers, files, strict=True)):
+        if file.kind != BASE and not file.deletes and (at > settled or not snapshot.vector(number)):
+            found.append((number, file))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class LogCompactionPlan(CompactionPlan):
+    """``files``: of each group the numbers of the log files that become one."""
+
+    files: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LogCompaction(Compaction):
+    """The operation, for the file groups called ``names``.  ``least``: log files of a size that are
+    joined.
+    """
+
+    least: int = 2
+    name: str = "log_compact"
+    action: str = "deltacommit"
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> LogCompactionPlan:
+        """Return which log files become one."""
+        numbers = snapshot.file_groups.number(self.names or ())
+        found = {
+            group: joined(snapshot, group, self.least) for group in numbers[numbers >= 0].tolist()
+        }
+        files = {group: logs for group, logs in found.items() if logs}
+        footprint = Footprint(txn, frozenset(snapshot.file_groups.names(list(files))))
+        partitions = sorted({snapshot.file_groups.partition(group) for group in files})
+        return LogCompactionPlan(
+            footprint, partitions, is_needed=bool(files), groups=sorted(files), files=files
+        )
+
+    def write(self, snapshot: Snapshot, plan: CompactionPlan, claim: Claim) -> Changes:
+        """Write one log file for each file group."""
+        assert isinstance(plan, LogCompactionPlan)
+        shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
+        work = []
+        for group, logs in sorted(plan.files.items()):
+            carried = partial(self._live, snapshot, logs)
+            work.append(
+                Slice(
+                    snapshot.file_groups.partition(group),
+                    group,
+                    True,
+                    carried=carried,
+                    replaced=logs,
+                )
+            )
+        return write_slices(shared, work, lambda one: one, self.progress, read=sorted(plan.files))
+
+    def _live(self, snapshot: Snapshot, logs: Sequence[int]) -> list[pa.Table]:
+        return [live_rows(self.metadata, snapshot, number) for number in logs]

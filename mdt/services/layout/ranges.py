@@ -1,0 +1,108 @@
+"""Ranges of columns in file groups, from the statistics of their files: how much file groups
+overlap.
+
+Values count by their ranks among all bounds, so that ranges are pairs of integers, whatever the
+type.  Two ranges that only touch share a value at their ends, as files of a sorted table do; that
+is no overlap, so ranges are kept *open*: twice the rank, moved inwards by one.  A range of a single
+value stays a point, and meets the other files of that value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.base import BoolArray, Int64Array
+from indexes.buffers import flags, numbers
+from mdt.metadata.snapshot.live_partitions import partitioned
+from mdt.metadata.snapshot.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Of n file groups the range of one column each.  ``low``, ``high``: int64[n], ends
+    included.
+    """
+
+    low: Int64Array
+    high: Int64Array
+
+    def of(self, chosen: Int64Array | BoolArray) -> Ranges:
+        """Return the ranges of some groups."""
+        return Ranges(self.low[chosen], self.high[chosen])
+
+    def met(self) -> Int64Array:
+        """Return how many of the ranges each meets, itself included -> int64[n].  O(n log n)."""
+        begun = np.searchsorted(np.sort(self.low), self.high, side="right")
+        ended = np.searchsorted(np.sort(self.high), self.low, side="left")
+        return (begun - ended).astype(np.int64)
+
+    def depth(self, points: Int64Array | None = None) -> float:
+        """Return in how many ranges a point lies in the mean, by default the middle of a range; 0.0
+        without points.
+        """
+        if points is None:
+            points = (self.low + self.high) // 2
+        if not len(points):
+            return 0.0
+        begun = np.searchsorted(np.sort(self.low), points, side="right")
+        ended = np.searchsorted(np.sort(self.high), points, side="left")
+        return float((begun - ended).mean())
+
+
+def ranges(snapshot: Snapshot, groups: Int64Array, column: str) -> Ranges:
+    """Return the ranges of ``column`` in file groups, numbers that rise; where nothing is known of
+    a file, all values.  O(files).
+    """
+    files = np.flatnonzero(snapshot.has_rows)
+    of_file = snapshot.file_groups.of_files(files)
+    wanted = np.isin(of_file, groups)
+    files, group = files[wanted], np.searchsorted(groups, of_file[wanted])
+    low, high = _bounds(snapshot.column_stats(snapshot.definition.statistics_name(column)), files)
+    first, last = np.full(len(groups), np.iinfo(np.int64).max), np.full(len(groups), -1)
+    np.minimum.at(first, group, low)
+    np.maximum.at(last, group, high)
+    first = np.minimum(first, last.clip(0))  # groups whose rows have all died
+    return _opened(first, last.clip(0))
+
+
+def _opened(low: Int64Array, high: Int64Array) -> Ranges:
+    inwards = (low < high).astype(np.int64)
+    return Ranges(2 * low + inwards, 2 * high - inwards)
+
+
+def _bounds(stats: pa.Table | None, files: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return the ranks of the bounds of files among all of them -> int64[n], int64[n]."""
+    n = len(files)
+    if stats is None:
+        return np.zeros(n, np.int64), np.full(n, 2 * n + 1)
+    stats = stats.take(pa.array(files))
+    bounds = pa.chunked_array([*stats["min"].chunks, *stats["max"].chunks], pa.binary())
+    rank = numbers(pc.rank(bounds, tiebreaker="min")).astype(np.int64)
+    low, high = rank[:n], rank[n:]
+    low[~flags(stats["min"].is_valid())] = 0
+    high[~flags(stats["max"].is_valid())] = 2 * n + 1
+    is_null = flags(pc.fill_null(pc.equal(stats["nulls"], stats["values"]), False))
+    low[is_null] = high[is_null] = 2 * n + 1  # nulls stand behind everything
+    return low, high
+
+
+def overlaps(
+    snapshot: Snapshot, columns: Sequence[str], partitions: Sequence[str] | None = None
+) -> dict[str, float]:
+    """Return for each column in how many files of its partition a value lies in the mean: 1.0 if no
+    two overlap.
+
+    ``partitions``: paths, None for all.  Files of one group count as one.
+    """
+    groups, places = partitioned(snapshot, partitions)
+    found = {}
+    for column in columns:
+        whole = ranges(snapshot, groups, column)
+        depths = [whole.of(places_).depth() * len(places_) for places_ in places.values()]
+        found[column] = sum(depths) / len(groups) if len(groups) else 0.0
+    return found

@@ -1,0 +1,1 @@
+"""Services that free storage: cleaning, the archive of the log, and purge."""

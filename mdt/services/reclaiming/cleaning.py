@@ -1,0 +1,359 @@
+"""Cleaning: states that are old enough can no longer be read, and what only they referred to is
+deleted.
+
+First a commit moves the horizon, then files go.  What is deleted can be found out again by anybody:
+it is what a listing shows and no state that can be read refers to.  So every step may be repeated,
+and a crash costs nothing but space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.buffers import numbers
+from mdt.commit import claims, publish
+from mdt.commit.conflicts import Footprint
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.commit.recovery import leftover_files, sweep
+from mdt.commit.transaction import run
+from mdt.config import Options, parse_options
+from mdt.errors import Corrupt, Invalid
+from mdt.hudi import timeline
+from mdt.limits import ARCHIVE_RECORDS_MIN, CLEAN_COMMITS_MIN, SEGMENTS_PER_COMMIT_MAX
+from mdt.metadata import references
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import BASE
+from mdt.metadata.log import archive
+from mdt.metadata.log.leases import leased
+from mdt.metadata.log.retention import Retention
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema.versions import numbers_of
+from mdt.services.layout.budget import NOTHING, Outcome, Scope, carried_out
+from mdt.services.reclaiming import archiving
+
+_NO_STATE = (*publish.NO_INSTANTS, "clean")
+"""Actions that are no state of the data by themselves."""
+_HOUR_US = 3600 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPlan(WritePlan):
+    """``retention``: what is kept from now on.  ``files``: paths of data files that only older
+    states refer to, ``bytes``: of them.  ``versions``: the commits with which the versions of the
+    schema began that nobody needs any more.  ``leases``: paths of those that have ended.
+    """
+
+    retention: Retention = field(default_factory=Retention)
+    files: Sequence[str] = ()
+    versions: Sequence[int] = ()
+    bytes: int = 0
+    leases: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clean(Operation[CleanPlan]):
+    """The operation.  ``horizon``: what the policy of ``options`` would say, if it is given.
+    ``records_min``: how many records at least leave the log, if any; None: so many that an object
+    of the archive pays.  ``heeds_leases``: whether leases hold the horizon back.
+    """
+
+    metadata: Metadata
+    options: Options
+    horizon: int | None = None
+    records_min: int | None = None
+    heeds_leases: bool = True
+    name: str = "clean"
+    action: str = "clean"
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> CleanPlan:
+        """Return which states can no longer be read, and which data files nothing else refers
+        to.
+        """
+        old = snapshot.retention
+        wanted = (
+            horizon_of(self.metadata, snapshot, self.options)
+            if self.horizon is None
+            else self.horizon
+        )
+        needed, ended_leases = self._needed(snapshot)
+        horizon = max(old.horizon, min(wanted, needed))
+        files, size = list[str](), 0
+        if horizon > old.horizon:
+            left = references.left_by(self.metadata, snapshot, horizon)
+            files, size = left["path"].to_pylist(), sum(left["size"].to_pylist())
+        first, instant = old.first, old.instant
+        checkpoint = archiving.verified_before(self.metadata, snapshot, horizon, self._records())
+        if checkpoint is not None:
+            first, instant = checkpoint.seq + 1, checkpoint.last_instant
+        kept = Retention(horizon, first, instant)
+        ended = _ended_versions(self.metadata, snapshot, kept) if kept != old else ()
+        footprint = Footprint(txn, horizon=horizon)
+        return CleanPlan(
+            footprint,
+            is_needed=kept != old,
+            retention=kept,
+            files=files,
+            versions=ended,
+            bytes=size,
+            leases=ended_leases,
+        )
+
+    def _needed(self, snapshot: Snapshot) -> tuple[int, Sequence[str]]:
+        """Return the oldest state that a running transaction or a reader with a lease may need, and
+        which leases have ended.
+        """
+        storage = self.metadata.storage
+        begun = [claim.begun_at for claim in claims.read_all(storage)[0]]
+        read, ended = leased(storage) if self.heeds_leases else ([], [])
+        return min([snapshot.seq, *begun, *read]), ended
+
+    def _records(self) -> int:
+        return ARCHIVE_RECORDS_MIN if self.records_min is None else self.records_min
+
+    def write(self, snapshot: Snapshot, plan: CleanPlan, claim: Claim) -> Changes:
+        """Write a checkpoint of each tagged state that loses the records behind it; the record says
+        the rest.
+        """
+        self.metadata.storage.delete_many(plan.leases)
+        _keep_by_themselves(self.metadata, snapshot, plan.retention.horizon)
+        state = _row_of(snapshot, plan.retention.horizon)
+        told = {"policy": self.options.clean_policy, **({} if state is None else state)}
+        ended = {"ended_versions": list(plan.versions)} if plan.versions else {}
+        return Changes(
+            cleaned=plan.files,
+            extra={"retention": plan.retention.to_json(), "clean": told, **ended},
+        )
+
+
+def _ended_versions(metadata: Metadata, snapshot: Snapshot, kept: Retention) -> Sequence[int]:
+    """Return the commits with which the versions of the schema began that are not those of a state
+    that can be read, nor of a record in the log, nor of a file of one of these.  A tagged state
+    reads its files by its own definition, so its newest version is enough.  The first version
+    stays: ``hoodie.properties`` has its schema.
+    """
+    versions = snapshot.definition.versions
+    if not versions:
+        return ()
+    oldest = min(kept.first, kept.horizon)
+    state = metadata.state(kept.horizon)
+    of_states = np.array([oldest, *snapshot.tags.states], np.int64) * SEGMENTS_PER_COMMIT_MAX
+    needed = np.concatenate([of_states, state.segment_ids[state.live]])
+    is_needed = np.array([version.since > oldest for version in versions])
+    is_needed[numbers_of(versions, needed)] = True
+    is_needed[[0, -1]] = True
+    return [
+        version.since
+        for version, is_kept in zip(versions, is_needed.tolist(), strict=True)
+        if not is_kept
+    ]
+
+
+def _keep_by_themselves(metadata: Metadata, snapshot: Snapshot, horizon: int) -> None:
+    """Let the tagged states before ``horizon`` be read without any record: a whole checkpoint of
+    each stands.
+
+    Those whose records have left the log were looked at by the cleaning that let these go: another
+    checkpoint of them cannot be made.
+    """
+    tagged = snapshot.tags.before(horizon)
+    listed = metadata.checkpoints.listed() if tagged else []
+    stands = frozenset(listed)
+    for seq in tagged:
+        if seq in stands:
+            if seq < snapshot.retention.first:
+                continue
+            try:
+                metadata.check_checkpoint(seq)
+            except Corrupt:
+                metadata.storage.delete(paths.checkpoint_manifest(seq))
+            else:
+                continue
+        metadata.write_checkpoint(metadata.state(seq, listed))
+
+
+def _row_of(snapshot: Snapshot, seq: int) -> dict[str, str] | None:
+    """Return instant and action of commit ``seq`` as Hudi knows it."""
+    history = snapshot.history
+    row = history.slice(seq - snapshot.retention.first, 1).to_pylist()
+    if not row or row[0]["seq"] != seq or row[0]["action"] in publish.NO_INSTANTS:
+        return None
+    action = snapshot.definition.commit_action if row[0]["action"] == "create" else row[0]["action"]
+    return {"earliest": row[0]["instant"], "action": action}
+
+
+def horizon_of(metadata: Metadata, snapshot: Snapshot, options: Options) -> int:
+    """Return the oldest state that the policy of ``options`` keeps.
+
+    Raises Missing if a record is gone that is needed to tell.
+    """
+    history = snapshot.history
+    seqs = numbers(history["seq"])
+    if options.clean_policy == "KEEP_LATEST_BY_HOURS":
+        since = timeline.instant_text(
+            metadata.storage.now_us() - options.clean_retain_hours * _HOUR_US
+        )
+        older = seqs[np.asarray(pc.less_equal(history["instant"], since))]
+        return int(older[-1]) if len(older) else 0
+    if options.clean_policy == "KEEP_LATEST_FILE_VERSIONS":
+        return _horizon_by_versions(metadata, snapshot, options.clean_retain_versions)
+    is_state = ~np.asarray(pc.is_in(history["action"], pa.array(_NO_STATE)))
+    states = seqs[is_state]
+    return (
+        int(states[-options.clean_retain_commits])
+        if len(states) >= options.clean_retain_commits
+        else 0
+    )
+
+
+def _horizon_by_versions(metadata: Metadata, snapshot: Snapshot, count: int) -> int:
+    """Return the oldest state in which each file group has one of its ``count`` newest base
+    files.
+    """
+    old = snapshot.retention.horizon
+    state = metadata.at(old)
+    tables = [(old, state.listing())]
+    tables += [
+        (record.seq, record.table("files")) for record in metadata.records(old + 1, snapshot.seq)
+    ]
+    names = pa.chunked_array(
+        [c for _, t in tables for c in _base(t)["file_id"].chunks], pa.string()
+    )
+    seqs = np.concatenate([np.full(len(_base(table)), seq, np.int64) for seq, table in tables])
+    if not len(seqs):
+        return old
+    group = np.asarray(names.combine_chunks().dictionary_encode().indices)
+    order = np.lexsort((-seqs, group))
+    rank = np.arange(len(order)) - np.searchsorted(group[order], group[order])
+    oldest_kept = seqs[order][rank == count - 1]
+    return int(oldest_kept.max(initial=old))
+
+
+def _base(table: pa.Table) -> pa.Table:
+    return table.filter(pc.equal(table["kind"], BASE))
+
+
+def chosen(
+    options: Options, commits: int | None, hours: int | None, versions: int | None
+) -> Options:
+    """Return ``options`` with the one policy that is given, if any.  Raises Invalid for several, or
+    a count out of range.
+    """
+    given = {"commits": commits, "hours": hours, "versions": versions}
+    wanted = {name: count for name, count in given.items() if count is not None}
+    if len(wanted) > 1:
+        raise Invalid("cleaning goes by commits, by hours or by versions", hint="give one of them")
+    for name, count in wanted.items():
+        checked = parse_options({f"mdt.clean.retain.{name}": count})
+        policy = {"commits": "KEEP_LATEST_COMMITS", "hours": "KEEP_LATEST_BY_HOURS"}.get(
+            name, "KEEP_LATEST_FILE_VERSIONS"
+        )
+        changed = {f"clean_retain_{name}": getattr(checked, f"clean_retain_{name}")}
+        return replace(options, clean_policy=policy, **changed)
+    return options
+
+
+@dataclass(frozen=True, slots=True)
+class CleanReport:
+    """What a cleaning did.  ``horizon``: seq of the oldest state that can be read.  ``files``: data
+    files that a commit let go, ``bytes``: of them. ``records``: commit records that left the log.
+    ``leftovers``: objects that no state referred to any more.  ``ended``: (first, last) seq of the
+    states that could be read before and cannot any more, None if there were none.
+    """
+
+    horizon: int
+    files: int
+    records: int
+    leftovers: int
+    bytes: int = 0
+    ended: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"states from commit {self.horizon} on can be read; {self.files} data files of"
+            f" {self.bytes:,} bytes, {self.leftovers} other objects and {self.records} commit"
+            " records removed"
+        )
+
+
+def step(metadata: Metadata, snapshot: Snapshot, options: Options, scope: Scope) -> Outcome:
+    """Clean if it is due and the scope has bytes left.  The table is listed only when records leave
+    the log.
+
+    By commits it is due when a quarter more states than are kept can be read; by hours or versions
+    it is looked at as often. When records leave the log, what is left of the cleaning is done by
+    the next steps, so that no single write pays for all of it.
+    """
+    if not scope.bytes_max:
+        return NOTHING
+    if not scope.is_dry and _archived_a_part(metadata, snapshot.retention.first):
+        return Outcome(is_done=True)
+    kept = options.clean_retain_commits if options.clean_policy == "KEEP_LATEST_COMMITS" else 0
+    looked_at = max(snapshot.retention.horizon + kept, metadata.cleaned_at)
+    if snapshot.seq - looked_at < max(CLEAN_COMMITS_MIN, kept // 4):
+        return NOTHING
+    if not scope.is_dry:
+        metadata.cleaned_at = snapshot.seq
+    return Outcome(carried_out(metadata, Clean(metadata, options), options, scope))
+
+
+def _archived_a_part(metadata: Metadata, first: int) -> bool:
+    """Take out of the log, whose first record is to be ``first``, a part of what cleanings have let
+    go; return whether anything was left to do.
+
+    A process that cleans itself goes on with its next write.  One that has found the work undone
+    may end after this write: it does it all.
+    """
+    if first - 1 <= metadata.last_archived:
+        return False
+    last = archive.last_archived(metadata.storage)  # another process may have done it
+    if first - 1 > last and metadata.swept_before < first:
+        metadata.swept_before = first
+        sweep(metadata)
+        if metadata.cleaned_at:
+            return True
+    metadata.last_archived = first - 1  # whatever comes of it: the next cleaning tries again
+    if first - 1 <= last:
+        return False
+    archiving.archive(metadata)
+    return True
+
+
+def clean(metadata: Metadata, options: Options, horizon: int | None = None) -> CleanReport:
+    """Clean a table by the policy of ``options``, or up to the state ``horizon``; then remove what
+    a listing finds besides.
+
+    Raises Conflict or Unavailable as any transaction does.
+    """
+    before = metadata.newest().retention.horizon
+    plan = run(
+        metadata, Clean(metadata, options, horizon=horizon), attempts=options.commit_attempts
+    ).plan
+    # Hudi takes what is older than its timeline for committed: so what nobody committed goes before
+    # instants do.
+    swept = sweep(metadata)
+    records = archiving.archive(metadata)
+    return _report(plan, before, metadata.newest().retention.horizon, records, swept)
+
+
+def plan(metadata: Metadata, options: Options) -> CleanReport:
+    """Return what :func:`clean` would do; nothing is done."""
+    snapshot = metadata.newest()
+    found = Clean(metadata, options).prepare(snapshot, "")
+    left = set(leftover_files(metadata, found.retention)).difference(found.files)
+    records = archiving.before(metadata, found.retention.first)
+    return _report(
+        found, snapshot.retention.horizon, found.retention.horizon, len(records), len(left)
+    )
+
+
+def _report(
+    done: CleanPlan, before: int, horizon: int, records: int, leftovers: int
+) -> CleanReport:
+    ended = (before, horizon - 1) if horizon > before else None
+    return CleanReport(horizon, len(done.files), records, leftovers, done.bytes, ended)

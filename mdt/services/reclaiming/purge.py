@@ -1,0 +1,292 @@
+"""Purge: no byte is left of rows that were deleted or replaced, in no file that the table has.
+
+Such bytes stand in old data files and log blocks, in key maps and summaries that are put into one
+object with those of other files, in bounds of key parts and of statistics, in tombstones, in
+records and in checkpoints.  So every file group is written anew that is not just what one commit
+made of new rows, and every one that shares an object with such a group; then all states before that
+are cleaned, and their records archived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.base import BoolArray, Int64Array
+from indexes.buffers import numbers
+from mdt.commit import claims
+from mdt.commit.conflicts import Footprint
+from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
+from mdt.commit.recovery import leftover_files, recover, sweep
+from mdt.commit.transaction import CommitResult, run
+from mdt.config import Options
+from mdt.errors import Conflict
+from mdt.limits import SEGMENTS_PER_COMMIT_MAX
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import BASE
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.deleted_keys import has_tombstones
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.progress import Progress
+from mdt.services.history.tagging import DropTag
+from mdt.services.layout.arrangement import Arrangement, members
+from mdt.services.layout.clustering import Clustering, ClusteringPlan, rearranged
+from mdt.services.layout.clustering_plan import Unit
+from mdt.services.layout.rewriting import Rewrite
+from mdt.services.reclaiming import archiving
+from mdt.services.reclaiming.cleaning import Clean
+from mdt.write.bytes import estimated, written_by
+from mdt.write.files import WriteJob
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeReport:
+    """What a purge did.  ``ended``: (first, last) seq of the states that could be read before and
+    cannot any more, None if there were none.  ``groups``: file groups written anew, in files of so
+    many ``bytes``.  ``objects``: data files and other objects removed; ``records``: commit records.
+    """
+
+    ended: tuple[int, int] | None
+    groups: int
+    objects: int
+    records: int
+    bytes: int = 0
+
+    def __str__(self) -> str:
+        ended = (
+            "no state"
+            if self.ended is None
+            else f"the states after commits {self.ended[0]} to {self.ended[1]}"
+        )
+        anew = f"{self.groups} file groups of {self.bytes:,} bytes written anew"
+        return f"{ended} ended; {anew}, {self.objects} objects and {self.records} records removed"
+
+
+class Rewriting(Clustering):
+    """The operation: file groups that may know of rows which are not live any more become new ones,
+    their rows in the order that they have.
+    """
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> ClusteringPlan:
+        """Return the file groups, each as a unit."""
+        found = []
+        for group in tainted(self.metadata, snapshot).tolist():
+            found.append(Unit(snapshot.file_groups.partition(group), (group,)))
+        names = frozenset(snapshot.file_groups.names([unit.groups[0] for unit in found]))
+        partitions = sorted({unit.partition for unit in found})
+        return ClusteringPlan(Footprint(txn, names), partitions, is_needed=bool(found), units=found)
+
+    def _rewrite(self) -> Rewrite[Unit]:
+        return partial(rearranged, _as_they_stand)
+
+    def narrow(self, *given: object) -> None:
+        """Start again: what another writer has changed may be what was to go."""
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetDeletes(Operation[WritePlan]):
+    """The operation that ends all tombstones: hashes of deleted keys, and ordering values of their
+    rows.
+    """
+
+    action: str
+    name: str = "forget_deletes"
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
+        """Return whether there are any."""
+        return WritePlan(Footprint(txn), is_needed=has_tombstones(snapshot))
+
+    def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
+        """Write nothing; the record says it."""
+        return Changes(extra={"forgets_deletes": True})
+
+
+def _as_they_stand(shared: WriteJob, unit: Unit) -> Arrangement:
+    files = members(shared.snapshot, unit)
+    rows = int((shared.snapshot.rows - shared.snapshot.dead_rows)[files].sum())
+    return Arrangement(
+        np.arange(rows, dtype=np.int64), np.array([rows] if rows else [], np.int64), 0.0, 0.0
+    )
+
+
+def tainted(metadata: Metadata, snapshot: Snapshot) -> Int64Array:
+    """Return the file groups, rising, that may know of rows which are not live -> int64[n].
+
+    A group is pure if it has one base file, of the newest version of the schema, all rows of which
+    are live and came into the group with it, and if nothing else has ever been in the objects that
+    it shares with others.
+    """
+    files = snapshot.live_numbers
+    group = snapshot.file_groups.of_files(files)
+    inserts, rows = snapshot.files.numpy("inserts")[files], snapshot.rows[files]
+    is_pure = (snapshot.kind[files] == BASE) & (snapshot.dead_rows[files] == 0) & (inserts == rows)
+    versions = snapshot.definition.versions
+    is_pure &= (
+        snapshot.segment_ids[files]
+        >= (versions[-1].since if versions else 0) * SEGMENTS_PER_COMMIT_MAX
+    )
+    is_pure &= np.bincount(group, minlength=snapshot.file_groups.count)[group] == 1
+    shared = _shared_objects(snapshot)
+    found: BoolArray = np.zeros(snapshot.file_groups.count, np.bool_)
+    found[group[~is_pure]] = True
+    bad = _with_dead_bytes(metadata, shared)
+    while True:
+        of_shared = numbers(shared["group"])
+        known = pc.unique(pc.filter(shared["path"], pa.array(found[of_shared]))).to_pylist()
+        is_bad = np.asarray(pc.is_in(shared["path"], pa.array([*known, *bad], pa.string())))
+        grown = found.copy()
+        grown[of_shared[is_bad]] = True
+        if np.array_equal(grown, found):
+            return np.flatnonzero(found)
+        found = grown
+
+
+def _shared_objects(snapshot: Snapshot) -> pa.Table:
+    """Return which live file group has how many bytes in which object: ``group``, ``path``,
+    ``bytes``; one row for each range and group.
+    """
+    files = snapshot.live_numbers
+    group = snapshot.file_groups.of_files(files)
+    maps = snapshot.files.take(["key_map_path", "key_map_length", "page_map_length"], files)
+    parts = [
+        _rows(group, maps["key_map_path"], maps["key_map_length"]),
+        _rows(group, maps["key_map_path"], maps["page_map_length"]),
+    ]
+    shard = snapshot.shards.of_file[files]
+    for spec in snapshot.definition.indexes:
+        summaries = snapshot.summary_table(spec).take(pa.array(shard))
+        first = np.zeros(len(shard), np.bool_)
+        first[np.unique(shard, return_index=True)[1]] = True
+        once = pc.if_else(pa.array(first), summaries["length"], 0)
+        parts.append(_rows(group, summaries["path"], once))
+    for part in snapshot.key_parts:
+        if part.stored is not None:
+            groups = snapshot.key_part_groups(part)
+            groups = groups[groups >= 0]
+            length = np.zeros(len(groups), np.int64)
+            length[:1] = part.stored.length
+            parts.append(
+                _rows(
+                    groups,
+                    pa.array([part.stored.path] * len(groups), pa.string()),
+                    pa.array(length),
+                )
+            )
+    table = pa.concat_tables(parts)
+    return table.filter(table["path"].is_valid())
+
+
+def _rows(group: Int64Array, path: pa.Array, length: pa.Array) -> pa.Table:
+    """Return rows of :func:`_shared_objects`; ranges in an object are followed by zeros up to a
+    multiple of 8.
+    """
+    size = numbers(length.fill_null(0))
+    return pa.table(
+        {
+            "group": pa.array(group, pa.int64()),
+            "path": path,
+            "bytes": pa.array(-(-size // 8) * 8, pa.int64()),
+        }
+    )
+
+
+def _with_dead_bytes(metadata: Metadata, shared: pa.Table) -> list[str]:
+    """Return the objects that have more bytes than live files, shards and key parts refer to."""
+    sizes = {info.path: info.size for info in metadata.storage.list(paths.attachments_dir())}
+    told = shared.group_by("path").aggregate([("bytes", "sum")]).to_pylist()
+    return [row["path"] for row in told if sizes.get(row["path"], 0) > row["bytes_sum"]]
+
+
+def purge(metadata: Metadata, options: Options, progress: Progress | None = None) -> PurgeReport:
+    """Leave no byte of rows that are not live; see :meth:`mdt.table.Table.purge`."""
+    before = metadata.newest()
+    _refuse_company(metadata)
+    done = _committed(metadata, options, Rewriting(metadata, options, (), "sort", None, progress))
+    forgot = _committed(metadata, options, ForgetDeletes(before.definition.commit_action))
+    for name in metadata.newest().tags.seqs:
+        _committed(metadata, options, DropTag(name))
+    removed = 0
+    if done.record is not None or forgot.record is not None or not _has_no_past(metadata):
+        # Twice: the log is to begin after the older of two checkpoints, and neither may know more
+        # than the newest state.
+        for _ in range(2):
+            last = metadata.compact(whole=True).seq
+            clean = Clean(metadata, options, horizon=last, records_min=1, heeds_leases=False)
+            removed += len(_committed(metadata, options, clean).plan.files)
+    _finish_ours(metadata, options)
+    _refuse_company(metadata)
+    removed += sweep(metadata)
+    records = archiving.archive(metadata)
+    horizon = metadata.newest().retention.horizon
+    ended = (before.retention.horizon, before.seq) if before.seq < horizon else None
+    size = 0 if done.record is None else written_by(done.record).bytes
+    return PurgeReport(ended, len(done.plan.units), removed, records, size)
+
+
+def plan(metadata: Metadata, options: Options) -> PurgeReport:
+    """Return about what :func:`purge` would do; nothing is done.
+
+    Objects that files of several groups share, and are written anew, are counted by the files
+    alone.
+    """
+    snapshot = metadata.newest()
+    _refuse_company(metadata)
+    found = Rewriting(metadata, options, (), "sort", None).prepare(snapshot, "")
+    if not (found.is_needed or has_tombstones(snapshot) or not _has_no_past(metadata)):
+        return PurgeReport(None, 0, len(leftover_files(metadata)), 0)
+    left = leftover_files(metadata, replace(snapshot.retention, horizon=snapshot.seq))
+    files = sum(len(snapshot.file_groups.members(group)) for group in found.moved())
+    ended = (snapshot.retention.horizon, snapshot.seq)
+    return PurgeReport(
+        ended,
+        len(found.units),
+        len(left) + files,
+        len(snapshot.history),
+        estimated(snapshot, found).bytes,
+    )
+
+
+def _committed(metadata: Metadata, options: Options, operation: Operation[P]) -> CommitResult[P]:
+    """Carry out ``operation``, and what failed after its commit."""
+    done = run(metadata, operation, attempts=options.commit_attempts)
+    if done.warnings:
+        _finish_ours(metadata, options)
+    return done
+
+
+def _finish_ours(metadata: Metadata, options: Options) -> None:
+    """Drop the claim of a commit of ours after which something failed: it would hold back the
+    cleaning, and be taken for another transaction's.
+    """
+    recover(metadata, after_seconds=options.rollback_after_seconds or 1)
+
+
+def _has_no_past(metadata: Metadata) -> bool:
+    """Return whether nothing that is there tells of an older state than the newest: records of
+    cleanings, and checkpoints before these.
+    """
+    snapshot = metadata.newest()
+    oldest = snapshot.retention.first
+    if not oldest or snapshot.tags.seqs or set(snapshot.history["action"].to_pylist()) != {"clean"}:
+        return False
+    seqs = [paths.seq_of(info.path) for info in metadata.storage.list_dir(paths.log_dir())]
+    return min(metadata.checkpoints.listed()) >= oldest - 1 and all(
+        seq is None or seq >= oldest for seq in seqs
+    )
+
+
+def _refuse_company(metadata: Metadata) -> None:
+    """Raise Conflict while a transaction runs: it may need what is to go."""
+    running: Sequence[str] = [claim.instant for claim in claims.read_all(metadata.storage)[0]]
+    if running:
+        raise Conflict(
+            "a purge needs the table for itself, and transactions are running:"
+            f" {', '.join(running[:3])}",
+            hint="wait for them, or abort them if their writers have died",
+        )

@@ -1,0 +1,1 @@
+"""A table at a glance: summaries, notebooks and pictures."""

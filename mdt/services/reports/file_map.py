@@ -1,0 +1,171 @@
+"""Where files stand in the plane of two columns: the range of each in both, for pictures.
+
+Values count by their ranks among all bounds of all states that are compared, so any type that has
+an order will do, and a skewed column as much as an even one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes import paths as column_paths
+from indexes import values
+from indexes.base import BoolArray
+from indexes.buffers import flags, numbers
+from mdt.errors import Invalid
+from mdt.metadata.files.file_group import LOG
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.services.layout.ranges import overlaps
+
+COLUMNS_COMPARED_MAX = 32
+"""Of a wide table, the first columns among which the two that are shown are chosen."""
+FILES_DRAWN_MAX = 2_000
+"""Files of a state that are shown, evenly chosen: more would hide each other."""
+_TICKS = 4
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class FilesOfState:
+    """Files of one state.  ``low``, ``high``: float64[2, n], their ranges in both columns, from 0
+    to 1.  ``is_log``: bool[n].
+
+    ``of``: how many files with rows there are; those beyond FILES_DRAWN_MAX are left out.
+    """
+
+    seq: int
+    low: Floats
+    high: Floats
+    is_log: BoolArray
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Files of some states in the plane of two ``columns``.  ``ticks``: of each, texts of values at
+    equal distances from 0 to 1.
+    """
+
+    columns: tuple[str, str]
+    states: tuple[FilesOfState, ...]
+    ticks: tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def layout(states: Sequence[Snapshot], columns: Sequence[str] | None) -> Layout | None:
+    """Return the layout of some states of a table, the newest last.
+
+    ``columns``: two with statistics, None for those in which files overlap least; None is returned
+    where there are no two. Raises Invalid for other columns.
+    """
+    chosen = _narrowest(states[-1]) if columns is None else _checked(states[-1], columns)
+    if chosen is None:
+        return None
+    found = [_drawn(state) for state in states]
+    placed = [_placed(states, found, column) for column in chosen]
+    ends = np.cumsum([0, *map(len, found)]).tolist()
+    files = []
+    for state, numbers_, (start, end) in zip(states, found, pairwise(ends), strict=True):
+        low, high = (np.stack([one[at][start:end] for one in placed]) for at in (0, 1))
+        is_log: BoolArray = state.kind[numbers_] == LOG
+        files.append(FilesOfState(state.seq, low, high, is_log, int(state.has_rows.sum())))
+    return Layout(chosen, tuple(files), (placed[0][2], placed[1][2]))
+
+
+def _drawn(state: Snapshot) -> npt.NDArray[np.int64]:
+    files = np.flatnonzero(state.has_rows)
+    return files[:: -(-max(1, len(files)) // FILES_DRAWN_MAX)]
+
+
+def _known(state: Snapshot) -> list[str]:
+    """Return the columns whose values have an order."""
+    definition = state.definition
+    return [
+        path
+        for path, field in column_paths.leaf_paths(definition.schema)
+        if values.supports(field.type)
+    ]
+
+
+def _checked(state: Snapshot, columns: Sequence[str]) -> tuple[str, str]:
+    known = _known(state)
+    wrong = [name for name in columns if name not in known]
+    if len(set(columns)) != 2 or wrong:
+        said = f"{wrong[0]!r} is no such column" if wrong else f"{len(columns)} were named"
+        raise Invalid(
+            f"a layout is shown by two columns: {said}", hint=f"name two of {', '.join(known)}"
+        )
+    return columns[0], columns[1]
+
+
+def _narrowest(state: Snapshot) -> tuple[str, str] | None:
+    """Return the columns in which files overlap least, other than those of partitions; None if
+    there are no two.
+    """
+    known = [name for name in _known(state) if name not in state.definition.partition_by][
+        :COLUMNS_COMPARED_MAX
+    ]
+    if len(known) < 2 or not state.has_rows.any():
+        return None
+    depth = overlaps(state, known)
+    first, second, *_ = sorted(known, key=lambda name: (depth[name], known.index(name)))
+    return first, second
+
+
+def _placed(
+    states: Sequence[Snapshot], files: Sequence[npt.NDArray[np.int64]], column: str
+) -> tuple[Floats, Floats, tuple[str, ...]]:
+    """Return the ends of the ranges of files in a column, state after state, from 0 to 1, and the
+    texts of values between.
+    """
+    field = column_paths.field_at(states[-1].definition.schema, column)
+    assert field is not None, "the column was checked"
+    bounds = [
+        _bounds(state, of_state, column) for state, of_state in zip(states, files, strict=True)
+    ]
+    ends = pa.chunked_array(
+        [part[at].combine_chunks() for at in (0, 1) for part in bounds], pa.binary()
+    )
+    known = flags(ends.is_valid())
+    rank = numbers(pc.rank(ends, tiebreaker="dense")).astype(np.float64) - 1
+    top = float(rank[known].max(initial=0.0))
+    place = rank / max(1.0, top)
+    low, high = np.split(place, 2)
+    is_known = np.split(known, 2)
+    return (
+        np.where(is_known[0], low, 0.0),
+        np.where(is_known[1], high, 1.0),
+        _ticks(ends, field.type),
+    )
+
+
+def _bounds(
+    state: Snapshot, files: npt.NDArray[np.int64], column: str
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Return the least and the largest value of a column in files, as keys whose bytes have the
+    order; null where that is not known.
+    """
+    stats = state.column_stats(state.definition.statistics_name(column))
+    if stats is None:
+        nothing = pa.chunked_array([pa.nulls(len(files), pa.binary())])
+        return nothing, nothing
+    stats = stats.select(["min", "max"]).take(pa.array(files))
+    return stats["min"], stats["max"]
+
+
+def _ticks(ends: pa.ChunkedArray, type: pa.DataType) -> tuple[str, ...]:
+    """Return the texts of values at equal distances among some keys, the least and the largest
+    among them.
+    """
+    distinct = ends.drop_null().unique().sort()
+    if not len(distinct):
+        return ()
+    at = np.unique(np.linspace(0, len(distinct) - 1, _TICKS + 1).astype(np.int64))
+    return tuple(str(values.decode(key, type)) for key in distinct.take(pa.array(at)).to_pylist())

@@ -1,0 +1,203 @@
+"""A table at a glance, from its metadata: what was committed, what stands there, what can be read,
+which services have something to do.
+
+The text is for terminals, without colours; names are harmless there (:func:`mdt.display.visible`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from indexes.base import Int64Array
+from mdt.config import Options
+from mdt.display import visible
+from mdt.limits import CLEAN_COMMITS_MIN
+from mdt.metadata.files.file_group import LOG
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.services.indexing.index_report import index_table
+from mdt.services.layout.compaction_strategies import dirty
+from mdt.services.layout.curves import SORT
+from mdt.services.layout.small_files import Joining
+
+COMMITS_SHOWN = 60
+_BAR_CHARACTERS = 30
+_SIZE_FACTOR = 4
+"""Between the bounds of sizes by which file groups are counted."""
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """``commits``: the newest ones, oldest first (``mdt.Table.history``).  ``horizon``: seq of the
+    oldest state that can be read; ``tags``: name -> seq.
+
+    ``group_sizes``: bytes -> file groups that have less, and not less than a quarter.  ``bytes``,
+    ``log_bytes``: of all files, and of log files. ``rows``, ``dead``: live rows, and those that are
+    dead and still stand there.  ``indexes``: index -> share of the rows covered. ``due``: what
+    services have to do, in words.
+    """
+
+    name: str
+    seq: int
+    instant: str
+    commits: pa.Table
+    horizon: int
+    tags: Mapping[str, int]
+    files: int
+    log_files: int
+    groups: int
+    group_sizes: Mapping[int, int]
+    bytes: int
+    log_bytes: int
+    rows: int
+    dead: int
+    indexes: Mapping[str, float]
+    due: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines for a terminal."""
+        yield f"{visible(self.name)}: commit {self.seq:,} at {self.instant}"
+        yield ""
+        yield from self._timeline()
+        yield f"readable: states {self.horizon:,} to {self.seq:,}; tags: {self._tags()}"
+        yield ""
+        yield f"file groups: {self.groups:,}, with {self.files:,} files, {size_text(self.bytes)}"
+        widest = max(self.group_sizes.values(), default=1)
+        for size, count in self.group_sizes.items():
+            bar = "█" * max(1, round(_BAR_CHARACTERS * count / widest))
+            yield f"  below {size_text(size):>7}  {bar} {count:,}"
+        yield f"log files: {self.log_files:,}, {_percent(self.log_bytes, self.bytes)} of the bytes"
+        yield (
+            f"rows: {self.rows:,}, and {self.dead:,} dead ones,"
+            f" {_percent(self.dead, self.rows + self.dead)} of those that stand there"
+        )
+        indexes = (f"{visible(name)} {covered:.0%}" for name, covered in self.indexes.items())
+        yield f"indexes: {', '.join(indexes) or '-'}"
+        yield f"due: {'; '.join(map(visible, self.due)) or 'nothing'}"
+
+    def _timeline(self) -> Iterator[str]:
+        """Yield a line for each operation, with a character for each commit."""
+        operations = self.commits["operation"].to_pylist()
+        names = list(dict.fromkeys(operations))
+        width = max(map(len, map(visible, names)), default=0)
+        for name in names:
+            marks = "".join("■" if one == name else "·" for one in operations)
+            yield f"  {visible(name):>{width}}  {marks} {operations.count(name):,}"
+        if operations:
+            first, last = self.commits["seq"][0], self.commits["seq"][-1]
+            yield f"  {'':>{width}}  commits {first} to {last}"
+
+    def _tags(self) -> str:
+        return (
+            ", ".join(f"{visible(name)} (commit {seq:,})" for name, seq in self.tags.items()) or "-"
+        )
+
+
+def summary(
+    metadata: Metadata, snapshot: Snapshot, options: Options, commits: int = COMMITS_SHOWN
+) -> Summary:
+    """Return the summary of a table as ``snapshot`` shows it, with its newest ``commits``.
+    O(files).
+    """
+    history = metadata.history().slice(0, snapshot.seq + 1)
+    files = snapshot.live_numbers
+    size, is_log = snapshot.files.numpy("size")[files], snapshot.kind[files] == LOG
+    groups, group = np.unique(snapshot.file_groups.of_files(files), return_inverse=True)
+    of_group = np.bincount(group, size, len(groups)).astype(np.int64)
+    indexes = index_table(metadata, snapshot)
+    covered = dict(
+        zip(
+            indexes["index"].to_pylist(),
+            (indexes["coverage"].to_numpy() / 100).tolist(),
+            strict=True,
+        )
+    )
+    dead = int(snapshot.dead_rows[files].sum())
+    return Summary(
+        name=snapshot.definition.name,
+        seq=snapshot.seq,
+        instant=snapshot.last_instant,
+        commits=history.slice(max(0, len(history) - commits)).select(
+            ["seq", "instant", "action", "operation", "inserted", "updated", "deleted"]
+        ),
+        horizon=snapshot.retention.horizon,
+        tags=dict(snapshot.tags.seqs),
+        files=len(files),
+        log_files=int(is_log.sum()),
+        groups=len(groups),
+        group_sizes=_sizes(of_group),
+        bytes=int(size.sum()),
+        log_bytes=int(size[is_log].sum()),
+        rows=int(snapshot.rows[files].sum()) - dead,
+        dead=dead,
+        indexes=covered,
+        due=tuple(due(metadata, snapshot, options, covered)),
+    )
+
+
+def due(
+    metadata: Metadata, snapshot: Snapshot, options: Options, covered: Mapping[str, float]
+) -> Iterator[str]:
+    """Yield what services have to do, in words; nothing is done.  ``covered``: index -> share of
+    the rows.
+    """
+    found = dirty(snapshot)
+    many = (
+        int((found.log_files >= options.compact_log_files).sum())
+        if snapshot.definition.is_mor
+        else 0
+    )
+    if many:
+        yield (
+            f"compaction of {many:,} file groups with {options.compact_log_files} or more log files"
+        )
+    if options.small_file_bytes:
+        units = (
+            Joining(metadata, options, snapshot.definition.key, SORT).prepare(snapshot, "").units
+        )
+        if units:
+            yield f"joining of {sum(len(unit.groups) for unit in units):,} small file groups"
+    kept = options.clean_retain_commits
+    over = snapshot.seq - snapshot.retention.horizon - kept
+    if options.clean_policy == "KEEP_LATEST_COMMITS" and over >= max(CLEAN_COMMITS_MIN, kept // 4):
+        yield f"cleaning of {over:,} states"
+    for name, share in covered.items():
+        if share < 1:
+            yield f"building of {name}"
+
+
+def _sizes(of_group: Int64Array) -> dict[int, int]:
+    """Return a bound in bytes -> how many of some sizes are less than it, and not less than a
+    quarter.
+    """
+    bounds, size = [1024], int(of_group.max(initial=0))
+    while bounds[-1] <= size:
+        bounds.append(bounds[-1] * _SIZE_FACTOR)
+    counts = np.bincount(
+        np.searchsorted(bounds, of_group, side="right"), minlength=len(bounds)
+    ).tolist()
+    return {bound: count for bound, count in zip(bounds, counts, strict=True) if count}
+
+
+def size_text(size: int) -> str:
+    """Return bytes in a unit that people read.
+
+    >>> size_text(999), size_text(1024), size_text(5_000_000)
+    ('999 B', '1.0 kB', '4.8 MB')
+    """
+    value, unit = float(size), 0
+    while value >= 1000 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {_UNITS[unit]}" if unit else f"{size} B"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / max(1, whole):.1f} %"
