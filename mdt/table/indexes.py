@@ -53,9 +53,9 @@ class Indexes(Handle):
             self._change_indexes(
                 index_builder.IndexChange(self._metadata, "create_index", added=wanted)
             )
-            return (
-                index_builder.BuildResult() if mode == "async" else self._build(wanted, told, spark)
-            )
+            if mode == "async":
+                return index_builder.BuildResult()
+            return self._build(wanted, told, spark)
 
     @takes_metadata
     @takes_dry_run

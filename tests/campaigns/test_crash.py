@@ -1,6 +1,4 @@
-"""Crash sweeps: a process dies at the k-th change of storage, for every k; the next one must find
-the table whole.
-"""
+"""Crash sweeps: a process dies at the k-th change of storage; the next one finds a whole table."""
 
 from __future__ import annotations
 
