@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mdt import late
 from mdt.arguments import flag, one_of
 from mdt.display import visible
 from mdt.errors import Invalid, Unsupported
@@ -154,10 +155,7 @@ class ChangeStream(ArrowStream):
         """Return the changes as a Spark DataFrame, whose tasks read the rows; which they are is
         found out here.
         """
-        # pyspark takes a second to import; only Spark users pay for it
-        from mdt.engines.spark import changes
-
-        return changes.frame(spark, self._rows())
+        return late.spark_changes.frame(spark, self._rows())
 
 
 def _again(

@@ -13,6 +13,7 @@ import pyarrow as pa
 from indexes.paths import top_levels
 from indexes.predicate import And, Predicate
 from indexes.predicate import columns as columns_of
+from mdt import late
 from mdt.arguments import named_column, one_of, texts
 from mdt.config import Options
 from mdt.display import html_columns, html_facts, visible
@@ -57,9 +58,7 @@ def seen_as(query_type: str) -> Callable[[Snapshot], Snapshot]:
     """
     if one_of("query_type", query_type, (SNAPSHOT, READ_OPTIMIZED)) == SNAPSHOT:
         return _as_it_is
-    from mdt.metadata.snapshot.read_optimized import ReadOptimized
-
-    return ReadOptimized.of
+    return late.read_optimized.ReadOptimized.of
 
 
 def _as_it_is(snapshot: Snapshot) -> Snapshot:
@@ -70,8 +69,6 @@ def _written_since(
     metadata: Metadata, snapshot: Snapshot, since: int, predicate: Predicate | None
 ) -> Predicate:
     """Return ``predicate`` for rows alone that commits after ``since`` wrote."""
-    from mdt.plan.commit_times import committed_within
-
     if since < 0:
         raise Invalid(f"there is no commit {since}", hint=f"commits 0 to {snapshot.seq} exist")
     if since > snapshot.seq:
@@ -79,7 +76,9 @@ def _written_since(
             f"a range from commit {since} to commit {snapshot.seq} goes backwards",
             hint="give the older point first",
         )
-    written = committed_within(metadata.history(since=since, of=snapshot), since, snapshot.seq)
+    written = late.commit_times.committed_within(
+        metadata.history(since=since, of=snapshot), since, snapshot.seq
+    )
     return written if predicate is None else And((written, predicate))
 
 
@@ -161,9 +160,6 @@ class Scan(ArrowStream):
         since: int | None = None,
         query_type: str = "snapshot",
     ) -> None:
-        from mdt.filters.order import parse_order
-        from mdt.filters.where import parse_where
-
         self._metadata = metadata
         self._options = options
         self.query_type = query_type
@@ -179,10 +175,12 @@ class Scan(ArrowStream):
         )
         self.predicate: Predicate | None = None
         if where is not None or params:
-            self.predicate = parse_where(where, schema, params)
+            self.predicate = late.where_filter.parse_where(where, schema, params)
         if since is not None:
             self.predicate = _written_since(metadata, snapshot, since, self.predicate)
-        self.order: tuple[SortKey, ...] = () if order_by is None else parse_order(order_by, schema)
+        self.order: tuple[SortKey, ...] = (
+            () if order_by is None else late.order_filter.parse_order(order_by, schema)
+        )
 
     def __repr__(self) -> str:
         asked = [f"{len(self.columns)} columns"]
@@ -227,24 +225,21 @@ class Scan(ArrowStream):
         """What will be read; with an order or a filter and a limit, what may be read.  Raises
         Expired if the state was cleaned.
         """
-        from mdt.plan.planner import plan
-        from mdt.scan import top
-
         with self._metadata.reading(self.snapshot):
-            found = plan(self._metadata, self.snapshot, self.predicate)
+            found = late.planner.plan(self._metadata, self.snapshot, self.predicate)
         if self.limit is None or self.order or self.predicate is not None:
             return found
-        return top.within(found, self.limit)
+        return late.scan_top.within(found, self.limit)
 
     def explain(self, spark: SparkSession | None = None) -> Explanation:
         """Return what is read and skipped, and what each index did; ``print`` it for people.
 
         ``spark``: plan as a query of this session does, large summaries perhaps read in its tasks.
         """
-        from mdt.plan.planner import explain, hit_rates
-
         found = self.plan if spark is None else self._plan_on(spark)
-        told = explain(found, where=self._where_text(), caches=hit_rates(self._metadata))
+        told = late.planner.explain(
+            found, where=self._where_text(), caches=late.planner.hit_rates(self._metadata)
+        )
         return replace(
             told,
             order_by=", ".join(map(str, self.order)),
@@ -257,8 +252,6 @@ class Scan(ArrowStream):
 
     def _stops(self, found: ScanPlan) -> str:
         """Return when reading ends, for the explanation."""
-        from mdt.scan import top
-
         if self.limit is None:
             return "all rows that match are read, then sorted" if self.order else ""
         if not self.order:
@@ -267,23 +260,18 @@ class Scan(ArrowStream):
                 if self.predicate is None
                 else "reading stops when as many rows are found"
             )
-        known = top.known_bounds(found, self.order[0])
+        known = late.scan_top.known_bounds(found, self.order[0])
         return (
             f"read by best bound of {self.order[0].column}, known for {known:,} of"
             f" {len(found.segments):,} files; stops when nothing that is left can hold a better row"
         )
 
     def _plan_on(self, spark: SparkSession) -> ScanPlan:
-        from mdt.engines.spark.engine import SparkEngine
-        from mdt.engines.spark.index_tasks import (
-            IndexTasks,  # pyspark takes a second to import; only Spark users pay for it
+        tasks = late.spark_index_tasks.IndexTasks(
+            late.spark_engine.SparkEngine(late.spark_session.classic(spark)), with_positions=True
         )
-        from mdt.engines.spark.session import classic
-        from mdt.plan.planner import plan
-
-        tasks = IndexTasks(SparkEngine(classic(spark)), with_positions=True)
         with self._metadata.reading(self.snapshot):
-            return plan(self._metadata, self.snapshot, self.predicate, tasks)
+            return late.planner.plan(self._metadata, self.snapshot, self.predicate, tasks)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, streamed: a few row groups are in memory at a time.
@@ -330,10 +318,7 @@ class Scan(ArrowStream):
         """Return the rows of this snapshot as a Spark DataFrame of native Parquet scans; Spark
         sorts and limits.
         """
-        # pyspark takes a second to import; only Spark users pay for it
-        from mdt.engines.spark import frame
-
-        found = frame.scan(
+        found = late.spark_frame.scan(
             spark, self._metadata, self.snapshot, self.predicate, self.columns, self.order
         )
         if self.limit is None or self.limit >= self.snapshot.rows.sum():
@@ -368,12 +353,8 @@ class Scan(ArrowStream):
     def _read(
         self, names: Sequence[str], ordered: bool, progress: Progress | None
     ) -> Iterator[pa.Table]:
-        from mdt.scan import top
-        from mdt.scan.reader import read
-        from mdt.scan.use import counts_of
-
         if self.predicate is not None and self._options.usage_counts:
-            self._metadata.usage.record(counts_of(self._metadata, self.plan))
+            self._metadata.usage.record(late.scan_use.counts_of(self._metadata, self.plan))
         if self.limit == 0:
             return iter(())
         least = FAR_FILES_READ_AT_ONCE if self._metadata.storage.is_remote else 1
@@ -382,23 +363,23 @@ class Scan(ArrowStream):
             return iter((self._in_order(names, threads, progress),))
         if self.limit is None or self.predicate is None:
             wanted = (
-                top.within(self.plan, self.limit)
+                late.scan_top.within(self.plan, self.limit)
                 if self.order and self.limit is not None
                 else self.plan
             )
-            return read(self._metadata, wanted, names, threads=threads, progress=progress)
-        return top.first_matches(
+            return late.scan_reader.read(
+                self._metadata, wanted, names, threads=threads, progress=progress
+            )
+        return late.scan_top.first_matches(
             self._metadata, self.plan, names, self.limit, threads=threads, progress=progress
         )
 
     def _in_order(self, names: Sequence[str], threads: int, progress: Progress | None) -> pa.Table:
-        from mdt.scan import top
-
         if self.limit is None:
-            return top.in_order(
+            return late.scan_top.in_order(
                 self._metadata, self.plan, names, self.order, threads=threads, progress=progress
             )
-        return top.best(
+        return late.scan_top.best(
             self._metadata,
             self.plan,
             names,

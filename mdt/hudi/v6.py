@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mdt.errors import Invalid
-from mdt.hudi import commit_metadata, properties, schema
+from mdt.hudi import avro_bodies, commit_metadata, properties, schema
 from mdt.hudi.file_names import HUDI, LOG
 from mdt.hudi.timeline import ACTIONS, COMPLETED, INFLIGHT, REQUESTED, Instant
 from mdt.schema.names import avro_name
@@ -137,14 +137,11 @@ class Version6:
         instant = (self.completed_path(time, action), self.completed_body(told))
         if action not in _SERVICES:
             return [instant]
-        # Who only reads a table needs no Avro.
-        from mdt.hudi import clustering_plan, compaction_plan
-
         is_compaction = action == "compaction"
         requested = (
-            compaction_plan.encode(plan)
+            avro_bodies.compaction_plan.encode(plan)
             if is_compaction
-            else clustering_plan.encode(plan, told.operation)
+            else avro_bodies.clustering_plan.encode(plan, told.operation)
         )
         return [
             instant,
@@ -156,19 +153,20 @@ class Version6:
         self, known: Iterable[str], instants: Sequence[tuple[Instant, bytes]]
     ) -> tuple[str, bytes]:
         """Return a log file with one Avro block."""
-        from mdt.hudi import archived_timeline  # as above
-
-        return archived_timeline.next_path(known), archived_timeline.encode(instants)
+        return avro_bodies.archived_timeline.next_path(known), avro_bodies.archived_timeline.encode(
+            instants
+        )
 
     def cleaned(self, told: Cleaned) -> Sequence[tuple[str, bytes]]:
         """Return the completed instant; after it, for Java readers, the pending ones with the
         plan.
         """
-        from mdt.hudi import clean_metadata  # as above
-
-        plan = clean_metadata.encode_plan(told)
+        plan = avro_bodies.clean_metadata.encode_plan(told)
         return [
-            (self.completed_path(told.time, "clean"), clean_metadata.encode_metadata(told)),
+            (
+                self.completed_path(told.time, "clean"),
+                avro_bodies.clean_metadata.encode_metadata(told),
+            ),
             (self.path_of(Instant(told.time, "clean", REQUESTED)), plan),
             (self.path_of(Instant(told.time, "clean", INFLIGHT)), plan),
         ]
@@ -177,9 +175,7 @@ class Version6:
         self, time: str, at_ms: int, comment: str, files: Mapping[str, Sequence[str]]
     ) -> Sequence[tuple[str, bytes]]:
         """Return the inflight instant and the completed one, beside those of the commit."""
-        from mdt.hudi import savepoint_metadata  # as above
-
-        content = savepoint_metadata.encode("mdt", at_ms, comment, files)
+        content = avro_bodies.savepoint_metadata.encode("mdt", at_ms, comment, files)
         inflight, completed = (Instant(time, "savepoint", state) for state in (INFLIGHT, COMPLETED))
         return [(self.path_of(inflight), b""), (self.path_of(completed), content)]
 
@@ -187,28 +183,24 @@ class Version6:
         """Return the requested instant with the plan, the inflight one, and the completed one,
         beside those of the commit.
         """
-        from mdt.hudi import restore_metadata  # as above
-
         requested, inflight, completed = (
             Instant(time, "restore", state) for state in (REQUESTED, INFLIGHT, COMPLETED)
         )
         return [
-            (self.path_of(requested), restore_metadata.encode_plan(to)),
+            (self.path_of(requested), avro_bodies.restore_metadata.encode_plan(to)),
             (self.path_of(inflight), b""),
-            (self.path_of(completed), restore_metadata.encode_metadata(time)),
+            (self.path_of(completed), avro_bodies.restore_metadata.encode_metadata(time)),
         ]
 
     def indexing(self, time: str, specs: Sequence[str]) -> Sequence[tuple[str, bytes]]:
         """Return the requested instant with the plan, the inflight one, and the completed one."""
-        from mdt.hudi import index_plan  # as above
-
         requested, inflight, completed = (
             Instant(time, "indexing", state) for state in (REQUESTED, INFLIGHT, COMPLETED)
         )
         return [
-            (self.path_of(requested), index_plan.encode_plan(specs, time)),
+            (self.path_of(requested), avro_bodies.index_plan.encode_plan(specs, time)),
             (self.path_of(inflight), b""),
-            (self.path_of(completed), index_plan.encode_metadata(specs, time)),
+            (self.path_of(completed), avro_bodies.index_plan.encode_metadata(specs, time)),
         ]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mdt import late
 from mdt.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -38,11 +39,9 @@ def enable(spark: SparkSession) -> None:
 
 
 def _enabled(spark: SparkSession) -> bool:
-    # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark import source
     from mdt.source.answers import TableAnswers
 
-    return source.enable(spark, TableAnswers())
+    return late.spark_source.enable(spark, TableAnswers())
 
 
 def read(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
-from mdt import logs
+from mdt import late, logs
 from mdt.commit.annotation import annotating
 from mdt.config import declaration
 from mdt.errors import Invalid
@@ -232,11 +232,8 @@ def known_settings(spark: SparkSession) -> Settings:
     """Return what a session says, after its executors were asked for the packages that it names.
     Raises as :mod:`mdt.engines.spark.packages` does.
     """
-    # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark import packages
-
     said = settings_of(spark)
-    packages.require(spark, said.packages)
+    late.spark_packages.require(spark, said.packages)
     return said
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mdt import late
 from mdt import table as tables
 from mdt.errors import Conflict, MdtError, Unsupported
 from mdt.filters.column import col
@@ -109,9 +110,6 @@ def _by_key(table: tables.Table, statement: Statement, fixed: Sequence[str]) -> 
     Whether a row is in the table is not known when its values are made, so a value may be an error
     that nobody has asked for.
     """
-    # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark.statement import FAILURES
-
     definition = table.definition
     names = statement.keys(definition.key, definition.partition_by)
     if not names:
@@ -119,7 +117,7 @@ def _by_key(table: tables.Table, statement: Statement, fixed: Sequence[str]) -> 
     clauses = statement.clauses(names, fixed, True)
     try:
         return _merged(table, statement.edits(0), names, clauses)
-    except FAILURES:
+    except late.spark_statement.FAILURES:
         return None
 
 
@@ -129,13 +127,11 @@ def _merged(
     """Carry out edits by a merge.  ``on``: columns by which rows are found; None: by the record
     key, nulls being equal.
     """
-    from mdt.engines.spark.statement import NEW, NUMBERS  # as above
-
     merge = table._merging(edits, on, looks=True)
     for clause in clauses:
-        said = f"source.{NUMBERS[clause.side]} = {clause.number}"
+        said = f"source.{late.spark_statement.NUMBERS[clause.side]} = {clause.number}"
         values = {name: col(f"source.{value}") for name, value in clause.values.items()}
-        if clause.side == NEW:
+        if clause.side == late.spark_statement.NEW:
             merge = merge.when_not_matched(said).insert(values)
         elif clause.action == "delete":
             merge = merge.when_matched(said).delete()

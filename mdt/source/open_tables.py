@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from mdt import late
 from mdt import table as tables
 from mdt.config import canonical
 from mdt.errors import MdtError
@@ -85,10 +86,7 @@ def forget() -> None:
 
 
 def _keep(key: _Key, table: tables.Table) -> None:
-    # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark.frame import Relations
-
-    opened = _Open(table, Relations(), len(table.snapshot()))
+    opened = _Open(table, late.spark_frame.Relations(), len(table.snapshot()))
     with _lock:
         _tables[key] = opened
         _tables.move_to_end(key)

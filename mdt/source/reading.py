@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mdt import late
 from mdt import table as tables
 from mdt.engines.reads import Reads
 from mdt.errors import Invalid, Unsupported
@@ -45,14 +46,16 @@ def snapshot(
 
     ``reads``: as for :func:`mdt.engines.spark.frame.read`.
     """
-    # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark import frame, session
-
     view = seen_as(query_type)
     pinned = view(table.snapshot()) if is_pinned else None
     relations = open_tables.relations_of(table)
-    return frame.read(
-        session.classic(spark), table.metadata, pinned, view, reads=reads, relations=relations
+    return late.spark_frame.read(
+        late.spark_session.classic(spark),
+        table.metadata,
+        pinned,
+        view,
+        reads=reads,
+        relations=relations,
     )
 
 
@@ -126,11 +129,9 @@ def _require(columns: StructType, found: DataFrame, table: tables.Table) -> None
 
     The catalog remembers the columns that a table had when it was created there.
     """
-    from mdt.engines.spark.frame import spark_versions  # as above
-
     expected = _simple(columns)
     if expected != _simple(found.schema) and expected not in map(
-        _simple, spark_versions(table.definition)
+        _simple, late.spark_frame.spark_versions(table.definition)
     ):
         raise Invalid(
             f"the columns of the table are {found.schema.simpleString()}, not"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from mdt import late
 from mdt.arguments import nearest, one_of
 from mdt.config import canonical, declaration, options_list
 from mdt.engines.reads import OPTIMIZES, Reads
@@ -80,10 +81,7 @@ def settings_of(spark: SparkSession) -> Settings:
     """Return what a session says.  Raises Invalid for an unknown setting, naming the nearest, and
     for values that mean nothing.
     """
-    # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark.session import settings
-
-    return parse(settings(spark, PREFIX))
+    return parse(late.spark_session.settings(spark, PREFIX))
 
 
 def parse(given: Mapping[str, str]) -> Settings:

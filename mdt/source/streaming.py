@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from mdt import late
 from mdt import table as tables
 from mdt.arguments import one_of
 from mdt.changes import ChangeStream
@@ -103,10 +104,7 @@ class Stream:
         try:
             return self._told(partial(self._batch, spark, start, end, expected))
         except MdtError as error:
-            # pyspark takes a second to import; only Spark users pay for it
-            from mdt.engines.spark.frame import unreadable
-
-            return unreadable(spark, error, expected)
+            return late.spark_frame.unreadable(spark, error, expected)
 
     def _told(self, ask: Callable[[tables.Table], T]) -> T:
         """Return what the table says, opened anew if it raises an error."""
@@ -179,8 +177,6 @@ class Stream:
         since: int | None,
         until: int,
     ) -> DataFrame:
-        from mdt.engines.spark import frame  # as above
-
         if self._asked.changes is not None:
             assert since is not None, "checked when the stream began"
             return ChangeStream(
@@ -195,7 +191,7 @@ class Stream:
             ).to_spark(spark)
         state = table.metadata.at(until, newest=newest)
         scan = Scan(table.metadata, state, None, None, table.options, since=since)
-        return frame.scan(
+        return late.spark_frame.scan(
             spark, table.metadata, state, scan.predicate, scan.columns, reads=self._reads
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from mdt import late
 from mdt.engines.reads import Reads
 from mdt.progress import Progress
 from mdt.source import open_tables
@@ -29,16 +30,14 @@ def warm(
     progress: Progress | None,
 ) -> WarmResult:
     """Load what queries of Spark ask for; see :func:`mdt.warm`."""
-    # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark import frame, index_tasks
-    from mdt.engines.spark.engine import SparkEngine
-
     table = open_tables.known(path, options, storage_options)
     snapshot = table.snapshot()
-    large = index_tasks.large(table.metadata, snapshot)
+    large = late.spark_index_tasks.large(table.metadata, snapshot)
     found = warm_here(table, columns, ("summaries", "key_maps"), progress, elsewhere=large)
-    count, size, tasks = index_tasks.warm(SparkEngine(spark), table.metadata, snapshot, large)
-    opened = frame.open_files(spark, table.metadata, snapshot, reads)
+    count, size, tasks = late.spark_index_tasks.warm(
+        late.spark_engine.SparkEngine(spark), table.metadata, snapshot, large
+    )
+    opened = late.spark_frame.open_files(spark, table.metadata, snapshot, reads)
     return replace(
         found,
         summaries=found.summaries + count,

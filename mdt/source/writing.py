@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mdt import late
 from mdt import table as tables
 from mdt.arguments import named_column, nearest, one_of, own_spelling
 from mdt.create_table import take_back
@@ -187,17 +188,13 @@ def _created(asked: Words, rows: DataFrame) -> tables.Table:
     """Make a table with the columns of ``rows``, all of which may be null but for those of the key,
     and those that are required.
     """
-    # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark.schema import of_new_columns
-    from mdt.engines.spark.session import is_case_sensitive
-
     if "key" not in asked.made_as:
         raise Invalid(
             "a new table needs a record key",
             hint='.option("key", "id"), or hoodie.datasource.write.recordkey.field',
         )
-    columns = of_new_columns(rows.drop(IS_DELETED).schema)
-    if is_case_sensitive(rows.sparkSession):
+    columns = late.spark_schema.of_new_columns(rows.drop(IS_DELETED).schema)
+    if late.spark_session.is_case_sensitive(rows.sparkSession):
         _require_columns(asked.made_as, columns.names)
     required = [named_column(name, columns.names) for name in asked.required]
     columns = pa.schema([field.with_nullable(field.name not in required) for field in columns])

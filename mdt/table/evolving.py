@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mdt import late
 from mdt.errors import Invalid
 from mdt.schema.conform import refuse_repeated
 from mdt.schema.evolve import completed, completed_pieces, evolution, typed
@@ -26,12 +27,9 @@ def evolved(table: Handle, data: Any) -> Any:
     """
     table._before_rows()
     if is_spark(data):
-        # pyspark takes a second to import; only Spark users pay for it
-        from mdt.engines.spark import engine
-
-        data = engine.in_own_names(data, table.schema.names)
-        return engine.completed(
-            data, _altered_for(table, engine.evolved_schema_of(data, table.schema))
+        data = late.spark_engine.in_own_names(data, table.schema.names)
+        return late.spark_engine.completed(
+            data, _altered_for(table, late.spark_engine.evolved_schema_of(data, table.schema))
         )
     found = pieces(data, table.schema, typed)
     if found is None:
@@ -40,9 +38,7 @@ def evolved(table: Handle, data: Any) -> Any:
     if tells_columns(data):
         first = next(found)
         return completed_pieces(chain([first], found), _altered_for(table, first.schema))
-    from mdt.engines import spilling
-
-    given, found = spilling.looked_through(found, spilling.engine_of(table.options))
+    given, found = late.spilling.looked_through(found, late.spilling.engine_of(table.options))
     return completed_pieces(found, _altered_for(table, given))
 
 

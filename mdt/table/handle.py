@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
-from mdt import logs
+from mdt import late, logs
 from mdt.arguments import flag, shown, whole_number
 from mdt.config import Options
 from mdt.display import visible
@@ -119,10 +119,8 @@ class Handle:
         """
         if as_of is None:
             return self._pinned or self._metadata.newest()
-        from mdt.metadata.snapshot.as_of import seq_at
-
         newest = self._metadata.newest()
-        return self._metadata.at(seq_at(newest, as_of), newest=newest)
+        return self._metadata.at(late.as_of.seq_at(newest, as_of), newest=newest)
 
     def resting_on(self, seq: int) -> Self:
         """Return the same table for writes that follow from what was read at the state ``seq``.
@@ -184,40 +182,32 @@ class Handle:
         return f"<mdt table {' '.join(map(visible, said))}>"
 
     def _repr_html_(self) -> str:
-        from mdt.services.reports import overview
-
-        return overview.table_html(self.path, self.snapshot())
+        return late.overview.table_html(self.path, self.snapshot())
 
     def _commit(
         self, operation: Operation[Any], begun: Snapshot | None = None
     ) -> CommitResult[Any]:
-        from mdt.commit.transaction import run
-
         if self._is_dry:
             return self._planned(operation, begun or self._metadata.newest())
-        return run(self._metadata, operation, attempts=self.options.commit_attempts, begun=begun)
+        return late.transaction.run(
+            self._metadata, operation, attempts=self.options.commit_attempts, begun=begun
+        )
 
     def _commit_rows(
         self, operation: Operation[Any], begun: Snapshot | None = None
     ) -> CommitResult[Any]:
         """Commit what writes rows, as :meth:`resting_on` and :meth:`once` have said."""
         if self._rests_on is not None:
-            from mdt.commit.snapshot_bound import Resting
-
-            operation = Resting(operation, self._metadata, self._rests_on)
+            operation = late.snapshot_bound.Resting(operation, self._metadata, self._rests_on)
         if self._batch is not None:
-            from mdt.commit.idempotent import Once
-
-            operation = Once(operation, *self._batch)
+            operation = late.idempotent.Once(operation, *self._batch)
         return self._commit(operation, begun)
 
     def _planned(self, operation: Operation[Any], snapshot: Snapshot) -> CommitResult[Any]:
         """Return how an operation would end on ``snapshot``, of which nothing is written."""
-        from mdt.commit.transaction import CommitResult
-
         plan = operation.prepare(snapshot, self._storage.random_hex(16))
         plan.close()
-        return CommitResult(snapshot, None, plan, 0, plan.warnings)
+        return late.transaction.CommitResult(snapshot, None, plan, 0, plan.warnings)
 
     def _dry(self, dry_run: object) -> Self:
         """Return the same table for what is only planned, or this one."""
@@ -230,19 +220,19 @@ class Handle:
     def _upserted(
         self, batch: Batch, name: str, begun: Snapshot, progress: Progress | None = None
     ) -> WriteResult:
-        from mdt.write.operations import Upsert
-
         action = begun.definition.commit_action
-        operation = Upsert(self._metadata, self.options, batch, name, action, progress)
+        operation = late.write_operations.Upsert(
+            self._metadata, self.options, batch, name, action, progress
+        )
         return self._tidied(WriteResult.of(self._commit_rows(operation, _fresh(begun, len(batch)))))
 
     def _deleted(
         self, batch: Batch, begun: Snapshot, progress: Progress | None = None
     ) -> WriteResult:
-        from mdt.write.operations import Delete
-
         action = begun.definition.commit_action
-        operation = Delete(self._metadata, self.options, batch, "delete", action, progress)
+        operation = late.write_operations.Delete(
+            self._metadata, self.options, batch, "delete", action, progress
+        )
         return self._tidied(WriteResult.of(self._commit_rows(operation, _fresh(begun, len(batch)))))
 
     def _tidied(self, result: W) -> W:
@@ -256,9 +246,7 @@ class Handle:
 
     @cached_property
     def _upkeep(self) -> Upkeep:
-        from mdt.services.auto_maintenance import Upkeep
-
-        upkeep = Upkeep()
+        upkeep = late.auto_maintenance.Upkeep()
         weakref.finalize(self, upkeep.close)  # at the end of the process, too
         return upkeep
 
@@ -279,16 +267,13 @@ class Handle:
         Returns the newest snapshot.  ``by_key``: whether rows are found by the key index, which
         then must be there. What is only planned leaves everything as it stands.
         """
-        from mdt.commit import claims
-        from mdt.commit.recovery import recover
-
         self._refuse_the_past()
         roll_back = roll_back and not self._is_dry
         self._storage.require_conditional_put()
         self._upkeep.begin_write(self._storage.now_us())
         if roll_back:
             snapshot, found = self._storage.together(
-                self._metadata.newest, partial(claims.read_all, self._storage)
+                self._metadata.newest, partial(late.claims.read_all, self._storage)
             )
         else:
             snapshot, found = self._metadata.newest(), None
@@ -296,7 +281,7 @@ class Handle:
             self._metadata.key_index(snapshot)
         self._metadata.watch.refuse_to_write()
         if roll_back:
-            recover(
+            late.recovery.recover(
                 self._metadata, after_seconds=self.options.rollback_after_seconds or 1, known=found
             )
         return snapshot

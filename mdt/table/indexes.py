@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mdt import late
 from mdt.arguments import one_of, texts
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.progress import Progress, ProgressOption, shown
@@ -45,16 +46,14 @@ class Indexes(Handle):
         bytes, which are known when summaries are made.  Raises Invalid for an unknown kind, column
         or option.
         """
-        from mdt.services.indexing import index_builder
-
         one_of("mode", mode, ("sync", "async"))
         with shown(progress, "create_index") as told:
-            wanted = index_builder.wanted_specs(self._metadata.newest(), specs)
+            wanted = late.index_builder.wanted_specs(self._metadata.newest(), specs)
             self._change_indexes(
-                index_builder.IndexChange(self._metadata, "create_index", added=wanted)
+                late.index_builder.IndexChange(self._metadata, "create_index", added=wanted)
             )
             if mode == "async":
-                return index_builder.BuildResult()
+                return late.index_builder.BuildResult()
             return self._build(wanted, told, spark)
 
     @takes_metadata
@@ -65,11 +64,11 @@ class Indexes(Handle):
         """Remove indexes, named as in :meth:`indexes` or by their column.  Raises Invalid if there
         is none.
         """
-        from mdt.services.indexing import index_builder
-
         named = texts("specs", specs, "'bitmap(status)', or a list of such")
-        gone = index_builder.known_specs(self._metadata.newest(), named)
-        self._change_indexes(index_builder.IndexChange(self._metadata, "drop_index", dropped=gone))
+        gone = late.index_builder.known_specs(self._metadata.newest(), named)
+        self._change_indexes(
+            late.index_builder.IndexChange(self._metadata, "drop_index", dropped=gone)
+        )
 
     @takes_metadata
     @takes_dry_run
@@ -88,16 +87,14 @@ class Indexes(Handle):
 
         Raises Invalid if ``specs`` names none, or for an unknown ``mode``.
         """
-        from mdt.services.indexing import index_builder
-
         one_of("mode", mode, ("sync", "async"))
         with shown(progress, "rebuild_index") as told:
-            again = index_builder.known_specs(self._metadata.newest(), specs)
+            again = late.index_builder.known_specs(self._metadata.newest(), specs)
             self._change_indexes(
-                index_builder.IndexChange(self._metadata, "rebuild_index", forgotten=again)
+                late.index_builder.IndexChange(self._metadata, "rebuild_index", forgotten=again)
             )
             return (
-                index_builder.BuildResult()
+                late.index_builder.BuildResult()
                 if mode == "async"
                 else self._build(again, told, spark, anew=True)
             )
@@ -115,12 +112,10 @@ class Indexes(Handle):
         """Cover the files that indexes (default: all) do not cover yet; safe beside writers and
         other builders.
         """
-        from mdt.services.indexing import index_builder
-
         with shown(progress, "build_indexes") as told:
             self._before_write()
             return self._build(
-                index_builder.known_specs(self._metadata.newest(), specs), told, spark
+                late.index_builder.known_specs(self._metadata.newest(), specs), told, spark
             )
 
     def _build(
@@ -131,26 +126,20 @@ class Indexes(Handle):
         *,
         anew: bool = False,
     ) -> BuildResult:
-        from mdt.services.indexing import index_builder
-
         if self._is_dry:
-            return index_builder.plan(self._metadata.newest(), specs, anew=anew)
+            return late.index_builder.plan(self._metadata.newest(), specs, anew=anew)
         runner = None
         if spark is not None:
-            from mdt.engines.indexing import IndexRunner  # as above
-            from mdt.engines.spark.engine import SparkEngine
-            from mdt.engines.spark.session import classic
-
-            runner = IndexRunner(SparkEngine(classic(spark)))
-        return index_builder.build(self._metadata, self.options, specs, progress, runner)
+            runner = late.engine_indexing.IndexRunner(
+                late.spark_engine.SparkEngine(late.spark_session.classic(spark))
+            )
+        return late.index_builder.build(self._metadata, self.options, specs, progress, runner)
 
     def indexes(self) -> pa.Table:
         """Return one row per index: kind, column, coverage in percent, bytes, use so far
         (``index_report.INDEXES``).
         """
-        from mdt.services.indexing import index_report
-
-        return index_report.index_table(self._metadata, self.snapshot())
+        return late.index_report.index_table(self._metadata, self.snapshot())
 
     def advise(self) -> list[Advice]:
         """Return indexes to create and to drop, with the bytes that they save queries and those
@@ -160,9 +149,7 @@ class Indexes(Handle):
         there are enough queries. They are counted where the table was created or opened with the
         option ``mdt.usage.counts``; if none was, this is told.
         """
-        from mdt.services.indexing import index_report
-
-        return index_report.advise(self._metadata, self.snapshot())
+        return late.index_report.advise(self._metadata, self.snapshot())
 
     @takes_metadata
     def analyze(
@@ -178,14 +165,14 @@ class Indexes(Handle):
 
         They are indexes of the kind ``table_stats``.  Returns :meth:`stats`.
         """
-        from mdt.services.indexing import statistics
-
         names = (
-            statistics.analyzable(self.schema)
+            late.statistics.analyzable(self.schema)
             if columns is None
             else texts("columns", columns, "['fare']")
         )
-        self.create_index([statistics.spec(name) for name in names], progress=progress, spark=spark)
+        self.create_index(
+            [late.statistics.spec(name) for name in names], progress=progress, spark=spark
+        )
         return self.stats()
 
     def stats(self) -> pa.Table:
@@ -194,9 +181,7 @@ class Indexes(Handle):
 
         Schema ``statistics.STATISTICS``.
         """
-        from mdt.services.indexing import statistics
-
-        return statistics.statistics(self._metadata, self.snapshot())
+        return late.statistics.statistics(self._metadata, self.snapshot())
 
     def _change_indexes(self, change: Operation[Any]) -> None:
         self._before_write()

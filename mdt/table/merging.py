@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from mdt import late
 from mdt.arguments import flag, shown, texts
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Conflict, Invalid, Unsupported
@@ -53,17 +54,14 @@ def _spark_rows(
     """Return the rows of a merge, which are held in memory; of a large source its columns, and what
     merges it in tasks.
     """
-    # pyspark takes a second to import; only Spark users pay for it
-    from mdt.engines.spark import engine
-
-    source = engine.in_own_names(source, table.definition.schema.names)
-    found = engine.collect_if_small(source, table.options, looks=looks)
+    source = late.spark_engine.in_own_names(source, table.definition.schema.names)
+    found = late.spark_engine.collect_if_small(source, table.options, looks=looks)
     if found is not None:
         return found, None, None
-    columns = engine.schema_of(source)
+    columns = late.spark_engine.schema_of(source)
     return (
         columns.empty_table(),
-        partial(engine.merge, table.metadata, table.options, source, columns),
+        partial(late.spark_engine.merge, table.metadata, table.options, source, columns),
         None,
     )
 
@@ -75,13 +73,11 @@ def _rows(table: Handle, source: Any) -> tuple[pa.Table, Runner | None, Whole | 
     found = pieces(source, table.schema)
     if found is None:
         return to_table(source, table.schema), None, None
-    from mdt.engines import spilling
-
-    engine = spilling.engine_of(table.options)
-    rows = spilling.read_source(found, engine)
+    engine = late.spilling.engine_of(table.options)
+    rows = late.spilling.read_source(found, engine)
     if isinstance(rows, pa.Table):
         return rows, None, None
-    runner = partial(spilling.merge_source, table.metadata, table.options, engine, rows)
+    runner = partial(late.spilling.merge_source, table.metadata, table.options, engine, rows)
     return rows.schema.empty_table(), runner, rows.table
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mdt import late
 from mdt.arguments import one_of, texts, whole_number
 from mdt.errors import Invalid
 from mdt.progress import ProgressOption, shown
@@ -52,12 +53,10 @@ class Reading(Handle):
         files only, without what log files say, deletes included, as Hudi has it. Raises Invalid for
         unknown columns and SQL that does not parse.
         """
-        from mdt.metadata.snapshot.as_of import seq_at
-
         if until is not None and (since is None or as_of is not None):
             raise Invalid("until is the end of a range", hint="give since, too, or as_of alone")
         snapshot = self.snapshot(as_of if until is None else until)
-        first = None if since is None else seq_at(self.snapshot(), since, "since")
+        first = None if since is None else late.as_of.seq_at(self.snapshot(), since, "since")
         return Scan(
             self._metadata,
             snapshot,
@@ -96,12 +95,11 @@ class Reading(Handle):
         commits, Expired if the range begins before what is kept.
         """
         from mdt.changes import ChangeStream
-        from mdt.metadata.snapshot.as_of import seq_at
 
         seen = self.snapshot()
         first, last = (
-            seq_at(seen, since, "since"),
-            (seen.seq if until is None else seq_at(seen, until, "until")),
+            late.as_of.seq_at(seen, since, "since"),
+            (seen.seq if until is None else late.as_of.seq_at(seen, until, "until")),
         )
         threads = self.options.threads("reader")
         return ChangeStream(
@@ -144,22 +142,19 @@ class Reading(Handle):
         >>> t.get("a"), t.get(["c", "z"], columns=["fare"], missing="skip").to_pylist()
         ({'id': 'a', 'city': 'Oslo', 'fare': 9.5, 'ts': 1}, [{'fare': 7.25}])
         """
-        from mdt.scan import keys as read_keys
-        from mdt.scan import lookup
-
         one_of("missing", missing, ("null", "skip", "error"))
         snapshot = self.snapshot(as_of)
-        asked = read_keys.asked_keys(keys, snapshot.definition)
+        asked = late.scan_keys.asked_keys(keys, snapshot.definition)
         names = checked_columns(snapshot, columns)
         threads = self.options.threads("reader")
         with self._metadata.reading(snapshot):
-            found, rows = lookup.rows_of_keys(
+            found, rows = late.lookup.rows_of_keys(
                 self._metadata, snapshot, asked.table, names, threads=threads
             )
         if missing == "error":
-            lookup.require_all(snapshot, asked.table, found)
+            late.lookup.require_all(snapshot, asked.table, found)
         if missing == "null" and not asked.is_one:
-            rows = lookup.with_nulls(rows, found)
+            rows = late.lookup.with_nulls(rows, found)
         rows = rows.select(names)
         schema = declared_columns(snapshot, names)
         if missing == "null":
@@ -181,11 +176,10 @@ class Reading(Handle):
         and footers that are loaded and of all, or True for a bar on the terminal.  What it loads
         goes with this object; :func:`mdt.warm` is for queries of Spark.
         """
-        from mdt.scan.warm import KINDS
         from mdt.table.warming import warm
 
         with shown(progress, "warm") as told:
-            return warm(self, columns, KINDS, told)
+            return warm(self, columns, late.scan_warm.KINDS, told)
 
     def show(
         self,
@@ -206,15 +200,13 @@ class Reading(Handle):
         >>> print(t.show())  # doctest: +ELLIPSIS
         trips: commit ...
         """
-        from mdt.metadata.snapshot.as_of import seq_at
-        from mdt.services.reports.summary import summary
-        from mdt.services.reports.svg import picture
-
         snapshot = self.snapshot()
         named = None if columns is None else texts("columns", columns, "['city', 'ts']")
-        older = None if before is None else seq_at(snapshot, before, "before")
-        found = summary(self._metadata, snapshot, self.options, whole_number("commits", commits))
-        return picture(self._metadata, snapshot, found, columns=named, before=older)
+        older = None if before is None else late.as_of.seq_at(snapshot, before, "before")
+        found = late.summary.summary(
+            self._metadata, snapshot, self.options, whole_number("commits", commits)
+        )
+        return late.svg.picture(self._metadata, snapshot, found, columns=named, before=older)
 
     def history(self) -> pa.Table:
         """Return one row per commit, oldest first.
@@ -223,9 +215,9 @@ class Reading(Handle):
         ``late``: rows.  ``files``, ``rows``, ``bytes``: of the data files that the commit wrote,
         null in records of older versions.  ``metadata``: what its user gave to it.
         """
-        from mdt.metadata.snapshot.transactions import with_times
-
-        return with_times(self._metadata.history().slice(0, self.snapshot().seq + 1))
+        return late.transactions.with_times(
+            self._metadata.history().slice(0, self.snapshot().seq + 1)
+        )
 
     def files(self) -> pa.Table:
         """Return the live files with their file group, sizes (bytes) and rows."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from mdt import logs
+from mdt import late, logs
 from mdt.arguments import one_text, whole_number
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Invalid
@@ -58,9 +58,6 @@ class Services(Handle):
         :mod:`mdt.services.layout.compaction_strategies`. Raises Invalid for another strategy and
         for partitions that are not there.
         """
-        from mdt.metadata.snapshot.live_partitions import matching
-        from mdt.services.layout.compaction import Compaction
-
         if budget_bytes is not None:
             whole_number("budget_bytes", budget_bytes)
         with (
@@ -68,10 +65,10 @@ class Services(Handle):
             logs.service(self._storage, self.definition.name, "compact") as facts,
         ):
             self._before_write()
-            wanted = matching(self._metadata.newest(), partitions)
+            wanted = late.live_partitions.matching(self._metadata.newest(), partitions)
             runner = self._rewriting_on(spark)
             done = self._commit(
-                Compaction(
+                late.compaction.Compaction(
                     self._metadata, self.options, told, strategy, wanted, budget_bytes, runner
                 )
             )
@@ -106,12 +103,10 @@ class Services(Handle):
         meanwhile are left out.  Raises Invalid for columns that cannot be put in order, and for
         "auto" where no query was counted.
         """
-        from mdt.services.layout.cluster_table import cluster
-
         with shown(progress, "cluster") as told:
             self._before_write()
             runner = self._rewriting_on(spark)
-            return cluster(
+            return late.cluster_table.cluster(
                 self._metadata,
                 self.options,
                 by,
@@ -124,15 +119,11 @@ class Services(Handle):
 
     def _rewriting_on(self, spark: SparkSession | None) -> RewriteRunner:
         """Return what writes rows anew: this process, or Spark."""
-        from mdt.services.layout.rewriting import in_process
-
         if spark is None:
-            return in_process
-        from mdt.engines.rewriting import EngineRewrite
-        from mdt.engines.spark.engine import SparkEngine
-        from mdt.engines.spark.session import classic
-
-        return EngineRewrite(SparkEngine(classic(spark)))
+            return late.rewriting.in_process
+        return late.engine_rewriting.EngineRewrite(
+            late.spark_engine.SparkEngine(late.spark_session.classic(spark))
+        )
 
     @takes_metadata
     @takes_dry_run
@@ -154,12 +145,12 @@ class Services(Handle):
         States that a tag, a lease (:meth:`leased`) or a running transaction needs stay.  Asking for
         one that has gone raises Expired. Old records leave the log; :meth:`history` keeps them.
         """
-        from mdt.services.reclaiming import cleaning
-
-        options = cleaning.chosen(self.options, retain_commits, retain_hours, retain_versions)
+        options = late.cleaning.chosen(self.options, retain_commits, retain_hours, retain_versions)
         with logs.service(self._storage, self.definition.name, "clean") as facts:
             self._before_write()
-            report = (cleaning.plan if self._is_dry else cleaning.clean)(self._metadata, options)
+            report = (late.cleaning.plan if self._is_dry else late.cleaning.clean)(
+                self._metadata, options
+            )
             facts.update(horizon=report.horizon, files=report.files, records=report.records)
         return report
 
@@ -181,17 +172,15 @@ class Services(Handle):
         made, caches of other machines, and paths of partitions, as long as Hudi's newest commits
         name them.
         """
-        from mdt.services.reclaiming import purge
-
         with (
             shown(progress, "purge") as told,
             logs.service(self._storage, self.definition.name, "purge") as facts,
         ):
             self._before_write()
             if self._is_dry:
-                report = purge.plan(self._metadata, self.options)
+                report = late.purge.plan(self._metadata, self.options)
             else:
-                report = purge.purge(self._metadata, self.options, told)
+                report = late.purge.purge(self._metadata, self.options, told)
             facts.update(groups=report.groups, objects=report.objects, records=report.records)
         return report
 
@@ -211,15 +200,15 @@ class Services(Handle):
         read the table then.  Deletes that the table remembers (``mdt.delete.keeps.ordering``) have
         to be forgotten: Invalid is raised if there are any, unless ``forget_deletes``.
         """
-        from mdt.services.indexing.rekeying import Rekey
-
         with (
             shown(progress, "rekey") as told,
             logs.service(self._storage, self.definition.name, "rekey"),
         ):
             self._before_write()
             return WriteResult.of(
-                self._commit(Rekey(self._metadata, self.options, forget_deletes, told))
+                self._commit(
+                    late.rekeying.Rekey(self._metadata, self.options, forget_deletes, told)
+                )
             )
 
     @contextmanager
@@ -230,14 +219,12 @@ class Services(Handle):
         Raises Expired if it has gone already.  A lease holds up cleaning: at most for a month, if
         its reader dies.
         """
-        from mdt.metadata.log import leases
-
         seq = self.snapshot(as_of).seq
-        lease = leases.take(self._storage, seq, seconds)
+        lease = late.leases.take(self._storage, seq, seconds)
         try:
             yield type(self)(self._storage, dict(self._metadata.overrides), as_of=seq)
         finally:
-            leases.give_back(self._storage, lease)
+            late.leases.give_back(self._storage, lease)
 
     @takes_metadata
     @takes_dry_run
@@ -251,10 +238,8 @@ class Services(Handle):
         is done any more, for tables that others write: compaction of file groups with many log
         files, joining of small ones, cleaning.
         """
-        from mdt.services import auto_maintenance
-
         self._before_write()
-        return auto_maintenance.run_due(self._metadata, self.options, is_dry=self._is_dry)
+        return late.auto_maintenance.run_due(self._metadata, self.options, is_dry=self._is_dry)
 
     @takes_metadata
     @takes_dry_run
@@ -274,9 +259,7 @@ class Services(Handle):
         rows are written.  Indexes of columns that went do not come back, tags stay. Raises Invalid
         if there is no such state, Expired if it was cleaned.
         """
-        from mdt.metadata.snapshot.as_of import seq_at
-
-        return self._restore(lambda newest: seq_at(newest, to, "to"), progress)
+        return self._restore(lambda newest: late.as_of.seq_at(newest, to, "to"), progress)
 
     @takes_metadata
     @takes_dry_run
@@ -291,10 +274,9 @@ class Services(Handle):
         """Take back a commit and all that came after it: :meth:`restore` the state before.  Raises
         as that does.
         """
-        from mdt.metadata.snapshot.as_of import seq_at
 
         def before(newest: Snapshot) -> int:
-            seq = seq_at(newest, commit, "commit")
+            seq = late.as_of.seq_at(newest, commit, "commit")
             if not 0 < seq <= newest.seq:
                 raise Invalid(
                     f"there is no commit {seq} to take back",
@@ -305,8 +287,6 @@ class Services(Handle):
         return self._restore(before, progress)
 
     def _restore(self, state: Callable[[Snapshot], int], progress: ProgressOption) -> WriteResult:
-        from mdt.services.history.restoring import Restore
-
         with (
             shown(progress, "restore") as told,
             logs.service(self._storage, self.definition.name, "restore"),
@@ -314,7 +294,9 @@ class Services(Handle):
             self._before_rows()
             action = self.definition.commit_action
             return WriteResult.of(
-                self._commit(Restore(self._metadata, self.options, state, action, told))
+                self._commit(
+                    late.restoring.Restore(self._metadata, self.options, state, action, told)
+                )
             )
 
     @takes_dry_run
@@ -322,26 +304,24 @@ class Services(Handle):
         """Declare every unfinished transaction dead now, running ones of other writers included
         (they will retry).
         """
-        from mdt.commit.recovery import recover, recoverable
-
         self._before_write(roll_back=False)
         return (
-            recoverable(self._metadata)
+            late.recovery.recoverable(self._metadata)
             if self._is_dry
-            else recover(self._metadata, after_seconds=0)
+            else late.recovery.recover(self._metadata, after_seconds=0)
         )
 
     def check(self, progress: ProgressOption = None) -> CheckReport:
         """Recompute everything that can be recomputed and compare; the report names file and
         byte.
         """
-        from mdt.services.check import check
-
         with (
             shown(progress, "check") as told,
             logs.service(self._storage, self.definition.name, "check") as facts,
         ):
-            report = check(self._metadata, self._metadata.newest(), progress=told)
+            report = late.check_service.check(
+                self._metadata, self._metadata.newest(), progress=told
+            )
             facts.update(
                 files=report.files,
                 rows=report.rows,
@@ -362,14 +342,14 @@ class Services(Handle):
         cannot be opened: :func:`mdt.repair`. ``dry_run``: what is damaged, as :meth:`check` finds
         it.
         """
-        from mdt.services.repair import plan, repair
-
         self._refuse_the_past()
         with (
             shown(progress, "repair") as told,
             logs.service(self._storage, self.definition.name, "repair") as facts,
         ):
-            report = (plan if self._is_dry else repair)(self._metadata, told)
+            report = (late.repair_service.plan if self._is_dry else late.repair_service.repair)(
+                self._metadata, told
+            )
             facts.update(
                 damaged=len(report.damaged), rebuilt=len(report.rebuilt), lost=len(report.lost)
             )
@@ -419,27 +399,23 @@ class Services(Handle):
     @takes_dry_run
     def untag(self, name: str, *, dry_run: bool = False, metadata: CommitMetadata = None) -> None:
         """Forget a tag or savepoint.  Raises Invalid if there is none."""
-        from mdt.services.history.tagging import DropTag
-
         text = one_text("name", name, "'before-migration'")
         self._before_write()
-        self._commit(DropTag(text))
+        self._commit(late.tagging.DropTag(text))
 
     def tags(self) -> pa.Table:
         """Return one row a tag: name, seq, instant, whether it is a savepoint (schema
         ``mdt.services.history.tagging.TAGS``).
         """
-        from mdt.services.history.tagging import tags_table
-
-        return tags_table(self._metadata, self.snapshot())
+        return late.tagging.tags_table(self._metadata, self.snapshot())
 
     def _tag(self, name: str, at: Point | None, comment: str | None) -> int:
-        from mdt.services.history.tagging import AddTag
-
         text = one_text("name", name, "'before-migration'")
         self._before_write()
         seq = self.snapshot(at).seq
         self._commit(
-            AddTag(self._metadata, text, seq, comment, "tag" if comment is None else "savepoint")
+            late.tagging.AddTag(
+                self._metadata, text, seq, comment, "tag" if comment is None else "savepoint"
+            )
         )
         return seq

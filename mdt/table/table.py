@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mdt import late
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import canonical, declaration
 from mdt.errors import Invalid
@@ -91,14 +92,10 @@ def create(
     Raises Invalid if the arguments do not fit together or a table exists, Unsupported for storage
     without conditional put.
     """
-    from mdt import create_table
-
-    storage = create_table.place(path, options, storage_options)
+    storage = late.create_table.place(path, options, storage_options)
     if is_spark_schema(schema):
-        from mdt.engines.spark.schema import of_new_columns  # pyspark takes a second to import
-
-        schema = of_new_columns(schema)
-    definition = create_table.define(
+        schema = late.spark_schema.of_new_columns(schema)
+    definition = late.create_table.define(
         storage,
         to_schema(schema),
         key=key,
@@ -110,7 +107,7 @@ def create(
         indexes=indexes,
         options=options,
     )
-    create_table.create(storage, definition)
+    late.create_table.create(storage, definition)
     not_kept = {
         name: text
         for name, text in canonical(options).items()
@@ -169,9 +166,6 @@ def repair(
     :func:`open`.  Raises Invalid if there is no table, Unsupported if another writer has taken it
     over.
     """
-    from mdt.metadata.metadata import Metadata
-    from mdt.services.repair import repair
-
     storage = open_storage(path, storage_options=storage_options)
     with shown(progress, "repair") as told:
-        return repair(Metadata(storage, options), told)
+        return late.repair_service.repair(late.metadata_table.Metadata(storage, options), told)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mdt import logs
+from mdt import late, logs
 from mdt.arguments import flag, mapping
 from mdt.commit.annotation import CommitMetadata, takes_metadata
+from mdt.config import changed_options
 from mdt.errors import Invalid
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.schema.input import is_spark, pieces, to_table
@@ -89,10 +90,10 @@ class Writing(Handle):
                 "evolve alters the table, which a dry run does not", hint="leave evolve out"
             )
         if evolve and self._batch is not None and self.snapshot().streams.has(*self._batch):
-            from mdt.commit.idempotent import left_out
-
             seen = self.snapshot()  # nothing of the batch is done again
-            return WriteResult(seen.seq, "", warnings=left_out(seen.streams, *self._batch))
+            return WriteResult(
+                seen.seq, "", warnings=late.idempotent.left_out(seen.streams, *self._batch)
+            )
         rows = data
         if evolve:
             from mdt.table.evolving import evolved
@@ -100,11 +101,9 @@ class Writing(Handle):
             rows = evolved(self, data)
         if not partial and not mergers:
             return self._write(rows, "upsert", progress)
-        from mdt.write.blending import Kept
-
         with shown(progress, "upsert") as told:
             return self._write_rows(
-                rows, "upsert", told, Kept(partial, mapping("mergers", mergers))
+                rows, "upsert", told, late.blending.Kept(partial, mapping("mergers", mergers))
             )
 
     @takes_metadata
@@ -128,10 +127,8 @@ class Writing(Handle):
         """
         if flag("check", check):
             return self._write(data, "insert", progress)
-        from mdt.write.unchecked import INSERT_UNCHECKED, require_repeats
-
-        require_repeats(self.definition)
-        return self._write(data, INSERT_UNCHECKED, progress)
+        late.unchecked.require_repeats(self.definition)
+        return self._write(data, late.unchecked.INSERT_UNCHECKED, progress)
 
     @takes_metadata
     @takes_dry_run
@@ -249,9 +246,9 @@ class Writing(Handle):
         >>> t.update_where({"fare": "fare * 2"}, "id = 'c'").updated, t.get("c")["fare"]
         (1, 14.5)
         """
-        from mdt.write.setting import setting
-
-        given = setting(self.definition, mapping("values", values), mapping("set", set))
+        given = late.write_setting.setting(
+            self.definition, mapping("values", values), mapping("set", set)
+        )
         return self._where("update_where", where, params, given, progress, spark)
 
     def merge(
@@ -313,13 +310,10 @@ class Writing(Handle):
         progress: ProgressOption,
         spark: SparkSession | None,
     ) -> WriteResult:
-        from mdt.filters.where import parse_where
-        from mdt.write.bytes import falling, rewriting_warning
-
         with shown(progress, name) as told:
             begun = self._before_rows()
             schema = begun.definition.schema
-            asked = parse_where(where, schema, params)
+            asked = late.where_filter.parse_where(where, schema, params)
             action = begun.definition.commit_action
             operation = self._choosing_on(spark)(
                 self._metadata, self.options, asked, schema, action, given, told
@@ -332,8 +326,10 @@ class Writing(Handle):
                 and begun.definition.is_mor
                 and begun.definition.ordering in given.names
             ):
-                warnings = rewriting_warning(
-                    done.files_rewritten, done.bytes_written, falling(begun.definition.ordering)
+                warnings = late.write_bytes.rewriting_warning(
+                    done.files_rewritten,
+                    done.bytes_written,
+                    late.write_bytes.falling(begun.definition.ordering),
                 )
                 for warning in warnings:
                     logs.COMMIT.warning("%s: %s", begun.definition.name, warning)
@@ -343,14 +339,11 @@ class Writing(Handle):
     def _choosing_on(self, spark: SparkSession | None) -> Callable[..., Conditional]:
         """Return what makes the operation of a condition: for this process, or for Spark."""
         if spark is None:
-            from mdt.write.conditional import Conditional
-
-            return Conditional
-        from mdt.engines.choosing import EngineConditional
-        from mdt.engines.spark.engine import SparkEngine
-        from mdt.engines.spark.session import classic
-
-        return partial(EngineConditional, engine=SparkEngine(classic(spark)))
+            return late.write_conditional.Conditional
+        return partial(
+            late.choosing.EngineConditional,
+            engine=late.spark_engine.SparkEngine(late.spark_session.classic(spark)),
+        )
 
     @takes_metadata
     @takes_dry_run
@@ -374,11 +367,9 @@ class Writing(Handle):
         another partition moves.  Whoever writes into these partitions meanwhile sends it back to
         the start.
         """
-        from mdt.write.overwriting import INSERT_OVERWRITE
-
         ends = None if partitions is None else self._patterns(partitions)
-        with shown(progress, INSERT_OVERWRITE) as told:
-            return self._write_rows(data, INSERT_OVERWRITE, told, ends=ends)
+        with shown(progress, late.overwriting.INSERT_OVERWRITE) as told:
+            return self._write_rows(data, late.overwriting.INSERT_OVERWRITE, told, ends=ends)
 
     @takes_metadata
     @takes_dry_run
@@ -412,14 +403,10 @@ class Writing(Handle):
         mdt.errors.Invalid: the table has no partitions
           hint: truncate() ends all rows, delete_where() those that match
         """
-        from mdt.write.overwriting import DELETE_PARTITION
-
-        return self._ended(DELETE_PARTITION, self._patterns(partitions))
+        return self._ended(late.overwriting.DELETE_PARTITION, self._patterns(partitions))
 
     def _patterns(self, partitions: Any) -> list[str]:
-        from mdt.metadata.snapshot.live_partitions import patterns
-
-        return patterns(self.definition, partitions)
+        return late.live_partitions.patterns(self.definition, partitions)
 
     @takes_metadata
     @takes_dry_run
@@ -428,10 +415,10 @@ class Writing(Handle):
         return self._ended("truncate", None)
 
     def _ended(self, name: str, patterns: Sequence[str] | None) -> WriteResult:
-        from mdt.write.overwriting import Drop
-
         self._before_rows()
-        return self._tidied(WriteResult.of(self._commit_rows(Drop(patterns, name))))
+        return self._tidied(
+            WriteResult.of(self._commit_rows(late.overwriting.Drop(patterns, name)))
+        )
 
     @takes_metadata
     @takes_dry_run
@@ -475,16 +462,12 @@ class Writing(Handle):
         for what does not fit; and for changes that Hudi's readers would answer differently, unless
         ``beyond_hudi``.  Writers that are under way start again.
         """
-        from mdt.config import changed_options
-        from mdt.schema.alter import Alteration, alteration
-        from mdt.services.history.altering import Alter
-
         changes = changed_options(options)
         columns = (add, drop, rename, widen, reorder, nullable, defaults)
         wanted = (
-            Alteration()
+            late.schema_alter.Alteration()
             if changes and not any(columns)
-            else alteration(
+            else late.schema_alter.alteration(
                 add=mapping("add", add),
                 drop=drop,
                 rename=mapping("rename", rename),
@@ -496,7 +479,7 @@ class Writing(Handle):
         )
         self._before_write()
         name = "alter_schema" if wanted else "alter_options"
-        operation = Alter(
+        operation = late.altering.Alter(
             lambda _: wanted, self.definition.commit_action, beyond_hudi, name, changes
         )
         result = self._tidied(WriteResult.of(self._commit(operation)))
@@ -516,21 +499,14 @@ class Writing(Handle):
         kept: Kept | None = None,
         ends: Sequence[str] | None = None,
     ) -> WriteResult:
-        from mdt.write.normalize import normalize
-        from mdt.write.overwriting import WITH_ROWS, Overwrite
-        from mdt.write.unchecked import INSERT_UNCHECKED, InsertUnchecked, require_repeats
-
         begun = self._before_rows()
         definition = begun.definition
         if is_spark(data):
-            # pyspark takes a second to import; only Spark users pay for it
-            from mdt.engines.spark import engine
-
-            data = engine.in_own_names(data, definition.schema.names)
-            small = engine.collect_if_small(data, self.options)
+            data = late.spark_engine.in_own_names(data, definition.schema.names)
+            small = late.spark_engine.collect_if_small(data, self.options)
             if small is None:
                 commit = self._commit_rows
-                done, by = engine.written(
+                done, by = late.spark_engine.written(
                     commit, self._metadata, self.options, data, name, progress, kept, ends
                 )
                 return self._tidied(WriteResult.of(done, engine=by))
@@ -541,18 +517,20 @@ class Writing(Handle):
         if kept is not None:
             return self._blended(to_table(data, definition.declared), kept, progress)
         data = to_table(data, definition.declared)
-        batch = normalize(data, definition)
-        if name in WITH_ROWS:
+        batch = late.normalize.normalize(data, definition)
+        if name in late.overwriting.WITH_ROWS:
             rows = batch.without_deletes()
             overwritten = self._commit_rows(
-                Overwrite(self._metadata, self.options, rows, name, progress, ends)
+                late.overwriting.Overwrite(self._metadata, self.options, rows, name, progress, ends)
             )
             return self._tidied(WriteResult.of(overwritten))
-        if name == INSERT_UNCHECKED:
-            require_repeats(definition, data.column_names)
+        if name == late.unchecked.INSERT_UNCHECKED:
+            late.unchecked.require_repeats(definition, data.column_names)
             action = definition.commit_action
             inserted = self._commit_rows(
-                InsertUnchecked(self._metadata, self.options, batch, action, progress)
+                late.unchecked.InsertUnchecked(
+                    self._metadata, self.options, batch, action, progress
+                )
             )
             return self._tidied(WriteResult.of(inserted))
         return self._upserted(batch, name, begun, progress)
@@ -571,66 +549,56 @@ class Writing(Handle):
         found = pieces(data, self._metadata.known().definition.declared)
         if found is None:
             return data
-        from mdt.engines import spilling
-
-        engine = spilling.engine_of(self.options, progress)
-        rows = spilling.read(
+        engine = late.spilling.engine_of(self.options, progress)
+        rows = late.spilling.read(
             found, engine, self.definition, partial_rows=kept is not None and kept.partial
         )
         if isinstance(rows, pa.Table):
             return rows
         with closing(rows.scratch):
             done = self._commit_rows(
-                spilling.write(self._metadata, self.options, rows, name, engine, kept, ends)
+                late.spilling.write(self._metadata, self.options, rows, name, engine, kept, ends)
             )
         return self._tidied(WriteResult.of(done))
 
     def _blended(self, data: pa.Table, kept: Kept, progress: Progress | None) -> WriteResult:
-        from mdt.write.blending import BlendingUpsert, batch_of, blend_of
-
         definition = self.definition
-        blend = blend_of(definition, data.column_names, kept)
-        batch, action = batch_of(data, blend), definition.commit_action
-        operation = BlendingUpsert(
+        blend = late.blending.blend_of(definition, data.column_names, kept)
+        batch, action = late.blending.batch_of(data, blend), definition.commit_action
+        operation = late.blending.BlendingUpsert(
             self._metadata, self.options, batch, "upsert", action, progress, blend
         )
         return self._tidied(WriteResult.of(self._commit_rows(operation)))
 
     def _delete_rows(self, keys: Any, progress: Progress | None) -> WriteResult:
-        from mdt.scan.keys import deleted_keys
-        from mdt.scan.lookup import refuse_condition
-        from mdt.write.normalize import columns_of_deletes, normalize_keys
-
         begun = self._before_rows()
         definition = begun.definition
         if is_spark(keys):
-            from mdt.engines.spark import engine  # as above
-
-            needed, more = columns_of_deletes(definition)
-            keys = engine.narrowed(
-                engine.in_own_names(keys, definition.schema.names), [*needed, *more]
+            needed, more = late.normalize.columns_of_deletes(definition)
+            keys = late.spark_engine.narrowed(
+                late.spark_engine.in_own_names(keys, definition.schema.names), [*needed, *more]
             )
-            small = engine.collect_if_small(keys, self.options)
+            small = late.spark_engine.collect_if_small(keys, self.options)
             if small is None:
                 done = self._commit_rows(
-                    engine.delete(self._metadata, self.options, keys, progress)
+                    late.spark_engine.delete(self._metadata, self.options, keys, progress)
                 )
                 return self._tidied(WriteResult.of(done, engine="spark"))
             keys = small
-        refuse_condition(self._metadata, begun, keys)
-        keys = deleted_keys(keys, definition)
+        late.lookup.refuse_condition(self._metadata, begun, keys)
+        keys = late.scan_keys.deleted_keys(keys, definition)
         found = pieces(keys, definition.declared)
         if found is not None:
-            from mdt.engines import spilling
-
-            here = spilling.engine_of(self.options, progress)
-            keys = spilling.read_keys(found, here, definition)
+            here = late.spilling.engine_of(self.options, progress)
+            keys = late.spilling.read_keys(found, here, definition)
             if not isinstance(keys, pa.Table):
                 with closing(keys.scratch):
                     done = self._commit_rows(
-                        spilling.delete(self._metadata, self.options, keys, here)
+                        late.spilling.delete(self._metadata, self.options, keys, here)
                     )
                 return self._tidied(WriteResult.of(done))
         return self._deleted(
-            normalize_keys(to_table(keys, definition.declared), definition), begun, progress
+            late.normalize.normalize_keys(to_table(keys, definition.declared), definition),
+            begun,
+            progress,
         )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import density
 import pytest
 import tidy
+
+from mdt import late
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYWHERE = ("mdt", "indexes", "benchmarks", "tests")
@@ -231,3 +234,20 @@ ALLOWED = {
 def test_rule_allows(rule: tidy.Rule, files: dict[str, str], tmp_path: Path) -> None:
     breaches = tidy.check(planted(tmp_path, files), rule)
     assert not breaches, listed(breaches)
+
+
+def test_late_modules_are_those_that_type_checkers_see() -> None:
+    tree = ast.parse(Path(late.__file__).read_text(encoding="utf-8"))
+    seen = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == late._MODULES
+    for name, module in seen.items():
+        assert getattr(late, name).__name__ == module
+    with pytest.raises(AttributeError, match="has no attribute 'earlier'"):
+        late.earlier  # noqa: B018

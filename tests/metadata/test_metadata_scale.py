@@ -415,8 +415,10 @@ LATER = (
     "mdt.write.operations",
 )
 """What ``import mdt`` leaves for those who use it."""
-LOADED_MAX = 120
-"""Modules of ours that ``import mdt`` loads; each costs up to a millisecond."""
+LOADED_MAX = 128
+"""Modules of ours that ``import mdt`` loads, twelve of them empty packages; each other one costs up
+to a millisecond.
+"""
 
 
 def test_import_mdt_loads_no_writer_no_service_no_sql_and_no_store() -> None:

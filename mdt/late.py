@@ -1,0 +1,128 @@
+"""Modules that only some programs need: each is loaded when its name here is first used.
+
+``import mdt`` and ``mdt.open`` take a few milliseconds because writers, services, planners and
+engines are reached through this module, e.g. ``late.compaction.Compaction``.  The mechanism is the
+module function ``__getattr__`` of PEP 562; type checkers see ordinary imports.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mdt import create_table
+    from mdt.commit import claims, idempotent, recovery, snapshot_bound, transaction
+    from mdt.engines import choosing, spilling
+    from mdt.engines import indexing as engine_indexing
+    from mdt.engines import rewriting as engine_rewriting
+    from mdt.engines.spark import changes as spark_changes
+    from mdt.engines.spark import engine as spark_engine
+    from mdt.engines.spark import frame as spark_frame
+    from mdt.engines.spark import index_tasks as spark_index_tasks
+    from mdt.engines.spark import packages as spark_packages
+    from mdt.engines.spark import schema as spark_schema
+    from mdt.engines.spark import session as spark_session
+    from mdt.engines.spark import source as spark_source
+    from mdt.engines.spark import statement as spark_statement
+    from mdt.filters import order as order_filter
+    from mdt.filters import where as where_filter
+    from mdt.metadata import metadata as metadata_table
+    from mdt.metadata.log import leases
+    from mdt.metadata.snapshot import as_of, live_partitions, read_optimized, transactions
+    from mdt.plan import commit_times, planner
+    from mdt.scan import keys as scan_keys
+    from mdt.scan import lookup
+    from mdt.scan import reader as scan_reader
+    from mdt.scan import top as scan_top
+    from mdt.scan import use as scan_use
+    from mdt.scan import warm as scan_warm
+    from mdt.schema import alter as schema_alter
+    from mdt.services import auto_maintenance
+    from mdt.services import check as check_service
+    from mdt.services import repair as repair_service
+    from mdt.services.history import altering, restoring, tagging
+    from mdt.services.indexing import index_builder, index_report, rekeying, statistics
+    from mdt.services.layout import cluster_table, compaction, rewriting
+    from mdt.services.reclaiming import cleaning, purge
+    from mdt.services.reports import overview, summary, svg
+    from mdt.write import blending, normalize, overwriting, unchecked
+    from mdt.write import bytes as write_bytes
+    from mdt.write import conditional as write_conditional
+    from mdt.write import operations as write_operations
+    from mdt.write import setting as write_setting
+
+_MODULES = {
+    "altering": "mdt.services.history.altering",
+    "as_of": "mdt.metadata.snapshot.as_of",
+    "auto_maintenance": "mdt.services.auto_maintenance",
+    "blending": "mdt.write.blending",
+    "check_service": "mdt.services.check",
+    "choosing": "mdt.engines.choosing",
+    "claims": "mdt.commit.claims",
+    "cleaning": "mdt.services.reclaiming.cleaning",
+    "cluster_table": "mdt.services.layout.cluster_table",
+    "commit_times": "mdt.plan.commit_times",
+    "compaction": "mdt.services.layout.compaction",
+    "create_table": "mdt.create_table",
+    "engine_indexing": "mdt.engines.indexing",
+    "engine_rewriting": "mdt.engines.rewriting",
+    "idempotent": "mdt.commit.idempotent",
+    "index_builder": "mdt.services.indexing.index_builder",
+    "index_report": "mdt.services.indexing.index_report",
+    "leases": "mdt.metadata.log.leases",
+    "live_partitions": "mdt.metadata.snapshot.live_partitions",
+    "lookup": "mdt.scan.lookup",
+    "metadata_table": "mdt.metadata.metadata",
+    "normalize": "mdt.write.normalize",
+    "order_filter": "mdt.filters.order",
+    "overview": "mdt.services.reports.overview",
+    "overwriting": "mdt.write.overwriting",
+    "planner": "mdt.plan.planner",
+    "purge": "mdt.services.reclaiming.purge",
+    "read_optimized": "mdt.metadata.snapshot.read_optimized",
+    "recovery": "mdt.commit.recovery",
+    "rekeying": "mdt.services.indexing.rekeying",
+    "repair_service": "mdt.services.repair",
+    "restoring": "mdt.services.history.restoring",
+    "rewriting": "mdt.services.layout.rewriting",
+    "scan_keys": "mdt.scan.keys",
+    "scan_reader": "mdt.scan.reader",
+    "scan_top": "mdt.scan.top",
+    "scan_use": "mdt.scan.use",
+    "scan_warm": "mdt.scan.warm",
+    "schema_alter": "mdt.schema.alter",
+    "snapshot_bound": "mdt.commit.snapshot_bound",
+    "spark_changes": "mdt.engines.spark.changes",
+    "spark_engine": "mdt.engines.spark.engine",
+    "spark_frame": "mdt.engines.spark.frame",
+    "spark_index_tasks": "mdt.engines.spark.index_tasks",
+    "spark_packages": "mdt.engines.spark.packages",
+    "spark_schema": "mdt.engines.spark.schema",
+    "spark_session": "mdt.engines.spark.session",
+    "spark_source": "mdt.engines.spark.source",
+    "spark_statement": "mdt.engines.spark.statement",
+    "spilling": "mdt.engines.spilling",
+    "statistics": "mdt.services.indexing.statistics",
+    "summary": "mdt.services.reports.summary",
+    "svg": "mdt.services.reports.svg",
+    "tagging": "mdt.services.history.tagging",
+    "transaction": "mdt.commit.transaction",
+    "transactions": "mdt.metadata.snapshot.transactions",
+    "unchecked": "mdt.write.unchecked",
+    "where_filter": "mdt.filters.where",
+    "write_bytes": "mdt.write.bytes",
+    "write_conditional": "mdt.write.conditional",
+    "write_operations": "mdt.write.operations",
+    "write_setting": "mdt.write.setting",
+}
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Load the module that is called ``name`` here, once."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(_MODULES[name])
+    globals()[name] = module
+    return module
