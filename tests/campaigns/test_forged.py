@@ -440,6 +440,11 @@ CLUSTERINGS: dict[str, Callable[[dict[str, Any]], object]] = {
     "has a plan that lacks a field": (
         lambda h: h["clustering_plan"][0]["slices"][0].pop("dataFilePath")
     ),
+    "has an unknown field in the place of one that it lacks": (
+        lambda h: h["clustering_plan"][0]["slices"][0].update(
+            x=h["clustering_plan"][0]["slices"][0].pop("partitionPath")
+        )
+    ),
     "has a unit without outputs": lambda h: h["clustering_plan"][0].pop("outputs"),
     "ends groups of a place outside the table": lambda h: h["replaced"].update({"../x": ["x-0"]}),
     "ends what is no name": lambda h: h["replaced"].update({"p=p0": [7]}),

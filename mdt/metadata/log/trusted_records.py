@@ -235,7 +235,7 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
             "in replacecommits only",
             header["action"],
         )
-    if any(operation.keys() < _OF_A_PLAN for operation in header.get("compaction_plan", ())):
+    if not all(operation.keys() >= _OF_A_PLAN for operation in header.get("compaction_plan", ())):
         corrupt("the plan of a compaction lacks a field", path, ", ".join(sorted(_OF_A_PLAN)), "")
     _check_clustering(header, path)
 
@@ -248,8 +248,8 @@ def _check_clustering(header: Mapping[str, Any], path: str) -> None:
     if plan is None:
         return
     slices = [one for unit in plan for one in unit.get("slices", ())]
-    if any(unit.keys() < {"slices", "outputs"} for unit in plan) or any(
-        one.keys() < _OF_A_SLICE for one in slices
+    if not all(unit.keys() >= {"slices", "outputs"} for unit in plan) or not all(
+        one.keys() >= _OF_A_SLICE for one in slices
     ):
         corrupt("the plan of a clustering lacks a field", path, ", ".join(sorted(_OF_A_SLICE)), "")
     replaced = header.get("replaced", {})
