@@ -8,6 +8,7 @@ import difflib
 import operator
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from mdt.errors import Invalid
@@ -24,36 +25,23 @@ def texts(argument: str, value: object, example: str) -> tuple[str, ...]:
     >>> texts("columns", "id", "['id']"), texts("columns", ["id", "ts"], "['id']")
     (('id',), ('id', 'ts'))
     """
-    if isinstance(value, str):
-        return (value,)
-    try:
-        found = (
-            tuple(value)
-            if isinstance(value, Iterable) and not isinstance(value, Mapping)
-            else (value,)
-        )
-    except (TypeError, ValueError):  # what only looks like an iterable
-        found = (value,)
-    wrong = [one for one in found if not isinstance(one, str)]
-    if wrong:
-        raise Invalid(
-            f"{argument} takes text, not a {type(wrong[0]).__name__}",
-            hint=f"write {argument}={example}",
-        )
-    for text in found:
-        require_unicode(argument, text)
-    return found
+    parts: tuple[Any, ...] = (value,)
+    if isinstance(value, Iterable) and not isinstance(value, (str, Mapping)):
+        with suppress(TypeError, ValueError):  # only looks like an iterable
+            parts = tuple(value)
+    return tuple(one_text(argument, part, example) for part in parts)
 
 
 def one_text(argument: str, value: object, example: str) -> str:
     """Return a text.  Raises Invalid, with ``example``, for anything else."""
     if not isinstance(value, str):
-        raise Invalid(
-            f"{argument} takes text, not a {type(value).__name__}",
-            hint=f"write {argument}={example}",
-        )
+        raise _wrong_type(argument, "text", value, f"write {argument}={example}")
     require_unicode(argument, value)
     return value
+
+
+def _wrong_type(argument: str, noun: str, value: object, hint: str = "") -> Invalid:
+    return Invalid(f"{argument} takes {noun}, not a {type(value).__name__}", hint=hint)
 
 
 def require_unicode(argument: str, text: str) -> None:
@@ -104,17 +92,11 @@ def named_column(name: str, known: Sequence[str]) -> str:
     >>> named_column("FARE", ["id", "fare"])
     'fare'
     """
-    found = own_spelling(name, known)
-    if found is not None:
-        return found
-    by_fold = {one.casefold(): one for one in known}
-    near = difflib.get_close_matches(name.casefold()[:_COMPARED_CHARACTERS], by_fold, n=3)
-    hint = (
-        f"did you mean {' or '.join(by_fold[one] for one in near)}?"
-        if near
-        else f"columns: {', '.join(known[:20])}"
-    )
-    raise Invalid(f"there is no column {shown(name)}", hint=hint)
+    column = own_spelling(name, known)
+    if column is None:
+        hint = nearest(name, known) or f"columns: {', '.join(known[:20])}"
+        raise Invalid(f"there is no column {shown(name)}", hint=hint)
+    return column
 
 
 _LISTED = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^,]*?))\s*(?:,|$)")
@@ -172,10 +154,7 @@ def mapping(argument: str, value: object) -> Mapping[Any, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise Invalid(
-            f"{argument} takes a dict, not a {type(value).__name__}",
-            hint=f"write {argument}={{name: value}}",
-        )
+        raise _wrong_type(argument, "a dict", value, f"write {argument}={{name: value}}")
     return value
 
 
@@ -186,24 +165,25 @@ def whole_number(argument: str, value: object) -> int:
             return operator.index(value)  # type: ignore[arg-type]
         except TypeError:  # an array of several
             pass
-    raise Invalid(
-        f"{argument} takes a whole number, not a {type(value).__name__}", hint=f"write {argument}=3"
-    )
+    raise _wrong_type(argument, "a whole number", value, f"write {argument}=3")
 
 
 def flag(argument: str, value: object) -> bool:
     """Return True or False.  Raises Invalid for anything else."""
     if not isinstance(value, bool):
-        raise Invalid(f"{argument} takes True or False, not a {type(value).__name__}")
+        raise _wrong_type(argument, "True or False", value)
     return value
 
 
-def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return a hint to the one or two of ``known`` that an unknown name is like, each after
-    ``prefix``; empty if it is like none.
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint to the few of ``known`` that an unknown name is like, in any case; empty if it
+    is like none.
     """
-    near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
-    return f"did you mean {' or '.join(prefix + one for one in near)}?" if near else ""
+    by_fold = {each.casefold(): each for each in known}
+    near = difflib.get_close_matches(name.casefold()[:_COMPARED_CHARACTERS], by_fold)
+    if not near:
+        return ""
+    return f"did you mean {' or '.join(by_fold[fold] for fold in near)}?"
 
 
 def shown(value: object) -> str:

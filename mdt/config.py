@@ -1,25 +1,45 @@
-"""Typed options: each declared once, as a field of :class:`Options`.
+"""All options: one table with the name, scope, type, default, Hudi's names and meaning of each.
 
-Names are ``mdt.<words>``; for what Hudi has too, Hudi's own names are accepted as well.  Values may
-be text, as they come from Spark and from ``hoodie.properties``.  An unknown name, a wrong type or a
-value out of range is refused.
+:class:`Options` are those of a table and of the program that opens it; :class:`CallOptions` those
+of one read or write by name on Spark; :class:`SparkSettings` those of a Spark session.  Every
+reader of options and the reference in docs/options.md are derived from these three classes.
 
-Each option has a scope (:data:`mdt.option.Scope`).  Only options of the scope ``table`` are written
-into a table or read from one.
+Values may be text, as they come from Spark and from ``hoodie.properties``.  An unknown name, a
+wrong type or a value out of range is refused.  Only options of the scope ``table``
+(:data:`mdt.option.Scope`) are written into a table or read from one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
-from functools import cache, lru_cache
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
-from mdt import arguments, limits
+from mdt import limits
+from mdt.arguments import mapping as checked_mapping
 from mdt.errors import Invalid
-from mdt.option import Option, Scope, to_text
+from mdt.option import (
+    COLUMN,
+    COLUMNS,
+    PARTITIONS,
+    POINT,
+    SOME_COLUMNS,
+    SPECS,
+    TEXT,
+    WORD,
+    Option,
+    OptionTable,
+    Scope,
+    choice,
+    option,
+    real,
+    some_of,
+    to_text,
+    whole,
+)
 
 INDEX_TYPES: Mapping[str, tuple[str, str]] = {
     "BLOOM": ("bloom", "partition"),
@@ -34,489 +54,513 @@ INDEX_TYPES: Mapping[str, tuple[str, str]] = {
 }
 """Hudi's names of indexes, each with the key index and the scope that it stands for."""
 
+IN_KEY_INDEX = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
+"""Options in place of ``key_index`` and ``scope``; a table keeps these two instead."""
+
+OPTIMIZES = ("joins", "statistics", "top", "totals")
+"""Uses of a table by Spark's planner beside pruning by filters.
+
+"joins": the values of one side of a join prune the other.  "statistics": the optimizer gets the
+size that is left after pruning.  "top": the first rows of an order are read where they may be.
+"totals": count, min and max come from the metadata table where they are exact.  The last two do
+not hold for a batch of a stream: Spark adds them up over all its batches.
+"""
+_OF_STREAMS = ("joins", "statistics")
+
 _MEBI = 1 << 20
+_TEBI = 1 << 40
 
-
-def _option(
-    name: str,
-    default: Any,
-    doc: str,
-    *,
-    scope: Scope = "table",
-    kind: type | None = None,
-    **more: Any,
-) -> Any:
-    found = Option(name=name, kind=kind or type(default), scope=scope, doc=doc, **more)
-    return field(default=default, metadata={"option": found})
+_fixed = partial(option, scope="table", fixed=True)
+_table = partial(option, scope="table")
+_machine = partial(option, scope="machine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Every option with its default; made by :func:`parse_options`."""
+    """Options of a table and of the program that opens it; made by :func:`parse_options`.
 
-    table_name: str = _option(
-        "mdt.table.name",
+    The name of an option is its field with dots: ``page_bytes`` is ``mdt.page.bytes``.
+    """
+
+    table_name: str = _fixed(
         "",
         "name of the table in hoodie.properties; empty: the last part of its path",
-        fixed=True,
-        aliases=("hoodie.table.name",),
+        hudi="hoodie.table.name",
     )
-    table_version: int = _option(
-        "mdt.table.version",
+    table_version: int = _fixed(
         6,
-        "Hudi's table version; 6 is the one that there is",
-        fixed=True,
-        aliases=("hoodie.write.table.version",),
+        "Hudi's table version; only 6 is supported",
+        whole(0, limits.COUNT_MAX),
+        "hoodie.write.table.version",
     )
-    hive_style: bool = _option(
-        "mdt.hive.style",
+    hive_style: bool = _fixed(
         True,
-        "partition directories are called column=value instead of value",
-        fixed=True,
-        aliases=("hoodie.datasource.write.hive_style_partitioning",),
+        "name partition directories column=value instead of value",
+        hudi="hoodie.datasource.write.hive_style_partitioning",
     )
-    keys_repeat: bool = _option(
-        "mdt.keys.repeat",
+    keys_repeat: bool = _fixed(
         False,
         "a key may live more than once: insert(check=False) inserts without looking for keys",
-        fixed=True,
     )
-    delete_keeps_ordering: bool = _option(
-        "mdt.delete.keeps.ordering",
+    delete_keeps_ordering: bool = _fixed(
         False,
-        "a deleted key is not revived by a row whose ordering value is below that at which it was"
-        " deleted",
-        fixed=True,
+        "a row does not revive a deleted key if its ordering value is below that of the delete",
     )
-    delete_keeps_ordering_hours: int = _option(
-        "mdt.delete.keeps.ordering.hours",
-        168,
-        "hours after which that is forgotten; 0: never",
-        minimum=0,
-        maximum=10**7,
-        fixed=True,
+    delete_keeps_ordering_hours: int = _fixed(
+        168, "hours after which such a delete is forgotten; 0: never", whole(0, 10**7)
     )
-    update_partition_path: bool = _option(
-        "mdt.update.partition.path",
+    update_partition_path: bool = _fixed(
         True,
-        "with table scope, a row that arrives with another partition moves there; else it is"
-        " updated where it is, and keeps its partition columns",
-        fixed=True,
-        aliases=(
-            "hoodie.record.index.update.partition.path",
-            "hoodie.bloom.index.update.partition.path",
-            "hoodie.simple.index.update.partition.path",
-        ),
+        "with table scope, a row that arrives with another partition moves there; false: it is"
+        " updated in place, and keeps its partition columns",
+        hudi="hoodie.record.index.update.partition.path hoodie.bloom.index.update.partition.path"
+        " hoodie.simple.index.update.partition.path",
     )
-    partition_time_pattern: str = _option(
-        "mdt.partition.time.pattern",
+    partition_time_pattern: str = _fixed(
         "",
-        "pattern of Java, such as yyyy-MM-dd, by which the one partition column, a time, makes"
-        " partition paths; empty: by its values",
-        fixed=True,
-        aliases=("hoodie.keygen.timebased.output.dateformat",),
+        "Java pattern, such as yyyy-MM-dd, that makes partition paths of the one partition column,"
+        " a time; empty: paths are made of its values",
+        hudi="hoodie.keygen.timebased.output.dateformat",
     )
-    partition_time_unit: str = _option(
-        "mdt.partition.time.unit",
-        "ms",
-        "what whole numbers count that make partition paths by a pattern",
-        fixed=True,
-        choices=("s", "ms", "us"),
+    partition_time_unit: str = _fixed(
+        "ms", "unit of whole numbers in such a partition column", choice("s", "ms", "us")
     )
-    partition_time_zone: str = _option(
-        "mdt.partition.time.zone",
+    partition_time_zone: str = _fixed(
         "UTC",
         "time zone of partition paths that are made by a pattern",
-        fixed=True,
-        aliases=("hoodie.keygen.timebased.timezone",),
+        hudi="hoodie.keygen.timebased.timezone",
     )
-    index_type: str = _option(
-        "mdt.index.type",
+    index_type: str = _fixed(
         "",
-        "at creation Hudi's word for key index and scope, in place of key_index and scope; later it"
-        " must agree with them",
-        choices=("", *INDEX_TYPES),
-        aliases=("hoodie.index.type",),
-        fixed=True,
+        "Hudi's word for key index and scope, in place of key_index and scope at creation; later"
+        " it must agree with them",
+        choice("", *INDEX_TYPES),
+        "hoodie.index.type",
     )
-    bucket_count: int = _option(
-        "mdt.bucket.count",
+    bucket_count: int = _fixed(
         0,
-        "at creation the buckets of a partition, for the key index bucket; 0: as the key index"
-        " says, 4 by default",
-        minimum=0,
-        maximum=1 << 24,
-        aliases=("hoodie.bucket.index.num.buckets",),
-        fixed=True,
+        "buckets of a partition for the key index bucket, at creation; 0: those of the key index,"
+        " 4 by default",
+        whole(0, 1 << 24),
+        "hoodie.bucket.index.num.buckets",
     )
-    bucket_fields: str = _option(
-        "mdt.bucket.fields",
+    bucket_fields: str = _fixed(
         "",
-        "at creation the key columns by which a row's bucket is chosen; empty: all",
-        aliases=("hoodie.bucket.index.hash.field",),
-        fixed=True,
+        "key columns that choose a row's bucket, at creation; empty: all",
+        hudi="hoodie.bucket.index.hash.field",
     )
-    bucket_partitions: str = _option(
-        "mdt.bucket.partitions",
+    bucket_partitions: str = _fixed(
         "",
-        "at creation partitions with another number of buckets:"
+        "partitions with another number of buckets, at creation:"
         " expression,number;expression,number",
-        aliases=("hoodie.bucket.index.partition.expressions",),
-        fixed=True,
+        hudi="hoodie.bucket.index.partition.expressions",
     )
-    bucket_rule: str = _option(
-        "mdt.bucket.rule",
+    bucket_rule: str = _fixed(
         "regex",
-        "what these expressions are",
-        choices=("regex",),
-        aliases=("hoodie.bucket.index.partition.rule.type",),
-        fixed=True,
+        "kind of these expressions",
+        choice("regex"),
+        "hoodie.bucket.index.partition.rule.type",
     )
-    write_footer_bloom: bool = _option(
-        "mdt.write.footer.bloom",
+    write_footer_bloom: bool = _fixed(
         False,
-        "write Hudi's Bloom filter of the keys into Parquet footers, without which Hudi's Bloom"
-        " index fails on this table; 1.6 bytes a row; new tables with the key index bloom have it"
-        " unless told otherwise",
-        fixed=True,
+        "write Hudi's Bloom filter of the keys into Parquet footers; Hudi's Bloom index fails on"
+        " tables without; 1.6 bytes a row; true by default in new tables with the key index bloom",
     )
-    write_record_positions: bool = _option(
-        "mdt.write.record.positions",
+    write_record_positions: bool = _fixed(
         False,
-        "say in log blocks which rows of the base file they replace; Hudi 1 can use it, Hudi 0.14"
+        "log blocks name the rows of the base file that they replace; Hudi 1 can use it, Hudi 0.14"
         " and 0.15 fail on it",
-        fixed=True,
-        aliases=("hoodie.write.record.positions",),
+        hudi="hoodie.write.record.positions",
     )
-    column_stats_columns: tuple[str, ...] | None = _option(
-        "mdt.column.stats.columns",
+    column_stats_columns: tuple[str, ...] | None = _table(
         None,
-        "columns whose statistics are kept",
-        kind=tuple,
-        aliases=("hoodie.metadata.index.column.stats.column.list",),
+        "columns with statistics",
+        SOME_COLUMNS,
+        "hoodie.metadata.index.column.stats.column.list",
     )
-    bloom_fpp: float = _option(
-        "mdt.bloom.fpp",
+    bloom_fpp: float = _table(
         0.01,
-        "share of absent keys that a Bloom filter of ours may let pass",
-        minimum=1e-9,
-        maximum=0.5,
-        aliases=("hoodie.index.bloom.fpp",),
+        "share of absent keys that our Bloom filters may let pass",
+        real(1e-9, 0.5),
+        "hoodie.index.bloom.fpp",
     )
-    bloom_ranges: bool = _option(
-        "mdt.bloom.ranges",
+    bloom_ranges: bool = option(
         True,
-        "look-ups by the Bloom index compare keys with the ranges of file groups first; false: with"
-        " the filters alone",
-        aliases=("hoodie.bloom.index.prune.by.ranges",),
-        scope="session",
+        "look-ups by the Bloom index first compare keys with the key ranges of file groups",
+        hudi="hoodie.bloom.index.prune.by.ranges",
     )
-    bloom_tree: bool = _option(
-        "mdt.bloom.tree",
+    bloom_tree: bool = option(
         True,
-        "they do so by an interval tree; false: range by range",
-        aliases=("hoodie.bloom.index.use.treebased.filter",),
-        scope="session",
+        "find these ranges by an interval tree; false: compare them one by one",
+        hudi="hoodie.bloom.index.use.treebased.filter",
     )
-    bloom_caching: bool = _option(
-        "mdt.bloom.caching",
+    bloom_caching: bool = option(
         True,
-        "what they have opened and verified of the Bloom index stays open in the process",
-        aliases=("hoodie.bloom.index.use.caching",),
-        scope="session",
+        "opened and verified parts of the Bloom index stay open in the process",
+        hudi="hoodie.bloom.index.use.caching",
     )
-    bloom_metadata: bool = _option(
-        "mdt.bloom.metadata",
+    bloom_metadata: bool = option(
         True,
-        "they ask the metadata; false: the footers of base files, where mdt.write.footer.bloom has"
-        " put ranges and filters, one by one",
-        aliases=("hoodie.bloom.index.use.metadata",),
-        scope="session",
+        "look-ups by the Bloom index read the metadata; false: the footers of base files, one by"
+        " one, which have ranges and filters with mdt.write.footer.bloom",
+        hudi="hoodie.bloom.index.use.metadata",
     )
-    bloom_parallelism: int = _option(
-        "mdt.bloom.parallelism",
+    bloom_parallelism: int = _machine(
         0,
         "threads that share the keys of a look-up by the Bloom index; 0: those that write files",
-        minimum=0,
-        maximum=1 << 20,
-        aliases=("hoodie.bloom.index.parallelism",),
-        scope="machine",
+        whole(0, 1 << 20),
+        "hoodie.bloom.index.parallelism",
     )
-    bloom_pairs: int = _option(
-        "mdt.bloom.pairs",
+    bloom_pairs: int = _machine(
         2_000_000,
-        "pairs of a key and a file group that each of these threads holds at a time, some 50 bytes"
-        " each",
-        minimum=1,
-        maximum=1 << 40,
-        aliases=("hoodie.bloom.index.keys.per.bucket",),
-        scope="machine",
+        "pairs of a key and a file group, of some 50 bytes, that each of these threads holds",
+        whole(1, _TEBI),
+        "hoodie.bloom.index.keys.per.bucket",
     )
-    bloom_filter_type: str = _option(
-        "mdt.bloom.filter.type",
+    bloom_filter_type: str = _table(
         "SIMPLE",
-        "form of the filter in Parquet footers, for Hudi: of the size of the file's keys, or rows"
-        " of one size",
-        choices=("SIMPLE", "DYNAMIC_V0"),
-        aliases=("hoodie.bloom.index.filter.type",),
+        "Hudi's filter in Parquet footers: of the size of the file's keys, or rows of one size",
+        choice("SIMPLE", "DYNAMIC_V0"),
+        "hoodie.bloom.index.filter.type",
     )
-    bloom_entries: int = _option(
-        "mdt.bloom.entries",
+    bloom_entries: int = _table(
         60_000,
         "keys of a row of a DYNAMIC_V0 filter",
-        minimum=1,
-        maximum=1 << 24,
-        aliases=("hoodie.index.bloom.num_entries",),
+        whole(1, 1 << 24),
+        "hoodie.index.bloom.num_entries",
     )
-    bloom_entries_max: int = _option(
-        "mdt.bloom.entries.max",
+    bloom_entries_max: int = _table(
         100_000,
         "keys up to which a DYNAMIC_V0 filter gets more rows",
-        minimum=1,
-        maximum=1 << 30,
-        aliases=("hoodie.bloom.index.filter.dynamic.max.entries",),
+        whole(1, 1 << 30),
+        "hoodie.bloom.index.filter.dynamic.max.entries",
     )
-    max_file_bytes: int = _option(
-        "mdt.max.file.bytes",
+    max_file_bytes: int = _table(
         120 * _MEBI,
         "size at which a base file is full",
-        minimum=1024,
-        maximum=1 << 40,
-        aliases=("hoodie.parquet.max.file.size",),
+        whole(1024, _TEBI),
+        "hoodie.parquet.max.file.size",
     )
-    small_file_bytes: int = _option(
-        "mdt.small.file.bytes",
+    small_file_bytes: int = _table(
         100 * _MEBI,
         "inserts go first to file groups below this size; 0: never",
-        minimum=0,
-        maximum=1 << 40,
-        aliases=("hoodie.parquet.small.file.limit",),
+        whole(0, _TEBI),
+        "hoodie.parquet.small.file.limit",
     )
-    cluster_unit_bytes: int = _option(
-        "mdt.cluster.unit.bytes",
+    cluster_unit_bytes: int = _machine(
         512 * _MEBI,
-        "size, in files, of what a clustering arranges at a time; it takes some five times as much"
-        " memory",
-        minimum=1024,
-        maximum=1 << 40,
-        aliases=("hoodie.clustering.plan.strategy.max.bytes.per.group",),
-        scope="machine",
+        "bytes of files that a clustering arranges at a time, in some five times the memory",
+        whole(1024, _TEBI),
+        "hoodie.clustering.plan.strategy.max.bytes.per.group",
     )
-    compression: str = _option(
-        "mdt.compression",
+    compression: str = _table(
         "lz4",
-        "compression of Parquet pages; zstd, which new tables on object storage have, takes two"
-        " thirds of the space, half again the CPU of scans and three times that of look-ups of many"
-        " keys",
-        choices=("lz4", "zstd", "snappy", "uncompressed"),
-        aliases=("hoodie.parquet.compression.codec",),
+        "compression of Parquet pages; zstd, the default of new tables on object storage, takes"
+        " two thirds of the space, half again the CPU of scans and three times that of look-ups of"
+        " many keys",
+        choice("lz4", "zstd", "snappy", "uncompressed"),
+        "hoodie.parquet.compression.codec",
     )
-    page_bytes: int = _option(
-        "mdt.page.bytes",
+    page_bytes: int = _table(
         limits.PAGE_BYTES,
-        "size at which a Parquet page is full, before compression: what is decoded of each column"
-        " for one row",
-        minimum=256,
-        maximum=1 << 30,
-        aliases=("hoodie.parquet.page.size",),
+        "size at which a Parquet page is full, before compression; to read one row, a page of each"
+        " column is decoded",
+        whole(256, 1 << 30),
+        "hoodie.parquet.page.size",
     )
-    row_group_rows: int = _option(
-        "mdt.row.group.rows",
-        limits.ROW_GROUP_ROWS,
-        "rows in a Parquet row group",
-        minimum=1,
-        maximum=1 << 24,
+    row_group_rows: int = _table(
+        limits.ROW_GROUP_ROWS, "rows in a Parquet row group", whole(1, 1 << 24)
     )
-    metadata_compact_records: int = _option(
-        "mdt.metadata.compact.records",
+    metadata_compact_records: int = _table(
         limits.METADATA_COMPACT_RECORDS,
         "commit records after which the metadata is compacted; tables of very many files wait for"
         " more",
-        minimum=1,
-        maximum=limits.METADATA_COMPACT_RECORDS_MAX,
-        aliases=("hoodie.metadata.compact.max.delta.commits",),
+        whole(1, limits.METADATA_COMPACT_RECORDS_MAX),
+        "hoodie.metadata.compact.max.delta.commits",
     )
-    key_store_dir: str = _option(
-        "mdt.key.store.dir",
+    key_store_dir: str = _machine(
         "",
         "local directory for the keys of tables with the key index lmdb; empty: in this user's"
         " cache directory",
-        scope="machine",
     )
-    cache_dir: str = _option(
-        "mdt.cache.dir",
-        "",
-        "local directory for pages of remote metadata; empty: in this user's cache directory",
-        scope="machine",
+    cache_dir: str = _machine(
+        "", "local directory for pages of remote metadata; empty: in this user's cache directory"
     )
-    cache_bytes_max: int = _option(
-        "mdt.cache.bytes.max",
+    cache_bytes_max: int = _machine(
         1024 * _MEBI,
         "size of that cache; the oldest pages make room; 0: no cache",
-        minimum=0,
-        maximum=1 << 40,
-        scope="machine",
+        whole(0, _TEBI),
     )
-    cache_memory_max: int = _option(
-        "mdt.cache.memory.max",
+    cache_memory_max: int = _machine(
         limits.CACHES_BYTES_MAX,
-        "bytes that this process keeps in memory of all its tables; the last one that says it"
-        " counts, what is kept with a table does not",
-        minimum=0,
-        maximum=1 << 50,
-        scope="machine",
+        "bytes of all tables that this process keeps in memory; the last given value holds",
+        whole(0, 1 << 50),
     )
-    commit_attempts: int = _option(
-        "mdt.commit.attempts",
+    commit_attempts: int = option(
         100,
-        "how often a transaction that lost to another is tried in all",
-        minimum=1,
-        maximum=limits.COMMIT_ATTEMPTS_MAX,
-        scope="session",
+        "attempts in all of a transaction that loses to others",
+        whole(1, limits.COMMIT_ATTEMPTS_MAX),
     )
-    writer_threads: int = _option(
-        "mdt.writer.threads",
-        0,
-        "threads that write files; 0: one per processor",
-        minimum=0,
-        maximum=limits.THREADS_MAX,
-        scope="machine",
+    writer_threads: int = _machine(
+        0, "threads that write files; 0: one per processor", whole(0, limits.THREADS_MAX)
     )
-    reader_threads: int = _option(
-        "mdt.reader.threads",
-        0,
-        "threads that read files; 0: one per processor",
-        minimum=0,
-        maximum=limits.THREADS_MAX,
-        scope="machine",
+    reader_threads: int = _machine(
+        0, "threads that read files; 0: one per processor", whole(0, limits.THREADS_MAX)
     )
-    write_memory_max: int = _option(
-        "mdt.write.memory.max",
+    write_memory_max: int = _machine(
         1024 * _MEBI,
         "bytes of memory for rows that are read piece by piece (readers, generators of batches,"
-        " datasets); what is larger goes through a local disk",
-        minimum=1,
-        maximum=1 << 50,
-        scope="machine",
+        " datasets); larger inputs go through a local disk",
+        whole(1, 1 << 50),
     )
-    write_spill_dir: str = _option(
-        "mdt.write.spill.dir",
-        "",
-        "local directory through which they go; empty: the temporary folder of the process",
-        scope="machine",
+    write_spill_dir: str = _machine(
+        "", "local directory for such rows; empty: the temporary folder of the process"
     )
-    rollback_after_seconds: int = _option(
-        "mdt.rollback.after.seconds",
-        3600,
-        "age at which an unfinished transaction is taken for dead",
-        minimum=0,
-        maximum=365 * 86400,
+    rollback_after_seconds: int = _table(
+        3600, "age at which an unfinished transaction is rolled back", whole(0, 365 * 86400)
     )
-    services_auto: bool = _option(
-        "mdt.services.auto",
+    services_auto: bool = _table(
         True,
         "services that are due run after writes, in the writer's process",
-        aliases=("hoodie.clean.automatic",),
+        hudi="hoodie.clean.automatic",
     )
-    services_seconds_max: float = _option(
-        "mdt.services.seconds.max",
+    services_seconds_max: float = option(
         1.0,
         "seconds that services may take within a write, and no more than the write itself; only"
-        " what is overdue takes longer; 0: never",
-        minimum=0,
-        maximum=3600,
-        scope="session",
+        " overdue services take longer; 0: never",
+        real(0, 3600),
     )
-    services_thread: bool = _option(
-        "mdt.services.thread",
+    services_thread: bool = _machine(
         False,
-        "services run in a thread of the table, until it is closed; writes wait for what is overdue"
-        " only",
-        scope="machine",
+        "services run in a thread of the table; writes wait for overdue services only",
     )
-    compact_log_files: int = _option(
-        "mdt.compact.log.files",
+    compact_log_files: int = _table(
         10,
-        "log files of about one size that become one by themselves; the file group is compacted"
-        " instead if it has 1 MiB at most, or they a fifth of it",
-        minimum=1,
-        maximum=1 << 20,
-        aliases=("hoodie.compact.inline.max.delta.commits",),
+        "log files of about one size that are joined automatically; the file group is compacted"
+        " instead if it has at most 1 MiB, or the log files have a fifth of it",
+        whole(1, 1 << 20),
+        "hoodie.compact.inline.max.delta.commits",
     )
-    clean_policy: str = _option(
-        "mdt.clean.policy",
+    clean_policy: str = _table(
         "KEEP_LATEST_COMMITS",
-        "what cleaning keeps: the newest commits, those of the last hours, or the newest versions"
-        " of each file group",
-        choices=("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"),
-        aliases=("hoodie.clean.policy", "hoodie.cleaner.policy"),
+        "states that cleaning keeps: the newest commits, those of the last hours, or the newest"
+        " versions of each file group",
+        choice("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"),
+        "hoodie.clean.policy hoodie.cleaner.policy",
     )
-    clean_retain_commits: int = _option(
-        "mdt.clean.retain.commits",
+    clean_retain_commits: int = _table(
         100,
-        "commits whose states a cleaning keeps, by the first policy; a table that cleans itself"
-        " does so when a quarter more can be read, and at least 16 more",
-        minimum=1,
-        maximum=10**9,
-        aliases=("hoodie.clean.commits.retained", "hoodie.cleaner.commits.retained"),
+        "commits whose states stay readable, by the first policy; a table that cleans itself does"
+        " so when a quarter more can be read, and at least 16 more",
+        whole(1, 10**9),
+        "hoodie.clean.commits.retained hoodie.cleaner.commits.retained",
     )
-    clean_retain_hours: int = _option(
-        "mdt.clean.retain.hours",
+    clean_retain_hours: int = _table(
         24,
         "hours of which all states stay readable, by the second policy",
-        minimum=0,
-        maximum=10**7,
-        aliases=("hoodie.clean.hours.retained", "hoodie.cleaner.hours.retained"),
+        whole(0, 10**7),
+        "hoodie.clean.hours.retained hoodie.cleaner.hours.retained",
     )
-    clean_retain_versions: int = _option(
-        "mdt.clean.retain.versions",
+    clean_retain_versions: int = _table(
         3,
         "base files of a file group that stay, by the third policy",
-        minimum=1,
-        maximum=10**6,
-        aliases=("hoodie.clean.fileversions.retained", "hoodie.cleaner.fileversions.retained"),
+        whole(1, 10**6),
+        "hoodie.clean.fileversions.retained hoodie.cleaner.fileversions.retained",
     )
-    spark_local_bytes_max: int = _option(
-        "mdt.spark.local.bytes.max",
+    spark_local_bytes_max: int = _machine(
         64 * _MEBI,
         "Spark inputs up to this size are written in the driver; 0: never",
-        minimum=0,
-        maximum=1 << 40,
-        scope="machine",
+        whole(0, _TEBI),
     )
-    spark_driver_summaries_max: int = _option(
-        "mdt.spark.driver.summaries.max",
+    spark_driver_summaries_max: int = _machine(
         8192,
         "large index summaries that the driver of Spark reads for one query; more are read in"
         " tasks; 0: always in tasks",
-        minimum=0,
-        maximum=1 << 40,
-        scope="machine",
+        whole(0, _TEBI),
     )
-    usage_counts: bool = _option(
-        "mdt.usage.counts",
+    usage_counts: bool = _table(
         False,
         "count how queries use indexes, for advice, and report it beside the table: readers write"
         " nothing else",
     )
-    durable: bool = _option(
-        "mdt.durable", True, "flush every file to the disk; false only for tables you can lose"
-    )
+    durable: bool = _table(True, "flush every file to the disk; false only for tables you can lose")
 
     def threads(self, role: Literal["writer", "reader"]) -> int:
         """Return the number of threads for a role, at least 1."""
-        return (self.writer_threads if role == "writer" else self.reader_threads) or int(
-            pa.cpu_count()
-        )
+        threads = self.writer_threads if role == "writer" else self.reader_threads
+        return threads or int(pa.cpu_count())
 
     def to_mapping(self, scope: Scope | None = None) -> dict[str, str]:
         """Return all options, or those of one scope, as text under their mdt names; parse_options
         takes it back.
         """
-        wanted = [
-            (member, option) for member, option in _declared() if scope in (None, option.scope)
-        ]
-        return {option.name: to_text(getattr(self, member.name)) for member, option in wanted}
+        texts = {}
+        for member, declared in OPTIONS.options.items():
+            if scope in (None, declared.scope):
+                texts[declared.name] = to_text(getattr(self, member))
+        return texts
+
+
+@dataclass(slots=True, kw_only=True)
+class CallOptions:
+    """Options of one read or write by name on Spark, None where none is given.
+
+    Fixed ones describe the table, as :func:`mdt.create` takes them.
+    """
+
+    as_of: int | str | None = option(None, "read the state at this point", POINT, "as.of.instant")
+    since: int | str | None = option(
+        None,
+        "read what commits after this point wrote",
+        POINT,
+        "hoodie.datasource.read.begin.instanttime",
+    )
+    until: int | str | None = option(
+        None, "the last point of such a range", POINT, "hoodie.datasource.read.end.instanttime"
+    )
+    changes: str | None = option(
+        None,
+        "read the changes of the range: net, one for each key, or all",
+        choice("net", "all"),
+    )
+    query_type: str | None = option(
+        None,
+        "read all rows, those of base files alone, or those of a range",
+        choice("snapshot", "read_optimized", "incremental"),
+        "hoodie.datasource.query.type",
+    )
+    operation: str | None = option(
+        None,
+        "upsert, insert, bulk_insert, insert_overwrite, insert_overwrite_table or delete",
+        WORD,
+        "hoodie.datasource.write.operation",
+    )
+    overwrite_partitions: object = option(
+        None, "partitions whose rows mode overwrite replaces", PARTITIONS
+    )
+    overwrite_mode: str | None = option(
+        None,
+        "mode overwrite replaces the whole table, or the partitions with new rows",
+        choice("static", "dynamic"),
+        "partitionoverwritemode",
+    )
+    evolve: bool = option(False, "add new columns to the table", hudi="mergeschema")
+    partial: bool = option(False, "keep the values of columns that are left out")
+    required: tuple[str, ...] = option(
+        (), "columns of a new table that are not null", COLUMNS, "__required_columns"
+    )
+    max_commits: int | None = option(
+        None,
+        "commits of one batch of a stream",
+        whole(1, limits.COUNT_MAX),
+        "maxcommitspertrigger",
+    )
+    max_bytes: int | None = option(
+        None,
+        "bytes of one batch of a stream",
+        whole(1, limits.COUNT_MAX),
+        "maxbytespertrigger",
+    )
+    name: str | None = _fixed(
+        None,
+        "name of the table",
+        COLUMN,
+        "mdt.table.name hoodie.table.name hoodie.datasource.write.table.name",
+    )
+    key: tuple[str, ...] | None = _fixed(
+        None,
+        "columns of the record key",
+        COLUMNS,
+        "hoodie.datasource.write.recordkey.field hoodie.table.recordkey.fields primarykey",
+    )
+    partition_by: tuple[str, ...] | None = _fixed(
+        None,
+        "partition columns",
+        COLUMNS,
+        "hoodie.datasource.write.partitionpath.field hoodie.table.partition.fields"
+        " __partition_columns",
+    )
+    ordering: str | None = _fixed(
+        None,
+        "column whose larger value wins when a key is written twice",
+        COLUMN,
+        "hoodie.datasource.write.precombine.field hoodie.table.precombine.field"
+        " hoodie.table.ordering.fields precombinefield orderingfields",
+    )
+    table_type: str | None = _fixed(
+        None,
+        "type of the table",
+        choice("MERGE_ON_READ", "COPY_ON_WRITE", mor="MERGE_ON_READ", cow="COPY_ON_WRITE"),
+        "hoodie.datasource.write.table.type hoodie.table.type type",
+    )
+    key_index: str | None = _fixed(None, "index that finds keys", TEXT)
+    scope: str | None = _fixed(None, "a key is unique per partition or per table", TEXT)
+    indexes: tuple[str, ...] | None = _fixed(None, "skipping indexes", SPECS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """Settings of a Spark session for all tables that it names, beside ``spark.mdt.<option>``."""
+
+    indexes_build: str = option(
+        "off",
+        "background: after each write of the job, a thread of the driver builds indexes where they"
+        " do not cover the table; in Spark tasks where the table has more bytes than"
+        " mdt.spark.local.bytes.max",
+        choice("off", "background"),
+    )
+    indexes_auto: bool = option(
+        False,
+        "count the queries of the session; after a write create the indexes that they want"
+        " (t.advise()), and build them in the background; none is dropped; counts of other handles"
+        " and processes arrive within a minute",
+    )
+    indexes_packages: tuple[str, ...] = option(
+        (),
+        "distributions with indexes of your own; driver and executors must have them, in one"
+        " version",
+        COLUMNS,
+    )
+    explain: tuple[str, ...] = option(
+        ("off",),
+        "where each plan of a query of a state is reported, without literals of filters; log: a"
+        " line of Spark's log, logger mdt.plan, level INFO; metrics: Spark's UI",
+        some_of("off", "log", "metrics"),
+    )
+    optimize: tuple[str, ...] = option(
+        OPTIMIZES,
+        "uses of tables by Spark's optimizer",
+        some_of(*OPTIMIZES, all=OPTIMIZES, none=()),
+    )
+    affinity: str = option(
+        "auto",
+        "the same executor reads a file as long as it lives; auto: on where the store is far",
+        choice("auto", "on", "off"),
+    )
+    footers_bytes: int = _machine(
+        limits.FOOTERS_OF_EXECUTOR_BYTES,
+        "bytes of footers of files on far stores that an executor keeps; 0: none",
+        whole(0, limits.COUNT_MAX),
+    )
+    vectors_bytes: int = _machine(
+        limits.VECTORS_OF_EXECUTOR_BYTES,
+        "bytes of decoded deletion vectors that an executor keeps; 0: none",
+        whole(0, limits.COUNT_MAX),
+    )
+
+    def of_stream(self) -> Self:
+        """Return the same for the batches of a stream."""
+        return replace(self, optimize=tuple(use for use in _OF_STREAMS if use in self.optimize))
+
+
+OPTIONS = OptionTable(Options, "mdt.")
+CALL_OPTIONS = OptionTable(CallOptions)
+SPARK_SETTINGS = OptionTable(SparkSettings, "spark.mdt.")
+
+declaration = OPTIONS.find
+"""Returns the declaration of an option by its name, ours or Hudi's.  Raises Invalid, with the
+nearest names, if there is none.
+"""
 
 
 def parse_options(mapping: Mapping[str, object] | None = None) -> Options:
@@ -532,27 +576,30 @@ def parse_options(mapping: Mapping[str, object] | None = None) -> Options:
     Traceback (most recent call last):
         ...
     mdt.errors.Invalid: unknown option 'mdt.row.group.row'
-      hint: did you mean mdt.row.group.rows or mdt.bloom.tree?
+      hint: did you mean mdt.row.group.rows?
     """
-    values: dict[str, Any] = {}
-    names: dict[str, str] = {}
-    for name, value in arguments.mapping("options", mapping).items():
-        member, option = _find(name)
-        parsed = option.parse(value, name)
-        if values.setdefault(member, parsed) != parsed:
-            raise Invalid(
-                f"{names[member]} and {name} are one option, with different values",
-                hint="give one of them",
-            )
-        names[member] = name
-    _check_file_sizes(values)
-    return Options(**values)
+    return _options(OPTIONS.read(checked_mapping("options", mapping)))
+
+
+def _options(values: Mapping[str, Any]) -> Options:
+    options = Options(**values)
+    if "small_file_bytes" not in values:
+        largest_small = options.max_file_bytes * 5 // 6
+        if options.small_file_bytes > largest_small:
+            return replace(options, small_file_bytes=largest_small)
+    elif options.small_file_bytes > options.max_file_bytes:
+        raise Invalid(
+            f"the small-file limit ({options.small_file_bytes} bytes) is above the largest file"
+            f" ({options.max_file_bytes} bytes)",
+            hint="lower mdt.small.file.bytes or raise mdt.max.file.bytes",
+        )
+    return options
 
 
 @lru_cache(maxsize=64)
 def options_of(texts: tuple[tuple[str, str], ...]) -> Options:
-    """Return what :func:`parse_options` says of (name, text) pairs, parsed once: a table's own
-    options are asked for at every commit.
+    """Return :func:`parse_options` of (name, text) pairs, cached: every commit needs the options of
+    its table.
     """
     return parse_options(dict(texts))
 
@@ -566,19 +613,9 @@ def canonical(mapping: Mapping[str, object] | None = None) -> dict[str, str]:
     >>> canonical({"hoodie.parquet.max.file.size": 1 << 20})
     {'mdt.max.file.bytes': '1048576'}
     """
-    parse_options(mapping)
-    found = [
-        (name, value, _find(name)[1])
-        for name, value in arguments.mapping("options", mapping).items()
-    ]
-    return {option.name: to_text(option.parse(value, name)) for name, value, option in found}
-
-
-def declaration(name: str) -> Option:
-    """Return the declaration of the option ``name``, ours or Hudi's.  Raises Invalid, with the
-    nearest names, if there is none.
-    """
-    return _find(name)[1]
+    values = OPTIONS.read(checked_mapping("options", mapping))
+    _options(values)
+    return {OPTIONS.options[member].name: to_text(value) for member, value in values.items()}
 
 
 def of_table(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -588,11 +625,11 @@ def of_table(options: Mapping[str, Any]) -> dict[str, Any]:
     >>> of_table({"mdt.compression": "zstd", "mdt.cache.dir": "pages"})
     {'mdt.compression': 'zstd'}
     """
-    return {
-        name: value
-        for name, value in options.items()
-        if name not in _named() or _find(name)[1].scope == "table"
-    }
+    retained = {}
+    for name, value in options.items():
+        if name not in OPTIONS or OPTIONS.find(name).scope == "table":
+            retained[name] = value
+    return retained
 
 
 def changed_options(options: Mapping[str, object] | None) -> dict[str, str | None]:
@@ -605,86 +642,59 @@ def changed_options(options: Mapping[str, object] | None) -> dict[str, str | Non
     >>> changed_options({"hoodie.parquet.compression.codec": "zstd", "mdt.page.bytes": None})
     {'mdt.compression': 'zstd', 'mdt.page.bytes': None}
     """
-    found: dict[str, str | None] = {}
-    for name, value in arguments.mapping("options", options).items():
-        option = declaration(name)
-        if option.scope != "table":
-            raise Invalid(
-                f"{option.name} is an option of the {option.scope}, which a table does not keep",
-                hint=f"give it when the table is opened: mdt.open(path, {{{option.name!r}: …}})",
-            )
-        if option.fixed:
-            raise Invalid(
-                f"{option.name} is fixed at creation, because older files depend on it",
-                hint="write the rows to a new table with another value",
-            )
-        text = None if value is None else to_text(option.parse(value, name))
-        if found.setdefault(option.name, text) != text:
-            raise Invalid(
-                f"{option.name} is given twice, with different values", hint="give one of them"
-            )
-    return found
+    changes = OPTIONS.read(checked_mapping("options", options), _changed)
+    return {OPTIONS.options[member].name: text for member, text in changes.items()}
 
 
-def options_list() -> list[dict[str, Any]]:
-    """Return every option as a dict: name, aliases, default (text), allowed, scope, fixed (at
-    creation), meaning.
+def _changed(declared: Option, value: object, given_as: str) -> str | None:
+    if declared.scope != "table":
+        raise Invalid(
+            f"{declared.name} is an option of the {declared.scope}, which a table does not keep",
+            hint=f"give it when the table is opened: mdt.open(path, {{{declared.name!r}: …}})",
+        )
+    if declared.fixed:
+        raise Invalid(
+            f"{declared.name} is fixed at creation, because older files depend on it",
+            hint="write the rows to a new table with another value",
+        )
+    if value is None:
+        return None
+    return to_text(declared.parse(value, given_as))
+
+
+def options_list(table: OptionTable = OPTIONS) -> list[dict[str, Any]]:
+    """Return every option of ``table`` as a dict: name, aliases, default (text), allowed, scope,
+    fixed (at creation), meaning.
     """
     return [
         {
-            "name": option.name,
-            "aliases": list(option.aliases),
-            "default": to_text(member.default),
-            "allowed": option.allowed(),
-            "scope": option.scope,
-            "fixed": option.fixed,
-            "meaning": option.doc,
+            "name": declared.name,
+            "aliases": list(declared.hudi),
+            "default": declared.default_text(),
+            "allowed": declared.kind.allowed,
+            "scope": declared.scope,
+            "fixed": declared.fixed,
+            "meaning": declared.doc,
         }
-        for member, option in _declared()
+        for declared in table.options.values()
     ]
 
 
-def options_table() -> str:
-    """Return a Markdown table of every option, for the documentation."""
+def options_table(table: OptionTable = OPTIONS) -> str:
+    """Return a Markdown table of every option of ``table``, for the documentation."""
     lines = ["| option | default | allowed | scope | meaning |", "|---|---|---|---|---|"]
-    for member, option in _declared():
-        names = "<br>".join(f"`{name}`" for name in (option.name, *option.aliases))
-        default = to_text(member.default) or "(empty)"
-        scope = f"{option.scope}, fixed" if option.fixed else option.scope
-        lines.append(f"| {names} | `{default}` | {option.allowed()} | {scope} | {option.doc} |")
+    for row in options_list(table):
+        names = "<br>".join(f"`{name}`" for name in (row["name"], *row["aliases"]))
+        default = row["default"] or "(empty)"
+        scope = row["scope"] + ", fixed" * row["fixed"]
+        lines.append(f"| {names} | `{default}` | {row['allowed']} | {scope} | {row['meaning']} |")
     return "\n".join(lines) + "\n"
 
 
-def _check_file_sizes(values: dict[str, Any]) -> None:
-    largest = values.get("max_file_bytes", Options.__dataclass_fields__["max_file_bytes"].default)
-    small = values.get("small_file_bytes")
-    if small is None:
-        default = Options.__dataclass_fields__["small_file_bytes"].default
-        values["small_file_bytes"] = min(default, largest * 5 // 6)
-    elif small > largest:
-        raise Invalid(
-            f"the small-file limit ({small} bytes) is above the largest file ({largest} bytes)",
-            hint="lower mdt.small.file.bytes or raise mdt.max.file.bytes",
-        )
-
-
-@cache
-def _declared() -> tuple[tuple[Field[Any], Option], ...]:
-    return tuple((member, member.metadata["option"]) for member in fields(Options))
-
-
-@cache
-def _named() -> dict[str, tuple[str, Option]]:
-    """Return every name of an option -> its member of Options, and what it is."""
-    return {
-        name: (member.name, option)
-        for member, option in _declared()
-        for name in (option.name, *option.aliases)
-    }
-
-
-def _find(name: str) -> tuple[str, Option]:
-    if name in _named():
-        return _named()[name]
-    hint = arguments.nearest(str(name), _named()) or "mdt.config.options_table() lists them all"
-    raise Invalid(f"unknown option {name!r}", hint=hint)
+def options_reference() -> str:
+    """Return the end of docs/options.md: tables of all options, by the places that take them."""
+    return (
+        f"{options_table()}\n## Options of Spark's readers and writers\n\n"
+        f"{options_table(CALL_OPTIONS)}\n## Settings of a Spark session\n\n"
+        f"{options_table(SPARK_SETTINGS)}"
+    )

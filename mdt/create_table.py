@@ -12,7 +12,7 @@ from indexes import registry
 from indexes.key_hash import SECRET_BYTES, MultilinearHash
 from mdt.arguments import named_column, one_of, own_spelling, texts
 from mdt.commit import annotation, leftovers, publish
-from mdt.config import Options, canonical, of_table, parse_options
+from mdt.config import IN_KEY_INDEX, Options, canonical, of_table, parse_options
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi import keys, partitions, timeline
 from mdt.hudi.layout import layout_of
@@ -31,7 +31,6 @@ from mdt.stores.storage import Storage, open_storage
 
 _BEHIND_ALL = "\U0010ffff"
 """Sorts behind every name."""
-_IN_KEY_INDEX = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
 
 
 def place(
@@ -70,7 +69,8 @@ def define(
             hint="write ordering='ts'",
         )
     one_of("table_type", table_type, (MERGE_ON_READ, COPY_ON_WRITE))
-    wanted_index, wanted_scope = key_indexes.chosen(key_index, scope, parse_options(options))
+    parsed = parse_options(options)
+    wanted_index, wanted_scope = key_indexes.chosen(key_index, scope, parsed)
     scope = one_of("scope", wanted_scope, ("partition", "table"))
     stored = declared.stored(columns)
     if not key:
@@ -78,13 +78,11 @@ def define(
     key, partition_by = _own("key", key, stored), _own("partition_by", partition_by, stored)
     if ordering is not None:
         (ordering,) = _own("ordering", (ordering,), stored)
-    key_index = key_indexes.with_buckets(
-        key_indexes.named(wanted_index), parse_options(options), key
-    )
+    key_index = key_indexes.with_buckets(key_indexes.named(wanted_index), parsed, key)
     # Types that cannot be keys or partition values are refused for the first row; here there is
     # none.
     keys.record_keys(stored.empty_table(), key)
-    _check_partitions(parse_options(options), stored, key, partition_by)
+    _check_partitions(parsed, stored, key, partition_by)
     if ordering is not None and not orderable(stored.field(ordering).type):
         raise Invalid(
             f"the ordering field {ordering!r} has type {stored.field(ordering).type}",
@@ -93,17 +91,17 @@ def define(
                 " of up to 18 digits, dates, timestamps and strings can order"
             ),
         )
-    _refuse_together(parse_options(options), ordering, partition_by)
-    _refuse_text_order(parse_options(options), ordering, stored)
+    _refuse_together(parsed, ordering, partition_by)
+    _refuse_text_order(parsed, ordering, stored)
     if key_indexes.has_buckets(key_index):
-        _refuse_buckets(parse_options(options), scope)
+        _refuse_buckets(parsed, scope)
     named = tuple(
         named_spec(text, stored) for text in texts("indexes", indexes, "['bitmap(status)']")
     )
     key_hash = MultilinearHash(bytes.fromhex(storage.random_hex(SECRET_BYTES)))
     found = TableDefinition(
         storage.random_hex(16),
-        _name(storage, options),
+        _name(storage, parsed),
         table_type,
         stored,
         columns.remove_metadata(),
@@ -115,7 +113,7 @@ def define(
         key_hash,
         named,
         _kept(storage, key_index, options),
-        hudi_version=parse_options(options).table_version,
+        hudi_version=parsed.table_version,
         packages=packages_of([key_index, *named]),
     )
     layout_of(found)
@@ -205,10 +203,10 @@ def _refuse_text_order(options: Options, ordering: str | None, stored: pa.Schema
         )
 
 
-def _name(storage: Storage, options: Mapping[str, Any] | None) -> str:
+def _name(storage: Storage, options: Options) -> str:
     """Return the name that the options give, or the last part of the place where the table lies."""
     folder = storage.url.rstrip("/").rpartition("/")[2]
-    return parse_options(options).table_name or re.sub(r"\W", "_", folder) or "table"
+    return options.table_name or re.sub(r"\W", "_", folder) or "table"
 
 
 def _kept(storage: Storage, key_index: str, options: Mapping[str, Any] | None) -> dict[str, str]:
@@ -225,7 +223,7 @@ def _kept(storage: Storage, key_index: str, options: Mapping[str, Any] | None) -
     if storage.is_remote:
         found["mdt.compression"] = "zstd"
     given = of_table(canonical(options))
-    return {**found, **{name: value for name, value in given.items() if name not in _IN_KEY_INDEX}}
+    return {**found, **{name: value for name, value in given.items() if name not in IN_KEY_INDEX}}
 
 
 def _own(role: str, names: Sequence[str], stored: pa.Schema) -> tuple[str, ...]:

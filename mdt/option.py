@@ -1,135 +1,317 @@
-"""What an option is: its names, its type, what may be given, and how it is read from text."""
+"""How options are declared and read: their types, and the names that a class of options answers to.
+
+Options are the fields of a dataclass, declared with :func:`option`.  :class:`OptionTable` finds
+them by their names and reads their values, which may be text.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from mdt.arguments import listed, listing, shown
+from mdt.arguments import listed, listing, nearest, shown
 from mdt.errors import Invalid
 from mdt.limits import OPTION_BYTES_MAX
 
 Scope = Literal["table", "session", "machine"]
-"""``table``: kept with the table, whoever opens it; ``session``: of whoever opens it, never kept;
-``machine``: likewise, and it names directories, memory or threads of the computer, which nothing
-that comes with a table may choose.
+"""``table``: kept with the table, whoever opens it.  ``session``: of whoever opens it, never kept.
+``machine``: likewise; it names directories, memory or threads of the computer, which nothing that
+comes with a table may choose.
 """
 
 ALL_COLUMNS = "*"
 """Text form of None in a list of columns."""
 
-_REFUSED = object()
+_SEQ_DIGITS_MAX = 10
+_SPEC = re.compile(r"""(?:'[^']*'|"[^"]*"|[^;])+""")
 
 
-def _parse_bool(value: object) -> object:
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of options.
+
+    parse: Returns the value that a text, or a value of the type, stands for.  Raises TypeError or
+        ValueError.
+    allowed: What may be given, in words.
+    """
+
+    parse: Callable[[Any], Any]
+    allowed: str
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text is expected")
+    return value.strip()
+
+
+def choice(*texts: str, **others: Any) -> Kind:
+    """Return the kind of ``texts``, in upper or lower case; each of ``others`` stands for a value.
+
+    >>> choice("lz4", none="uncompressed").parse("NONE")
+    'uncompressed'
+    """
+    values = {text.lower(): text for text in texts} | others
+
+    def parse(value: object) -> Any:
+        known = _text(value).lower()
+        if known not in values:
+            raise ValueError(f"{known} is not a choice")
+        return values[known]
+
+    return Kind(parse, "one of " + ", ".join([*texts, *others]))
+
+
+def some_of(*texts: str, **groups: tuple[str, ...]) -> Kind:
+    """Return the kind of one or more of ``texts`` separated by commas; each of ``groups`` stands
+    for several.
+
+    >>> some_of("log", "metrics", none=()).parse("log, metrics")
+    ('log', 'metrics')
+    """
+    single = choice(**{text: (text,) for text in texts}, **groups)
+
+    def parse(value: object) -> tuple[str, ...]:
+        chosen: list[str] = []
+        for part in _text(value).split(","):
+            chosen += single.parse(part)
+        return tuple(dict.fromkeys(chosen))
+
+    return Kind(parse, f"{single.allowed}, or several separated by commas")
+
+
+def whole(low: int, high: int) -> Kind:
+    """Return the kind of whole numbers from ``low`` to ``high``."""
+    return _numbers(int, "a whole number", low, high)
+
+
+def real(low: float, high: float) -> Kind:
+    """Return the kind of numbers from ``low`` to ``high``."""
+    return _numbers(float, "a number", low, high)
+
+
+def _numbers(kind: type[int | float], noun: str, low: float, high: float) -> Kind:
+    def parse(value: object) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (kind, int, str)):
+            raise TypeError("a number is expected")
+        number = kind(value)
+        if not low <= number <= high:
+            raise ValueError(f"{number} is out of range")
+        return number
+
+    return Kind(parse, f"{noun} from {low} to {high}")
+
+
+def _parse_flag(value: object) -> Any:
+    if isinstance(value, bool):
+        return value
+    return _FLAGS.parse(value)
+
+
+def _parse_columns(value: object) -> tuple[str, ...]:
+    names = value
     if isinstance(value, str):
-        return {"true": True, "false": False}.get(value.strip().lower(), _REFUSED)
-    return value if isinstance(value, bool) else _REFUSED
+        is_json = value.startswith("[")  # as Spark lists the columns of partitionBy
+        names = json.loads(value) if is_json else listed(value)
+    if not isinstance(names, (list, tuple)):
+        raise TypeError("a list is expected")
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError("a column is named by text")
+    return tuple(names)
 
 
-def _parse_int(value: object) -> object:
-    if isinstance(value, str):
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else _REFUSED
-
-
-def _parse_float(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return _REFUSED
-    number = float(value)
-    return number if math.isfinite(number) else _REFUSED
-
-
-def _parse_text(value: object) -> object:
-    return value.strip() if isinstance(value, str) else _REFUSED
-
-
-def _parse_columns(value: object) -> object:
+def _parse_some_columns(value: object) -> tuple[str, ...] | None:
     if value is None or value == ALL_COLUMNS:
         return None
-    names = listed(value) if isinstance(value, str) else value
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        return _REFUSED
-    return tuple(dict.fromkeys(name for name in names if name))
+    return tuple(dict.fromkeys(filter(None, _parse_columns(value))))
 
 
-_PARSERS: dict[type, Any] = {
-    bool: _parse_bool,
-    int: _parse_int,
-    float: _parse_float,
-    str: _parse_text,
-    tuple: _parse_columns,
-}
+def _parse_column(value: object) -> str | None:
+    names = listed(_text(value))
+    if len(names) == 1:
+        return names[0]
+    return _text(value) or None
+
+
+def _parse_point(value: object) -> int | str:
+    text = str(value)
+    if text.lower() == "earliest":
+        return 0
+    if text.isascii() and text.isdigit() and len(text) <= _SEQ_DIGITS_MAX:
+        return int(text)
+    return text
+
+
+def _parse_specs(value: object) -> tuple[str, ...]:
+    specs = map(str.strip, _SPEC.findall(_text(value)))
+    return tuple(filter(None, specs))
+
+
+def _parse_partitions(value: object) -> Any:
+    text = str(value)
+    if text.startswith(("{", "[")):
+        return json.loads(text)
+    return text
+
+
+_FLAGS = choice(true=True, false=False)
+FLAG = Kind(_parse_flag, "true or false")
+TEXT = Kind(_text, "text")
+WORD = Kind(lambda value: _text(value).lower(), "a word")
+COLUMN = Kind(_parse_column, "a name, perhaps in backquotes")
+COLUMNS = Kind(_parse_columns, "names separated by commas, those with commas in backquotes")
+SOME_COLUMNS = Kind(
+    _parse_some_columns, f"column {COLUMNS.allowed}, or {ALL_COLUMNS} for all scalar columns"
+)
+POINT = Kind(_parse_point, "a commit's number, an instant, a time, a tag, or earliest")
+"""Points in the history of a table: few digits are the number of a commit."""
+SPECS = Kind(_parse_specs, "indexes separated by semicolons")
+"""Semicolons in quotes belong to names."""
+PARTITIONS = Kind(_parse_partitions, "a path, city=Oslo, or JSON")
+"""Partitions as :meth:`mdt.Table.delete_partition` takes them."""
+
+_KINDS: Mapping[type, Kind] = {bool: FLAG, str: TEXT}
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """The declaration of one option: names, type, scope, range and purpose.
+    """The declaration of one option.
 
-    ``fixed``: of a table option, whether it decides what the data mean or where they lie, so that
-    it is set at creation and stays.
+    member: The field of the class that declares it.
+    hudi: Names of other systems for the same option.
+    fixed: Whether it decides what the data mean or where they lie: it is set at creation and stays.
     """
 
+    member: str
     name: str
-    kind: type
-    scope: Scope
+    default: Any
     doc: str
-    aliases: tuple[str, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
-    choices: tuple[str, ...] = ()
-    fixed: bool = False
+    kind: Kind
+    hudi: tuple[str, ...]
+    scope: Scope
+    fixed: bool
 
-    def allowed(self) -> str:
-        """Return in words what may be given."""
-        if self.kind is tuple:
-            return (
-                "column names separated by commas, those with commas in backquotes, or"
-                f" {ALL_COLUMNS} for all scalar columns"
-            )
-        if self.choices:
-            return "one of " + ", ".join(self.choices)
-        if self.kind is bool:
-            return "true or false"
-        if self.kind is str:
-            return "text"
-        noun = "a whole number" if self.kind is int else "a number"
-        if self.minimum is None or self.maximum is None:
-            return noun
-        return f"{noun} from {self.minimum} to {self.maximum}"
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names of the option, ours first."""
+        return (self.name, *self.hudi)
 
     def parse(self, value: object, given_as: str) -> Any:
-        """Return ``value`` as the option's type; raises ``errors.Invalid`` saying what is
-        allowed.
+        """Return ``value`` as the option's type; raises ``errors.Invalid`` saying what is allowed.
+        ``given_as``: The name under which it was given.
         """
         try:
-            parsed = _PARSERS[self.kind](value)
-        except (ValueError, OverflowError):
-            parsed = _REFUSED
-        if parsed is _REFUSED or not self._in_range(parsed):
+            parsed = self.kind.parse(value)
+        except (TypeError, ValueError, OverflowError):
             raise Invalid(
-                f"option {given_as} = {shown(value)} is not possible", hint=f"give {self.allowed()}"
-            )
-        if len(to_text(parsed).encode(errors="surrogatepass")) > OPTION_BYTES_MAX:
+                f"option {given_as} = {shown(value)} is not possible",
+                hint=f"give {self.kind.allowed}",
+            ) from None
+        size = len(to_text(parsed).encode(errors="surrogatepass"))
+        if self.scope == "table" and size > OPTION_BYTES_MAX:
             raise Invalid(
                 f"option {given_as} has more than {OPTION_BYTES_MAX:,} bytes",
                 hint="give a shorter text",
             )
         return parsed
 
-    def _in_range(self, value: Any) -> bool:
-        if self.choices:
-            return value in self.choices
-        if self.minimum is None or self.maximum is None:
-            return True
-        return bool(self.minimum <= value <= self.maximum)
+    def default_text(self) -> str:
+        """Return the default as text, empty where there is none."""
+        if self.default is None and self.kind is not SOME_COLUMNS:
+            return ""
+        return to_text(self.default)
+
+
+def option(
+    default: Any,
+    doc: str,
+    kind: Kind | None = None,
+    hudi: str = "",
+    *,
+    scope: Scope = "session",
+    fixed: bool = False,
+) -> Any:
+    """Return a field of a dataclass that is an option.  ``kind`` follows from a default that is a
+    text or a bool; ``hudi``: names separated by spaces.
+    """
+    declared = {
+        "doc": doc,
+        "kind": kind or _KINDS[type(default)],
+        "hudi": tuple(hudi.split()),
+        "scope": scope,
+        "fixed": fixed,
+    }
+    return field(default=default, metadata=declared)
+
+
+class OptionTable:
+    """The options that a dataclass declares, by their names.
+
+    The name of an option is ``prefix`` and its field, with dots in the place of underscores if
+    there is a prefix: ``mdt.page.bytes``.
+    """
+
+    def __init__(self, owner: type, prefix: str = "") -> None:
+        self.options: dict[str, Option] = {}
+        self._named: dict[str, Option] = {}
+        for member in fields(owner):
+            name = member.name
+            if prefix:
+                name = prefix + name.replace("_", ".")
+            declared = Option(member.name, name, member.default, **member.metadata)
+            self.options[member.name] = declared
+            self._named |= dict.fromkeys(declared.names, declared)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._named
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield every name, ours and Hudi's."""
+        return iter(self._named)
+
+    def find(self, name: str) -> Option:
+        """Return the option of this name.  Raises Invalid, with the nearest names, if there is
+        none.
+        """
+        if name not in self._named:
+            hint = nearest(str(name), self) or "mdt.config.options_table() lists them all"
+            raise Invalid(f"unknown option {name!r}", hint=hint)
+        return self._named[name]
+
+    def read(
+        self,
+        given: Mapping[str, object],
+        parse: Callable[[Option, object, str], Any] = Option.parse,
+    ) -> dict[str, Any]:
+        """Return the values of ``given`` options by their fields.
+
+        Raises Invalid: an unknown name, a value that is not possible, one option under two names
+        with different values.
+        """
+        values: dict[str, Any] = {}
+        names: dict[str, str] = {}
+        for name, value in given.items():
+            known = self.find(name)
+            parsed = parse(known, value, name)
+            if values.setdefault(known.member, parsed) != parsed:
+                raise Invalid(
+                    f"{names[known.member]} and {name} are one option, with different values",
+                    hint="give one of them",
+                )
+            names[known.member] = name
+        return values
 
 
 def to_text(value: object) -> str:
-    """Return a value of an option as :meth:`Option.parse` takes it back."""
+    """Return a value of an option as its :class:`Kind` takes it back."""
     if value is None:
         return ALL_COLUMNS
     if isinstance(value, bool):
         return str(value).lower()
-    return listing(value) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return listing(value)
+    return str(value)

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdt.config import Options, changed_options, options_list, options_table, parse_options
+from mdt.config import (
+    Options,
+    changed_options,
+    options_list,
+    options_reference,
+    options_table,
+    parse_options,
+)
 from mdt.errors import Invalid
 from mdt.metadata.files import paths
 from mdt.option import Scope
@@ -155,7 +162,7 @@ def test_what_names_directories_memory_or_threads_is_of_the_machine(word: str) -
         ({"mdt.bucket.partitions": "a,3"}, "fixed at creation"),
         ({"mdt.cache.dir": "pages"}, "option of the machine(.|\n)*mdt.open"),
         ({"mdt.commit.attempts": None}, "option of the session(.|\n)*mdt.open"),
-        ({"mdt.page.bytes": 512, "hoodie.parquet.page.size": None}, "given twice"),
+        ({"mdt.page.bytes": 512, "hoodie.parquet.page.size": None}, "one option"),
         ({"mdt.column.stats.columns": ["x" * 70_000]}, "more than 65,536 bytes"),
     ],
 )
@@ -168,6 +175,6 @@ def test_options_that_a_table_cannot_change_are_refused(
 
 def test_the_page_of_the_options_has_the_table_of_all_of_them() -> None:
     page = Path(__file__).parent.parent / "docs" / "options.md"
-    assert page.read_text().endswith(options_table()), (
-        "write options_table() to the end of docs/options.md"
+    assert page.read_text().endswith(options_reference()), (
+        "write options_reference() to the end of docs/options.md"
     )

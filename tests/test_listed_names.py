@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import mdt
 from mdt.arguments import listed, listing
-from mdt.source.words import value_of
+from mdt.option import COLUMN
 
 
 def test_names_with_commas_are_listed_in_backquotes(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_names_with_commas_are_listed_in_backquotes(tmp_path: Path) -> None:
 
 def test_the_ordering_field_may_stand_in_backquotes() -> None:
     for text, column in (("ts", "ts"), ("`ts, ms `", "ts, ms "), ("ts, ms", "ts, ms"), (" ", None)):
-        assert value_of("ordering", "ordering", text) == column
+        assert COLUMN.parse(text) == column
 
 
 @given(st.lists(st.text(st.sampled_from("a,` ;"), min_size=1), max_size=4))

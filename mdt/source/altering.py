@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mdt import table as tables
-from mdt.config import changed_options, options_list
+from mdt.config import changed_options, declaration
 from mdt.errors import Invalid
 from mdt.schema.alter import quoted
 from mdt.source import statements, writing
@@ -48,8 +48,10 @@ def alter_options(asked: Words, changes: Mapping[str, str | None]) -> list[str]:
     writing.require_newest(asked)
     changed = changed_options(changes)
     writing.opened(asked).alter(options=changes)
-    known = [option for option in options_list() if option["name"] in changed]
-    return [name.lower() for option in known for name in (option["name"], *option["aliases"])]
+    names: list[str] = []
+    for name in changed:
+        names += map(str.lower, declaration(name).names)
+    return names
 
 
 def _collect(

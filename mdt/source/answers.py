@@ -233,7 +233,7 @@ def known_settings(spark: SparkSession) -> Settings:
     Raises as :mod:`mdt.engines.spark.packages` does.
     """
     said = settings_of(spark)
-    late.spark_packages.require(spark, said.packages)
+    late.spark_packages.require(spark, said.reads.indexes_packages)
     return said
 
 
@@ -259,5 +259,5 @@ def _written(spark: SparkSession, said: Settings, table: Table) -> DataFrame:
 
 
 def _maintain(spark: SparkSession, said: Settings, table: Table) -> None:
-    if said.builds:
-        BUILDER.build(table, spark, said.advised)
+    if said.reads.indexes_build == "background":
+        BUILDER.build(table, spark, said.reads.indexes_auto)

@@ -18,24 +18,20 @@ import pyarrow as pa
 
 from mdt.arguments import listed, one_of
 from mdt.errors import Invalid
+from mdt.option import FLAG, PARTITIONS, POINT, SPECS
 from mdt.services.check import CheckReport
 from mdt.services.indexing.index_builder import BuildResult
 from mdt.services.indexing.statistics import STATISTICS
 from mdt.services.layout.cluster_table import ClusterResult
 from mdt.services.reclaiming.cleaning import CleanReport
 from mdt.source import create_statement, writing
-from mdt.source.words import Words, point_of, value_of
+from mdt.source.words import Words
 from mdt.table import Table
 from mdt.write.result import WriteResult
 
 _Parser = Callable[[str], Any]
 
-
-def _flag(text: str) -> bool:
-    return one_of("flag", text.lower(), ("true", "false")) == "true"
-
-
-_SPECS: _Parser = partial(value_of, "indexes", "specs")
+_flag, _specs, _point = FLAG.parse, SPECS.parse, POINT.parse
 _RETAINED: Mapping[str, _Parser] = {
     "retain_commits": int,
     "retain_hours": int,
@@ -46,21 +42,21 @@ PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
     "compact": {"strategy": str, "partitions": listed, "budget_bytes": int, "spark": _flag, **_DRY},
     "cluster": {"by": listed, "curve": str, "partitions": listed, "spark": _flag, **_DRY},
     "clean": {**_RETAINED, **_DRY},
-    "restore": {"to": point_of, **_DRY},
-    "rollback": {"commit": point_of, **_DRY},
-    "tag": {"name": str, "at": point_of, **_DRY},
-    "savepoint": {"name": str, "at": point_of, "comment": str, **_DRY},
+    "restore": {"to": _point, **_DRY},
+    "rollback": {"commit": _point, **_DRY},
+    "tag": {"name": str, "at": _point, **_DRY},
+    "savepoint": {"name": str, "at": _point, "comment": str, **_DRY},
     "untag": {"name": str, **_DRY},
     "check": {},
     "delete_partition": {
-        "partitions": partial(value_of, "overwrite_partitions", "partitions"),
+        "partitions": PARTITIONS.parse,
         **_DRY,
     },
     "truncate": _DRY,
-    "create_index": {"specs": _SPECS, "mode": str, "spark": _flag, **_DRY},
-    "drop_index": {"specs": _SPECS, **_DRY},
-    "rebuild_index": {"specs": _SPECS, "mode": str, "spark": _flag, **_DRY},
-    "build_indexes": {"specs": _SPECS, "spark": _flag, **_DRY},
+    "create_index": {"specs": _specs, "mode": str, "spark": _flag, **_DRY},
+    "drop_index": {"specs": _specs, **_DRY},
+    "rebuild_index": {"specs": _specs, "mode": str, "spark": _flag, **_DRY},
+    "build_indexes": {"specs": _specs, "spark": _flag, **_DRY},
     "analyze": {"columns": listed, "spark": _flag},
 }
 """Methods of a table, and their parameters after the table, in order; what is given as text becomes

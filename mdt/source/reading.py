@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mdt import late
 from mdt import table as tables
-from mdt.engines.reads import Reads
+from mdt.config import SparkSettings
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.snapshot.as_of import Point
 from mdt.query import SNAPSHOT, seen_as
@@ -39,7 +39,7 @@ def snapshot(
     is_pinned: bool,
     query_type: str,
     *,
-    reads: Reads | None = None,
+    reads: SparkSettings | None = None,
 ) -> DataFrame:
     """Return the rows of the newest snapshot, whenever it is asked, or of the one that ``table``
     shows if ``is_pinned``.
@@ -64,7 +64,7 @@ def frame(
     asked: Words,
     columns: StructType | None = None,
     *,
-    reads: Reads | None = None,
+    reads: SparkSettings | None = None,
 ) -> DataFrame:
     """Return what is asked for; ``columns``: those that it must have; ``reads``: as for
     :func:`snapshot`.

@@ -18,7 +18,7 @@ from mdt import late
 from mdt import table as tables
 from mdt.arguments import one_of
 from mdt.changes import ChangeStream
-from mdt.engines.reads import Reads
+from mdt.config import SparkSettings
 from mdt.errors import Invalid, MdtError
 from mdt.metadata.log import commit_log
 from mdt.metadata.log.commit_log import CommitRecord
@@ -51,7 +51,7 @@ class Stream:
     for options that mean nothing to a stream.
     """
 
-    def __init__(self, asked: Words, reads: Reads) -> None:
+    def __init__(self, asked: Words, reads: SparkSettings) -> None:
         if (
             asked.until is not None
             or asked.as_of is not None

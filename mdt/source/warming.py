@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mdt import late
-from mdt.engines.reads import Reads
+from mdt.config import SparkSettings
 from mdt.progress import Progress
 from mdt.source import open_tables
 from mdt.table.warming import warm as warm_here
@@ -26,7 +26,7 @@ def warm(
     options: Mapping[str, Any] | None,
     storage_options: Mapping[str, object] | None,
     columns: Sequence[str] | None,
-    reads: Reads,
+    reads: SparkSettings,
     progress: Progress | None,
 ) -> WarmResult:
     """Load what queries of Spark ask for; see :func:`mdt.warm`."""

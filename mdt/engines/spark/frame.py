@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from indexes import paths
 from indexes.predicate import And, Call, Predicate, leaves
-from mdt.engines.reads import Reads
+from mdt.config import SparkSettings
 from mdt.engines.spark import private
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
 from mdt.engines.spark.engine import SparkEngine
@@ -71,7 +71,7 @@ def read(
     pinned: Snapshot | None = None,
     view: View | None = None,
     *,
-    reads: Reads | None = None,
+    reads: SparkSettings | None = None,
     relations: Relations | None = None,
 ) -> DataFrame:
     """Return a table as a DataFrame; each query is planned against the newest snapshot then, or
@@ -144,16 +144,18 @@ class Relations:
                 del self._kept[key]
 
 
-def open_files(spark: SparkSession, metadata: Metadata, snapshot: Snapshot, reads: Reads) -> int:
+def open_files(
+    spark: SparkSession, metadata: Metadata, snapshot: Snapshot, reads: SparkSettings
+) -> int:
     """Let the tasks of a query read the footers of all files, and return how many files these are;
     0 where nobody would remember them.
 
     Executors remember which footers of near files they have compared, and keep those of far ones,
     if the session lets them.
     """
-    if (metadata.storage.is_remote and not reads.footer_bytes) or not snapshot.has_rows.any():
+    if (metadata.storage.is_remote and not reads.footers_bytes) or not snapshot.has_rows.any():
         return 0
-    read(spark, metadata, snapshot, reads=replace(reads, explains=False, optimizes=())).count()
+    read(spark, metadata, snapshot, reads=replace(reads, explain=(), optimize=())).count()
     return int(snapshot.has_rows.sum())
 
 
@@ -187,7 +189,7 @@ def scan(
     columns: Sequence[str],
     order: Sequence[SortKey] = (),
     *,
-    reads: Reads | None = None,
+    reads: SparkSettings | None = None,
 ) -> DataFrame:
     """Return ``columns`` (meta columns may be among them) of the rows of ``snapshot`` that match
     ``predicate``, in ``order``.
@@ -206,7 +208,7 @@ def scan(
 
 
 def _files(
-    spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, reads: Reads | None
+    spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, reads: SparkSettings | None
 ) -> _Files:
     files = _Files(metadata, pinned, IndexTasks(SparkEngine(classic(spark))), reads)
     files.log = lambda line: private.log(spark, "mdt.plan")(line)
@@ -225,8 +227,8 @@ def _frame(
     columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     placed = files.reads.affinity == "on" or (files.reads.affinity == "auto" and files.is_far)
     does = [
-        *files.reads.optimizes,
-        *(["told"] if files.reads.explains else []),
+        *files.reads.optimize,
+        *(["told"] if files.reads.explain else []),
         *(["placed"] if placed else []),
         *(["far"] if files.is_far else []),
     ]
@@ -238,7 +240,7 @@ def _frame(
         forms_text(definition),
         does=does,
         footer_bytes=files.footer_bytes,
-        vector_bytes=files.reads.vector_bytes,
+        vector_bytes=files.reads.vectors_bytes,
     )
 
 
@@ -289,12 +291,12 @@ class _Files:
         metadata: Metadata,
         pinned: Snapshot | None,
         tasks: RemotePruner | None = None,
-        reads: Reads | None = None,
+        reads: SparkSettings | None = None,
     ) -> None:
         self.metadata = metadata
-        self.reads = reads or Reads()
+        self.reads = reads or SparkSettings()
         self.is_far = metadata.storage.is_remote
-        self.footer_bytes = self.reads.footer_bytes if self.is_far else 0
+        self.footer_bytes = self.reads.footers_bytes if self.is_far else 0
         self._tasks = tasks
         self._pinned = pinned
         self.hidden: Predicate | None = None

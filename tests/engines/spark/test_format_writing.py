@@ -161,7 +161,7 @@ def test_a_first_write_that_failed_can_be_run_again(
         ("append", {"operaton": "insert"}, "did you mean operation"),
         ("append", {"operation": "delete", "evolve": "true"}, "for upserts"),
         ("append", {"as_of": "1"}, "as_of say what is read"),
-        ("append", {"hoodie.table.cdc.enabled": "true"}, "every table tells its changes"),
+        ("append", {"hoodie.table.cdc.enabled": "true"}, "every table has its changes"),
         ("append", {"hoodie.datasource.write.keygenerator.class": "my.Generator"}, "leave it out"),
         ("overwrite", {"operation": "insert_overwrite"}, "append.* carries out the operation"),
         ("overwrite", {"operation": "delete"}, "append.* carries out the operation"),

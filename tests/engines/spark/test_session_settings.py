@@ -118,10 +118,10 @@ def test_commits_carry_the_metadata_of_the_session_and_of_the_write(
         (
             "spark.mdt.footers.bytes",
             "many",
-            "spark.mdt.footers.bytes = 'many' is no number of bytes",
+            "spark.mdt.footers.bytes = 'many' is not possible",
         ),
-        ("spark.mdt.vectors.bytes", "-1", "spark.mdt.vectors.bytes = '-1' is no number of bytes"),
-        ("spark.mdt.indexes.auto", "perhaps", "one of true, false"),
+        ("spark.mdt.vectors.bytes", "-1", "spark.mdt.vectors.bytes = '-1' is not possible"),
+        ("spark.mdt.indexes.auto", "perhaps", "true or false"),
         (
             "spark.mdt.indexes.packages",
             "pandas_of_mars",

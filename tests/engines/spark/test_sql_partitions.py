@@ -320,7 +320,7 @@ def test_an_option_names_what_a_frame_overwrites(
             {"overwrite_partitions": "a=x/b=1"},
             "says what is overwritten, and rows are added",
         ),
-        ("overwrite", {"overwrite_partitions": '{"a'}, "write a path, city=Oslo, or JSON"),
+        ("overwrite", {"overwrite_partitions": '{"a'}, "a path, city=Oslo, or JSON"),
         ("overwrite", {"overwrite_partitions": "a=x"}, "is the path of no partition"),
         (
             "overwrite",

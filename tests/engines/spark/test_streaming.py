@@ -102,7 +102,7 @@ def test_changes_are_told_from_a_commit_on_and_a_batch_has_no_more_commits_than_
         ({"since": "0", "until": "1"}, "a stream has no end, and no state"),
         ({"query_type": "read_optimized"}, "a stream has no end, and no state"),
         ({"changes": "all"}, "a stream of changes begins somewhere"),
-        ({"max_commits": "none"}, "a whole number from 1 on"),
+        ({"max_commits": "none"}, "a whole number from 1 to"),
     ],
 )
 def test_options_that_mean_nothing_to_a_stream_are_refused(
