@@ -157,6 +157,11 @@ class Unknown:
 
     text: str
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The paths of the columns that it is known to test."""
+        return ()
+
     def negated(self) -> Unknown:
         """Return what is true where this is false."""
         return Unknown(f"NOT ({self.text})")
@@ -226,8 +231,14 @@ def forms(leaf: Leaf) -> tuple[Leaf, ...]:
 
 
 def columns(predicate: Predicate) -> frozenset[str]:
-    """Return the columns that the predicate tests, as paths; those inside Unknown are not known."""
-    return frozenset(column for leaf in leaves(predicate) for column in leaf.columns)
+    """Return the columns that the predicate tests, as paths.
+
+    >>> sorted(columns(And((Leaf("a", "=", 1), Or((Leaf("b.c", "<", 2), Leaf("a", "is null")))))))
+    ['a', 'b.c']
+    """
+    if isinstance(predicate, Leaf | Unknown):
+        return frozenset(predicate.columns)
+    return frozenset().union(*map(columns, predicate.children))
 
 
 def leaves(predicate: Predicate) -> Iterator[Leaf]:

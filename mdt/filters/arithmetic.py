@@ -1,8 +1,7 @@
 """Values of SQL expressions over Arrow columns, with the rules of Spark in its ANSI mode: what
 overflows, or divides by zero, is an error.
 
-A value is a function of a table: it gives a column of as many values as the table has rows, or a
-scalar.
+Values are arrays of as many values as a table has rows, or a scalar for all of them.
 """
 
 from __future__ import annotations
@@ -35,53 +34,31 @@ def column_of(table: pa.Table, found: Datum) -> pa.ChunkedArray:
 _CHECKED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
 
 
-def arithmetic(first: Value, rest: Sequence[tuple[str, Value]]) -> Value:
-    """Return ``first + … - …`` and the like, from left to right: ``rest`` has signs with what
-    follows them.  Any number of them.
-    """
-
-    def found(table: pa.Table) -> Datum:
-        value = first(table)
-        for sign, part in rest:
-            value = _applied(sign, value, part(table))
-        return value
-
-    return found
-
-
-def _applied(sign: str, a: Datum, b: Datum) -> Datum:
+def applied(sign: str, a: Datum, b: Datum) -> Datum:
+    """Return ``a sign b``; ``sign``: one of + - * / % ||."""
     if sign == "||":
-        return _joined([a, b])
+        return joined(a, b)
     if sign == "/":
         return _divided(a, b)
     if sign == "%":
         return _remainder(a, b)
-    _require(sign, a, b, _is_number)
+    _require(sign, a, b, is_number)
     return _CHECKED[sign](*promoted(a, b))
 
 
-def negative(value: Value) -> Value:
-    """Return ``- value``."""
-
-    def found(table: pa.Table) -> Datum:
-        one = value(table)
-        _require("-", one, one, _is_number)
-        return pc.negate_checked(one)
-
-    return found
+def negative(one: Datum) -> Datum:
+    """Return ``- one``."""
+    _require("-", one, one, is_number)
+    return pc.negate_checked(one)
 
 
-def joined(parts: Sequence[Value]) -> Value:
+def joined(*texts: Datum) -> Datum:
     """Return texts one after the other; null if one of them is."""
-    return lambda table: _joined([part(table) for part in parts])
-
-
-def _joined(texts: Sequence[Datum]) -> Datum:
     for text in texts:
-        _require("||", text, text, _is_text)
-    texts = [pc.cast(text, pa.large_string()) for text in texts]
+        _require("||", text, text, is_text)
+    large = [pc.cast(text, pa.large_string()) for text in texts]
     return pc.binary_join_element_wise(
-        *texts, pa.scalar("", pa.large_string()), null_handling="emit_null"
+        *large, pa.scalar("", pa.large_string()), null_handling="emit_null"
     )
 
 
@@ -115,17 +92,6 @@ def chosen(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> V
     return found
 
 
-def first_known(values: Sequence[Value]) -> Value:
-    """Return COALESCE: of each row the first value that is not null; those behind it are not
-    evaluated for it.
-    """
-
-    def known(value: Value) -> Mask:
-        return lambda table: column_of(table, pc.is_valid(value(table)))
-
-    return chosen([(known(value), value) for value in values[:-1]], values[-1])
-
-
 def _common(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     return pc.if_else(pa.array([], pa.bool_()), pa.array([], a), pa.array([], b)).type
 
@@ -152,7 +118,7 @@ def promoted(*data: Datum) -> list[Datum]:
     return [
         (
             one
-            if pa.types.is_floating(one.type) or not _is_number(one.type)
+            if pa.types.is_floating(one.type) or not is_number(one.type)
             else as_floating(one, type)
         )
         for one in data
@@ -160,7 +126,7 @@ def promoted(*data: Datum) -> list[Datum]:
 
 
 def _divided(a: Datum, b: Datum) -> Datum:
-    _require("/", a, b, _is_number)
+    _require("/", a, b, is_number)
     if any(pa.types.is_decimal(one.type) for one in (a, b)) and not any(
         pa.types.is_floating(one.type) for one in (a, b)
     ):
@@ -183,11 +149,13 @@ def _remainder(a: Datum, b: Datum) -> Datum:
     return pc.subtract(a, pc.multiply(whole, b))
 
 
-def _is_number(type: pa.DataType) -> bool:
+def is_number(type: pa.DataType) -> bool:
+    """Return whether values of a type are numbers."""
     return pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type)
 
 
-def _is_text(type: pa.DataType) -> bool:
+def is_text(type: pa.DataType) -> bool:
+    """Return whether values of a type are texts."""
     return pa.types.is_string(type) or pa.types.is_large_string(type)
 
 

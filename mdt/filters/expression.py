@@ -1,56 +1,57 @@
-"""SQL expressions over the columns of a row, as an update sets them: ``fare * 1.1``, ``case when …
-then … else … end``.
+"""SQL text to a condition or a value: filters, the values that updates set, conditions of merges.
 
-They are read as filters are (:mod:`mdt.filters.sql`), with Spark's grammar and its ANSI mode;
-``upper`` and ``lower`` map letter by letter. In the conditions of an expression, and in those of a
-merge, values are compared with values: ``a + 1 > b``.
+The grammar is Spark's, in its ANSI mode.  A test of a column with a literal becomes a leaf
+(:mod:`mdt.filters.sql`), which indexes understand; any other comparison of values, such as ``a + 1
+> b``, is evaluated on rows (:mod:`mdt.filters.comparison`).  A value without a column is computed
+when it is read: ``day > current_date() - interval 7 days`` is a test with a literal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
-from functools import reduce
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from indexes.decimals import as_floating
-from indexes.paths import column_at, top_levels
-from indexes.predicate import Leaf, Predicate, bind
-from mdt.errors import Invalid, Unsupported
-from mdt.filters import arithmetic
-from mdt.filters.arithmetic import Datum, Mask, Value
-from mdt.filters.comparison import COMPARISONS, Compared, compared
-from mdt.filters.parameters import Parameters
-from mdt.filters.sql import Column, Conditions, Literal, Operand
-from mdt.filters.tokens import NotSql, caret
-from mdt.limits import WHERE_BYTES_MAX, WHERE_DEPTH_MAX
-
-SUPPORTED = (
-    "values are columns, literals, + - * / % ||, CASE WHEN … THEN … ELSE … END, CAST, and the"
-    " functions coalesce, nullif, if, concat, lower, upper, trim, length, abs, greatest, least; for"
-    " anything else read the rows, change them and upsert them"
+from indexes import predicate
+from indexes.paths import top_levels
+from indexes.predicate import Or, Predicate
+from mdt.errors import Invalid
+from mdt.filters import arithmetic, dates
+from mdt.filters.arithmetic import Value
+from mdt.filters.comparison import Compared
+from mdt.filters.comparison_kernels import COMPARISONS
+from mdt.filters.expression_tree import (
+    Apply,
+    Case,
+    Cast,
+    Chain,
+    Coalesce,
+    Constant,
+    Expression,
+    Field,
+    Shift,
 )
-"""What an expression may be, as a hint."""
+from mdt.filters.parameters import Parameters
+from mdt.filters.scalar_functions import CASTS, FUNCTIONS, MANY
+from mdt.filters.sql import Column, Conditions, Literal, Operand
+from mdt.filters.tokens import NotSql, caret, characters_besides_lists, tokenize
+from mdt.limits import WHERE_BYTES_MAX, WHERE_DEPTH_MAX, WHERE_LISTS_BYTES_MAX
+from mdt.stores.clock import now_us
+
 _NO_PARAMETERS = (
     "an expression has no parameters: write a literal, or give the column a value of Python"
 )
 T = TypeVar("T")
 _SUMS, _PRODUCTS = ("+", "-", "||"), ("*", "/", "%")
 _INT32, _INT64 = 1 << 31, 1 << 63
-_CASTS: Mapping[str, pa.DataType] = {
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "integer": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-}
+_NOW = ("current_timestamp", "current_date", "now")
+_TEXT_TESTS = {"ilike": "ilike", "rlike": "regexp_like", "regexp": "regexp_like"}
+_NO_ROWS = pa.table({"": pa.nulls(1)})
+"""One row without a column that anything names."""
 
 
 def parse_expression(
@@ -80,135 +81,202 @@ def parse_with_columns(
     it.
     """
     parameters = Parameters(params, hint=_NO_PARAMETERS)
-    return _read(
-        text,
-        schema,
-        parameters,
-        lambda reader: (_guarded(text, reader.whole()), reader.columns_read()),
-    )
+    _require_text(text)
+    value = _read(text, schema, parameters, Expressions.whole)
+    return _Guarded(text, value), top_levels(schema, value.paths())
 
 
 def parse_condition(
     text: Any, schema: pa.Schema, params: Mapping[str, object] | None = None
 ) -> tuple[Predicate, frozenset[str]]:
-    """Return the condition that SQL text is, values compared with values included, and the columns
-    of ``schema`` that it reads.
+    """Return the condition that SQL text is, and the columns of ``schema`` that it reads.
 
     Raises as :func:`parse_expression` does.
 
     >>> rows = pa.table({"a": [1, 2, None], "b": [0, 2, 4]})
     >>> asked, names = parse_condition("a > b and b + 1 < 9", rows.schema)
-    >>> bind(asked, rows.schema)(rows).to_pylist(), sorted(names)
+    >>> predicate.bind(asked, rows.schema)(rows).to_pylist(), sorted(names)
     ([True, False, False], ['a', 'b'])
     """
-    return _read(
-        text, schema, Parameters(params), lambda reader: (reader.run(), reader.columns_read())
-    )
+    _require_text(text)
+    found = _read(text, schema, Parameters(params), Expressions.run)
+    return found, top_levels(schema, predicate.columns(found))
 
 
-def _read(
-    text: Any, schema: pa.Schema, parameters: Parameters, run: Callable[[_Expressions], T]
-) -> T:
+def parse_filter(text: str, schema: pa.Schema, parameters: Parameters) -> Predicate:
+    """Return the predicate of a filter, as :func:`mdt.filters.where.parse_where` does."""
+    if not text.strip():
+        raise Invalid("the filter is empty", hint="leave where out to read every row")
+    return _read(text, schema, parameters, Expressions.run, "filter")
+
+
+def pinned(text: T, columns: Collection[str] = ()) -> T:
+    """Return SQL text with ``current_timestamp()`` and ``current_date()`` as literals of now.
+
+    A text that travels to several tasks means the same moment in all of them then.  ``columns``:
+    names of columns, which are not functions even if they are called so.  Everything but text is
+    returned as it is.
+    """
+    if not isinstance(text, str) or not any(word in text.lower() for word in _NOW):
+        return text
+    try:
+        tokens = tokenize(text)
+    except NotSql:
+        return text
+    now = datetime.fromtimestamp(now_us() // 1_000_000, UTC).replace(microsecond=now_us() % 10**6)
+    parts, at = list[str](), 0
+    for before, token, after, last in zip(
+        [None, *tokens], tokens, [*tokens[1:], None], [*tokens[2:], None, None], strict=False
+    ):
+        name = token.text.lower()
+        called = after is not None and after.text == "(" and last is not None and last.text == ")"
+        is_bare = name != "now" and token.text not in columns
+        is_field = before is not None and before.text == "."
+        if token.kind != "word" or name not in _NOW or is_field or not (called or is_bare):
+            continue
+        literal = f"date'{now:%Y-%m-%d}'" if name == _NOW[1] else f"timestamp'{now:%F %T.%f}'"
+        parts += [text[at : token.offset], literal]
+        at = last.offset + 1 if called and last is not None else token.offset + len(token.text)
+    return "".join([*parts, text[at:]])  # type: ignore[return-value]  # T is text here
+
+
+def _require_text(text: Any) -> None:
     if not isinstance(text, str):
         raise Invalid(
             f"an expression is text, not {type(text).__name__}",
             hint="set={'fare': 'fare * 2'}; values={'fare': 2.0} takes values",
         )
+
+
+def _read(
+    text: str,
+    schema: pa.Schema,
+    parameters: Parameters,
+    run: Callable[[Expressions], T],
+    what: str = "expression",
+) -> T:
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError as error:
         raise Invalid(
-            f"the expression holds half a character, {text[error.start]!a}, at {error.start}"
+            f"the {what} holds half a character, {text[error.start]!a}, at {error.start}"
         ) from None
-    if size > WHERE_BYTES_MAX:
-        raise Invalid(f"the expression has more than {WHERE_BYTES_MAX} bytes")
+    if size > WHERE_LISTS_BYTES_MAX or (
+        size > WHERE_BYTES_MAX and characters_besides_lists(text) > WHERE_BYTES_MAX
+    ):
+        raise Invalid(
+            f"the {what} has {size} bytes",
+            hint=(
+                f"at most {WHERE_BYTES_MAX} are read beside long lists of numbers or texts after"
+                f" IN, {WHERE_LISTS_BYTES_MAX} with them; give lists as parameters (id in :ids), or"
+                " use a join"
+            ),
+        )
     try:
-        found = run(_Expressions(text, schema, parameters))
+        found = run(Expressions(pinned(text, schema.names), schema, parameters))
     except NotSql as error:
-        raise Invalid(f"the expression is not SQL: {error}{caret(text, error.offset)}") from None
+        raise Invalid(f"the {what} is not SQL: {error}{caret(text, error.offset)}") from None
     except RecursionError:
-        raise Invalid("the expression nests too deeply") from None
+        raise Invalid(f"the {what} nests too deeply", hint="write long lists with IN") from None
     parameters.require_all_used()
     return found
 
 
-def _guarded(text: str, value: Value) -> Value:
-    def found(table: pa.Table) -> pa.ChunkedArray:
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """A value as a column of the table, whose errors name its text."""
+
+    text: str
+    value: Expression
+
+    def __call__(self, rows: pa.Table) -> pa.ChunkedArray:
         try:
-            return arithmetic.column_of(table, value(table))
+            return arithmetic.column_of(rows, self.value(rows))
         except Invalid as error:
-            raise Invalid(f"{text}: {error.message}", hint=error.hint) from error
+            raise Invalid(f"{self.text}: {error.message}", hint=error.hint) from error
         except RecursionError:
             raise Invalid("the expression nests too deeply") from None
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise Invalid(
-                f"{text} has no value: {error}", hint="case when … then … leaves such rows out"
+                f"{self.text} has no value: {error}",
+                hint="case when … then … leaves such rows out",
             ) from error
-
-    return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Computed(Column):
     """A value that is no column and no literal, where a test has a column; it has no name."""
 
-    value: Value
+    value: Expression
 
 
-class _Expressions(Conditions):
+class Expressions(Conditions):
     """One SQL text on its way to a value, or to a condition."""
 
-    def __init__(self, text: str, schema: pa.Schema, parameters: Parameters) -> None:
-        super().__init__(text, schema, parameters)
-        self._read_here = set[str]()
-
-    def columns_read(self) -> frozenset[str]:
-        """Return the top-level columns that the text has named so far."""
-        return top_levels(self._schema, self._read_here)
-
-    def column(self) -> Column:
-        found = super().column()
-        self._read_here.add(found.name)
-        return found
-
-    def whole(self) -> Value:
+    def whole(self) -> Expression:
         """Return the value of the whole text."""
         found = self._sum()
         if self.token.kind != "end":
             self.unexpected()
         return found
 
-    def unsupported(self, what: str, offset: int) -> NoReturn:
-        raise Unsupported(f"{what} is not supported{caret(self.text, offset)}", hint=SUPPORTED)
-
     def ends(self) -> bool:
+        """Return whether a condition may end here."""
         return super().ends() or self.is_word("then") or self.is_sign(",")
 
-    def _sum(self) -> Value:
+    def _sum(self) -> Expression:
         return self._chain(_SUMS, self._product)
 
-    def _product(self) -> Value:
+    def _product(self) -> Expression:
         return self._chain(_PRODUCTS, self._signed_value)
 
     def _chain(
-        self, signs: tuple[str, ...], part: Callable[[], Value], first: Value | None = None
-    ) -> Value:
+        self,
+        signs: tuple[str, ...],
+        part: Callable[[], Expression],
+        first: Expression | None = None,
+    ) -> Expression:
         found = part() if first is None else first
-        rest = []
+        rest: list[tuple[str, Expression]] = []
         while self.token.kind == "sign" and self.token.text in signs:
-            rest.append((self.next().text, part()))
-        return arithmetic.arithmetic(found, rest) if rest else found
+            sign = self.next().text
+            if sign in "+-" and self._begins_an_interval():
+                by = self._interval()
+                chain = Chain(found, tuple(rest)) if rest else found
+                found, rest = Shift(chain, by if sign == "+" else by.negated()), []
+            else:
+                rest.append((sign, part()))
+        return Chain(found, tuple(rest)) if rest else found
 
-    def _signed_value(self) -> Value:
+    def _begins_an_interval(self) -> bool:
+        return self.is_word("interval") and self.after.kind in ("number", "string", "sign")
+
+    def _interval(self) -> dates.Interval:
+        """Return INTERVAL '1' DAY, INTERVAL 2 HOURS 30 MINUTES or INTERVAL '1 day'."""
+        start, parts = self.next().offset, list[tuple[str, str]]()
+        while self.token.kind in ("number", "string") or self.is_sign("-"):
+            sign = self.next().text if self.is_sign("-") else ""
+            words = (sign + self.next().text).split()
+            if len(words) == 1 and self.token.kind == "word":
+                words.append(self.next().text)
+            if not words or len(words) % 2:
+                self.invalid("an interval is a number and a unit, as in 1 day", start)
+            parts += zip(words[::2], words[1::2], strict=True)
+        try:
+            return dates.interval(parts)
+        except ValueError as error:
+            self.invalid(str(error), start)
+
+    def _signed_value(self) -> Expression:
         if self.is_sign("+"):
             self.next()
             return self._signed_value()
         if self.is_sign("-") and self.after.kind != "number":
             self.next()
-            return arithmetic.negative(self._signed_value())
+            return Apply("negative", (self._signed_value(),))
         return self._atom()
 
-    def _atom(self) -> Value:
+    def _atom(self) -> Expression:
         token = self.token
         if self.take_sign("("):
             return self._deeper(token.offset)
@@ -219,22 +287,20 @@ class _Expressions(Conditions):
             return self._function(self.next().text.lower(), token.offset)
         return self._value(super().operand(False), token.offset)
 
-    def _value(self, found: Predicate | Operand, offset: int) -> Value:
+    def _value(self, found: Predicate | Operand, offset: int) -> Expression:
         """Return the value that an operand is."""
         if isinstance(found, _Computed):
             return found.value
         if isinstance(found, Column):
-            name = found.name
-            return lambda table: column_at(table, name)
+            return Field(found.name)
         if not isinstance(found, Literal) or found.several:
             self.unsupported("a condition where a value is needed", offset)
         try:
-            scalar = _scalar(found.value)
+            return Constant(_scalar(found.value))
         except (ValueError, OverflowError):
             self.invalid("a number of more digits than a decimal has", offset)
-        return lambda table: scalar
 
-    def _deeper(self, offset: int) -> Value:
+    def _deeper(self, offset: int) -> Expression:
         self._depth += 1
         if self._depth > WHERE_DEPTH_MAX:
             self.invalid("the expression nests too deeply", offset)
@@ -243,67 +309,64 @@ class _Expressions(Conditions):
         self._depth -= 1
         return found
 
-    def _condition_here(self) -> Mask:
-        before, self._read_here = self._read_here, set()
-        asked = self.condition(self.disjunction(False), False)
-        names = sorted(self.columns_read())
-        self._read_here |= before
-        return self._mask(asked, names)
+    def _made_case(
+        self, branches: list[tuple[Predicate, Expression]], otherwise: Expression | None
+    ) -> Case:
+        tested = [predicate.columns(test) for test, _ in branches]
+        names = top_levels(self._schema, frozenset().union(*tested))
+        fields = [self._schema.field(name) for name in self._schema.names if name in names]
+        return Case(tuple(branches), otherwise, pa.schema(fields))
 
-    def _mask(self, asked: Predicate, names: list[str]) -> Mask:
-        test = bind(asked, pa.schema([self._schema.field(name) for name in names]))
-        if not names:
-            return lambda table: test(table)
-        return lambda table: test(table.select(names))
-
-    def _case(self) -> Value:
+    def _case(self) -> Expression:
         branches = []
         while self.take_word("when"):
-            holds = self._condition_here()
+            holds = self.condition(self.disjunction(False), False)
             self.expect_word("then")
             branches.append((holds, self._sum()))
         if not branches:
             self.unsupported("CASE without WHEN", self.token.offset)
         otherwise = self._sum() if self.take_word("else") else None
         self.expect_word("end")
-        return arithmetic.chosen(branches, otherwise)
+        return self._made_case(branches, otherwise)
 
-    def _function(self, name: str, offset: int) -> Value:
+    def _function(self, name: str, offset: int) -> Expression:
         self.expect_sign("(")
         if name == "cast":
             return self._cast_value(offset)
         if name == "if":
-            holds = self._condition_here()
+            holds = self.condition(self.disjunction(False), False)
             self.expect_sign(",")
             yes = self._sum()
             self.expect_sign(",")
             no = self._sum()
             self.expect_sign(")")
-            return arithmetic.chosen([(holds, yes)], no)
-        made = _FUNCTIONS.get(name)
-        if made is None:
+            return self._made_case([(holds, yes)], no)
+        function = FUNCTIONS.get(name)
+        if function is None and name != "coalesce":
             self.unsupported(f"the function {name}", offset)
         arguments = [self._sum()]
         while self.take_sign(","):
             arguments.append(self._sum())
         self.expect_sign(")")
-        least, most, function = made
+        least, most = (1, MANY) if function is None else (function.least, function.most)
         if not least <= len(arguments) <= most:
             self.invalid(f"{name} does not take {len(arguments)} arguments", offset)
-        return function(arguments)
+        if function is None:
+            return Coalesce(tuple(arguments))
+        return Apply(name, tuple(arguments))
 
-    def _cast_value(self, offset: int) -> Value:
+    def _cast_value(self, offset: int) -> Expression:
         value = self._sum()
         self.expect_word("as")
         token = self.next()
-        target = _CASTS.get(token.text.lower())
+        target = CASTS.get(token.text.lower())
         if token.text.lower() == "decimal":
             sizes = self.sizes()
             target = pa.decimal128(*(sizes or [10]), *([0] if len(sizes) < 2 else []))
         if target is None:
             self.unsupported(f"a cast to {token.text}", offset)
         self.expect_sign(")")
-        return lambda table: _cast(value(table), target)
+        return Cast(value, target)
 
     # Tests of values that are no columns
 
@@ -317,10 +380,25 @@ class _Expressions(Conditions):
             first = _Computed("", offset, self._signed_value())
         else:
             first = super().operand(negated)
-        if self.token.kind != "sign" or self.token.text not in _SUMS + _PRODUCTS:
-            return first
-        product = self._chain(_PRODUCTS, self._signed_value, self._value(first, offset))
-        return _Computed("", offset, self._chain(_SUMS, self._product, product))
+        if self.token.kind == "sign" and self.token.text in _SUMS + _PRODUCTS:
+            product = self._chain(_PRODUCTS, self._signed_value, self._value(first, offset))
+            first = _Computed("", offset, self._chain(_SUMS, self._product, product))
+        return self._folded(first) if isinstance(first, _Computed) else first
+
+    def _folded(self, found: _Computed) -> Column | Literal:
+        """Return a value that depends on no column as a literal, which indexes understand."""
+        if next(found.value.paths(), None) is not None:
+            return found
+        try:
+            value = found.value(_NO_ROWS)
+        except Invalid as error:
+            self.invalid(error.message, found.offset, error.hint)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            self.invalid(f"this has no value: {error}", found.offset)
+        plain = arithmetic.column_of(_NO_ROWS, value)[0].as_py()
+        if isinstance(plain, datetime):
+            plain = plain.replace(tzinfo=None)
+        return Literal(plain, found.offset)
 
     def _begins_a_value(self) -> bool:
         """Return whether what comes next is computed, which a filter would not know."""
@@ -328,14 +406,27 @@ class _Expressions(Conditions):
         if token.kind == "sign":
             return token.text in ("-", "+") and after.kind in ("word", "quoted")
         if token.kind != "word" or after.text != "(":
-            return self.is_word("case")
+            return self.is_word("case") and self._begins_a_case()
         word = token.text.lower()
         if word == "cast":
             inner = self._tokens[self._at + 2]
             return inner.kind == "quoted" or (
                 inner.kind == "word" and inner.text.lower() not in ("null", "true", "false")
             )
-        return word == "if" or word in _FUNCTIONS
+        return word in ("if", "coalesce") or word in FUNCTIONS
+
+    def _begins_a_case(self) -> bool:
+        return self.after.kind == "word" and self.after.text.lower() == "when"
+
+    def condition(self, found: Predicate | Operand, negated: bool) -> Predicate:
+        """Return the condition that an operand is, if nothing tests it."""
+        if not isinstance(found, _Computed):
+            return super().condition(found, negated)
+        if not self.ends():
+            self.unexpected()
+        holds = Constant(pa.scalar(True))
+        test = self._tested(found.offset, "=", found.value, holds)
+        return test.negated() if negated else test
 
     def _comparison(self, left: Operand, op: str, right: Operand) -> Predicate:
         computed = isinstance(left, _Computed) or isinstance(right, _Computed)
@@ -343,14 +434,35 @@ class _Expressions(Conditions):
             return self._compared(left, op, right)
         return super()._comparison(left, op, right)
 
-    def _leaf(self, column: Column, op: str, value: Literal) -> Leaf | Compared:  # type: ignore[override]
+    def _leaf(self, column: Column, op: str, value: Literal) -> Predicate:  # type: ignore[override]
         if not isinstance(column, _Computed):
             return super()._leaf(column, op, value)
         if op == "is null":
             return self._compared(column, "<=>", value)
+        if op == "in" and isinstance(value.value, tuple) and len(value.value) <= MANY:
+            each = (Literal(one, value.offset) for one in value.value)
+            return Or(tuple(self._compared(column, "=", one) for one in each))
+        if op == "like":
+            return self._text_test("like", column, value)
         if op not in COMPARISONS:
             self.unsupported(f"{op.upper()} after a value that is computed", column.offset)
         return self._compared(column, op, value)
+
+    def _worded(self, left: Operand, negated: bool) -> Predicate | None:
+        """Return the test that follows, [NOT] ILIKE and RLIKE included; None if none does."""
+        inverted = self.is_word("not")
+        word = (self.after if inverted else self.token).text.lower()
+        if word not in _TEXT_TESTS or self.token.kind != "word":
+            return super()._worded(left, negated)
+        for _ in range(1 + inverted):
+            self.next()
+        found = self._text_test(_TEXT_TESTS[word], left, self._side())
+        return found.negated() if negated != inverted else found
+
+    def _text_test(self, function: str, text: Operand, pattern: Operand) -> Compared:
+        """Return whether a text matches a pattern."""
+        values = self._value(text, text.offset), self._value(pattern, pattern.offset)
+        return self._tested(text.offset, "=", Apply(function, values), Constant(pa.scalar(True)))
 
     def _column_of(self, argument: Predicate | Operand, start: int) -> Column:
         if isinstance(argument, _Computed):
@@ -358,83 +470,26 @@ class _Expressions(Conditions):
         return super()._column_of(argument, start)
 
     def _compared(self, left: Operand, op: str, right: Operand) -> Compared:
-        a, b = (side.name if isinstance(side, Column) else "" for side in (left, right))
-        return Compared(
-            self.text, op, self._value(left, left.offset), self._value(right, right.offset), (a, b)
-        )
+        values = self._value(left, left.offset), self._value(right, right.offset)
+        return self._tested(left.offset, op, *values)
+
+    def _tested(self, offset: int, op: str, left: Expression, right: Expression) -> Compared:
+        """Return the comparison, refused here if values of these types are not compared."""
+        test = Compared(self.text[offset : self.token.offset].strip(), op, left, right)
+        names = top_levels(self._schema, test.columns)
+        rows = pa.schema([self._schema.field(name) for name in names]).empty_table()
+        try:
+            test.bound(rows.schema)(rows)
+        except Invalid as error:
+            self.invalid(error.message, offset, error.hint)
+        return test
 
 
 def _scalar(value: Any) -> pa.Scalar:
+    if isinstance(value, datetime):
+        return pa.scalar(value if value.tzinfo else value.replace(tzinfo=UTC), dates.TIMESTAMP)
     if not isinstance(value, int) or isinstance(value, bool):
         return pa.scalar(value)
     if not -_INT64 <= value < _INT64:
         return pa.scalar(Decimal(value))
     return pa.scalar(value, pa.int32() if -_INT32 <= value < _INT32 else pa.int64())
-
-
-def _cast(found: Datum, target: pa.DataType) -> Datum:
-    if pa.types.is_floating(found.type) and (pa.types.is_integer(target)):
-        found = pc.trunc(found)
-    if pa.types.is_floating(found.type) and pa.types.is_string(target):
-        raise Invalid("a floating-point number is not cast to text here")
-    if pa.types.is_integer(found.type) and pa.types.is_decimal(target):
-        # wide enough for Arrow, whatever the values are
-        found = pc.cast(found, pa.decimal128(38, target.scale))
-    if pa.types.is_decimal(found.type) and pa.types.is_floating(target):
-        return as_floating(found, target)
-    return pc.cast(found, target, safe=not pa.types.is_floating(target))
-
-
-Function = Callable[[list[Value]], Value]
-
-
-def _each(kernel: Callable[..., Any], type: pa.DataType) -> Function:
-    """Return a function of one argument; ``type``: what null is here."""
-
-    def made(arguments: list[Value]) -> Value:
-        def found(table: pa.Table) -> Datum:
-            one = arguments[0](table)
-            return kernel(pc.cast(one, type) if pa.types.is_null(one.type) else one)
-
-        return found
-
-    return made
-
-
-def _among(op: str) -> Function:
-    """Return a function that gives the first of its arguments which is ``op`` all others; nulls are
-    left out, NaN is above everything.
-    """
-
-    def better(a: Datum, b: Datum) -> Datum:
-        return pc.if_else(pc.or_(pc.is_null(a), pc.fill_null(compared(op, b, a), False)), b, a)
-
-    def made(arguments: list[Value]) -> Value:
-        return lambda table: reduce(better, arithmetic.promoted(*(one(table) for one in arguments)))
-
-    return made
-
-
-def _nullif(arguments: list[Value]) -> Value:
-    def found(table: pa.Table) -> Datum:
-        one, other = (argument(table) for argument in arguments)
-        same = pc.fill_null(compared("=", one, other), False)
-        return pc.if_else(same, pa.scalar(None, one.type), one)
-
-    return found
-
-
-_MANY = 100
-# upper and lower map letter by letter, so ß stays one letter, where Spark's upper makes two of it.
-_FUNCTIONS: Mapping[str, tuple[int, int, Function]] = {
-    "coalesce": (1, _MANY, arithmetic.first_known),
-    "nullif": (2, 2, _nullif),
-    "concat": (1, _MANY, arithmetic.joined),
-    "lower": (1, 1, _each(pc.utf8_lower, pa.string())),
-    "upper": (1, 1, _each(pc.utf8_upper, pa.string())),
-    "trim": (1, 1, _each(lambda text: pc.utf8_trim(text, " "), pa.string())),
-    "length": (1, 1, _each(pc.utf8_length, pa.string())),
-    "abs": (1, 1, _each(pc.abs_checked, pa.int32())),
-    "greatest": (2, _MANY, _among(">")),
-    "least": (2, _MANY, _among("<")),
-}

@@ -1,13 +1,13 @@
-"""SQL text of a filter to a predicate: the part of Spark's grammar that has an exact meaning as
-tests of single columns.
+"""The part of the grammar that tests columns with literals; values of a row are added by
+:mod:`mdt.filters.expression`.
 
 A descent by precedence, as in Spark's grammar: OR below AND below NOT below one test; operands are
-columns, literals, parameters and calls.  There is no tree in between: each test becomes a leaf when
-it is read.  ``negated`` travels down, so that a condition yields what makes it true, or what makes
-it false, never the rest: SQL's unknown stays apart from both.
+columns, literals, parameters and calls.  There is no tree of conditions in between: each test
+becomes a leaf when it is read.  ``negated`` travels down, so that a condition yields what makes it
+true, or what makes it false, never the rest: SQL's unknown stays apart from both.
 
-What is SQL but no test of one column is Unsupported, what is no SQL is Invalid, both with the
-place: a filter is never silently weakened.  Naive timestamps are UTC.
+SQL that is not evaluated here is Unsupported, text that is not SQL is Invalid, both with the place:
+a filter is never weakened in silence.  Naive timestamps are UTC.
 """
 
 from __future__ import annotations
@@ -30,12 +30,10 @@ from mdt.filters.tokens import (
     RESERVED,
     SUPPORTED,
     Cursor,
-    NotSql,
     caret,
-    characters_besides_lists,
     list_items,
 )
-from mdt.limits import LITERALS_MAX, WHERE_BYTES_MAX, WHERE_DEPTH_MAX, WHERE_LISTS_BYTES_MAX
+from mdt.limits import LITERALS_MAX, WHERE_DEPTH_MAX
 
 _COMPARISONS = {
     "=": "=",
@@ -96,38 +94,6 @@ class Literal:
 
 Operand = Column | Literal
 _PREDICATES = (Leaf, And, Or, Unknown)
-
-
-def parse(text: str, schema: pa.Schema, parameters: Parameters) -> Predicate:
-    """Return the predicate of SQL text on rows of ``schema``.  O(characters).
-
-    Raises ``errors.Invalid`` and ``errors.Unsupported``, with the place in the text.
-    """
-    try:
-        size = len(text.encode("utf-8"))
-    except UnicodeEncodeError as error:
-        raise Invalid(
-            f"the filter holds half a character, {text[error.start]!a}, at {error.start}"
-        ) from None
-    if size > WHERE_LISTS_BYTES_MAX or (
-        size > WHERE_BYTES_MAX and characters_besides_lists(text) > WHERE_BYTES_MAX
-    ):
-        raise Invalid(
-            f"the filter has {size} bytes",
-            hint=(
-                f"at most {WHERE_BYTES_MAX} are read beside long lists of numbers or texts after"
-                f" IN, {WHERE_LISTS_BYTES_MAX} with them; give lists as parameters (id in :ids), or"
-                " use a join"
-            ),
-        )
-    if not text.strip():
-        raise Invalid("the filter is empty", hint="leave where out to read every row")
-    try:
-        return Conditions(text, schema, parameters).run()
-    except NotSql as error:
-        raise Invalid(f"the filter is not SQL: {error}{caret(text, error.offset)}") from None
-    except RecursionError:
-        raise Invalid("the filter nests too deeply", hint="write long lists with IN") from None
 
 
 class Conditions(Cursor):

@@ -93,12 +93,16 @@ _OPERATORS = frozenset(
     "= == != <> < <= > >= <=> + - * / % || | && & ^ ~ -> :: [ ? ;".split()  # noqa: SIM905 - a list is harder to read
 )
 SUPPORTED = (
-    "filters are comparisons of one column with literals: = != <> < <= > >= <=>, BETWEEN, IN, LIKE,"
+    "conditions are comparisons of values (= != < <= > >= <=>, BETWEEN, IN, LIKE, ILIKE, RLIKE,"
     " IS [NOT] NULL, IS TRUE, startswith, endswith, contains, match(column, 'words'[, tokenizer]),"
-    " registered functions of columns and literals, joined by AND, OR, NOT; for anything else"
-    " filter the Arrow or Spark result"
+    " registered functions of columns and literals), joined by AND, OR, NOT; values are columns,"
+    " literals, + - * / % ||, intervals, CASE WHEN … THEN … ELSE … END, CAST, and the functions"
+    " coalesce, nullif, if, concat, lower, upper, trim, length, substr, replace, regexp_like,"
+    " ilike, abs, round, floor, ceil, sign, sqrt, power, greatest, least, year to second,"
+    " date_trunc, date_add, date_sub, to_date, to_timestamp, current_date,"
+    " current_timestamp; for anything else filter or change the Arrow or Spark result"
 )
-"""What a filter may be, as a hint."""
+"""What a filter or an expression may be, as a hint."""
 _EXCERPT_CHARACTERS_MAX = 100
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[01][0-7]{2}|.)|(['\"])\2", re.DOTALL)

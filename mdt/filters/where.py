@@ -10,7 +10,8 @@ import pyarrow as pa
 from indexes import predicate
 from indexes.predicate import And, Call, Leaf, Or, Predicate, Unknown
 from mdt.errors import Invalid, MdtError, Unsupported
-from mdt.filters import leaves, sql
+from mdt.filters import leaves
+from mdt.filters.expression import parse_filter
 from mdt.filters.parameters import Parameters, is_several, native, several
 
 _WITHOUT_VALUE = ("is null", "is not null")
@@ -32,7 +33,7 @@ def parse_where(
     ``params``: values for ``:name`` in SQL text; like those of the tuples they may be of Python,
     NumPy, pandas or Arrow, and for IN a list or an array of such.  Raises ``errors.Invalid`` for
     text that is not SQL, an unknown column, a literal that cannot be compared with it, a parameter
-    too many or too few, and ``errors.Unsupported`` for SQL beyond tests of one column.
+    too many or too few, and ``errors.Unsupported`` for SQL that is not evaluated here.
 
     >>> schema = pa.schema({"id": pa.string(), "fare": pa.float64()})
     >>> asked = parse_where("FARE > 4 and id in :ids", schema, {"ids": ["a", "b"]})
@@ -52,7 +53,7 @@ def parse_where(
     """
     parameters = Parameters(params)
     if isinstance(where, str):
-        found = sql.parse(where, schema, parameters)
+        found = parse_filter(where, schema, parameters)
     elif where is None:
         found = And(())
     elif isinstance(where, (list, tuple)):
@@ -132,7 +133,7 @@ def _in_sql(expression: Any, schema: pa.Schema) -> str:
     """Return a hint with the SQL of a pyarrow expression, where Arrow's own text of it is SQL."""
     text = str(expression)
     try:
-        sql.parse(text, schema, Parameters(None))
+        parse_filter(text, schema, Parameters(None))
     except MdtError:
         return f"{_FORMS}; or filter the result: scan.to_arrow().filter(expression)"
     return f"write where={text!r}"

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from mdt import errors
 from mdt.limits import FRAME_BYTES_MAX, OPERATIONS_AT_ONCE_MAX
+from mdt.stores import clock
 
 T = TypeVar("T")
 
@@ -212,7 +213,7 @@ class Storage(ABC):
         """Return the time in UTC microseconds, by this machine's clock unless a store has its
         own.
         """
-        return time.time_ns() // 1000
+        return clock.now_us()
 
     def random_hex(self, bytes: int) -> str:
         """Return ``bytes`` random bytes as twice as many hexadecimal digits."""

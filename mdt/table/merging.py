@@ -13,6 +13,7 @@ from mdt import late
 from mdt.arguments import flag, shown, texts
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Conflict, Invalid, Unsupported
+from mdt.filters.expression import pinned
 from mdt.hudi.schema import META_FIELDS
 from mdt.progress import Progress, ProgressOption
 from mdt.progress import shown as progress_of
@@ -120,7 +121,7 @@ class Merging:
 
         Raises Invalid and Unsupported for an ``on`` that does not say how rows are matched.
         """
-        said = SaidMerge(on, dedupe=flag("dedupe", dedupe))
+        said = SaidMerge(pinned(on), dedupe=flag("dedupe", dedupe))
         ignored = frozenset(texts("ignore", ignore, "['op']"))
         unknown = sorted(ignored.difference(source.column_names))
         if unknown:
@@ -215,6 +216,7 @@ class Merging:
         return Clauses(self._source, definition, self._on.equal)
 
     def _and(self, said: SaidClause) -> Merging:
+        said = said.pinned()
         more = said.without_marked() if IS_DELETED in self._source.table.column_names else (said,)
         clauses = (*self._clauses, *(one.read(self._reader) for one in more))
         made = replace(

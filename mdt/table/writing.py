@@ -238,7 +238,7 @@ class Writing(Handle):
         """Give columns of the rows that match a filter new values, in one commit.
 
         ``set``: column -> SQL over the row as it was, ``"fare * 1.1"``, with Spark's meaning; see
-        :data:`mdt.filters.expression.SUPPORTED`. ``values``: column -> value of Python.  ``where``,
+        :data:`mdt.filters.tokens.SUPPORTED`. ``values``: column -> value of Python.  ``where``,
         ``params``: as for :meth:`scan`; None updates every row.  Columns of the key and of the
         partition cannot be set.  ``spark``: as for :meth:`delete_where`.  Raises Invalid for values
         that do not fit, then nothing is written; Conflict as :meth:`delete_where` does.

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from indexes.base import Int64Array
 from mdt.arguments import shown
 from mdt.errors import Conflict, Invalid, Unsupported
-from mdt.filters.comparison import compared
+from mdt.filters.comparison_kernels import compared
 from mdt.hudi.partitions import partition_paths
 from mdt.metadata.files.key_map import ordering_words
 from mdt.metadata.key_indexes import keys_for

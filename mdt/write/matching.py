@@ -20,6 +20,7 @@ from mdt.commit.conflicts import TABLE
 from mdt.errors import Invalid, Unsupported
 from mdt.filters.comparison import Compared
 from mdt.filters.expression import parse_condition
+from mdt.filters.expression_tree import Field
 from mdt.filters.leaves import leaf
 from mdt.hudi.partitions import partition_paths
 from mdt.metadata.key_indexes import keys_for
@@ -214,7 +215,7 @@ def _planned(
 
 def _equality(source: str, target: str) -> Compared:
     a, b = SOURCE + source, TARGET + target
-    return Compared(f"{a} = {b}", "=", lambda rows: rows[a], lambda rows: rows[b], (a, b))
+    return Compared(f"{a} = {b}", "=", Field(a), Field(b))
 
 
 def pairs(

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from mdt.errors import Unsupported
+from mdt.filters.expression import pinned
 from mdt.schema.definition import TableDefinition
 from mdt.schema.marked import IS_DELETED
 from mdt.write.clauses import Action, Clause, Clauses, When
@@ -28,6 +29,13 @@ class SaidClause:
     condition: str | None
     params: Mapping[str, object] | None
     given: Any
+
+    def pinned(self) -> SaidClause:
+        """Return the clause with ``current_timestamp()`` as a literal, the same in all tasks."""
+        given = self.given
+        if isinstance(given, Mapping):
+            given = {name: pinned(value) for name, value in given.items()}
+        return replace(self, condition=pinned(self.condition), given=given)
 
     def without_marked(self) -> tuple[SaidClause, ...]:
         """Return the clause as it is for a source that marks deletes: marked rows delete what they

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from mdt.arguments import by_column, shown
 from mdt.errors import Invalid
-from mdt.filters.expression import parse_expression
+from mdt.filters.expression import parse_expression, pinned
 from mdt.schema.conform import conform
 from mdt.schema.convert import convert, is_encoded, is_list, is_same
 from mdt.schema.declared import movable, plain, with_element
@@ -132,7 +132,10 @@ def setting(
     no row could take.
     """
     values = by_column("values", values, definition.schema.names)
-    expressions = by_column("set", expressions, definition.schema.names)
+    known = definition.schema.names
+    expressions = {
+        name: pinned(text, known) for name, text in by_column("set", expressions, known).items()
+    }
     both = values.keys() & expressions.keys()
     if both:
         raise Invalid(f"the column {min(both)!r} is set twice", hint="by set or by values")

@@ -9,7 +9,7 @@ from datetime import date
 import pyarrow as pa
 import pytest
 
-import mdt.filters.sql
+import mdt.filters.expression
 import mdt.filters.tokens
 from indexes.predicate import Leaf
 from mdt.errors import Invalid, MdtError
@@ -114,13 +114,13 @@ def test_brackets_after_another_word_are_no_list() -> None:
 def test_only_what_is_no_long_list_counts_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = ",".join(map(str, NUMBERS))
     assert characters_besides_lists(f"n in ({listed}) or n in({listed})") == len("n in or n in")
-    monkeypatch.setattr(mdt.filters.sql, "WHERE_BYTES_MAX", 100)
+    monkeypatch.setattr(mdt.filters.expression, "WHERE_BYTES_MAX", 100)
     assert parse_where(f"n in ({listed})", SCHEMA) == parse_where(
         "n in :them", SCHEMA, {"them": NUMBERS}
     )
     with pytest.raises(Invalid, match="the filter has"):
         parse_where(f"n in ({listed}) or {' or '.join(['n = 1'] * 20)}", SCHEMA)
-    monkeypatch.setattr(mdt.filters.sql, "WHERE_LISTS_BYTES_MAX", 200)
+    monkeypatch.setattr(mdt.filters.expression, "WHERE_LISTS_BYTES_MAX", 200)
     with pytest.raises(Invalid, match="the filter has"):
         parse_where(f"n in ({listed})", SCHEMA)
 

@@ -114,32 +114,22 @@ def test_a_filter_means(where: Any, expected: object) -> None:
 @pytest.mark.parametrize(
     ("where", "caret_at"),
     [
-        ("upper(s) = 'X'", "s)"),
-        ("a = b", "a"),
-        ("a + 1 = 2", "a"),
         ("b = 1 and a in (select 1)", "a"),
         ("a = 1 and exists (select 1)", "1)"),
-        ("s rlike 'x'", "s"),
-        ("s ilike 'x'", "s"),
         ("1 = 1", "1"),
-        ("cast(a as string) = '1'", "a as"),
         ("a", None),
         ("s like 'a!%' escape '!'", "s"),
-        ("case when flag then true else false end", "flag"),
         ("'text'", "'text"),
         ("a = 1; b = 2", "a"),
         ("select 1", "1"),
-        ("a = current_date()", "a"),
         ("flag = (a = 1)", "a"),
         ("(a = 1) is true", "a"),
-        ("a between b and 3", "b"),
         ("a = ?", "a"),
         ("s not like any ('a', 'b')", "s"),
         ("a between symmetric 3 and 1", "a"),
-        ("s = concat('a', 'b')", "s"),
     ],
 )
-def test_what_is_not_a_test_of_one_column_is_unsupported_with_a_caret(
+def test_what_is_not_evaluated_is_unsupported_with_a_caret(
     where: str, caret_at: str | None
 ) -> None:
     with pytest.raises(Unsupported if caret_at else Invalid) as caught:
@@ -214,7 +204,6 @@ def test_a_wrong_match_is_invalid_with_a_caret_and_says_why(
     [
         "match('x', s)",
         "match(s, a)",
-        "match(s, upper('x'))",
         "match(s, 'x') over ()",
         "match(s) against ('x')",
         "s.match(s, 'x')",

@@ -14,7 +14,7 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as sf
 
 from indexes import functions, paths, values
@@ -25,6 +25,19 @@ from mdt.arguments import backquoted
 from mdt.engines.spark.functions import evaluated, match
 from mdt.engines.spark.private import from_arrow_type
 from mdt.errors import Unsupported
+from mdt.filters.comparison import Compared
+from mdt.filters.dates import Interval
+from mdt.filters.expression_tree import (
+    Apply,
+    Case,
+    Cast,
+    Chain,
+    Coalesce,
+    Constant,
+    Expression,
+    Field,
+    Shift,
+)
 from mdt.filters.order import SortKey
 from mdt.schema.convert import is_list
 
@@ -36,6 +49,15 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_SIGNS: dict[str, Callable[[Column, Column], Column]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "%": operator.mod,
+    "||": sf.concat,
+}
+_UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
 _MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -99,6 +121,8 @@ def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
     """
 
     def test(leaf: Leaf | Unknown) -> Column:
+        if isinstance(leaf, Compared):
+            return _compared(leaf, schema)
         if isinstance(leaf, Unknown):
             raise Unsupported(f"the filter {leaf.text!r} cannot be handed to Spark")
         if isinstance(leaf, Call):
@@ -114,6 +138,86 @@ def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
         return reduce(operator.or_, found) if found else sf.lit(False)
 
     return evaluate(predicate, test, both, either)
+
+
+def _compared(test: Compared, schema: pa.Schema) -> Column:
+    """Return a comparison of two values, which Spark evaluates as mdt does in ANSI mode and UTC."""
+    settings = SparkSession.active().conf
+    if settings.get("spark.sql.ansi.enabled") != "true":
+        raise Unsupported(
+            f"the filter {test.text!r} is evaluated by Spark in ANSI mode only",
+            hint="set spark.sql.ansi.enabled to true, or filter the DataFrame",
+        )
+    zone = settings.get("spark.sql.session.timeZone")
+    if zone not in _UTC and any(pa.types.is_temporal(type) for type in _types(test, schema)):
+        raise Unsupported(
+            f"the filter {test.text!r} is about times in UTC, and the session is in {zone}",
+            hint="set spark.sql.session.timeZone to UTC, or filter the DataFrame",
+        )
+    left, right = (_value(side, schema) for side in (test.left, test.right))
+    if test.op == "<=>":
+        found = left.eqNullSafe(right)
+    else:
+        found = _COMPARISONS[test.op](left, right)
+    return ~found if test.is_negated else found
+
+
+def _types(test: Compared, schema: pa.Schema) -> list[pa.DataType]:
+    """Return the types of all columns and constants that a comparison is made of."""
+    constants = [part.scalar.type for part in test.parts() if isinstance(part, Constant)]
+    return [*constants, *(paths.type_at(schema, column) for column in test.columns)]
+
+
+def _value(expression: Expression, schema: pa.Schema) -> Column:
+    """Return a value as Spark computes it."""
+    values = [_value(part, schema) for part in expression.parts()]
+    match expression:
+        case Field(path):
+            return _path(paths.names(schema, path))
+        case Constant(scalar):
+            return sf.lit(scalar.as_py()).cast(from_arrow_type(scalar.type))
+        case Chain(_, rest):
+            found = values[0]
+            for (sign, _), value in zip(rest, values[1:], strict=True):
+                found = _SIGNS[sign](found, value)
+            return found
+        case Apply("negative"):
+            return -values[0]
+        case Apply(function):
+            return sf.call_function(function, *values)
+        case Coalesce():
+            return sf.coalesce(*values)
+        case Case(branches, otherwise):
+            return _case(branches, otherwise, values, schema)
+        case Cast(_, type):
+            return values[0].cast(from_arrow_type(type))
+        case Shift(_, interval):
+            return values[0] + sf.expr(_interval(interval))
+    raise Unsupported(f"{expression!r} cannot be handed to Spark")
+
+
+def _case(
+    branches: Sequence[tuple[Predicate, Expression]],
+    otherwise: Expression | None,
+    values: Sequence[Column],
+    schema: pa.Schema,
+) -> Column:
+    tests = [to_column(test, schema) for test, _ in branches]
+    found = sf.when(tests[0], values[0])
+    for test, value in zip(tests[1:], values[1:], strict=False):
+        found = found.when(test, value)
+    return found if otherwise is None else found.otherwise(values[-1])
+
+
+def _interval(interval: Interval) -> str:
+    """Return an interval as a literal of Spark."""
+    if interval.months:
+        return f"INTERVAL '{interval.months}' MONTH"
+    seconds, micros = divmod(abs(interval.microseconds), 1_000_000)
+    sign = "-" if interval.microseconds < 0 else ""
+    if interval.is_days:
+        return f"INTERVAL '{sign}{seconds // 86_400}' DAY"
+    return f"INTERVAL '{sign}{seconds}.{micros:06}' SECOND"
 
 
 def _call(call: Call, schema: pa.Schema) -> Column:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -10,7 +14,8 @@ from counting import count
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from mdt.errors import MdtError
+import mdt
+from mdt.errors import MdtError, Unsupported
 from mdt.filters.expression import parse_expression
 
 ROWS = pa.table(
@@ -70,6 +75,162 @@ def as_told(values: list[object]) -> list[object]:
         )
         for one in values
     ]
+
+
+DATES = pa.table(
+    {
+        "id": [str(n) for n in range(8)],
+        "i": pa.array([1, 2, -3, None, 0, 7, 400, -12], pa.int32()),
+        "d": [0.5, -2.5, 2.675, None, 1e20, float("nan"), -0.0, 1234.56789],
+        "m": pa.array(
+            [None if n == 3 else Decimal(n * 12345 - 30000).scaleb(-3) for n in range(8)],
+            pa.decimal128(12, 3),
+        ),
+        "t": ["Spark", "a.b", None, "", "ÄRGER o", "2024-02-29", "0001-1-1", "x%y_z"],
+        "day": pa.array(
+            [date(2024, 1, 31), date(1969, 12, 31), None, date(2024, 2, 29), date(3, 1, 1)]
+            + [date(1582, 10, 10), date(9990, 12, 31), date(1900, 3, 31)]
+        ),
+        "at": pa.array(
+            [
+                datetime(2024, 1, 31, 23, 59, 59, 999999, tzinfo=UTC),
+                None,
+                datetime(3, 1, 1, 1, 2, 3, tzinfo=UTC),
+                datetime(1969, 12, 31, 23, 0, 0, 1, tzinfo=UTC),
+                datetime(1582, 10, 10, 12, tzinfo=UTC),
+                datetime(2024, 2, 29, tzinfo=UTC),
+                datetime(2100, 6, 15, 5, 6, 7, tzinfo=UTC),
+                datetime(1900, 12, 31, 12, 30, tzinfo=UTC),
+            ],
+            pa.timestamp("us", "UTC"),
+        ),
+    }
+)
+FUNCTIONS = [
+    *(f"substr(t, {at}, {n})" for at in (-9, -2, 0, 1, 3) for n in (-1, 0, 2, 99)),
+    "substring(t, i)",
+    "replace(t, 'r', 'RR')",
+    "replace(t, '', 'x')",
+    "replace(t, 'a')",
+    "regexp_like(t, '^[a-z].b$')",
+    "if(t rlike '[0-9]+', 1, 0)",
+    "ilike(t, 's%')",
+    "if(t ilike 'ä%', 1, 0)",
+    *(f"date_trunc('{unit}', at)" for unit in ("year", "quarter", "MON", "week", "dd", "hour")),
+    *(f"date_trunc('{unit}', day)" for unit in ("minute", "second", "millisecond", "microsecond")),
+    *(f"{part}(at)" for part in ("year", "month", "day", "hour", "minute")),
+    *(f"{part}(day)" for part in ("year", "month", "day", "hour", "second")),
+    "second(at)",
+    "date_add(day, -i)",
+    "date_sub(day, 40)",
+    "date_add(at, 1)",
+    "day - interval '1' month",
+    "day + interval 2 weeks",
+    "day + interval '3' hours",
+    "at + interval 1 month",
+    "at - interval '1' year",
+    "at + interval 1 day 2 hours 3 minutes",
+    "at - interval '1.5' second",
+    *(f"round(d, {n})" for n in (-2, 0, 1, 2, 5)),
+    "round(d)",
+    *(f"round(i, {n})" for n in (-2, -1, 0, 1)),
+    *(f"round(m, {n})" for n in (-1, 0, 1, 2, 5)),
+    "floor(d)",
+    "floor(d / 1e10)",
+    "floor(nullif(nullif(d, 1e20), cast('nan' as double)))",
+    "ceil(nullif(nullif(d, 1e20), cast('nan' as double)))",
+    "floor(cast('nan' as double))",
+    "floor(i)",
+    "ceil(m)",
+    "floor(m)",
+    "ceiling(-0.5e0)",
+    "sign(i)",
+    "signum(m)",
+    "sign(d)",
+    "sqrt(i)",
+    "sqrt(d)",
+    "power(i, 2)",
+    "power(d, 0.5e0)",
+    "pow(1, d)",
+    "to_date(at)",
+    "to_date('2024-02-30x')",
+    "to_date(' 2024-2 ')",
+    "to_timestamp(day)",
+    "to_timestamp('2024-02-29T12:34:56.789Z')",
+    "case when year(day) > 2000 then t || '!' end",
+]
+
+
+@pytest.fixture
+def in_utc(spark: SparkSession) -> Iterator[SparkSession]:
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    yield spark
+    spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def in_words(value: object) -> object:
+    """Return a value so that equal ones are equal, NaN and decimals of several scales too."""
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return repr(float(value) + 0.0)
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
+
+
+@pytest.mark.timeout(300)
+def test_functions_have_sparks_values(in_utc: SparkSession) -> None:
+    frame = in_utc.createDataFrame(DATES).coalesce(1).persist()
+    ours = dict[str, list[object]]()
+    for one in FUNCTIONS:
+        try:
+            ours[one] = parse_expression(one, DATES.schema)(DATES).to_pylist()
+        except MdtError:
+            with pytest.raises(PySparkException):
+                frame.selectExpr(f"({one}) as v").toArrow()
+            count("functions refused, as Spark does")
+    theirs = frame.selectExpr(*(f"({one}) as v{n}" for n, one in enumerate(ours))).toArrow()
+    for (one, values), column in zip(ours.items(), theirs.columns, strict=True):
+        assert list(map(in_words, values)) == list(map(in_words, column.to_pylist())), one
+        count("functions with the values of Spark")
+
+
+CONDITIONS = [
+    "i < d",
+    "not i >= m",
+    "i * 2 in (2, 14) or d <=> m",
+    "t ilike 's%' or substr(t, 1, 1) = 'a'",
+    "case when i > 0 then day else to_date(at) end > date'1970-01-01'",
+    "day + interval 1 month < at or at - interval 1 day > day",
+    "coalesce(nullif(i, 0), -1) < 0",
+    "upper(t) || '!' <> 'SPARK!'",
+    "round(d, 1) = d and -i < 2",
+    "hour(at) between 1 and 12",
+    "cast(i as string) = '7'",
+    "(i + 1) % 2 = 0",
+]
+
+
+@pytest.mark.timeout(300)
+def test_a_filter_by_values_of_a_row_means_the_same_in_process_and_on_spark(
+    in_utc: SparkSession, tmp_path: Path
+) -> None:
+    spark = in_utc
+    table = mdt.create(tmp_path / "t", DATES.schema, key="id")
+    table.upsert(DATES)
+    frame = spark.createDataFrame(DATES)
+    for where in CONDITIONS:
+        ours = sorted(table.scan(where).to_arrow()["id"].to_pylist())
+        assert sorted(row.id for row in table.scan(where).to_spark(spark).collect()) == ours, where
+        assert sorted(row.id for row in frame.where(where).collect()) == ours, where
+    assert table.update_where({"i": "i + 1"}, "i < d", spark=spark).updated == 4
+    spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
+    with pytest.raises(Unsupported, match="session is in America"):
+        table.scan("hour(at) < i").to_spark(spark)
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with pytest.raises(Unsupported, match="ANSI"):
+            table.scan("i < d").to_spark(spark)
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
 
 
 @pytest.mark.timeout(300)

@@ -1,0 +1,78 @@
+"""Comparisons of two Arrow values in Spark's order: NaN above everything and equal to itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.decimals import as_floating
+from mdt.errors import Invalid
+from mdt.filters import dates
+from mdt.filters.arithmetic import Datum, is_number, is_text, promoted
+
+_KERNELS: dict[str, Callable[[Datum, Datum], Any]] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+COMPARISONS = frozenset((*_KERNELS, "<=>"))
+"""What stands between two values."""
+_FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
+    is_number,
+    is_text,
+    lambda type: pa.types.is_binary(type) or pa.types.is_large_binary(type),
+    pa.types.is_boolean,
+    pa.types.is_date,
+    pa.types.is_timestamp,
+)
+
+
+def compared(op: str, a: Datum, b: Datum) -> Datum:
+    """Return whether ``a op b`` holds; null where one of them is null, but for ``<=>``.
+
+    >>> compared("<", pa.array([1.0, float("nan"), None]), pa.scalar(float("nan"))).to_pylist()
+    [True, False, None]
+    >>> compared("<=>", pa.array([1, None]), pa.array([2, None])).to_pylist()
+    [False, True]
+    """
+    a, b = promoted(*_moments(a, b))
+    if pa.types.is_null(a.type):  # both: promoted gives one of them the type of the other
+        a, b = pc.cast(a, pa.bool_()), pc.cast(b, pa.bool_())
+    if not any(family(a.type) and family(b.type) for family in _FAMILIES):
+        raise Invalid(
+            f"{a.type} is not compared with {b.type}", hint="cast(x as …) gives another type"
+        )
+    if op == "<=>":
+        both = pc.and_(pc.is_null(a), pc.is_null(b))
+        return pc.or_(pc.fill_null(compared("=", a, b), False), both)
+    if pa.types.is_floating(a.type) or pa.types.is_floating(b.type):
+        return _of_floats(op, as_floating(a, pa.float64()), as_floating(b, pa.float64()))
+    return _KERNELS[op](a, b)
+
+
+def _moments(a: Datum, b: Datum) -> tuple[Datum, Datum]:
+    """Return a date beside a time, and a time without a zone beside one with, as moments of UTC."""
+    kinds = {(pa.types.is_timestamp(one.type), getattr(one.type, "tz", None)) for one in (a, b)}
+    are_times = all(pa.types.is_temporal(one.type) for one in (a, b))
+    if not are_times or len(kinds) == 1:
+        return a, b
+    return dates.moments(a), dates.moments(b)
+
+
+def _of_floats(op: str, a: Datum, b: Datum) -> Datum:
+    if op in (">", ">="):
+        return _of_floats(op.replace(">", "<"), b, a)
+    if op == "!=":
+        return pc.invert(_of_floats("=", a, b))
+    if op == "<=":
+        return pc.invert(_of_floats("<", b, a))
+    a_is_nan, b_is_nan = pc.is_nan(a), pc.is_nan(b)
+    if op == "=":
+        return pc.or_kleene(pc.equal(a, b), pc.and_(a_is_nan, b_is_nan))
+    return pc.or_kleene(pc.less(a, b), pc.and_(pc.invert(a_is_nan), b_is_nan))

@@ -1,0 +1,221 @@
+"""Dates, times and intervals of SQL, with Spark's meaning; the time zone is UTC."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mdt.errors import Invalid
+from mdt.filters import literals
+from mdt.filters.arithmetic import Datum
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+"""The type of every moment here."""
+_MONTHS = {"year": 12, "month": 1}
+_MICROSECONDS = {
+    "week": 7 * 86_400_000_000,
+    "day": 86_400_000_000,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1_000,
+    "microsecond": 1,
+}
+_TRUNCATED = {
+    **dict.fromkeys(("year", "yyyy", "yy"), "year"),
+    "quarter": "quarter",
+    **dict.fromkeys(("month", "mon", "mm"), "month"),
+    "week": "week",
+    **dict.fromkeys(("day", "dd"), "day"),
+    **{unit: unit for unit in ("hour", "minute", "second", "millisecond", "microsecond")},
+}
+"""Spark's names of units -> Arrow's."""
+_NUMBER = re.compile(r"([+-]?)(\d{1,18})(?:\.(\d{1,6}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """``months`` or ``microseconds``, as Spark keeps intervals of years or of days apart.
+
+    ``is_days``: whether a date plus the interval is a date.
+    """
+
+    months: int = 0
+    microseconds: int = 0
+    is_days: bool = True
+
+    def negated(self) -> Interval:
+        """Return the interval back in time."""
+        return Interval(-self.months, -self.microseconds, self.is_days)
+
+
+def interval(parts: list[tuple[str, str]]) -> Interval:
+    """Return the interval of pairs of a number and a unit.  Raises ValueError for others.
+
+    >>> interval([("1", "day"), ("2", "hours")])
+    Interval(months=0, microseconds=93600000000, is_days=False)
+    """
+    months = microseconds = 0
+    units = [unit.lower().removesuffix("s") for _, unit in parts]
+    for (number, given), unit in zip(parts, units, strict=True):
+        found = _NUMBER.fullmatch(number.strip())
+        if found is None or (found[3] and unit != "second"):
+            raise ValueError(f"{number!r} is not a number of {given}")
+        count = int(found[1] + found[2])
+        if unit in _MONTHS:
+            months += count * _MONTHS[unit]
+        elif unit in _MICROSECONDS:
+            microseconds += count * _MICROSECONDS[unit]
+            microseconds += int(found[1] + (found[3] or "0").ljust(6, "0"))
+        else:
+            raise ValueError(f"{given!r} is not a unit of time")
+    if len({unit in _MONTHS for unit in units}) > 1:
+        raise ValueError("years and months are not added up with days and times")
+    if max(abs(months), abs(microseconds)) >= 1 << 62:
+        raise ValueError("the interval is too long")
+    return Interval(months, microseconds, set(units) <= {"year", "month", "week", "day"})
+
+
+def shifted(moment: Datum, by: Interval) -> Datum:
+    """Return dates or times plus an interval.  A month later is the same day, or the last one.
+
+    >>> from datetime import date
+    >>> shifted(pa.scalar(date(2024, 1, 31)), Interval(months=1)).as_py()
+    datetime.date(2024, 2, 29)
+    """
+    if pa.types.is_null(moment.type):
+        return moment
+    if pa.types.is_date(moment.type) and by.is_days:
+        days = by.microseconds // _MICROSECONDS["day"]
+        if not by.months:
+            return date_add(moment, pa.scalar(days, pa.int64()))
+        return _in_numpy(moment.cast(pa.date32()), lambda one: _months_later(one, by.months))
+    micros = moments(moment)
+    if by.months:
+        return _in_numpy(micros, lambda one: _months_later(one, by.months))
+    return pc.add_checked(micros, pa.scalar(by.microseconds, pa.duration("us")))
+
+
+def _in_numpy(datum: Datum, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Datum:
+    """Return ``function`` of dates or moments as NumPy has them; null stays null."""
+    if isinstance(datum, pa.Scalar):
+        return _in_numpy(pa.array([datum.as_py()], datum.type), function)[0]
+    if isinstance(datum, pa.ChunkedArray):
+        return pa.chunked_array([_in_numpy(chunk, function) for chunk in datum.chunks], datum.type)
+    made = function(datum.to_numpy(zero_copy_only=False))
+    return pa.array(made, pa.date32() if pa.types.is_date(datum.type) else pa.timestamp("us")).cast(
+        datum.type
+    )
+
+
+def _months_later(moments: npt.NDArray[Any], months: int) -> npt.NDArray[Any]:
+    """Return dates or moments [n] with ``months`` added; the day of the month is cut to the last
+    day.
+    """
+    month = moments.astype("M8[M]")
+    later = month + np.timedelta64(months, "M")
+    first = later.astype("M8[D]")
+    last = (later + np.timedelta64(1, "M")).astype("M8[D]") - first - np.timedelta64(1, "D")
+    day = moments.astype("M8[D]")
+    found = first + np.minimum(day - month.astype("M8[D]"), last)
+    if moments.dtype == np.dtype("M8[D]"):
+        return found
+    return found.astype(moments.dtype) + (moments - day)
+
+
+def moments(datum: Datum) -> Datum:
+    """Return dates, or times of any unit, as moments.  Raises Invalid for other types."""
+    if pa.types.is_timestamp(datum.type):
+        if datum.type.tz is None:
+            return pc.assume_timezone(datum.cast(pa.timestamp("us"), safe=False), "UTC")
+        return datum.cast(TIMESTAMP, safe=False)
+    if pa.types.is_date(datum.type):
+        return pc.assume_timezone(datum.cast(pa.timestamp("us")), "UTC")
+    if pa.types.is_null(datum.type):
+        return datum.cast(TIMESTAMP)
+    raise Invalid(f"{datum.type} is not a date or a time", hint="to_timestamp(x) reads text")
+
+
+def dates(datum: Datum) -> Datum:
+    """Return dates, or the dates of moments, as date32.  Raises Invalid for other types."""
+    if pa.types.is_date(datum.type) or pa.types.is_null(datum.type):
+        return datum.cast(pa.date32())
+    return pc.floor_temporal(moments(datum), unit="day").cast(pa.date32())
+
+
+def part(unit: str) -> Callable[[Datum], Datum]:
+    """Return the function of SQL that gives a part of a date or a time, e.g. its year, as int32."""
+    kernel = getattr(pc, unit)
+    return lambda datum: pc.cast(kernel(moments(datum)), pa.int32())
+
+
+def date_add(date: Datum, days: Datum) -> Datum:
+    """Return dates some days later."""
+    _require_whole("date_add", days)
+    number = pc.add_checked(_days(dates(date)), pc.cast(days, pa.int64()))
+    return pc.cast(pc.cast(number, pa.int32()), pa.date32())
+
+
+def date_sub(date: Datum, days: Datum) -> Datum:
+    """Return dates some days earlier."""
+    _require_whole("date_sub", days)
+    return date_add(date, pc.negate_checked(pc.cast(days, pa.int64())))
+
+
+def _days(date: Datum) -> Datum:
+    return pc.cast(pc.cast(date, pa.int32()), pa.int64())
+
+
+def _require_whole(name: str, number: Datum) -> None:
+    if not (pa.types.is_integer(number.type) or pa.types.is_null(number.type)):
+        raise Invalid(f"{name} takes whole numbers of days, not {number.type}")
+
+
+def date_trunc(unit: Datum, moment: Datum) -> Datum:
+    """Return moments cut to a unit, the same for all rows; weeks begin on Monday."""
+    name = unit.as_py() if isinstance(unit, pa.Scalar) else None
+    arrows = _TRUNCATED.get(str(name).lower())
+    if arrows is None:
+        raise Invalid(
+            f"date_trunc does not know the unit {name!r}", hint=f"units are {', '.join(_TRUNCATED)}"
+        )
+    return pc.floor_temporal(moments(moment), unit=arrows, week_starts_monday=True)
+
+
+def to_date(datum: Datum) -> Datum:
+    """Return texts such as 2024-02-29, or moments, as dates."""
+    if pa.types.is_string(datum.type) or pa.types.is_large_string(datum.type):
+        return _read(datum, "date", pa.date32())
+    return dates(datum)
+
+
+def to_timestamp(datum: Datum) -> Datum:
+    """Return texts such as ``2024-02-29 12:00:00``, or dates, as moments."""
+    if pa.types.is_string(datum.type) or pa.types.is_large_string(datum.type):
+        return _read(datum, "timestamp", TIMESTAMP)
+    return moments(datum)
+
+
+def _read(texts: Datum, target: str, type: pa.DataType) -> Datum:
+    """Return texts as Spark's cast reads them, each different text once."""
+    if isinstance(texts, pa.Scalar):
+        return pa.scalar(_value(texts.as_py(), target), type)
+    coded = texts.cast(pa.string()).dictionary_encode()
+    if isinstance(coded, pa.ChunkedArray):
+        coded = coded.unify_dictionaries().combine_chunks()
+    values = [_value(text, target) for text in coded.dictionary.to_pylist()]
+    return pa.array(values, type).take(coded.indices)
+
+
+def _value(text: str | None, target: str) -> Any:
+    try:
+        return literals.cast(text, target)
+    except ValueError as error:
+        raise Invalid(str(error), hint="case when … then … leaves such rows out") from None

@@ -1,0 +1,312 @@
+"""The functions of SQL that expressions may call, on Arrow values, with Spark's meaning.
+
+``upper`` and ``lower`` map letter by letter, so ß stays one letter where Spark's ``upper`` makes
+two of it.  Regular expressions are those of RE2, which has no look-around and no back-references.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.decimals import as_floating
+from indexes.like import like_test, parse_like
+from mdt.errors import Invalid
+from mdt.filters import arithmetic, dates
+from mdt.filters.arithmetic import Datum, is_number, is_text
+from mdt.filters.comparison_kernels import compared
+from mdt.limits import LIKE_CHARACTERS_MAX, LIKE_WILDCARDS_MAX
+
+MANY = 100
+"""Arguments of functions that take any number."""
+CASTS: Mapping[str, pa.DataType] = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+}
+"""Types of SQL that values are cast to, beside decimals."""
+_WIDE = Context(prec=400)
+_INT64 = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of ``least`` to ``most`` arguments; ``kernel`` computes it from Arrow values."""
+
+    least: int
+    most: int
+    kernel: Callable[..., Datum]
+
+
+def cast(found: Datum, target: pa.DataType) -> Datum:
+    """Return values as another type; Raises for those that it cannot hold."""
+    if pa.types.is_floating(found.type) and pa.types.is_integer(target):
+        found = pc.trunc(found)
+    if pa.types.is_floating(found.type) and pa.types.is_string(target):
+        raise Invalid("a floating-point number is not cast to text here")
+    if pa.types.is_integer(found.type) and pa.types.is_decimal(target):
+        # wide enough for Arrow, whatever the values are
+        found = pc.cast(found, pa.decimal128(38, target.scale))
+    if pa.types.is_decimal(found.type) and pa.types.is_floating(target):
+        return as_floating(found, target)
+    return pc.cast(found, target, safe=not pa.types.is_floating(target))
+
+
+def _typed(kernel: Callable[[Datum], Datum], type: pa.DataType) -> Callable[[Datum], Datum]:
+    """Return a kernel of one value for which null is a null of ``type``."""
+    return lambda one: kernel(pc.cast(one, type) if pa.types.is_null(one.type) else one)
+
+
+def _in_python(function: Callable[..., Any], type: pa.DataType, *data: Datum) -> Datum:
+    """Return a function of Python for each row, null where an argument is."""
+
+    def value(*row: Any) -> Any:
+        return None if None in row else function(*row)
+
+    if all(isinstance(one, pa.Scalar) for one in data):
+        return pa.scalar(value(*(one.as_py() for one in data)), type)
+    rows = next(len(one) for one in data if not isinstance(one, pa.Scalar))
+    columns = [
+        [one.as_py()] * rows if isinstance(one, pa.Scalar) else one.to_pylist() for one in data
+    ]
+    return pa.array(map(value, *columns), type)
+
+
+def _require_text(name: str, *data: Datum) -> None:
+    for one in data:
+        if not is_text(one.type) and not pa.types.is_null(one.type):
+            raise Invalid(f"{name} takes text, not {one.type}")
+
+
+def _require_number(name: str, one: Datum) -> None:
+    if not is_number(one.type) and not pa.types.is_null(one.type):
+        raise Invalid(f"{name} takes numbers, not {one.type}")
+
+
+def _require_whole(name: str, one: Datum) -> None:
+    if not pa.types.is_integer(one.type) and not pa.types.is_null(one.type):
+        raise Invalid(f"{name} takes a whole number here, not {one.type}")
+
+
+# Texts
+
+
+def substr(text: Datum, position: Datum, length: Datum | None = None) -> Datum:
+    """Return part of a text: from the character at ``position``, counted from 1, or from the end
+    where it is negative.
+
+    >>> [substr(pa.scalar("Spark"), pa.scalar(at), pa.scalar(2)).as_py() for at in (1, 0, -2, -9)]
+    ['Sp', 'Sp', 'rk', '']
+    """
+    _require_text("substr", text)
+    numbers = [position] if length is None else [position, length]
+    for one in numbers:
+        _require_whole("substr", one)
+    return _in_python(_part, pa.string(), text, *numbers)
+
+
+def _part(text: str, position: int, length: int = _INT64) -> str:
+    start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
+    return text[max(start, 0) : max(start + length, 0)]
+
+
+def replace(text: Datum, search: Datum, replacement: Datum | None = None) -> Datum:
+    """Return a text with every ``search`` replaced, by nothing if not told otherwise."""
+    by = pa.scalar("") if replacement is None else replacement
+    _require_text("replace", text, search, by)
+    return _in_python(
+        lambda one, old, new: one.replace(old, new) if old else one, pa.string(), text, search, by
+    )
+
+
+def _pattern(name: str, pattern: Datum) -> str | None:
+    """Return a pattern, which is one text for all rows."""
+    _require_text(name, pattern)
+    if not isinstance(pattern, pa.Scalar):
+        raise Invalid(f"{name} takes one pattern for all rows, not that of a column")
+    text = pattern.as_py()
+    if text is not None and len(text) > LIKE_CHARACTERS_MAX:
+        raise Invalid(
+            f"a pattern of {len(text):,} characters; at most {LIKE_CHARACTERS_MAX:,} are taken"
+        )
+    return None if text is None else str(text)
+
+
+def regexp_like(text: Datum, pattern: Datum) -> Datum:
+    """Return whether some part of a text matches a regular expression of RE2."""
+    found = _pattern("regexp_like", pattern)
+    _require_text("regexp_like", text)
+    if found is None or pa.types.is_null(text.type):
+        return pa.scalar(None, pa.bool_())
+    try:
+        pc.match_substring_regex(pa.scalar(""), pattern=found)
+        return pc.match_substring_regex(text, pattern=found)
+    except pa.ArrowInvalid as error:
+        raise Invalid(f"{found!r} is not a regular expression of RE2: {error}") from None
+
+
+def like(text: Datum, pattern: Datum) -> Datum:
+    """Return whether a text is LIKE a pattern."""
+    found = _pattern("like", pattern)
+    _require_text("like", text)
+    if found is None or pa.types.is_null(text.type):
+        return pa.scalar(None, pa.bool_())
+    parts = parse_like(found)
+    if sum(not part for part in parts) > LIKE_WILDCARDS_MAX:
+        raise Invalid(f"a pattern has at most {LIKE_WILDCARDS_MAX} wildcards")
+    return like_test(parts)(text)
+
+
+def ilike(text: Datum, pattern: Datum) -> Datum:
+    """Return whether a text is LIKE a pattern, in small or capital letters."""
+    _require_text("ilike", text, pattern)
+    small = _typed(pc.utf8_lower, pa.string())
+    return like(small(text), small(pattern))
+
+
+# Numbers
+
+
+def rounded(number: Datum, digits: Datum | None = None) -> Datum:
+    """Return numbers rounded to some digits behind the point, halves away from zero.
+
+    A double is rounded as the decimal that its shortest text says, as in Spark: 2.675 is 2.68.
+    """
+    _require_number("round", number)
+    places = 0
+    if digits is not None:
+        _require_whole("round", digits)
+        if not isinstance(digits, pa.Scalar) or digits.as_py() is None:
+            raise Invalid("round takes the same number of digits for all rows")
+        places = digits.as_py()
+    if abs(places) > 38:
+        raise Invalid("round takes at most 38 digits")
+    if pa.types.is_decimal(number.type):
+        return pc.round(number, ndigits=places, round_mode="half_towards_infinity")
+    if pa.types.is_integer(number.type) and places >= 0:
+        return number
+    step = Decimal(1).scaleb(-places)
+
+    def one(value: float) -> float:
+        if not math.isfinite(value):
+            return value
+        found = Decimal(repr(value)).quantize(step, ROUND_HALF_UP, _WIDE)
+        return type(value)(found)
+
+    if pa.types.is_float32(number.type):
+        return _in_python(lambda value: one(float(str(np.float32(value)))), number.type, number)
+    return _in_python(one, number.type, number)
+
+
+def _whole(name: str, kernel: Callable[[Datum], Datum]) -> Callable[[Datum], Datum]:
+    """Return floor or ceil: whole numbers, of doubles as bigint."""
+
+    def function(number: Datum) -> Datum:
+        _require_number(name, number)
+        if pa.types.is_integer(number.type) or pa.types.is_null(number.type):
+            return number
+        if pa.types.is_decimal(number.type):
+            return kernel(number)
+
+        def one(value: float) -> int:
+            if math.isnan(value):
+                return 0
+            if not -_INT64 <= value < _INT64:
+                raise Invalid(f"{name} of {value} is not a number of 64 bits")
+            return int(value)
+
+        return _in_python(one, pa.int64(), kernel(number))
+
+    return function
+
+
+def _of_doubles(name: str, kernel: Callable[..., Datum]) -> Callable[..., Datum]:
+    def function(*numbers: Datum) -> Datum:
+        for number in numbers:
+            _require_number(name, number)
+        return kernel(*(as_floating(number, pa.float64()) for number in numbers))
+
+    return function
+
+
+def _power(base: Datum, exponent: Datum) -> Datum:
+    """Return base ** exponent as Java has it: NaN for 1 ** NaN and for ±1 ** ±infinity."""
+    found = pc.power(base, exponent)
+    odd = pc.and_(pc.equal(pc.abs(base), 1.0), pc.invert(pc.is_finite(exponent)))
+    return pc.if_else(odd, math.nan, found)
+
+
+def _sign(number: Datum) -> Datum:
+    """Return -1, 0 or 1 as doubles; NaN and minus zero stay."""
+    return pc.if_else(pc.or_(pc.is_nan(number), pc.equal(number, 0.0)), number, pc.sign(number))
+
+
+def _among(op: str) -> Callable[..., Datum]:
+    """Return a function that gives the first of its arguments which is ``op`` all others; nulls are
+    left out, NaN is above everything.
+    """
+
+    def better(a: Datum, b: Datum) -> Datum:
+        return pc.if_else(pc.or_(pc.is_null(a), pc.fill_null(compared(op, b, a), False)), b, a)
+
+    return lambda *data: reduce(better, arithmetic.promoted(*data))
+
+
+def nullif(one: Datum, other: Datum) -> Datum:
+    """Return ``one``, or null where it is equal to ``other``."""
+    same = pc.fill_null(compared("=", one, other), False)
+    return pc.if_else(same, pa.scalar(None, one.type), one)
+
+
+def _trim(text: Datum) -> Datum:
+    return pc.utf8_trim(text, " ")
+
+
+_PARTS = ("year", "month", "day", "hour", "minute", "second")
+FUNCTIONS: Mapping[str, Function] = {
+    "negative": Function(1, 1, arithmetic.negative),
+    "nullif": Function(2, 2, nullif),
+    "concat": Function(1, MANY, arithmetic.joined),
+    "lower": Function(1, 1, _typed(pc.utf8_lower, pa.string())),
+    "upper": Function(1, 1, _typed(pc.utf8_upper, pa.string())),
+    "trim": Function(1, 1, _typed(_trim, pa.string())),
+    "length": Function(1, 1, _typed(pc.utf8_length, pa.string())),
+    "substr": Function(2, 3, substr),
+    "substring": Function(2, 3, substr),
+    "replace": Function(2, 3, replace),
+    "regexp_like": Function(2, 2, regexp_like),
+    "like": Function(2, 2, like),
+    "ilike": Function(2, 2, ilike),
+    "abs": Function(1, 1, _typed(pc.abs_checked, pa.int32())),
+    "round": Function(1, 2, rounded),
+    "floor": Function(1, 1, _whole("floor", pc.floor)),
+    "ceil": Function(1, 1, _whole("ceil", pc.ceil)),
+    "ceiling": Function(1, 1, _whole("ceiling", pc.ceil)),
+    "sign": Function(1, 1, _of_doubles("sign", _sign)),
+    "signum": Function(1, 1, _of_doubles("signum", _sign)),
+    "sqrt": Function(1, 1, _of_doubles("sqrt", pc.sqrt)),
+    "power": Function(2, 2, _of_doubles("power", _power)),
+    "pow": Function(2, 2, _of_doubles("pow", _power)),
+    "greatest": Function(2, MANY, _among(">")),
+    "least": Function(2, MANY, _among("<")),
+    "date_trunc": Function(2, 2, dates.date_trunc),
+    "date_add": Function(2, 2, dates.date_add),
+    "date_sub": Function(2, 2, dates.date_sub),
+    "to_date": Function(1, 1, dates.to_date),
+    "to_timestamp": Function(1, 1, dates.to_timestamp),
+    **{name: Function(1, 1, dates.part(name)) for name in _PARTS},
+}
+"""Name in SQL, in small letters -> the function."""
