@@ -47,10 +47,9 @@ if TYPE_CHECKING:
     from mdt.services.layout import cluster_table, compaction, rewriting
     from mdt.services.reclaiming import cleaning, purge
     from mdt.services.reports import overview, summary, svg
-    from mdt.write import blending, normalize, overwriting, unchecked
+    from mdt.write import blending, by_name, normalize, overwriting, unchecked
     from mdt.write import bytes as write_bytes
     from mdt.write import conditional as write_conditional
-    from mdt.write import operations as write_operations
     from mdt.write import setting as write_setting
 
 _MODULES = {
@@ -58,6 +57,7 @@ _MODULES = {
     "as_of": "mdt.metadata.snapshot.as_of",
     "auto_maintenance": "mdt.services.auto_maintenance",
     "blending": "mdt.write.blending",
+    "by_name": "mdt.write.by_name",
     "check_service": "mdt.services.check",
     "choosing": "mdt.engines.choosing",
     "claims": "mdt.commit.claims",
@@ -114,7 +114,6 @@ _MODULES = {
     "where_filter": "mdt.filters.where",
     "write_bytes": "mdt.write.bytes",
     "write_conditional": "mdt.write.conditional",
-    "write_operations": "mdt.write.operations",
     "write_setting": "mdt.write.setting",
 }
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 import mdt
-from mdt.engines import deleting, merging, write_tasks
+from mdt.engines import merging, write_tasks
 from mdt.engines import write as writes
 from mdt.engines.choosing import EngineConditional
 from mdt.engines.indexing import IndexRunner
@@ -121,8 +121,8 @@ class PooledTable(mdt.Table):
     def _delete_rows(self, keys: Any, progress: Progress | None) -> mdt.WriteResult:
         self._before_rows()
         rows = to_table(keys, self.schema)
-        operation = deleting.delete(
-            processes(), self.metadata, self.options, [rows], rows.schema, progress
+        operation = writes.write(
+            processes(), self.metadata, self.options, [rows], rows.schema, "delete", progress
         )
         return mdt.WriteResult.of(self._commit_rows(operation), engine=processes().name)
 

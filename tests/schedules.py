@@ -37,13 +37,13 @@ from mdt.services.layout.compaction import Compaction
 from mdt.services.layout.log_compaction import LogCompaction
 from mdt.services.layout.small_files import Joining
 from mdt.stores.storage import MemoryStorage, Storage
+from mdt.write.by_name import write_here
 from mdt.write.clauses import Clause, Clauses
 from mdt.write.conditional import Conditional
 from mdt.write.matching import matched_on
-from mdt.write.merge import Merge
-from mdt.write.normalize import normalize, normalize_keys
-from mdt.write.operations import Delete, Upsert
-from mdt.write.overwriting import Drop, Overwrite
+from mdt.write.merge import Merge, MergedRows, merge_of
+from mdt.write.operations import RowOperation
+from mdt.write.overwriting import Drop
 from mdt.write.setting import setting
 from mdt.write.source import Source
 
@@ -133,10 +133,9 @@ def upsert(
 ) -> Actor:
     """A writer of rows."""
 
-    def make(metadata: Metadata) -> Upsert:
+    def make(metadata: Metadata) -> RowOperation:
         definition = metadata.newest().definition
-        batch = normalize(rows(ids, ts, fare), definition)
-        return Upsert(metadata, _options(definition), batch, name, definition.commit_action)
+        return write_here(metadata, _options(definition), rows(ids, ts, fare), name, definition)
 
     return Actor(
         f"{name} {ids}",
@@ -148,10 +147,9 @@ def upsert(
 def delete(ids: Sequence[int]) -> Actor:
     """A writer that deletes keys."""
 
-    def make(metadata: Metadata) -> Delete:
+    def make(metadata: Metadata) -> RowOperation:
         definition = metadata.newest().definition
-        batch = normalize_keys(rows(ids, 0, 0.0), definition)
-        return Delete(metadata, _options(definition), batch, "delete", definition.commit_action)
+        return write_here(metadata, _options(definition), rows(ids, 0, 0.0), "delete", definition)
 
     return Actor(
         f"delete {ids}", lambda s: driven(s, make, PAUSES), lambda state: deleted(state, ids)
@@ -209,15 +207,10 @@ def overwrite(
     ``city=x``, or of the whole table.
     """
 
-    def make(metadata: Metadata) -> Overwrite:
+    def make(metadata: Metadata) -> RowOperation:
         definition = metadata.newest().definition
-        return Overwrite(
-            metadata,
-            _options(definition),
-            normalize(rows(ids, ts, fare), definition),
-            name,
-            ends=ends,
-        )
+        data = rows(ids, ts, fare)
+        return write_here(metadata, _options(definition), data, name, definition, ends=ends)
 
     def after(state: State) -> State:
         replaced = (
@@ -264,15 +257,8 @@ def merge(
         source = Source(rows(ids, ts, fare), definition)
         how = matched_on(on, source, definition)
         clauses = say(Clauses(source, definition, how.equal))
-        return Merge(
-            metadata,
-            _options(definition),
-            source,
-            how,
-            clauses,
-            definition.schema,
-            definition.commit_action,
-        )
+        merged = MergedRows(metadata, _options(definition), source, how, clauses)
+        return merge_of(merged, definition.commit_action, definition.schema)
 
     return Actor(f"merge {ids}", lambda s: driven(s, make, PAUSES), model)
 

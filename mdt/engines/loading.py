@@ -28,15 +28,16 @@ from mdt.schema.marked import IS_DELETED
 from mdt.write.assign import Assignment
 from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, normalize
-from mdt.write.operations import collect, in_key_order, not_new
+from mdt.write.operations import CHECKED, not_new
 from mdt.write.overwriting import WITH_ROWS
+from mdt.write.row_groups import in_key_order
+from mdt.write.slice_files import collect
 from mdt.write.slices import Fates, Slice, slice_of
 from mdt.write.transfer import encode
 from mdt.write.unchecked import INSERT_UNCHECKED
 
 _NONE = np.empty(0, np.int64)
-_CHECKED = ("insert", "bulk_insert")
-_UPSERTS = (*_CHECKED, "upsert")
+_UPSERTS = (*CHECKED, "upsert")
 
 
 def meets_none(metadata: Metadata, snapshot: Snapshot, name: str, columns: pa.Schema) -> bool:
@@ -151,6 +152,6 @@ def slice_of_bucket(
 
 def _unique(load: Load, definition: TableDefinition, rows: pa.Table) -> Batch:
     batch = normalize(rows, definition, numbered=False)
-    if batch.duplicates and load.name in _CHECKED:
+    if batch.duplicates and load.name in CHECKED:
         raise not_new(load.name, f"{batch.duplicates} rows repeat a key: {list(batch.repeated)}")
     return batch

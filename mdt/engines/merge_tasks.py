@@ -31,9 +31,9 @@ from mdt.engines.tasks import (
 from mdt.metadata.keys.locate import Located
 from mdt.metadata.log.codec import encode_ipc
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.write.merge import Acted, Decided, Decision, Merge
+from mdt.write.merge import Acted, Decided, Decision, MergedRows
 from mdt.write.normalize import keyed_rows, partition_names
-from mdt.write.operations import absent_keys, by_value
+from mdt.write.row_groups import absent_keys, by_value
 from mdt.write.said import SaidMerge
 from mdt.write.slices import KeyedRows
 
@@ -88,14 +88,11 @@ def _tag_merged(
         )
 
 
-def _opened(said: SaidMerge, source: Source, rows: pa.Table) -> tuple[Merge, Snapshot]:
+def _opened(said: SaidMerge, source: Source, rows: pa.Table) -> tuple[MergedRows, Snapshot]:
     metadata, snapshot = opened(source)
     definition = snapshot.definition
     read = said.read(rows, definition)
-    return (
-        Merge(metadata, source.parsed(), *read, definition.schema, definition.commit_action),
-        snapshot,
-    )
+    return MergedRows(metadata, source.parsed(), *read), snapshot
 
 
 def matched(batches: Iterator[pa.RecordBatch], attempt: int = 0) -> bytes | None:
@@ -150,7 +147,7 @@ def _tag_alone(
     yield _read(snapshot.definition.schema, seen, np.full(len(seen), -1))
 
 
-def _changed(merge: Merge, snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:
+def _changed(merge: MergedRows, snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:
     """Yield the rows of the table that change where they stand, and those that end."""
     stays, falls = done.updates & ~done.acted.moved, done.falls
     for kind, which in ((UPDATE, stays & ~falls), (FALLING, stays & falls)):
@@ -169,7 +166,7 @@ def _changed(merge: Merge, snapshot: Snapshot, done: Decided) -> Iterator[pa.Tab
         )
 
 
-def _ended(merge: Merge, snapshot: Snapshot, gone: Acted) -> KeyedRows:
+def _ended(merge: MergedRows, snapshot: Snapshot, gone: Acted) -> KeyedRows:
     """Return rows that end: their keys, and null in columns that may be."""
     definition = snapshot.definition
     needed = {field.name for field in definition.schema if not field.nullable} | {*definition.key}

@@ -18,13 +18,10 @@ import pyarrow as pa
 
 from indexes.base import Int64Array
 from mdt.config import Options
-from mdt.engines import deleting
 from mdt.engines import write as writes
-from mdt.engines.deleting import EngineDelete
 from mdt.engines.local import part_of
-from mdt.engines.merging import EngineMerge, merge
+from mdt.engines.merging import merge
 from mdt.engines.spilled import PARTS, SHARE, THREADS_MAX, Spilled, SpillingEngine, weight
-from mdt.engines.write import EngineWrite
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.conform import conform
@@ -34,7 +31,9 @@ from mdt.schema.definition import TableDefinition
 from mdt.schema.input import joined
 from mdt.schema.marked import IS_DELETED
 from mdt.write.blending import Kept
+from mdt.write.merge import Merge
 from mdt.write.normalize import columns_of_deletes, normalize_keys
+from mdt.write.operations import RowOperation
 from mdt.write.said import SaidMerge
 
 _FILE_SHARE = 32
@@ -178,7 +177,7 @@ def merge_source(
     said: SaidMerge,
     schema: pa.Schema,
     progress: Progress | None,
-) -> EngineMerge[Spilled]:
+) -> Merge:
     """Return the operation that merges rows that were put aside; otherwise as
     :func:`mdt.engines.merging.merge`.
     """
@@ -300,22 +299,13 @@ def write(
     engine: SpillingEngine,
     kept: Kept | None = None,
     ends: Sequence[str] | None = None,
-) -> EngineWrite[Spilled]:
-    """Return the operation that writes rows which were put aside, as
+) -> RowOperation:
+    """Return the operation that writes or deletes rows which were put aside, as
     :func:`mdt.engines.write.write` does; the caller drops them then.
     """
     return writes.write(
         engine, metadata, _bounded(options), rows, rows.shown, name, kept=kept, ends=ends
     )
-
-
-def delete(
-    metadata: Metadata, options: Options, rows: Spilled, engine: SpillingEngine
-) -> EngineDelete[Spilled]:
-    """Return the operation that deletes keys which were put aside, as
-    :func:`mdt.engines.deleting.delete` does; the caller drops them then.
-    """
-    return deleting.delete(engine, metadata, _bounded(options), rows, rows.shown)
 
 
 def _bounded(options: Options) -> Options:

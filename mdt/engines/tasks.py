@@ -27,10 +27,8 @@ from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.metadata.files import paths
 from mdt.metadata.files.attachments import AttachmentWriter
-from mdt.metadata.keys.buckets import homes
 from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot.deleted_keys import outlived
 from mdt.metadata.snapshot.log_tail import summaries_table
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
@@ -38,13 +36,10 @@ from mdt.services.indexing.index_builder import UncoveredShard, summaries_of
 from mdt.services.layout.rewriting import Rewrite
 from mdt.stores.storage import open_storage
 from mdt.write.assign import NEW
-from mdt.write.blending import BlendingUpsert, Kept, batch_of, blend_of
-from mdt.write.deletes import of_keys
 from mdt.write.files import WriteJob
-from mdt.write.normalize import Batch, normalize, partition_names, paths_of
-from mdt.write.operations import decide, ended_besides, locate_batch, new_here
+from mdt.write.normalize import partition_names, paths_of
+from mdt.write.rules import Rule
 from mdt.write.slices import KeyedRows
-from mdt.write.staying import in_place
 from mdt.write.summarize import placed
 from mdt.write.transfer import encode
 
@@ -88,7 +83,6 @@ BUCKET = "__mdt_bucket"
 _TOGETHER_BYTES = 64 << 20
 DECIDED = ("__mdt_partition", "__mdt_key", "__mdt_n")
 """Columns of CONTROL that nobody needs once buckets are dealt."""
-_NO_GROUPS: Int64Array = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,123 +260,41 @@ def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def tag(
-    source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
+    rule: Rule, source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one part with CONTROL columns; equal keys must be in one part."""
-    additions = [batch for batch in batches if batch.num_rows]
-    if additions:
-        for part in _tag(source, additions):
-            yield from part.to_batches()
-
-
-def tag_anew(
-    looks_up: bool, source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one part as inserts, whatever stands in their partitions; equal keys must
+    """Yield what becomes of the rows of one part by ``rule``, with CONTROL columns; equal keys must
     be in one part.
-
-    ``looks_up``: whether keys that live in other partitions are deleted there.
     """
-    additions = [batch for batch in batches if batch.num_rows]
-    if additions:
-        for part in _tag_anew(looks_up, source, additions):
+    given = [batch for batch in batches if batch.num_rows]
+    if given:
+        for part in _tag(rule, source, given):
             yield from part.to_batches()
 
 
-def tag_blended(
-    kept: Kept, source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one part with CONTROL columns, with what stays of older rows; equal keys
-    must be in one part.
-    """
-    additions = [batch for batch in batches if batch.num_rows]
-    if additions:
-        for part in _tag_blended(kept, source, additions):
-            yield from part.to_batches()
-
-
-def _tag_blended(kept: Kept, source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
+def _tag(rule: Rule, source: Source, given: Sequence[pa.RecordBatch]) -> Iterator[pa.Table]:
     metadata, snapshot = opened(source)
-    definition, table = snapshot.definition, pa.Table.from_batches(additions)
-    blend = blend_of(definition, table.column_names, kept)
-    upsert = BlendingUpsert(
-        metadata,
-        source.parsed(),
-        batch_of(table, blend, numbered=False),
-        "upsert",
-        definition.commit_action,
-        None,
-        blend,
+    definition = snapshot.definition
+    batch = rule.batch(pa.Table.from_batches(given), definition, numbered=False)
+    outcome = rule.outcome(metadata, source.parsed(), snapshot, batch)
+    batch, places, columns = outcome.batch, outcome.places, rule.columns(definition)
+    names, there = partition_names(batch), snapshot.file_groups.partitions(places.group)
+    missing = outcome.missing
+    yield hashed(columns, ABSENT, batch.hashes.take(missing), __mdt_partition=names[missing])
+    yield buried(columns, outcome.tombstones)
+    rows: KeyedRows = replace(batch, table=batch.table.select(columns.names))
+    kinds = (
+        (INSERT, outcome.inserts, names),
+        (RETURN, outcome.returns, names),
+        (UPDATE, outcome.updates, names),
+        (DELETE, outcome.moves, there),
+        (FURTHER, outcome.ends, there),
     )
-    batch = upsert.placed(snapshot)
-    located = locate_batch(metadata, snapshot, batch)
-    batch = in_place(snapshot, batch, located)
-    return _all_kinds(snapshot, located, *upsert.decided(snapshot, batch, located))
-
-
-def _tag_anew(
-    looks_up: bool, source: Source, additions: Sequence[pa.RecordBatch]
-) -> list[pa.Table]:
-    metadata, snapshot = opened(source)
-    batch = normalize(
-        pa.Table.from_batches(additions), snapshot.definition, numbered=False
-    ).without_deletes()
-    located, names = Located.absent(len(batch)), partition_names(batch)
-    if looks_up:
-        located = replace(locate_batch(metadata, snapshot, batch), dead_in=located.dead_in)
-    places = located.with_further()
-    entries = np.flatnonzero(places.file >= 0)
-    there = snapshot.file_groups.partitions(places.group)
-    moves = entries[np.asarray(there[entries] != names[places.keys_of(entries)])]
-    located = replace(located, home=homes(metadata, snapshot, batch.keys, names))
-    return [
-        tagged(batch, located, np.arange(len(batch)), INSERT, names),
-        tagged(batch, places, moves, DELETE, there),
-        _dropped(batch, _NO_GROUPS),
-    ]
-
-
-def _tag(source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
-    metadata, snapshot = opened(source)
-    batch = normalize(pa.Table.from_batches(additions), snapshot.definition, numbered=False)
-    located = locate_batch(metadata, snapshot, batch)
-    batch = in_place(snapshot, batch, located)
-    return _all_kinds(snapshot, located, batch, *decide(metadata, snapshot, batch, located))
-
-
-def _all_kinds(
-    snapshot: Snapshot,
-    located: Located,
-    batch: Batch,
-    late: npt.NDArray[np.bool_],
-    moved: npt.NDArray[np.bool_],
-) -> list[pa.Table]:
-    names, ends = partition_names(batch), batch.deletes
-    late = late | outlived(snapshot, batch.hashes, names, batch.ordering, located.found)
-    missing = np.flatnonzero(ends & ~located.found)
-    late[missing] = False
-    fresh, returning = new_here(located, late | ends, moved)
-    changed = np.flatnonzero(located.found & ~late & ~moved & ~ends)
-    moves = np.flatnonzero(moved)
-    places, further = ended_besides(located, late)
-    further = np.append(np.flatnonzero(located.found & ends & ~late), further)
-    there = snapshot.file_groups.partitions(places.group)
-    told = []
-    if batch.ends is not None:
-        schema = batch.table.schema
-        told.append(
-            hashed(schema, ABSENT, batch.hashes.take(missing), __mdt_partition=names[missing])
-        )
-        told.append(buried(schema, of_keys(snapshot, batch, located, late, ends)))
-    return [
-        *told,
-        tagged(batch, located, fresh, INSERT, names),
-        tagged(batch, located, returning, RETURN, names),
-        tagged(batch, located, changed, UPDATE, names),
-        tagged(batch, located, moves, DELETE, there),
-        tagged(batch, places, further, FURTHER, there),
-        _dropped(batch, located.group[late]),
-    ]
+    for kind, entries, partition in kinds:
+        yield tagged(rows, places, entries, kind, np.asarray(partition))
+    late, n = np.unique(outcome.located.group[outcome.late], return_counts=True)
+    # -1: rows that are older than the delete of their key
+    groups, counts = [*late, REPEATED], [*n, outcome.repeated]
+    yield without_data(columns, DROPPED, __mdt_group=groups, __mdt_n=counts)
 
 
 def tagged(
@@ -412,16 +324,6 @@ def tagged(
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(control, CONTROL, strict=True)]
     return pa.table([*batch.table.take(of).columns, *arrays], schema=schema)
-
-
-def _dropped(batch: Batch, groups: Int64Array) -> pa.Table:
-    """Return one row without data for each file group with late rows (-1: rows older than the
-    delete of their key), and one for repeated keys.
-    """
-    group, n = np.unique(groups, return_counts=True)
-    return without_data(
-        batch.table.schema, DROPPED, __mdt_group=[*group, REPEATED], __mdt_n=[*n, batch.duplicates]
-    )
 
 
 def without_data(schema: pa.Schema, kind: int, **control: Any) -> pa.Table:

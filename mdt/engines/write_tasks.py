@@ -34,7 +34,8 @@ from mdt.schema.conform import conform
 from mdt.write.assign import Assignment
 from mdt.write.files import WriteJob
 from mdt.write.normalize import keyed_rows
-from mdt.write.operations import collect, in_key_order
+from mdt.write.row_groups import in_key_order
+from mdt.write.slice_files import collect
 from mdt.write.slices import Fates, KeyedRows, Slice, slice_of
 from mdt.write.transfer import encode
 

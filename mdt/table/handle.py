@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from mdt.commit.operation import Operation
     from mdt.commit.transaction import CommitResult
     from mdt.metadata.snapshot.as_of import Point
-    from mdt.progress import Progress
     from mdt.services.auto_maintenance import Upkeep
-    from mdt.write.normalize import Batch
 
 W = TypeVar("W", bound=WriteResult)
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -217,23 +215,9 @@ class Handle:
         found._is_dry = True
         return found
 
-    def _upserted(
-        self, batch: Batch, name: str, begun: Snapshot, progress: Progress | None = None
-    ) -> WriteResult:
-        action = begun.definition.commit_action
-        operation = late.write_operations.Upsert(
-            self._metadata, self.options, batch, name, action, progress
-        )
-        return self._tidied(WriteResult.of(self._commit_rows(operation, _fresh(begun, len(batch)))))
-
-    def _deleted(
-        self, batch: Batch, begun: Snapshot, progress: Progress | None = None
-    ) -> WriteResult:
-        action = begun.definition.commit_action
-        operation = late.write_operations.Delete(
-            self._metadata, self.options, batch, "delete", action, progress
-        )
-        return self._tidied(WriteResult.of(self._commit_rows(operation, _fresh(begun, len(batch)))))
+    def _written(self, operation: Operation[Any], rows: int, begun: Snapshot) -> WriteResult:
+        """Commit a write of so many rows, which were made ready since ``begun``."""
+        return self._tidied(WriteResult.of(self._commit_rows(operation, _fresh(begun, rows))))
 
     def _tidied(self, result: W) -> W:
         """Let services that are due do some steps after a write; return its result with what went

@@ -21,16 +21,16 @@ from mdt.schema.input import is_spark, pieces, to_table
 from mdt.schema.marked import IS_DELETED, require_boolean
 from mdt.write.clauses import ALL, Action, Clause, Clauses, When
 from mdt.write.matching import On
-from mdt.write.merge import Merge
+from mdt.write.merge import Merge, MergedRows, merge_of
 from mdt.write.result import Looked, MergeResult
 from mdt.write.said import SaidClause, SaidMerge, require_parts
 from mdt.write.source import Source
 
 if TYPE_CHECKING:
-    from mdt.commit.operation import Operation
+    from mdt.schema.definition import TableDefinition
     from mdt.table.handle import Handle
 
-Runner: TypeAlias = "Callable[[SaidMerge, pa.Schema, Progress | None], Operation[Any]]"
+Runner: TypeAlias = Callable[[SaidMerge, pa.Schema, "Progress | None"], Merge]
 """Makes the operation that carries out, in tasks, what was said to a table with these columns."""
 Whole: TypeAlias = "Callable[[], pa.Table]"
 """Brings the rows of a large source into memory."""
@@ -180,24 +180,18 @@ class Merging:
                 raise Conflict(
                     "the columns of the table were altered meanwhile", hint="begin the merge again"
                 )
-            operation: Operation[Any]
-            if self._runner is not None:
-                operation = self._runner(self._said, definition.schema, told)
-            else:
-                operation = Merge(
-                    self._table.metadata,
-                    self._table.options,
-                    self._source,
-                    self._on,
-                    self._clauses,
-                    definition.schema,
-                    definition.commit_action,
-                    told,
-                )
+            operation = self._operation(definition, told)
             done = self._table._commit_rows(operation)
             # A batch that the table has is looked at by nobody.
             looked = getattr(done.plan, "looked", Looked(0, 0, 0, 0))
             return self._table._tidied(MergeResult.of_merge(done, looked, storage.now_us() - since))
+
+    def _operation(self, definition: TableDefinition, progress: Progress | None) -> Merge:
+        if self._runner is not None:
+            return self._runner(self._said, definition.schema, progress)
+        metadata, options = self._table.metadata, self._table.options
+        rows = MergedRows(metadata, options, self._source, self._on, self._clauses)
+        return merge_of(rows, definition.commit_action, definition.schema, progress)
 
     def _when(
         self, when: When, text: str | None, params: Params

@@ -24,7 +24,9 @@ from mdt.scan.keys import deleted_keys
 from mdt.scan.lookup import refuse_condition
 from mdt.schema.input import is_spark, to_table
 from mdt.stores.forking import this_process
+from mdt.write.by_name import DELETE, operation_of, rule_of
 from mdt.write.normalize import Batch, as_altered, joined, normalize, normalize_keys
+from mdt.write.operations import RowsHere
 from mdt.write.result import WriteResult
 
 if TYPE_CHECKING:
@@ -259,10 +261,12 @@ class Writer:
     def _written(self, kind: str, batches: Sequence[Batch]) -> WriteResult:
         begun = self._table._before_rows()
         self._definition = definition = begun.definition
-        if kind == "delete":
-            return self._table._deleted(joined(batches, definition), begun)
-        current = [as_altered(batch, definition) for batch in batches]
-        return self._table._upserted(joined(current, definition), kind, begun)
+        if kind != DELETE:
+            batches = [as_altered(batch, definition) for batch in batches]
+        rows = RowsHere(joined(batches, definition), rule_of(kind, definition, ()))
+        table = self._table
+        operation = operation_of(table.metadata, table.options, rows, kind, definition)
+        return table._written(operation, len(rows.batch), begun)
 
     def _timed(self, kind: str, batches: Sequence[Batch]) -> WriteResult:
         since = self._table.storage.now_us()

@@ -514,26 +514,11 @@ class Writing(Handle):
         data = self._in_memory(data, name, progress, kept, ends)
         if isinstance(data, WriteResult):
             return data
-        if kept is not None:
-            return self._blended(to_table(data, definition.declared), kept, progress)
         data = to_table(data, definition.declared)
-        batch = late.normalize.normalize(data, definition)
-        if name in late.overwriting.WITH_ROWS:
-            rows = batch.without_deletes()
-            overwritten = self._commit_rows(
-                late.overwriting.Overwrite(self._metadata, self.options, rows, name, progress, ends)
-            )
-            return self._tidied(WriteResult.of(overwritten))
-        if name == late.unchecked.INSERT_UNCHECKED:
-            late.unchecked.require_repeats(definition, data.column_names)
-            action = definition.commit_action
-            inserted = self._commit_rows(
-                late.unchecked.InsertUnchecked(
-                    self._metadata, self.options, batch, action, progress
-                )
-            )
-            return self._tidied(WriteResult.of(inserted))
-        return self._upserted(batch, name, begun, progress)
+        operation = late.by_name.write_here(
+            self._metadata, self.options, data, name, definition, progress, kept, ends
+        )
+        return self._written(operation, len(data), begun)
 
     def _in_memory(
         self,
@@ -561,15 +546,6 @@ class Writing(Handle):
             )
         return self._tidied(WriteResult.of(done))
 
-    def _blended(self, data: pa.Table, kept: Kept, progress: Progress | None) -> WriteResult:
-        definition = self.definition
-        blend = late.blending.blend_of(definition, data.column_names, kept)
-        batch, action = late.blending.batch_of(data, blend), definition.commit_action
-        operation = late.blending.BlendingUpsert(
-            self._metadata, self.options, batch, "upsert", action, progress, blend
-        )
-        return self._tidied(WriteResult.of(self._commit_rows(operation)))
-
     def _delete_rows(self, keys: Any, progress: Progress | None) -> WriteResult:
         begun = self._before_rows()
         definition = begun.definition
@@ -580,10 +556,11 @@ class Writing(Handle):
             )
             small = late.spark_engine.collect_if_small(keys, self.options)
             if small is None:
-                done = self._commit_rows(
-                    late.spark_engine.delete(self._metadata, self.options, keys, progress)
+                commit = self._commit_rows
+                done, by = late.spark_engine.written(
+                    commit, self._metadata, self.options, keys, late.by_name.DELETE, progress
                 )
-                return self._tidied(WriteResult.of(done, engine="spark"))
+                return self._tidied(WriteResult.of(done, engine=by))
             keys = small
         late.lookup.refuse_condition(self._metadata, begun, keys)
         keys = late.scan_keys.deleted_keys(keys, definition)
@@ -594,11 +571,13 @@ class Writing(Handle):
             if not isinstance(keys, pa.Table):
                 with closing(keys.scratch):
                     done = self._commit_rows(
-                        late.spilling.delete(self._metadata, self.options, keys, here)
+                        late.spilling.write(
+                            self._metadata, self.options, keys, late.by_name.DELETE, here
+                        )
                     )
                 return self._tidied(WriteResult.of(done))
-        return self._deleted(
-            late.normalize.normalize_keys(to_table(keys, definition.declared), definition),
-            begun,
-            progress,
+        keys = to_table(keys, definition.declared)
+        operation = late.by_name.write_here(
+            self._metadata, self.options, keys, late.by_name.DELETE, definition, progress
         )
+        return self._written(operation, len(keys), begun)

@@ -20,20 +20,23 @@ import pyarrow.compute as pc
 
 from indexes.base import Int64Array
 from mdt.arguments import shown
+from mdt.config import Options
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.filters.comparison_kernels import compared
 from mdt.hudi.partitions import partition_paths
 from mdt.metadata.files.key_map import ordering_words
 from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.keys.locate import Located, find
+from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.scan.lookup import KeyRows, rows_at
 from mdt.schema.conform import conform
 from mdt.schema.definition import TableDefinition
 from mdt.schema.marked import IS_DELETED, without_marks
 from mdt.write.normalize import Batch, conformed, key_order, rehashed, stored_batch, unique
-from mdt.write.operations import Upsert, decide
+from mdt.write.rules import Outcome, Rule, decide, locate_batch, upserted
 from mdt.write.setting import fitted
+from mdt.write.staying import in_place
 
 Merger = Callable[[Any, Any], Any]
 """Of older and newer values, Arrow arrays [n] of the column's stored type, what they are together
@@ -72,6 +75,10 @@ class Kept:
 
     partial: bool
     mergers: Mapping[str, Any]
+
+    def rule(self, given: Sequence[str]) -> Blending:
+        """Return what an upsert does with data that have the columns ``given``."""
+        return Blending(self, tuple(given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,32 +133,57 @@ class Blend:
 
 
 @dataclass(frozen=True, slots=True)
-class BlendingUpsert(Upsert):
-    """An upsert of ``batch``, which has null in the columns that it does not bring; ``blend`` says
-    what stays.
+class Blending(Rule):
+    """Keys that live get new rows in which something of the older ones stays.  ``given``: columns
+    of the data.
     """
 
-    blend: Blend | None = None
+    kept: Kept
+    given: tuple[str, ...]
 
-    def placed(self, snapshot: Snapshot) -> Batch:
-        """Return the batch with the partitions of its rows.  Raises Conflict if the columns were
-        altered meanwhile.
+    def batch(self, data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
+        """Return ``data`` as a batch, which has null in the columns that they do not bring."""
+        return batch_of(data, blend_of(definition, self.given, self.kept), numbered=numbered)
+
+    def outcome(
+        self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
+    ) -> Outcome:
+        """Return what becomes of the rows.  Raises Conflict if the columns were altered
+        meanwhile.
         """
-        blend, definition = self._blend, snapshot.definition
-        if not definition.schema.equals(blend.definition.schema):
+        definition = snapshot.definition
+        if not definition.schema.equals(batch.table.schema):
             raise Conflict(
                 "the columns of the table were altered meanwhile", hint="write the rows again"
             )
-        lacking = [name for name in definition.partition_by if name in blend.missing]
-        batch = rehashed(self.batch, definition)
+        older = _Older(metadata, options, snapshot, blend_of(definition, self.given, self.kept))
+        batch = older.placed(rehashed(batch, definition))
+        located = locate_batch(metadata, snapshot, batch)
+        batch = in_place(snapshot, batch, located)
+        return upserted(snapshot, *older.blended(batch, located))
+
+
+@dataclass(frozen=True, slots=True)
+class _Older:
+    """Reads what stays of older rows."""
+
+    metadata: Metadata
+    options: Options
+    snapshot: Snapshot
+    blend: Blend
+
+    def placed(self, batch: Batch) -> Batch:
+        """Return the batch with the partitions of its rows."""
+        definition = self.snapshot.definition
+        lacking = [name for name in definition.partition_by if name in self.blend.missing]
         if not lacking:
             return batch
         table = batch.table
         file, position = np.full(len(batch), -1, np.int64), np.full(len(batch), -1, np.int64)
         keys = keys_for(definition.key_index, batch.keys, batch.sort_keys)
-        for hit in find(self.metadata, snapshot, keys, batch.hashes):
+        for hit in find(self.metadata, self.snapshot, keys, batch.hashes):
             file[hit.key], position[hit.key] = hit.file, hit.position
-        here = self._older(snapshot, KeyRows(file, position), lacking)
+        here = self._columns(KeyRows(file, position), lacking)
         for name in lacking:
             at = table.schema.get_field_index(name)
             table = table.set_column(at, table.schema.field(at), here[name])
@@ -160,12 +192,14 @@ class BlendingUpsert(Upsert):
         )
         return replace(batch, table=table, partition=codes, partitions=tuple(paths))
 
-    def decided(
-        self, snapshot: Snapshot, batch: Batch, located: Located
-    ) -> tuple[Batch, BoolArray, BoolArray]:
-        """Return the batch as it is to be written, and which rows are late and which move."""
-        blend, definition = self._blend, snapshot.definition
-        late, moved = decide(self.metadata, snapshot, batch, located)
+    def blended(
+        self, batch: Batch, located: Located
+    ) -> tuple[Batch, Located, BoolArray, BoolArray]:
+        """Return the batch as it is to be written, where its keys live, and which rows are late and
+        which move.
+        """
+        blend, definition = self.blend, self.snapshot.definition
+        late, moved = decide(self.metadata, self.snapshot, batch, located)
         names = [
             name
             for name in definition.schema.names
@@ -173,36 +207,30 @@ class BlendingUpsert(Upsert):
         ]
         if blend.mergers and late.any():  # of the row of the table all that is not merged stays
             names = definition.schema.names
-        older = self._older(snapshot, KeyRows(located.file, located.position), names)
+        older = self._columns(KeyRows(located.file, located.position), names)
+        none_late = np.zeros(len(batch), np.bool_)
         if not blend.mergers:
-            table = blend.rows(older, batch, located.found, np.zeros(len(batch), np.bool_))
+            table = blend.rows(older, batch, located.found, none_late)
         else:
-            table, late = (
-                blend.rows(older, batch, located.found, late),
-                np.zeros(len(batch), np.bool_),
-            )
-        self._require_whole(table if batch.ends is None else table.filter(pa.array(~batch.ends)))
+            table = blend.rows(older, batch, located.found, late)
+            late = none_late
+        _require_whole(table if batch.ends is None else table.filter(pa.array(~batch.ends)))
         ordering = batch.ordering
         if definition.ordering is not None:
             ordering = ordering_words(table[definition.ordering])
-        return replace(batch, table=table, ordering=ordering), late, moved
+        return replace(batch, table=table, ordering=ordering), located, late, moved
 
-    def _older(self, snapshot: Snapshot, where: KeyRows, names: Sequence[str]) -> pa.Table:
+    def _columns(self, where: KeyRows, names: Sequence[str]) -> pa.Table:
         if not names:  # the data have every column, and none is merged
             return pa.table({})
-        return rows_at(
-            self.metadata, snapshot, where, names, threads=self.options.threads("reader")
-        )
+        threads = self.options.threads("reader")
+        return rows_at(self.metadata, self.snapshot, where, names, threads=threads)
 
-    def _require_whole(self, table: pa.Table) -> None:
-        """Raise Invalid for new rows without a value that every row has."""
-        required = pa.schema([field for field in table.schema if not field.nullable])
-        conform(table.select(required.names), required, required)
 
-    @property
-    def _blend(self) -> Blend:
-        assert self.blend is not None
-        return self.blend
+def _require_whole(table: pa.Table) -> None:
+    """Raise Invalid for new rows without a value that every row has."""
+    required = pa.schema([field for field in table.schema if not field.nullable])
+    conform(table.select(required.names), required, required)
 
 
 def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> Blend:

@@ -64,8 +64,7 @@ def estimated(snapshot: Snapshot, plan: WritePlan) -> Written:
     work, moved = [_assignment(one) for one in getattr(plan, "work", ())], plan.moved()
     rewritten = [one.group for one in work if one.group >= 0 and not one.is_log]
     size, rows = snapshot.file_groups.weight(None)
-    batch = getattr(plan, "batch", None)
-    row_bytes = 0.0 if batch is None else batch.row_bytes
+    row_bytes = getattr(plan, "row_bytes", 0.0)
     if rows:
         row_bytes = size / rows
     new = plan.counts.get("inserted", 0) + plan.counts.get("updated", 0)

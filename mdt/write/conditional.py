@@ -35,8 +35,8 @@ from mdt.write.assign import Assignment, assign
 from mdt.write.deletes import of_rows
 from mdt.write.files import WriteJob
 from mdt.write.normalize import keyed_rows
-from mdt.write.operations import write_slices
 from mdt.write.setting import Setting
+from mdt.write.slice_files import write_slices
 from mdt.write.slices import Keys, Slice
 from mdt.write.text_order import fall
 
@@ -148,7 +148,7 @@ def written(
     progress: Progress | None,
 ) -> Changes:
     """Write the next file of some file groups.  ``part``: as for
-    :func:`mdt.write.operations.collect`.
+    :func:`mdt.write.slice_files.collect`.
     """
     snapshot, threads = shared.snapshot, shared.options.threads("reader")
     parts = {one.assignment.group: one for one in work}

@@ -34,7 +34,7 @@ from mdt.schema.definition import TableDefinition
 from mdt.schema.python_values import rows_of
 from mdt.write.clauses import Condition
 from mdt.write.normalize import keyed_rows
-from mdt.write.operations import by_value
+from mdt.write.row_groups import by_value
 from mdt.write.source import SOURCE, TARGET, Source, as_target, target_columns
 
 _ASKED_MAX = 1_000

@@ -23,8 +23,8 @@ from pyroaring import BitMap
 
 from indexes.base import Int64Array, KeyHashes
 from indexes.buffers import taken
-from mdt.commit.conflicts import MERGE, TABLE, Footprint
-from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.commit.conflicts import MERGE, TABLE
+from mdt.commit.operation import Changes, Claim
 from mdt.config import Options
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.hudi.arrays import plain
@@ -39,25 +39,25 @@ from mdt.plan.planner import plan
 from mdt.progress import Progress
 from mdt.scan.lookup import KeyRows, rows_at
 from mdt.scan.matches import matching_rows, places_of
-from mdt.write.assign import Assignment, Place, assign
-from mdt.write.bytes import rewriting_warnings
+from mdt.write.assign import Assignment, Place
 from mdt.write.clauses import Action, Clause, When
 from mdt.write.deletes import of_rows
 from mdt.write.files import WriteJob
 from mdt.write.matching import On, Pairs, pairs, refuse_two_rows_for_one, unprefixed
 from mdt.write.normalize import Batch, keyed_rows, partition_names, stored_batch, unique
 from mdt.write.operations import (
-    absent_keys,
-    by_value,
-    footprint_of,
-    inserts_of,
-    locate_batch,
-    new_partitions,
-    partitions_of,
-    write_slices,
+    DecidedRows,
+    Findings,
+    RowOperation,
+    RowPlan,
+    Rows,
+    sizes,
 )
 from mdt.write.result import Looked
-from mdt.write.slices import Keys, Slice, stacked
+from mdt.write.row_groups import absent_keys, by_value, inserts_of
+from mdt.write.rules import locate_batch
+from mdt.write.slice_files import new_partitions, write_slices
+from mdt.write.slices import KeyedRows, Keys, Slice, stacked
 from mdt.write.source import Source, target_columns
 from mdt.write.text_order import is_below
 
@@ -88,41 +88,15 @@ class Acted:
 
 
 @dataclass(frozen=True, slots=True)
-class MergePlan(WritePlan):
-    """``acted``: rows of the table; ``rows``: file group -> which of them stand there.  ``batch``:
-    new rows, of which each place's ``inserts`` and each file group's ``returns`` are some.
+class Merge(RowOperation):
+    """``schema``: the columns of the table as clauses were read.  ``chooses``: whether rows are
+    chosen by what they say, and not by keys of the source alone.
     """
 
-    acted: Acted = field(kw_only=True)
-    looked: Looked = field(kw_only=True)
-    rows: Mapping[int, Int64Array] = field(default_factory=dict)
-    batch: Batch | None = None
-    inserts: Mapping[Place, Int64Array] = field(default_factory=dict)
-    returns: Mapping[int, Int64Array] = field(default_factory=dict)
-    work: Sequence[Assignment] = ()
+    schema: pa.Schema = field(kw_only=True)
+    chooses: bool = field(kw_only=True)
 
-
-@dataclass(frozen=True, slots=True)
-class Merge(Operation[MergePlan]):
-    """``clauses``: for ``schema``, the columns of the table as they were read.  ``progress`` is
-    told written files, and all.
-    """
-
-    metadata: Metadata
-    options: Options
-    source: Source
-    on: On
-    clauses: Sequence[Clause]
-    schema: pa.Schema
-    action: str
-    progress: Progress | None = None
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """What the history calls it."""
-        return MERGE
-
-    def prepare(self, snapshot: Snapshot, txn: str) -> MergePlan:
+    def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
         """Return what becomes of which row.  Raises Invalid for two rows of the source that match
         one of the table, and for new keys that exist.
 
@@ -130,57 +104,33 @@ class Merge(Operation[MergePlan]):
         """
         if not snapshot.definition.schema.equals(self.schema):
             raise Conflict("the columns of the table were altered meanwhile", hint="ask again")
+        plan = RowOperation.prepare(self, snapshot, txn)
+        return replace(plan, footprint=replace(plan.footprint, conditional=self.chooses))
+
+
+@dataclass(frozen=True, slots=True)
+class MergedRows(Rows):
+    """The rows of ``source``, which is held in memory, and ``clauses`` that say what becomes of
+    them.
+    """
+
+    metadata: Metadata
+    options: Options
+    source: Source
+    on: On
+    clauses: Sequence[Clause]
+    writers: int = 0
+
+    def decided(self, operation: RowOperation, snapshot: Snapshot) -> DecidedMerge:
+        """Return what becomes of which row."""
         since = self.metadata.storage.now_us()
-        return Decision(self, snapshot).plan(txn, since)
+        return Decision(self, snapshot).grouped(since)
 
-    def write(self, snapshot: Snapshot, plan: MergePlan, claim: Claim) -> Changes:
-        """Write the next file of each file group."""
-        shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
-        new_partitions(self.metadata, snapshot, claim, plan.partitions)
-        read = [one.group for one in plan.work if one.group >= 0]
-        changes = write_slices(
-            shared, plan.work, partial(self._slice, snapshot, plan), self.progress, read=read
-        )
-        gone, threads = (
-            plan.acted.pairs.take(~self.updates(plan.acted)),
-            self.options.threads("reader"),
-        )
-        return replace(
-            changes,
-            tombstones=of_rows(self.metadata, snapshot, gone.file, gone.position, threads=threads),
-        )
-
-    def _slice(self, snapshot: Snapshot, plan: MergePlan, one: Assignment) -> Slice:
-        acted = plan.acted.take(plan.rows.get(one.group, _NO_ROWS))
-        stays = self.updates(acted) & ~acted.moved
-        parts = (
-            [keyed_rows(self.updated(snapshot, acted.take(stays)), snapshot.definition)]
-            if stays.any()
-            else []
-        )
-        if plan.batch is not None:
-            new = plan.inserts.get(one.place, _NO_ROWS)[one.inserts.start : one.inserts.stop]
-            new = np.concatenate([new, plan.returns.get(one.group, _NO_ROWS)])
-            parts += [plan.batch.rows(new)] if len(new) else []
-        gone = acted.take(~stays)
-        keys = self._keys(snapshot, gone) if one.is_log and len(gone) else None
-        file, position = acted.pairs.file, acted.pairs.position
-        dead = {
-            number: BitMap(at.astype(np.uint32)) for number, at in by_value(position, file).items()
-        }
-        return Slice(
-            one.partition,
-            one.group,
-            one.is_log,
-            new=stacked(parts) if parts else None,
-            updates=int(stays.sum()),
-            dead=dead,
-            deleted=keys,
-        )
-
-    def _keys(self, snapshot: Snapshot, gone: Acted) -> Keys:
-        keys = plain(self.target(snapshot, gone.pairs, [RECORD_KEY], threads=1)[RECORD_KEY])
-        return Keys(keys, snapshot.definition.key_hash.hash(keys))
+    @property
+    def chooses(self) -> bool:
+        """Whether rows are chosen by what they say, and not by keys of the source alone."""
+        alone = any(clause.when is When.NOT_MATCHED_BY_SOURCE for clause in self.clauses)
+        return alone or not self.on.is_by_key
 
     def updates(self, acted: Acted) -> npt.NDArray[np.bool_]:
         """Return which of the rows are updated -> bool[n]."""
@@ -249,6 +199,16 @@ class Decided:
             known.append(absent_keys(self.batch, np.arange(self.inserted), is_global))
         return _together(known)
 
+    def counts(self) -> dict[str, int]:
+        """Return how many rows are inserted, updated, deleted and left out."""
+        late = int(self.late.sum())
+        return {
+            "inserted": self.inserted - late,
+            "updated": int(self.updates.sum()),
+            "deleted": int((~self.updates).sum()),
+            "late": late,
+        }
+
     def new_rows(self) -> tuple[Int64Array, Int64Array]:
         """Return which rows of ``batch`` are new to their file group, and which return to where a
         dead row of their key stands.
@@ -259,42 +219,103 @@ class Decided:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class DecidedMerge(DecidedRows):
+    """``rows``: file group -> which of the rows that change stand there.  ``inserts``, ``returns``:
+    rows of the batch of ``done``, by place and by file group.
+    """
+
+    merge: MergedRows
+    done: Decided
+    rows: Mapping[int, Int64Array]
+    inserts: Mapping[Place, Int64Array]
+    returns: Mapping[int, Int64Array]
+    findings: Findings
+
+    def written(
+        self, operation: RowOperation, snapshot: Snapshot, plan: RowPlan, claim: Claim
+    ) -> Changes:
+        """Write the next file of each file group."""
+        merge, acted = self.merge, self.done.acted
+        shared = WriteJob.of(merge.metadata, snapshot, merge.options, claim)
+        new_partitions(merge.metadata, snapshot, claim, plan.partitions)
+        read = [one.group for one in plan.work if one.group >= 0]
+        changes = write_slices(
+            shared, plan.work, partial(self._slice, snapshot), operation.progress, read=read
+        )
+        gone, threads = acted.pairs.take(~self.done.updates), merge.options.threads("reader")
+        tombstones = of_rows(merge.metadata, snapshot, gone.file, gone.position, threads=threads)
+        return replace(changes, tombstones=tombstones)
+
+    def _slice(self, snapshot: Snapshot, one: Assignment) -> Slice:
+        merge, batch = self.merge, self.done.batch
+        acted = self.done.acted.take(self.rows.get(one.group, _NO_ROWS))
+        stays = merge.updates(acted) & ~acted.moved
+        parts: list[KeyedRows] = []
+        if stays.any():
+            updated = merge.updated(snapshot, acted.take(stays))
+            parts.append(keyed_rows(updated, snapshot.definition))
+        if batch is not None:
+            new = self.inserts.get(one.place, _NO_ROWS)[one.inserts.start : one.inserts.stop]
+            new = np.concatenate([new, self.returns.get(one.group, _NO_ROWS)])
+            parts += [batch.rows(new)] if len(new) else []
+        gone = acted.take(~stays)
+        keys = self._keys(snapshot, gone) if one.is_log and len(gone) else None
+        file, position = acted.pairs.file, acted.pairs.position
+        dead = {
+            number: BitMap(at.astype(np.uint32)) for number, at in by_value(position, file).items()
+        }
+        return Slice(
+            one.partition,
+            one.group,
+            one.is_log,
+            new=stacked(parts) if parts else None,
+            updates=int(stays.sum()),
+            dead=dead,
+            deleted=keys,
+        )
+
+    def _keys(self, snapshot: Snapshot, gone: Acted) -> Keys:
+        keys = plain(self.merge.target(snapshot, gone.pairs, [RECORD_KEY], threads=1)[RECORD_KEY])
+        return Keys(keys, snapshot.definition.key_hash.hash(keys))
+
+
 class Decision:
     """Finds out what a merge does to one snapshot."""
 
-    def __init__(self, merge: Merge, snapshot: Snapshot) -> None:
+    def __init__(self, merge: MergedRows, snapshot: Snapshot) -> None:
         self._merge, self._snapshot = merge, snapshot
         self._threads = merge.options.threads("reader")
         self._scanned = set[int]()
 
-    def plan(self, txn: str, since: int) -> MergePlan:
-        """Return what becomes of which row, and who writes it."""
+    def grouped(self, since: int) -> DecidedMerge:
+        """Return what becomes of which row, by file group.  ``since``: when that was begun."""
         merge, snapshot = self._merge, self._snapshot
         done = self.decided()
-        work, rows, inserts, returns = self._assigned(done)
-        late = int(done.late.sum())
-        counts = {
-            "inserted": done.inserted - late,
-            "updated": int(done.updates.sum()),
-            "deleted": int((~done.updates).sum()),
-            "late": late,
-        }
+        inserts, returns = dict[Place, Int64Array](), dict[int, Int64Array]()
+        if done.batch is not None:
+            fresh, returning = done.new_rows()
+            returns = by_value(returning, done.located.dead_in[returning])
+            inserts = inserts_of(done.batch, fresh, done.located.home)
+        of_files = snapshot.file_groups.of_files
+        rows = by_value(np.arange(len(done.acted)), of_files(done.acted.pairs.file))
+        files = [done.found.file, done.found.refused >> 32, done.acted.pairs.file]
+        groups = np.append(done.located.group, of_files(np.concatenate(files)))
         microseconds = merge.metadata.storage.now_us() - since
-        return MergePlan(
-            self._footprint(txn, done, work),
-            partitions_of(work),
-            counts,
-            bool(work),
-            acted=done.acted,
+        findings = Findings(
+            sizes(inserts),
+            sizes(rows),
+            {},
+            sizes(returns),
+            set(of_files(done.acted.pairs.file[done.falls]).tolist()),
+            np.unique(groups[groups >= 0]).tolist(),
+            done.counts(),
+            0.0 if done.batch is None else done.batch.row_bytes,
+            done.absent(snapshot.definition.is_global),
+            self._left(done),
             looked=Looked(len(merge.source), len(done.scanned), len(snapshot), microseconds),
-            rows=rows,
-            batch=done.batch,
-            inserts=inserts,
-            returns=returns,
-            work=work,
-            left=self._left(done),
-            warnings=rewriting_warnings(snapshot, work, falls=self._falling(done), returns=returns),
         )
+        return DecidedMerge(merge, done, rows, inserts, returns, findings)
 
     def decided(self) -> Decided:
         """Return what becomes of the rows of the source, and of those of the table."""
@@ -503,39 +524,6 @@ class Decision:
             self._snapshot, batch.hashes, partition_names(batch), batch.ordering, located.found
         )
 
-    # Where they are written
-
-    def _assigned(
-        self, done: Decided
-    ) -> tuple[
-        list[Assignment], dict[int, Int64Array], dict[Place, Int64Array], dict[int, Int64Array]
-    ]:
-        merge, snapshot, batch = self._merge, self._snapshot, done.batch
-        groups = snapshot.file_groups.of_files(done.acted.pairs.file)
-        rows = by_value(np.arange(len(done.acted)), groups)
-        inserts, returns = dict[Place, Int64Array](), dict[int, Int64Array]()
-        row_bytes = 0.0
-        if batch is not None:
-            fresh, returning = done.new_rows()
-            returns = by_value(returning, done.located.dead_in[returning])
-            inserts = inserts_of(batch, fresh, done.located.home)
-            row_bytes = batch.row_bytes
-        work = assign(
-            snapshot,
-            merge.options,
-            can_index_log_files=merge.metadata.key_index(snapshot).can_index_log_files,
-            touched=rows,
-            returns=returns,
-            inserts={place: len(some) for place, some in inserts.items()},
-            row_bytes=row_bytes,
-            rewritten=self._falling(done),
-        )
-        return work, rows, inserts, returns
-
-    def _falling(self, done: Decided) -> set[int]:
-        """Return the file groups in which rows get a smaller ordering value."""
-        return set(self._snapshot.file_groups.of_files(done.acted.pairs.file[done.falls]).tolist())
-
     def _falls(self, acted: Acted, updates: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return which rows get a smaller ordering value where they stand -> bool[n]."""
         definition, falls = self._snapshot.definition, np.zeros(len(acted), np.bool_)
@@ -559,26 +547,6 @@ class Decision:
             falls[rows] = is_below(values, target)
         return falls
 
-    def _footprint(self, txn: str, done: Decided, work: Sequence[Assignment]) -> Footprint:
-        """Return everything that was read: also pairs for which no clause holds."""
-        snapshot = self._snapshot
-        groups = snapshot.file_groups
-        files = [done.found.file, done.found.refused >> 32, done.acted.pairs.file]
-        read = np.unique(groups.of_files(np.concatenate(files)))
-        here = footprint_of(
-            snapshot, txn, done.located, work, done.absent(snapshot.definition.is_global)
-        )
-        return replace(
-            here,
-            groups=here.groups | frozenset(groups.names(read.tolist())),
-            conditional=self._chooses,
-        )
-
-    @property
-    def _chooses(self) -> bool:
-        """Whether rows are chosen by what they say, and not by keys of the source alone."""
-        return bool(self._numbers(When.NOT_MATCHED_BY_SOURCE)) or not self._merge.on.is_by_key
-
     def _left(self, done: Decided) -> dict[int, BitMap] | None:
         """Return all rows of the table that were looked at: segment -> positions; None where others
         may have been, too.
@@ -587,7 +555,7 @@ class Decision:
         read ends one of these rows, or inserts a key that was found absent; so a merge whose rows
         and absent keys are as they were would do the same to the newer state.
         """
-        if self._chooses or not self._merge.on.names_one_row(self._snapshot.definition):
+        if self._merge.chooses or not self._merge.on.names_one_row(self._snapshot.definition):
             return None
         places = np.unique(np.concatenate([done.found.places, done.found.refused]))
         segments = self._snapshot.segment_ids[places >> 32] if len(places) else places
@@ -618,3 +586,11 @@ def _together(parts: Sequence[Mapping[str, KeyHashes]]) -> dict[str, KeyHashes]:
         path: KeyHashes(*np.hstack([(one.hi, one.lo) for one in some]))
         for path, some in found.items()
     }
+
+
+def merge_of(
+    rows: MergedRows, action: str, schema: pa.Schema, progress: Progress | None = None
+) -> Merge:
+    """Return the merge of rows that are held in memory.  ``schema``: as for :class:`Merge`."""
+    known = (rows.metadata, rows.options, rows, MERGE, action, progress)
+    return Merge(*known, schema=schema, chooses=rows.chooses)

@@ -11,15 +11,16 @@ clustering's, so nothing is announced before the commit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.base import Int64Array
 from mdt.commit.conflicts import TABLE, Footprint
-from mdt.commit.operation import Changes, Claim, Operation
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
 from mdt.errors import Invalid, Unsupported
 from mdt.limits import LIST_ITEMS_MAX
@@ -28,19 +29,11 @@ from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.live_partitions import among, live_paths, partitioned
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
-from mdt.write.assign import Assignment, Place, assign
-from mdt.write.normalize import Batch, as_altered, partition_names
-from mdt.write.operations import (
-    RowPlan,
-    absent_keys,
-    by_value,
-    inserts_of,
-    locate_batch,
-    partitions_of,
-    write_rows,
-)
+from mdt.write.assign import Assignment, assign
+from mdt.write.normalize import Batch, as_altered, normalize, partition_names
+from mdt.write.operations import Findings, RowOperation, RowPlan, partitions_of
+from mdt.write.rules import Outcome, Rule, locate_batch
 
 ACTION = "replacecommit"
 INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE = "insert_overwrite", "insert_overwrite_table"
@@ -152,7 +145,7 @@ def _named(snapshot: Snapshot, patterns: Sequence[str]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop(Operation[RowPlan]):
+class Drop(Operation[WritePlan]):
     """Rows of partitions go, with their file groups.  ``patterns``: of partition paths; None: the
     whole table, ``name`` is TRUNCATE then.
     """
@@ -161,96 +154,94 @@ class Drop(Operation[RowPlan]):
     name: str
     action: str = ACTION
 
-    def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
+    def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
         """Return the plan; nothing is needed where nothing stands."""
         partitions = _EVERYWHERE
         if self.patterns is not None:
             partitions = _named(snapshot, self.patterns)
         ending = Ending.of(snapshot, partitions)
         footprint = footprint_of(snapshot, txn, partitions, ending.groups)
-        return RowPlan(
+        return WritePlan(
             footprint, counts={"deleted": ending.rows}, is_needed=bool(len(ending.groups))
         )
 
-    def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
+    def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
         """Write nothing; the record says it."""
         return Ending.of(snapshot, plan.footprint.overwrites).added_to(snapshot, Changes())
 
 
 @dataclass(frozen=True, slots=True)
-class Overwrite(Operation[RowPlan]):
-    """Rows stand in the place of partitions, or of the whole table.  ``name``: one of WITH_ROWS;
-    ``ends``: as for :func:`overwritten`.
-
-    ``progress`` is called with the number of written files and of all.
+class Placing(Rule):
+    """Rows are inserts, whatever stands in their partitions.  ``name``: of the operation; under
+    table scope keys that live in partitions that stay, move.
     """
 
-    metadata: Metadata
-    options: Options
-    batch: Batch
     name: str
-    progress: Progress | None = None
+
+    def batch(self, data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
+        """Return the rows of ``data`` that are written as a batch."""
+        return normalize(data, definition, numbered=numbered).without_deletes()
+
+    def outcome(
+        self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
+    ) -> Outcome:
+        """Return the rows as inserts, and where they have stood in other partitions."""
+        definition = snapshot.definition
+        batch = as_altered(batch, definition)
+        located, names = Located.absent(len(batch)), partition_names(batch)
+        rows = np.arange(len(batch))
+        matters = self.name in WITH_ROWS and definition.is_global
+        if matters and not is_whole(self.name, definition):
+            located = locate_batch(metadata, snapshot, batch)
+        places = located.with_further()
+        entries = np.flatnonzero(places.file >= 0)
+        there = snapshot.file_groups.partitions(places.group[entries])
+        moves = entries[np.asarray(there != names[places.keys_of(entries)])]
+        home = homes(metadata, snapshot, batch.keys, names)
+        return Outcome(
+            batch,
+            replace(located, home=home),
+            inserts=rows,
+            moves=moves,
+            absent=np.delete(rows, places.keys_of(moves)) if matters else rows[:0],
+            repeated=batch.duplicates,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite(RowOperation):
+    """Rows stand in the place of partitions, or of the whole table.  ``name``: one of WITH_ROWS;
+    ``ends``: as for :func:`overwritten`.
+    """
+
     ends: Sequence[str] | None = None
-    action: str = ACTION
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
         """Return the plan for ``snapshot``.  Raises Invalid for rows of a partition that does not
         end.
         """
-        definition = snapshot.definition
-        batch = as_altered(self.batch, definition)
-        # Where a repeated key went, a partition of the batch may have no row left.
-        occur = [batch.partitions[code] for code in np.unique(batch.partition).tolist()]
-        partitions = overwritten(self.name, snapshot, occur, self.ends)
-        ending = Ending.of(snapshot, partitions)
-        located = self._located(snapshot, batch, partitions)
-        is_elsewhere = (located.file >= 0) & ~np.isin(located.group, ending.groups)
-        moves = np.flatnonzero(is_elsewhere)
-        deletes, inserts = (
-            by_value(moves, located.group[moves]),
-            inserts_of(
-                batch,
-                np.arange(len(batch)),
-                homes(self.metadata, snapshot, batch.keys, partition_names(batch)),
-            ),
-        )
-        counted = {place: len(rows) for place, rows in inserts.items()}
-        work = assigned(snapshot, self.options, counted, deletes, batch.row_bytes)
-        groups = np.concatenate([ending.groups, np.array(sorted(deletes), np.int64)])
-        stay = np.delete(np.arange(len(batch)), located.keys_of(moves))
-        absent = absent_keys(batch, stay, True) if definition.is_global else {}
-        footprint = replace(footprint_of(snapshot, txn, partitions, groups), absent=absent)
-        counts = {
-            "inserted": len(batch),
-            "deleted": ending.rows + len(moves),
-            "late": batch.duplicates,
-        }
-        return RowPlan(
-            footprint,
-            partitions_of(work),
-            counts,
-            bool(work) or bool(len(ending.groups)),
-            work,
-            located,
-            deletes=deletes,
-            inserts=inserts,
-            batch=batch,
-        )
-
-    def _located(self, snapshot: Snapshot, batch: Batch, partitions: frozenset[str]) -> Located:
-        """Return where the keys live, one entry for each live row; that they live nowhere, if it
-        does not matter.
-        """
-        if not snapshot.definition.is_global or TABLE in partitions:
-            return Located.absent(len(batch))
-        return locate_batch(self.metadata, snapshot, batch).with_further()
+        with self._decided(snapshot) as rows:
+            known = rows.findings
+            occur = sorted({partition for partition, _ in known.inserts})
+            partitions = overwritten(self.name, snapshot, occur, self.ends)
+            ending = Ending.of(snapshot, partitions)
+            gone = set(ending.groups.tolist())
+            moves = {group: n for group, n in known.deletes.items() if group not in gone}
+            work = assigned(self, snapshot, known, moves)
+            groups = np.array(sorted(gone | moves.keys()), np.int64)
+            footprint = footprint_of(snapshot, txn, partitions, groups)
+            footprint = replace(footprint, absent=known.absent)
+            counts = {
+                "inserted": sum(known.inserts.values()),
+                "deleted": ending.rows + sum(moves.values()),
+                "late": known.counts["late"],
+            }
+            is_needed = bool(work) or bool(gone)
+            return RowPlan(footprint, partitions_of(work), counts, is_needed, work, rows=rows)
 
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
         """Write the new files."""
-        assert plan.batch is not None, "a plan has its rows"
-        changes = write_rows(
-            self.metadata, snapshot, self.options, plan, plan.batch, claim, self.progress
-        )
+        changes = RowOperation.write(self, snapshot, plan, claim)
         return Ending.of(snapshot, plan.footprint.overwrites).added_to(snapshot, changes)
 
 
@@ -266,24 +257,19 @@ def footprint_of(
 
 
 def assigned(
-    snapshot: Snapshot,
-    options: Options,
-    inserts: Mapping[Place, int],
-    moved: Mapping[int, object],
-    row_bytes: float,
-    writers: int = 0,
+    operation: RowOperation, snapshot: Snapshot, known: Findings, moved: Collection[int] = ()
 ) -> list[Assignment]:
-    """Return what each file group takes: new rows fill new ones, those that ``moved`` names lose
-    rows.  ``inserts``: place -> rows.
+    """Return what each file group takes: inserts fill new ones, those that ``moved`` names lose
+    rows.
     """
     return assign(
         snapshot,
-        options,
+        operation.options,
         can_index_log_files=True,
         touched=moved,
         returns=(),
-        inserts=inserts,
-        row_bytes=row_bytes,
-        writers=writers,
+        inserts=known.inserts,
+        row_bytes=known.row_bytes,
+        writers=operation.rows.writers,
         use_small_files=False,
     )

@@ -10,21 +10,15 @@ replaces or deletes all of its rows (:class:`mdt.metadata.keys.locate.Further`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import replace
 
 from mdt.commit.conflicts import Footprint
-from mdt.commit.operation import Changes, Claim, Operation
-from mdt.config import Options
+from mdt.commit.operation import Changes, Claim
 from mdt.errors import Invalid, Unsupported
-from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
 from mdt.schema.marked import IS_DELETED
-from mdt.write.normalize import Batch, as_altered
-from mdt.write.operations import RowPlan, inserts_of, partitions_of, write_rows
+from mdt.write.operations import RowOperation, RowPlan, partitions_of
 from mdt.write.overwriting import assigned
 
 INSERT_UNCHECKED = "insert_unchecked"
@@ -46,37 +40,18 @@ def require_repeats(definition: TableDefinition, given: Sequence[str] = ()) -> N
         )
 
 
-@dataclass(frozen=True, slots=True)
-class InsertUnchecked(Operation[RowPlan]):
-    """The operation.  ``progress`` is called with the number of written files and of all."""
+class InsertUnchecked(RowOperation):
+    """The operation."""
 
-    metadata: Metadata
-    options: Options
-    batch: Batch
-    action: str
-    progress: Progress | None = None
-    name: str = INSERT_UNCHECKED
+    __slots__ = ()
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
         """Return the plan: it depends on no row of the table."""
-        batch = as_altered(self.batch, snapshot.definition)
-        inserts = inserts_of(batch, np.arange(len(batch)))
-        counted = {name: len(rows) for name, rows in inserts.items()}
-        work = assigned(snapshot, self.options, counted, {}, batch.row_bytes)
-        counts = {"inserted": len(batch), "late": batch.duplicates}
-        return RowPlan(
-            Footprint(txn),
-            partitions_of(work),
-            counts,
-            bool(work),
-            work,
-            inserts=inserts,
-            batch=batch,
-        )
+        with self._decided(snapshot) as rows:
+            work = assigned(self, snapshot, rows.findings)
+            counts = {name: rows.findings.counts[name] for name in ("inserted", "late")}
+            return RowPlan(Footprint(txn), partitions_of(work), counts, bool(work), work, rows=rows)
 
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
-        """Write the new files."""
-        assert plan.batch is not None, "a plan has its rows"
-        return write_rows(
-            self.metadata, snapshot, self.options, plan, plan.batch, claim, self.progress
-        )
+        """Write the new files.  That keys are absent does not matter."""
+        return replace(RowOperation.write(self, snapshot, plan, claim), absent=None)

@@ -17,12 +17,12 @@ from worlds import COW, MOR, SCHEMA, State, ours, rows
 
 import mdt
 from mdt.config import parse_options
-from mdt.engines.merging import EngineMerge
+from mdt.engines import merging
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage
 from mdt.write.clauses import Action, Clause, Clauses, Condition, When
 from mdt.write.matching import matched_on
-from mdt.write.merge import Decided, Decision, Merge
+from mdt.write.merge import Decided, Decision, Merge, MergedRows, merge_of
 from mdt.write.said import SaidClause, SaidMerge
 from mdt.write.source import Source
 
@@ -230,15 +230,8 @@ def test_a_merge_whose_source_may_match_rows_that_come_is_refused_beside_others(
             )
         ]
         options = parse_options(snapshot.definition.options)
-        one = Merge(
-            Metadata(storage),
-            options,
-            source,
-            how,
-            clauses,
-            snapshot.definition.schema,
-            "deltacommit",
-        )
+        merged = MergedRows(Metadata(storage), options, source, how, clauses)
+        one = merge_of(merged, "deltacommit", snapshot.definition.schema)
         found.append(one.prepare(snapshot, "a" * 32).left)
     assert found[0] is None and found[1] is not None and list(map(len, found[1].values())) == [1]
 
@@ -255,20 +248,12 @@ def in_tasks(
 ) -> Actor:
     """Somebody who merges rows in tasks."""
 
-    def make(metadata: Metadata) -> EngineMerge[Any]:
+    def make(metadata: Metadata) -> Merge:
         definition = metadata.newest().definition
         source: pa.Table = rows(ids, ts, fare)
-        return EngineMerge(
-            thread(),
-            metadata,
-            parse_options(definition.options),
-            [source],
-            "merge",
-            definition.commit_action,
-            said=SaidMerge(None, tuple(clauses)),
-            key=("id",),
-            columns=source.schema,
-            schema=definition.schema,
+        options, said = parse_options(definition.options), SaidMerge(None, tuple(clauses))
+        return merging.merge(
+            thread(), metadata, options, [source], source.schema, said, definition.schema
         )
 
     return Actor(f"merge {ids} in tasks", lambda s: driven(s, make, PAUSES), model)

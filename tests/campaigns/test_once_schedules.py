@@ -24,8 +24,8 @@ from mdt.config import parse_options
 from mdt.errors import Conflict, Invalid
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage, Storage
-from mdt.write.normalize import normalize
-from mdt.write.unchecked import InsertUnchecked
+from mdt.write.by_name import write_here
+from mdt.write.unchecked import INSERT_UNCHECKED
 
 DEPTH = [1, pytest.param(None, marks=pytest.mark.nightly)]
 
@@ -48,10 +48,8 @@ def found(storage: Storage) -> Counter[float]:
 def once(stream: str, batch: int | str, fare: float) -> Actor:
     def make(metadata: Metadata) -> Once:
         definition = metadata.newest().definition
-        given = normalize(rows([0, 20], 1, fare), definition)
-        operation = InsertUnchecked(
-            metadata, parse_options(definition.options), given, definition.commit_action
-        )
+        options, data = parse_options(definition.options), rows([0, 20], 1, fare)
+        operation = write_here(metadata, options, data, INSERT_UNCHECKED, definition)
         return Once(operation, stream, batch)
 
     return Actor(f"{stream} {batch}", lambda s: driven(s, make, PAUSES), lambda state: state)

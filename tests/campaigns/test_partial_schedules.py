@@ -12,7 +12,9 @@ from worlds import BASE_STATE, COW, MOR, State, ours, rows
 
 from mdt.config import parse_options
 from mdt.metadata.metadata import Metadata
-from mdt.write.blending import BlendingUpsert, Kept, batch_of, blend_of
+from mdt.write.blending import Kept
+from mdt.write.by_name import write_here
+from mdt.write.operations import RowOperation
 
 DEPTH = [1, pytest.param(None, marks=pytest.mark.nightly)]
 
@@ -29,14 +31,11 @@ def partial(
     """
     lacking = [name for name, value in (("ts", ts), ("fare", fare)) if value is None]
 
-    def make(metadata: Metadata) -> BlendingUpsert:
+    def make(metadata: Metadata) -> RowOperation:
         definition = metadata.newest().definition
         data = rows(ids, ts or 0, fare or 0.0).drop_columns(lacking)
-        blend = blend_of(definition, data.column_names, Kept(True, dict(mergers or {})))
-        options, action = parse_options(definition.options), definition.commit_action
-        return BlendingUpsert(
-            metadata, options, batch_of(data, blend), "upsert", action, None, blend
-        )
+        options, kept = parse_options(definition.options), Kept(True, dict(mergers or {}))
+        return write_here(metadata, options, data, "upsert", definition, kept=kept)
 
     def became(old: tuple[int, float]) -> tuple[int, float]:
         if ts is not None and ts < old[0] and not mergers:

@@ -18,8 +18,7 @@ from mdt.config import parse_options
 from mdt.errors import Conflict
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage, Storage
-from mdt.write.normalize import normalize
-from mdt.write.operations import Upsert
+from mdt.write.by_name import write_here
 
 READ = 1
 """The commit whose rows were read."""
@@ -49,10 +48,8 @@ def rested(ids: Sequence[int], fare: float) -> Actor:
 
     def make(metadata: Metadata) -> Resting:
         definition = metadata.newest().definition
-        given = normalize(rows(ids, 2, fare), definition)
-        upserted = Upsert(
-            metadata, parse_options(definition.options), given, "upsert", definition.commit_action
-        )
+        options, given = parse_options(definition.options), rows(ids, 2, fare)
+        upserted = write_here(metadata, options, given, "upsert", definition)
         return Resting(upserted, metadata, READ)
 
     def start(storage: Storage) -> Generator[str, None, Ended]:

@@ -16,11 +16,10 @@ from worlds import BASE_STATE, COW, MOR, assert_clean, make, ours, rows, theirs,
 import mdt
 from mdt.commit.operation import Operation
 from mdt.config import parse_options
-from mdt.engines.deleting import delete
+from mdt.engines.write import write
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage
-from mdt.write.normalize import normalize_keys
-from mdt.write.operations import Delete
+from mdt.write.by_name import write_here
 
 DEPTH = [1, pytest.param(None, marks=pytest.mark.nightly)]
 
@@ -39,15 +38,10 @@ def delete_at(ids: Sequence[int], ts: int, *, in_tasks: bool = False) -> Actor:
 
     def make(metadata: Metadata) -> Operation[Any]:
         definition = metadata.newest().definition
+        options, given = parse_options(definition.options), rows(ids, ts, 0.0)
         if in_tasks:
-            given = rows(ids, ts, 0.0)
-            return delete(
-                thread(), metadata, parse_options(definition.options), [given], given.schema
-            )
-        batch = normalize_keys(rows(ids, ts, 0.0), definition)
-        return Delete(
-            metadata, parse_options(definition.options), batch, "delete", definition.commit_action
-        )
+            return write(thread(), metadata, options, [given], given.schema, "delete")
+        return write_here(metadata, options, given, "delete", definition)
 
     return Actor(f"delete {ids} at {ts}", lambda s: driven(s, make, PAUSES), lambda state: state)
 

@@ -14,8 +14,9 @@ import mdt
 from mdt.config import parse_options
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage, Storage
-from mdt.write.normalize import normalize
-from mdt.write.unchecked import InsertUnchecked
+from mdt.write.by_name import write_here
+from mdt.write.operations import RowOperation
+from mdt.write.unchecked import INSERT_UNCHECKED
 
 OLD, NEW = 0, 20
 """Keys of an even number that live in the world, and that do not."""
@@ -38,12 +39,10 @@ def found(storage: Storage) -> Counter[tuple[str, float]]:
 
 
 def unchecked() -> Actor:
-    def make(metadata: Metadata) -> InsertUnchecked:
+    def make(metadata: Metadata) -> RowOperation:
         definition = metadata.newest().definition
-        batch = normalize(rows([OLD, NEW], 1, 5.0), definition)
-        return InsertUnchecked(
-            metadata, parse_options(definition.options), batch, definition.commit_action
-        )
+        options, data = parse_options(definition.options), rows([OLD, NEW], 1, 5.0)
+        return write_here(metadata, options, data, INSERT_UNCHECKED, definition)
 
     return Actor("insert unchecked", lambda s: driven(s, make, PAUSES), lambda state: state)
 

@@ -32,14 +32,13 @@ from worlds import (
 )
 
 import mdt
-from mdt.engines import deleting
+from mdt.engines import write as writes
 from mdt.engines.spilled import Spilled, SpillingEngine
-from mdt.engines.write import EngineWrite
 from mdt.errors import Conflict, Invalid
 from mdt.progress import Progress
 from mdt.schema.input import to_table
 from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
-from mdt.write.operations import Delete
+from mdt.write.operations import RowOperation
 
 SMALL = {"mdt.write.memory.max": 1}
 COUNTS = ("inserted", "updated", "deleted", "late", "missing")
@@ -60,8 +59,8 @@ class ThreadTable(mdt.Table):
     def _delete_rows(self, keys: Any, progress: Progress | None) -> mdt.WriteResult:
         self._before_rows()
         rows = to_table(keys, self.schema)
-        operation = deleting.delete(
-            thread(), self.metadata, self.options, [rows], rows.schema, progress
+        operation = writes.write(
+            thread(), self.metadata, self.options, [rows], rows.schema, "delete", progress
         )
         return mdt.WriteResult.of(self._commit_rows(operation), engine="arrow")
 
@@ -207,10 +206,8 @@ def test_a_commit_meanwhile_sends_it_through_once_more_if_it_conflicts(
         make(storage, MOR, "record", **options).upsert(rows(range(6), 1, 1.0))
         table, other = kind(storage), mdt.open(storage)
         waiting = [partial(theirs, other)]
-        for operation in (Delete, EngineWrite):
-            done = operation.write
-
-            monkeypatch.setattr(operation, "write", partialmethod(_then, done, waiting))
+        done = partialmethod(_then, RowOperation.write, waiting)
+        monkeypatch.setattr(RowOperation, "write", done)
         result = table.delete(rows([0, 2, 30], 5, 1.0))
         monkeypatch.undo()
         found.append(

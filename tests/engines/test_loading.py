@@ -117,7 +117,6 @@ def test_a_load_leaves_the_rows_counts_and_files_of_one_in_process(
     rows = drawn(random.Random(f"{kind}{name}"), 900, 700, kind["scope"])
     with monkeypatch.context() as patch:
         patch.setattr(tasks, "tag", no_tag)
-        patch.setattr(tasks, "tag_anew", no_tag)
         done = getattr(there, name)(rows)
     assert (
         counts(done) == counts(getattr(here, name)(rows))

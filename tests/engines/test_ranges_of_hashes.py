@@ -17,6 +17,7 @@ from mdt.engines.local import by_part, part_of
 from mdt.errors import Invalid
 from mdt.hudi.keys import record_keys
 from mdt.metadata.files import key_map
+from mdt.write.rules import Upserting
 
 HASHES = [MurmurHash(11), MultilinearHash(bytes(32))]
 KEYS = pa.table({"id": [f"k{n}" for n in range(3000)], "n": pa.array(np.arange(3000) % 1000)})
@@ -64,7 +65,7 @@ def test_a_task_verifies_its_range_of_each_key_map_and_no_more(tmp_path: Path) -
     rows = dict(by_part(keys, part_of(keys, ["id"], 8, table.definition.key_hash)))
     opened = mdt.open(tmp_path)
     source = tasks.source_of(opened.metadata, opened.snapshot(), opened.options, is_here=True)
-    tagged = pa.Table.from_batches(tasks.tag(source, iter(rows[2].to_batches())))
+    tagged = pa.Table.from_batches(tasks.tag(Upserting(), source, iter(rows[2].to_batches())))
     assert tagged["__mdt_kind"].to_pylist().count(tasks.UPDATE) == len(rows[2])
     [segment] = [
         opened.snapshot().segment(number) for number in opened.snapshot().live_numbers.tolist()

@@ -20,8 +20,7 @@ from mdt.errors import Invalid, Unsupported
 from mdt.hudi import bucket_config
 from mdt.services.layout import split_groups
 from mdt.stores.storage import MemoryStorage
-from mdt.write.normalize import normalize
-from mdt.write.operations import Upsert
+from mdt.write.by_name import write_here
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("x", pa.float64())])
 
@@ -241,12 +240,8 @@ def test_two_writers_that_open_the_same_bucket_do_so_one_after_the_other() -> No
     others = mdt.open(table.storage)
     seen = others.snapshot()
     table.upsert(rows([0, 3]))
-    operation = Upsert(
-        others.metadata,
-        others.options,
-        normalize(rows([6, 9]), others.definition),
-        "upsert",
-        "deltacommit",
+    operation = write_here(
+        others.metadata, others.options, rows([6, 9]), "upsert", others.definition
     )
     plan = operation.prepare(seen, "a" * 32)
     record = table.metadata.record(1)

@@ -26,8 +26,7 @@ from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.table import Table
 from mdt.testing.faulty import Crash, FaultyStorage
-from mdt.write.normalize import normalize
-from mdt.write.operations import Upsert
+from mdt.write.by_name import write_here
 
 
 @pytest.fixture(autouse=True)
@@ -169,10 +168,8 @@ def paused(table: Table, phase: str, ids: range, ts: int) -> Iterator[Any]:
     """
     metadata = Metadata(table.storage)
     definition = metadata.newest().definition
-    batch = normalize(rows(ids, ts, float(ts)), definition)
-    operation = Upsert(
-        metadata, metadata.options(definition), batch, "upsert", definition.commit_action
-    )
+    options, data = metadata.options(definition), rows(ids, ts, float(ts))
+    operation = write_here(metadata, options, data, "upsert", definition)
     driver = steps(metadata, operation, attempts=5)
     while next(driver) != phase:
         pass

@@ -14,7 +14,8 @@ from reader import bag, hudi_table
 import mdt
 from mdt.commit.transaction import steps
 from mdt.errors import Conflict, Invalid, Unsupported
-from mdt.write.blending import MERGERS, BlendingUpsert, Kept, batch_of, blend_of
+from mdt.write.blending import MERGERS, Kept
+from mdt.write.by_name import write_here
 
 SCHEMA = pa.schema(
     [
@@ -242,9 +243,13 @@ def test_of_two_that_add_to_one_row_neither_is_lost(tmp_path: Path) -> None:
         [{"id": "a", "city": "x", "n": 10}],
         schema=pa.schema([SCHEMA.field(n) for n in ("id", "city", "n")]),
     )
-    blend = blend_of(table.definition, data.column_names, Kept(True, {"n": "sum"}))
-    operation = BlendingUpsert(
-        table.metadata, table.options, batch_of(data, blend), "upsert", "deltacommit", None, blend
+    operation = write_here(
+        table.metadata,
+        table.options,
+        data,
+        "upsert",
+        table.definition,
+        kept=Kept(True, {"n": "sum"}),
     )
     driver = steps(table.metadata, operation)
     while next(driver) != "written":

@@ -21,7 +21,7 @@ import mdt
 from mdt.hudi.keys import record_keys, rising, sort_keys
 from mdt.metadata.keys.locate import propose
 from mdt.stores.storage import MemoryStorage
-from mdt.write import operations
+from mdt.write import row_groups
 
 KEY_TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int32(): st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 3),
@@ -185,5 +185,5 @@ def test_a_rewritten_file_keeps_the_order_that_it_had(monkeypatch: pytest.Monkey
         return table.scan(columns=["id"]).to_arrow()["id"].to_pylist()
 
     assert after([9, 2, 1]) == [0, 1, 2, 9, 10]
-    monkeypatch.setattr(operations, "in_key_order", lambda keys, rows: rows)
+    monkeypatch.setattr(row_groups, "in_key_order", lambda keys, rows: rows)
     assert after([9, 2, 1]) == [9, 1, 2, 10, 0], "somebody's own order stays, new rows stand behind"

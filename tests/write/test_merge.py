@@ -18,7 +18,6 @@ from mdt.commit.transaction import steps
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.metadata.files.file_group import LOG
 from mdt.write import clauses
-from mdt.write.merge import Merge
 from mdt.write.source import as_target
 
 TYPES = ["MERGE_ON_READ", "COPY_ON_WRITE"]
@@ -435,15 +434,7 @@ def test_a_merge_begins_again_after_writers_of_its_rows_and_is_refused_after_an_
         .update({"fare": "target.fare + source.fare"})
     )
     merge = merge.when_not_matched().insert({"id": "source.id", "city": "source.city", "ts": 1})
-    operation = Merge(
-        table.metadata,
-        table.options,
-        merge._source,
-        merge._on,
-        merge._clauses,
-        table.definition.schema,
-        "deltacommit",
-    )
+    operation = merge._operation(table.definition, None)
     driver = steps(table.metadata, operation)
     while next(driver) != "written":
         pass

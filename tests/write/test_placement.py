@@ -20,8 +20,8 @@ from mdt.metadata.keys.locate import locate
 from mdt.services.check_placement import misplaced_keys
 from mdt.stores.storage import MemoryStorage
 from mdt.table import Table
-from mdt.write import operations
-from mdt.write.normalize import normalize
+from mdt.write import rules
+from mdt.write.normalize import normalize, partition_names
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 SMALL_FILES = {
@@ -132,7 +132,7 @@ def test_a_compacted_table_forgets_where_deleted_keys_stood() -> None:
         table.snapshot(),
         batch.sort_keys,
         batch.hashes,
-        operations.partition_names(batch),
+        partition_names(batch),
     )
     assert found.dead_in.tolist() == [-1]
     table.upsert(rows("a", v=2))
@@ -162,7 +162,7 @@ def test_tables_that_were_written_otherwise_are_warned_of_and_mended_by_compacti
     table = filled(MemoryStorage(), key_index="record")
     table.delete(keys("a"))
     monkeypatch.setattr(
-        operations,
+        rules,
         "new_here",
         lambda located, late, moved: ((~located.found | moved).nonzero()[0], moved.nonzero()[0]),
     )

@@ -25,7 +25,7 @@ from mdt.stores.storage import MemoryStorage
 from mdt.write.assign import NEW
 from mdt.write.files import WriteJob
 from mdt.write.moved_rows import live_rows
-from mdt.write.operations import write_slices
+from mdt.write.slice_files import write_slices
 from mdt.write.slices import KeyedRows, Slice
 
 TYPES = ["MERGE_ON_READ", "COPY_ON_WRITE"]

@@ -195,7 +195,5 @@ def test_a_table_is_made_for_it() -> None:
 def test_no_key_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], options=REPEATS)
     table.upsert(rows(range(6), 1, 1.0))
-    monkeypatch.setattr(
-        "mdt.write.operations.locate", lambda *_: pytest.fail("a key was looked for")
-    )
+    monkeypatch.setattr("mdt.write.rules.locate", lambda *_: pytest.fail("a key was looked for"))
     assert table.insert(rows(range(3), 1, 1.0), check=False).inserted == 3

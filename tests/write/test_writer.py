@@ -156,14 +156,14 @@ def test_calls_that_are_refused_together_are_tried_one_by_one(
 ) -> None:
     storage = filled(MOR, "bloom")
     writer = gathering(mdt.open(storage))
-    write = writer._table._upserted
+    write = writer._table._written
 
-    def picky(batch: Any, *more: Any) -> Any:
-        if "k66" in batch.table["id"].to_pylist():
+    def picky(operation: Any, *more: Any) -> Any:
+        if "k66" in operation.rows.batch.table["id"].to_pylist():
             raise Invalid("no k66")
-        return write(batch, *more)
+        return write(operation, *more)
 
-    monkeypatch.setattr(writer._table, "_upserted", picky)
+    monkeypatch.setattr(writer._table, "_written", picky)
     told = [writer.upsert(rows([n], 5, 1.0)) for n in (9, 66, 10)]
     with pytest.raises(Invalid, match="no k66"):
         writer.close()
@@ -196,14 +196,14 @@ def test_a_call_that_is_cancelled_while_it_waits_is_not_written() -> None:
 
 def test_who_gives_more_than_can_be_committed_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     writer = mdt.open(filled(MOR, "bloom")).writer(max_rows=1, max_seconds=0)
-    write, may_go, begun = writer._table._upserted, threading.Event(), threading.Event()
+    write, may_go, begun = writer._table._written, threading.Event(), threading.Event()
 
     def slow(*given: Any) -> Any:
         begun.set()
         assert may_go.wait(SOON)
         return write(*given)
 
-    monkeypatch.setattr(writer._table, "_upserted", slow)
+    monkeypatch.setattr(writer._table, "_written", slow)
     given: list[Future[Any]] = []
     giver = threading.Thread(
         target=lambda: given.extend(writer.upsert(rows([n], 5, 1.0)) for n in range(20, 40))
@@ -254,7 +254,7 @@ def fails(*given: Any) -> Any:
 
 def test_errors_reach_the_futures_and_the_end_of_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
     writer = gathering(mdt.open(filled(MOR, "bloom")))
-    monkeypatch.setattr(writer._table, "_upserted", fails)
+    monkeypatch.setattr(writer._table, "_written", fails)
     with pytest.raises(Unavailable), writer:
         told = writer.upsert(rows([9], 1, 1.0))
     assert isinstance(told.exception(), Unavailable)
@@ -264,7 +264,7 @@ def test_what_a_block_raises_is_not_hidden_by_what_its_writer_has_to_say(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     writer = gathering(mdt.open(filled(MOR, "bloom")))
-    monkeypatch.setattr(writer._table, "_upserted", fails)
+    monkeypatch.setattr(writer._table, "_written", fails)
     with pytest.raises(KeyError), writer:
         told = writer.upsert(rows([9], 1, 1.0))
         raise KeyError("a fault of the caller")

@@ -21,7 +21,7 @@ from pyspark.storagelevel import StorageLevel
 
 from indexes.key_hash import KeyHash
 from mdt.config import Options
-from mdt.engines import deleting, merging
+from mdt.engines import merging
 from mdt.engines import write as writes
 from mdt.engines.blocks import (
     MARK_ROWS,
@@ -59,6 +59,8 @@ from mdt.schema.convert import convert
 from mdt.schema.definition import TableDefinition
 from mdt.schema.input import own_names
 from mdt.write.blending import Kept
+from mdt.write.merge import Merge
+from mdt.write.operations import RowOperation
 from mdt.write.said import SaidMerge
 
 W = TypeVar("W")
@@ -192,7 +194,7 @@ def _arrow(frame: DataFrame) -> pa.Table:
 
 
 def written(
-    commit: Callable[[writes.EngineWrite[Any]], W],
+    commit: Callable[[RowOperation], W],
     metadata: Metadata,
     options: Options,
     frame: DataFrame,
@@ -201,7 +203,7 @@ def written(
     kept: Kept | None = None,
     ends: Sequence[str] | None = None,
 ) -> tuple[W, str]:
-    """Return what ``commit`` makes of the operation that writes ``frame``, as
+    """Return what ``commit`` makes of the operation that writes or deletes ``frame``, as
     :func:`mdt.engines.write.write` does, and the engine's name.
     """
     columns = to_arrow(frame.schema)
@@ -212,16 +214,6 @@ def written(
     )
 
 
-def delete(
-    metadata: Metadata, options: Options, frame: DataFrame, progress: Progress | None = None
-) -> deleting.EngineDelete[Rows]:
-    """Return the operation that deletes the keys in ``frame`` on Spark, as
-    :func:`mdt.engines.deleting.delete` does.
-    """
-    engine: Engine[Rows] = SparkEngine(frame.sparkSession)
-    return deleting.delete(engine, metadata, options, frame, to_arrow(frame.schema), progress)
-
-
 def merge(
     metadata: Metadata,
     options: Options,
@@ -230,7 +222,7 @@ def merge(
     said: SaidMerge,
     schema: pa.Schema,
     progress: Progress | None = None,
-) -> merging.EngineMerge[Rows]:
+) -> Merge:
     """Return the operation that merges ``frame`` on Spark, as :func:`mdt.engines.merging.merge`
     does.
     """

@@ -15,15 +15,14 @@ late.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from indexes.base import Int64Array
-from mdt.commit.operation import Changes, Claim, Operation
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
 from mdt.errors import Unsupported
 from mdt.hudi.schema import PARTITION_PATH, RECORD_KEY
@@ -41,33 +40,35 @@ from mdt.schema.definition import TableDefinition
 from mdt.schema.forms import form_between
 from mdt.schema.versions import SchemaVersion
 from mdt.services.history.altering import alteration_fields, index_changes, is_unaltered
-from mdt.write.assign import Assignment, Place, assign
+from mdt.write.assign import Assignment, assign
+from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, partition_names, stored_batch
-from mdt.write.operations import (
-    RowPlan,
-    absent_keys,
-    by_value,
-    footprint_of,
-    inserts_of,
-    locate_batch,
-    new_here,
-    partitions_of,
-    write_rows,
-)
+from mdt.write.operations import footprint_of, partitions_of, write_rows
+from mdt.write.row_groups import GroupedRows, absent_keys, by_value, inserts_of
+from mdt.write.rules import locate_batch, new_here
 
 _KEY = [RECORD_KEY, PARTITION_PATH]
 """Meta columns that say which row a row is."""
 _AT = "_at"
 
 
-@dataclass(frozen=True, slots=True)
-class RestorePlan(RowPlan):
-    """``version``: of the schema, which this commit begins; None if the columns are those of the
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlan(WritePlan):
+    """``work``: what each file group takes of ``rows``.  ``tombstones``: that are put back.
+    ``version``: of the schema, which this commit begins; None if the columns are those of the
     state.  ``restored``: instant of the state.
     """
 
-    version: SchemaVersion | None = None
-    restored: str = ""
+    work: Sequence[Assignment]
+    rows: GroupedRows
+    tombstones: pa.Table
+    version: SchemaVersion | None
+    restored: str
+
+    @property
+    def row_bytes(self) -> float:
+        """Mean bytes of a row in Arrow."""
+        return self.rows.batch.row_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +105,12 @@ class Restore(Operation[RestorePlan]):
         else:
             batch, came_back = _batch(snapshot, *self._compared(snapshot, old, is_whole))
         located = locate_batch(self.metadata, snapshot, batch)
-        fates = _fates(snapshot, batch, located, came_back)
-        work = self._assigned(snapshot, batch, fates)
+        rows = _grouped(snapshot, batch, located, came_back)
+        work = self._assigned(snapshot, rows)
         absent = np.flatnonzero(~located.found[:came_back])
+        groups = np.unique(located.group[located.group >= 0]).tolist()
         footprint = footprint_of(
-            snapshot, txn, located, work, absent_keys(batch, absent, snapshot.definition.is_global)
+            snapshot, txn, groups, work, absent_keys(batch, absent, snapshot.definition.is_global)
         )
         counts = {
             "inserted": int((~located.found[:came_back]).sum()),
@@ -122,16 +124,11 @@ class Restore(Operation[RestorePlan]):
             partitions_of(work),
             counts,
             bool(work or len(tombstones)) or version is not None,
-            work,
-            located,
-            fates.updates,
-            fates.deletes,
-            fates.returns,
-            fates.inserts,
-            batch,
-            tombstones,
-            version,
-            old.last_instant,
+            work=work,
+            rows=rows,
+            tombstones=tombstones,
+            version=version,
+            restored=old.last_instant,
         )
 
     def _told(self, snapshot: Snapshot, old: Snapshot) -> tuple[pa.Table, pa.Table]:
@@ -177,26 +174,24 @@ class Restore(Operation[RestorePlan]):
             gone, definition.schema
         )
 
-    def _assigned(self, snapshot: Snapshot, batch: Batch, fates: _Fates) -> list[Assignment]:
+    def _assigned(self, snapshot: Snapshot, rows: GroupedRows) -> list[Assignment]:
         """Return what each file group takes."""
         return assign(
             snapshot,
             self.options,
             can_index_log_files=self.metadata.key_index(snapshot).can_index_log_files,
-            touched={*fates.updates, *fates.deletes},
-            returns=fates.returns,
-            inserts={place: len(part) for place, part in fates.inserts.items()},
-            row_bytes=batch.row_bytes,
-            rewritten=fates.updates if snapshot.definition.ordering is not None else (),
+            touched={*rows.updates, *rows.deletes},
+            returns=rows.returns,
+            inserts={place: len(part) for place, part in rows.inserts.items()},
+            row_bytes=rows.batch.row_bytes,
+            rewritten=rows.updates if snapshot.definition.ordering is not None else (),
         )
 
     def write(self, snapshot: Snapshot, plan: RestorePlan, claim: Claim) -> Changes:
         """Write the files of ``plan``."""
-        assert plan.batch is not None, "a plan has its rows"
         seen = _with_version(snapshot, plan.version)
-        changes = write_rows(
-            self.metadata, seen, self.options, plan, plan.batch, claim, self.progress
-        )
+        job = WriteJob.of(self.metadata, seen, self.options, claim)
+        changes = write_rows(job, plan.work, plan.rows, self.progress)
         extra: dict[str, Any] = {**changes.extra, "restored": plan.restored}
         if plan.version is not None:
             extra |= alteration_fields(snapshot.definition, plan.version)
@@ -247,17 +242,7 @@ def _without_values(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-@dataclass(frozen=True, slots=True)
-class _Fates:
-    """Rows of a batch by what becomes of them, as in :class:`mdt.write.operations.RowPlan`."""
-
-    updates: Mapping[int, Int64Array]
-    deletes: Mapping[int, Int64Array]
-    returns: Mapping[int, Int64Array]
-    inserts: Mapping[Place, Int64Array]
-
-
-def _fates(snapshot: Snapshot, batch: Batch, located: Located, came_back: int) -> _Fates:
+def _grouped(snapshot: Snapshot, batch: Batch, located: Located, came_back: int) -> GroupedRows:
     """Return what becomes of the rows of ``batch``, of which the first ``came_back`` come back and
     the others leave.
     """
@@ -270,7 +255,9 @@ def _fates(snapshot: Snapshot, batch: Batch, located: Located, came_back: int) -
     fresh, returning = (
         rows[is_back[rows]] for rows in new_here(located, np.zeros(len(batch), np.bool_), moved)
     )
-    return _Fates(
+    return GroupedRows(
+        batch,
+        located,
         by_value(replaced, located.group[replaced]),
         by_value(ended, located.group[ended]),
         by_value(returning, located.dead_in[returning]),

@@ -28,7 +28,7 @@ from mdt.parquet.segment import Segment
 from mdt.services.layout.compaction import Compaction, CompactionPlan
 from mdt.write.files import WriteJob
 from mdt.write.moved_rows import live_rows
-from mdt.write.operations import write_slices
+from mdt.write.slice_files import write_slices
 from mdt.write.slices import Slice
 
 SMALLEST_BYTES = 1 << 13

@@ -25,10 +25,11 @@ from trees import tree
 import mdt
 from mdt.commit.recovery import pending
 from mdt.engines import tasks, write_tasks
-from mdt.engines import write as writes
 from mdt.engines.spark import engine, failures
 from mdt.errors import Conflict, Corrupt, Invalid, Unavailable, Unsupported
 from mdt.table import Table
+from mdt.write.operations import RowOperation, RowsHere
+from mdt.write.rules import Upserting
 
 SCHEMA = pa.schema(
     [
@@ -529,7 +530,11 @@ def test_a_worker_that_sees_another_table_refuses(tmp_path: Path) -> None:
         tasks.Source(table.path, table.definition.table_id, 7, (), -1, ""),
     ):
         with pytest.raises(Unsupported, match="does not find"):
-            list(tasks.tag(source, iter(arrow(rows(random.Random(0), [1])).to_batches())))
+            list(
+                tasks.tag(
+                    Upserting(), source, iter(arrow(rows(random.Random(0), [1])).to_batches())
+                )
+            )
 
 
 def test_a_worker_does_not_take_a_copy_that_was_put_back_for_the_table_that_it_keeps(
@@ -589,15 +594,15 @@ def test_a_commit_meanwhile_makes_us_try_again_only_if_it_conflicts(
     table.upsert(arrow([{**row, "ts": -1} for row in rows(random.Random(1), range(0, 40, 2))]))
     other = mdt.open(table.path)
     newer = arrow([{**row, "ts": 10**6} for row in rows(random.Random(2), theirs)])
-    write = writes.EngineWrite.write
+    write = RowOperation.write
 
-    def interrupted(self: writes.EngineWrite[Any], *arguments: Any) -> Any:
+    def interrupted(self: RowOperation, *arguments: Any) -> Any:
         changes = write(self, *arguments)
-        if other.snapshot().seq == 1:
+        if not isinstance(self.rows, RowsHere) and other.snapshot().seq == 1:
             other.upsert(newer)
         return changes
 
-    monkeypatch.setattr(writes.EngineWrite, "write", interrupted)
+    monkeypatch.setattr(RowOperation, "write", interrupted)
     mine = arrow(rows(random.Random(3), range(0, 140, 2)))
     result = mdt.open(table.path, options=ON_SPARK).upsert(frame_of(spark, mine))
     assert result.attempts == attempts

@@ -1,0 +1,77 @@
+"""Which rule and which operation a write with a name is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from mdt.config import Options
+from mdt.metadata.metadata import Metadata
+from mdt.progress import Progress
+from mdt.schema.definition import TableDefinition
+from mdt.write.operations import CHECKED, RowOperation, Rows, RowsHere
+from mdt.write.overwriting import ACTION, WITH_ROWS, Overwrite, Placing
+from mdt.write.rules import Deleting, Rule, Upserting
+from mdt.write.unchecked import INSERT_UNCHECKED, InsertUnchecked, require_repeats
+
+if TYPE_CHECKING:
+    from mdt.write.blending import Kept
+
+DELETE = "delete"
+
+
+def rule_of(
+    name: str, definition: TableDefinition, given: Sequence[str], kept: Kept | None = None
+) -> Rule:
+    """Return what the write ``name`` does with rows.  ``given``: columns of the data.  ``kept``: of
+    an upsert, what stays of older rows.
+
+    Raises Invalid and Unsupported for writes that the table does not allow.
+    """
+    if kept is not None:
+        return kept.rule(given)
+    if name == DELETE:
+        return Deleting()
+    if name == INSERT_UNCHECKED:
+        require_repeats(definition, given)
+    if name == INSERT_UNCHECKED or name in WITH_ROWS:
+        return Placing(name)
+    return Upserting(name in CHECKED)
+
+
+def write_here(
+    metadata: Metadata,
+    options: Options,
+    data: pa.Table,
+    name: str,
+    definition: TableDefinition,
+    progress: Progress | None = None,
+    kept: Kept | None = None,
+    ends: Sequence[str] | None = None,
+) -> RowOperation:
+    """Return the write ``name`` of ``data`` in the calling thread.  Raises Invalid if they do not
+    fit the table.
+    """
+    rule = rule_of(name, definition, data.column_names, kept)
+    rows = RowsHere(rule.batch(data, definition), rule)
+    return operation_of(metadata, options, rows, name, definition, progress, ends)
+
+
+def operation_of(
+    metadata: Metadata,
+    options: Options,
+    rows: Rows,
+    name: str,
+    definition: TableDefinition,
+    progress: Progress | None = None,
+    ends: Sequence[str] | None = None,
+) -> RowOperation:
+    """Return the write ``name`` of ``rows``, which have its rule.  ``ends``: as for
+    :func:`mdt.write.overwriting.overwritten`.
+    """
+    if name in WITH_ROWS:
+        return Overwrite(metadata, options, rows, name, ACTION, progress, ends)
+    kind = InsertUnchecked if name == INSERT_UNCHECKED else RowOperation
+    return kind(metadata, options, rows, name, definition.commit_action, progress)

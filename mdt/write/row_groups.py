@@ -1,0 +1,129 @@
+"""Rows of one batch by the file group or partition that takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from indexes.base import Int64Array, KeyHashes
+from indexes.sorting import stable_order
+from mdt.commit.conflicts import TABLE
+from mdt.hudi.keys import rising
+from mdt.metadata.keys.locate import Located
+from mdt.write.assign import NEW, Assignment, Place
+from mdt.write.normalize import Batch
+from mdt.write.slices import Fates, Slice, slice_of
+
+_MANY_SLICES = 8
+_GATHERED_BYTES_MAX = 64 << 20
+"""The rows of so many slices are gathered together if they are no more than this: they are in
+memory twice then.
+"""
+_NO_ROWS: Int64Array = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedRows:
+    """Rows of ``batch``, of which ``located`` says where older ones are.
+
+    ``updates``, ``deletes``, ``returns``: file group -> rows of the batch.  ``inserts``: place ->
+    rows, in the order in which they are stored.  See :class:`mdt.write.slices.Fates`.
+    """
+
+    batch: Batch
+    located: Located
+    updates: Mapping[int, Int64Array] = field(default_factory=dict)
+    deletes: Mapping[int, Int64Array] = field(default_factory=dict)
+    returns: Mapping[int, Int64Array] = field(default_factory=dict)
+    inserts: Mapping[Place, Int64Array] = field(default_factory=dict)
+
+    def fates(self, one: Assignment) -> Fates:
+        """Return what one assignment does with which rows."""
+        inserts = self.inserts.get(one.place, _NO_ROWS)[one.inserts.start : one.inserts.stop]
+        updates, returns, deletes = (
+            of.get(one.group, _NO_ROWS) for of in (self.updates, self.returns, self.deletes)
+        )
+        return Fates(updates, inserts, returns, deletes)
+
+    def slices_of(self, work: Sequence[Assignment]) -> Callable[[Assignment], Slice]:
+        """Return a function that makes the slice of one assignment of ``work``; the rows of many
+        small ones are gathered together, for one alone takes as long as many.
+        """
+        batch = self.batch if len(work) < 2 else self.batch.in_one_chunk()
+        if len(work) < _MANY_SLICES or batch.table.nbytes > _GATHERED_BYTES_MAX:
+            return lambda one: slice_of(batch, self.located, one, self.fates(one))
+        order = np.concatenate([self.fates(one).new for one in work])
+        gathered, place = batch.rows(order), np.empty(len(batch), np.int64)
+        place[order] = np.arange(len(order))
+        return lambda one: slice_of(batch, self.located, one, self.fates(one), (gathered, place))
+
+
+def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
+    """Return value -> the ``rows`` that have it, in order.  ``of``: int64[len(rows)]."""
+    if not len(rows):
+        return {}
+    if of.min() == of.max():
+        return {int(of[0]): rows}
+    order = stable_order(of)
+    values = of[order]
+    first = np.flatnonzero(np.diff(values)) + 1
+    return dict(
+        zip([int(values[0]), *values[first].tolist()], np.split(rows[order], first), strict=True)
+    )
+
+
+def by_partition(batch: Batch, rows: Int64Array) -> dict[int, Int64Array]:
+    """Return number of a partition of ``batch`` -> those of the ``rows`` that belong there, in
+    order.
+    """
+    if len(batch.partitions) == 1 and len(rows):
+        return {0: rows}
+    return by_value(rows, batch.partition[rows])
+
+
+def in_key_order(keys: pa.Array, rows: Int64Array) -> Int64Array:
+    """Return ``rows`` by rising key, so that key ranges of files are narrow.  ``keys``: as in
+    ``Batch.sort_keys``.
+    """
+    if len(rows) < 2:
+        return rows
+    if len(rows) != len(keys):
+        keys = keys.take(pa.array(rows))
+    order = rising(keys)
+    if order is None:
+        return rows
+    return rows[order]
+
+
+def inserts_of(
+    batch: Batch, rows: Int64Array, homes: Int64Array | None = None
+) -> dict[Place, Int64Array]:
+    """Return place -> those of the ``rows`` that belong there, in the order in which they are
+    stored.
+
+    ``homes``: int64[len(batch)], where the keys belong in their partitions; None: anywhere.
+    """
+    parts = by_partition(batch, rows)
+    return {
+        (batch.partitions[code], home): in_key_order(batch.sort_keys, some)
+        for code, part in parts.items()
+        for home, some in (((NEW, part),) if homes is None else by_value(part, homes[part]).items())
+    }
+
+
+def absent_keys(batch: Batch, rows: Int64Array, is_global: bool) -> dict[str, KeyHashes]:
+    """Return the hashes of ``rows``, each once, by partition path (TABLE under table scope), as a
+    footprint holds them.
+    """
+    if not len(rows):
+        return {}
+    parts = {TABLE: rows}
+    if not is_global:
+        parts = {batch.partitions[code]: part for code, part in by_partition(batch, rows).items()}
+    return {
+        path: batch.hashes if len(part) == len(batch) else batch.hashes.take(part)
+        for path, part in parts.items()
+    }

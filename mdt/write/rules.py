@@ -1,0 +1,245 @@
+"""What operations do with rows: how data become a batch, and what becomes of each of its rows.
+
+A rule is the same in the calling thread and in the tasks of an engine, to which it is sent.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from indexes.base import BoolArray, Int64Array
+from mdt.config import Options
+from mdt.metadata import key_indexes
+from mdt.metadata.keys import footer_filters
+from mdt.metadata.keys.locate import Located, locate
+from mdt.metadata.log.commit_log import NO_TOMBSTONES
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.deleted_keys import outlived
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.schema.definition import TableDefinition
+from mdt.write.deletes import of_keys
+from mdt.write.normalize import (
+    Batch,
+    as_altered,
+    normalize,
+    normalize_keys,
+    partition_names,
+    rehashed,
+)
+from mdt.write.row_groups import by_value
+from mdt.write.staying import in_place, refuse_null_partition
+from mdt.write.text_order import older_than_there
+
+
+def _none() -> Int64Array:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What becomes of the n rows of ``batch``; of each kind the numbers of its rows, int64.
+
+    ``inserts``, ``returns`` and ``updates`` are written: keys that are new, keys that return to
+    where a dead row of theirs stands, keys that live.  ``moves`` and ``ends`` are entries of
+    :attr:`places`: rows of the table that written ones leave behind, and rows that end.  ``late``:
+    rows that are left out, because the table has newer ones.  ``missing``: rows that only delete
+    their key, which does not live.  ``absent``: all rows whose keys were found to live nowhere.
+    ``repeated``: how many more rows had a key of the batch.  ``tombstones``: of deleted keys,
+    schema TOMBSTONES.
+    """
+
+    batch: Batch
+    located: Located
+    inserts: Int64Array = field(default_factory=_none)
+    returns: Int64Array = field(default_factory=_none)
+    updates: Int64Array = field(default_factory=_none)
+    moves: Int64Array = field(default_factory=_none)
+    ends: Int64Array = field(default_factory=_none)
+    late: Int64Array = field(default_factory=_none)
+    missing: Int64Array = field(default_factory=_none)
+    absent: Int64Array = field(default_factory=_none)
+    repeated: int = 0
+    tombstones: pa.Table = field(default_factory=lambda: NO_TOMBSTONES)
+
+    @property
+    def places(self) -> Located:
+        """Where the keys live, with an entry for each further row of a key."""
+        return self.located.with_further()
+
+    def left(self, snapshot: Snapshot) -> dict[int, BitMap] | None:
+        """Return the rows of the table for which those of the batch are late: segment ->
+        positions; None where a key has several.
+        """
+        rows = self.late[self.located.file[self.late] >= 0]
+        if len(rows) and len(self.located.further.key):
+            return None
+        segments = snapshot.segment_ids[self.located.file[rows]] if len(rows) else rows
+        return {
+            segment: BitMap(self.located.position[some])
+            for segment, some in by_value(rows, segments).items()
+        }
+
+
+class Rule(ABC):
+    """What an operation does with rows."""
+
+    __slots__ = ()
+
+    def columns(self, definition: TableDefinition) -> pa.Schema:
+        """Return the columns that rows need to be written; by default those of the table."""
+        return definition.schema
+
+    @abstractmethod
+    def batch(self, data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
+        """Return ``data`` as a batch; raises Invalid and takes ``numbered`` as
+        :func:`mdt.write.normalize.normalize` does.
+        """
+
+    @abstractmethod
+    def outcome(
+        self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
+    ) -> Outcome:
+        """Return what becomes of the rows of ``batch``, which may be of an older version of the
+        schema.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Upserting(Rule):
+    """Keys that live get their new rows.  ``refuses``: whether they must not live, as for inserts;
+    where some do, only these count.
+    """
+
+    refuses: bool = False
+
+    def batch(self, data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
+        """Return ``data`` as a batch."""
+        return normalize(data, definition, numbered=numbered)
+
+    def outcome(
+        self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
+    ) -> Outcome:
+        """Return what becomes of the rows."""
+        batch = as_altered(batch, snapshot.definition)
+        located = locate_batch(metadata, snapshot, batch)
+        if self.refuses:
+            known = np.flatnonzero(located.found & ~batch.deletes)
+            if len(known) or batch.duplicates:
+                return Outcome(batch, located, updates=known, repeated=batch.duplicates)
+        batch = in_place(snapshot, batch, located)
+        return upserted(snapshot, batch, located, *decide(metadata, snapshot, batch, located))
+
+
+@dataclass(frozen=True, slots=True)
+class Deleting(Rule):
+    """Keys end; absent ones are ``missing``.
+
+    Where a batch has ordering values, keys with a newer row live on, and are ``late``.
+    """
+
+    def columns(self, definition: TableDefinition) -> pa.Schema:
+        """Return the columns of the key."""
+        return pa.schema(map(definition.schema.field, definition.key))
+
+    def batch(self, data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
+        """Return the keys in ``data`` as a batch."""
+        return normalize_keys(data, definition, numbered=numbered)
+
+    def outcome(
+        self, metadata: Metadata, options: Options, snapshot: Snapshot, batch: Batch
+    ) -> Outcome:
+        """Return what becomes of the keys."""
+        batch = rehashed(batch, snapshot.definition)
+        located = locate_batch(metadata, snapshot, batch)
+        late = np.zeros(len(batch), np.bool_)
+        if batch.ordering is not None:
+            late = located.found & (batch.ordering < located.ordering)
+        missing = np.flatnonzero(~located.found)
+        return Outcome(
+            batch,
+            located,
+            ends=np.append(np.flatnonzero(located.found & ~late), _further(located, late)),
+            late=np.flatnonzero(late),
+            missing=missing,
+            absent=missing,
+            tombstones=of_keys(snapshot, batch, located, late),
+        )
+
+
+def upserted(
+    snapshot: Snapshot, batch: Batch, located: Located, late: BoolArray, moved: BoolArray
+) -> Outcome:
+    """Return what becomes of rows to upsert, of which :func:`decide` has said which come late and
+    which move; both bool[n].
+    """
+    found, deletes = located.found, batch.deletes
+    late = late | outlived(snapshot, batch.hashes, partition_names(batch), batch.ordering, found)
+    missing = deletes & ~found
+    late &= ~missing
+    fresh, returning = new_here(located, late | deletes, moved)
+    tombstones = NO_TOMBSTONES
+    if batch.ends is not None:
+        tombstones = of_keys(snapshot, batch, located, late, deletes)
+    return Outcome(
+        batch,
+        located,
+        fresh,
+        returning,
+        updates=np.flatnonzero(found & ~late & ~moved & ~deletes),
+        moves=np.flatnonzero(moved),
+        ends=np.append(np.flatnonzero(found & deletes & ~late), _further(located, late)),
+        late=np.flatnonzero(late),
+        missing=np.flatnonzero(missing),
+        absent=np.flatnonzero(~found),
+        repeated=batch.duplicates,
+        tombstones=tombstones,
+    )
+
+
+def _further(located: Located, late: BoolArray) -> Int64Array:
+    """Return the further entries of :meth:`Located.with_further` of keys that are not ``late``."""
+    return np.flatnonzero(~late[located.further.key]) + len(located.file)
+
+
+def decide(
+    metadata: Metadata, snapshot: Snapshot, batch: Batch, located: Located
+) -> tuple[BoolArray, BoolArray]:
+    """Return which rows come late (the table has a larger ordering value) and which move here from
+    another partition.
+
+    Both bool[n]; a row that moves is deleted where it is and inserted where it belongs (table scope
+    only).
+    """
+    late = older_than_there(metadata, snapshot, batch, located)
+    if not snapshot.definition.is_global or not len(snapshot):
+        return late, np.zeros(len(batch), np.bool_)
+    there, names = snapshot.file_groups.partitions(located.group), partition_names(batch)
+    moved = located.found & ~late & ~batch.deletes & np.asarray(there != names)
+    refuse_null_partition(snapshot.definition, batch, names, there, np.flatnonzero(moved))
+    return late, moved
+
+
+def new_here(located: Located, late: BoolArray, moved: BoolArray) -> tuple[Int64Array, Int64Array]:
+    """Return the rows whose key is new to its partition, and those whose key returns to where a
+    dead row of it stands; none that is late.
+    """
+    is_new = (~located.found & ~late) | moved
+    return np.flatnonzero(is_new & (located.dead_in < 0)), np.flatnonzero(
+        is_new & (located.dead_in >= 0)
+    )
+
+
+def locate_batch(metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Located:
+    """Return where the keys of ``batch`` live, each in its scope."""
+    definition, partition = snapshot.definition, partition_names(batch)
+    keys = key_indexes.keys_for(definition.key_index, batch.keys, batch.sort_keys)
+    proposed, options = None, metadata.options(definition)
+    if not options.bloom_metadata and key_indexes.is_bloom(definition.key_index):
+        matters = None if definition.is_global else partition
+        proposed = footer_filters.proposed(metadata, snapshot, options, batch.keys, matters)
+    return locate(metadata, snapshot, keys, batch.hashes, partition, proposed)

@@ -1,0 +1,189 @@
+"""From slices to what a transaction commits: data files, made on threads, and one object with what
+describes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+from pyroaring import BitMap
+
+from indexes.base import KeyIndex
+from mdt.commit.operation import Changes, Claim
+from mdt.errors import MdtError
+from mdt.hudi import properties
+from mdt.hudi.partitions import partition_depth
+from mdt.limits import FAR_FILES_READ_AT_ONCE, FAR_OBJECT_WHOLE_BYTES_MAX, INLINE_SUMMARY_BYTES_MAX
+from mdt.metadata import key_indexes
+from mdt.metadata.files import paths
+from mdt.metadata.files.attachments import AttachmentWriter
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.key_parts import KeyPart
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.progress import Progress, counted
+from mdt.stores.contract import awaited
+from mdt.write.files import WriteJob, Written
+from mdt.write.marked_files import Placed
+from mdt.write.slices import Slice
+from mdt.write.summarize import Indexed, sharded, stats_of_small_files
+
+T = TypeVar("T", bound=Placed)
+
+_MANY_FILES = 64
+_SMALL_FILE_ROWS = 1000
+"""Files of fewer rows, if they are :data:`_MANY_FILES`, are made one after the other."""
+
+
+def write_slices(
+    shared: WriteJob,
+    work: Sequence[T],
+    slice_of: Callable[[T], Slice],
+    progress: Progress | None = None,
+    *,
+    read: Sequence[int],
+    part: str = "",
+    rows: int | None = None,
+) -> Changes:
+    """Write the slices of ``work`` on a thread pool, then the summaries; return what to commit.
+
+    ``read``: the file groups of which rows are read for that.  ``rows``: about how many the slices
+    have together, if that is known. Many small files are made by one thread, while others store
+    them: the making is Python, and threads that take turns at it cost more than one.  Where their
+    rows are read from afar, threads wait, and take turns after all.
+
+    ``slice_of``: called in the thread that writes, so that the rows of a slice are gathered when it
+    is their turn. ``part``: as for :func:`collect`.
+    """
+    threads = _threads(shared, read)
+    shared.marked.mark(enumerate(work))
+
+    def written(task: int, one: T) -> Written:
+        return shared.run(task, slice_of(one))
+
+    try:
+        if len(work) == 1:  # as most small commits have; a thread takes a millisecond to begin
+            return collect(
+                shared, counted(map(written, (0,), work), 1, progress), threads=threads, part=part
+            )
+        are_small = (
+            rows is not None and len(work) >= _MANY_FILES and rows < _SMALL_FILE_ROWS * len(work)
+        )
+        # Where nothing is read, and what is written is in memory anyhow, one more thread costs no
+        # memory to speak of.
+        more = rows is not None and not read and not are_small and _waits_for_disk(shared)
+        with ThreadPoolExecutor(threads + more) as pool:
+            done: Iterable[Written]
+            if are_small and threads == shared.options.threads("writer"):
+                shared = shared.storing_on(pool)
+                done = map(written, range(len(work)), work)
+            else:
+                done = pool.map(written, range(len(work)), work)
+            return collect(shared, counted(done, len(work), progress), threads=threads, part=part)
+    except Exception:
+        with suppress(MdtError):  # whoever removes what was written must not be overtaken
+            shared.stopped()
+        raise
+
+
+def _waits_for_disk(shared: WriteJob) -> bool:
+    """Return whether each thread that makes files waits until the disk has them, while another one
+    could go on, and nobody has said how many there are to be.
+    """
+    storage = shared.metadata.storage
+    return not storage.is_remote and storage.is_durable and not shared.options.writer_threads
+
+
+def _threads(shared: WriteJob, read: Sequence[int]) -> int:
+    """Return how many threads make files of which rows of the file groups ``read`` are part: where
+    these are small and far, a thread waits most of its time.
+    """
+    options, snapshot = shared.options, shared.snapshot
+    threads = options.threads("writer")
+    if not read or options.writer_threads or not shared.metadata.storage.is_remote:
+        return threads
+    members = np.concatenate([snapshot.file_groups.members(group) for group in read])
+    largest = int(snapshot.files.numpy("size")[members].max(initial=0))
+    return (
+        max(threads, FAR_FILES_READ_AT_ONCE) if largest <= FAR_OBJECT_WHOLE_BYTES_MAX else threads
+    )
+
+
+def new_partitions(
+    metadata: Metadata, snapshot: Snapshot, claim: Claim, partitions: Sequence[str]
+) -> None:
+    """Put Hudi's partition metadata where it does not stand yet; harmless if the transaction
+    fails.
+    """
+    missing = [
+        partition for partition in partitions if not snapshot.file_groups.has_partition(partition)
+    ]
+
+    def put(partition: str) -> None:
+        content = properties.partition_metadata(claim.instant, partition_depth(partition))
+        metadata.storage.put_if_absent(paths.partition_metadata(partition), content)
+
+    if metadata.storage.is_remote:
+        metadata.storage.together(*(partial(put, partition) for partition in missing))
+        return
+    with ThreadPoolExecutor(metadata.options(snapshot.definition).threads("writer")) as pool:
+        for _ in pool.map(put, missing):
+            continue
+
+
+def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: str = "") -> Changes:
+    """Write the summaries of finished slices beside the data files; return what to commit.
+
+    ``done``: consumed as they finish, so that what their indexes put aside does not pile up.
+    ``part`` distinguishes the objects of a transaction that writes several.
+    """
+    claim = shared.claim
+    objects = AttachmentWriter(
+        paths.attachment(claim.instant, f"{claim.token}{part}"), shared.store_attachments
+    )
+    placed: list[dict[str, Any]] = []
+    kept: list[Written] = []
+    removed: list[int] = []
+    vectors: dict[int, BitMap] = {}
+    light = ((replace(w, indexed=Indexed()), w.indexed) for w in done)
+    for w, shard, first_row in sharded(objects, light, threads=threads):
+        keys = pages = None
+        if w.key_map is not None:
+            keys = objects.add(w.key_map)
+            shared.metadata.objects.keep_key_map(keys, w.key_map)
+        if w.page_map is not None:
+            pages = objects.add(w.page_map)
+        objects.settle()
+        placed.append({"shard": shard, "first_row": first_row, "key_map": keys, "page_map": pages})
+        kept.append(w)
+        removed += w.removed
+        vectors |= w.vectors
+    small = [
+        (one, w.few_stats) for one, w in zip(placed, kept, strict=True) if w.few_stats is not None
+    ]
+    made = stats_of_small_files(shared.snapshot.definition, [few for _, few in small])
+    for (one, _), stats in zip(small, made, strict=True):
+        one["stats"] = stats
+    files = [replace(w.file, **one) for w, one in zip(kept, placed, strict=True)]
+    key_parts = []
+    grown = [w for w in kept if len(w.gained)]
+    if grown and key_indexes.is_kept_in_table(shared.snapshot.definition.key_index):
+        # what only moves rows goes on where the package of the key index is missing
+        key_parts.append(_key_part(shared.metadata.key_index(shared.snapshot), objects, grown))
+    storage = shared.metadata.storage
+    awaited([storage.begin_storing(partial(objects.write, storage)), shared.uploaded])
+    return Changes(files, removed, vectors, key_parts)
+
+
+def _key_part(index: KeyIndex, objects: AttachmentWriter, grown: Sequence[Written]) -> KeyPart:
+    """Return the key part of the keys that the slices ``grown``, at least one, have gained."""
+    data = index.build_of_groups([w.gained for w in grown], [w.gained_hashes for w in grown])
+    groups = tuple(w.file.file_id for w in grown)
+    if len(data) <= INLINE_SUMMARY_BYTES_MAX:
+        return KeyPart(index.name, groups, data, None)
+    return KeyPart(index.name, groups, None, objects.add(data))
