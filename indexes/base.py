@@ -258,6 +258,12 @@ class KeyHashes:
     def __len__(self) -> int:
         return len(self.hi)
 
+    @classmethod
+    def concat(cls, parts: Sequence[KeyHashes]) -> KeyHashes:
+        """Return the hashes of several parts, of which there is at least one."""
+        hi, lo = [part.hi for part in parts], [part.lo for part in parts]
+        return cls(np.concatenate(hi), np.concatenate(lo))
+
     def take(self, rows: npt.NDArray[np.integer] | BoolArray) -> KeyHashes:
         """Return the hashes at ``rows`` (positions or a mask).  O(len(rows))."""
         return KeyHashes(self.hi[rows], self.lo[rows])

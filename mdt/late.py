@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from mdt.scan import warm as scan_warm
     from mdt.schema import alter as schema_alter
     from mdt.services import auto_maintenance
-    from mdt.services import check as check_service
-    from mdt.services import repair as repair_service
+    from mdt.services.checking import check as check_service
+    from mdt.services.checking import repair as repair_service
     from mdt.services.history import altering, restoring, tagging
     from mdt.services.indexing import index_builder, index_report, rekeying, statistics
     from mdt.services.layout import cluster_table, compaction, rewriting
@@ -58,7 +58,7 @@ _MODULES = {
     "auto_maintenance": "mdt.services.auto_maintenance",
     "blending": "mdt.write.blending",
     "by_name": "mdt.write.by_name",
-    "check_service": "mdt.services.check",
+    "check_service": "mdt.services.checking.check",
     "choosing": "mdt.engines.choosing",
     "claims": "mdt.commit.claims",
     "cleaning": "mdt.services.reclaiming.cleaning",
@@ -84,7 +84,7 @@ _MODULES = {
     "read_optimized": "mdt.metadata.snapshot.read_optimized",
     "recovery": "mdt.commit.recovery",
     "rekeying": "mdt.services.indexing.rekeying",
-    "repair_service": "mdt.services.repair",
+    "repair_service": "mdt.services.checking.repair",
     "restoring": "mdt.services.history.restoring",
     "rewriting": "mdt.services.layout.rewriting",
     "scan_keys": "mdt.scan.keys",

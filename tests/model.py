@@ -38,7 +38,8 @@ from indexes.testing import predicates
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.files.file_group import LOG
 from mdt.schema.definition import TableDefinition
-from mdt.services.check_placement import misplaced_keys
+from mdt.services.checking.keys import check_placement
+from mdt.services.checking.state import TableState
 from mdt.services.layout import small_files, split_groups
 from mdt.services.layout.curves import CURVES
 from mdt.services.reclaiming import cleaning
@@ -406,7 +407,7 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         if not hasattr(self, "table"):
             return
         self.steps += 1
-        assert not list(misplaced_keys(self.table.metadata, self.table.snapshot())), (
+        assert not list(check_placement(TableState(self.table.metadata, self.table.snapshot()))), (
             "a Hudi writer would find a dead row"
         )
         names = self.schema.names

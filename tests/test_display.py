@@ -15,8 +15,7 @@ from watched import Watched, files_by_time
 import mdt
 from mdt.display import ROWS_MAX, TEXT_CHARACTERS_MAX, html_table, visible
 from mdt.plan.plan_state import IndexNote
-from mdt.services.check import CheckReport
-from mdt.services.problem import Problem
+from mdt.services.checking.problems import CheckReport, Problem
 from mdt.stores.storage import MemoryStorage
 
 HOSTILE = (

@@ -38,7 +38,7 @@ class WrittenKeys(Mapping[str, KeyHashes]):
         ]
         if not maps or (partition == TABLE) != self._is_global:
             raise KeyError(partition)
-        return KeyHashes(np.concatenate([m.hi for m in maps]), np.concatenate([m.lo for m in maps]))
+        return KeyHashes.concat(maps)
 
     def __iter__(self) -> Iterator[str]:
         if self._is_global:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from mdt.arguments import listed, one_of
 from mdt.errors import Invalid
 from mdt.option import FLAG, PARTITIONS, POINT, SPECS
-from mdt.services.check import CheckReport
+from mdt.services.checking.problems import CheckReport
 from mdt.services.indexing.index_builder import BuildResult
 from mdt.services.indexing.statistics import STATISTICS
 from mdt.services.layout.cluster_table import ClusterResult

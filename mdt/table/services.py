@@ -23,13 +23,12 @@ if TYPE_CHECKING:
     from mdt.commit.recovery import Recovery
     from mdt.metadata.snapshot.as_of import Point
     from mdt.metadata.snapshot.snapshot import Snapshot
-    from mdt.services.check import CheckReport
+    from mdt.services.checking.problems import CheckReport, RepairReport
     from mdt.services.layout.cluster_table import ClusterResult
     from mdt.services.layout.compaction_strategies import Strategy
     from mdt.services.layout.rewriting import RewriteRunner
     from mdt.services.reclaiming.cleaning import CleanReport
     from mdt.services.reclaiming.purge import PurgeReport
-    from mdt.services.repair import RepairReport
 
 
 class Services(Handle):

@@ -20,7 +20,7 @@ from mdt.table.writing import Writing
 
 if TYPE_CHECKING:
     from mdt.metadata.snapshot.as_of import Point
-    from mdt.services.repair import RepairReport
+    from mdt.services.checking.problems import RepairReport
     from mdt.stores.storage import Storage
 
 

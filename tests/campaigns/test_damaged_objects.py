@@ -30,7 +30,7 @@ import mdt
 from mdt.commit.recovery import pending
 from mdt.metadata import references
 from mdt.metadata.files import paths
-from mdt.services.problem import Kind
+from mdt.services.checking.problems import Kind
 from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage

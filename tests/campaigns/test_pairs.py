@@ -45,11 +45,11 @@ from mdt.commit.operation import Operation
 from mdt.commit.recovery import pending, recover, sweep
 from mdt.errors import Expired, Invalid, Unsupported
 from mdt.metadata.metadata import Metadata
+from mdt.services.checking.keys import KeyBuild
 from mdt.services.history.tagging import AddTag, DropTag
+from mdt.services.layout.compaction import Compaction
 from mdt.services.reclaiming.archiving import archive
 from mdt.services.reclaiming.cleaning import Clean
-from mdt.services.repair import Rewriting
-from mdt.services.repair_attachments import KeyBuild
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -169,7 +169,7 @@ SERVICES = [
     refused(of("untag", lambda m: DropTag("kept"))),
     rollback_of_all(),
     of("key build", lambda m: KeyBuild(m, options(m), groups(m))),
-    of("rewriting", lambda m: Rewriting(m, options(m), groups=groups(m))),
+    of("rewriting", lambda m: Compaction(m, options(m), names=groups(m), everything=True)),
 ]
 PAIRS = [
     *itertools.product(SERVICES, WRITERS),

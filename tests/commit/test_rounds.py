@@ -31,7 +31,8 @@ from worlds import (
 import mdt
 from mdt.errors import Unavailable
 from mdt.metadata.files.lru import Recent
-from mdt.services.check_log import check_log
+from mdt.services.checking import log, timeline, unfinished
+from mdt.services.checking.state import TableState
 from mdt.stores.concurrent_io import AtOnce
 from mdt.stores.contract import awaited
 from mdt.stores.storage import MemoryStorage, Storage
@@ -205,7 +206,13 @@ def test_an_open_and_a_look_up_of_one_key_wait_no_more_often_for_a_longer_log_an
     assert len(rounds(storage, lambda: opened[0].get(["k5"]))) == 3
 
 
-@pytest.mark.parametrize("name", ["state", "changes", "abort", "check_log"])
+def _check_log(state: TableState) -> None:
+    """Check what follows from the log."""
+    for check in (log.check, timeline.check, unfinished.check):
+        assert not list(check(state))
+
+
+@pytest.mark.parametrize("name", ["state", "changes", "abort", "check"])
 def test_what_asks_for_many_records_waits_for_sixteen_of_them_at_once(name: str) -> None:
     kept = {"mdt.metadata.compact.records": 500, "mdt.services.auto": False}
     waited = []
@@ -222,7 +229,7 @@ def test_what_asks_for_many_records_waits_for_sixteen_of_them_at_once(name: str)
             "state": lambda t=fresh: t.snapshot(t.snapshot().seq - 1),
             "changes": lambda t=fresh: t.changes(since=0).to_arrow(),
             "abort": fresh.abort,
-            "check_log": lambda t=fresh: [*check_log(t.metadata, t.snapshot())],
+            "check": lambda t=fresh: _check_log(TableState(t.metadata, t.snapshot())),
         }[name]
         waited.append(len(rounds(storage, act)))
     assert waited[1] - waited[0] < 64 // 3, f"64 records more, and it waited {waited} times"

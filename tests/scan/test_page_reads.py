@@ -29,7 +29,7 @@ from mdt.parquet import page_map
 from mdt.plan.planner import ScanPlan, SegmentScan
 from mdt.scan import reader as scan
 from mdt.scan import tasks as work
-from mdt.services.check import check
+from mdt.services.checking.check import check
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import MemoryStorage, ObjectStorage, Storage
 

@@ -31,7 +31,7 @@ def test_rows_that_a_record_wrongly_calls_new_or_old_are_found_and_mended(
         patch.setattr(transaction, "fresh_table", forged)
         table.upsert(rows([4], 2, 2.0))
     (problem,) = table.check().problems
-    assert "other rows are new than its commit record says" in problem.text
+    assert "its commit record names other rows as new" in problem.text
     before = sorted(table.scan().to_arrow().to_pylist(), key=repr)
     assert table.repair().ok and table.check().ok
     assert sorted(table.scan().to_arrow().to_pylist(), key=repr) == before

@@ -18,8 +18,9 @@ from mdt.metadata.log import commit_log
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.apply import apply
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.services.check_log import check_log
-from mdt.services.problem import Problem
+from mdt.services.checking.check import walk
+from mdt.services.checking.problems import Problem
+from mdt.services.checking.state import TableState
 from mdt.services.reclaiming import archiving, cleaning
 from mdt.stores.storage import MemoryStorage
 
@@ -171,17 +172,17 @@ def test_the_end_of_a_build_of_an_index_whose_beginning_has_left_the_log_is_no_d
 
 
 def _before_each_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[int]:
-    """Do ``act`` whenever a check has taken its snapshot and looks at the log; return the list that
+    """Do ``act`` whenever a check has taken its snapshot and begins to look; return the list that
     the seqs of these will be in.
     """
     seqs: list[int] = []
 
-    def looked(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
-        seqs.append(snapshot.seq)
+    def looked(state: TableState, progress: None) -> Iterator[Problem]:
+        seqs.append(state.snapshot.seq)
         act()
-        return check_log(metadata, snapshot)
+        return walk(state, progress)
 
-    monkeypatch.setattr("mdt.services.check.check_log", looked)
+    monkeypatch.setattr("mdt.services.checking.check.walk", looked)
     return seqs
 
 

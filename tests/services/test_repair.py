@@ -16,9 +16,10 @@ from indexes.base import KeyHashes, UInt64Array
 from mdt.commit.transaction import run
 from mdt.limits import LATE_SECONDS_MAX
 from mdt.metadata.files import paths
-from mdt.services.check_past import check_past
-from mdt.services.problem import Kind
-from mdt.services.repair_attachments import KeyBuild
+from mdt.services.checking.data_files import check_past
+from mdt.services.checking.keys import KeyBuild
+from mdt.services.checking.problems import Kind
+from mdt.services.checking.state import TableState
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("few", pa.int64()), ("v", pa.float64())])
@@ -139,7 +140,7 @@ def test_a_check_beside_a_cleaning_does_not_miss_what_that_has_taken(
         return list_(storage, prefix)
 
     monkeypatch.setattr(MemoryStorage, "list", cleaned_first)
-    assert not list(check_past(table.metadata, snapshot))
+    assert not list(check_past(TableState(table.metadata, snapshot)))
     assert mdt.open(table.storage).snapshot().retention.horizon > snapshot.retention.horizon
 
 

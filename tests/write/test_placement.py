@@ -17,7 +17,8 @@ from indexes.base import KeyHashes
 from mdt.errors import Invalid
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.keys.locate import locate
-from mdt.services.check_placement import misplaced_keys
+from mdt.services.checking.keys import check_placement
+from mdt.services.checking.state import TableState
 from mdt.stores.storage import MemoryStorage
 from mdt.table import Table
 from mdt.write import rules
@@ -107,7 +108,7 @@ def test_a_row_that_moves_back_to_a_partition_returns_to_the_file_group_it_left(
         assert table.scan("id = 'a'").to_arrow().to_pylist() == [
             {"id": "a", "p": p, "ts": 1, "v": v}
         ]
-        assert not list(misplaced_keys(table.metadata, table.snapshot()))
+        assert not list(check_placement(TableState(table.metadata, table.snapshot())))
         assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(table.scan().to_arrow())
     assert first[0][0] in {name for name, _ in groups_with(table, "a")}
 
@@ -118,7 +119,7 @@ def test_a_key_that_lives_in_one_partition_returns_to_its_dead_row_in_another() 
     table.delete(keys("a"))
     table.upsert(rows("new"))
     table.upsert(rows("a", v=7))
-    assert not list(misplaced_keys(table.metadata, table.snapshot()))
+    assert not list(check_placement(TableState(table.metadata, table.snapshot())))
     assert sorted(table.scan("id = 'a'").to_arrow()["p"].to_pylist()) == ["x", "y"]
 
 

@@ -263,6 +263,11 @@ class Groups:
         start = self.checkpoint.numpy("members_start")
         return self.checkpoint.numpy("members")[start[number] : start[number + 1]].astype(np.int64)
 
+    def with_files(self, names: Sequence[str]) -> list[int]:
+        """Return the numbers of those of the groups ``names`` that have files."""
+        numbers = self.number(names)
+        return [number for number in numbers[numbers >= 0].tolist() if len(self.members(number))]
+
     def group(self, number: int) -> Group:
         """Return a group as it is now."""
         changed = self.changed.get(number)

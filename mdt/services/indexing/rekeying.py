@@ -16,8 +16,8 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from indexes.base import TABLE, Int64Array, KeyHashes
-from indexes.key_hash import SECRET_BYTES, MultilinearHash
+from indexes.base import TABLE, Int64Array, KeyHashes, KeyIndex
+from indexes.key_hash import SECRET_BYTES, KeyHash, MultilinearHash
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
@@ -67,7 +67,7 @@ class RekeyPlan(WritePlan):
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class GroupKeys:
     """A file group in the making: of each segment its id, key map and page map; ``key_part``: None
     if the table has none.
     """
@@ -151,7 +151,14 @@ class Rekey(Operation[RekeyPlan]):
                 some = numbers[first : first + _GROUPS_MAX]
                 made = []
                 for group in pool.map(
-                    partial(self._group, snapshot, plan.key_hash, frozenset(live.tolist())), some
+                    partial(
+                        keys_of_group,
+                        self.metadata,
+                        snapshot,
+                        plan.key_hash,
+                        frozenset(live.tolist()),
+                    ),
+                    some,
                 ):
                     rows += [
                         _row(objects, segment, keys, pages) for segment, keys, pages in group.maps
@@ -160,72 +167,63 @@ class Rekey(Operation[RekeyPlan]):
                     objects.settle()
                     if self.progress is not None:
                         self.progress(len(rows), len(live))
-                parts += self._key_parts(snapshot, objects, made)
+                parts += joined_key_parts(self.metadata.key_index(snapshot), objects, made)
         objects.write(storage)
         done.segments.update(snapshot.segment_ids[live].tolist())
         done.seq, done.objects = snapshot.seq, done.objects + 1
         return Changes(maps=pa.Table.from_pylist(rows, schema=MAPS), key_parts=parts)
 
-    def _group(
-        self, snapshot: Snapshot, key_hash: MultilinearHash, files: frozenset[int], group: int
-    ) -> _Group:
-        """Return the maps of those ``files`` that are in a file group, and the key part of all of
-        its files, dead rows included.
-        """
-        definition, index = snapshot.definition, self.metadata.key_index(snapshot)
-        schema = with_meta(definition.schema)
-        ordering = () if definition.ordering is None else (definition.ordering,)
-        wanted = pa.schema(
-            [schema.field(n) for n in dict.fromkeys((RECORD_KEY, *definition.key, *ordering))]
-        )
-        maps, tables, hashes = [], [wanted.empty_table()], list[KeyHashes]()
-        for number in snapshot.file_groups.members(group).tolist():
-            segment = snapshot.segment(number)
-            if segment.key_map is None:
-                continue
-            tables.append(read_columns(self.metadata.storage, definition, segment, wanted))
-            hashes.append(key_hash.hash(tables[-1][RECORD_KEY].combine_chunks()))
-            if number in files:
-                words = key_map.ordering_words(tables[-1][ordering[0]]) if ordering else None
-                pages = (
-                    None
-                    if segment.page_map is None
-                    else self.metadata.objects.read(segment.page_map, verify=True)
-                )
-                maps.append((segment.id, key_map.encode(key_map.build(hashes[-1], words)), pages))
-        name = snapshot.file_groups.names([group])[0]
-        if index.kept != TABLE:
-            return _Group(name, maps, None)
-        table = pa.concat_tables(tables)
-        texts = table[RECORD_KEY].combine_chunks()
-        keys = keys_for(definition.key_index, texts, sort_keys(table, definition.key))
-        of_group: Int64Array = np.zeros(len(table), np.int64)
-        together = KeyHashes(
-            *(np.concatenate(words) for words in zip(*((h.hi, h.lo) for h in hashes), strict=True))
-        )
-        return _Group(name, maps, index.build(keys, together, of_group, 1))
 
-    def _key_parts(
-        self, snapshot: Snapshot, objects: AttachmentWriter, groups: Sequence[_Group]
-    ) -> list[KeyPart]:
-        """Return one key part of ``groups``, or none where the table keeps none."""
-        index, found = (
-            self.metadata.key_index(snapshot),
-            [group for group in groups if group.key_part is not None],
-        )
-        if not found:
-            return []
-        numbers = [np.array([number], np.int64) for number in range(len(found))]
-        data = index.merge(
-            [group.key_part for group in found if group.key_part is not None], numbers, len(found)
-        )
-        is_small = len(data) <= INLINE_SUMMARY_BYTES_MAX
-        stored = None if is_small else objects.add(data)
-        return [
-            KeyPart(
-                index.name, tuple(group.name for group in found), data if is_small else None, stored
+def joined_key_parts(
+    index: KeyIndex, objects: AttachmentWriter, groups: Sequence[GroupKeys]
+) -> list[KeyPart]:
+    """Return one key part of ``groups``, or none where the table keeps none."""
+    parts = [group.key_part for group in groups if group.key_part is not None]
+    if not parts:
+        return []
+    names = tuple(group.name for group in groups)
+    data = index.merge(parts, [np.array([n], np.int64) for n in range(len(parts))], len(parts))
+    if len(data) <= INLINE_SUMMARY_BYTES_MAX:
+        return [KeyPart(index.name, names, data, None)]
+    return [KeyPart(index.name, names, None, objects.add(data))]
+
+
+def keys_of_group(
+    metadata: Metadata, snapshot: Snapshot, key_hash: KeyHash, files: frozenset[int], group: int
+) -> GroupKeys:
+    """Return the maps of those ``files`` that are in a file group, and the key part of all of its
+    files, dead rows included.
+    """
+    definition, index = snapshot.definition, metadata.key_index(snapshot)
+    schema = with_meta(definition.schema)
+    ordering = () if definition.ordering is None else (definition.ordering,)
+    wanted = pa.schema(
+        [schema.field(n) for n in dict.fromkeys((RECORD_KEY, *definition.key, *ordering))]
+    )
+    maps, tables = [], [wanted.empty_table()]
+    hashes = [key_hash.hash(tables[0][RECORD_KEY].combine_chunks())]
+    for number in snapshot.file_groups.members(group).tolist():
+        segment = snapshot.segment(number)
+        if segment.key_map is None:
+            continue
+        tables.append(read_columns(metadata.storage, definition, segment, wanted))
+        hashes.append(key_hash.hash(tables[-1][RECORD_KEY].combine_chunks()))
+        if number in files:
+            words = key_map.ordering_words(tables[-1][ordering[0]]) if ordering else None
+            pages = (
+                None
+                if segment.page_map is None
+                else metadata.objects.read(segment.page_map, verify=True)
             )
-        ]
+            maps.append((segment.id, key_map.encode(key_map.build(hashes[-1], words)), pages))
+    name = snapshot.file_groups.names([group])[0]
+    if index.kept != TABLE:
+        return GroupKeys(name, maps, None)
+    table = pa.concat_tables(tables)
+    texts = table[RECORD_KEY].combine_chunks()
+    keys = keys_for(definition.key_index, texts, sort_keys(table, definition.key))
+    of_group: Int64Array = np.zeros(len(table), np.int64)
+    return GroupKeys(name, maps, index.build(keys, KeyHashes.concat(hashes), of_group, 1))
 
 
 def _row(

@@ -42,7 +42,8 @@ class Compaction(Operation[CompactionPlan]):
     """The operation.  ``strategy``, ``partitions``, ``budget_bytes``: see
     :func:`mdt.services.layout.compaction_strategies.chosen`.
 
-    ``names``: ids of the file groups to compact, in the place of these.  ``progress`` is called
+    ``names``: ids of the file groups to compact, in the place of these.  ``everything``: whether to
+    write all of them anew, also those without log files and deleted rows.  ``progress`` is called
     with the number of finished file groups and of all.  ``runner``: where rows are written.
     """
 
@@ -54,6 +55,7 @@ class Compaction(Operation[CompactionPlan]):
     budget_bytes: int | None = None
     runner: RewriteRunner = in_process
     names: Sequence[str] | None = None
+    everything: bool = False
     name: str = "compact"
     action: str = "compaction"
 
@@ -73,13 +75,10 @@ class Compaction(Operation[CompactionPlan]):
             return chosen(
                 snapshot, self.strategy, partitions=self.partitions, budget_bytes=self.budget_bytes
             )
-        numbers = snapshot.file_groups.number(self.names)
-        there = [
-            group
-            for group in numbers[numbers >= 0].tolist()
-            if len(snapshot.file_groups.members(group))
-        ]
-        return dirty(snapshot, there).group.tolist() if there else []
+        groups = snapshot.file_groups.with_files(self.names)
+        if self.everything or not groups:
+            return groups
+        return dirty(snapshot, groups).group.tolist()
 
     def write(self, snapshot: Snapshot, plan: CompactionPlan, claim: Claim) -> Changes:
         """Write one base file for each file group."""

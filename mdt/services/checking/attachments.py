@@ -1,0 +1,165 @@
+"""Key maps and page maps: both follow from their data file.
+
+A map that is made again and has the CRC of the commit record is what was written.  It is put back
+under the same name, without a commit, so older states and readers that hold them have it, too.  If
+the bytes come out differently, the file group is written anew.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.buffers import flags
+from mdt.errors import Corrupt, Invalid, Missing
+from mdt.hudi.schema import RECORD_KEY
+from mdt.metadata.files import key_map
+from mdt.metadata.log import trusted_names as names
+from mdt.parquet import page_map
+from mdt.parquet.segment import Segment
+from mdt.services.checking.problems import Problem
+from mdt.services.checking.state import DataFile, Repair, TableState
+from mdt.stores.object_range import ObjectRange
+from mdt.stores.storage import Storage
+
+
+def read_verified(storage: Storage, stored: ObjectRange) -> bytes:
+    """Return the bytes of a range, always from storage.  Raises Corrupt unless they are those that
+    were written.
+    """
+    data = storage.read(stored.path, stored.offset, stored.length)
+    if zlib.crc32(data) != stored.crc:
+        text = f"{stored.length} bytes beside the data files are damaged"
+        raise Corrupt(text, path=stored.path, offset=stored.offset)
+    return data
+
+
+def is_whole(storage: Storage, stored: ObjectRange) -> bool:
+    """Return whether the bytes of a range are those that were written."""
+    try:
+        read_verified(storage, stored)
+    except Corrupt:
+        return False
+    return True
+
+
+def check_key_map(file: DataFile) -> Iterator[str]:
+    """Compare a key map, perhaps of an older format, with the rows of the file."""
+    state, stored = file.state, file.segment.key_map
+    if stored is None:
+        yield "has no key map"
+        return
+    data, expected = read_verified(state.storage, stored), _key_map_of(state, file.table)
+    if data != expected:
+        content = key_map.decode(data, path=stored.path, offset=stored.offset).whole()
+        if key_map.encode(content) != expected:
+            yield f"the key map at {stored.path}:{stored.offset} differs from the rows"
+
+
+def check_page_map(file: DataFile) -> Iterator[str]:
+    """Compare a page map, perhaps of an older format, with the bytes of the file; files may do
+    without.
+    """
+    stored = file.segment.page_map
+    if stored is None:
+        return
+    content = read_verified(file.state.storage, stored)
+    with suppress(*page_map.UNKNOWN_LAYOUT):
+        content = page_map.encode(page_map.decode(content, path=stored.path, offset=stored.offset))
+    if content not in _page_maps_of(file.segment, file.data):
+        yield f"the page map at {stored.path}:{stored.offset} differs from the file"
+
+
+def _key_map_of(state: TableState, table: pa.Table) -> bytes:
+    ordering = state.definition.ordering
+    words = None if ordering is None else key_map.ordering_words(table[ordering])
+    hashes = state.definition.key_hash.hash(table[RECORD_KEY].combine_chunks())
+    return key_map.encode(key_map.build(hashes, words))
+
+
+def _page_maps_of(segment: Segment, data: bytes) -> Iterator[bytes]:
+    """Yield the page maps that writers make of a data file; older ones left out nested columns."""
+    block = pa.py_buffer(data).slice(segment.block_offset, segment.block_length)
+    for nested in (True, False):
+        with suppress(*page_map.UNKNOWN_LAYOUT):
+            yield page_map.encode(page_map.build(block, nested=nested))
+
+
+def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
+    """Put damaged key maps and page maps back, as far as their data files can be read."""
+    state, others = repair.state(), set[str]()
+    history = state.snapshot.history
+    seqs = dict(zip(history["instant"].to_pylist(), history["seq"].to_pylist(), strict=True))
+    for path in sorted({problem.path for problem in problems}):
+        instant, _ = names.stored_of(path) or ("", 0)
+        count = 0
+        for past in _states(state, seqs.get(instant, 0)):
+            count += _put_back(past, path, others)
+        if count:
+            repair.note(path, f"{count} key maps and page maps put back, byte for byte")
+    repair.begin_again()
+    repair.rewrite(others)
+
+
+def _states(state: TableState, seq: int) -> Iterator[TableState]:
+    """Yield the readable states whose files may refer to an object of commit ``seq``: the one after
+    it or the oldest one, the newest one, and those with tags.
+    """
+    horizon, tags = state.snapshot.retention.horizon, state.snapshot.tags
+    for number in {max(seq, horizon), state.snapshot.seq, *tags.before(horizon)}:
+        try:
+            snapshot = state.metadata.state(number)
+        except Corrupt:
+            continue
+        yield TableState(state.metadata, snapshot)
+
+
+def _put_back(state: TableState, path: str, others: set[str]) -> int:
+    """Put the maps of a state back that are damaged in the object at ``path``; return how many.
+    File groups whose maps would get other bytes are added to ``others``.
+    """
+    files, count = state.snapshot.files, 0
+    is_here = pc.equal(files.column("key_map_path"), path).fill_null(False)
+    segments = list(files.segments(np.flatnonzero(flags(is_here))))
+    try:
+        data = bytearray(state.storage.read(path))
+    except Missing:
+        data = bytearray()
+    with ThreadPoolExecutor(pa.cpu_count()) as pool:
+        made = pool.map(partial(_made_again, state), segments)
+        for segment, maps in zip(segments, made, strict=True):
+            for stored, content in maps:
+                if len(content) != stored.length or zlib.crc32(content) != stored.crc:
+                    others.add(segment.file_id)
+                    continue
+                data.extend(bytes(max(0, stored.offset + stored.length - len(data))))
+                data[stored.offset : stored.offset + stored.length] = content
+                count += 1
+    if count:
+        state.storage.replace(path, bytes(data))
+    return count
+
+
+def _made_again(state: TableState, segment: Segment) -> list[tuple[ObjectRange, bytes]]:
+    """Return the damaged maps of a data file, made again; none if the file cannot be read."""
+    maps, stored, storage = [], segment.page_map, state.storage
+    with suppress(Corrupt, Invalid):
+        if segment.key_map is not None and not is_whole(storage, segment.key_map):
+            columns = [RECORD_KEY]
+            if state.definition.ordering is not None:
+                columns.append(state.definition.ordering)
+            maps.append((segment.key_map, _key_map_of(state, state.read(segment, *columns))))
+        if stored is not None and not is_whole(storage, stored):
+            whole = storage.read_whole(segment.path, segment.size)
+            if zlib.crc32(whole) == segment.crc:
+                contents = list(_page_maps_of(segment, whole))
+                contents.sort(key=lambda content: zlib.crc32(content) != stored.crc)
+                maps.append((stored, (contents or [b""])[0]))
+    return maps

@@ -1,0 +1,105 @@
+"""Check a table: compute everything again that can be computed, and compare it with what is stored.
+
+What is checked follows from data files and the log, so everything else can be rebuilt from these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from mdt.errors import Corrupt
+from mdt.metadata.history.tolerate_missing import begun_again
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.progress import Progress, counted
+from mdt.services.checking import data_files, keys, log, summaries, timeline, unfinished
+from mdt.services.checking.problems import CheckReport, Kind, Problem
+from mdt.services.checking.state import TableState
+
+_ATTEMPTS_MAX = 3
+
+
+def walk(state: TableState, progress: Progress | None = None) -> Iterator[Problem]:
+    """Walk over everything that a table consists of, and yield its problems.  O(table)."""
+    try:
+        state.snapshot.check()
+    except AssertionError as error:
+        text = f"the snapshot breaks an invariant: {error}"
+        yield Problem(state.storage.url, -1, text)
+    yield from log.check(state)
+    yield from timeline.check(state)
+    yield from unfinished.check(state)
+    live_keys = list[keys.LiveKeys]()
+    records = {record.seq: record for record in state.records}
+    with ThreadPoolExecutor(pa.cpu_count()) as pool:
+        numbers = state.snapshot.live_numbers.tolist()
+        files = pool.map(partial(data_files.check, state, records), numbers)
+        for problems, of_file in counted(files, len(numbers), progress):
+            yield from problems
+            if of_file is not None:
+                live_keys.append(of_file)
+    yield from summaries.check(state)
+    yield from keys.check(state, live_keys)
+    for check_part in (data_files.check_past, keys.check_placement):
+        with suppress(Corrupt):  # what cannot be read is among the problems already
+            yield from check_part(state)
+
+
+def check(
+    metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None = None
+) -> CheckReport:
+    """Check every live file, the log, the metadata, and Hudi's timeline.  Changes nothing.
+
+    What others clean meanwhile is not damage: the check begins again with the newest state, and the
+    last time only problems count that it had before.  Far stores may give a wrong answer: there
+    only problems count that occur twice.
+    """
+    is_far, before = metadata.storage.is_remote, tuple[Problem, ...]()
+    for attempt in range(_ATTEMPTS_MAX):
+        snapshot, report = _attempt(metadata, snapshot, progress)
+        newest = snapshot
+        with suppress(Corrupt):  # it is among the problems
+            newest = metadata.newest()
+        is_stale = newest.retention != snapshot.retention
+        repeated = tuple(problem for problem in report.problems if problem in before)
+        if report.ok or not (is_stale or (is_far and not attempt)):
+            break
+        before, snapshot = report.problems, newest
+    if attempt and (is_far or is_stale):
+        return replace(report, problems=repeated)
+    return report
+
+
+def _attempt(
+    metadata: Metadata, snapshot: Snapshot, progress: Progress | None
+) -> tuple[Snapshot, CheckReport]:
+    """Return a report and the snapshot that was checked: another one, the newest, if metadata of
+    the first have gone meanwhile.
+    """
+    given = [snapshot]
+
+    def work() -> tuple[Snapshot, CheckReport]:
+        checked = given.pop() if given else metadata.newest()
+        return checked, _report(checked, walk(TableState(metadata, checked), progress))
+
+    return begun_again(work)
+
+
+def _report(snapshot: Snapshot, walked: Iterator[Problem]) -> CheckReport:
+    problems, warnings = dict[Problem, None](), list[Problem]()
+    for problem in walked:
+        if problem.kind == Kind.PLACEMENT:
+            warnings.append(problem)
+        else:
+            problems[problem] = None  # parts that share an object find the same problem
+    rows = int((snapshot.rows - snapshot.dead_rows).sum())
+    size = int(snapshot.files.numpy("size")[snapshot.live].sum())
+    return CheckReport(
+        tuple(problems), len(snapshot), rows, size, snapshot.seq + 1, tuple(warnings)
+    )

@@ -1,0 +1,291 @@
+"""Data files, and what the log and attachments have of each: rows, blocks, statistics, maps.
+
+Data files are what everything else follows from.  Only a file that a compaction wrote can be made
+again, from the files that the compaction read.
+"""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from indexes.buffers import flags
+from mdt.commit.operation import Claim
+from mdt.config import Options
+from mdt.errors import Corrupt, Invalid, MdtError
+from mdt.hudi import file_names, log_file
+from mdt.hudi.keys import record_keys
+from mdt.hudi.partitions import partition_paths
+from mdt.hudi.schema import RECORD_KEY, avro_schema, with_meta
+from mdt.limits import SEGMENTS_PER_COMMIT_MAX
+from mdt.metadata import references
+from mdt.metadata.files import paths
+from mdt.metadata.files.deletion_vectors import positions
+from mdt.metadata.files.file_group import BASE
+from mdt.metadata.files.segment_columns import read_columns
+from mdt.metadata.history.tolerate_missing import begun_again
+from mdt.metadata.keys.locate import base_key_map, positions_in_base
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.metadata import Metadata
+from mdt.parquet.segment import Segment
+from mdt.services.checking.attachments import check_key_map, check_page_map
+from mdt.services.checking.keys import LiveKeys, live_keys
+from mdt.services.checking.problems import Kind, Problem, kind_of
+from mdt.services.checking.state import DataFile, Repair, TableState
+from mdt.stores.contract import Data, joined
+from mdt.stores.storage import Storage
+from mdt.write.files import WriteJob
+from mdt.write.slices import Slice
+from mdt.write.summarize import summarize_columns
+
+COMMIT_TIME = "_hoodie_commit_time"
+PARTITION_PATH = "_hoodie_partition_path"
+
+
+def check(
+    state: TableState, records: Mapping[int, CommitRecord], number: int
+) -> tuple[list[Problem], LiveKeys | None]:
+    """Return what is wrong with a live file, and its live keys if its rows can be read.
+
+    ``records``: the log, by seq.  ``number``: of the file.
+    """
+    segment, problems = state.snapshot.segment(number), list[Problem]()
+    path = segment.path
+    try:
+        data = state.storage.read_whole(path, segment.size)
+        crc = zlib.crc32(data)
+        if crc != segment.crc:
+            text = f"crc is {crc:08x}, was written as {segment.crc:08x}"
+            problems.append(Problem(path, -1, text, Kind.ROWS))
+        table = with_meta(state.definition.schema).empty_table()
+        if segment.rows:
+            table = state.read(segment)
+    except (Corrupt, Invalid) as error:
+        return [*problems, Problem.from_error(error, path)], None
+    file = DataFile(state, number, segment, data, table, records.get(segment.seq))
+    for check_part in _CHECKS if segment.rows else (_check_blocks,):
+        try:
+            problems += [Problem(path, -1, text, Kind.DERIVED) for text in check_part(file)]
+        except (Corrupt, Invalid) as error:
+            problems.append(Problem.from_error(error, path))
+    return problems, live_keys(state, number, table)
+
+
+def _check_rows(file: DataFile) -> Iterator[str]:
+    definition, table, partition = file.state.definition, file.table, file.segment.partition
+    keys = table[RECORD_KEY].combine_chunks()
+    if not record_keys(table, definition.key).equals(keys):
+        yield "record keys differ from the key columns"
+    codes, names = partition_paths(
+        table, definition.partition_by, definition.hive_style, definition.time_path
+    )
+    if definition.partition_by and {names[code] for code in np.unique(codes)} != {partition}:
+        yield "rows of another partition"
+    if set(table[PARTITION_PATH].unique().to_pylist()) - {partition}:
+        yield "the column _hoodie_partition_path differs from the directory"
+
+
+def _check_new_rows(file: DataFile) -> Iterator[str]:
+    """Compare the new rows in the commit record, which readers of changes rely on, with the rows
+    that have its commit time.
+    """
+    segment = file.segment
+    if file.record is not None:
+        fresh = file.record.table("fresh")
+        is_mine = pc.equal(fresh["segment"], segment.id % SEGMENTS_PER_COMMIT_MAX)
+        expected = BitMap(range(segment.rows))
+        for data in fresh["positions"].filter(is_mine).to_pylist():
+            expected = positions(data, segment.rows, path=paths.commit(segment.seq))
+        is_new = flags(pc.equal(file.table[COMMIT_TIME], segment.instant).fill_null(False))
+        if BitMap(np.flatnonzero(is_new).astype(np.uint32)) != expected:
+            yield "its commit record names other rows as new than have its commit time"
+
+
+def _check_statistics(file: DataFile) -> Iterator[str]:
+    """Compare statistics with those that a writer would make now.  Writers choose the columns."""
+    state, segment, table = file.state, file.segment, file.table
+    rows = sum(segment.row_groups)
+    if rows != len(table):
+        yield f"row groups of {rows} rows in the metadata, {len(table)} in the file"
+        return
+    definition = state.definition.at(segment.seq)
+    if definition is not state.definition:
+        table = read_columns(state.storage, definition, segment, definition.schema)
+    made = summarize_columns(definition, Options(), table, segment.row_groups)
+    if made is not None:
+        # The size in memory depends on how the rows came.
+        stored = state.snapshot.segment_stats(file.number).drop_columns(["segment", "bytes"])
+        ended = pa.array(sorted(state.definition.statistics_ended()), pa.string())
+        stored = stored.filter(pc.invert(pc.is_in(stored["column"], ended)))
+        made = made.select(stored.column_names).cast(stored.schema)
+        made = made.filter(pc.is_in(made["column"], stored["column"].combine_chunks()))
+        order = [("column", "ascending"), ("row_group", "ascending")]
+        if not made.sort_by(order).equals(stored.sort_by(order)):
+            yield "column statistics differ from the rows"
+
+
+def _check_blocks(file: DataFile) -> Iterator[str]:
+    """Compare the blocks of a log file, byte for byte, with those that its rows and deletes give.
+
+    Raises Corrupt if the file is not whole blocks.
+    """
+    segment = file.segment
+    if segment.kind == BASE:
+        return
+    blocks = log_file.parse(file.data, path=segment.path)
+    kinds, count = [block.kind for block in blocks], 0
+    is_known = set(kinds) <= {log_file.PARQUET, log_file.DELETE}
+    if not is_known or kinds.count(log_file.PARQUET) != int(segment.rows > 0):
+        yield f"unexpected log blocks {kinds}"
+        return
+    for block in blocks:
+        if block.kind == log_file.PARQUET:
+            keys = file.table[RECORD_KEY].combine_chunks()
+            place = (block.content_offset, block.content_length)
+            if place != (segment.block_offset, segment.block_length):
+                yield "the data block is not where the metadata have it"
+        else:
+            keys = log_file.decode_delete_block(block.content)["key"].combine_chunks()
+            count += len(keys)
+        if keys.null_count:
+            yield "a log block has a null key"
+        else:
+            yield from _compare_block(file, block, keys)
+    if count != segment.deletes:
+        yield f"delete blocks have {count} keys, the metadata {segment.deletes}"
+
+
+def _compare_block(file: DataFile, block: log_file.Block, keys: pa.Array) -> Iterator[str]:
+    """Compare a block with the one that we would write for ``keys``, string[n]."""
+    segment, start = file.segment, block.offset
+    shared: dict[str, Any] = {
+        "instant": segment.instant,
+        "avro_schema": avro_schema(file.state.definition.at(segment.seq), meta_fields=True),
+        "positions": _positions(file, keys),
+        "base_instant": segment.base_instant,
+    }
+    if block.kind == log_file.PARQUET:
+        expected, _ = log_file.data_block(bytes(block.content), **shared)
+    else:
+        expected = log_file.delete_block(keys, segment.partition, **shared)
+    stored = file.data[start : start + block.length]
+    if stored != expected:
+        at = 0
+        while stored[at : at + 1] == expected[at : at + 1]:
+            at += 1
+        text = f"the log block at byte {start} differs from the one that its rows give"
+        yield f"{text}, first at byte {start + at}"
+
+
+def _positions(file: DataFile, keys: pa.Array) -> BitMap | None:
+    """Return the positions of ``keys`` in the base file, if the block must have them: readers that
+    trust wrong positions return wrong rows.
+    """
+    state, snapshot = file.state, file.state.snapshot
+    if not state.options.write_record_positions or not len(keys):
+        return None
+    (group,) = snapshot.file_groups.of_files(np.array([file.number])).tolist()
+    base = base_key_map(state.metadata, snapshot, group)
+    rows = positions_in_base(base, state.definition.key_hash.hash(keys))
+    if rows is None or bool(np.any(np.diff(rows) <= 0)):
+        return None
+    return BitMap(rows.astype(np.uint32))
+
+
+_CHECKS: Sequence[Callable[[DataFile], Iterator[str]]] = (
+    _check_blocks,
+    _check_rows,
+    _check_new_rows,
+    check_key_map,
+    check_page_map,
+    _check_statistics,
+)
+
+
+def check_past(state: TableState) -> Iterator[Problem]:
+    """Find data files and key maps that are gone, and that only older states need.  Their bytes are
+    not read.  O(files and objects).
+    """
+    snapshot, needed = state.snapshot, _referred(state.metadata)
+    there = {info.path for info in state.storage.list("")}
+    live = snapshot.files.take(["partition", "name", "key_map_path"], snapshot.live_numbers)
+    there.update(references.file_paths(live).to_pylist(), live["key_map_path"].to_pylist())
+    gone = needed - there
+    if gone:  # others may have cleaned meanwhile
+        gone &= _referred(state.metadata)
+    for path in sorted(gone):
+        text = "is gone, and states before the newest one cannot be read without it"
+        yield Problem(path, -1, text, kind_of(path))
+
+
+def _referred(metadata: Metadata) -> set[str]:
+    """Return the paths of data files and key maps that readable states refer to."""
+    return set(begun_again(lambda: references.of_files(metadata, metadata.newest())).to_pylist())
+
+
+def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
+    """Put damaged files back that a compaction wrote, if doing it again gives the same bytes.
+
+    The other file groups are written anew: their metadata do not match their files, or files are
+    damaged outside their rows.
+    """
+    state, restored = repair.state(), set[str]()
+    damaged = state.files_of(problem for problem in problems if problem.kind == Kind.ROWS)
+    for segment in state.snapshot.files.segments(damaged):
+        data = b""
+        with suppress(MdtError):  # what the compaction read is gone, or damaged too
+            data = _compacted_again(state, segment)
+        if len(data) == segment.size and zlib.crc32(data) == segment.crc:
+            repair.storage.replace(segment.path, data)
+            repair.note(segment.path, "compacted again, and put back byte for byte")
+            restored.add(segment.path)
+    repair.begin_again()
+    left = state.files_of(problem for problem in problems if problem.path not in restored)
+    groups = state.snapshot.file_groups
+    repair.rewrite(groups.names(groups.of_files(left).tolist()))
+
+
+class _Capture:
+    """A storage that keeps new objects in memory, and is otherwise another one."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.created: dict[str, bytes] = {}
+
+    def create(self, path: str, data: Data) -> None:
+        """Keep ``data``."""
+        self.created[path] = joined(data)
+
+    def put_passing(self, path: str, data: Data) -> bool:
+        """Put no marker: the file is committed."""
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+
+def _compacted_again(state: TableState, segment: Segment) -> bytes:
+    """Return what the compaction that wrote a file would write now, b"" if none did."""
+    record, name = state.metadata.record(segment.seq), file_names.parse_base(segment.name)
+    if record is None or record.action != "compaction" or name is None or record.token is None:
+        return b""
+    task, _, attempt = map(int, name.token.split("-"))
+    then = state.metadata.state(record.header["begun_at"])
+    (group,) = then.file_groups.number([segment.file_id]).tolist()
+    if group < 0:
+        return b""
+    capture, beside = _Capture(state.storage), copy.copy(state.metadata)
+    beside.storage = cast("Storage", capture)
+    claim = Claim(record.txn, record.instant, record.token, attempt)
+    job = WriteJob.of(beside, then, state.options, claim)
+    job.run(task, Slice(segment.partition, group))
+    job.uploaded()
+    return capture.created.get(segment.path, b"")

@@ -1,0 +1,288 @@
+"""Keys: each is live once in its scope, the key index finds it, and a Hudi writer finds it, too.
+
+The key index follows from the keys of each file group, deleted rows included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.base import TABLE, Int64Array, KeyHashes
+from indexes.buffers import flags
+from mdt.commit.conflicts import Footprint
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.config import Options
+from mdt.errors import Corrupt, Invalid
+from mdt.hudi.keys import sort_keys
+from mdt.hudi.schema import RECORD_KEY
+from mdt.limits import INDEX_COMMIT_ROWS
+from mdt.metadata.files import paths
+from mdt.metadata.files.attachments import AttachmentWriter
+from mdt.metadata.key_indexes import keys_for
+from mdt.metadata.keys.buckets import homes
+from mdt.metadata.keys.buckets import names as bucket_names
+from mdt.metadata.keys.locate import propose
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot.key_part_merge import can_be_read
+from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.parquet.segment_rows import live_mask
+from mdt.services.checking.attachments import is_whole, read_verified
+from mdt.services.checking.problems import Kind, Problem
+from mdt.services.checking.state import Repair, TableState
+from mdt.services.indexing.rekeying import joined_key_parts, keys_of_group
+
+_NAMED = 10
+"""So many keys are named in problems."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveKeys:
+    """Live rows: for each the number of its file, int64[n], rising, the hash of its record key, and
+    its key as the key index takes it; these are equal only if the record keys are.
+    """
+
+    file: Int64Array
+    hashes: KeyHashes
+    keys: pa.Array
+
+
+def live_keys(state: TableState, file: int, table: pa.Table) -> LiveKeys:
+    """Return the live rows of a file.  ``table``: all of its rows."""
+    definition, live = state.definition, _live(state, file, table)
+    texts = live[RECORD_KEY].combine_chunks()
+    keys = keys_for(definition.key_index, texts, sort_keys(live, definition.key))
+    return LiveKeys(np.full(len(live), file), definition.key_hash.hash(texts), keys)
+
+
+def _live(state: TableState, file: int, table: pa.Table) -> pa.Table:
+    mask = live_mask(len(table), state.snapshot.vector(file))
+    return table if mask is None else table.filter(pa.array(mask))
+
+
+def check(state: TableState, files: Sequence[LiveKeys]) -> Iterator[Problem]:
+    """Check that every key is live once in its scope, or, where keys repeat, in its file group, and
+    that the key index finds it.  ``files``: the live rows, file by file.
+    """
+    for part in state.snapshot.key_parts:
+        if part.stored is not None:
+            try:
+                read_verified(state.storage, part.stored)
+            except Corrupt as error:
+                yield Problem.from_error(error, kind=Kind.ATTACHMENT)
+    if not files:
+        return
+    rows = LiveKeys(
+        np.concatenate([file.file for file in files]),
+        KeyHashes.concat([file.hashes for file in files]),
+        pa.concat_arrays([file.keys for file in files]),
+    )
+    if len(rows.file):
+        group = state.snapshot.file_groups.of_files(rows.file)
+        yield from _check_unique(state, rows, group)
+        yield from _check_index(state, rows, group)
+
+
+def _check_unique(state: TableState, rows: LiveKeys, group: Int64Array) -> Iterator[Problem]:
+    """``group``: int64[n], the file group of each row."""
+    _, partition = _partitions(state.snapshot)
+    scope = partition[group]
+    if state.definition.keys_repeat:
+        scope = group
+    elif state.definition.is_global:
+        scope = np.zeros(len(group), np.int64)
+    first, second = _repeated(rows.hashes, scope)
+    is_same = flags(pc.equal(rows.keys.take(pa.array(first)), rows.keys.take(pa.array(second))))
+    if is_same.any():
+        names = [_name(state, rows, row) for row in first[is_same][:_NAMED].tolist()]
+        text = f"{is_same.sum()} keys are live more than once in their scope, such as {names!r}"
+        yield Problem(state.storage.url, -1, text)
+    for at in np.flatnonzero(~is_same)[:_NAMED].tolist():
+        one, other = _name(state, rows, first[at]), _name(state, rows, second[at])
+        text = f"the keys {one!r} and {other!r} have one hash; rekey() tells them apart"
+        yield Problem(state.storage.url, -1, text)
+
+
+def _check_index(state: TableState, rows: LiveKeys, group: Int64Array) -> Iterator[Problem]:
+    """Look every key up.  ``group``: int64[n], the file group of each row."""
+    metadata, snapshot, url = state.metadata, state.snapshot, state.storage.url
+    unusable = metadata.key_index_problem(snapshot)
+    if unusable is not None:
+        text = f"whether the key index finds the keys cannot be checked: {unusable.message}"
+        yield Problem(url, -1, text, Kind.KEY_INDEX)
+        return
+    try:
+        key, candidate = propose(metadata, snapshot, rows.keys, rows.hashes).pairs(len(group))
+    except (Corrupt, Invalid) as error:
+        yield Problem(url, -1, f"the key index cannot be read: {error}", Kind.KEY_INDEX)
+        return
+    is_missed = np.ones(len(group), np.bool_)
+    is_missed[key[group[key] == candidate]] = False
+    if is_missed.any():
+        text = f"the key index misses {is_missed.sum()} live keys"
+        yield Problem(url, -1, text, Kind.KEY_INDEX)
+    groups = snapshot.file_groups
+    home = homes(metadata, snapshot, rows.keys, groups.partitions(group))
+    if home is not None:
+        prefixes = np.array([name[:8] for name in groups.names(range(groups.count))], object)
+        strays = (bucket_names(home) != prefixes[group]).sum()
+        if strays:
+            yield Problem(url, -1, f"{strays} keys are in a file group of another bucket")
+
+
+def _partitions(snapshot: Snapshot) -> tuple[npt.NDArray[np.object_], Int64Array]:
+    """Return the partition paths, and the number of its path for each file group."""
+    groups = snapshot.file_groups
+    return np.unique(groups.partitions(np.arange(groups.count)), return_inverse=True)
+
+
+def _repeated(hashes: KeyHashes, scope: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return pairs of rows with the same hash and ``scope``, int64[n]: each row and the next one in
+    their order -> two of int64[pairs].
+    """
+    order = np.lexsort((scope, hashes.lo, hashes.hi))
+    is_same = np.ones(max(len(order) - 1, 0), np.bool_)
+    for values in (hashes.hi, hashes.lo, scope):
+        is_same &= values[order][1:] == values[order][:-1]
+    return order[:-1][is_same], order[1:][is_same]
+
+
+def _name(state: TableState, rows: LiveKeys, row: int) -> str:
+    """Return the record key of a row."""
+    file = int(rows.file[row])
+    table = _live(state, file, state.read(state.snapshot.segment(file), RECORD_KEY))
+    return str(table[RECORD_KEY][row - int(np.searchsorted(rows.file, file))].as_py())
+
+
+def check_placement(state: TableState) -> Iterator[Problem]:
+    """Yield a warning for each partition with keys in two file groups, deleted rows included, which
+    Hudi's writers do not expect.  O(keys log keys).
+
+    No reader is affected: one of the rows is deleted.  Versions before 0.1 placed keys that had
+    been deleted like this.
+    """
+    snapshot, groups = state.snapshot, state.snapshot.file_groups
+    live = snapshot.live_numbers[snapshot.has_key_map[snapshot.live_numbers]]
+    live = live[np.argsort(groups.of_files(live), kind="stable")]
+    if snapshot.definition.keys_repeat or not len(live):
+        return
+    hashes = []
+    for segment in snapshot.files.segments(live):
+        assert segment.key_map is not None, "only files with key maps were taken"
+        hashes.append(state.metadata.objects.key_map(segment.key_map).whole().hashes)
+    group = np.repeat(groups.of_files(live), list(map(len, hashes)))
+    names, partition = _partitions(snapshot)
+    first, second = _repeated(KeyHashes.concat(hashes), partition[group])
+    moved = partition[group[first[group[first] != group[second]]]]
+    for code, count in zip(*np.unique(moved, return_counts=True), strict=True):
+        text = (
+            f"{count} deleted keys were inserted again into another file group: a Hudi writer would"
+            " find the deleted row; compact() mends it"
+        )
+        yield Problem(str(names[code]) or state.storage.url, -1, text, Kind.PLACEMENT)
+
+
+def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
+    """Build the key index again for the file groups that it does not know, or for all of them if it
+    misses keys.
+    """
+    state, metadata = repair.state(), repair.metadata
+    if repair.is_keyed or metadata.key_index_problem(state.snapshot) is not None:
+        return
+    repair.is_keyed = any(problem.kind == Kind.KEY_INDEX for problem in problems)
+    names = state.snapshot.file_groups.all_names()
+    if not repair.is_keyed:
+        names = sorted(_unknown_groups(state))
+    count = 0
+    for batch in _batches(state.snapshot, names):
+        with suppress(Corrupt):
+            plan = repair.commit(KeyBuild(metadata, state.options, batch)).plan
+            count += len(plan.footprint.groups)
+    if count:
+        text = f"key index of {count} file groups built again"
+        repair.note(paths.attachments_dir(), text, Kind.KEY_INDEX)
+
+
+def _unknown_groups(state: TableState) -> set[str]:
+    """Return the names of file groups with keys that the key index does not know, or knows from
+    damaged parts; none if the index is kept outside the table, where it builds itself again.
+    """
+    snapshot, metadata = state.snapshot, state.metadata
+    index = metadata.key_index(snapshot)
+    if index.kept != TABLE:
+        return set()
+    unknown = set(snapshot.uncovered)
+    for part in snapshot.key_parts:
+        is_stored = part.stored is None or is_whole(state.storage, part.stored)
+        is_usable = is_stored and can_be_read(part, index, metadata.key_parts.payload)
+        if part.index != index.name or not is_usable:
+            groups = snapshot.key_part_groups(part)
+            unknown.update(snapshot.file_groups.names(groups[groups >= 0].tolist()))
+    return unknown
+
+
+def _batches(snapshot: Snapshot, names: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the file groups that have files, in batches of about INDEX_COMMIT_ROWS rows."""
+    batch, rows = list[str](), 0
+    for group in snapshot.file_groups.with_files(names):
+        batch.append(snapshot.file_groups.name(group))
+        rows += int(snapshot.rows[snapshot.file_groups.members(group)].sum())
+        if rows >= INDEX_COMMIT_ROWS:
+            yield batch
+            batch, rows = [], 0
+    if batch:
+        yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBuild(Operation[WritePlan]):
+    """The operation that tells the key index every key of some file groups again, those of deleted
+    rows included.  ``groups``: their names.
+    """
+
+    metadata: Metadata
+    options: Options
+    groups: Sequence[str]
+    name: str = "repair"
+    action: str = "index"
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
+        """Plan the groups that still have files."""
+        groups = snapshot.file_groups
+        names = groups.names(groups.with_files(self.groups))
+        return WritePlan(Footprint(txn, frozenset(names)), is_needed=bool(names))
+
+    def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
+        """Write a key part for each group, so that one that changes meanwhile can be left out."""
+        objects = AttachmentWriter(paths.attachment(claim.instant, str(claim.token)))
+        numbers = snapshot.file_groups.number(sorted(plan.footprint.groups)).tolist()
+        key_hash, index = snapshot.definition.key_hash, self.metadata.key_index(snapshot)
+        make = partial(keys_of_group, self.metadata, snapshot, key_hash, frozenset())
+        parts = []
+        with ThreadPoolExecutor(self.options.threads("writer")) as pool:
+            for group in pool.map(make, numbers):
+                parts += joined_key_parts(index, objects, [group])
+        objects.write(self.metadata.storage)
+        return Changes(key_parts=parts)
+
+    def narrow(
+        self, snapshot: Snapshot, plan: WritePlan, changes: Changes, theirs: CommitRecord
+    ) -> tuple[WritePlan, Changes] | None:
+        """Leave out the file groups that ``theirs`` changed; None if nothing is left, or the
+        conflict is another one.
+        """
+        changed = plan.footprint.groups & theirs.changed_groups
+        parts = [part for part in changes.key_parts if changed.isdisjoint(part.groups)]
+        if not changed or not parts or plan.footprint.txn in theirs.rolled_back:
+            return None
+        footprint = replace(plan.footprint, groups=plan.footprint.groups - changed)
+        return replace(plan, footprint=footprint), replace(changes, key_parts=parts)

@@ -1,0 +1,181 @@
+"""Problems of a table, and the reports about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mdt.display import html_facts, html_table
+from mdt.errors import MdtError
+from mdt.metadata.files import paths
+
+
+class Kind(StrEnum):
+    """What is wrong; :data:`mdt.services.checking.repair.REMEDIES` has a remedy for each kind."""
+
+    TABLE = "table"
+    """Parts of the table contradict each other."""
+    RECORD = "commit record"
+    CHECKPOINT = "checkpoint"
+    """Also the hint to the newest one."""
+    ARCHIVE = "archive"
+    TIMELINE = "timeline"
+    """Hudi's instants, properties and partition markers."""
+    ROWS = "rows"
+    """A data file."""
+    ATTACHMENT = "attachment"
+    """The bytes of a key map, page map, summary or key part are not those that were written."""
+    DERIVED = "derived"
+    """The metadata of a data file are readable, but do not match the file."""
+    SUMMARY = "summary"
+    """The same, of a summary of a skipping index."""
+    KEY_INDEX = "key index"
+    LEFT_OVER = "left over"
+    CLAIM = "claim"
+    PLACEMENT = "placement"
+    """A warning: no reader is affected."""
+
+
+_KINDS = {
+    paths.log_dir(): Kind.RECORD,
+    paths.checkpoints_dir(): Kind.CHECKPOINT,
+    paths.hint(): Kind.CHECKPOINT,
+    paths.archive_dir(): Kind.ARCHIVE,
+    paths.attachments_dir(): Kind.ATTACHMENT,
+    paths.pending_dir(): Kind.CLAIM,
+    paths.HUDI: Kind.TIMELINE,
+    "": Kind.TABLE,
+}
+"""Kinds of objects by the directories, or paths, that they are in; the innermost counts."""
+
+
+def kind_of(path: str) -> Kind:
+    """Return the kind of a problem with the object at ``path``.
+
+    >>> str(kind_of(paths.commit(3))), str(kind_of("city=x/a.parquet")), str(kind_of(""))
+    ('commit record', 'rows', 'table')
+    """
+    place = path
+    while place not in _KINDS:
+        place = place.rpartition("/")[0]
+        if not place:
+            return Kind.ROWS
+    return _KINDS[place]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """``path``: the object.  ``offset``: the byte, -1 for the whole object.  ``text``: what is
+    wrong.
+    """
+
+    path: str
+    offset: int
+    text: str
+    kind: Kind = Kind.TABLE
+
+    @classmethod
+    def from_error(cls, error: MdtError, path: str = "", kind: Kind | None = None) -> Problem:
+        """Return the problem that an error describes.  ``path``: of the object, if the error names
+        none.  ``kind``: by default that of the object.
+        """
+        path = getattr(error, "path", "") or path
+        return cls(path, getattr(error, "offset", -1), str(error), kind or kind_of(path))
+
+    def __str__(self) -> str:
+        where = self.path
+        if self.offset >= 0:
+            where += f" at byte {self.offset}"
+        return f"{where}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The result of a check.  ``rows``: live rows.  ``bytes``: size of the live files.
+    ``records``: commits since the table was created.
+
+    ``warnings``: observations that affect no reader, ours or Hudi's.
+    """
+
+    problems: tuple[Problem, ...]
+    files: int
+    rows: int
+    bytes: int
+    records: int
+    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def __repr__(self) -> str:
+        count = _count(self.problems, "no")
+        return f"<mdt check of {self.files:,} files, {self.rows:,} live rows: {count} problems>"
+
+    def __str__(self) -> str:
+        head = f"{self.files} files, {self.rows:,} live rows, {self.bytes:,} bytes, {self.records}"
+        lines = [f"{head} commit records: {_count(self.problems, 'no')} problems"]
+        lines += [f"  {problem}" for problem in self.problems]
+        lines += [f"  warning: {warning}" for warning in self.warnings]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "files": f"{self.files:,}",
+            "live rows": f"{self.rows:,}",
+            "bytes": f"{self.bytes:,}",
+            "commit records": f"{self.records:,}",
+            "problems": _count(self.problems, "none"),
+        }
+        return html_facts("mdt check", facts) + _tables({"problems": self.problems})
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """The result of a repair: problems that were found (``damaged``), what was done about them
+    (``rebuilt``), and problems that remain or cost data (``lost``).
+    """
+
+    damaged: tuple[Problem, ...]
+    rebuilt: tuple[Problem, ...]
+    lost: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is lost, and nothing damaged any more."""
+        return not self.lost
+
+    def _parts(self) -> dict[str, Sequence[Problem]]:
+        return {"damaged": self.damaged, "rebuilt": self.rebuilt, "lost": self.lost}
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{len(part):,} {title}" for title, part in self._parts().items())
+        return f"<mdt repair: {counts}>"
+
+    def __str__(self) -> str:
+        if not (self.damaged or self.rebuilt or self.lost):
+            return "nothing is damaged"
+        lines = []
+        for title, part in self._parts().items():
+            lines.append(f"{title}: {_count(part, 'nothing')}")
+            lines += [f"  {problem.kind}: {problem}" for problem in part]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        facts = {title: _count(part, "nothing") for title, part in self._parts().items()}
+        return html_facts("mdt repair", facts) + _tables(self._parts())
+
+
+def _count(problems: Sequence[Problem], none: str) -> str:
+    return f"{len(problems):,}" if problems else none
+
+
+def _tables(parts: Mapping[str, Sequence[Problem]]) -> str:
+    tables = ""
+    for title, part in parts.items():
+        if part:
+            rows = ((p.kind, p.path, "" if p.offset < 0 else p.offset, p.text) for p in part)
+            tables += html_table(title, ("kind", "object", "byte", "problem"), rows)
+    return tables

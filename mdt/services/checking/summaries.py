@@ -1,0 +1,177 @@
+"""Summaries of skipping indexes: they follow from the live rows of a shard.
+
+A summary is made again and compared.  Once files of its shard have left, its bytes cannot be made
+again: then it is asked about values of each file that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from indexes.base import SkippingIndex, Summary, whole
+from indexes.predicate import Leaf, matches
+from mdt.errors import Corrupt, Invalid, Unsupported
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import SummaryRef
+from mdt.metadata.skipping_indexes import Parts, index_of, top_levels
+from mdt.metadata.statistics.index_summaries import Parsed
+from mdt.parquet.segment import Segment
+from mdt.plan.shard_rows import cut
+from mdt.services.checking.attachments import read_verified
+from mdt.services.checking.problems import Kind, Problem
+from mdt.services.checking.state import Repair, TableState
+from mdt.services.indexing.index_builder import UncoveredShard, build, summaries_of
+from mdt.write.summarize import summarize_indexes
+
+VALUES_ASKED = 30
+"""Values of a file, spread over its distinct ones, that the summary of a shard is asked about: some
+50 µs each.
+"""
+_EXACT = ("bitmap/", "text/")
+"""Indexes whose answers depend only on the rows that they are about."""
+_COLUMN = "values"
+_Wrong = tuple[tuple[str, int], SummaryRef, Problem]
+"""Specification and number of the shard of a summary, the summary, and what is wrong with it."""
+
+
+def check(state: TableState) -> Iterator[Problem]:
+    """Compare the summaries of every live shard with its rows."""
+    for _, _, problem in _wrong(state):
+        yield problem
+
+
+def _wrong(state: TableState) -> Iterator[_Wrong]:
+    """Yield the summaries that are damaged, or differ from the rows."""
+    with ThreadPoolExecutor(pa.cpu_count()) as pool:
+        shards = state.snapshot.live_shards.tolist()
+        for problems in pool.map(partial(_wrong_in_shard, state), shards):
+            yield from problems
+
+
+def _wrong_in_shard(state: TableState, shard: int) -> list[_Wrong]:
+    snapshot, number = state.snapshot, int(state.snapshot.shards.number[shard])
+    wrong, summaries, stored = list[_Wrong](), dict[str, SummaryRef](), dict[str, bytes]()
+    for spec in state.definition.indexes:
+        (summary,) = snapshot.index_summaries(spec, np.array([shard]))
+        if summary is not None and isinstance(index_of(spec)[1], SkippingIndex):
+            summaries[spec] = summary
+            try:
+                stored[spec] = _bytes_of(state, summary)
+            except Corrupt as error:
+                problem = Problem.from_error(error, kind=Kind.ATTACHMENT)
+                wrong.append(((spec, number), summary, problem))
+    if not stored:
+        return wrong
+    files = snapshot.shards.members(shard)
+    files = files[snapshot.rows[files] > 0]
+    expected = dict[str, bytes]()
+    with suppress(Corrupt, Invalid):  # then each file is compared
+        work = UncoveredShard(shard, tuple(files.tolist()), tuple(stored))
+        expected = summaries_of(state.metadata, snapshot, work)
+    doubtful = {spec: Parsed(data) for spec, data in stored.items() if expected.get(spec) != data}
+    columns = top_levels(state.definition.schema, doubtful).names
+    for segment in snapshot.files.segments(files) if doubtful else ():
+        with suppress(Corrupt, Invalid):  # the check of the file yields it
+            table = state.read(segment, *columns)
+            for spec, joint in doubtful.items():
+                if not _is_right(spec, joint, segment, table):
+                    text = f"the summary of {spec} differs from the rows"
+                    problem = Problem(segment.path, -1, text, Kind.SUMMARY)
+                    wrong.append(((spec, number), summaries[spec], problem))
+    return wrong
+
+
+def _bytes_of(state: TableState, summary: SummaryRef) -> bytes:
+    return summary if isinstance(summary, bytes) else read_verified(state.storage, summary)
+
+
+def _is_right(spec: str, joint: Summary, segment: Segment, table: pa.Table) -> bool:
+    """Return whether the summary of a shard agrees with the rows of one of its files; an index that
+    fails on the rows proves nothing.
+    """
+    index, first = index_of(spec)[1], segment.first_row
+    assert isinstance(index, SkippingIndex), "others are not checked"
+    indexed = summarize_indexes([spec], table, segment.row_groups)
+    values, parts = indexed.columns.get(spec), indexed.parts.get(spec)
+    try:
+        if values is not None:
+            return agrees(index, joint, first, Parsed(index.summarize(values)), values)
+        if parts is not None:
+            stored = Parts(joint).within(first, first + segment.rows, len(parts))
+            pairs = zip(stored, parts, strict=True)
+            return all(bytes(whole(part)) == made for part, (_, made) in pairs)
+    except ValueError:
+        return False
+    return True
+
+
+def agrees(
+    index: SkippingIndex, joint: Summary, first: int, alone: Summary, values: pa.Array
+) -> bool:
+    """Return whether the summary of a shard finds the same rows of a file as ``alone``, the summary
+    of the file.
+
+    ``first``: position of the first row in the shard.  ``values``: of the rows.  An index of
+    another package may find more rows, but must find all that match.
+    """
+    for leaf in _leaves(index, values):
+        try:
+            rows, expected = index.rows([joint, alone], leaf, values.type)
+        except ValueError:
+            return False
+        if rows is None:
+            continue
+        if rows:
+            rows = next(cut(rows, np.array([first]), np.array([len(values)])))
+        if expected is not None and index.name.startswith(_EXACT):
+            if rows != expected:
+                return False
+        else:
+            is_match = matches(leaf, pa.table({_COLUMN: values})).to_numpy()
+            if BitMap(np.flatnonzero(is_match).astype(np.uint32)) - rows:
+                return False
+    return True
+
+
+def _leaves(index: SkippingIndex, values: pa.Array) -> Iterator[Leaf]:
+    """Yield tests of values that ``index`` can answer: for null, and for the words of values or for
+    values.
+    """
+    distinct = pc.unique(values).drop_null()
+    step = max(1, -(-len(distinct) // VALUES_ASKED))
+    some = distinct.take(pa.array(np.arange(0, len(distinct), step))).to_pylist()
+    for operator in ("match", "="):
+        count = 0
+        for value in some:
+            leaf = Leaf(_COLUMN, operator, value)
+            is_possible = operator == "=" or isinstance(value, str)
+            if is_possible and index.can_test(leaf, values.type):
+                count += 1
+                yield leaf
+        if count:
+            break
+    leaf = Leaf(_COLUMN, "is null", None)
+    if index.can_test(leaf, values.type):
+        yield leaf
+
+
+def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
+    """Make the summaries again that are damaged or differ from the rows, and commit them."""
+    state = repair.state()
+    wrong, specs = dict[tuple[str, int], SummaryRef](), set[str]()
+    for key, summary, _ in _wrong(state):
+        wrong[key] = summary
+        specs.add(key[0])
+    if wrong:
+        with suppress(Unsupported):  # an index that fails leaves the shard uncovered
+            done = build(repair.metadata, state.options, sorted(specs), distrusted=wrong)
+            text = f"{done.summaries} summaries of {', '.join(sorted(specs))} made again"
+            repair.note(paths.attachments_dir(), text, Kind.SUMMARY)

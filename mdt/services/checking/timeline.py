@@ -1,0 +1,170 @@
+"""What Hudi's readers see of a table beside its data files: properties, partition markers, and the
+instants of the timeline.
+
+The properties follow from the definition of the table, markers from the paths of partitions,
+instants from commit records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+
+from mdt.commit import publish
+from mdt.commit.recovery import pending
+from mdt.errors import Corrupt, Invalid
+from mdt.hudi import properties
+from mdt.hudi.layout import layout_of
+from mdt.hudi.partitions import partition_depth
+from mdt.limits import PROPERTIES_BYTES_MAX
+from mdt.metadata.files import paths
+from mdt.metadata.log.commit_log import CommitRecord
+from mdt.services.checking.problems import Kind, Problem
+from mdt.services.checking.state import Repair, TableState
+from mdt.stores.storage import Storage
+
+Objects = Sequence[tuple[str, bytes]]
+"""Paths and contents of objects that are written together; the first one is compared."""
+
+
+def check(state: TableState) -> Iterator[Problem]:
+    """Compare properties, markers and instants with what they follow from."""
+    storage, layout = state.storage, layout_of(state.definition)
+    wrong = _properties_problem(state)
+    if wrong:
+        yield Problem(paths.properties(), -1, wrong, Kind.TIMELINE)
+    markers = _markers(state)
+    depths = storage.each(partial(_depth, storage, path) for path, _ in markers)
+    for (path, content), depth in zip(markers, depths, strict=True):
+        if isinstance(depth, Corrupt):
+            yield Problem.from_error(depth, path, Kind.TIMELINE)
+        elif depth != properties.decode(content).get(_DEPTH):
+            yield Problem(path, -1, f"says depth {depth!r}", Kind.TIMELINE)
+    instants, known = list(_instants(state)), {record.instant for record in state.records}
+    contents = storage.each(
+        partial(storage.read_if_exists, objects[0][0]) for _, objects in instants
+    )
+    for (record, objects), stored in zip(instants, contents, strict=True):
+        path, content = objects[0]
+        if stored is None:
+            instant = layout.instant_at(path)
+            # Instants of older records have been archived.
+            if instant is None or instant.time in known:
+                yield from _check_unpublished(state, record, path)
+        elif stored != content:
+            yield Problem(path, -1, f"differs from commit record {record.seq}", Kind.TIMELINE)
+
+
+def _instants(state: TableState) -> Iterator[tuple[CommitRecord, Objects]]:
+    """Yield the instants that must be on the timeline, with their records."""
+    definition, dropped = state.definition, set[str]()
+    for record in state.records:
+        dropped.update(publish.of_indexing(record, definition)[1])
+    for record in state.records:
+        made, _ = publish.of_indexing(record, definition)
+        for path, content in (*made, *publish.of_restore(record, definition)):
+            if path not in dropped:
+                yield record, [(path, content)]
+        if record.action not in publish.NO_INSTANTS:
+            yield record, publish.completed(record, definition)
+
+
+def _check_unpublished(state: TableState, record: CommitRecord, path: str) -> Iterator[Problem]:
+    """Yield a problem unless the writer of ``record`` may be about to publish it: its claim is
+    young.
+    """
+    claims, text = pending(state.metadata), f"commit {record.seq} is not on Hudi's timeline"
+    oldest = state.storage.now_us() - (state.options.rollback_after_seconds or 1) * 1_000_000
+    for claim in claims:
+        if claim.instant == record.instant:
+            if claim.started_us >= oldest:
+                return
+            text += "; the next writer publishes it"
+    if state.storage.size(path) is None:
+        yield Problem(path, -1, text, Kind.TIMELINE)
+
+
+def _properties_problem(state: TableState) -> str:
+    """Return what is wrong with ``hoodie.properties``, or "".  Properties that decide what files
+    mean must be as the table was created with.
+
+    Raises Unsupported for the properties of an unknown table version.
+    """
+    data, definition = state.storage.read_if_exists(paths.properties()), state.definition
+    if data is None:
+        return "is missing; the next writer makes it"
+    try:
+        stored = properties.decode(data)
+        properties.verify(stored)
+    except (Corrupt, Invalid) as error:
+        return str(error)
+    allowed = set[tuple[str, str | None]]()
+    for seq in {0, *(version.since for version in definition.versions)}:
+        made = layout_of(definition).properties(definition.at(seq))
+        allowed.update((name, made.get(name)) for name in properties.DECISIVE)
+    for name in properties.DECISIVE:
+        if (name, stored.get(name)) not in allowed:
+            return f"{name} is not what the table was created with"
+    return ""
+
+
+_DEPTH = "partitionDepth"
+
+
+def _markers(state: TableState) -> Objects:
+    """Return the markers of partitions with live files: readers that list directories skip
+    partitions without one.
+    """
+    files = state.snapshot.files.take(["partition", "instant"], state.snapshot.live_numbers)
+    oldest = files.group_by("partition").aggregate([("instant", "min")])
+    markers = []
+    for partition, instant in zip(*oldest.to_pydict().values(), strict=True):
+        content = properties.partition_metadata(instant, partition_depth(partition))
+        markers.append((paths.partition_metadata(partition), content))
+    return markers
+
+
+def _depth(storage: Storage, path: str) -> str | None | Corrupt:
+    """Return the depth in a stored marker, or why it cannot be read."""
+    try:
+        return properties.decode(storage.read_whole(path, PROPERTIES_BYTES_MAX)).get(_DEPTH)
+    except Corrupt as error:
+        return error
+
+
+def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
+    """Write the objects again that have problems."""
+    rebuild_properties(repair)
+    state, wanted = repair.state(), {problem.path for problem in problems}
+    for marker in _markers(state):
+        _write(repair, wanted, [marker])
+    for _, objects in _instants(state):
+        _write(repair, wanted, objects)
+
+
+def _write(repair: Repair, wanted: set[str], objects: Objects) -> None:
+    """Write ``objects`` if the first one is ``wanted``."""
+    for path, content in objects if objects[0][0] in wanted else ():
+        if repair.storage.read_if_exists(path) != content:
+            repair.storage.replace(path, content)
+            repair.note(path, "written again", Kind.TIMELINE)
+
+
+def rebuild_properties(repair: Repair) -> None:
+    """Write ``hoodie.properties`` from the definition of the table if they are missing or wrong;
+    other properties stay.
+    """
+    state, path = repair.state(), paths.properties()
+    wrong = _properties_problem(state)
+    if not wrong:
+        return
+    content: dict[str, str] = {}
+    with suppress(Corrupt, Invalid):
+        stored = properties.decode(repair.storage.read_if_exists(path) or b"")
+        properties.verify(stored)
+        content = stored
+    content |= layout_of(state.definition).properties(state.definition)
+    repair.storage.replace(path, properties.encode(content))
+    repair.damaged.append(Problem(path, -1, wrong, Kind.TIMELINE))
+    repair.note(path, "written from the definition of the table")
