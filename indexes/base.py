@@ -55,8 +55,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from indexes.arrays import stable_order
 from indexes.predicate import Leaf
-from indexes.sorting import stable_order
 
 MAYBE = True
 """A segment that may hold a matching row."""

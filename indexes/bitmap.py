@@ -51,6 +51,7 @@ from pyroaring import BitMap
 
 from indexes import bit_slices, dictionary
 from indexes import values as order
+from indexes.arrays import stable_order
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
 from indexes.bit_slices import Range
 from indexes.blocks import Blocks, pack
@@ -58,7 +59,6 @@ from indexes.dictionary import Dictionary
 from indexes.key_ranges import OPS, KeyRanges
 from indexes.positions import CONTAINER_ROWS, from_positions, to_bitmap
 from indexes.predicate import Leaf
-from indexes.sorting import stable_order
 
 Form = Literal["values", "slices"]
 """How positions are kept."""

@@ -121,7 +121,7 @@ def probe(filter: bytes | memoryview, hashes: KeyHashes) -> BoolArray:
 
     Raises ValueError if ``filter`` is empty or not whole blocks.
 
-    >>> from indexes.hashing import hash_keys
+    >>> from indexes.key_hash import hash_keys
     >>> filter = build(hash_keys(pa.array(["id_1", "id_2"]), 0), fpp=1e-6)
     >>> len(filter), probe(filter, hash_keys(pa.array(["id_1", "id_3"]), 0)).tolist()
     (32, [True, False])

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import values as order
+from indexes.arrays import flags, numbers
 from indexes.base import BoolArray
-from indexes.buffers import flags, numbers
 
 WORD_BYTES = 8
 """Keys of this width are compared as unsigned numbers: their bytes are big-endian."""

@@ -2,7 +2,7 @@
 to.
 
 The filter holds the keys (``indexes.values``) of a segment's distinct values, hashed by
-``indexes.hashing``, in the blocks of ``indexes.bloom``; nulls are no member, two flags say whether
+``indexes.key_hash``, in the blocks of ``indexes.bloom``; nulls are no member, two flags say whether
 there are nulls and values.  One block decides about one literal, so only its page is read and
 checked, however large the filter: 4 KiB a literal and segment.
 
@@ -29,9 +29,9 @@ import pyarrow as pa
 from indexes import bloom, values
 from indexes.base import BoolArray, KeyHashes, SkippingIndex, Summary
 from indexes.bloom import BLOCK_BYTES, FilterSet
-from indexes.hashing import hash_keys
-from indexes.literal_sets import sorted_keys
+from indexes.key_hash import hash_keys
 from indexes.predicate import Leaf
+from indexes.values import sorted_keys
 
 PAGE_BLOCKS = 128
 """Blocks that share a checksum: 4 KiB, a page of most stores; smaller reads cost as much."""

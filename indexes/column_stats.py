@@ -27,14 +27,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import values as order
+from indexes.arrays import MANY_VALUES, column, flags, is_rising, mask
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary, whole
 from indexes.bounds import WORD_BYTES, Bounds, counts, known_or_true
-from indexes.buffers import column, flags, mask
 from indexes.like import parse_like
-from indexes.literal_sets import sorted_keys
-from indexes.predicate import Call, Leaf, Predicate
-from indexes.sorting import MANY_VALUES, is_rising
-from indexes.verdicts import verdicts
+from indexes.predicate import Call, Leaf, Predicate, verdicts
+from indexes.values import sorted_keys
 
 BOUND_BYTES_MAX = 64
 """Longest bound of a string or binary column; long enough for keys such as UUIDs and most paths."""

@@ -34,9 +34,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import stable_order
 from indexes.base import UInt64Array
 from indexes.blocks import Blocks
-from indexes.sorting import stable_order
 
 BLOCK_KEYS = 256
 """Keys of one block."""

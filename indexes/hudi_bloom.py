@@ -33,8 +33,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes.arrays import ByteRows, byte_rows
 from indexes.base import BoolArray, Int64Array
-from indexes.buffers import ByteRows, byte_rows
 
 UInt8Array = npt.NDArray[np.uint8]
 UInt32Array = npt.NDArray[np.uint32]

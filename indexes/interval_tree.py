@@ -26,8 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import UInt64Array, byte_rows
 from indexes.base import BoolArray, Candidates, Int64Array
-from indexes.buffers import UInt64Array, byte_rows
 
 _WORD_BYTES = 8
 _PIECE_KEYS = 16384

@@ -16,8 +16,8 @@ from indexes import values as order
 from indexes.base import BoolArray
 from indexes.dictionary import Bounds
 from indexes.like import parse_like
-from indexes.literal_sets import sorted_keys
 from indexes.predicate import Leaf, bind
+from indexes.values import sorted_keys
 
 KeyRange = tuple[bytes, bytes | None]
 """Keys from the first (included) to the second (excluded); None: no end.  The empty key is below

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, is_hypothesis_test, settings
 from hypothesis import strategies as st
 
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
-from indexes.hashing import hash_keys
+from indexes.key_hash import hash_keys
 
 GROUPS = 5
 """Groups of every generated key part."""

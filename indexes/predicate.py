@@ -12,19 +12,20 @@ Every index must agree with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import functions, paths, tokenizers, values
 from indexes.like import column_test, parse_like, quote_like
-from indexes.literal_sets import members
 from indexes.tokenizers import Tokenizer
+from indexes.values import members
 
 OPS = frozenset(
     ("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null", "<=>")
@@ -568,3 +569,31 @@ def _match(leaf: Leaf, kind: values.Kind) -> Test:
         return found if leaf.op == "match" else pc.invert(found)
 
     return test
+
+
+Verdicts = npt.NDArray[np.bool_]
+
+
+def verdicts(predicate: Predicate, n: int, ask: Callable[[Leaf], Iterable[Verdicts]]) -> Verdicts:
+    """Return MAYBE or NO for each of n things under a whole predicate -> bool[n].
+
+    ``ask`` gives verdicts on one leaf, bool[n] each, all of which are proofs; none: nothing is
+    known of it.
+
+    >>> both = And((Leaf("a", "=", 1), Or((Leaf("b", "=", 2), Unknown("c")))))
+    >>> verdicts(both, 2, lambda leaf: [np.array([leaf.column != "a", True])]).tolist()
+    [False, True]
+    """
+
+    def both(found: Sequence[Verdicts]) -> Verdicts:
+        return reduce(np.logical_and, found) if found else np.ones(n, np.bool_)
+
+    def either(found: Sequence[Verdicts]) -> Verdicts:
+        return reduce(np.logical_or, found) if found else np.zeros(n, np.bool_)
+
+    return evaluate(
+        predicate,
+        lambda leaf: both([] if isinstance(leaf, Unknown) else [*ask(leaf)]),
+        both,
+        either,
+    )

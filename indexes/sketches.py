@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes.arrays import ByteRows, byte_rows
 from indexes.base import Int64Array, UInt64Array
-from indexes.buffers import ByteRows, byte_rows
-from indexes.hashing import hash_keys
+from indexes.key_hash import hash_keys
 
 Registers = npt.NDArray[np.uint8]
 """uint8[REGISTERS]: the largest rank seen in each; 0 for none."""

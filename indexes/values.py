@@ -32,10 +32,12 @@ lies.
 
 from __future__ import annotations
 
+import builtins
 import math
 import re
 import struct
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -44,6 +46,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Kind = Literal["bool", "int", "float", "decimal", "date", "timestamp", "string", "binary"]
 """What a type is compared as."""
@@ -553,3 +556,53 @@ def _calendar(number: int, kind: Kind, type: pa.DataType) -> object:
     except OverflowError:
         pass
     return number
+
+
+def members(literals: Sequence[object], type: pa.DataType) -> list[object] | pa.Array:
+    """Return the values of ``type`` that one of ``literals`` equals, nulls aside; literals and
+    errors as for :func:`place`.
+
+    >>> members((3, 1.5, None, 300), pa.int8()), members((3, 3, 300), pa.int8()).to_pylist()
+    ([3], [3])
+    """
+    found = _of_one_class(literals, type)
+    if found is not None:
+        return found
+    places = [place(value, type) for value in literals if value is not None]
+    return [placed.value for placed in places if placed.tie == 0]
+
+
+def sorted_keys(literals: Sequence[object], type: pa.DataType) -> list[bytes]:
+    """Return the keys of the literals that some value can equal, each once, rising.
+
+    >>> len(sorted_keys((7, 3, None, 3, 1.5), pa.int64()))
+    2
+    """
+    found = _of_one_class(literals, type)
+    if found is not None:
+        keys = encode(found)
+        return [bytes(key) for key in keys.take(pc.array_sort_indices(keys)).to_pylist()]
+    coded = {encode_scalar(value, type) for value in literals if value is not None}
+    return sorted(key for key in coded if key is not None)
+
+
+def _of_one_class(literals: Sequence[object], type: pa.DataType) -> pa.Array | None:
+    """Return distinct values, if all literals are of the one class of Python that Arrow reads as
+    ``type`` does; None otherwise.
+    """
+    kind, plain = kind_of(type), type.value_type if pa.types.is_dictionary(type) else type
+    classes = set(map(builtins.type, literals)) - {None.__class__}
+    if kind == "string" and classes == {str}:
+        return pa.array(literals, pa.string()).drop_null().unique().cast(plain)
+    if kind != "int" or classes != {int}:
+        return None
+    try:
+        numbers = pa.array(literals, pa.int64()).drop_null().unique()
+    except OverflowError:
+        return None
+    low, high = int_range(plain)
+    if plain != pa.int64():
+        numbers = numbers.filter(
+            pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
+        )
+    return numbers.cast(plain)

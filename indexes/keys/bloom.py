@@ -49,10 +49,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes import bloom
+from indexes.arrays import distinct_numbers, stable_order
 from indexes.base import BoolArray, Candidates, Int64Array, KeyHashes, KeyIndex
-from indexes.buffers import distinct_numbers
 from indexes.interval_tree import IntervalList, IntervalTree
-from indexes.sorting import stable_order
 
 BOUND_BYTES_MAX = 64
 """Longer bounds are cut: they cost space and hardly separate better."""
@@ -79,7 +78,7 @@ _KEYS_PER_THREAD_MIN = 4096
 class BloomKeyIndex(KeyIndex):
     """Ranges and filters.  ``locate`` is O(m log e + pairs whose range holds the key).
 
-    >>> from indexes.hashing import hash_keys
+    >>> from indexes.key_hash import hash_keys
     >>> keys = pa.array(["id_1", "id_2", "id_3"])
     >>> key_part = BloomKeyIndex().build(keys, hash_keys(keys, 0), np.array([0, 0, 1]), groups=2)
     >>> asked = pa.array(["id_3", "id_4"])

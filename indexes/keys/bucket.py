@@ -41,8 +41,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import distinct_texts, flags
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
-from indexes.buffers import distinct_texts, flags
 
 BUCKETS_MAX = 1 << 24
 """A file name has eight digits for a bucket; a partition with so many would be no table any more.

@@ -55,9 +55,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes.arrays import side_by_side, stable_order
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex, UInt64Array
-from indexes.sorting import stable_order
-from indexes.threads import side_by_side
 
 UInt32Array = npt.NDArray[np.uint32]
 UIntArray = npt.NDArray[np.unsignedinteger]
@@ -94,7 +93,7 @@ class RecordKeyIndex(KeyIndex):
     """Index of key hashes.  5 bytes a key of up to 256 groups, else 6 or 8 (of fewer than 32,768
     keys 4 more); ``locate`` is O(m log shard) and verifies the shards it touches.
 
-    >>> from indexes.hashing import hash_keys
+    >>> from indexes.key_hash import hash_keys
     >>> keys = pa.array(["id_1", "id_2", "id_3"])
     >>> key_part = RecordKeyIndex().build(keys, hash_keys(keys, 0), np.array([0, 0, 1]), groups=2)
     >>> asked = pa.array(["id_3", "id_4"])

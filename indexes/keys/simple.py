@@ -41,7 +41,7 @@ _CRC = struct.Struct("<I")
 class SimpleKeyIndex(KeyIndex):
     """Every key may live in every group.  4 bytes a group; ``locate`` is O(groups).
 
-    >>> from indexes.hashing import hash_keys
+    >>> from indexes.key_hash import hash_keys
     >>> keys = pa.array(["id_1", "id_2"])
     >>> key_part = SimpleKeyIndex().build(keys, hash_keys(keys, 0), np.array([0, 2]), groups=3)
     >>> SimpleKeyIndex().locate(key_part, keys, hash_keys(keys, 0)).whole.tolist()

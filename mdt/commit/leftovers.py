@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from indexes.buffers import mask, numbers
+from indexes.arrays import mask, numbers
 from mdt.commit import claims
 from mdt.hudi import timeline
 from mdt.hudi.layout import Layout, layout_of

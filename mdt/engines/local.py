@@ -18,10 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import stable_order
 from indexes.base import Int64Array
-from indexes.hashing import hash_keys
-from indexes.key_hash import KeyHash
-from indexes.sorting import stable_order
+from indexes.key_hash import KeyHash, hash_keys
 from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.errors import Unavailable

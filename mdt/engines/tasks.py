@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import numbers, one_array
 from indexes.base import Int64Array, KeyHashes
-from indexes.buffers import numbers, one_array
 from mdt.commit.operation import Claim
 from mdt.config import Options, parse_options
 from mdt.engines.engine import Deal

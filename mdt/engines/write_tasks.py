@@ -11,8 +11,8 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from indexes.arrays import taken
 from indexes.base import Int64Array
-from indexes.buffers import taken
 from mdt.commit.operation import Changes, Claim
 from mdt.engines.tasks import (
     BUCKET,

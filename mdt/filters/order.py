@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import paths, values
-from indexes.buffers import numbers, taken
+from indexes.arrays import numbers, taken
 from indexes.predicate import Leaf, Or, Predicate
 from mdt.errors import Invalid
 from mdt.filters.leaves import column_name

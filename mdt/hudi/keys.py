@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import values as orders
-from indexes.sorting import is_rising, stable_order
+from indexes.arrays import is_rising, stable_order
 from mdt.errors import Invalid
 from mdt.hudi.arrays import plain
 from mdt.schema.names import avro_name

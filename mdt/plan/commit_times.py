@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import column_stats
-from indexes.buffers import mask
+from indexes.arrays import mask
 from indexes.column_stats import STATS_SCHEMA
 from indexes.predicate import Leaf, leaves
 from mdt.hudi.schema import COMMIT_TIME

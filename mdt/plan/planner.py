@@ -18,8 +18,8 @@ from pyroaring import BitMap
 
 from indexes import column_stats
 from indexes import paths as column_paths
+from indexes.arrays import numbers
 from indexes.base import BoolArray, Int64Array
-from indexes.buffers import numbers
 from indexes.predicate import And, Leaf, Predicate
 from mdt.display import html_facts, html_table
 from mdt.errors import Corrupt, Invalid

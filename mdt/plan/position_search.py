@@ -23,10 +23,9 @@ import numpy as np
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from indexes.arrays import numbers
 from indexes.base import BoolArray, Int64Array, intersected
-from indexes.buffers import numbers
-from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves
-from indexes.verdicts import verdicts
+from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves, verdicts
 from mdt.metadata.skipping_indexes import explained, index_of
 from mdt.plan.plan_state import PlanState
 from mdt.plan.shard_rows import Rows, ShardRows, first_answers

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from indexes.arrays import numbers, taken
 from indexes.base import BoolArray, Int64Array
-from indexes.buffers import numbers, taken
 from indexes.paths import top_levels
 from indexes.predicate import And, Predicate, bind, columns
 from mdt.hudi.schema import COMMIT_SEQNO, RECORD_KEY, with_meta

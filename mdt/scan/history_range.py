@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
+from indexes.arrays import numbers
 from indexes.base import BoolArray, Int64Array
-from indexes.buffers import numbers
 from mdt.errors import Corrupt
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.files import paths

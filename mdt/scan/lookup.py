@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import flags, taken
 from indexes.base import BoolArray, Int64Array
-from indexes.buffers import flags, taken
 from mdt.arguments import shown
 from mdt.errors import Invalid, MdtError
 from mdt.filters.where import parse_where

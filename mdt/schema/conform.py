@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.threads import begun_on
+from indexes.arrays import begun_on
 from mdt.errors import Invalid
 from mdt.schema.convert import (
     convert,

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from indexes.arrays import flags
 from indexes.base import BoolArray
-from indexes.buffers import flags
 from mdt.errors import Invalid
 
 IS_DELETED = "_hoodie_is_deleted"

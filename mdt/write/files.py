@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from indexes.arrays import MANY_VALUES, begun_on, is_rising
 from indexes.base import Int64Array, KeyHashes, UInt64Array
-from indexes.sorting import MANY_VALUES, is_rising
-from indexes.threads import begun_on
 from mdt.commit.operation import Claim
 from mdt.config import Options
 from mdt.hudi import base_file, log_file

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from indexes.arrays import is_rising
 from indexes.base import Int64Array
-from indexes.sorting import is_rising
 from mdt.config import Options
 from mdt.hudi import base_file
 from mdt.hudi.arrays import plain

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from indexes.arrays import taken
 from indexes.base import Int64Array, KeyHashes
-from indexes.buffers import taken
 from mdt.commit.conflicts import MERGE, TABLE
 from mdt.commit.operation import Changes, Claim
 from mdt.config import Options

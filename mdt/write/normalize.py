@@ -12,10 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import flags, is_rising, repeats, taken
 from indexes.base import BoolArray, Int64Array
-from indexes.buffers import flags, taken
 from indexes.key_hash import KeyHash
-from indexes.sorting import is_rising, repeats
 from mdt.errors import Conflict, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths

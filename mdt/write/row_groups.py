@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from indexes.arrays import stable_order
 from indexes.base import Int64Array, KeyHashes
-from indexes.sorting import stable_order
 from mdt.commit.conflicts import TABLE
 from mdt.hudi.keys import rising
 from mdt.metadata.keys.locate import Located

@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
+from indexes.arrays import taken
 from indexes.base import Int64Array, KeyHashes, UInt64Array
-from indexes.buffers import taken
 from mdt.metadata.keys.locate import Located
 from mdt.write.assign import Assignment
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from indexes.arrays import taken
 from indexes.base import Int64Array
-from indexes.buffers import taken
 from mdt.errors import Invalid
 from mdt.schema.conform import conform, refuse_repeated
 from mdt.schema.convert import convert

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import flags
 from indexes.base import BoolArray, Int64Array, UInt64Array
-from indexes.buffers import flags
 from mdt.metadata.files.key_map import has_whole_words, ordering_words
 from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata

@@ -20,7 +20,7 @@ from reader import Bag, bag
 
 import mdt
 from indexes.base import KeyHashes
-from indexes.hashing import hash_keys
+from indexes.key_hash import hash_keys
 from mdt.errors import Corrupt, Missing, Unsupported
 from mdt.hudi import log_file
 from mdt.metadata.files import key_map, paths

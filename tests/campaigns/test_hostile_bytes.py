@@ -27,7 +27,7 @@ from indexes.base import KeyHashes
 from indexes.bitmap import BitmapIndex
 from indexes.column_bloom import ColumnBloom
 from indexes.column_stats import ColumnStats
-from indexes.hashing import hash_keys
+from indexes.key_hash import hash_keys
 from indexes.predicate import Leaf
 from indexes.table_stats import TableStats
 from indexes.text import TextIndex

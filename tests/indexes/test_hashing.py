@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexes import hashing
-from indexes.hashing import SEED_MAX, hash_keys
+from indexes import key_hash
+from indexes.key_hash import SEED_MAX, hash_keys
 
-PATH_ROWS = hashing._NUMPY_ROWS_MIN
+PATH_ROWS = key_hash._NUMPY_ROWS_MIN
 ALPHABET = "abcdefghij0123456789-é漢😀\0"
 
 
@@ -31,7 +31,7 @@ def random_keys(count, length_max, seed=3):
     ]
 
 
-@pytest.mark.parametrize("rows", [0, 1, PATH_ROWS - 1, PATH_ROWS, hashing._PIECE_ROWS + 1])
+@pytest.mark.parametrize("rows", [0, 1, PATH_ROWS - 1, PATH_ROWS, key_hash._PIECE_ROWS + 1])
 @pytest.mark.parametrize("length_max", [20, 120])
 def test_hashes_equal_mmh3_on_both_paths(rows, length_max):
     keys = random_keys(rows, length_max)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from random_hashes import random_hashes
 
 from indexes.base import Candidates, KeyHashes
-from indexes.hashing import hash_keys
+from indexes.key_hash import hash_keys
 from indexes.key_testing import KeyIndexConformance, first_failure, hashed, keys
 from indexes.keys import bloom, record
 from indexes.keys.bloom import BloomKeyIndex

@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from indexes import sorting
-from indexes.sorting import _FEW, _PIECE, repeats, stable_order
-from indexes.threads import MANY_ROWS
+from indexes import arrays
+from indexes.arrays import _FEW, _PIECE, MANY_ROWS, repeats, stable_order
 
 EXTREMES = {
     np.int64: [-(2**63), -1, 0, 1, 2**63 - 1],
@@ -87,7 +86,7 @@ def test_a_hash_that_occurs_twice_is_found_wherever_it_stands(
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
     "size",
-    [0, 1, 2, 65, sorting._RISING_PIECE_ROWS - 1, sorting._RISING_PIECE_ROWS + 1, MANY_ROWS + 1],
+    [0, 1, 2, 65, arrays._RISING_PIECE_ROWS - 1, arrays._RISING_PIECE_ROWS + 1, MANY_ROWS + 1],
 )
 def test_a_value_that_does_not_rise_is_found_wherever_it_stands(
     monkeypatch: pytest.MonkeyPatch, size: int, threads: int
@@ -96,20 +95,20 @@ def test_a_value_that_does_not_rise_is_found_wherever_it_stands(
     numbers = np.arange(10, 10 + size)
     places = {
         at
-        for at in (0, 63, 64, sorting._RISING_PIECE_ROWS - 1, sorting._RISING_PIECE_ROWS, size - 2)
+        for at in (0, 63, 64, arrays._RISING_PIECE_ROWS - 1, arrays._RISING_PIECE_ROWS, size - 2)
         if 0 <= at < size - 1
     }
     for array in (numbers, numbers * 3 - 7):
-        assert sorting.is_rising(pa.array(array)) and sorting.is_rising(
+        assert arrays.is_rising(pa.array(array)) and arrays.is_rising(
             pa.array(array), strictly=True
         )
         for at in places:
             same, falls = array.copy(), array.copy()
             same[at] = same[at + 1]
             falls[at] = falls[at + 1] + 1
-            assert not sorting.is_rising(pa.array(same), strictly=True)
-            assert sorting.is_rising(pa.array(same)) and not sorting.is_rising(pa.array(falls))
+            assert not arrays.is_rising(pa.array(same), strictly=True)
+            assert arrays.is_rising(pa.array(same)) and not arrays.is_rising(pa.array(falls))
             texts = pa.array(falls).cast(pa.string())
-            assert sorting.is_rising(texts) == (texts.to_pylist() == sorted(texts.to_pylist()))
+            assert arrays.is_rising(texts) == (texts.to_pylist() == sorted(texts.to_pylist()))
         if size > 1:
-            assert not sorting.is_rising(pa.array([*array.tolist(), None]))
+            assert not arrays.is_rising(pa.array([*array.tolist(), None]))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexes import buffers
-from indexes.buffers import taken, taken_by_chunk
+from indexes import arrays
+from indexes.arrays import taken, taken_by_chunk
 
 PARTS = st.lists(st.lists(st.none() | st.text(max_size=3), max_size=5), min_size=1, max_size=4)
 
@@ -47,7 +47,7 @@ def test_more_rows_than_one_chunk_can_have_come_in_several(
     parts: list[list[str | None]], most: int, data: st.DataObject
 ) -> None:
     table, rows = drawn(parts, data)
-    at_once = buffers._taken_by_chunk
+    at_once = arrays._taken_by_chunk
 
     def limited(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
         if len(rows) > most:
@@ -55,10 +55,10 @@ def test_more_rows_than_one_chunk_can_have_come_in_several(
         return at_once(table, rows)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(buffers, "_taken_by_chunk", limited)
+        patch.setattr(arrays, "_taken_by_chunk", limited)
         assert taken_by_chunk(table, rows).equals(by_arrow(table, rows))
         patch.setattr(
-            buffers,
+            arrays,
             "_taken_by_chunk",
             lambda table, rows: limited(table, np.zeros(most + 1, np.int64)),
         )

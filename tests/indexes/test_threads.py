@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from indexes import hashing, threads
+from indexes import arrays, key_hash
+from indexes.arrays import side_by_side, spans
 from indexes.keys.record import RecordKeyIndex
-from indexes.threads import side_by_side, spans
 
-MANY = threads.MANY_ROWS
+MANY = arrays.MANY_ROWS
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_hashes_and_key_parts_are_the_same_on_any_number_of_threads(
     found = []
     for count in (1, 3):
         monkeypatch.setattr(pa, "cpu_count", lambda count=count: count)
-        hashes = [hashing.hash_keys(group, 9) for group in groups]
-        whole = hashing.hash_keys(keys, 9)
+        hashes = [key_hash.hash_keys(group, 9) for group in groups]
+        whole = key_hash.hash_keys(keys, 9)
         assert np.array_equal(np.concatenate([one.hi for one in hashes]), whole.hi)
         found.append(
             (

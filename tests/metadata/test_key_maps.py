@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from indexes.base import KeyHashes
-from indexes.hashing import hash_keys
+from indexes.key_hash import hash_keys
 from mdt.errors import Corrupt
 from mdt.metadata.files import key_map
 from mdt.metadata.files.key_map import KeyMap, orderable, ordering_words

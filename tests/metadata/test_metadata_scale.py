@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import mdt
 from benchmarks import planning
-from indexes import buffers
+from indexes import arrays
 from mdt.errors import Corrupt
 from mdt.metadata.files import paths
 from mdt.metadata.log.checkpoint_columns import Columns
@@ -136,12 +136,12 @@ def test_a_layered_mapping_holds_what_a_dictionary_holds(items: list[dict[int, i
 @given(values=st.lists(st.integers(-5, 5), max_size=40), cut=st.integers(0, 9))
 def test_buffers_are_what_to_numpy_gives(values: list[int], cut: int) -> None:
     array = pa.array(values, pa.int16()).slice(cut)
-    assert buffers.numbers(array).tolist() == array.to_pylist()
-    assert buffers.numbers(pa.chunked_array([array, array])).tolist() == 2 * array.to_pylist()
+    assert arrays.numbers(array).tolist() == array.to_pylist()
+    assert arrays.numbers(pa.chunked_array([array, array])).tolist() == 2 * array.to_pylist()
     truth = [value > 0 for value in values]
-    assert buffers.flags(pa.array(truth, pa.bool_()).slice(cut)).tolist() == truth[cut:]
-    assert buffers.mask(np.array(truth, np.bool_)).to_pylist() == truth
-    some = buffers.column(np.array(values, np.int64), np.array(truth, np.bool_))
+    assert arrays.flags(pa.array(truth, pa.bool_()).slice(cut)).tolist() == truth[cut:]
+    assert arrays.mask(np.array(truth, np.bool_)).to_pylist() == truth
+    some = arrays.column(np.array(values, np.int64), np.array(truth, np.bool_))
     assert some.to_pylist() == [value if value > 0 else None for value in values]
 
 

@@ -19,8 +19,8 @@ from pyspark.sql import functions as sf
 
 from indexes import functions, paths, values
 from indexes.like import parse_like, quote_like
-from indexes.literal_sets import members
 from indexes.predicate import Call, Leaf, Predicate, Unknown, evaluate, match_query
+from indexes.values import members
 from mdt.arguments import backquoted
 from mdt.engines.spark.functions import evaluated, match
 from mdt.engines.spark.private import from_arrow_type

@@ -34,8 +34,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import values
+from indexes.arrays import byte_rows
 from indexes.base import Int64Array, KeyHashes, UInt64Array
-from indexes.buffers import byte_rows
 from mdt.errors import Corrupt, Invalid
 
 MAGIC = b"MKM4"

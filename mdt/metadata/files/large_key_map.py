@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes.arrays import stable_order
 from indexes.base import Int64Array, KeyHashes, UInt64Array
-from indexes.sorting import stable_order
 from mdt.metadata.files import key_map
 from mdt.metadata.files.key_map import Packed
 from mdt.stores.scratch import Scratch

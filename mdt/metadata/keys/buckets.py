@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import distinct_texts, flags, mask
 from indexes.base import Candidates, Int64Array
-from indexes.buffers import distinct_texts, flags, mask
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 

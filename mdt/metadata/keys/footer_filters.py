@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes import hudi_bloom
+from indexes.arrays import distinct_texts
 from indexes.base import Candidates, Int64Array
-from indexes.buffers import distinct_texts
 from indexes.interval_tree import IntervalList, IntervalTree
 from mdt.config import Options
 from mdt.errors import Corrupt

@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.base import DISK, Candidates, Int64Array, KeyHashes, KeyIndex, UInt64Array
-from indexes.hashing import hash_keys
+from indexes.key_hash import hash_keys
 from mdt import logs
 from mdt.errors import Corrupt
 from mdt.metadata.files.lru import Recent

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from indexes.arrays import distinct_numbers, distinct_texts
 from indexes.base import TABLE, Candidates, Int64Array, KeyHashes, UInt64Array
-from indexes.buffers import distinct_numbers, distinct_texts
 from mdt.errors import Corrupt
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.files.key_map import KeyMap

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from indexes.buffers import mask, numbers
+from indexes.arrays import mask, numbers
 from mdt.errors import Corrupt, Internal, Missing
 from mdt.limits import ARCHIVE_ROWS_MERGED_MAX, FRAME_BYTES_MAX
 from mdt.metadata.files import paths

@@ -23,8 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from indexes.arrays import column, numbers
 from indexes.bounds import Bounds
-from indexes.buffers import column, numbers
 from indexes.column_stats import STATS_SCHEMA
 from mdt.limits import METADATA_CACHE_BYTES_MAX
 from mdt.metadata.files.deletion_vectors import StoredVectors, positions

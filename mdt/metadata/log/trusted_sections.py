@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes.arrays import flags, numbers
 from indexes.base import BoolArray, Int64Array
-from indexes.buffers import flags, numbers
 from mdt.hudi import file_names
 from mdt.hudi.layout import log_instants
 from mdt.limits import (

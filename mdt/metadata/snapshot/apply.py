@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexes.buffers import numbers, taken
+from indexes.arrays import numbers, taken
 from indexes.registry import parse_spec
 from mdt.errors import Corrupt, Invalid
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import column_stats
-from indexes.buffers import column as column_of
-from indexes.buffers import numbers
-from indexes.hashing import hash_keys
+from indexes.arrays import column as column_of
+from indexes.arrays import numbers
+from indexes.key_hash import hash_keys
 from mdt.limits import (
     METADATA_COMPACT_DEAD_ROWS,
     METADATA_COMPACT_FILES_SHARE,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.buffers import column, numbers
+from indexes.arrays import column, numbers
 from indexes.key_hash import KeyHash
 from mdt.metadata.files.file_group import FILES
 from mdt.metadata.log.checkpoint_columns import Columns, no_rows

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.buffers import flags
-from indexes.hashing import hash_keys
+from indexes.arrays import flags
+from indexes.key_hash import hash_keys
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.log.checkpoint_columns import Columns
 from mdt.metadata.snapshot.persistent_map import Layered

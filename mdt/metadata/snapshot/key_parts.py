@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.buffers import numbers
+from indexes.arrays import numbers
 from mdt.metadata.log.checkpoint_columns import NUMBERED_KEY_PARTS, Columns
 from mdt.metadata.log.commit_log import KEY_PARTS
 from mdt.metadata.snapshot.file_groups import Groups

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import column, mask, numbers, one_array
 from indexes.bounds import Bounds
-from indexes.buffers import column, mask, numbers, one_array
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.files.file_group import FILES, NewFile, SummaryRef
 from mdt.metadata.log.checkpoint_columns import SUMMARY, no_rows

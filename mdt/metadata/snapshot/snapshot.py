@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from indexes.arrays import column, flags, mask, numbers
 from indexes.bounds import Bounds
-from indexes.buffers import column, flags, mask, numbers
 from indexes.column_stats import STATS_SCHEMA
 from mdt.errors import Expired
 from mdt.limits import SEGMENTS_CACHED_MAX

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.buffers import numbers
+from indexes.arrays import numbers
 from mdt.errors import Corrupt
 from mdt.limits import BASE_OBJECT_BYTES, FAR_OBJECT_WHOLE_BYTES_MAX, FRAME_BYTES_MAX
 from mdt.metadata.files import paths

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes.arrays import flags, numbers
 from indexes.base import BoolArray, Int64Array, KeyHashes, UInt64Array
-from indexes.buffers import flags, numbers
 from indexes.key_hash import KeyHash
 from mdt.hudi.timeline import instant_us
 from mdt.metadata.files.key_map import KeyMap, upper

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.buffers import numbers
+from indexes.arrays import numbers
 from mdt.metadata.log.checkpoint_columns import HISTORY, Columns
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.stores.forking import cached_property

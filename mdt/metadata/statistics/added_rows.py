@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from indexes import column_stats
 from indexes import paths as column_paths
-from indexes.buffers import numbers
+from indexes.arrays import numbers
 from indexes.column_stats import STATS_SCHEMA
 from indexes.predicate import Predicate
 from mdt.metadata.log.commit_log import CommitRecord

@@ -20,9 +20,9 @@ import numpy as np
 
 from indexes import column_stats
 from indexes import paths as column_paths
+from indexes.arrays import numbers
 from indexes.base import BoolArray, Int64Array
 from indexes.bounds import Bounds
-from indexes.buffers import numbers
 from indexes.predicate import Call, Predicate, leaves
 from mdt.errors import Corrupt
 from mdt.metadata.snapshot.snapshot import Snapshot

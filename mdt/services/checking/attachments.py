@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.buffers import flags
+from indexes.arrays import flags
 from mdt.errors import Corrupt, Invalid, Missing
 from mdt.hudi.schema import RECORD_KEY
 from mdt.metadata.files import key_map

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from indexes.buffers import flags
+from indexes.arrays import flags
 from mdt.commit.operation import Claim
 from mdt.config import Options
 from mdt.errors import Corrupt, Invalid, MdtError

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import flags
 from indexes.base import TABLE, Int64Array, KeyHashes
-from indexes.buffers import flags
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options

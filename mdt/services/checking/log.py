@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.buffers import mask, numbers
+from indexes.arrays import mask, numbers
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.recovery import sweep

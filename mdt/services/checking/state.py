@@ -10,8 +10,8 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import flags
 from indexes.base import Int64Array
-from indexes.buffers import flags
 from mdt.commit.operation import Operation, P
 from mdt.commit.transaction import CommitResult, run
 from mdt.config import Options

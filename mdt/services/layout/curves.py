@@ -27,9 +27,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import flags, numbers, stable_order
 from indexes.base import Int64Array, UInt64Array
-from indexes.buffers import flags, numbers
-from indexes.sorting import stable_order
 
 SORT, ZORDER, HILBERT = "sort", "zorder", "hilbert"
 CURVES = (SORT, ZORDER, HILBERT)

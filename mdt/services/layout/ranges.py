@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import flags, numbers
 from indexes.base import BoolArray, Int64Array
-from indexes.buffers import flags, numbers
 from mdt.metadata.snapshot.live_partitions import partitioned
 from mdt.metadata.snapshot.snapshot import Snapshot
 

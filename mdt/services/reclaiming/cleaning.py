@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.buffers import numbers
+from indexes.arrays import numbers
 from mdt.commit import claims, publish
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan

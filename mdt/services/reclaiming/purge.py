@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.arrays import numbers
 from indexes.base import BoolArray, Int64Array
-from indexes.buffers import numbers
 from mdt.commit import claims
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from indexes import paths as column_paths
 from indexes import values
+from indexes.arrays import flags, numbers
 from indexes.base import BoolArray
-from indexes.buffers import flags, numbers
 from mdt.errors import Invalid
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.snapshot.snapshot import Snapshot
