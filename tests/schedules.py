@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import worlds
+from pooled import thread
 from worlds import State, as_state, city, deleted, rows, upserted
 
 import mdt
@@ -23,6 +24,7 @@ from mdt.commit import recovery as rollback
 from mdt.commit.operation import Operation
 from mdt.commit.transaction import steps
 from mdt.config import Options, parse_options
+from mdt.engines import write as writes
 from mdt.errors import Invalid
 from mdt.filters.where import parse_where
 from mdt.metadata.metadata import Metadata
@@ -129,13 +131,22 @@ def _options(definition: TableDefinition) -> Options:
 
 
 def upsert(
-    ids: Sequence[int], ts: int, fare: float, name: str = "upsert", pauses: frozenset[str] = PAUSES
+    ids: Sequence[int],
+    ts: int,
+    fare: float,
+    name: str = "upsert",
+    pauses: frozenset[str] = PAUSES,
+    *,
+    in_tasks: bool = False,
 ) -> Actor:
-    """A writer of rows."""
+    """A writer of rows, in the calling thread or in tasks of an engine."""
 
     def make(metadata: Metadata) -> RowOperation:
-        definition = metadata.newest().definition
-        return write_here(metadata, _options(definition), rows(ids, ts, fare), name, definition)
+        definition, data = metadata.newest().definition, rows(ids, ts, fare)
+        options = _options(definition)
+        if in_tasks:
+            return writes.write(thread(), metadata, options, [data], data.schema, name)
+        return write_here(metadata, options, data, name, definition)
 
     return Actor(
         f"{name} {ids}",

@@ -126,6 +126,25 @@ def explored(
     return runs
 
 
+@kinds(0, 2)
+@pytest.mark.parametrize(
+    ("other", "of_logs", "of_base_files"),
+    [
+        (upsert([0, 20], 4, 4.0), {0, 1}, {0, 1}),
+        (upsert([20, 21], 4, 4.0), {0, 1}, {0, 1}),
+        (upsert([1, 22], 4, 4.0), {0}, {0, 1}),
+        (delete([0, 1]), {0, 1}, {0, 1}),
+        (compaction(), {0, 1}, {0}),
+    ],
+    ids=["same rows", "same new key", "other rows", "delete", "compaction"],
+)
+def test_a_writer_in_tasks_and_another_end_as_one_after_the_other_in_every_schedule(
+    kind: tuple[str, str], other: Actor, of_logs: set[int], of_base_files: set[int]
+) -> None:
+    runs = explored(kind, upsert([0, 2, 20], 3, 3.0, in_tasks=True), other, preemptions=2)
+    assert {run.conflicts for run in runs} == (of_logs if kind[0] == MOR else of_base_files)
+
+
 @kinds(2, 0, 1)
 def test_of_two_writers_of_one_key_the_larger_ordering_value_wins_in_every_schedule(
     kind: tuple[str, str],
