@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mdt import table as tables
@@ -11,6 +11,68 @@ from mdt.errors import Invalid
 from mdt.schema.alter import quoted
 from mdt.source import statements, writing
 from mdt.source.words import Words
+
+Change = tuple[str, list[str], Any]
+"""What changes, the path of a column, and what it becomes: see :func:`alter`."""
+
+
+def _added(fields: Mapping[str, Any]) -> Iterator[Change]:
+    for column in fields["columnsToAdd"]:
+        if column.get("default") is not None:
+            raise statements.refusal("AddDefault")
+        path = [*(column["path"] or []), column["colName"]]
+        yield "add", path, (column["dataType"], column["nullable"])
+        yield from _described(path, column["comment"], column["position"])
+
+
+def _altered(fields: Mapping[str, Any]) -> Iterator[Change]:
+    for spec in fields["specs"]:
+        path, nullable = spec["column"], spec["newNullability"]
+        if nullable is False:
+            raise statements.refusal("SetNotNull")
+        if spec.get("newDefaultExpression") is not None or spec.get("dropDefault"):
+            raise statements.refusal("SetDefault")
+        if spec["newDataType"] is not None:
+            yield "widen", path, (spec["newDataType"], True)
+        if nullable:
+            yield "nullable", path, None
+        comment = "" if spec.get("dropComment") else spec["newComment"]
+        yield from _described(path, comment, spec["newPosition"])
+
+
+def _described(
+    path: list[str], comment: str | None, position: list[str] | None
+) -> Iterator[Change]:
+    """``position``: the column that the one of ``path`` follows, nothing for the first place."""
+    if comment is not None:
+        if len(path) > 1:
+            raise statements.refusal("CommentOnField")
+        yield "comment", path, comment
+    if position is not None:
+        yield "place", path, next(iter(position), None)
+
+
+def _dropped(fields: Mapping[str, Any]) -> Iterator[Change]:
+    change = "drop_if_exists" if fields["ifExists"] else "drop"
+    for path in fields["columnsToDrop"]:
+        yield change, path, None
+
+
+def _renamed(fields: Mapping[str, Any]) -> Iterator[Change]:
+    yield "rename", fields["column"], fields["newName"]
+
+
+CHANGES: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Change]]] = {
+    "AddColumns": _added,
+    "AlterColumns": _altered,
+    "DropColumns": _dropped,
+    "RenameColumn": _renamed,
+}
+"""Classes of Spark's plans of statements that alter columns, and what their fields say.
+
+They raise Unsupported for what is refused.  A type is Spark's JSON of a schema with one field, with
+whether the column may be null.
+"""
 
 
 def alter(asked: Words, changes: Sequence[tuple[str, Sequence[str], Any]]) -> tables.Table:
@@ -38,20 +100,23 @@ def alter(asked: Words, changes: Sequence[tuple[str, Sequence[str], Any]]) -> ta
     return table
 
 
-def alter_options(asked: Words, changes: Mapping[str, str | None]) -> list[str]:
-    """Change options of the table that ``asked`` names, None to the default; return all names under
-    which these may be given.
+def alter_options(
+    asked: Words, changes: Mapping[str, str | None]
+) -> tuple[tables.Table, list[str]]:
+    """Change options of the table that ``asked`` names, None to the default; return it and all
+    names, in lower case, under which these may be given.
 
     Raises Invalid as :meth:`mdt.Table.alter` does: for unknown options, values that are not
     possible, and what is fixed at creation.
     """
     writing.require_newest(asked)
     changed = changed_options(changes)
-    writing.opened(asked).alter(options=changes)
+    table = writing.opened(asked)
+    table.alter(options=changes)
     names: list[str] = []
     for name in changed:
         names += map(str.lower, declaration(name).names)
-    return names
+    return table, names
 
 
 def _collect(

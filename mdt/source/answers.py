@@ -16,7 +16,7 @@ from mdt.config import declaration
 from mdt.errors import Invalid
 from mdt.metadata.snapshot.live_partitions import named, paths_with
 from mdt.query import SNAPSHOT
-from mdt.source import altering, changing, inspecting, procedures, reading, statements, streaming
+from mdt.source import changing, definitions, inspecting, procedures, reading, statements, streaming
 from mdt.source.building import BUILDER
 from mdt.source.settings import Settings, settings_of
 from mdt.source.words import Words, of_machine, words
@@ -71,29 +71,6 @@ class TableAnswers:
         snapshot = _known(spark, options).snapshot()
         return named(snapshot.definition, paths_with(snapshot, values))
 
-    def alter(
-        self,
-        spark: SparkSession,
-        options: Mapping[str, str],
-        changes: Sequence[tuple[str, Sequence[str], Any]],
-    ) -> DataFrame:
-        """Alter the table that ``options`` name, and return its frame.  Raises as
-        :func:`mdt.source.altering.alter` does.
-        """
-        settings = known_settings(spark)
-        with _writing(settings, options) as asked:
-            table = altering.alter(asked, changes)
-        return _written(spark, settings, table)
-
-    def alter_options(
-        self, spark: SparkSession, options: Mapping[str, str], changes: Mapping[str, str | None]
-    ) -> Sequence[str]:
-        """Change options of the table that ``options`` name.  Raises as
-        :func:`mdt.source.altering.alter_options` does.
-        """
-        with _writing(known_settings(spark), options) as asked:
-            return altering.alter_options(asked, changes)
-
     def entry(self, table: str | None, names: Sequence[str]) -> Sequence[str]:
         """Return which of the options ``names`` of an entry of the catalog are of the machine, and
         so do not count; a warning names them once.
@@ -144,24 +121,28 @@ class TableAnswers:
         return counts
 
     def call(
-        self,
-        spark: SparkSession,
-        options: Mapping[str, str],
-        name: str,
-        names: Sequence[str],
-        values: Sequence[str | None],
-    ) -> pa.Table:
-        """Carry out a procedure on the table that ``options`` name.  Raises as
-        :func:`mdt.source.procedures.call` does.
+        self, spark: SparkSession, options: Mapping[str, str], name: str, given: Any
+    ) -> pa.Table | Sequence[str]:
+        """Carry out a procedure, or a statement, on the table that ``options`` name.  Raises as
+        :func:`mdt.source.procedures.call` and :func:`mdt.source.definitions.carry_out` do.
         """
         said = known_settings(spark)
         with _writing(said, options) as asked:
-            table, answer = procedures.call(asked, name, names, values, spark)
-        _maintain(spark, said, table)
+            if isinstance(given, Mapping):
+                statement = definitions.statement_of(name, given)
+                table, answer = definitions.carry_out(asked, statement, spark, said.reads)
+            else:
+                table, answer = procedures.call(asked, name, given, spark)
+        if not name.startswith("Show"):
+            _maintain(spark, said, table)
         return answer
 
-    def answer(self, name: str) -> pa.Schema:
-        """Return the columns of the answer of a procedure.  Raises Invalid for an unknown one."""
+    def answer(self, name: str, given: Any) -> pa.Schema:
+        """Return the columns of the answer of such a call.  Raises Invalid for an unknown procedure
+        and Unsupported for a statement that is refused.
+        """
+        if isinstance(given, Mapping):
+            return definitions.columns(definitions.statement_of(name, given))
         return procedures.columns(name)
 
     def function(

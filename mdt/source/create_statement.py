@@ -12,7 +12,9 @@ from mdt.table import Table
 SCHEMA = pa.schema([("createtab_stmt", pa.string())])
 
 
-def create_statement(table: Table, location: str, name: str, columns: Sequence[str]) -> pa.Table:
+def create_statement(
+    table: Table, location: str, name: str, columns: Sequence[tuple[str, str, str]]
+) -> pa.Table:
     """Return the statement that makes an equal table without rows, if LOCATION is left out or names
     another place.
 
@@ -23,7 +25,7 @@ def create_statement(table: Table, location: str, name: str, columns: Sequence[s
     definition = table.definition
     required = {field.name for field in definition.declared if not field.nullable}
     lines = []
-    for column, type, comment in zip(columns[::3], columns[1::3], columns[2::3], strict=True):
+    for column, type, comment in columns:
         null = " NOT NULL" if column in required else ""
         note = f" COMMENT {_text(comment)}" if comment else ""
         lines.append(f"  {backquoted(column)} {type}{null}{note}")

@@ -7,9 +7,7 @@ The answer is one row with a column for each field of the result, of that field'
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from inspect import signature
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -24,7 +22,7 @@ from mdt.services.indexing.index_builder import BuildResult
 from mdt.services.indexing.statistics import STATISTICS
 from mdt.services.layout.cluster_table import ClusterResult
 from mdt.services.reclaiming.cleaning import CleanReport
-from mdt.source import create_statement, writing
+from mdt.source import writing
 from mdt.source.words import Words
 from mdt.table import Table
 from mdt.write.result import WriteResult
@@ -64,8 +62,6 @@ a value by a function.
 """
 
 
-_SHOW_CREATE = "show_create_table"
-"""What SHOW CREATE TABLE asks for; it is not a method of a table."""
 _SEQ = pa.schema([("seq", pa.int64())])
 _RESULTS: Mapping[str, type | pa.Schema] = {
     "cluster": ClusterResult,
@@ -79,7 +75,6 @@ _RESULTS: Mapping[str, type | pa.Schema] = {
     "rebuild_index": BuildResult,
     "build_indexes": BuildResult,
     "analyze": STATISTICS,
-    _SHOW_CREATE: create_statement.SCHEMA,
 }
 """What procedures return, a dataclass or the columns of a table; the others return a WriteResult.
 """
@@ -98,33 +93,29 @@ def columns(name: str) -> pa.Schema:
 
 
 def call(
-    asked: Words, name: str, names: Sequence[str], values: Sequence[str | None], spark: Any
+    asked: Words, name: str, given: Sequence[tuple[str, str | None]], spark: Any
 ) -> tuple[Table, pa.Table]:
     """Carry out a procedure on the table that is ``asked`` for, and return the table and the
     answer, which has :func:`columns`.
 
-    ``names``, ``values``: of its arguments; an empty name for one that stands in its place, None
-    for a null, which is as if it were left out. ``spark``: the session, for those that are asked to
-    run in its tasks.  Raises Invalid for another procedure and other arguments, and what the method
-    raises.
+    ``given``: names and values of its arguments; an empty name for one that stands in its place,
+    None for a null, which is as if it were left out. ``spark``: the session, for those that are
+    asked to run in its tasks.  Raises Invalid for another procedure and other arguments, and what
+    the method raises.
     """
     writing.require_newest(asked)
-    parameters = PROCEDURES.get(_known(name), {"name": str, "columns": json.loads})
-    given = _arguments(name, parameters, names, values)
+    parameters = PROCEDURES[_known(name)]
+    arguments = _arguments(name, parameters, given)
     if "spark" in parameters:
-        given["spark"] = spark if given.get("spark") else None
+        arguments["spark"] = spark if arguments.get("spark") else None
     table = writing.opened(asked)
-    method = (
-        partial(create_statement.create_statement, table, asked.path)
-        if name == _SHOW_CREATE
-        else getattr(table, name)
-    )
-    _require_all(name, method, given)
-    return table, _answer(columns(name), method(**given))
+    method = getattr(table, name)
+    _require_all(name, method, arguments)
+    return table, _answer(columns(name), method(**arguments))
 
 
 def _known(name: str) -> str:
-    return name if name == _SHOW_CREATE else one_of("the procedure", name, tuple(PROCEDURES))
+    return one_of("the procedure", name, tuple(PROCEDURES))
 
 
 def _require_all(name: str, method: Callable[..., Any], given: Mapping[str, Any]) -> None:
@@ -142,10 +133,10 @@ def _require_all(name: str, method: Callable[..., Any], given: Mapping[str, Any]
 
 
 def _arguments(
-    name: str, parameters: Mapping[str, _Parser], names: Sequence[str], values: Sequence[str | None]
+    name: str, parameters: Mapping[str, _Parser], given: Sequence[tuple[str, str | None]]
 ) -> dict[str, Any]:
     known, found = list(parameters), dict[str, Any]()
-    for place, (said, text) in enumerate(zip(names, values, strict=True)):
+    for place, (said, text) in enumerate(given):
         if not said and place >= len(known):
             raise Invalid(
                 f"mdt.{name} takes {len(known) + 1} arguments", hint=f"table, {', '.join(known)}"

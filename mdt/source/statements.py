@@ -1,7 +1,8 @@
 """Statements of Spark's SQL that are not carried out on a table, and what to do instead.
 
-``java/sql/StatementRule.java`` takes every statement that names a table of mdt and refuses those
-that it does not know by :func:`refusal`, so that none is accepted and ignored.  docs/spark-sql.md
+``java/sql/StatementRule.java`` takes every statement that names a table of mdt, and
+:mod:`mdt.source.definitions` refuses those that it does not know by :func:`refusal`, so that none
+is accepted and ignored.  docs/spark-sql.md
 lists the outcome of each statement.
 """
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
@@ -21,6 +23,11 @@ def to_arrow(schema: StructType) -> pa.Schema:
             f"the schema has a type that no table can keep: {error}",
             hint="cast the column in Spark",
         ) from error
+
+
+def of_json(text: str) -> StructType:
+    """Return the Spark schema that a text in Spark's JSON says."""
+    return StructType.fromJson(json.loads(text))
 
 
 def of_new_columns(schema: StructType) -> pa.Schema:

@@ -24,7 +24,7 @@ from mdt.engines.spark import private
 from mdt.engines.spark.file_index import refusals
 from mdt.engines.spark.functions import patterns_of
 from mdt.engines.spark.java_half import factory_of
-from mdt.engines.spark.schema import of_new_columns
+from mdt.engines.spark.schema import of_json
 from mdt.engines.spark.session import classic
 from mdt.engines.spark.statement import Statement
 from mdt.errors import MdtError
@@ -110,25 +110,6 @@ class Answers(Protocol):
         ``SHOW PARTITIONS`` names them.
         """
 
-    def alter(
-        self,
-        spark: SparkSession,
-        options: Mapping[str, str],
-        changes: Sequence[tuple[str, Sequence[str], Any]],
-    ) -> DataFrame:
-        """Alter the table that ``options`` name, and return its frame.
-
-        ``changes``: of each what it is (:func:`mdt.source.altering.alter` lists them), the path of
-        a column, and what it becomes.
-        """
-
-    def alter_options(
-        self, spark: SparkSession, options: Mapping[str, str], changes: Mapping[str, str | None]
-    ) -> Sequence[str]:
-        """Change options of the table that ``options`` name, and return all names, in lower case,
-        under which they may be given.
-        """
-
     def entry(self, table: str | None, names: Sequence[str]) -> Sequence[str]:
         """Return which of the options ``names`` of an entry of the catalog do not count there;
         ``table``: its name, None where it is to be made.
@@ -145,17 +126,17 @@ class Answers(Protocol):
         """
 
     def call(
-        self,
-        spark: SparkSession,
-        options: Mapping[str, str],
-        name: str,
-        names: Sequence[str],
-        values: Sequence[str | None],
-    ) -> pa.Table:
-        """Carry out a procedure on the table that ``options`` name, and return its answer."""
+        self, spark: SparkSession, options: Mapping[str, str], name: str, given: Any
+    ) -> pa.Table | Sequence[str]:
+        """Carry out a procedure, or a statement about the table as a whole, and return its rows.
 
-    def answer(self, name: str) -> pa.Schema:
-        """Return the columns of the answer of a procedure."""
+        ``options`` name the table; ``name``, ``given``: as ``java/sql/TableCall.java`` has them.
+        Texts instead of rows are for the catalog: the columns as Spark's JSON, empty for the same
+        as before, and names of options that it must forget.
+        """
+
+    def answer(self, name: str, given: Any) -> pa.Schema:
+        """Return the columns of the answer of such a call.  Raises what refuses it."""
 
     def function(
         self, spark: SparkSession, options: Mapping[str, str], name: str
@@ -178,76 +159,52 @@ class Answers(Protocol):
         """Return what the batches of one query are written by."""
 
 
-class _Function:
-    """The java.util.function.Function that ``java/bridge/Python.java`` calls."""
-
-    class Java:
-        implements = ("java.util.function.Function",)
-
-    def __init__(self, answers: Answers) -> None:
-        self._answers = answers
-
-    def apply(self, request: Any) -> Any:
-        """Answer a request (see ``Python.java``) with a Dataset of the JVM, with texts after a "=",
-        or with an error.
-
-        That is the text of ours, or an exception of the JVM.
-        """
-        what, session, options, text, more = request
-        return _answered(
-            lambda spark: _ANSWERED[what](self._answers, spark, json.loads(options), text, more),
-            session,
-        )
-
-
-class _Open(Generic[_Of]):
-    """The java.util.function.Function that ``java/source/MdtStream.java`` or
-    ``java/source/MdtSink.java`` asks, as long as its query runs.
+class _Function(Generic[_Of]):
+    """The java.util.function.Function that ``java/bridge/Python.java`` calls: about tables, or, as
+    long as a query runs, about its stream or the batches that it writes.
     """
 
     class Java:
         implements = ("java.util.function.Function",)
 
     def __init__(
-        self, of: _Of, told: Mapping[str, Callable[[_Of, SparkSession, Any, Any], _Answer]]
+        self,
+        of: _Of,
+        answered: Mapping[str, Callable[[_Of, SparkSession, _Options, Any, Any], _Answer]],
     ) -> None:
         self._of = of
-        self._told = told
+        self._answered = answered
 
     def apply(self, request: Any) -> Any:
-        """Answer a request, as :class:`_Function` does."""
-        what, session, text, more = request
-        return _answered(lambda spark: self._told[what](self._of, spark, text, more), session)
+        """Answer a request (see ``Python.java``) with a Dataset of the JVM, with a function, with
+        texts after a "=", or with an error.
 
-
-def _answered(answer: Callable[[SparkSession], _Answer], session: Any) -> Any:
-    """Return what the JVM is told: a Dataset, a function, texts after a "=", or an error;
-    ``session``: of the JVM.
-    """
-    try:
-        found = answer(private.session_of_java(session))
-    except MdtError as error:
-        return _SEPARATOR.join(
-            (type(error).__name__, error.getCondition(), error.getSqlState(), str(error))
-        )
-    except (PySparkException, Py4JJavaError) as error:
-        java = private.java_error(error)
-        if java is None:
-            raise
-        return java
-    if isinstance(found, _Open):
-        return found
-    return (
-        private.java_frame(found) if isinstance(found, DataFrame) else "=" + _SEPARATOR.join(found)
-    )
+        That is the text of ours, or an exception of the JVM.
+        """
+        what, session, options, text, more = request
+        try:
+            spark = private.session_of_java(session)
+            found = self._answered[what](self._of, spark, json.loads(options), text, more)
+        except MdtError as error:
+            return _SEPARATOR.join(
+                (type(error).__name__, error.getCondition(), error.getSqlState(), str(error))
+            )
+        except (PySparkException, Py4JJavaError) as error:
+            java = private.java_error(error)
+            if java is None:
+                raise
+            return java
+        if isinstance(found, DataFrame):
+            return private.java_frame(found)
+        return found if isinstance(found, _Function) else "=" + _SEPARATOR.join(found)
 
 
 _Options = dict[str, str]
-_Answer = DataFrame | Sequence[str] | _Open[Any]
+_Answer = DataFrame | Sequence[str] | _Function[Any]
 
 
 def _columns(text: str | None) -> StructType | None:
-    return None if text is None else StructType.fromJson(json.loads(text))
+    return None if text is None else of_json(text)
 
 
 def _read(
@@ -272,28 +229,6 @@ def _partitions(
     )
 
 
-def _alter(
-    answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any
-) -> _Answer:
-    parts = list(more)
-    changes = [
-        (what, json.loads(path), _field(new) if what in ("add", "widen") else new)
-        for what, path, new in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-    ]
-    return answers.alter(spark, options, changes)
-
-
-def _alter_options(
-    answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any
-) -> _Answer:
-    return answers.alter_options(spark, options, dict(zip(*map(list, more), strict=True)))
-
-
-def _field(text: str) -> pa.Field:
-    """Return the only field of a schema of Spark's, as Arrow has it."""
-    return of_new_columns(StructType.fromJson(json.loads(text))).field(0)
-
-
 def _entry(
     answers: Answers, spark: SparkSession, options: _Options, text: str | None, more: Any
 ) -> _Answer:
@@ -312,23 +247,26 @@ def _match(
     return patterns_of(*more)
 
 
+def _rows(spark: SparkSession, found: pa.Table | DataFrame | Sequence[str]) -> _Answer:
+    return spark.createDataFrame(found) if isinstance(found, pa.Table) else found
+
+
 def _call(
-    answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any
+    answers: Answers, spark: SparkSession, options: _Options, text: str, more: str
 ) -> _Answer:
-    return spark.createDataFrame(answers.call(spark, options, text, list(more[0]), list(more[1])))
+    return _rows(spark, answers.call(spark, options, text, json.loads(more)))
 
 
 def _answer(
-    answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any
+    answers: Answers, spark: SparkSession, options: _Options, text: str, more: str
 ) -> _Answer:
-    return spark.createDataFrame(answers.answer(text).empty_table())
+    return _rows(spark, answers.answer(text, json.loads(more)).empty_table())
 
 
 def _function(
     answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any
 ) -> _Answer:
-    found = answers.function(spark, options, text)
-    return spark.createDataFrame(found) if isinstance(found, pa.Table) else found
+    return _rows(spark, answers.function(spark, options, text))
 
 
 def _insert(
@@ -348,50 +286,56 @@ def _change(
 def _opened(
     answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any
 ) -> _Answer:
-    return _Open(answers.stream(spark, options), _TOLD)
+    return _Function(answers.stream(spark, options), _TOLD)
 
 
 def _sink(
     answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any
 ) -> _Answer:
-    return _Open(answers.sink(), _WRITTEN)
+    return _Function(answers.sink(), _WRITTEN)
 
 
-def _stream_columns(stream: Stream, spark: SparkSession, text: str | None, more: Any) -> _Answer:
+def _stream_columns(
+    stream: Stream, spark: SparkSession, options: _Options, text: str | None, more: Any
+) -> _Answer:
     return [stream.columns(spark, _columns(text)).json()]
 
 
-def _stream_newest(stream: Stream, spark: SparkSession, text: Any, more: Any) -> _Answer:
+def _stream_newest(
+    stream: Stream, spark: SparkSession, options: _Options, text: Any, more: Any
+) -> _Answer:
     return [stream.newest()]
 
 
-def _stream_offset(stream: Stream, spark: SparkSession, text: str | None, more: Any) -> _Answer:
+def _stream_offset(
+    stream: Stream, spark: SparkSession, options: _Options, text: str | None, more: Any
+) -> _Answer:
     found = stream.offset(text, bool(more[0]), more[1])
     return [] if found is None else [found]
 
 
-def _stream_batch(stream: Stream, spark: SparkSession, text: str, more: Any) -> _Answer:
-    return stream.batch(spark, more[0], text, StructType.fromJson(json.loads(more[1])))
+def _stream_batch(
+    stream: Stream, spark: SparkSession, options: _Options, text: str, more: Any
+) -> _Answer:
+    return stream.batch(spark, more[0], text, of_json(more[1]))
 
 
-def _sink_write(sink: Sink, spark: SparkSession, text: str, more: Any) -> _Answer:
-    options, query, number, rows = more
-    sink.write(
-        spark, json.loads(options), text, (str(query), int(number)), private.frame_of_java(rows)
-    )
+def _sink_write(
+    sink: Sink, spark: SparkSession, options: _Options, text: str, more: Any
+) -> _Answer:
+    query, number, rows = more
+    sink.write(spark, options, text, (str(query), int(number)), private.frame_of_java(rows))
     return []
 
 
 _ANSWERED: Mapping[str, Callable[[Answers, SparkSession, _Options, Any, Any], _Answer]] = {
     "read": _read,
     "write": _write,
-    "alter": _alter,
     "match": _match,
     "call": _call,
     "change": _change,
     "refuse": _refuse,
     "entry": _entry,
-    "alter_options": _alter_options,
     "answer": _answer,
     "function": _function,
     "insert": _insert,
@@ -401,7 +345,7 @@ _ANSWERED: Mapping[str, Callable[[Answers, SparkSession, _Options, Any, Any], _A
 }
 """What is asked -> who puts it to the answers; a text and more come with it."""
 
-_TOLD: Mapping[str, Callable[[Stream, SparkSession, Any, Any], _Answer]] = {
+_TOLD: Mapping[str, Callable[[Stream, SparkSession, _Options, Any, Any], _Answer]] = {
     "columns": _stream_columns,
     "newest": _stream_newest,
     "offset": _stream_offset,
@@ -409,7 +353,9 @@ _TOLD: Mapping[str, Callable[[Stream, SparkSession, Any, Any], _Answer]] = {
 }
 """The same for what a stream is asked."""
 
-_WRITTEN: Mapping[str, Callable[[Sink, SparkSession, Any, Any], _Answer]] = {"write": _sink_write}
+_WRITTEN: Mapping[str, Callable[[Sink, SparkSession, _Options, Any, Any], _Answer]] = {
+    "write": _sink_write
+}
 """The same for a sink."""
 
 
@@ -428,7 +374,7 @@ def enable(spark: SparkSession, answers: Answers) -> bool:
             return True
         factory = factory_of(spark.sparkContext)
         with refusals():
-            known = bool(factory.enable(private.java_session(spark), _Function(answers)))
+            known = bool(factory.enable(private.java_session(spark), _Function(answers, _ANSWERED)))
         if known:
             _enabled.add(spark)
     return known

@@ -62,12 +62,12 @@ class Statement:
         text = self._java.plain()
         if text is None:
             return None
-        said = json.loads(text)
+        where, names, constants = json.loads(text)
         try:
-            values = dict(zip(said["names"], map(constant_of, said["values"]), strict=True))
+            values = dict(zip(names, map(constant_of, constants), strict=True))
         except ValueError:
             return None
-        return Plain(predicate_of(said["where"], columns), values)
+        return Plain(predicate_of(where, columns), values)
 
     def keys(self, key: Sequence[str], partition: Sequence[str]) -> list[str] | None:
         """Return the columns by which edits can name rows without reading the table: the key at
@@ -87,15 +87,7 @@ class Statement:
             self._java.prepare(list(on), list(fixed), by_key)
         except Py4JJavaError as error:
             raise _refusal(error) from error
-        return [
-            EditClause(
-                one["side"],
-                one["action"],
-                one["number"],
-                dict(zip(one["names"], one["columns"], strict=True)),
-            )
-            for one in json.loads(self._java.clauses())
-        ]
+        return [EditClause(*clause) for clause in json.loads(self._java.clauses())]
 
     def edits(self, seq: int) -> DataFrame:
         """Return a frame with a row for each row that changes, as the state ``seq`` has it; after

@@ -8,21 +8,22 @@ import java.util.Iterator;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
-import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.CacheManager;
+import scala.collection.immutable.Map;
 
 final class Caches {
     private Caches() {}
 
-    /** Lets Spark read anew what it has cached of the tables in a frame. */
-    static void renew(SparkSession session, Dataset frame) {
-        for (Iterator i = new IndexSearch(frame.queryExecution().analyzed()).roots.iterator(); i.hasNext(); ) {
+    /** Lets Spark read anew what it has cached of the tables in a plan. */
+    static void renew(SparkSession session, LogicalPlan plan) {
+        for (Iterator i = new IndexSearch(plan).roots.iterator(); i.hasNext(); ) {
             renew(session, (String) i.next());
         }
     }
 
     /** As above, of the table that options name. */
-    static void renew(SparkSession session, scala.collection.immutable.Map options) {
+    static void renew(SparkSession session, Map options) {
         if (!of(session).isEmpty()) {
             renew(session, Python.read(session, options, null));
         }

@@ -1,4 +1,4 @@
-// Conditions of a query as JSON, which mdt/engines/spark/catalyst.py reads. Catalyst holds a condition as a tree of
+// Conditions of a query as values for JSON, which mdt/engines/spark/catalyst.py reads. Catalyst holds a condition as a tree of
 // Expressions; "n = 3 and city is null" is
 //
 //     And(EqualTo(AttributeReference n, Literal 3), IsNull(AttributeReference city))
@@ -15,9 +15,9 @@ package mdt.spark;
 
 import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Collection;
 import java.util.HexFormat;
 import java.util.Iterator;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.And;
@@ -36,88 +36,47 @@ final class CatalystJson {
     private CatalystJson() {}
 
     /** Returns the text of a list of expressions, a JSON array. */
-    static String array(List filters) {
-        StringBuilder out = new StringBuilder();
-        items(out, filters);
-        return out.toString();
+    static String array(List expressions) {
+        return Json.text(list(expressions));
     }
 
-    private static void items(StringBuilder out, List expressions) {
-        out.append('[');
-        for (Iterator i = expressions.iterator(); i.hasNext(); ) {
-            expression(out, (Expression) i.next());
-            out.append(i.hasNext() ? "," : "");
+    /** Returns a list of expressions as a value for JSON. */
+    static List list(List expressions) {
+        List all = new ArrayList();
+        for (int i = 0; i < expressions.size(); i++) {
+            all.add(map((Expression) expressions.get(i)));
         }
-        out.append(']');
+        return all;
     }
 
-    private static void expression(StringBuilder out, Expression e) {
-        out.append("{\"op\":");
-        text(out, e.getClass().getSimpleName());
-        out.append(",\"type\":");
-        text(out, e.resolved() ? e.dataType().simpleString() : "");
+    private static Map map(Expression e) {
+        Map node = new LinkedHashMap();
+        node.put("op", e.getClass().getSimpleName());
+        node.put("type", e.resolved() ? e.dataType().simpleString() : "");
         if (e instanceof AttributeReference) {
             AttributeReference column = (AttributeReference) e;
-            out.append(",\"name\":");
-            text(out, column.name());
+            node.put("name", column.name());
             // Hidden columns such as _metadata.file_name are no columns of the table, whatever their names.
-            out.append(",\"metadata\":").append(column.metadata().json().indexOf("_metadata_col\"") >= 0);
-        } else if (e instanceof Literal) {
-            out.append(",\"value\":");
-            value(out, ((Literal) e).value());
-        } else {
-            if (e instanceof InSet) {
-                values(out, ((InSet) e).hset());
-            } else if (e instanceof GetStructField) {
-                out.append(",\"name\":");
-                text(out, ((GetStructField) e).extractFieldName());
-            } else if (e instanceof Like) {
-                out.append(",\"escape\":");
-                text(out, String.valueOf(((Like) e).escapeChar()));
+            node.put("metadata", Boolean.valueOf(column.metadata().json().indexOf("_metadata_col\"") >= 0));
+            return node;
+        }
+        if (e instanceof Literal) {
+            node.put("value", value(((Literal) e).value()));
+            return node;
+        }
+        if (e instanceof InSet) {
+            List values = new ArrayList();
+            for (Iterator i = CollectionConverters.asJava((scala.collection.Set) ((InSet) e).hset()).iterator(); i.hasNext(); ) {
+                values.add(value(i.next()));
             }
-            out.append(",\"children\":");
-            items(out, e instanceof And || e instanceof Or ? flat(e) : Scala.list(e.children()));
+            node.put("values", values);
+        } else if (e instanceof GetStructField) {
+            node.put("name", ((GetStructField) e).extractFieldName());
+        } else if (e instanceof Like) {
+            node.put("escape", String.valueOf(((Like) e).escapeChar()));
         }
-        out.append('}');
-    }
-
-    /** Returns texts as a JSON array, "null" for null. */
-    static String texts(Collection values) {
-        if (values == null) {
-            return "null";
-        }
-        StringBuilder out = new StringBuilder("[");
-        for (Iterator i = values.iterator(); i.hasNext(); ) {
-            text(out, (String) i.next());
-            out.append(i.hasNext() ? "," : "");
-        }
-        return out.append(']').toString();
-    }
-
-    /** Returns texts, or null, by name as a JSON object. */
-    static String object(Map texts) {
-        StringBuilder out = new StringBuilder("{");
-        for (Iterator i = texts.entrySet().iterator(); i.hasNext(); ) {
-            Map.Entry each = (Map.Entry) i.next();
-            text(out, (String) each.getKey());
-            out.append(':');
-            if (each.getValue() == null) {
-                out.append("null");
-            } else {
-                text(out, (String) each.getValue());
-            }
-            out.append(i.hasNext() ? "," : "");
-        }
-        return out.append('}').toString();
-    }
-
-    private static void values(StringBuilder out, scala.collection.immutable.Set set) {
-        out.append(",\"values\":[");
-        for (Iterator i = CollectionConverters.asJava((scala.collection.Set) set).iterator(); i.hasNext(); ) {
-            value(out, i.next());
-            out.append(i.hasNext() ? "," : "");
-        }
-        out.append(']');
+        node.put("children", list(e instanceof And || e instanceof Or ? flat(e) : Scala.list(e.children())));
+        return node;
     }
 
     /** Returns the operands of a chain of And, or of Or: a chain may be deeper than a recursion can be. */
@@ -137,33 +96,20 @@ final class CatalystJson {
         return operands;
     }
 
-    /** Writes null, true, a number, text of a decimal or floating-point number, hex of bytes or of UTF-8; else an object. */
-    private static void value(StringBuilder out, Object v) {
-        if (v == null || v instanceof Boolean || v instanceof Integer || v instanceof Long || v instanceof Short
-                || v instanceof Byte) {
-            out.append(v);
-        } else if (v instanceof Double || v instanceof Float) {
-            text(out, v.toString());
-        } else if (v instanceof Decimal) {
-            text(out, ((Decimal) v).toJavaBigDecimal().toPlainString());
-        } else if (v instanceof UTF8String || v instanceof byte[]) {
-            byte[] bytes = v instanceof byte[] ? (byte[]) v : ((UTF8String) v).getBytes();
-            text(out, HexFormat.of().formatHex(bytes));
-        } else {
-            out.append("{}");
+    /** Returns null, a flag, a whole number, the text of another number, hex of bytes or of UTF-8; else an empty map. */
+    private static Object value(Object v) {
+        if (v == null || v instanceof Boolean || v instanceof Integer || v instanceof Long || v instanceof Short || v instanceof Byte) {
+            return v;
         }
-    }
-
-    private static void text(StringBuilder out, String s) {
-        out.append('"');
-        for (int i = 0; i < s.length(); i++) {
-            char c = s.charAt(i);
-            if (c == '"' || c == '\\' || c < ' ' || c > '~') {
-                out.append("\\u").append(Integer.toHexString(0x10000 | c).substring(1));
-            } else {
-                out.append(c);
-            }
+        if (v instanceof Double || v instanceof Float) {
+            return v.toString();
         }
-        out.append('"');
+        if (v instanceof Decimal) {
+            return ((Decimal) v).toJavaBigDecimal().toPlainString();
+        }
+        if (v instanceof UTF8String || v instanceof byte[]) {
+            return HexFormat.of().formatHex(v instanceof byte[] ? (byte[]) v : ((UTF8String) v).getBytes());
+        }
+        return new LinkedHashMap();
     }
 }

@@ -27,7 +27,6 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
-import scala.jdk.javaapi.CollectionConverters;
 
 public class Factory {
     private Shipment shipment;
@@ -40,13 +39,12 @@ public class Factory {
     }
 
     /** Lets format("mdt") be known in a session and reach Python. answers: what Python.java asks. Returns whether it is known. */
-    public boolean enable(SparkSession session, Function answers) throws Exception {
+    public boolean enable(SparkSession session, Function answers) {
         Python.answeredBy(answers);
         shipment.to(session.sparkContext());
         install(session);
-        for (int i = 0; i < SqlRules.NAMES.length; i++) {
-            analyze(session, SqlRules.NAMES[i]);
-        }
+        analyze(session, Rules.EARLY);
+        analyze(session, Rules.LATE);
         Functions.known(session);
         try {
             return DataSource.lookupDataSource(MdtSource.NAME, session.sessionState().conf()) == MdtSource.class;
@@ -57,14 +55,13 @@ public class Factory {
 
     /** Returns the settings of a session whose names begin with a prefix, as JSON. */
     public String settings(SparkSession session, String prefix) {
-        Map found = new HashMap();
-        for (Iterator i = CollectionConverters.asJava(session.conf().getAll()).entrySet().iterator(); i.hasNext(); ) {
-            Map.Entry each = (Map.Entry) i.next();
-            if (((String) each.getKey()).startsWith(prefix)) {
-                found.put(each.getKey(), each.getValue());
+        Map found = new HashMap(Scala.map(session.conf().getAll()));
+        for (Iterator i = found.keySet().iterator(); i.hasNext(); ) {
+            if (!((String) i.next()).startsWith(prefix)) {
+                i.remove();
             }
         }
-        return CatalystJson.object(found);
+        return Json.text(found);
     }
 
     /**
@@ -77,7 +74,8 @@ public class Factory {
         shipment.to(session.sparkContext());
         install(session);
         Set all = new HashSet(Arrays.asList(does.split(",")));
-        FileSource source = new FileSource(planner, number, session.sparkContext(), root, all, footerBytes, vectorBytes);
+        FileSource source = new FileSource(
+                planner, number, session.sparkContext(), root, all, footerBytes, vectorBytes, new FileLists());
         return frame(session, source, ((StructType) DataType.fromJson(columns)).asNullable(), new Forms(forms));
     }
 
@@ -121,17 +119,11 @@ public class Factory {
         return Dataset.ofRows(session, plan);
     }
 
-    /** Adds the rule of one name to a session's analyzer, unless it is there. */
-    private static synchronized void analyze(SparkSession session, String name) throws Exception {
+    /** Adds our rule to one kind of those of a session's analyzer, unless it is there. */
+    private static synchronized void analyze(SparkSession session, String kind) {
         Analyzer analyzer = session.sessionState().analyzer();
-        String kind = SqlRules.place(name);
-        Rule ours = SqlRules.of(name, session);
-        List rules;
-        try {
-            rules = new ArrayList(Internals.rules(analyzer, kind));
-        } catch (NoSuchFieldException moved) {
-            throw new UnsupportedOperationException("this release of Spark keeps its rules elsewhere: no " + moved.getMessage());
-        }
+        Rule ours = Rules.of(kind, session);
+        List rules = new ArrayList(Internals.rules(analyzer, kind));
         for (int i = 0; i < rules.size(); i++) {
             if (rules.get(i).getClass() == ours.getClass()) {
                 return;
@@ -144,16 +136,9 @@ public class Factory {
     /** Adds our rules to what sessions that are made of one get, and MeasureRule to the optimizers of all of them, but once. */
     private void extend(SparkSessionExtensions extensions) {
         if (extended.put(extensions, Boolean.TRUE) == null) {
-            extensions.injectPreCBORule(new MeasureRules());
-            extensions.injectPostHocResolutionRule(new CatalogRules());
-            for (int i = 0; i < SqlRules.NAMES.length; i++) {
-                SqlRules made = new SqlRules(SqlRules.NAMES[i]);
-                if (SqlRules.place(SqlRules.NAMES[i]).equals(SqlRules.EARLY)) {
-                    extensions.injectHintResolutionRule(made);
-                } else {
-                    extensions.injectPostHocResolutionRule(made);
-                }
-            }
+            extensions.injectPreCBORule(new Rules(Rules.COSTS));
+            extensions.injectHintResolutionRule(new Rules(Rules.EARLY));
+            extensions.injectPostHocResolutionRule(new Rules(Rules.LATE));
         }
     }
 
@@ -168,7 +153,6 @@ public class Factory {
         }
         rules.add(new PinRule());
         extend(session.extensions());
-        rules.add(new CatalogRule(session));
         rules.add(new TotalsRule());
         rules.add(new TopPruning());
         rules.add(new JoinPruning(session));

@@ -3,8 +3,8 @@
 // not to be lost, so it is an Error, which Spark never takes for one.
 package mdt.spark;
 
-import com.fasterxml.jackson.databind.node.JsonNodeFactory;
-import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.HashMap;
+import java.util.Map;
 
 final class Failure extends Error {
     /** kind: a class of mdt/errors.py; hint: what to do next. */
@@ -13,10 +13,10 @@ final class Failure extends Error {
     }
 
     private static String text(String kind, String message, String hint) {
-        ObjectNode told = JsonNodeFactory.instance.objectNode();
+        Map told = new HashMap();
         told.put("kind", kind);
         told.put("message", message);
         told.put("hint", hint);
-        return told.toString();
+        return Json.text(told);
     }
 }

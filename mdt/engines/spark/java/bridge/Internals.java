@@ -27,6 +27,7 @@ import py4j.Gateway;
 import py4j.Py4JPythonClient;
 import py4j.reflection.PythonProxyHandler;
 import scala.Option;
+import scala.collection.immutable.Seq;
 
 final class Internals {
     private static final Class READER = VectorizedParquetRecordReader.class.getSuperclass();
@@ -36,14 +37,13 @@ final class Internals {
     /** Fails with the name of what this release lacks. */
     static void probe() throws Exception {
         field(RecordReaderIterator.class, "rowReader");
-        Class groups = field(READER, "reader").getType();
         field(READER, "totalRowCount");
         field(READER, "parquetColumn");
         field(ParquetColumn.class, "descriptor");
-        if (!groups.isInterface()) {
-            throw new NoSuchFieldException(groups.getName() + " is no interface");
+        if (!typeOfGroups().isInterface()) {
+            throw new NoSuchFieldException(typeOfGroups().getName() + " is no interface");
         }
-        field(Class.forName(groups.getName() + "Impl", false, READER.getClassLoader()), "reader");
+        field(Class.forName(typeOfGroups().getName() + "Impl", false, READER.getClassLoader()), "reader");
         rowRanges();
         field(ParquetFileReader.class, "options");
         field(CodecFactory.class, "decompressors");
@@ -52,95 +52,80 @@ final class Internals {
     }
 
     /** Returns the reader of a split behind the iterator that Spark's format returns, null if it reads no batches. */
-    static Object reader(Object iterator) throws Exception {
-        return field(RecordReaderIterator.class, "rowReader").get(iterator);
+    static Object reader(Object iterator) {
+        return get(RecordReaderIterator.class, "rowReader", iterator);
     }
 
     /** Returns what a reader takes its row groups from. */
-    static Object groups(Object reader) throws Exception {
-        return field(READER, "reader").get(reader);
+    static Object groups(Object reader) {
+        return get(READER, "reader", reader);
     }
 
-    static void setGroups(Object reader, Object groups) throws Exception {
-        field(READER, "reader").set(reader, groups);
+    static void setGroups(Object reader, Object groups) {
+        set(READER, "reader", reader, groups);
     }
 
-    static Class typeOfGroups() throws Exception {
+    static Class typeOfGroups() {
         return field(READER, "reader").getType();
     }
 
     /** Tells a reader how many rows it will find. */
-    static void setRows(Object reader, long rows) throws Exception {
-        field(READER, "totalRowCount").setLong(reader, rows);
+    static void setRows(Object reader, long rows) {
+        set(READER, "totalRowCount", reader, Long.valueOf(rows));
     }
 
     /** Returns Parquet's own reader of the file of a split, by the iterator that Spark's format returns, before anything stands between. */
     static ParquetFileReader file(Object iterator) {
-        try {
-            Object groups = groups(reader(iterator));
-            return (ParquetFileReader) field(groups.getClass(), "reader").get(groups);
-        } catch (Exception moved) {
-            throw new UnsupportedOperationException("this release of Spark has other readers of Parquet: " + moved);
-        }
+        Object groups = groups(reader(iterator));
+        return (ParquetFileReader) get(groups.getClass(), "reader", groups);
     }
 
     /** Returns by which decompressors Parquet's reader of a file reads pages, each by the name of its codec; to be changed. */
     static Map decompressors(ParquetFileReader file) {
-        try {
-            ParquetReadOptions options = (ParquetReadOptions) field(ParquetFileReader.class, "options").get(file);
-            return (Map) field(CodecFactory.class, "decompressors").get(options.getCodecFactory());
-        } catch (Exception moved) {
-            throw new UnsupportedOperationException("this release of Parquet has other decompressors: " + moved);
-        }
+        ParquetReadOptions options = (ParquetReadOptions) get(ParquetFileReader.class, "options", file);
+        return (Map) get(CodecFactory.class, "decompressors", options.getCodecFactory());
     }
 
     /** Returns what a reader knows of the columns that it is to read, a record of them. */
-    static ParquetColumn columns(Object reader) throws Exception {
-        return (ParquetColumn) field(READER, "parquetColumn").get(reader);
+    static ParquetColumn columns(Object reader) {
+        return (ParquetColumn) get(READER, "parquetColumn", reader);
     }
 
     /** Tells a reader that has not begun yet how one of its columns is stored. */
-    static void setDescriptor(ParquetColumn column, ColumnDescriptor told) throws Exception {
-        field(ParquetColumn.class, "descriptor").set(column, Option.apply(told));
+    static void setDescriptor(ParquetColumn column, ColumnDescriptor told) {
+        set(ParquetColumn.class, "descriptor", column, Option.apply(told));
     }
 
     /** Returns the rows of a row group that Parquet's page index leaves; asked only where it leaves fewer than all. */
-    static RowRanges rowRanges(ParquetFileReader file, int rowGroup) throws Exception {
-        return (RowRanges) rowRanges().invoke(file, new Object[] {Integer.valueOf(rowGroup)});
+    static RowRanges rowRanges(ParquetFileReader file, int rowGroup) {
+        try {
+            return (RowRanges) rowRanges().invoke(file, new Object[] {Integer.valueOf(rowGroup)});
+        } catch (ReflectiveOperationException failure) {
+            throw new IllegalStateException("rows of a row group cannot be chosen: " + failure.getCause(), failure);
+        }
     }
 
-    private static Method rowRanges() throws Exception {
+    private static Method rowRanges() throws ReflectiveOperationException {
         Method found = ParquetFileReader.class.getDeclaredMethod("getRowRanges", new Class[] {int.class});
         found.setAccessible(true);
         return found;
     }
 
     /** Returns the rules of one kind ("postHocResolutionRules") that an analyzer of Spark has. */
-    static List rules(Analyzer analyzer, String kind) throws Exception {
-        return Scala.list((scala.collection.immutable.Seq) rulesField(analyzer, kind).get(analyzer));
+    static List rules(Analyzer analyzer, String kind) {
+        return Scala.list((Seq) get(analyzer.getClass(), kind, analyzer));
     }
 
     /** Gives an analyzer another list of rules: Spark takes them when it makes a session, and ours may be there already. */
-    static void setRules(Analyzer analyzer, String kind, List rules) throws Exception {
-        rulesField(analyzer, kind).set(analyzer, Scala.seq(rules));
-    }
-
-    private static Field rulesField(Analyzer analyzer, String kind) throws Exception {
-        for (Class each = analyzer.getClass(); each != null; each = each.getSuperclass()) {
-            try {
-                return field(each, kind);
-            } catch (NoSuchFieldException elsewhere) {
-                continue; // of a class above
-            }
-        }
-        throw new NoSuchFieldException(kind);
+    static void setRules(Analyzer analyzer, String kind, List rules) {
+        set(analyzer.getClass(), kind, analyzer, Scala.seq(rules));
     }
 
     /**
      * Returns the condition that a key has one of the values that a plan has of the key with a number of its keys. It holds for all
      * values unless a join broadcasts the plan. Its constructor has one argument more since Spark 4.3.
      */
-    static Expression dynamicPruning(Expression key, LogicalPlan plan, scala.collection.immutable.Seq keys, int number) {
+    static Expression dynamicPruning(Expression key, LogicalPlan plan, Seq keys, int number) {
         try {
             Constructor made = DynamicPruningSubquery.class.getConstructors()[0];
             Object[] arguments = new Object[made.getParameterCount()];
@@ -153,7 +138,7 @@ final class Internals {
             arguments[5] = NamedExpression$.MODULE$.newExprId();
             return (Expression) made.newInstance(arguments);
         } catch (ReflectiveOperationException moved) {
-            throw new UnsupportedOperationException("this release of Spark has another DynamicPruningSubquery: " + moved);
+            throw other(DynamicPruningSubquery.class, moved);
         }
     }
 
@@ -169,7 +154,7 @@ final class Internals {
             }
             return (LogicalPlan) made.newInstance(arguments);
         } catch (ReflectiveOperationException moved) {
-            throw new UnsupportedOperationException("this release of Spark has another InsertIntoStatement: " + moved);
+            throw other(InsertIntoStatement.class, moved);
         }
     }
 
@@ -178,16 +163,40 @@ final class Internals {
         if (!Proxy.isProxyClass(function.getClass())) {
             return null;
         }
+        return ((Gateway) get(PythonProxyHandler.class, "gateway", Proxy.getInvocationHandler(function))).getCallbackClient();
+    }
+
+    private static Object get(Class of, String name, Object object) {
         try {
-            return ((Gateway) field(PythonProxyHandler.class, "gateway").get(Proxy.getInvocationHandler(function))).getCallbackClient();
-        } catch (Exception moved) {
-            throw new UnsupportedOperationException("this release of Py4J has other functions: " + moved);
+            return field(of, name).get(object);
+        } catch (IllegalAccessException closed) {
+            throw other(of, closed);
         }
     }
 
-    private static Field field(Class of, String name) throws Exception {
-        Field found = of.getDeclaredField(name);
-        found.setAccessible(true);
-        return found;
+    private static void set(Class of, String name, Object object, Object value) {
+        try {
+            field(of, name).set(object, value);
+        } catch (IllegalAccessException closed) {
+            throw other(of, closed);
+        }
+    }
+
+    /** Returns a field of a class, or of one above it. */
+    private static Field field(Class of, String name) {
+        for (Class each = of; each != null; each = each.getSuperclass()) {
+            try {
+                Field found = each.getDeclaredField(name);
+                found.setAccessible(true);
+                return found;
+            } catch (NoSuchFieldException elsewhere) {
+                continue; // of a class above
+            }
+        }
+        throw other(of, new NoSuchFieldException(name));
+    }
+
+    private static RuntimeException other(Class of, Exception moved) {
+        return new UnsupportedOperationException("this release of Spark has another " + of.getName() + ": " + moved);
     }
 }

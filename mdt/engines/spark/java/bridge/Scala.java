@@ -1,44 +1,74 @@
-// Scala's collections in Java's words. Spark's methods take and return scala.collection.immutable.Seq; our code loops over
-// java.util.List. Neither direction copies. And its records.
+// Scala's collections in Java's words. Spark's methods take and return Scala's Seq and Map; our code loops over java.util.List. Neither
+// direction copies. And its records.
 package mdt.spark;
 
 import java.lang.reflect.Method;
 import java.util.List;
 import scala.Option;
 import scala.Product;
+import scala.collection.immutable.ArraySeq$;
+import scala.collection.immutable.Map;
+import scala.collection.immutable.Map$;
+import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 final class Scala {
     private Scala() {}
 
     /** Returns an immutable Seq of these values; the array must not be changed afterwards. */
-    static scala.collection.immutable.Seq seq(Object[] values) {
-        return scala.collection.immutable.ArraySeq$.MODULE$.unsafeWrapArray(values);
+    static Seq seq(Object[] values) {
+        return ArraySeq$.MODULE$.unsafeWrapArray(values);
     }
 
-    static scala.collection.immutable.Seq seq(List values) {
+    static Seq seq(List values) {
         return seq(values.toArray());
     }
 
     /** Returns a map without entries. */
-    static scala.collection.immutable.Map none() {
-        return scala.collection.immutable.Map$.MODULE$.empty();
+    static Map none() {
+        return Map$.MODULE$.empty();
+    }
+
+    /** Returns a copy of a map of Java's. */
+    static Map map(java.util.Map values) {
+        return (Map) Map$.MODULE$.from(CollectionConverters.asScala(values));
+    }
+
+    /** Returns a map with another value under a name. */
+    static Map with(Map map, Object name, Object value) {
+        Object all = map.updated(name, value); // the compiler takes none of the types that Scala has for it
+        return (Map) all;
+    }
+
+    static Map without(Map map, Object name) {
+        Object left = map.removed(name);
+        return (Map) left;
     }
 
     /** Returns a view of a Seq. */
-    static List list(scala.collection.immutable.Seq values) {
+    static List list(Seq values) {
         return CollectionConverters.asJava((scala.collection.Seq) values);
     }
 
-    /** Returns whether a field of a record of Scala's is a true flag or an Option with a value; false for a field that this release lacks. */
-    static boolean isSet(Product record, String field) {
+    /** Returns a view of a Map. */
+    static java.util.Map map(Map values) {
+        return CollectionConverters.asJava((scala.collection.Map) values);
+    }
+
+    /** Returns a field of a record of Scala's, null for one that this release lacks. */
+    static Object field(Product record, String field) {
         for (int i = 0; i < record.productArity(); i++) {
             if (field.equals(record.productElementName(i))) {
-                Object value = record.productElement(i);
-                return value instanceof Option ? ((Option) value).isDefined() : Boolean.TRUE.equals(value);
+                return record.productElement(i);
             }
         }
-        return false;
+        return null;
+    }
+
+    /** Returns whether a field of a record is a true flag or an Option with a value. */
+    static boolean isSet(Product record, String field) {
+        Object value = field(record, field);
+        return value instanceof Option ? ((Option) value).isDefined() : Boolean.TRUE.equals(value);
     }
 
     /** Returns a copy of a record of Scala's (a case class) with another value in one field: releases differ in the other fields. */

@@ -39,35 +39,36 @@ final class Told {
 
     /** Returns a value, null for null. */
     static Object value(JsonNode told, DataType type) {
-        if (told.isNull()) {
-            return null;
-        }
+        return told.isNull() ? null : value(told.asText(), type);
+    }
+
+    static Object value(String told, DataType type) {
         if (type instanceof BooleanType) {
-            return Boolean.valueOf(told.asBoolean());
+            return Boolean.valueOf(told);
         }
         if (type instanceof ByteType) {
-            return Byte.valueOf((byte) told.asInt());
+            return Byte.valueOf(told);
         }
         if (type instanceof ShortType) {
-            return Short.valueOf((short) told.asInt());
+            return Short.valueOf(told);
         }
         if (type instanceof IntegerType || type instanceof DateType) {
-            return Integer.valueOf(told.asInt());
+            return Integer.valueOf(told);
         }
         if (type instanceof DecimalType) {
             DecimalType decimal = (DecimalType) type;
-            return Decimal.apply(new BigDecimal(told.asText()), decimal.precision(), decimal.scale());
+            return Decimal.apply(new BigDecimal(told), decimal.precision(), decimal.scale());
         }
         if (type instanceof DoubleType) {
-            return Double.valueOf(told.asText());
+            return Double.valueOf(told);
         }
         if (type instanceof FloatType) {
-            return Float.valueOf(told.asText());
+            return Float.valueOf(told);
         }
         if (type instanceof BinaryType || type.equals(DataTypes.StringType)) {
-            byte[] bytes = HexFormat.of().parseHex(told.asText());
+            byte[] bytes = HexFormat.of().parseHex(told);
             return type instanceof BinaryType ? (Object) bytes : UTF8String.fromBytes(bytes);
         }
-        return Long.valueOf(told.asLong());
+        return Long.valueOf(told);
     }
 }

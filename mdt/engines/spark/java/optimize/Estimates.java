@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.IdentityHashMap;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -15,10 +16,8 @@ import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.internal.SQLConf;
-import scala.runtime.AbstractFunction1;
-import scala.runtime.BoxedUnit;
 
-final class Estimates extends AbstractFunction1 {
+final class Estimates {
     final boolean costs; // whether Spark's cost model is on
     private final References seen;
     private final SQLConf conf;
@@ -33,7 +32,9 @@ final class Estimates extends AbstractFunction1 {
         this.seen = seen;
         this.conf = conf;
         costs = conf.cboEnabled() || conf.planStatsEnabled();
-        plan.foreach(this);
+        for (Iterator i = Nodes.of(plan).iterator(); i.hasNext(); ) {
+            collect(i.next());
+        }
         told = questions.isEmpty() ? null : FileSource.estimates(questions);
     }
 
@@ -44,10 +45,10 @@ final class Estimates extends AbstractFunction1 {
         return index == null || leaf instanceof MeasuredRelation || !index.does(MdtFileIndex.STATISTICS) ? null : (LogicalRelation) leaf;
     }
 
-    public Object apply(Object node) {
+    private void collect(Object node) {
         LogicalRelation leaf = relation(node);
         if (leaf == null || below.contains(leaf)) {
-            return BoxedUnit.UNIT;
+            return;
         }
         if (node instanceof Filter) {
             below.add(leaf);
@@ -58,7 +59,6 @@ final class Estimates extends AbstractFunction1 {
             questions.add(question);
         }
         asking.put(node, places.get(question));
-        return BoxedUnit.UNIT;
     }
 
     /** Returns what is told of the relation of a node of the plan, null if nothing is. */
@@ -85,7 +85,7 @@ final class Estimates extends AbstractFunction1 {
         }
         List question = new ArrayList();
         question.add(source);
-        question.add("\"estimate\":" + CatalystJson.texts(names) + ",\"keys\":" + CatalystJson.texts(keys) + ",\"histograms\":"
+        question.add("\"estimate\":" + Json.text(names) + ",\"keys\":" + Json.text(keys) + ",\"histograms\":"
                 + conf.histogramEnabled() + ",\"filters\":"
                 + FileSource.json(EmptyReplacement.normalized(node instanceof Filter ? (Filter) node : null)));
         return question;

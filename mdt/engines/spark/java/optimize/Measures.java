@@ -3,12 +3,9 @@
 package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
-import java.io.IOException;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.math.RoundingMode;
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
@@ -23,7 +20,6 @@ import org.apache.spark.sql.catalyst.plans.logical.statsEstimation.EstimationUti
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.BooleanType;
-import org.apache.spark.sql.types.ByteType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DateType;
@@ -31,12 +27,11 @@ import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
-import org.apache.spark.sql.types.IntegerType;
 import org.apache.spark.sql.types.NumericType;
-import org.apache.spark.sql.types.ShortType;
 import org.apache.spark.sql.types.TimestampType;
 import scala.Option;
 import scala.Tuple2;
+import scala.collection.immutable.Seq;
 
 final class Measures {
     private static final int VERSION = 2; // of Spark's statistics of columns, CatalogColumnStat.VERSION
@@ -44,7 +39,7 @@ final class Measures {
     private Measures() {}
 
     /** Returns what was told in Spark's form. output: all columns; columns: of interest; costs: whether rows and columns are wanted, and not the size alone. */
-    static Statistics of(JsonNode told, scala.collection.immutable.Seq output, List columns, boolean costs, SQLConf conf) {
+    static Statistics of(JsonNode told, Seq output, List columns, boolean costs, SQLConf conf) {
         boolean histograms = conf.histogramEnabled();
         if (!costs) {
             long bytes = (long) (told.get("bytes").asLong() * conf.fileCompressionFactor());
@@ -64,7 +59,7 @@ final class Measures {
             all.add(column);
         }
         scala.math.BigInt rows = number(BigInteger.valueOf(told.get("rows").asLong()));
-        scala.collection.immutable.Seq seq = Scala.seq(found);
+        Seq seq = Scala.seq(found);
         return new Statistics(
                 EstimationUtils.getOutputSize(Scala.seq(all), rows, AttributeMap$.MODULE$.apply(seq)),
                 Option.apply(rows), AttributeMap$.MODULE$.apply(seq), false);
@@ -113,14 +108,7 @@ final class Measures {
             return Decimal.apply(exact.setScale(((DecimalType) type).scale(), mode));
         }
         long whole = (long) (mode == RoundingMode.FLOOR ? Math.floor(bound) : Math.ceil(bound));
-        if (type instanceof BooleanType) {
-            return Boolean.valueOf(whole != 0);
-        }
-        if (type instanceof IntegerType || type instanceof DateType) {
-            return Integer.valueOf((int) whole);
-        }
-        return type instanceof ShortType ? Short.valueOf((short) whole)
-                : type instanceof ByteType ? (Object) Byte.valueOf((byte) whole) : Long.valueOf(whole);
+        return Told.value(type instanceof BooleanType ? String.valueOf(whole != 0) : String.valueOf(whole), type);
     }
 
     private static Histogram histogram(JsonNode one) {
@@ -132,15 +120,6 @@ final class Measures {
                     ((JsonNode) bin.get(2)).asLong());
         }
         return new Histogram(one.get("height").asDouble(), bins);
-    }
-
-    /** Reads the text of a reply. */
-    static JsonNode json(ByteBuffer from) {
-        try {
-            return new ObjectMapper().readTree(from.array(), from.arrayOffset() + from.position(), from.remaining());
-        } catch (IOException failure) {
-            throw new IllegalStateException(failure);
-        }
     }
 
     private static scala.math.BigInt number(BigInteger value) {

@@ -9,6 +9,7 @@ import java.util.List;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.metric.SQLMetrics;
+import scala.collection.immutable.Map;
 
 final class Figures {
     private static final int BYTES = 1; // units, as in file_index.py
@@ -37,19 +38,19 @@ final class Figures {
     }
 
     /** Returns a metric for each figure, by its name. */
-    scala.collection.immutable.Map metrics(SparkContext context) {
-        scala.collection.immutable.Map found = Scala.none();
+    Map metrics(SparkContext context) {
+        Map found = Scala.none();
         for (int i = 0; i < names.length; i++) {
             SQLMetric metric = units[i] == BYTES ? SQLMetrics.createSizeMetric(context, names[i], -1L)
                     : units[i] == MILLISECONDS ? SQLMetrics.createTimingMetric(context, names[i], -1L)
                     : SQLMetrics.createMetric(context, names[i]);
-            found = (scala.collection.immutable.Map) found.updated(names[i], metric);
+            found = Scala.with(found, names[i], metric);
         }
         return found;
     }
 
     /** Sets those of these metrics that have the name of a figure, and returns them. */
-    SQLMetric[] set(scala.collection.immutable.Map metrics) {
+    SQLMetric[] set(Map metrics) {
         List told = new ArrayList();
         for (int i = 0; i < names.length; i++) {
             if (metrics.contains(names[i])) {

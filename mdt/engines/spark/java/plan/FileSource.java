@@ -14,6 +14,7 @@ import java.util.function.Function;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import scala.collection.immutable.Seq;
 
 final class FileSource {
     private static final int HAS_VERSION = 1; // flags of a reply, as in file_index.py
@@ -30,12 +31,7 @@ final class FileSource {
     private final FileLists lists;
 
     /** number: by which Python knows the planner. */
-    FileSource(Function planner, long number, SparkContext context, String root, Set does, long footerBytes, long vectorBytes) {
-        this(planner, number, context, root, does, footerBytes, vectorBytes, new FileLists());
-    }
-
-    private FileSource(
-            Function planner, long number, SparkContext context, String root, Set does, long footerBytes, long vectorBytes,
+    FileSource(Function planner, long number, SparkContext context, String root, Set does, long footerBytes, long vectorBytes,
             FileLists lists) {
         this.planner = planner;
         this.number = number;
@@ -67,16 +63,16 @@ final class FileSource {
      * Asks Python which files a query must read. pin, key: of the query; filters: expressions of Catalyst, all of which hold
      * for the rows that it wants, null: none known; rows: how many of these are enough, ALL.
      */
-    Answer ask(Pin pin, String key, scala.collection.immutable.Seq filters, int rows) {
+    Answer ask(Pin pin, String key, Seq filters, int rows) {
         String conditions = json(filters) + (rows == MdtFileIndex.ALL ? "" : ",\"rows\":" + rows);
-        Answer earlier = pin == null ? null : pin.answer(this, conditions);
+        Answer earlier = pin == null ? null : (Answer) pin.known(this, conditions);
         if (earlier != null) {
             return earlier;
         }
         Map known = lists.known(); // held during the call: a version that Python does not send must still be here after it
         long asked = System.nanoTime();
         ByteBuffer reply = Reply.body((byte[]) Calls.call(planner, "{\"query\":\"" + key + "\",\"known\":" + known.keySet()
-                + ",\"gone\":" + CatalystJson.texts(Pin.gone()) + ",\"explain\":" + explains(pin) + ",\"filters\":" + conditions + "}"));
+                + ",\"gone\":" + Json.text(Pin.gone()) + ",\"explain\":" + explains(pin) + ",\"filters\":" + conditions + "}"));
         Integer version = Integer.valueOf(reply.getInt());
         int flags = reply.getInt();
         int[] keep = Reply.ints(reply, reply.getInt());
@@ -89,14 +85,14 @@ final class FileSource {
         Answer answer = new Answer(version.intValue(), files, keep, wanted, figures);
         if (pin != null) {
             pin.agree(this, version);
-            pin.remember(this, conditions, answer);
+            pin.keep(this, conditions, answer);
         }
         return answer;
     }
 
     /** Returns who is told of the plans of a query, as JSON. */
     private String explains(Pin pin) {
-        return CatalystJson.texts(pin == null || !does.contains(MdtFileIndex.TOLD) ? Collections.EMPTY_LIST : pin.explains);
+        return Json.text(pin == null || !does.contains(MdtFileIndex.TOLD) ? Collections.EMPTY_LIST : pin.explains);
     }
 
     /** Returns the files of an answer to be read, in Spark's form. key: of the query that it was given. */
@@ -119,19 +115,19 @@ final class FileSource {
         }
         try {
             Function planner = ((FileSource) ((List) questions.get(0)).get(0)).planner;
-            return Measures.json(Reply.body((byte[]) Calls.call(planner, "{\"each\":[" + each + "]}")));
+            return Json.read(Reply.body((byte[]) Calls.call(planner, "{\"each\":[" + each + "]}")));
         } catch (RuntimeException failure) {
             return null;
         }
     }
 
     /** Asks Python for sums over the rows that fulfil filters; null if only the files know. columns: names. */
-    JsonNode totals(Pin pin, scala.collection.immutable.Seq filters, List columns) {
-        return told(pin, "\"totals\":" + CatalystJson.texts(columns), filters);
+    JsonNode totals(Pin pin, Seq filters, List columns) {
+        return told(pin, "\"totals\":" + Json.text(columns), filters);
     }
 
     /** Asks Python for the value that so many rows which fulfil filters are not behind; null if it is not known. */
-    JsonNode bound(Pin pin, scala.collection.immutable.Seq filters, Expression column, boolean descending, boolean nullsFirst, int count) {
+    JsonNode bound(Pin pin, Seq filters, Expression column, boolean descending, boolean nullsFirst, int count) {
         List one = new ArrayList();
         one.add(column);
         return told(pin, "\"top\":" + count + ",\"by\":" + CatalystJson.array(one) + ",\"descending\":" + descending
@@ -139,17 +135,17 @@ final class FileSource {
     }
 
     /** Returns what Python tells of itself, null if it cannot: the query, which can do without, will say so if there is more to it. */
-    private JsonNode told(Pin pin, String question, scala.collection.immutable.Seq filters) {
+    private JsonNode told(Pin pin, String question, Seq filters) {
         String asked = question + ",\"filters\":" + json(filters);
-        JsonNode earlier = pin == null ? null : pin.told(this, asked);
+        JsonNode earlier = pin == null ? null : (JsonNode) pin.known(this, asked);
         if (earlier != null) {
             return earlier;
         }
         String key = pin == null ? QueryKey.unpinned() : pin.key;
         try {
-            JsonNode told = Measures.json(Reply.body((byte[]) Calls.call(planner, "{\"query\":\"" + key + "\"," + asked + "}")));
+            JsonNode told = Json.read(Reply.body((byte[]) Calls.call(planner, "{\"query\":\"" + key + "\"," + asked + "}")));
             if (pin != null) {
-                pin.tell(this, asked, told);
+                pin.keep(this, asked, told);
             }
             return told;
         } catch (RuntimeException failure) {
@@ -157,7 +153,7 @@ final class FileSource {
         }
     }
 
-    static String json(scala.collection.immutable.Seq filters) {
+    static String json(Seq filters) {
         return CatalystJson.array(filters == null ? Collections.EMPTY_LIST : Scala.list(filters));
     }
 

@@ -28,6 +28,7 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.StructType;
+import scala.collection.immutable.Seq;
 
 public class MdtFileIndex implements FileIndex {
     static final String TOLD = "told"; // the log and Spark's UI are told of each plan, if the session of the query wants it
@@ -55,7 +56,7 @@ public class MdtFileIndex implements FileIndex {
     }
 
     /** Returns the index of a relation of which a query wants so many rows that fulfil conditions, and no matter which. */
-    MdtFileIndex of(int wanted, scala.collection.immutable.Seq filters) {
+    MdtFileIndex of(int wanted, Seq filters) {
         return new MdtFileIndex(source, pin, wanted, FileSource.json(filters));
     }
 
@@ -65,7 +66,7 @@ public class MdtFileIndex implements FileIndex {
     }
 
     /** Returns how many rows are enough: all of them, unless Spark tells every condition, so that rows are counted that fulfil them. */
-    private int enough(scala.collection.immutable.Seq dataFilters) {
+    private int enough(Seq dataFilters) {
         return rows != ALL && FileSource.json(dataFilters).equals(conditions) ? rows : ALL;
     }
 
@@ -89,13 +90,13 @@ public class MdtFileIndex implements FileIndex {
     }
 
     /** Spark refuses to write to a relation with more than one root: this is what protects the table. */
-    public scala.collection.immutable.Seq rootPaths() {
+    public Seq rootPaths() {
         return Scala.seq(new Object[] {new Path(source.root), new Path(source.root, ".write_guard")});
     }
 
     /** Returns the files to read, in one directory. dataFilters: conditions that Spark tests again on every row. */
-    public scala.collection.immutable.Seq listFiles(
-            scala.collection.immutable.Seq partitionFilters, scala.collection.immutable.Seq dataFilters) {
+    public Seq listFiles(
+            Seq partitionFilters, Seq dataFilters) {
         String key = key();
         List files = source.files(source.ask(pin, key, TableScan.conditions(dataFilters), enough(dataFilters)), key);
         files = does(PLACED) ? new Affinity(source.context).located(files) : files;

@@ -3,7 +3,6 @@
 // answered, since Spark asks the same again and again.
 package mdt.spark;
 
-import com.fasterxml.jackson.databind.JsonNode;
 import java.lang.ref.ReferenceQueue;
 import java.lang.ref.WeakReference;
 import java.util.ArrayList;
@@ -51,30 +50,13 @@ final class Pin {
         versions.put(source, version);
     }
 
-    /** Returns what a source answered to the same filters, or null. */
-    Answer answer(FileSource source, String filters) {
-        return (Answer) known(source, filters);
-    }
-
-    void remember(FileSource source, String filters, Answer answer) {
-        keep(source, filters, answer);
-    }
-
-    /** Returns what a source told the optimizer, or null. */
-    JsonNode told(FileSource source, String question) {
-        return (JsonNode) known(source, question);
-    }
-
-    void tell(FileSource source, String question, JsonNode told) {
-        keep(source, question, told);
-    }
-
-    private synchronized Object known(FileSource source, String asked) {
+    /** Returns what a source answered to the same filters, or to the same question of the optimizer, or null. */
+    synchronized Object known(FileSource source, String asked) {
         Map known = (Map) answers.get(source);
         return known == null ? null : known.get(asked);
     }
 
-    private synchronized void keep(FileSource source, String asked, Object answer) {
+    synchronized void keep(FileSource source, String asked, Object answer) {
         if (!answers.containsKey(source)) {
             answers.put(source, new HashMap());
         }

@@ -20,6 +20,8 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.metric.SQLMetrics;
 import scala.Option;
+import scala.collection.immutable.Map;
+import scala.collection.immutable.Seq;
 
 public class TableScan extends SparkPlan {
     private static final String[] COUNTED = { // in the order of Recent
@@ -28,11 +30,11 @@ public class TableScan extends SparkPlan {
     };
     private static final ThreadLocal RUNNING = new ThreadLocal(); // the one whose scan is being made in this thread
     private final SparkPlan scan;
-    private final scala.collection.immutable.Seq questions; // to other sides of joins
+    private final Seq questions; // to other sides of joins
     private final Object[] asking = new Object[0]; // Spark holds the monitor of a node while it waits for subqueries, which ask for all metrics
-    private scala.collection.immutable.Map metrics; // null: not asked for yet; guarded by asking
+    private Map metrics; // null: not asked for yet; guarded by asking
 
-    public TableScan(SparkPlan scan, scala.collection.immutable.Seq questions) {
+    public TableScan(SparkPlan scan, Seq questions) {
         this.scan = scan;
         this.questions = questions;
     }
@@ -43,12 +45,12 @@ public class TableScan extends SparkPlan {
     }
 
     /** Returns the conditions of the scan that is being made in this thread, those that became known included. */
-    static scala.collection.immutable.Seq conditions(scala.collection.immutable.Seq given) {
+    static Seq conditions(Seq given) {
         TableScan running = (TableScan) RUNNING.get();
         return running == null ? given : running.with(given);
     }
 
-    private scala.collection.immutable.Seq with(scala.collection.immutable.Seq given) {
+    private Seq with(Seq given) {
         List all = new ArrayList(Scala.list(given));
         List asked = Scala.list(questions);
         for (int i = 0; i < asked.size(); i++) {
@@ -75,7 +77,7 @@ public class TableScan extends SparkPlan {
             return null;
         }
         try {
-            scala.collection.immutable.Seq conditions = ((FileSourceScanExec) scan).dataFilters();
+            Seq conditions = ((FileSourceScanExec) scan).dataFilters();
             return index.source.ask(index.pin, index.pin.key, running ? with(conditions) : conditions, MdtFileIndex.ALL);
         } catch (py4j.Py4JException failure) {
             return null; // it will say so again when the files are to be read
@@ -83,7 +85,7 @@ public class TableScan extends SparkPlan {
     }
 
     /** Spark wants to know which ones there are before the query runs. */
-    public scala.collection.immutable.Map metrics() {
+    public Map metrics() {
         synchronized (asking) {
             if (metrics == null) {
                 metrics = counted();
@@ -92,13 +94,13 @@ public class TableScan extends SparkPlan {
         }
     }
 
-    private scala.collection.immutable.Map counted() {
+    private Map counted() {
         Answer answer = answer(false);
         boolean told = answer != null && answer.figures != null;
-        scala.collection.immutable.Map found = told ? answer.figures.metrics(sparkContext()) : Scala.none();
+        Map found = told ? answer.figures.metrics(sparkContext()) : Scala.none();
         for (int i = 0; told && i < COUNTED.length; i++) {
             if (i < 2 ? index(scan).source.footerBytes > 0 : answer.hasDead()) {
-                found = (scala.collection.immutable.Map) found.updated(COUNTED[i], SQLMetrics.createMetric(sparkContext(), COUNTED[i]));
+                found = Scala.with(found, COUNTED[i], SQLMetrics.createMetric(sparkContext(), COUNTED[i]));
             }
         }
         return found;
@@ -148,7 +150,7 @@ public class TableScan extends SparkPlan {
         return executed(true);
     }
 
-    public scala.collection.immutable.Seq output() {
+    public Seq output() {
         return scan.output();
     }
 
@@ -156,7 +158,7 @@ public class TableScan extends SparkPlan {
         return scan.outputPartitioning();
     }
 
-    public scala.collection.immutable.Seq outputOrdering() {
+    public Seq outputOrdering() {
         return scan.outputOrdering();
     }
 
@@ -178,7 +180,7 @@ public class TableScan extends SparkPlan {
                 : new TableScan((SparkPlan) scan.canonicalized(), QueryPlan.normalizePredicates(questions, new package$AttributeSeq(output())));
     }
 
-    public scala.collection.immutable.Seq children() {
+    public Seq children() {
         return Scala.seq(new Object[] {scan});
     }
 

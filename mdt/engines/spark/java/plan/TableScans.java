@@ -17,9 +17,10 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.datasources.FileSourceStrategy$;
 import org.apache.spark.sql.types.BinaryType;
+import scala.collection.immutable.Seq;
 
 public class TableScans extends SparkStrategy {
-    public scala.collection.immutable.Seq apply(LogicalPlan plan) {
+    public Seq apply(LogicalPlan plan) {
         MdtFileIndex index = MdtFileIndex.of(relation(plan));
         if (index == null || !(index.hasMetrics() || index.does(MdtFileIndex.JOINS))) {
             return Scala.seq(new Object[0]); // the next strategy is asked
@@ -29,7 +30,7 @@ public class TableScans extends SparkStrategy {
         if (questions.isEmpty() && !index.hasMetrics()) {
             return Scala.seq(new Object[0]);
         }
-        final scala.collection.immutable.Seq asked = Scala.seq(questions);
+        final Seq asked = Scala.seq(questions);
         List found = Scala.list(FileSourceStrategy$.MODULE$.apply(without));
         List scans = new ArrayList();
         for (int i = 0; i < found.size(); i++) {

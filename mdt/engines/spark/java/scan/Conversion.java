@@ -2,9 +2,7 @@
 package mdt.spark;
 
 import java.io.Serializable;
-import java.math.BigDecimal;
 import java.util.ArrayList;
-import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -12,18 +10,8 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.execution.vectorized.ColumnVectorUtils;
 import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
 import org.apache.spark.sql.types.ArrayType;
-import org.apache.spark.sql.types.BinaryType;
-import org.apache.spark.sql.types.BooleanType;
-import org.apache.spark.sql.types.ByteType;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DateType;
-import org.apache.spark.sql.types.Decimal;
-import org.apache.spark.sql.types.DecimalType;
-import org.apache.spark.sql.types.DoubleType;
-import org.apache.spark.sql.types.FloatType;
-import org.apache.spark.sql.types.IntegerType;
 import org.apache.spark.sql.types.MapType;
-import org.apache.spark.sql.types.ShortType;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -47,7 +35,7 @@ final class Conversion implements Serializable {
 
     /** Returns what a file is too old to have: null, or the default that a text says. */
     static Conversion constant(DataType wanted, String text) {
-        Object[] only = {text == null ? null : parsed(wanted, text)};
+        Object[] only = {text == null ? null : wanted instanceof StringType ? UTF8String.fromString(text) : Told.value(text, wanted)};
         return new Conversion(wanted, wanted, new GenericInternalRow(only), new int[0], new Conversion[0]);
     }
 
@@ -123,38 +111,5 @@ final class Conversion implements Serializable {
     /** Returns the wanted child of a column that is read: a field, the elements of arrays, keys or values of maps. */
     ColumnVector child(ColumnVector read, int ordinal) {
         return children[ordinal].of(places[ordinal] < 0 ? null : read.getChild(places[ordinal]));
-    }
-
-    /** Returns a value in Catalyst's own form; moments are whole numbers already, binary values hexadecimal. */
-    private static Object parsed(DataType type, String text) {
-        if (type instanceof StringType) {
-            return UTF8String.fromString(text);
-        }
-        if (type instanceof BinaryType) {
-            return HexFormat.of().parseHex(text);
-        }
-        if (type instanceof BooleanType) {
-            return Boolean.valueOf(text);
-        }
-        if (type instanceof ByteType) {
-            return Byte.valueOf(text);
-        }
-        if (type instanceof ShortType) {
-            return Short.valueOf(text);
-        }
-        if (type instanceof IntegerType || type instanceof DateType) {
-            return Integer.valueOf(text);
-        }
-        if (type instanceof FloatType) {
-            return Float.valueOf(text);
-        }
-        if (type instanceof DoubleType) {
-            return Double.valueOf(text);
-        }
-        if (type instanceof DecimalType) {
-            DecimalType decimal = (DecimalType) type;
-            return Decimal.apply(new BigDecimal(text), decimal.precision(), decimal.scale());
-        }
-        return Long.valueOf(text);
     }
 }

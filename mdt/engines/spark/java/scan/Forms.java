@@ -5,9 +5,6 @@
 //      "defaults": {"<id>": what older rows have in a new column, as text}}
 package mdt.spark;
 
-import com.fasterxml.jackson.databind.ObjectMapper;
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.types.DataType;
@@ -22,12 +19,7 @@ final class Forms {
     Forms(String text) {
         this.text = text;
         if (text.length() > 0) {
-            Map told;
-            try {
-                told = (Map) new ObjectMapper().readValue(text, Map.class);
-            } catch (IOException failure) {
-                throw new UncheckedIOException(failure);
-            }
+            Map told = Json.map(text);
             this.newest = version((Map) told.get("newest"));
             this.defaults = (Map) told.get("defaults");
             List versions = (List) told.get("older");
@@ -40,7 +32,9 @@ final class Forms {
 
     private static TableColumn version(Map told) {
         StructType schema = (StructType) DataType.fromJson((String) told.get("schema"));
-        return TableColumn.whole(schema.asNullable(), ((List) told.get("ids")).iterator());
+        List ids = (List) told.get("ids");
+        ids.add(0, Integer.valueOf(-1)); // of the whole, whose children the columns are
+        return new TableColumn("", schema.asNullable(), ids.iterator());
     }
 
     /** Returns for each older version how its files give the columns of a query; null where they stand there as they are. */

@@ -13,7 +13,7 @@
 //         one function of Spark's for each  ----->      Form          makes the newest columns of those of an older file
 //         version of the table's columns             BlockFileSystem  lets a block inside a log file be a file
 //       Affinity                                       FarStream      of far stores: footers from the executor's memory
-//         an executor for each file        ----->        FooterCache
+//         an executor for each file        ----->        Recent
 //
 // The classes get there in a JAR that Shipment.java makes. Accelerators that replace Spark's Parquet reader would leave all this
 // out, and return dead rows: Python refuses sessions that have one.
@@ -35,6 +35,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.Function1;
 import scala.Option;
+import scala.collection.immutable.Map;
 
 public class MdtParquet extends ParquetFileFormat {
     static final String POSITION = "_tmp_metadata_row_index"; // Spark's reader fills a column of this name with row numbers
@@ -62,10 +63,10 @@ public class MdtParquet extends ParquetFileFormat {
     }
 
     /** What the hidden column _metadata says of a file: of a block, the log file that it stands in. */
-    public scala.collection.immutable.Map fileConstantMetadataExtractors() {
-        scala.collection.immutable.Map all = super.fileConstantMetadataExtractors();
+    public Map fileConstantMetadataExtractors() {
+        Map all = super.fileConstantMetadataExtractors();
         for (int i = 0; i < RealFile.FIELDS.length; i++) {
-            all = (scala.collection.immutable.Map) all.updated(RealFile.FIELDS[i], new RealFile(RealFile.FIELDS[i]));
+            all = Scala.with(all, RealFile.FIELDS[i], new RealFile(RealFile.FIELDS[i]));
         }
         return all;
     }
@@ -77,7 +78,7 @@ public class MdtParquet extends ParquetFileFormat {
 
     /** required: the columns of the query; filters: what Parquet may test by itself, and the query tests again. */
     public Function1 buildReaderWithPartitionValues(SparkSession session, StructType data, StructType partitions,
-            StructType required, scala.collection.immutable.Seq filters, scala.collection.immutable.Map options,
+            StructType required, scala.collection.immutable.Seq filters, Map options,
             Configuration conf) {
         BlockFileSystem.install(conf);
         conf.setLong(BlockFileSystem.FOOTERS, source.footerBytes);
@@ -94,8 +95,7 @@ public class MdtParquet extends ParquetFileFormat {
         boolean batches = asked.isDefined() && "true".equals(asked.get());
         boolean vectorized = ParquetUtils.isBatchReadSupportedForSchema(
                 ((org.apache.spark.sql.classic.SparkSession) session).sessionState().conf(), required);
-        scala.collection.immutable.Map inner = Pinned.reader(vectorized
-                ? (scala.collection.immutable.Map) options.updated(BATCHES, "true") : options);
+        Map inner = Pinned.reader(vectorized ? Scala.with(options, BATCHES, "true") : options);
         LiveReader reader = new LiveReader(vectorized, batches, required);
         reader.vectors = source.vectors(conf);
         reader.counters = TableScan.counters();

@@ -7,6 +7,7 @@ package mdt.spark;
 
 import org.apache.spark.sql.internal.SQLConf;
 import scala.Option;
+import scala.collection.immutable.Map;
 
 final class Pinned {
     private static final String[][] OF_RELATION = {{"ignoreCorruptFiles", "false"}, {"ignoreMissingFiles", "false"}};
@@ -25,24 +26,24 @@ final class Pinned {
     private Pinned() {}
 
     /** Returns the options of a relation with ours. */
-    static scala.collection.immutable.Map relation(scala.collection.immutable.Map options) {
+    static Map relation(Map options) {
         return with(options, OF_RELATION);
     }
 
     /** Returns the options of a relation less ours, as a user gave them. */
-    static scala.collection.immutable.Map given(scala.collection.immutable.Map options) {
-        Object left = options;
+    static Map given(Map options) {
+        Map left = options;
         for (int i = 0; i < OF_RELATION.length; i++) {
             Option value = options.get(OF_RELATION[i][0]);
             if (value.isDefined() && value.get().equals(OF_RELATION[i][1])) {
-                left = ((scala.collection.immutable.Map) left).removed(OF_RELATION[i][0]);
+                left = Scala.without(left, OF_RELATION[i][0]);
             }
         }
-        return (scala.collection.immutable.Map) left;
+        return left;
     }
 
     /** Returns the options of a reader with ours. */
-    static scala.collection.immutable.Map reader(scala.collection.immutable.Map options) {
+    static Map reader(Map options) {
         return with(options, OF_READER);
     }
 
@@ -55,11 +56,11 @@ final class Pinned {
         return pinned;
     }
 
-    private static scala.collection.immutable.Map with(scala.collection.immutable.Map options, String[][] values) {
-        Object all = options;
+    private static Map with(Map options, String[][] values) {
+        Map all = options;
         for (int i = 0; i < values.length; i++) {
-            all = ((scala.collection.immutable.Map) all).updated(values[i][0], values[i][1]);
+            all = Scala.with(all, values[i][0], values[i][1]);
         }
-        return (scala.collection.immutable.Map) all;
+        return all;
     }
 }

@@ -5,6 +5,7 @@ package mdt.spark;
 import java.nio.ByteBuffer;
 import org.apache.spark.sql.execution.datasources.PartitionedFile;
 import org.roaringbitmap.RoaringBitmap;
+import scala.collection.immutable.Map;
 
 final class Selection {
     private static final String ABOUT = "mdt"; // length and CRC-32 of the footer, version; where dead positions stand, if they stand elsewhere; a bitmap of some
@@ -52,21 +53,15 @@ final class Selection {
     }
 
     /** Driver: returns the metadata of a file. elsewhere: the object with its dead positions, null: none. */
-    static scala.collection.immutable.Map metadata(byte[] about, String elsewhere, byte[] wanted) {
-        Object none = scala.collection.immutable.Map$.MODULE$.empty();
-        scala.collection.immutable.Map found = (scala.collection.immutable.Map) none;
-        if (about != null) {
-            found = (scala.collection.immutable.Map) found.updated(ABOUT, about);
-        }
-        if (elsewhere != null) {
-            found = (scala.collection.immutable.Map) found.updated(ELSEWHERE, elsewhere);
-        }
-        return wanted == null ? found : (scala.collection.immutable.Map) found.updated(WANTED, wanted);
+    static Map metadata(byte[] about, String elsewhere, byte[] wanted) {
+        Map found = about == null ? Scala.none() : Scala.with(Scala.none(), ABOUT, about);
+        found = elsewhere == null ? found : Scala.with(found, ELSEWHERE, elsewhere);
+        return wanted == null ? found : Scala.with(found, WANTED, wanted);
     }
 
     /** Executor: returns what the driver has said of the file of a split. vectors: reads what stands elsewhere. */
     static Selection of(PartitionedFile file, Vectors vectors) {
-        scala.collection.immutable.Map told = file.otherConstantMetadataColumnValues();
+        Map told = file.otherConstantMetadataColumnValues();
         byte[] about = told.contains(ABOUT) ? (byte[]) told.apply(ABOUT) : PLAIN;
         byte[] wanted = told.contains(WANTED) ? (byte[]) told.apply(WANTED) : NOTHING;
         String elsewhere = told.contains(ELSEWHERE) ? (String) told.apply(ELSEWHERE) : null;

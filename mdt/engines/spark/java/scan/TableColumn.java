@@ -14,7 +14,8 @@ final class TableColumn {
     final int id;
     final TableColumn[] children; // fields of a struct, the element of an array, key and value of a map
 
-    private TableColumn(String name, DataType type, Iterator ids) {
+    /** ids: of it and all fields below, parents first. */
+    TableColumn(String name, DataType type, Iterator ids) {
         this.name = name;
         this.type = type;
         this.id = ((Number) ids.next()).intValue();
@@ -34,23 +35,6 @@ final class TableColumn {
         } else {
             this.children = new TableColumn[0];
         }
-    }
-
-    /** Returns a version's columns as the children of one that stands for the whole; ids: of all fields, parents first. */
-    static TableColumn whole(StructType schema, Iterator ids) {
-        StructField[] fields = schema.fields();
-        TableColumn[] columns = new TableColumn[fields.length];
-        for (int i = 0; i < fields.length; i++) {
-            columns[i] = new TableColumn(fields[i].name(), fields[i].dataType(), ids);
-        }
-        return new TableColumn(schema, columns);
-    }
-
-    private TableColumn(DataType type, TableColumn[] children) {
-        this.name = "";
-        this.type = type;
-        this.id = -1;
-        this.children = children;
     }
 
     /** Returns the child of a name, null if there is none. */

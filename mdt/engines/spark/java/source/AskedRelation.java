@@ -6,51 +6,34 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Function;
 import org.apache.spark.rdd.RDD;
-import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.classic.Dataset;
-import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.CatalystScan;
 import org.apache.spark.sql.types.StructType;
+import scala.collection.immutable.Seq;
 
-final class AskedRelation extends BaseRelation implements CatalystScan {
-    private final SparkSession session;
+final class AskedRelation extends BlankRelation implements CatalystScan {
     private final Function rows;
-    private final StructType columns;
     private final long bytes;
 
     /** rows: called with a session, conditions as JSON, and names of columns as JSON; bytes: of all rows, roughly. */
     AskedRelation(SparkSession session, Function rows, StructType columns, long bytes) {
-        this.session = session;
+        super(session, columns);
         this.rows = rows;
-        this.columns = columns;
         this.bytes = bytes;
-    }
-
-    public SQLContext sqlContext() {
-        return session.sqlContext();
-    }
-
-    public StructType schema() {
-        return columns;
     }
 
     public long sizeInBytes() {
         return Math.max(1L, bytes);
     }
 
-    /** The rows are those of Spark's own execution, which it takes as they are. */
-    public boolean needConversion() {
-        return false;
-    }
-
-    public RDD buildScan(scala.collection.immutable.Seq required, scala.collection.immutable.Seq filters) {
+    public RDD buildScan(Seq required, Seq filters) {
         List names = new ArrayList();
         for (int i = 0; i < required.length(); i++) {
             names.add(((Attribute) required.apply(i)).name());
         }
-        Object[] request = {session, FileSource.json(filters), CatalystJson.texts(names)};
+        Object[] request = {session, FileSource.json(filters), Json.text(names)};
         return ((Dataset) Calls.call(rows, request)).queryExecution().toRdd();
     }
 }

@@ -7,8 +7,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.rdd.RDD;
-import org.apache.spark.sql.Dataset;
-import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -16,22 +14,20 @@ import org.apache.spark.sql.catalyst.expressions.SubqueryExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
-import org.apache.spark.sql.sources.BaseRelation;
+import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.sources.CatalystScan;
 import org.apache.spark.sql.sources.InsertableRelation;
 import org.apache.spark.sql.types.StructType;
+import scala.collection.immutable.Seq;
 
-final class FrameRelation extends BaseRelation implements CatalystScan, InsertableRelation {
-    private final SparkSession session;
+final class FrameRelation extends BlankRelation implements CatalystScan, InsertableRelation {
     private final scala.collection.immutable.Map options;
     private final LogicalPlan plan;
-    private final StructType schema;
     private final Map columns = new HashMap(); // name -> attribute of the plan
 
     /** schema: the plan's, perhaps with comments. */
     FrameRelation(SparkSession session, scala.collection.immutable.Map options, LogicalPlan plan, StructType schema) {
-        this.schema = schema;
-        this.session = session;
+        super(session, schema);
         this.options = options;
         this.plan = plan;
         List output = Scala.list(plan.output());
@@ -40,20 +36,7 @@ final class FrameRelation extends BaseRelation implements CatalystScan, Insertab
         }
     }
 
-    public SQLContext sqlContext() {
-        return session.sqlContext();
-    }
-
-    public StructType schema() {
-        return schema;
-    }
-
-    /** The rows are those of Spark's own execution, which it takes as they are. */
-    public boolean needConversion() {
-        return false;
-    }
-
-    public RDD buildScan(scala.collection.immutable.Seq required, scala.collection.immutable.Seq filters) {
+    public RDD buildScan(Seq required, Seq filters) {
         LogicalPlan found = plan;
         List conditions = Scala.list(filters);
         for (int i = 0; i < conditions.size(); i++) {
@@ -66,11 +49,8 @@ final class FrameRelation extends BaseRelation implements CatalystScan, Insertab
         for (int i = 0; i < required.length(); i++) {
             wanted.add(columns.get(((Attribute) required.apply(i)).name()));
         }
-        return frame(new Project(Scala.seq(wanted), found)).queryExecution().toRdd();
-    }
-
-    private org.apache.spark.sql.classic.Dataset frame(LogicalPlan of) {
-        return org.apache.spark.sql.classic.Dataset.ofRows((org.apache.spark.sql.classic.SparkSession) session, of);
+        LogicalPlan rows = new Project(Scala.seq(wanted), found);
+        return Dataset.ofRows((org.apache.spark.sql.classic.SparkSession) session, rows).queryExecution().toRdd();
     }
 
     /** Returns a condition on this relation as one on the plan. */
@@ -82,7 +62,7 @@ final class FrameRelation extends BaseRelation implements CatalystScan, Insertab
         });
     }
 
-    public void insert(Dataset rows, boolean overwrite) {
-        Python.write(session, options, overwrite ? "overwrite" : "into", (org.apache.spark.sql.classic.Dataset) rows);
+    public void insert(org.apache.spark.sql.Dataset rows, boolean overwrite) {
+        Python.write(session, options, overwrite ? "overwrite" : "into", rows);
     }
 }

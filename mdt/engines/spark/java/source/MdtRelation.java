@@ -9,18 +9,18 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.sources.InsertableRelation;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
+import scala.collection.immutable.Map;
 
 final class MdtRelation extends HadoopFsRelation implements InsertableRelation {
     /** columns: those of the files, perhaps with comments; options: those that Spark knows of this relation, among them the path; Python has read them. */
-    MdtRelation(HadoopFsRelation files, StructType columns, scala.collection.immutable.Map options) {
+    MdtRelation(HadoopFsRelation files, StructType columns, Map options) {
         super(files.location(), files.partitionSchema(), columns, files.bucketSpec(), files.fileFormat(),
                 Pinned.relation(options), files.sparkSession());
     }
 
     /** INSERT INTO and INSERT OVERWRITE. Spark has given the rows the table's columns. */
     public void insert(Dataset rows, boolean overwrite) {
-        Python.write(sparkSession(), options(), overwrite ? "overwrite" : "into",
-                (org.apache.spark.sql.classic.Dataset) rows);
+        Python.write(sparkSession(), options(), overwrite ? "overwrite" : "into", rows);
     }
 
     /**
@@ -29,8 +29,8 @@ final class MdtRelation extends HadoopFsRelation implements InsertableRelation {
      * the catalog does not have, say nothing.
      */
     public HadoopFsRelation copy(FileIndex location, StructType partitions, StructType columns, Option buckets,
-            FileFormat format, scala.collection.immutable.Map options, SparkSession session) {
-        scala.collection.immutable.Map pinned = Pinned.relation(options);
+            FileFormat format, Map options, SparkSession session) {
+        Map pinned = Pinned.relation(options);
         if (pinned.equals(options())) {
             return new MdtRelation(
                     new HadoopFsRelation(location, partitions, columns, buckets, format, pinned, session), columns, options);

@@ -27,10 +27,13 @@ import org.apache.spark.sql.sources.SchemaRelationProvider;
 import org.apache.spark.sql.sources.StreamSinkProvider;
 import org.apache.spark.sql.sources.StreamSourceProvider;
 import org.apache.spark.sql.streaming.OutputMode;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.Tuple2;
+import scala.collection.immutable.Map;
+import scala.collection.immutable.Seq;
 
 public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRelationProvider, CreatableRelationProvider,
         StreamSourceProvider, StreamSinkProvider {
@@ -40,33 +43,29 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
         return NAME;
     }
 
-    public BaseRelation createRelation(SQLContext context, scala.collection.immutable.Map options) {
+    public BaseRelation createRelation(SQLContext context, Map options) {
         return relation(context.sparkSession(), options, null);
     }
 
     /** columns: what the user, or the catalog, says that the table has. */
-    public BaseRelation createRelation(
-            SQLContext context, scala.collection.immutable.Map options, StructType columns) {
+    public BaseRelation createRelation(SQLContext context, Map options, StructType columns) {
         return relation(context.sparkSession(), options, columns);
     }
 
     /** Writes; what is returned tells Spark which columns the table has. */
-    public BaseRelation createRelation(
-            SQLContext context, SaveMode mode, scala.collection.immutable.Map options, Dataset rows) {
+    public BaseRelation createRelation(SQLContext context, SaveMode mode, Map options, Dataset rows) {
         SparkSession session = context.sparkSession();
-        org.apache.spark.sql.classic.Dataset written = Python.write(
-                session, options, mode.toString(), (org.apache.spark.sql.classic.Dataset) rows);
-        LogicalPlan plan = written.queryExecution().analyzed();
+        LogicalPlan plan = Python.write(session, options, mode.toString(), rows);
         return new FrameRelation(session, options, plan, commented(plan.schema(), rows.schema()));
     }
 
-    /** Returns columns with the comments of those of the same names, which the catalog keeps. */
-    private static StructType commented(StructType columns, StructType said) {
+    /** Returns columns of which those without a comment have that of the same name, which the catalog keeps. */
+    static StructType commented(StructType columns, StructType said) {
         StructField[] found = (StructField[]) columns.fields().clone();
         for (int i = 0; i < found.length; i++) {
             for (int k = 0; k < said.fields().length; k++) {
                 StructField other = said.fields()[k];
-                if (other.name().equals(found[i].name()) && other.getComment().isDefined()) {
+                if (other.name().equals(found[i].name()) && found[i].getComment().isEmpty() && other.getComment().isDefined()) {
                     found[i] = found[i].withComment((String) other.getComment().get());
                 }
             }
@@ -74,36 +73,32 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
         return new StructType(found);
     }
 
-    public Tuple2 sourceSchema(
-            SQLContext context, Option columns, String provider, scala.collection.immutable.Map options) {
-        SparkSession session = context.sparkSession();
-        return new Tuple2(NAME, Python.columns(Python.stream(session, options), session, said(columns)));
+    public Tuple2 sourceSchema(SQLContext context, Option columns, String provider, Map options) {
+        return new Tuple2(NAME, stream(context, columns, options).schema());
     }
 
     /** checkpoint: where the stream keeps what it needs; ours needs nothing. */
-    public Source createSource(SQLContext context, String checkpoint, Option columns, String provider,
-            scala.collection.immutable.Map options) {
+    public Source createSource(SQLContext context, String checkpoint, Option columns, String provider, Map options) {
+        return stream(context, columns, options);
+    }
+
+    /** Opens the table of a stream. columns: those that the user names. */
+    private static MdtStream stream(SQLContext context, Option columns, Map options) {
         SparkSession session = context.sparkSession();
-        Function stream = Python.stream(session, options);
-        return new MdtStream(session, stream, Python.columns(stream, session, said(columns)));
+        Function stream = (Function) Python.ask("stream", session, options, null, null);
+        String said = columns.isEmpty() ? null : ((StructType) columns.get()).json();
+        String[] found = Python.texts(Python.ask(stream, "columns", session, null, said, null));
+        return new MdtStream((org.apache.spark.sql.classic.SparkSession) session, stream, (StructType) DataType.fromJson(found[0]));
     }
 
-    public Sink createSink(SQLContext context, scala.collection.immutable.Map options,
-            scala.collection.immutable.Seq partitionBy, OutputMode mode) {
-        scala.collection.immutable.Map all = options;
-        if (!partitionBy.isEmpty()) {
-            all = (scala.collection.immutable.Map) options.updated("partition_by", partitionBy.mkString(","));
-        }
-        return new MdtSink(context.sparkSession(), all, mode.toString());
-    }
-
-    private static String said(Option columns) {
-        return columns.isEmpty() ? null : ((StructType) columns.get()).json();
+    public Sink createSink(SQLContext context, Map options, Seq partitionBy, OutputMode mode) {
+        Map all = partitionBy.isEmpty() ? options : Scala.with(options, "partition_by", partitionBy.mkString(","));
+        return new MdtSink(all, mode.toString());
     }
 
     /** columns: what the table must have, with comments, which the catalog alone keeps; null for any. */
-    static BaseRelation relation(SparkSession session, scala.collection.immutable.Map options, StructType columns) {
-        LogicalPlan plan = Python.read(session, options, columns == null ? null : columns.json()).queryExecution().analyzed();
+    static BaseRelation relation(SparkSession session, Map options, StructType columns) {
+        LogicalPlan plan = Python.read(session, options, columns == null ? null : columns.json());
         StructType schema = columns == null ? plan.schema() : commented(plan.schema(), columns);
         if (plan instanceof LogicalRelation && ((LogicalRelation) plan).relation() instanceof HadoopFsRelation) {
             return new MdtRelation((HadoopFsRelation) ((LogicalRelation) plan).relation(), schema, options);

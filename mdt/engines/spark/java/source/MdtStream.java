@@ -5,14 +5,14 @@ package mdt.spark;
 
 import java.util.List;
 import java.util.function.Function;
-import org.apache.spark.sql.Dataset;
-import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.ReadAllAvailable;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
-import org.apache.spark.sql.execution.streaming.Offset;
 import org.apache.spark.sql.execution.streaming.Source;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
@@ -38,14 +38,14 @@ final class MdtStream implements Source, SupportsTriggerAvailableNow {
         return new ReadLimit() {};
     }
 
-    public org.apache.spark.sql.connector.read.streaming.Offset latestOffset(
-            org.apache.spark.sql.connector.read.streaming.Offset start, ReadLimit limit) {
-        String found = Python.offset(stream, session, json(start), limit instanceof ReadAllAvailable, last);
-        return found.isEmpty() ? null : new MdtOffset(found);
+    public Offset latestOffset(Offset start, ReadLimit limit) {
+        Object[] more = {Boolean.valueOf(limit instanceof ReadAllAvailable), last};
+        String[] found = Python.texts(Python.ask(stream, "offset", session, null, json(start), more));
+        return found.length == 0 ? null : new MdtOffset(found[0]);
     }
 
     public void prepareForTriggerAvailableNow() {
-        last = Python.newest(stream, session);
+        last = Python.texts(Python.ask(stream, "newest", session, null, null, null))[0];
     }
 
     /** Of older ways to ask; Spark takes latestOffset. */
@@ -53,13 +53,13 @@ final class MdtStream implements Source, SupportsTriggerAvailableNow {
         throw new UnsupportedOperationException("a stream of mdt is asked for its latestOffset");
     }
 
-    public Dataset getBatch(Option start, Offset end) {
-        String from = start.isEmpty() ? null : json((org.apache.spark.sql.connector.read.streaming.Offset) start.get());
-        org.apache.spark.sql.classic.Dataset rows = Python.batch(stream, session, from, end.json(), columns.json());
-        org.apache.spark.sql.classic.SparkSession own = (org.apache.spark.sql.classic.SparkSession) session;
+    public org.apache.spark.sql.Dataset getBatch(Option start, org.apache.spark.sql.execution.streaming.Offset end) {
+        String from = start.isEmpty() ? null : json((Offset) start.get());
+        Dataset rows = (Dataset) Python.ask(
+                stream, "batch", session, null, end.json(), new Object[] {from, columns.json()});
         LogicalPlan streaming = streaming(rows.queryExecution().analyzed());
-        return streaming == null ? own.internalCreateDataFrame(rows.queryExecution().toRdd(), columns, true)
-                : org.apache.spark.sql.classic.Dataset.ofRows(own, streaming);
+        return streaming == null ? session.internalCreateDataFrame(rows.queryExecution().toRdd(), columns, true)
+                : Dataset.ofRows(session, streaming);
     }
 
     /** Returns a plan whose leaves say that they stream, null where they are no relations: rows that cannot be read. */
@@ -82,13 +82,13 @@ final class MdtStream implements Source, SupportsTriggerAvailableNow {
     }
 
     /** What was read need not be kept: cleaning knows what the table keeps. */
-    public void commit(Offset end) {}
+    public void commit(org.apache.spark.sql.execution.streaming.Offset end) {}
 
-    public void commit(org.apache.spark.sql.connector.read.streaming.Offset end) {}
+    public void commit(Offset end) {}
 
     public void stop() {}
 
-    private static String json(org.apache.spark.sql.connector.read.streaming.Offset offset) {
+    private static String json(Offset offset) {
         return offset == null ? null : offset.json();
     }
 }

@@ -3,6 +3,7 @@ package mdt.spark;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -26,6 +27,26 @@ final class Constants {
     /** Returns a row of the values of these named expressions. */
     static Row of(SparkSession session, scala.collection.immutable.Seq expressions) {
         return (Row) Dataset.ofRows(session, new Project(expressions, new OneRowRelation())).collectAsList().get(0);
+    }
+
+    /** Returns the names of arguments, in lower case, "" for one that is given by its place. */
+    static List names(List arguments) {
+        List found = new ArrayList();
+        for (int i = 0; i < arguments.size(); i++) {
+            Object each = arguments.get(i);
+            found.add(each instanceof NamedArgumentExpression ? ((NamedArgumentExpression) each).key().toLowerCase(Locale.ROOT) : "");
+        }
+        return found;
+    }
+
+    /** Returns the values of arguments as text, null for null. Refuses columns. */
+    static List values(SparkSession session, List arguments) {
+        List found = new ArrayList();
+        for (int i = 0; i < arguments.size(); i++) {
+            Object each = arguments.get(i);
+            found.add(each instanceof NamedArgumentExpression ? ((NamedArgumentExpression) each).value() : each);
+        }
+        return texts(session, found);
     }
 
     /** Returns the values of expressions as text, null for null. Refuses columns, and names of arguments. */

@@ -9,7 +9,9 @@
 package mdt.spark;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Iterator;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.Alias;
@@ -36,7 +38,7 @@ final class Edits {
     private final List[] cases = {new ArrayList(), new ArrayList()}; // of rows in the table, and of new ones: (condition, number)
     private final List values = new ArrayList();
     private final List users = new ArrayList(); // of each value: the (side, number) of the clauses that set it
-    private final StringBuilder json = new StringBuilder();
+    private final List clauses = new ArrayList(); // as values for JSON
     private final Map keys; // column that names a row -> its expression, where new rows may have the same; else empty
 
     Edits(Map keys) {
@@ -47,15 +49,12 @@ final class Edits {
     void add(int side, Expression condition, String action, Map assignments) {
         int number = cases[side].size() + 1;
         cases[side].add(new Tuple2(condition, number(number)));
-        json.append(json.length() == 0 ? "[" : ",").append("{\"side\":").append(side).append(",\"action\":\"").append(action);
-        json.append("\",\"number\":").append(number).append(",\"names\":");
-        List names = new ArrayList(assignments.keySet());
-        List columns = new ArrayList();
-        for (int i = 0; i < names.size(); i++) {
-            String name = (String) names.get(i);
-            columns.add(column(name, (Expression) assignments.get(name), side, number));
+        Map columns = new LinkedHashMap();
+        for (Iterator i = assignments.keySet().iterator(); i.hasNext(); ) {
+            String name = (String) i.next();
+            columns.put(name, column(name, (Expression) assignments.get(name), side, number));
         }
-        json.append(CatalystJson.texts(names)).append(",\"columns\":").append(CatalystJson.texts(columns)).append('}');
+        clauses.add(Arrays.asList(new Object[] {Integer.valueOf(side), action, Integer.valueOf(number), columns}));
     }
 
     /** Returns the column of the edits from which a column of the table gets its value. */
@@ -81,7 +80,7 @@ final class Edits {
     }
 
     String clauses() {
-        return json.length() == 0 ? "[]" : json + "]";
+        return Json.text(clauses);
     }
 
     /** Returns the plan of the edits. rows: what conditions and values are about; on: names and columns that name a row; kept: which rows without a clause count, null: none. */

@@ -2,51 +2,34 @@
 // of the rows. An INSERT of several tables at a time stays Spark's, and does not say it.
 package mdt.spark;
 
-import org.apache.spark.sql.SparkSession;
+import java.util.List;
 import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.InsertIntoDataSourceCommand;
-import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.StructType;
+import scala.collection.immutable.Seq;
 
-final class InsertRows extends SqlAction {
+final class InsertRows extends SqlCommand {
     private static final String[] COUNTS = {
         "num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows", "num_dropped_rows"};
     private final InsertIntoDataSourceCommand insert;
-    private final MdtRelation table;
 
-    private InsertRows(InsertIntoDataSourceCommand insert, MdtRelation table) {
+    InsertRows(InsertIntoDataSourceCommand insert) {
+        super("INSERT", counts(COUNTS));
         this.insert = insert;
-        this.table = table;
     }
 
-    /** Returns the action that a command is, null if it writes into a table of somebody else's. */
-    static InsertRows of(InsertIntoDataSourceCommand insert) {
-        Object relation = insert.logicalRelation().relation();
-        return relation instanceof MdtRelation ? new InsertRows(insert, (MdtRelation) relation) : null;
+    /** What EXPLAIN shows below it. */
+    public Seq innerChildren() {
+        return Scala.seq(new Object[] {insert.query()});
     }
 
-    public String kind() {
-        return "INSERT";
-    }
-
-    StructType answer() {
-        StructType found = new StructType();
-        for (int i = 0; i < COUNTS.length; i++) {
-            found = found.add(COUNTS[i], DataTypes.LongType, false);
-        }
-        return found;
-    }
-
-    Object[] plans() {
-        return new Object[] {insert.query()};
-    }
-
-    Object[][] run(SparkSession asked) {
-        org.apache.spark.sql.classic.SparkSession session = (org.apache.spark.sql.classic.SparkSession) asked;
+    List carriedOut(SparkSession session) {
         Dataset rows = session.internalCreateDataFrame(
                 Dataset.ofRows(session, insert.query()).queryExecution().toRdd(), insert.logicalRelation().schema(), false);
-        Object[] counts = Python.insert(session, table.options(), insert.overwrite() ? "overwrite" : "into", rows);
+        MdtRelation table = (MdtRelation) insert.logicalRelation().relation();
+        List counts = counted(
+                Python.ask("insert", session, table.options(), insert.overwrite() ? "overwrite" : "into", rows));
         Caches.renew(session, MdtFileIndex.of(insert.logicalRelation()).source.root);
-        return new Object[][] {counts};
+        return counts;
     }
 }

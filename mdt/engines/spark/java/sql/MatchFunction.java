@@ -24,7 +24,7 @@ final class MatchFunction extends AbstractFunction1 {
         if (said.contains(null)) {
             return new Literal(null, DataTypes.BooleanType);
         }
-        String[] patterns = Python.patterns(session, said);
+        String[] patterns = Python.texts(Python.ask("match", session, null, null, said.toArray()));
         Expression all = null;
         for (int i = 0; i < patterns.length; i++) {
             Expression one = new RLike((Expression) given.get(0), new Literal(UTF8String.fromString(patterns[i]), DataTypes.StringType));

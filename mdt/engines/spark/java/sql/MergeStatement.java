@@ -35,7 +35,7 @@ import org.apache.spark.sql.classic.Dataset;
 import scala.Option;
 
 public final class MergeStatement extends Statement {
-    private static final String[] COUNTS = {"num_updated_rows", "num_deleted_rows", "num_inserted_rows"};
+    private static final String[] COUNTS = {"num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows"};
     private static final int MATCHED = 0;
     private static final int NEW = 1;
     private static final int ALONE = 2; // in the table, and not in the source
@@ -55,7 +55,7 @@ public final class MergeStatement extends Statement {
     private LogicalPlan given; // the rows of the source as they are for the edits that are made, if they are few
 
     MergeStatement(Target target, MergeIntoTable statement) {
-        super(target);
+        super(target, "MERGE", COUNTS);
         if (statement.withSchemaEvolution()) {
             throw new Unsupported("MERGE WITH SCHEMA EVOLUTION; ALTER TABLE … ADD COLUMNS comes first");
         }
@@ -117,14 +117,6 @@ public final class MergeStatement extends Statement {
         return one.references().subsetOf(source.outputSet());
     }
 
-    public String kind() {
-        return "MERGE";
-    }
-
-    String[] counts() {
-        return COUNTS;
-    }
-
     public String plain() {
         return null;
     }
@@ -141,7 +133,7 @@ public final class MergeStatement extends Statement {
         }
         boolean isEnough = !target.isReadBy(source) && named.containsAll(key) && actions[ALONE].isEmpty() && areOfSource(rest)
                 && areOfSource(MATCHED) && areOfSource(NEW);
-        return isEnough ? CatalystJson.texts(named) : null;
+        return isEnough ? Json.text(named) : null;
     }
 
     private boolean areOfSource(int kind) {

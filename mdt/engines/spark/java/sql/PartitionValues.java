@@ -2,11 +2,12 @@
 // for its own tables, and the texts that Python reads: 2026-1-5 is the day 2026-01-05, and a time without a zone is one of the session's.
 package mdt.spark;
 
-import java.util.HashMap;
+import java.util.Arrays;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -15,27 +16,41 @@ import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 final class PartitionValues {
     private static final String NULL = "__HIVE_DEFAULT_PARTITION__"; // what SHOW PARTITIONS says, and Spark takes for a null
+    final List partitionBy; // names of columns
+    final StructType columns; // of the table
     private final SparkSession session;
-    private final Map types = new HashMap(); // column -> its type
 
-    /** fields: the columns of the table. */
-    PartitionValues(SparkSession session, StructField[] fields) {
+    PartitionValues(SparkSession session, CatalogTable table) {
         this.session = session;
-        for (int i = 0; i < fields.length; i++) {
-            types.put(fields[i].name(), fields[i].dataType());
+        this.partitionBy = partitionBy(session, table);
+        this.columns = MdtSource.relation(session, Tables.options(table), null).schema();
+    }
+
+    /** Returns the names of the columns by which a table is partitioned. */
+    static List partitionBy(SparkSession session, CatalogTable table) {
+        return Arrays.asList((Object[]) Python.texts(Python.ask("partitions", session, Tables.options(table), null, null)));
+    }
+
+    /** Returns what is said of columns with the names that the table gives them. */
+    Map named(Map said) {
+        Map found = new LinkedHashMap();
+        for (Iterator i = said.entrySet().iterator(); i.hasNext(); ) {
+            Map.Entry each = (Map.Entry) i.next();
+            found.put(Tables.column(session, partitionBy, (String) each.getKey()), each.getValue());
         }
+        return found;
     }
 
     /** Returns the value of a column; text: null for a null. */
     Expression value(String column, String text) {
         Expression said = text == null || text.equals(NULL)
                 ? Literal$.MODULE$.create(null, DataTypes.StringType) : Literal$.MODULE$.apply(text);
-        return cast(said, (DataType) types.get(column), session.sessionState().conf().sessionLocalTimeZone());
+        return cast(said, columns.apply(column).dataType(), session.sessionState().conf().sessionLocalTimeZone());
     }
 
     /** Returns the texts that Python reads: those of columns by name.  What is no column stays as it is, and Python says so. */
@@ -45,7 +60,7 @@ final class PartitionValues {
             Map.Entry each = (Map.Entry) i.next();
             String column = (String) each.getKey();
             String text = (String) each.getValue();
-            found.put(column, types.containsKey(column) ? text(column, text) : text);
+            found.put(column, columns.getFieldIndex(column).isDefined() ? text(column, text) : text);
         }
         return found;
     }
@@ -55,7 +70,7 @@ final class PartitionValues {
         if (value == null) {
             return null;
         }
-        DataType type = (DataType) types.get(column);
+        DataType type = columns.apply(column).dataType();
         boolean isTime = type.equals(DataTypes.TimestampType) || type.equals(DataTypes.TimestampNTZType);
         Object text = cast(new Literal(value, type), DataTypes.StringType, "UTC").eval(null);
         return isTime ? text + "Z" : text.toString();

@@ -18,41 +18,32 @@ import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 
 public final class RowStatement extends Statement {
+    private static final String[] COUNTS = {"num_affected_rows"};
     private final Expression condition;
     private final Map assignments; // null: the rows go
     private Edits edits;
     private List on;
 
     RowStatement(Target target, DeleteFromTable statement) {
-        super(target);
+        super(target, "DELETE", COUNTS);
         condition = target.named(statement.condition());
         assignments = null;
     }
 
     RowStatement(Target target, UpdateTable statement) {
-        super(target);
+        super(target, "UPDATE", COUNTS);
         condition = statement.condition().isDefined() ? target.named((Expression) statement.condition().get()) : Literal$.MODULE$.TrueLiteral();
         assignments = Assignments.of(statement.assignments(), target);
     }
 
-    public String kind() {
-        return assignments == null ? "DELETE" : "UPDATE";
-    }
-
-    String[] counts() {
-        return new String[0];
-    }
-
     public String plain() {
-        List values = new ArrayList();
+        LogicalPlan asked = new Filter(condition, target.blank());
         if (assignments != null) {
+            List values = new ArrayList();
             for (Iterator i = assignments.entrySet().iterator(); i.hasNext(); ) {
                 Map.Entry each = (Map.Entry) i.next();
                 values.add(Edits.named((Expression) each.getValue(), (String) each.getKey()));
             }
-        }
-        LogicalPlan asked = new Filter(condition, target.blank());
-        if (assignments != null) {
             asked = new Project(Scala.seq(values), asked);
         }
         asked = Dataset.ofRows(target.session(), asked).queryExecution().optimizedPlan();
@@ -78,8 +69,8 @@ public final class RowStatement extends Statement {
             asked = ((Filter) asked).child();
         }
         boolean isPlain = asked instanceof LogicalRelation && ((LogicalRelation) asked).relation() instanceof BlankRelation;
-        return !isPlain ? null : "{\"where\":" + CatalystJson.array(conditions) + ",\"names\":" + CatalystJson.texts(names)
-                + ",\"values\":" + CatalystJson.array(constants) + "}";
+        Object[] plain = {CatalystJson.list(conditions), names, CatalystJson.list(constants)};
+        return isPlain ? Json.text(plain) : null;
     }
 
     public String byKey(List key, List partition) {

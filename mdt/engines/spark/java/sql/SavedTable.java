@@ -1,6 +1,6 @@
 // df.write.saveAsTable(…) of a table that is there: Spark forgets the options of df.write then, appends with those of the catalog, or, if it is
 // to overwrite, drops the table first. What says how rows are written would be an upsert, or the end of all other partitions: refused. And Spark
-// compares partitionBy with the catalog, to which a table of ours has no partitions (CatalogRule.java): with those of the table it says nothing new.
+// compares partitionBy with the catalog, to which a table of ours has no partitions (CommandRule.java): with those of the table it says nothing new.
 package mdt.spark;
 
 import java.util.Arrays;
@@ -13,11 +13,10 @@ import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.CreateTable;
 import scala.Product;
-import scala.jdk.javaapi.CollectionConverters;
 
 final class SavedTable {
     private static final List OF_OVERWRITES = Arrays.asList(new Object[] {
-        InsertRule.OVERWRITE_PARTITIONS, InsertRule.OVERWRITE_MODE, "partitionoverwritemode"});
+        Inserts.OVERWRITE_PARTITIONS, Inserts.OVERWRITE_MODE, "partitionoverwritemode"});
     private static final List OF_UPSERTS = Arrays.asList(new Object[] {
         "operation", "hoodie.datasource.write.operation", "evolve", "mergeschema", "partial"});
     private static final List USUAL = Arrays.asList(new Object[] {"upsert", "false", "static"});
@@ -37,7 +36,7 @@ final class SavedTable {
         if (saved.mode() != SaveMode.Append || saved.tableDesc().partitionColumnNames().isEmpty()) {
             return null;
         }
-        List partitionBy = Python.partitions(session, Tables.options(there));
+        List partitionBy = PartitionValues.partitionBy(session, there);
         List said = Scala.list(saved.tableDesc().partitionColumnNames());
         for (int i = 0; i < said.size(); i++) {
             if (said.size() != partitionBy.size() || !partitionBy.get(i).equals(Tables.column(session, partitionBy, (String) said.get(i)))) {
@@ -48,8 +47,8 @@ final class SavedTable {
     }
 
     private static void check(CreateTable saved, CatalogTable there) {
-        Map known = CollectionConverters.asJava(there.storage().properties());
-        Map said = CollectionConverters.asJava(saved.tableDesc().storage().properties());
+        Map known = Scala.map(there.storage().properties());
+        Map said = Scala.map(saved.tableDesc().storage().properties());
         boolean isAppend = saved.mode() == SaveMode.Append;
         boolean hasKey = isAppend;
         for (Iterator i = said.keySet().iterator(); i.hasNext(); ) {

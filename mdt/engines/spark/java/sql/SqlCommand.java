@@ -2,47 +2,56 @@
 // spark.sql is called; EXPLAIN does not run it.
 package mdt.spark;
 
+import java.util.Collections;
+import java.util.List;
 import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.SparkSession;
-import org.apache.spark.sql.catalyst.expressions.AttributeReference;
-import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.catalyst.types.DataTypeUtils;
 import org.apache.spark.sql.execution.command.ExternalCommandExecutor;
-import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import scala.collection.immutable.Seq;
 
 // Of Spark's commands without children this one is derived from, since Java cannot take Scala's traits as they are.
-public class SqlCommand extends ExternalCommandExecutor {
-    private final SqlAction action;
-    private final scala.collection.immutable.Seq output;
+public abstract class SqlCommand extends ExternalCommandExecutor {
+    private final Seq output;
 
-    SqlCommand(SqlAction action) {
-        super(null, action.kind(), Scala.none());
-        this.action = action;
-        StructField[] fields = action.answer().fields();
-        Object[] columns = new Object[fields.length];
-        for (int i = 0; i < fields.length; i++) {
-            columns[i] = new AttributeReference(fields[i].name(), fields[i].dataType(), fields[i].nullable(),
-                    fields[i].metadata(), NamedExpression$.MODULE$.newExprId(), Scala.seq(new Object[0]));
-        }
-        this.output = Scala.seq(columns);
+    /** kind: what it is called in plans; answer: the columns of its answer. */
+    SqlCommand(String kind, StructType answer) {
+        super(null, kind, Scala.none());
+        this.output = DataTypeUtils.toAttributes(answer);
     }
 
-    public scala.collection.immutable.Seq output() {
+    /** Returns the columns of an answer that is one row of counts. */
+    static StructType counts(String[] names) {
+        StructType found = new StructType();
+        for (int i = 0; i < names.length; i++) {
+            found = found.add(names[i], DataTypes.LongType, false);
+        }
+        return found;
+    }
+
+    /** Returns the row of counts that Python has answered with. */
+    static List counted(Object answer) {
+        String[] texts = Python.texts(answer);
+        Object[] counts = new Object[texts.length];
+        for (int i = 0; i < texts.length; i++) {
+            counts[i] = Long.valueOf(texts[i]);
+        }
+        return Collections.singletonList(RowFactory.create(counts));
+    }
+
+    /** Carries it out, once, and returns the rows of its answer. */
+    abstract List carriedOut(org.apache.spark.sql.classic.SparkSession session);
+
+    public Seq run(SparkSession session) {
+        return Scala.seq(carriedOut((org.apache.spark.sql.classic.SparkSession) session));
+    }
+
+    public Seq output() {
         return output;
-    }
-
-    public scala.collection.immutable.Seq innerChildren() {
-        return Scala.seq(action.plans());
-    }
-
-    public scala.collection.immutable.Seq run(SparkSession session) {
-        Object[][] values = action.run(session);
-        Object[] rows = new Object[values.length];
-        for (int i = 0; i < rows.length; i++) {
-            rows[i] = RowFactory.create(values[i]);
-        }
-        return Scala.seq(rows);
     }
 
     /** Spark copies plans before it changes them; nothing of this one changes. */

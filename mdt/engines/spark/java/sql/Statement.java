@@ -6,34 +6,22 @@
 package mdt.spark;
 
 import java.util.List;
-import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.classic.Dataset;
-import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.classic.SparkSession;
 
-public abstract class Statement extends SqlAction {
+public abstract class Statement extends SqlCommand {
     final Target target;
 
-    Statement(Target target) {
+    /** counts: the names of what it counts. */
+    Statement(Target target, String kind, String[] counts) {
+        super(kind, counts(counts));
         this.target = target;
     }
 
-    /** Returns the names of the counts that it gives, after that of all rows. */
-    abstract String[] counts();
-
-    StructType answer() {
-        StructType found = new StructType().add("num_affected_rows", DataTypes.LongType, false);
-        String[] names = counts();
-        for (int i = 0; i < names.length; i++) {
-            found = found.add(names[i], DataTypes.LongType, false);
-        }
-        return found;
-    }
-
-    Object[][] run(SparkSession session) {
-        Object[] counts = Python.change(session, target.options(), this);
+    List carriedOut(SparkSession session) {
+        List counts = counted(Python.ask("change", session, target.options(), command(), this));
         target.changed();
-        return new Object[][] {counts};
+        return counts;
     }
 
     /** Returns condition and constants as JSON, as Spark's optimizer has simplified them; null if it is more than that. */

@@ -12,15 +12,16 @@ import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogUtils$;
 import org.apache.spark.sql.classic.SparkSession;
 import scala.Option;
-import scala.jdk.javaapi.CollectionConverters;
+import scala.collection.immutable.Map;
 
 final class Tables {
     private static final String CATALOG = "spark_catalog";
 
     private Tables() {}
 
-    static boolean isOurs(CatalogTable table) {
-        return table.provider().isDefined() && MdtSource.NAME.equalsIgnoreCase((String) table.provider().get());
+    /** Returns whether a provider, if there is one, is ours. */
+    static boolean isOurs(Option provider) {
+        return provider.isDefined() && MdtSource.NAME.equalsIgnoreCase((String) provider.get());
     }
 
     /** Returns a table of ours without what its entry says of the machine, null if there is none of that name. */
@@ -32,7 +33,7 @@ final class Tables {
     private static CatalogTable entry(SparkSession session, TableIdentifier name) {
         try {
             CatalogTable found = session.sessionState().catalog().getTableMetadata(name);
-            return isOurs(found) ? found : null;
+            return isOurs(found.provider()) ? found : null;
         } catch (Exception unknown) { // Scala's methods do not declare what they throw
             return null;
         }
@@ -40,24 +41,30 @@ final class Tables {
 
     /** Returns a table without the options of its entry that are of the machine; as it is if it has none. */
     static CatalogTable own(SparkSession session, CatalogTable table) {
-        Object kept = table.storage().properties();
-        String[] others = Python.entry(session, table.identifier().unquotedString(), options(table.storage().properties()));
+        Map left = table.storage().properties();
+        String[] others = ofMachine(session, table.identifier().unquotedString(), table);
         for (int i = 0; i < others.length; i++) {
-            kept = ((scala.collection.immutable.Map) kept).removed(others[i]);
+            left = Scala.without(left, others[i]);
         }
         return others.length == 0 ? table
-                : (CatalogTable) Scala.copied(table, "storage", Scala.copied(table.storage(), "properties", kept));
+                : (CatalogTable) Scala.copied(table, "storage", Scala.copied(table.storage(), "properties", left));
     }
 
     /** Refuses a table that is to be made with options of the machine in its entry. */
     static void check(SparkSession session, CatalogTable table) {
-        Python.entry(session, null, options(table.storage().properties()));
+        ofMachine(session, null, table);
+    }
+
+    /** Returns the options of an entry that are of the machine. name: of the table; null: it is to be made, and they are refused. */
+    private static String[] ofMachine(SparkSession session, String name, CatalogTable table) {
+        List names = options(table.storage().properties());
+        return names.isEmpty() ? new String[0] : Python.texts(Python.ask("entry", session, null, name, names.toArray()));
     }
 
     /** Returns the names among those of options that are in our words or Hudi's. */
-    private static List options(scala.collection.immutable.Map options) {
+    private static List options(Map options) {
         List found = new ArrayList();
-        for (Iterator i = CollectionConverters.asJava(options).keySet().iterator(); i.hasNext(); ) {
+        for (Iterator i = Scala.map(options).keySet().iterator(); i.hasNext(); ) {
             String name = (String) i.next();
             String word = name.toLowerCase(Locale.ROOT);
             if (word.startsWith("mdt.") || word.startsWith("hoodie.")) {
@@ -95,13 +102,10 @@ final class Tables {
     }
 
     /** Returns the options with which Spark would read it. */
-    static scala.collection.immutable.Map options(CatalogTable table) {
-        Object options = table.storage().properties();
-        if (table.storage().locationUri().isDefined()) {
-            String path = CatalogUtils$.MODULE$.URIToString((URI) table.storage().locationUri().get());
-            options = table.storage().properties().updated("path", path);
-        }
-        return (scala.collection.immutable.Map) options;
+    static Map options(CatalogTable table) {
+        Map options = table.storage().properties();
+        return table.storage().locationUri().isEmpty() ? options
+                : Scala.with(options, "path", CatalogUtils$.MODULE$.URIToString((URI) table.storage().locationUri().get()));
     }
 
     /** As above, for a name as text; null, too, where the text is none. */
@@ -124,7 +128,7 @@ final class Tables {
     }
 
     /** Returns the options of a table of the catalog by its name, else of one by its path. */
-    static scala.collection.immutable.Map options(SparkSession session, String text) {
+    static Map options(SparkSession session, String text) {
         CatalogTable found = named(session, text);
         if (found != null) {
             return options(found);
@@ -132,7 +136,6 @@ final class Tables {
         if (text.indexOf('/') < 0) {
             throw new Invalid("there is no table " + text + " of ours in the catalog; a path has a slash");
         }
-        Object options = Scala.none().updated("path", text);
-        return (scala.collection.immutable.Map) options;
+        return Scala.with(Scala.none(), "path", text);
     }
 }

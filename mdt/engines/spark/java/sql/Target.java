@@ -10,6 +10,7 @@ import org.apache.spark.sql.catalyst.plans.logical.View;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.sources.BaseRelation;
+import scala.collection.immutable.Map;
 
 final class Target {
     final LogicalPlan plan;
@@ -39,7 +40,7 @@ final class Target {
         return (SparkSession) table.sparkSession();
     }
 
-    scala.collection.immutable.Map options() {
+    Map options() {
         return table.options();
     }
 
@@ -77,9 +78,8 @@ final class Target {
 
     /** Returns a plan of its rows after the commit seq. */
     LogicalPlan at(long seq) {
-        Object options = table.options().updated("as_of", String.valueOf(seq));
         return with(MdtSource.relation(
-                table.sparkSession(), (scala.collection.immutable.Map) options, table.dataSchema()));
+                table.sparkSession(), Scala.with(table.options(), "as_of", String.valueOf(seq)), table.dataSchema()));
     }
 
     /** Returns whether another plan reads this table, too, in its subqueries included. */

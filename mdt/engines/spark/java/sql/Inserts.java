@@ -1,6 +1,6 @@
 // What writes rows into tables of ours by name, and that Spark would refuse.
 //
-// 1. INSERT … PARTITION (city = 'Oslo', day): to Spark's catalog a table of ours has no partitions (CatalogRule.java), so it would refuse.
+// 1. INSERT … PARTITION (city = 'Oslo', day): to Spark's catalog a table of ours has no partitions (CommandRule.java), so it would refuse.
 // Before names are looked for, what such a statement says of partitions becomes what a table without them can be told:
 //
 //     INSERT INTO t PARTITION (city = 'Oslo', day) SELECT id, day FROM s
@@ -15,6 +15,7 @@
 package mdt.spark;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
@@ -35,45 +36,35 @@ import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.OverwritePartitionsDynamic;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
-import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.CreateTable;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
 import scala.Product;
-import scala.jdk.javaapi.CollectionConverters;
+import scala.collection.immutable.Seq;
 
-public class InsertRule extends Rule {
+final class Inserts {
     static final String OVERWRITE_PARTITIONS = "overwrite_partitions";
     static final String OVERWRITE_MODE = "overwrite_mode";
     private static final String SETTING = "spark.sql.sources.partitionOverwriteMode";
     private final SparkSession session;
 
-    InsertRule(SparkSession session) {
+    Inserts(SparkSession session) {
         this.session = session;
     }
 
-    public TreeNode apply(TreeNode plan) {
-        return ((LogicalPlan) plan).transformDown(new Replacement() {
-            Object of(Object node) {
-                if (node instanceof V2WriteCommand) {
-                    return inserted((V2WriteCommand) node);
-                }
-                if (node instanceof InsertIntoDir && isOurs(((InsertIntoDir) node).provider())) {
-                    throw Python.refusal(session, "InsertIntoDir");
-                }
-                if (node instanceof CreateTable) {
-                    return SavedTable.of(session, (CreateTable) node);
-                }
-                return node instanceof InsertIntoStatement ? rewritten((InsertIntoStatement) node) : null;
-            }
-        });
-    }
-
-    private static boolean isOurs(Option provider) {
-        return provider.isDefined() && MdtSource.NAME.equalsIgnoreCase((String) provider.get());
+    /** Returns what takes the place of a node of a plan, null if it stays. */
+    LogicalPlan of(Object node) {
+        if (node instanceof V2WriteCommand) {
+            return inserted((V2WriteCommand) node);
+        }
+        if (node instanceof InsertIntoDir && Tables.isOurs(((InsertIntoDir) node).provider())) {
+            throw Python.refusal(session, "InsertIntoDir");
+        }
+        if (node instanceof CreateTable) {
+            return (LogicalPlan) SavedTable.of(session, (CreateTable) node);
+        }
+        return node instanceof InsertIntoStatement ? rewritten((InsertIntoStatement) node) : null;
     }
 
     /** Returns the INSERT that a write by DataFrame.writeTo is, null for a table of somebody else's. */
@@ -83,28 +74,22 @@ public class InsertRule extends Rule {
                 || Tables.named(session, Scala.list(((UnresolvedRelation) table).multipartIdentifier())) == null) {
             return null;
         }
-        UnresolvedRelation named = (UnresolvedRelation) table;
-        Map options = new HashMap(named.options().asCaseSensitiveMap());
-        if (write instanceof AppendData) {
-            options.putAll(CollectionConverters.asJava(((AppendData) write).writeOptions()));
-            return Internals.insert(with(named, options), write.query(), false, write.isByName());
-        }
-        if (write instanceof OverwritePartitionsDynamic) {
-            options.putAll(CollectionConverters.asJava(((OverwritePartitionsDynamic) write).writeOptions()));
-            options.put(OVERWRITE_MODE, "dynamic");
-            return Internals.insert(with(named, options), write.query(), true, write.isByName());
-        }
-        if (!(write instanceof OverwriteByExpression)) {
+        boolean isDynamic = write instanceof OverwritePartitionsDynamic;
+        boolean isOverwrite = isDynamic || write instanceof OverwriteByExpression;
+        if (!isOverwrite && !(write instanceof AppendData)) {
             return null;
         }
-        OverwriteByExpression overwrite = (OverwriteByExpression) write;
-        if (!overwrite.deleteExpr().equals(Literal$.MODULE$.TrueLiteral())) {
+        if (!isDynamic && isOverwrite && !((OverwriteByExpression) write).deleteExpr().equals(Literal$.MODULE$.TrueLiteral())) {
             throw new Unsupported("writeTo(…).overwrite of rows by a condition; overwritePartitions(), or "
                     + "df.write.format(\"mdt\").mode(\"overwrite\").option(\"overwrite_partitions\", …).save(path)");
         }
-        options.putAll(CollectionConverters.asJava(overwrite.writeOptions()));
-        options.put(OVERWRITE_MODE, "static");
-        return Internals.insert(with(named, options), write.query(), true, write.isByName());
+        UnresolvedRelation named = (UnresolvedRelation) table;
+        Map options = new HashMap(named.options().asCaseSensitiveMap());
+        options.putAll(Scala.map((scala.collection.immutable.Map) Scala.field((Product) write, "writeOptions")));
+        if (isOverwrite) {
+            options.put(OVERWRITE_MODE, isDynamic ? "dynamic" : "static");
+        }
+        return Internals.insert(with(named, options), write.query(), isOverwrite, write.isByName());
     }
 
     private static UnresolvedRelation with(UnresolvedRelation named, Map options) {
@@ -124,42 +109,37 @@ public class InsertRule extends Rule {
         if (isMore) {
             throw Python.refusal(session, Scala.isSet(insert, "withSchemaEvolution") ? "InsertEvolving" : "InsertReplacing");
         }
-        List partitionBy = Python.partitions(session, Tables.options(table));
-        Map spec = spec(insert, partitionBy, named);
+        PartitionValues values = new PartitionValues(session, table);
+        Map spec = spec(insert, values, named);
         if (spec == null) {
             return null; // Spark names the columns that are none of the partitions
         }
-        StructField[] fields = MdtSource.relation(session, Tables.options(table), null).schema().fields();
         Map fixed = fixed(spec);
         Product found = Scala.copied((Product) insert, "partitionSpec", Scala.none());
-        PartitionValues values = new PartitionValues(session, fields);
         found = Scala.copied(found, "query", with(insert.query(), fixed, values));
         if (insert.ifPartitionNotExists()) {
             found = Scala.copied(found, "ifPartitionNotExists", Boolean.FALSE);
-            if (Python.partitions(session, Tables.options(table), CatalystJson.object(values.texts(fixed))).length > 0) {
+            if (Python.texts(Python.ask("partitions", session, Tables.options(table), Json.text(values.texts(fixed)), null)).length > 0) {
                 found = Scala.copied(found, "query", new Filter(Literal$.MODULE$.FalseLiteral(), ((InsertIntoStatement) found).query()));
                 return (LogicalPlan) Scala.copied(found, "overwrite", Boolean.FALSE); // of no row: nothing is committed
             }
         }
         if (!insert.byName()) {
-            found = Scala.copied(found, "userSpecifiedCols", Scala.seq(columns(insert, spec, fixed, fields)));
+            found = Scala.copied(found, "userSpecifiedCols", Scala.seq(columns(insert, spec, fixed, values.columns.fieldNames())));
         }
-        boolean isDynamic = fixed.size() < partitionBy.size() && "dynamic".equalsIgnoreCase(session.conf().get(SETTING));
+        boolean isDynamic = fixed.size() < values.partitionBy.size() && "dynamic".equalsIgnoreCase(session.conf().get(SETTING));
         if (insert.overwrite() && !fixed.isEmpty() && !isDynamic) {
             Map options = new HashMap(named.options().asCaseSensitiveMap());
-            options.put(OVERWRITE_PARTITIONS, CatalystJson.object(values.texts(fixed)));
+            options.put(OVERWRITE_PARTITIONS, Json.text(values.texts(fixed)));
             found = Scala.copied(found, "table", with(named, options));
         }
         return (LogicalPlan) found;
     }
 
     /** Returns what is said of each column of the partitions, by its name in the table: a value or an empty Option; null where others are named. */
-    private Map spec(InsertIntoStatement insert, List partitionBy, UnresolvedRelation named) {
-        Map said = new HashMap();
-        for (Iterator i = CollectionConverters.asJava(insert.partitionSpec()).entrySet().iterator(); i.hasNext(); ) {
-            Map.Entry each = (Map.Entry) i.next();
-            said.put(Tables.column(session, partitionBy, (String) each.getKey()), each.getValue());
-        }
+    private Map spec(InsertIntoStatement insert, PartitionValues values, UnresolvedRelation named) {
+        Map said = values.named(Scala.map(insert.partitionSpec()));
+        List partitionBy = values.partitionBy;
         if (!partitionBy.containsAll(said.keySet())) {
             return null;
         }
@@ -188,20 +168,13 @@ public class InsertRule extends Rule {
     }
 
     /** Returns the columns that the rows have now: those that they had, partitions last, and behind them what has a value. */
-    private static List columns(InsertIntoStatement insert, Map spec, Map fixed, StructField[] fields) {
+    private static List columns(InsertIntoStatement insert, Map spec, Map fixed, String[] names) {
         List found = new ArrayList(Scala.list(insert.userSpecifiedCols()));
         if (found.isEmpty()) {
-            for (int i = 0; i < fields.length; i++) {
-                if (!spec.containsKey(fields[i].name())) {
-                    found.add(fields[i].name());
-                }
-            }
-            for (Iterator i = spec.keySet().iterator(); i.hasNext(); ) {
-                Object name = i.next();
-                if (!fixed.containsKey(name)) {
-                    found.add(name);
-                }
-            }
+            found.addAll(Arrays.asList((Object[]) names));
+            found.removeAll(spec.keySet());
+            found.addAll(spec.keySet());
+            found.removeAll(fixed.keySet());
         }
         found.addAll(fixed.keySet());
         return found;
@@ -221,7 +194,7 @@ public class InsertRule extends Rule {
             UnresolvedInlineTable table = (UnresolvedInlineTable) query;
             List rows = new ArrayList();
             for (int i = 0; i < table.rows().length(); i++) {
-                rows.add(joined((scala.collection.immutable.Seq) table.rows().apply(i), values));
+                rows.add(joined((Seq) table.rows().apply(i), values));
             }
             return new UnresolvedInlineTable(joined(table.names(), new ArrayList(fixed.keySet())), Scala.seq(rows));
         }
@@ -232,7 +205,7 @@ public class InsertRule extends Rule {
         return new Project(joined(Scala.seq(all), named), query);
     }
 
-    private static scala.collection.immutable.Seq joined(scala.collection.immutable.Seq some, List more) {
+    private static Seq joined(Seq some, List more) {
         List found = new ArrayList(Scala.list(some));
         found.addAll(more);
         return Scala.seq(found);

@@ -1,4 +1,4 @@
-// Columns without rows: stands for a table while Spark's optimizer simplifies what a statement says of its rows.
+// A relation that has columns, and no more: nobody reads it. Those that are read are derived from it.
 package mdt.spark;
 
 import org.apache.spark.sql.SQLContext;
@@ -6,8 +6,8 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.types.StructType;
 
-final class BlankRelation extends BaseRelation {
-    private final SparkSession session;
+class BlankRelation extends BaseRelation {
+    final SparkSession session;
     private final StructType columns;
 
     BlankRelation(SparkSession session, StructType columns) {
@@ -21,5 +21,10 @@ final class BlankRelation extends BaseRelation {
 
     public StructType schema() {
         return columns;
+    }
+
+    /** The rows are those of Spark's own execution, which it takes as they are. */
+    public boolean needConversion() {
+        return false;
     }
 }

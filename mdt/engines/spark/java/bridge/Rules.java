@@ -1,0 +1,29 @@
+// Makes the rules of ours for a session: what Spark calls with each session that it makes of one that knows us.
+package mdt.spark;
+
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.classic.SparkSession;
+import scala.runtime.AbstractFunction1;
+
+final class Rules extends AbstractFunction1 {
+    /** Where they stand, as Spark's Analyzer calls it: before names are looked for, and when all are known; and before costs are compared. */
+    static final String EARLY = "hintResolutionRules";
+    static final String LATE = "postHocResolutionRules";
+    static final String COSTS = "preCBORules";
+    private final String place;
+
+    Rules(String place) {
+        this.place = place;
+    }
+
+    static Rule of(String place, SparkSession session) {
+        if (place.equals(EARLY)) {
+            return new StatementRule(session);
+        }
+        return place.equals(LATE) ? (Rule) new CommandRule(session) : new MeasureRule(session);
+    }
+
+    public Object apply(Object session) {
+        return of(place, (SparkSession) session);
+    }
+}

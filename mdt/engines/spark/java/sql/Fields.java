@@ -1,0 +1,76 @@
+// The fields of Spark's plan of a statement as values for JSON: what Python reads of any statement, whatever its class.
+//
+//     a name of a column             the list of its parts
+//     FIRST, AFTER c                 [], ["c"]
+//     a type                         the JSON of a schema with the only field "of"
+//     a plan                         the name of its class: what a statement is about is known already
+//     records, Seq, Map, Option      by name; a list; by name; a value or null
+package mdt.spark;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.analysis.FieldName;
+import org.apache.spark.sql.catalyst.analysis.FieldPosition;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.Product;
+import scala.collection.immutable.Seq;
+
+final class Fields {
+    private final PartitionValues partitions;
+
+    /** partitions: says what maps say, which are of columns; null: they are of options. */
+    Fields(PartitionValues partitions) {
+        this.partitions = partitions;
+    }
+
+    Map of(Product record) {
+        Map found = new LinkedHashMap();
+        for (int i = 0; i < record.productArity(); i++) {
+            found.put(record.productElementName(i), value(record.productElement(i)));
+        }
+        return found;
+    }
+
+    private Object value(Object field) {
+        if (field == null || field instanceof Boolean || field instanceof Number) {
+            return field;
+        }
+        if (field instanceof FieldName) {
+            return Scala.list(((FieldName) field).name());
+        }
+        if (field instanceof FieldPosition) {
+            TableChange.ColumnPosition place = ((FieldPosition) field).position();
+            return place instanceof TableChange.After
+                    ? Arrays.asList(new Object[] {((TableChange.After) place).column()}) : Collections.EMPTY_LIST;
+        }
+        if (field instanceof DataType) {
+            return new StructType().add("of", (DataType) field).json();
+        }
+        if (field instanceof LogicalPlan) {
+            return field.getClass().getSimpleName();
+        }
+        if (field instanceof scala.collection.immutable.Map) {
+            Map said = Scala.map((scala.collection.immutable.Map) field);
+            return partitions == null ? said : partitions.texts(partitions.named(said));
+        }
+        if (field instanceof Option) {
+            return ((Option) field).isDefined() ? value(((Option) field).get()) : null;
+        }
+        if (field instanceof Seq) {
+            List all = new ArrayList();
+            for (int i = 0; i < ((Seq) field).length(); i++) {
+                all.add(value(((Seq) field).apply(i)));
+            }
+            return all;
+        }
+        return field instanceof Product ? (Object) of((Product) field) : field.toString();
+    }
+}

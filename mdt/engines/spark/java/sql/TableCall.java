@@ -1,0 +1,107 @@
+// A statement about a table of ours as a whole, as one call of Python, which knows what each of them does (mdt/source/definitions.py and
+// procedures.py): its name, its arguments as JSON, and an answer that is rows, or what the catalog shall know of the table from then on.
+//
+//     CALL mdt.compact('t')        compact                 the arguments, each a name ("" without one) and a text
+//     ALTER TABLE t ADD …          AddColumns              the fields of Spark's plan (Fields.java), and the columns in the catalog
+//     TRUNCATE TABLE t             TruncateTableCommand    the same
+package mdt.spark;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Locale;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import scala.Product;
+import scala.collection.immutable.Map;
+
+final class TableCall extends SqlCommand {
+    private static final List RESTORING = Arrays.asList(new Object[] {"restore", "rollback"});
+    private final CatalogTable table; // null: one that is named by its path
+    private final Map options;
+    private final String name;
+    private final String given;
+
+    private TableCall(SparkSession session, CatalogTable table, Map options, String name, String given) {
+        super(name, Python.plan(Python.ask("answer", session, null, name, given)).schema()); // Python refuses what it does not know
+        this.table = table;
+        this.options = options;
+        this.name = name;
+        this.given = given;
+    }
+
+    /** Returns the call of a procedure. names: of its arguments, "" for one that was given by its place; values: texts, or null. */
+    static TableCall of(SparkSession session, String name, List names, List values) {
+        int at = Math.max(names.indexOf("table"), names.indexOf("") == 0 ? 0 : -1);
+        if (at < 0 || values.get(at) == null) {
+            throw new Invalid("which table? CALL mdt." + name + "(table => 'name or path')");
+        }
+        String table = (String) values.get(at);
+        List arguments = new ArrayList();
+        for (int i = 0; i < names.size(); i++) {
+            if (i != at) {
+                arguments.add(Arrays.asList(new Object[] {names.get(i), values.get(i)}));
+            }
+        }
+        return new TableCall(session, Tables.named(session, table), Tables.options(session, table), name, Json.text(arguments));
+    }
+
+    /** Returns what a statement on a table is. partitions: turns what it says of partitions into texts; null where maps are of options. */
+    static TableCall of(SparkSession session, CatalogTable table, Product statement, PartitionValues partitions) {
+        List types = new ArrayList();
+        for (int i = 0; i < table.schema().fields().length; i++) {
+            types.add(table.schema().fields()[i].dataType().sql());
+        }
+        java.util.Map given = new HashMap();
+        given.put("table", table.identifier().quotedString());
+        given.put("schema", table.schema().json());
+        given.put("types", types);
+        given.put("fields", new Fields(partitions).of(statement));
+        return new TableCall(session, table, Tables.options(table), statement.getClass().getSimpleName(), Json.text(given));
+    }
+
+    List carriedOut(SparkSession session) {
+        Object answer = Python.ask("call", session, options, name, given);
+        if (answer instanceof String) {
+            enter(session, Arrays.asList((Object[]) Python.texts(answer)));
+            return Collections.EMPTY_LIST;
+        }
+        if (table != null && RESTORING.contains(name)) { // the columns may be those of an earlier state
+            enter(session, Arrays.asList(new Object[] {Python.read(session, options, null).schema().json()}));
+        } else if (table != null && !name.startsWith("Show")) {
+            session.catalog().refreshTable(table.identifier().quotedString()); // rows may be others now
+        }
+        Caches.renew(session, options);
+        return ((Dataset) answer).collectAsList();
+    }
+
+    /** Lets the catalog know what Python says. told: the columns as JSON, "" for the same as before, and names of options that it forgets. */
+    private void enter(SparkSession session, List told) {
+        if (((String) told.get(0)).isEmpty()) {
+            Object storage = Scala.copied(table.storage(), "properties", without(table.storage().properties(), told));
+            Object left = Scala.copied(Scala.copied(table, "storage", storage), "properties", without(table.properties(), told));
+            if (!left.equals(table)) {
+                session.sessionState().catalog().alterTable((CatalogTable) left);
+            }
+        } else {
+            StructType columns = MdtSource.commented((StructType) DataType.fromJson((String) told.get(0)), table.schema());
+            session.sharedState().externalCatalog().alterTableDataSchema(table.database(), table.identifier().table(), columns);
+        }
+        session.sessionState().catalog().refreshTable(table.identifier());
+    }
+
+    private static Map without(Map properties, List names) {
+        Map left = properties;
+        for (Iterator i = Scala.map(properties).keySet().iterator(); i.hasNext(); ) {
+            String name = (String) i.next();
+            left = names.contains(name.toLowerCase(Locale.ROOT)) ? Scala.without(left, name) : left;
+        }
+        return left;
+    }
+}

@@ -1,0 +1,202 @@
+"""Statements of Spark's SQL about a table as a whole, as ``java/sql/TableCall.java`` sends them: by
+the class of Spark's plan, with its fields.
+
+A statement either gives rows, or changes what Spark's catalog knows of the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mdt import late
+from mdt import table as tables
+from mdt.config import SparkSettings
+from mdt.errors import Invalid
+from mdt.metadata.snapshot.live_partitions import named, paths_with
+from mdt.query import SNAPSHOT
+from mdt.source import altering, create_statement, procedures, reading, statements, writing
+from mdt.source.words import Words
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_NOTHING = pa.schema([])
+_PARTITIONS = pa.schema([pa.field("partition", pa.string(), nullable=False)])
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """``kind``: the class of Spark's plan; ``fields``: its fields by name.
+
+    ``table``: its name in the catalog, quoted.  ``schema``: Spark's JSON of the columns that the
+    catalog knows; ``types``: their types in SQL.
+    """
+
+    kind: str
+    table: str
+    schema: str
+    types: Sequence[str]
+    fields: Mapping[str, Any]
+
+
+Answer = tuple[tables.Table, pa.Table | Sequence[str]]
+"""The table, and rows, or what the catalog is told: its columns and options that it forgets."""
+
+
+def statement_of(kind: str, given: Mapping[str, Any]) -> Statement:
+    """Return a statement as the JVM sends it."""
+    return Statement(kind, given["table"], given["schema"], given["types"], given["fields"])
+
+
+def columns(statement: Statement) -> pa.Schema:
+    """Return the columns of the answer of a statement.  Raises Unsupported for one that is
+    refused.
+    """
+    kind = statement.kind
+    if kind not in _CARRIED_OUT or statement.fields.get("asSerde"):
+        raise statements.refusal(kind)
+    if kind in altering.CHANGES:
+        list(altering.CHANGES[kind](statement.fields))
+    return _ANSWERS.get(kind, _NOTHING)
+
+
+def carry_out(
+    asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
+) -> Answer:
+    """Carry out a statement on the table that is ``asked`` for.
+
+    Raises as :meth:`mdt.Table.alter`, :meth:`mdt.Table.delete_partition` and :func:`mdt.open` do.
+    """
+    return _CARRIED_OUT[statement.kind](asked, statement, spark, reads)
+
+
+def _alter(asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings) -> Answer:
+    of_json = late.spark_schema.of_json
+    before = of_json(statement.schema)
+    comments = {
+        field.name: field.metadata["comment"] for field in before if "comment" in field.metadata
+    }
+    exact, names = late.spark_session.is_case_sensitive(spark), before.names
+    changes = []
+    for change, path, new in altering.CHANGES[statement.kind](statement.fields):
+        column = _spelled(path[0], names, exact)
+        if change in ("add", "widen"):
+            type, nullable = new
+            schema = of_json(type)
+            is_whole = change == "widen" and len(path) == 1 and column in names
+            if is_whole and before[column].dataType == schema["of"].dataType:
+                continue  # CHANGE COLUMN names the type, whatever it changes
+            new = late.spark_schema.of_new_columns(schema).field(0).with_nullable(nullable)
+        elif change == "comment":
+            comments[column] = new
+        elif change == "place" and new is not None:
+            new = _spelled(new, names, exact)
+        elif change == "rename" and len(path) == 1 and column in comments:
+            comments[new] = comments[column]
+        changes.append((change, [column, *path[1:]], new))
+    table = altering.alter(asked, changes)
+    after = reading.snapshot(spark, table, False, SNAPSHOT, reads=reads).schema
+    for field in after:
+        if field.name in comments:
+            field.metadata = {**field.metadata, "comment": comments[field.name]}
+    return table, [after.json()]
+
+
+def _spelled(name: str, columns: Sequence[str], exact: bool) -> str:
+    """Return that of some columns which a statement names in its own case, its own name if it is
+    none of them; ``exact``: whether case tells columns apart.
+    """
+    if exact or name in columns:
+        return name
+    return next((column for column in columns if column.lower() == name.lower()), name)
+
+
+def _alter_options(
+    asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
+) -> Answer:
+    fields = statement.fields
+    if "properties" in fields:
+        changes = fields["properties"]
+    else:
+        changes = dict.fromkeys(fields["propertyKeys"])
+    table, names = altering.alter_options(asked, changes)
+    return table, ["", *names]
+
+
+def _show_create(
+    asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
+) -> Answer:
+    writing.require_newest(asked)
+    table = writing.opened(asked)
+    fields = json.loads(statement.schema)["fields"]
+    columns = [
+        (field["name"], type, field["metadata"].get("comment", ""))
+        for field, type in zip(fields, statement.types, strict=True)
+    ]
+    return table, create_statement.create_statement(table, asked.path, statement.table, columns)
+
+
+def _show_partitions(
+    asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
+) -> Answer:
+    table = reading.opened(asked.path, asked.options, asked.storage or None, None)
+    snapshot = table.snapshot()
+    paths = paths_with(snapshot, statement.fields["spec"] or {})
+    return table, pa.table([named(snapshot.definition, paths)], _PARTITIONS)
+
+
+def _drop_partitions(
+    asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
+) -> Answer:
+    fields = statement.fields
+    return _delete(
+        asked, fields["specs"], fields["ifExists"], "IF EXISTS lets it be missing", spark
+    )
+
+
+def _truncate(
+    asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
+) -> Answer:
+    spec = statement.fields["partitionSpec"]
+    if spec is None:
+        table, _ = procedures.call(asked, "truncate", [], spark)
+        return table, _NOTHING.empty_table()
+    return _delete(asked, [spec], False, "SHOW PARTITIONS lists those with rows", spark)
+
+
+def _delete(
+    asked: Words,
+    specs: Sequence[Mapping[str, str | None]],
+    may_lack: bool,
+    hint: str,
+    spark: SparkSession,
+) -> Answer:
+    """Delete partitions, each with the values of one of ``specs``.  Raises Invalid for one without
+    rows, unless it ``may_lack``.
+    """
+    snapshot = reading.opened(asked.path, asked.options, asked.storage or None, None).snapshot()
+    for spec in specs:
+        if not paths_with(snapshot, spec) and not may_lack:
+            raise Invalid(f"there is no partition {json.dumps(spec)}", hint=hint)
+    given = [("partitions", json.dumps(specs))]
+    table, _ = procedures.call(asked, "delete_partition", given, spark)
+    return table, _NOTHING.empty_table()
+
+
+_CARRIED_OUT: Mapping[str, Callable[[Words, Statement, SparkSession, SparkSettings], Answer]] = {
+    **dict.fromkeys(altering.CHANGES, _alter),
+    "SetTableProperties": _alter_options,
+    "UnsetTableProperties": _alter_options,
+    "ShowCreateTable": _show_create,
+    "ShowPartitionsCommand": _show_partitions,
+    "AlterTableDropPartitionCommand": _drop_partitions,
+    "TruncateTableCommand": _truncate,
+}
+"""Statements that are done; all others are refused (:mod:`mdt.source.statements`)."""
+_ANSWERS = {"ShowCreateTable": create_statement.SCHEMA, "ShowPartitionsCommand": _PARTITIONS}
