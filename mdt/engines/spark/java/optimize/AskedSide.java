@@ -26,7 +26,6 @@ import scala.Tuple8;
 
 final class AskedSide {
     private static final long SMALL_ROWS = 100000;
-    private static final int LEAVES_MAX = 12; // a question holds a copy of what it asks, with the questions in it, and so on: Spark plans each
     final LogicalPlan plan;
     final List keys; // of the join that broadcasts it
     final int number; // of the one with the values
@@ -41,13 +40,6 @@ final class AskedSide {
     static boolean paysFor(LogicalPlan relation) {
         MeasuredRelation known = relation instanceof MeasuredRelation ? (MeasuredRelation) relation : null;
         return known == null || known.files >= 2 || known.rows >= SMALL_ROWS;
-    }
-
-    /** Returns whether a plan, with what it asks, is so large that it takes longer to plan it again than can be gained. */
-    static boolean isLarge(LogicalPlan plan) {
-        Leaves leaves = new Leaves();
-        plan.foreachWithSubqueries(leaves);
-        return leaves.count > LEAVES_MAX;
     }
 
     /** Returns the keys of one side of a join, null if it has none that are compared by equality. */
@@ -76,7 +68,7 @@ final class AskedSide {
     /** Returns whether a side of a join, which broadcasts that one if any, is broadcast, and has fewer values than other sides. */
     static boolean isAsked(Join join, boolean left) {
         LogicalPlan side = left ? join.left() : join.right();
-        return isBroadcast(join, left) && Selective.is(side) && !isLarge(side);
+        return isBroadcast(join, left) && Sides.isSelective(side) && !Sides.isLarge(side);
     }
 
     /** Returns whether a side of a join, which broadcasts that one if any, is broadcast. */

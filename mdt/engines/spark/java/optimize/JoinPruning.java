@@ -17,33 +17,24 @@ import org.apache.spark.sql.catalyst.plans.LeftOuter$;
 import org.apache.spark.sql.catalyst.plans.LeftSemi$;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.plans.logical.Subquery;
-import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
 
-public class JoinPruning extends Rule {
+public class JoinPruning extends QueryRule {
     private final SparkSession session;
 
     JoinPruning(SparkSession session) {
+        super(MdtFileIndex.JOINS);
         this.session = session;
     }
 
-    public TreeNode apply(TreeNode plan) {
-        if (plan instanceof Subquery || !session.sessionState().conf().dynamicPartitionPruningEnabled()
-                || !new IndexSearch((LogicalPlan) plan).has(MdtFileIndex.JOINS)) {
-            return plan;
-        }
-        return ((LogicalPlan) plan).transformUpWithSubqueries(new Replacement() {
-            Object of(Object node) {
-                return node instanceof Join ? pruned((Join) node) : null;
-            }
-        });
+    LogicalPlan replaced(Object node) {
+        boolean isWanted = node instanceof Join && session.sessionState().conf().dynamicPartitionPruningEnabled();
+        return isWanted ? pruned((Join) node) : null;
     }
 
     /** Returns a join of which one side asks the other, null if there is nothing to ask, or if it asks already. */
     private static LogicalPlan pruned(Join join) {
-        if (Stateful.keeps(join)) {
+        if (Sides.keepsState(join)) {
             return null; // a row may match one of an earlier or a later batch, which Spark keeps in its state
         }
         JoinType type = join.joinType();
@@ -51,7 +42,7 @@ public class JoinPruning extends Rule {
         boolean semi = type.equals(LeftSemi$.MODULE$);
         boolean outer = type.equals(LeftOuter$.MODULE$) || type.equals(LeftAnti$.MODULE$); // of these the left side keeps its rows
         if (!(inner || semi || outer) || AskedSide.keys(join, true) == null
-                || Questions.are(join.left(), join.right()) || Questions.are(join.right(), join.left())) {
+                || Sides.asks(join.left(), join.right()) || Sides.asks(join.right(), join.left())) {
             return null;
         }
         boolean small = inner && AskedSide.broadcastsLeft(join); // which side Spark broadcasts, if any
@@ -60,7 +51,7 @@ public class JoinPruning extends Rule {
         found = found == null && !outer ? asking(join, small, false) : found;
         found = found == null ? asking(join, outer || !small, false) : found;
         LogicalPlan side = small ? join.left() : join.right();
-        boolean hopes = found == null && !outer && !near && Selective.is(side) && !AskedSide.isLarge(side); // that it is broadcast
+        boolean hopes = found == null && !outer && !near && Sides.isSelective(side) && !Sides.isLarge(side); // that it is broadcast
         return hopes ? asking(join, small, true) : found;
     }
 
@@ -71,7 +62,7 @@ public class JoinPruning extends Rule {
     private static Join asking(Join join, boolean left, boolean near) {
         LogicalPlan from = left ? join.left() : join.right();
         LogicalPlan to = left ? join.right() : join.left();
-        if (Stateful.is(from)) {
+        if (Sides.haveState(from)) {
             return null;
         }
         List keys = AskedSide.keys(join, left);

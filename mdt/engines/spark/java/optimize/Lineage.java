@@ -20,6 +20,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import scala.collection.immutable.Seq;
 
 final class Lineage {
     private final AskedSide side;
@@ -46,7 +47,7 @@ final class Lineage {
                     ? asking(project.child(), unnamed(key, project.projectList())) : null;
             return child == null ? null : project.copy(project.projectList(), child);
         }
-        if (Stateful.keeps(plan)) {
+        if (Sides.keepsState(plan)) {
             return null; // the next batch may ask for other rows
         }
         if (plan instanceof Aggregate) {
@@ -117,7 +118,7 @@ final class Lineage {
     }
 
     /** Returns a key in terms of what a list of named expressions is made of. */
-    static Expression unnamed(Expression key, scala.collection.immutable.Seq named) {
+    static Expression unnamed(Expression key, Seq named) {
         final List names = Scala.list(named);
         return (Expression) key.transform(new Replacement() {
             Object of(Object node) {
@@ -132,11 +133,10 @@ final class Lineage {
         });
     }
 
-    private static boolean holdsAggregate(Expression key) {
-        boolean found = key instanceof AggregateExpression;
-        List children = Scala.list(key.children());
-        for (int i = 0; i < children.size(); i++) {
-            found |= holdsAggregate((Expression) children.get(i));
+    static boolean holdsAggregate(Expression key) {
+        boolean found = false;
+        for (Iterator i = Nodes.of(key).iterator(); i.hasNext(); ) {
+            found |= i.next() instanceof AggregateExpression;
         }
         return found;
     }
@@ -152,7 +152,7 @@ final class Lineage {
         return found;
     }
 
-    static boolean allDeterministic(scala.collection.immutable.Seq expressions) {
+    static boolean allDeterministic(Seq expressions) {
         List all = Scala.list(expressions);
         for (int i = 0; i < all.size(); i++) {
             if (!((Expression) all.get(i)).deterministic()) {

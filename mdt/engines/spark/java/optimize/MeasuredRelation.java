@@ -14,6 +14,7 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.sources.BaseRelation;
 import scala.Option;
+import scala.collection.immutable.Seq;
 
 public class MeasuredRelation extends LogicalRelation {
     private final Statistics measured;
@@ -37,8 +38,11 @@ public class MeasuredRelation extends LogicalRelation {
         return true;
     }
 
-    /** Returns a relation with other files, measured if the first one is. */
-    static LogicalRelation with(LogicalRelation of, HadoopFsRelation files) {
+    /** Returns a relation with another index of files, measured if the first one is. */
+    static LogicalRelation with(LogicalRelation of, MdtFileIndex index) {
+        HadoopFsRelation old = (HadoopFsRelation) of.relation();
+        HadoopFsRelation files = new HadoopFsRelation(index, old.partitionSchema(), old.dataSchema(), old.bucketSpec(),
+                old.fileFormat(), old.options(), old.sparkSession());
         if (!(of instanceof MeasuredRelation)) {
             return of.copy(files, of.output(), of.catalogTable(), of.isStreaming(), of.stream());
         }
@@ -47,7 +51,7 @@ public class MeasuredRelation extends LogicalRelation {
     }
 
     /** Spark calls this by reflection where expressions of a plan, and so columns of a relation, are replaced. */
-    public MeasuredRelation(BaseRelation relation, scala.collection.immutable.Seq output, Option table, boolean streams,
+    public MeasuredRelation(BaseRelation relation, Seq output, Option table, boolean streams,
             Option stream, Statistics measured, long rows, int files, Set spread) {
         super(relation, output, table, streams, stream);
         this.measured = measured;
@@ -57,7 +61,7 @@ public class MeasuredRelation extends LogicalRelation {
     }
 
     /** What that constructor takes beside what the one of a relation does. */
-    public scala.collection.immutable.Seq otherCopyArgs() {
+    public Seq otherCopyArgs() {
         return Scala.seq(new Object[] {measured, Long.valueOf(rows), Integer.valueOf(files), spread});
     }
 

@@ -4,7 +4,6 @@
 package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Descending$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -21,28 +20,21 @@ import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Sort;
-import org.apache.spark.sql.catalyst.plans.logical.Subquery;
-import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.catalyst.trees.TreeNode;
-import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 
-public class TopPruning extends Rule {
-    public TreeNode apply(TreeNode plan) {
-        if (plan instanceof Subquery || !new IndexSearch((LogicalPlan) plan).has(MdtFileIndex.TOP)) {
-            return plan;
+public class TopPruning extends QueryRule {
+    TopPruning() {
+        super(MdtFileIndex.TOP);
+    }
+
+    LogicalPlan replaced(Object node) {
+        if (!(node instanceof LocalLimit) || !(((LocalLimit) node).limitExpr() instanceof Literal)) {
+            return null;
         }
-        return ((LogicalPlan) plan).transformUpWithSubqueries(new Replacement() {
-            Object of(Object node) {
-                if (!(node instanceof LocalLimit) || !(((LocalLimit) node).limitExpr() instanceof Literal)) {
-                    return null;
-                }
-                LocalLimit limit = (LocalLimit) node;
-                int count = ((Integer) ((Literal) limit.limitExpr()).value()).intValue();
-                LogicalPlan below = below(limit.child(), count);
-                return below == null ? null : limit.copy(limit.limitExpr(), below);
-            }
-        });
+        LocalLimit limit = (LocalLimit) node;
+        int count = ((Integer) ((Literal) limit.limitExpr()).value()).intValue();
+        LogicalPlan below = below(limit.child(), count);
+        return below == null ? null : limit.copy(limit.limitExpr(), below);
     }
 
     /** Returns what a limit stands above, pruned; null if nothing can be. */
@@ -118,10 +110,7 @@ public class TopPruning extends Rule {
         if (filter != null && (!filter.deterministic() || SubqueryExpression.hasSubquery(filter.condition()))) {
             return null; // which Spark tests after the scan, and does not tell it
         }
-        HadoopFsRelation files = (HadoopFsRelation) ((LogicalRelation) leaf).relation();
-        LogicalPlan few = MeasuredRelation.with((LogicalRelation) leaf, new HadoopFsRelation(
-                index.of(count, EmptyReplacement.normalized(filter)), files.partitionSchema(), files.dataSchema(), files.bucketSpec(),
-                files.fileFormat(), files.options(), files.sparkSession()));
+        LogicalPlan few = MeasuredRelation.with((LogicalRelation) leaf, index.of(count, EmptyReplacement.normalized(filter)));
         return filter == null ? few : filter.copy(filter.condition(), few);
     }
 }

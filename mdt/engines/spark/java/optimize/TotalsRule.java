@@ -13,22 +13,15 @@ import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
-import org.apache.spark.sql.catalyst.plans.logical.Subquery;
-import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.catalyst.trees.TreeNode;
 import scala.Option;
 
-public class TotalsRule extends Rule {
-    public TreeNode apply(TreeNode plan) {
-        if (plan instanceof Subquery || !new IndexSearch((LogicalPlan) plan).has(MdtFileIndex.TOTALS)) {
-            return plan;
-        }
-        return ((LogicalPlan) plan).transformUpWithSubqueries(new Replacement() {
-            Object of(Object node) {
-                return node instanceof Aggregate && ((Aggregate) node).groupingExpressions().isEmpty()
-                        ? answered((Aggregate) node) : null;
-            }
-        });
+public class TotalsRule extends QueryRule {
+    TotalsRule() {
+        super(MdtFileIndex.TOTALS);
+    }
+
+    LogicalPlan replaced(Object node) {
+        return node instanceof Aggregate && ((Aggregate) node).groupingExpressions().isEmpty() ? answered((Aggregate) node) : null;
     }
 
     /** Returns one row with what an aggregate gives, null where the files must be read. */
@@ -50,21 +43,24 @@ public class TotalsRule extends Rule {
         if (index == null || index.pin == null || index.rows != MdtFileIndex.ALL || !index.does(MdtFileIndex.TOTALS)) {
             return null;
         }
-        Aggregates asked = new Aggregates();
+        List columns = new ArrayList();
         for (int i = 0; i < made.length; i++) {
-            made[i].foreach(asked);
+            List some = Totals.columns(made[i]);
+            if (some == null) {
+                return null;
+            }
+            columns.addAll(some);
         }
-        JsonNode told = asked.possible ? index.source.totals(index.pin, EmptyReplacement.normalized(filter), asked.columns) : null;
+        JsonNode told = index.source.totals(index.pin, EmptyReplacement.normalized(filter), columns);
         return told == null || told.isNull() ? null : row(made, told);
     }
 
     private static LogicalPlan row(Expression[] made, JsonNode told) {
-        TotalsReplacement answers = new TotalsReplacement(told);
         for (int i = 0; i < made.length; i++) {
-            made[i] = (Expression) made[i].transform(answers);
-        }
-        if (!answers.complete) {
-            return null;
+            made[i] = (Expression) made[i].transform(new Totals(told));
+            if (Lineage.holdsAggregate(made[i])) {
+                return null; // one was not told
+            }
         }
         List one = new ArrayList();
         one.add(InternalRow.empty());

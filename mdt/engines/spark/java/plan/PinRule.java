@@ -18,6 +18,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
 
 public class PinRule extends Rule {
     public TreeNode apply(TreeNode plan) {
@@ -36,8 +37,14 @@ public class PinRule extends Rule {
         return search.pins.size() == 1 ? (Pin) search.pins.iterator().next() : new Pin();
     }
 
-    private static LogicalPlan pinned(LogicalPlan query, Pin pin) {
-        LogicalPlan pinned = (LogicalPlan) query.transformUpWithSubqueries(new PinReplacement(pin));
+    private static LogicalPlan pinned(LogicalPlan query, final Pin pin) {
+        LogicalPlan pinned = (LogicalPlan) query.transformUpWithSubqueries(new Replacement() {
+            Object of(Object node) {
+                MdtFileIndex index = MdtFileIndex.of(node);
+                return index == null || index.pin != null ? null
+                        : MeasuredRelation.with((LogicalRelation) node, index.pinned(pin));
+            }
+        });
         EmptyReplacement empty = new EmptyReplacement();
         LogicalPlan without = (LogicalPlan) pinned.transformDownWithSubqueries(empty);
         return empty.found ? SubqueryPropagation.propagated(without) : pinned;

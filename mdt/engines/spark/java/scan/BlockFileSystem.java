@@ -3,7 +3,7 @@
 //
 //     mdtblock:/<offset>-<bytes>-<bytes of the whole file>-<bytes of the footer>-<its CRC-32>/<URI of the file in base64>
 //
-// Whole files of far stores are blocks, too, if executors keep footers (FooterCache.java); of other blocks the footer has 0 bytes.
+// Whole files of far stores are blocks, too, if executors keep footers (FarStream.java); of other blocks the footer has 0 bytes.
 // It is known to the configuration of our scans only, not to the session.
 package mdt.spark;
 

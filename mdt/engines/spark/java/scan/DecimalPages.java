@@ -30,22 +30,16 @@ final class DecimalPages extends Groups {
 
     /** Puts itself between a reader of batches, before it reads, and the row groups of a file, if it reads decimals there. */
     static void before(Object iterator, ParquetFileReader file) {
-        try {
-            Object reader = Internals.reader(iterator);
-            DecimalPages found = new DecimalPages();
-            found.tell(Internals.columns(reader), file.getRowGroups());
-            if (!found.lengths.isEmpty()) {
-                found.before(reader);
-            }
-        } catch (RuntimeException failure) {
-            throw failure;
-        } catch (Exception failure) {
-            throw new IllegalStateException("decimals cannot be read: " + failure, failure);
+        Object reader = Internals.reader(iterator);
+        DecimalPages found = new DecimalPages();
+        found.tell(Internals.columns(reader), file.getRowGroups());
+        if (!found.lengths.isEmpty()) {
+            found.before(reader);
         }
     }
 
     /** Tells the reader another type of each such column at or below one. */
-    private void tell(ParquetColumn column, List groups) throws Exception {
+    private void tell(ParquetColumn column, List groups) {
         for (Iterator i = Scala.list(column.children()).iterator(); i.hasNext(); ) {
             tell((ParquetColumn) i.next(), groups);
         }

@@ -1,4 +1,6 @@
-// The bytes of a block whose footer may be known: the file is opened when other bytes are asked for, and not before.
+// The bytes of a block whose footer may be known: the file is opened when other bytes are asked for, and not before. Footers of files on far
+// stores stay in the memory of an executor: Spark reads the footer of a file for every split of every query, which from a store across a
+// network is two requests before the first row.
 package mdt.spark;
 
 import java.io.IOException;
@@ -49,11 +51,12 @@ final class FarStream extends PartStream {
 
     private byte[] footer() throws IOException {
         if (footer == null) {
-            footer = FooterCache.found(block.toString());
+            footer = (byte[]) Recent.FOOTERS.get(block.toString());
+            Recent.FOOTERS.count(footer != null);
         }
         if (footer == null) {
-            footer = FooterCache.read(block.toString(), new FSDataInputStream(in()), footerAt, (int) (length - footerAt),
-                    BlockFileSystem.footerCrc(block), conf.getLong(BlockFileSystem.FOOTERS, 0L));
+            footer = Footers.read(block, new FSDataInputStream(in()), footerAt, (int) (length - footerAt), BlockFileSystem.footerCrc(block));
+            Recent.FOOTERS.put(block.toString(), footer, footer.length, conf.getLong(BlockFileSystem.FOOTERS, 0L));
         }
         return footer;
     }

@@ -35,36 +35,35 @@ final class Footers extends LinkedHashMap {
         Integer expected = Integer.valueOf(crc);
         String name = file.urlEncodedPath();
         if (!expected.equals(RIGHT.get(name))) {
-            int got = crcOf(file.toPath(), file.fileSize() - bytes, bytes);
-            compare(file.toPath().toString(), crc, got);
+            read(file.toPath(), file.fileSize() - bytes, bytes, crc);
             RIGHT.put(name, expected);
         }
     }
 
-    /** Fails if two checksums of the footer of a file or block differ. */
-    static void compare(String name, int crc, int got) {
-        if (got != crc) {
-            Path path = new Path(name);
-            throw new IllegalStateException("the footer of a data file is not as it was written: "
-                    + (BlockFileSystem.isBlock(path) ? BlockFileSystem.file(path) : path) + ", expected "
-                    + Integer.toHexString(crc) + ", got " + Integer.toHexString(got));
-        }
-    }
-
-    private static int crcOf(Path path, long offset, int bytes) {
-        byte[] footer = new byte[bytes];
+    private static void read(Path path, long at, int bytes, int crc) {
         try {
             FSDataInputStream in = path.getFileSystem(CONF).open(path);
             try {
-                in.readFully(offset, footer);
+                read(path, in, at, bytes, crc);
             } finally {
                 in.close();
             }
         } catch (IOException failure) {
             throw new UncheckedIOException(failure);
         }
+    }
+
+    /** Reads the footer of a file or block from a stream of it. Fails if it is not as it was written. */
+    static byte[] read(Path path, FSDataInputStream in, long at, int bytes, int crc) throws IOException {
+        byte[] footer = new byte[bytes];
+        in.readFully(at, footer);
         CRC32 sum = new CRC32();
         sum.update(footer);
-        return (int) sum.getValue();
+        if ((int) sum.getValue() != crc) {
+            throw new IllegalStateException("the footer of a data file is not as it was written: "
+                    + (BlockFileSystem.isBlock(path) ? BlockFileSystem.file(path) : path) + ", expected "
+                    + Integer.toHexString(crc) + ", got " + Integer.toHexString((int) sum.getValue()));
+        }
+        return footer;
     }
 }

@@ -14,7 +14,7 @@ abstract class Groups implements InvocationHandler {
     private Method next; // of what stands behind
 
     /** Puts itself before what a reader takes its row groups from now. */
-    final void before(Object reader) throws Exception {
+    final void before(Object reader) {
         behind = Internals.groups(reader);
         Class type = Internals.typeOfGroups();
         Internals.setGroups(reader, Proxy.newProxyInstance(type.getClassLoader(), new Class[] {type}, this));

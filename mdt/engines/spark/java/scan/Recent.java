@@ -8,7 +8,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 final class Recent {
-    static final Recent FOOTERS = new Recent(0); // FooterCache.java
+    static final Recent FOOTERS = new Recent(0); // FarStream.java
     static final Recent VECTORS = new Recent(2); // Vectors.java
     static final int COUNTS = 4;
     private static final ThreadLocal COUNTED = new ThreadLocal(); // long[]: of each of them, found and read

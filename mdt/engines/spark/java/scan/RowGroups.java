@@ -25,19 +25,13 @@ final class RowGroups extends Groups {
 
     /** Puts itself between the reader of an iterator of Spark's and its row groups. */
     static RowGroups before(Object iterator, ParquetFileReader file, Selection selection) {
-        try {
-            Object reader = Internals.reader(iterator);
-            RowGroups found = new RowGroups(selection);
-            if (selection.wanted != null) {
-                Internals.setRows(reader, found.plan(file));
-            }
-            found.before(reader);
-            return found;
-        } catch (RuntimeException failure) {
-            throw failure;
-        } catch (Exception failure) {
-            throw new IllegalStateException("row groups cannot be chosen: " + failure, failure);
+        Object reader = Internals.reader(iterator);
+        RowGroups found = new RowGroups(selection);
+        if (selection.wanted != null) {
+            Internals.setRows(reader, found.plan(file));
         }
+        found.before(reader);
+        return found;
     }
 
     /** Returns whether nothing but the rows that are to be returned is read. */
@@ -51,7 +45,7 @@ final class RowGroups extends Groups {
     }
 
     /** Computes which rows of each row group are read; returns their number. */
-    private long plan(ParquetFileReader reader) throws Exception {
+    private long plan(ParquetFileReader reader) {
         List groups = reader.getRowGroups();
         RowRanges[] found = new RowRanges[groups.size()];
         boolean filtered = reader.getFilteredRecordCount() != reader.getRecordCount();
