@@ -8,11 +8,10 @@ import pyarrow as pa
 from counting import count
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
-from strategies import NOTES, NUMBERS, Row, smallest_ordering_value
+from strategies import NOTES, NUMBERS, Row, conditions, smallest_ordering_value
 
 import mdt
 from indexes.predicate import matches
-from indexes.testing import predicates
 from mdt.commit.transaction import run
 from mdt.write.setting import Setting, setting
 
@@ -53,7 +52,7 @@ class ConditionalRules(RuleBasedStateMachine):
         """Carry it out; return the identities of the rows that match."""
         writer: mdt.Table = self._writer(data)
         rows = self._arrow(list(self.model.values()))
-        asked = data.draw(predicates(self.schema, rows))
+        asked = data.draw(conditions(self.schema, rows))
         given: Setting | None = None if values is None else setting(writer.definition, values, {})
         definition = writer.definition
         operation = writer._choosing_on(None)(

@@ -9,10 +9,18 @@ import os
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import permutations
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
+
+from indexes.predicate import And, Or, Predicate
+from indexes.testing import predicates
+from mdt.errors import Invalid
+from mdt.filters.comparison import Compared
+from mdt.filters.comparison_kernels import COMPARISONS, compared
+from mdt.filters.expression_tree import Field
 
 Row = dict[str, Any]
 
@@ -249,3 +257,30 @@ def rows(shape: Shape, *, min_size: int = 1, max_size: int = 12) -> st.SearchStr
         }
     )
     return st.lists(row, min_size=min_size, max_size=max_size)
+
+
+@st.composite
+def conditions(draw: st.DrawFn, schema: pa.Schema, rows: pa.Table) -> Predicate:
+    """Filters as tests of columns with literals, and in one of four with a comparison of two
+    columns.
+    """
+    asked = draw(predicates(schema, rows))
+    pairs = _comparable(schema)
+    if not pairs or draw(st.integers(0, 3)):
+        return asked
+    one, other = draw(st.sampled_from(pairs))
+    op = draw(st.sampled_from(sorted(COMPARISONS)))
+    test = Compared(f"{one} {op} {other}", op, Field(one), Field(other), draw(st.booleans()))
+    return draw(st.sampled_from([test, And((asked, test)), Or((asked, test))]))
+
+
+def _comparable(schema: pa.Schema) -> list[tuple[str, str]]:
+    """Return the pairs of columns of which Spark compares the values."""
+    found = []
+    for one, other in permutations(schema, 2):
+        try:
+            compared("=", pa.nulls(0, one.type), pa.nulls(0, other.type))
+        except (Invalid, pa.ArrowException):
+            continue
+        found.append((one.name, other.name))
+    return found

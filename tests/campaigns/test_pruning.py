@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 from random_tables import QUIET, create, tables
 from reader import bag
+from strategies import conditions
 
 import mdt
 from indexes import column_stats, registry
 from indexes.base import SkippingIndex, Summary, whole
 from indexes.bounds import Bounds
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, matches
-from indexes.testing import predicates
 from mdt.metadata.keys import locate
 from mdt.metadata.snapshot import log_tail
 from mdt.plan import planner
@@ -66,7 +66,7 @@ def test_a_pruned_scan_is_a_full_scan_with_the_filter(data: st.DataObject) -> No
     table, rows = data.draw(tables(nested=True))
     assert bag(table.scan().to_arrow()) == bag(rows)
     for _ in range(6):
-        predicate = data.draw(predicates(table.schema, rows))
+        predicate = data.draw(conditions(table.schema, rows))
         _assert_pruned_is_full(table, rows, predicate)
         _check_numbers(_scan(table, predicate))
         count("predicates, pruned scan compared with the filtered full scan")
@@ -80,7 +80,7 @@ def test_a_pruned_scan_is_a_full_scan_with_the_filter_twenty_times_as_often(
 ) -> None:
     table, rows = data.draw(tables(nested=True))
     for _ in range(6):
-        _assert_pruned_is_full(table, rows, data.draw(predicates(table.schema, rows)))
+        _assert_pruned_is_full(table, rows, data.draw(conditions(table.schema, rows)))
         count("predicates, pruned scan compared with the filtered full scan")
 
 
