@@ -18,6 +18,8 @@ from mdt.filters.arithmetic import Datum
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 """The type of every moment here."""
+_MONTHS_MAX = 12 * 290_000
+"""What moments of 64 bits reach on both sides of 1970."""
 _MONTHS = {"year": 12, "month": 1}
 _MICROSECONDS = {
     "week": 7 * 86_400_000_000,
@@ -120,6 +122,9 @@ def _months_later(moments: npt.NDArray[Any], months: int) -> npt.NDArray[Any]:
     day.
     """
     month = moments.astype("M8[M]")
+    known = month[~np.isnat(month)].astype(np.int64)
+    if len(known) and max(abs(int(known.min())), abs(int(known.max()))) + abs(months) > _MONTHS_MAX:
+        raise Invalid("a date plus an interval is too far away")
     later = month + np.timedelta64(months, "M")
     first = later.astype("M8[D]")
     last = (later + np.timedelta64(1, "M")).astype("M8[D]") - first - np.timedelta64(1, "D")
