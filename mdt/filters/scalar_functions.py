@@ -119,7 +119,9 @@ def substr(text: Datum, position: Datum, length: Datum | None = None) -> Datum:
 
 
 def _part(text: str, position: int, length: int = _INT64) -> str:
-    start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
+    start = max(position - 1, 0)
+    if position < 0:
+        start = len(text) + position
     return text[max(start, 0) : max(start + length, 0)]
 
 
