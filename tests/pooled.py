@@ -20,7 +20,6 @@ from mdt.engines import merging, write_tasks
 from mdt.engines import write as writes
 from mdt.engines.choosing import EngineConditional
 from mdt.engines.indexing import IndexRunner
-from mdt.engines.local import LocalEngine
 from mdt.engines.rewriting import EngineRewrite
 from mdt.errors import Corrupt
 from mdt.progress import Progress
@@ -30,6 +29,7 @@ from mdt.services.indexing.index_builder import BuildResult
 from mdt.services.layout.rewriting import RewriteRunner
 from mdt.stores.storage import LocalStorage
 from mdt.table.merging import Runner, Whole
+from mdt.testing.local_engine import LocalEngine
 from mdt.testing.process_pool import process_engine
 from mdt.write.blending import Kept
 

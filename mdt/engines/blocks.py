@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from indexes.key_hash import KeyHash
 from mdt.engines import tasks
 from mdt.engines.engine import Deal
-from mdt.engines.local import by_part, part_of
+from mdt.engines.parting import by_part, part_of
 from mdt.engines.tasks import BUCKET, COUNTED, DROPPED, INSERT
 from mdt.hudi.keys import rising, sort_keys
 

@@ -24,7 +24,7 @@ from indexes.base import Int64Array
 from indexes.key_hash import KeyHash
 from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
-from mdt.engines.local import by_part, part_of, thinned
+from mdt.engines.parting import by_part, part_of, thinned
 from mdt.progress import Progress
 from mdt.stores.malloc_trim import give_back
 from mdt.stores.scratch import Scratch

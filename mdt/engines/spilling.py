@@ -19,8 +19,8 @@ import pyarrow as pa
 from indexes.base import Int64Array
 from mdt.config import Options
 from mdt.engines import write as writes
-from mdt.engines.local import part_of
 from mdt.engines.merging import merge
+from mdt.engines.parting import part_of
 from mdt.engines.spilled import PARTS, SHARE, THREADS_MAX, Spilled, SpillingEngine, weight
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress

@@ -9,7 +9,7 @@ from __future__ import annotations
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from mdt.engines.local import LocalEngine
+from mdt.testing.local_engine import LocalEngine
 
 
 def process_engine(processes: int = 2) -> LocalEngine:

@@ -15,8 +15,8 @@ from reader import bag, hudi_table
 
 import mdt
 from mdt.engines import write as writes
-from mdt.engines.local import LocalEngine
 from mdt.errors import Conflict
+from mdt.testing.local_engine import LocalEngine
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
 LATE = 99

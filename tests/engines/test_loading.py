@@ -16,9 +16,9 @@ from worlds import assert_clean
 
 import mdt
 from mdt.engines import loading, tasks
-from mdt.engines.local import LocalEngine
 from mdt.errors import Conflict, Invalid
 from mdt.stores.storage import LocalStorage
+from mdt.testing.local_engine import LocalEngine
 
 SCHEMA = pa.schema(
     [

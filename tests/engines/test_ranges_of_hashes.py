@@ -13,7 +13,7 @@ import pytest
 import mdt
 from indexes.key_hash import KeyHash, MultilinearHash, MurmurHash
 from mdt.engines import tasks
-from mdt.engines.local import by_part, part_of
+from mdt.engines.parting import by_part, part_of
 from mdt.errors import Invalid
 from mdt.hudi.keys import record_keys
 from mdt.metadata.files import key_map

@@ -24,10 +24,10 @@ import pytest
 import mdt
 from mdt.commit import transaction
 from mdt.config import options_list
-from mdt.engines.local import LocalEngine
 from mdt.metadata.files import paths
 from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
 from mdt.testing.faulty import Crash, FaultyStorage
+from mdt.testing.local_engine import LocalEngine
 
 PAGES = ["ARCHITECTURE.md", "CONTRIBUTING.md", "tests/golden/README.md"]
 PAGES += sorted(

@@ -1,12 +1,11 @@
 """An engine in this process: rows are Arrow tables, tasks run on an executor, by default on
-threads.
+threads.  It is the shortest engine there is; users have those on a disk and on Spark.
 
 On other executors it is another engine: :mod:`mdt.testing.process_pool` gives it processes.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,15 +15,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from indexes.arrays import stable_order
 from indexes.base import Int64Array
-from indexes.key_hash import KeyHash, hash_keys
+from indexes.key_hash import KeyHash
 from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
+from mdt.engines.parting import by_part, part_of, thinned
 from mdt.errors import Unavailable
-from mdt.hudi.keys import record_keys
 
 Parts = list[pa.Table]
 """Rows as this engine holds them: one table a part."""
@@ -125,73 +122,6 @@ class LocalEngine:
             raise Unavailable(
                 f"a task has died: {error}", hint="nothing was committed; try again"
             ) from error
-
-
-def thinned(table: pa.Table, share: float) -> pa.Table:
-    """Return about ``share`` of the rows, at even distances, at least one of some."""
-    return table.take(
-        pa.array(
-            np.linspace(
-                0, len(table), math.ceil(len(table) * share), endpoint=False, dtype=np.int64
-            )
-        )
-    )
-
-
-def hashed(table: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Return equal numbers for equal values of the columns ``names`` -> uint64[n].  A null is as
-    any other value here.
-    """
-    texts = [
-        pc.fill_null(pc.cast(_without_negative_zero(table[name]), pa.string()), "")
-        for name in names
-    ]
-    return hash_keys(pc.binary_join_element_wise(*texts, "\0"), 0).lo
-
-
-def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return numbers with 0.0 in the place of -0.0, which is the same key in a column of whole
-    numbers.
-    """
-    if not pa.types.is_floating(column.type):
-        return column
-    wide = pc.cast(column, pa.float64())  # Arrow adds no half floats
-    return pc.add(wide, 0.0)
-
-
-def part_of(
-    table: pa.Table, names: Sequence[str], parts: int, key_hash: KeyHash | None = None
-) -> Int64Array:
-    """Return which of ``parts``, at most 2^31, each row belongs to, the same for equal values of
-    the columns ``names`` -> int64[n].
-
-    ``key_hash``: that of the table, if ``names`` are its key columns: each part has a range of them
-    then, where rows say keys as the table does. Raises Invalid for keys that are null.
-    """
-    if key_hash is None or not all(_is_plain(table.schema.field(name).type) for name in names):
-        return (hashed(table, names) % np.uint64(parts)).astype(np.int64)
-    upper = key_hash.hash(record_keys(table, names, numbered=False)).hi >> np.uint64(32)
-    return (upper * np.uint64(parts) >> np.uint64(32)).astype(np.int64)
-
-
-def _is_plain(type: pa.DataType) -> bool:
-    """Return whether equal values of a column are equal in record keys, however the table stores
-    them.
-    """
-    return bool(pa.types.is_string(type) or pa.types.is_integer(type))
-
-
-def by_part(table: pa.Table, part: Int64Array) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the rows of each part that has some, in their order; ``part``: int64[n], of each row.
-    O(n log n).
-    """
-    order = stable_order(part)
-    parts, first = np.unique(part[order], return_index=True)
-    table = table.take(pa.array(order))
-    for number, start, end in zip(
-        parts.tolist(), first.tolist(), [*first[1:].tolist(), len(table)], strict=False
-    ):
-        yield number, table.slice(start, end - start)
 
 
 def _split(table: pa.Table, part: Int64Array, parts: int) -> Parts:
