@@ -358,16 +358,16 @@ FILTERS: dict[str, tuple[Any, type[MdtError], tuple[str, ...], str | None]] = {
     "as one tuple": (("fare", ">", 1), Invalid, ("is not a test",), "[('fare', '>', 10)]"),
     "that is empty": ("", Invalid, ("empty",), "leave where out"),
     "that calls a function": (
-        "upper(city) = 'X'",
+        "median(city) = 'X'",
         Unsupported,
-        ("'upper'", "\n  ^"),
+        ("'median'", "\n  ^"),
         "comparisons",
     ),
-    "that compares columns": (
-        "fare > n",
-        Unsupported,
-        ("two columns", "\n         ^"),
-        "comparisons",
+    "that compares columns of two types": (
+        "fare > city",
+        Invalid,
+        ("double is not compared with string", "\n  ^"),
+        "cast(x as",
     ),
     "that is a number": (5, Invalid, ("where is a int",), "SQL text"),
     "that is bytes": (b"n = 1", Invalid, ("where is a bytes",), "SQL text"),
