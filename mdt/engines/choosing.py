@@ -26,19 +26,12 @@ from mdt.write.conditional import Conditional, Matches, Part, written
 from mdt.write.files import WriteJob
 
 
-@dataclass(frozen=True, slots=True)
-class FileShare:
-    """Files to look into in one task."""
-
-    source: Source
-    predicate: Predicate
-    scans: Sequence[SegmentScan]
-
-
-def tested(share: FileShare, attempt: int) -> dict[int, bytes]:
-    """Return which rows match: file -> bitmap of positions."""
-    metadata, snapshot = opened(share.source)
-    found = matching_of(metadata, snapshot, share.predicate, share.scans, threads=1)
+def tested(
+    source: Source, predicate: Predicate, scans: Sequence[SegmentScan], attempt: int
+) -> dict[int, bytes]:
+    """Return which rows of files match: file -> bitmap of positions."""
+    metadata, snapshot = opened(source)
+    found = matching_of(metadata, snapshot, predicate, scans, threads=1)
     return {file: BitMap(rows.astype("uint32")).serialize() for file, rows in found}
 
 
@@ -57,10 +50,10 @@ class EngineConditional(Conditional):
             return Conditional.found(self, snapshot)
         scans = plan(self.metadata, snapshot, asked).segments
         source = source_of(self.metadata, snapshot, self.options)
-        parts = [FileShare(source, asked, part) for part in shares(self.engine, scans)]
+        task = partial(tested, source, asked)
         found: Mapping[int, BitMap] = {
             file: BitMap.deserialize(rows)
-            for one in self.engine.each(tested, parts)
+            for one in self.engine.each(task, shares(self.engine, scans))
             for file, rows in one.items()
         }
         return found

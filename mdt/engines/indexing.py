@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mdt.commit.operation import Claim
@@ -13,7 +14,7 @@ from mdt.config import Options
 from mdt.engines import tasks
 from mdt.engines.engine import Engine
 from mdt.engines.results import shares
-from mdt.engines.tasks import IndexShare, source_of
+from mdt.engines.tasks import source_of
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import SummaryRef
 from mdt.metadata.metadata import Metadata
@@ -38,10 +39,10 @@ class IndexRunner:
     ) -> Iterator[tuple[UncoveredShard, Found]]:
         """Summarize ``work`` in tasks; yields when all of them have ended."""
         source = source_of(metadata, snapshot, options)
-        parts = [IndexShare(source, claim, part) for part in shares(self.engine, work)]
+        task = partial(tasks.summarize, source, claim)
         found: dict[int, dict[str, SummaryRef]] = {}
         used = set()
-        for summaries in self.engine.each(tasks.summarize, parts):
+        for summaries in self.engine.each(task, shares(self.engine, work)):
             for row in summaries.to_pylist():
                 data = summary_of(row)
                 assert data is not None, "a task returns summaries"

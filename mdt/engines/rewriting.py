@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mdt.commit.operation import Changes
 from mdt.engines import tasks
 from mdt.engines.engine import Engine
 from mdt.engines.results import drop_lost_attempts, merged, shares
-from mdt.engines.tasks import RewriteShare, source_of
+from mdt.engines.tasks import source_of
 from mdt.progress import Progress
 from mdt.services.layout.rewriting import Rewrite
 from mdt.write.files import WriteJob
@@ -36,12 +37,9 @@ class EngineRewrite:
         ended.
         """
         source = source_of(shared.metadata, shared.snapshot, shared.options)
-        parts = [
-            RewriteShare(source, shared.claim, rewrite, part) for part in shares(self.engine, work)
-        ]
-        changes = merged(
-            [decode(data, extra) for data, extra in self.engine.each(tasks.rewrite, parts)]
-        )
+        task = partial(tasks.rewrite, source, shared.claim, rewrite)
+        done = self.engine.each(task, shares(self.engine, work))
+        changes = merged([decode(data, extra) for data, extra in done])
         partitions = sorted({file.partition for file in changes.files})
         drop_lost_attempts(shared.metadata.storage, shared.claim, partitions, changes)
         if progress is not None:

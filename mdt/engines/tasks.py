@@ -439,47 +439,30 @@ def _followed(bounds: pa.Array, keys: pa.Array) -> Int64Array:
     return low
 
 
-@dataclass(frozen=True, slots=True)
-class RewriteShare:
-    """Units to write anew in one task."""
-
-    source: Source
-    claim: Claim
-    rewrite: Rewrite[Any]
-    work: Sequence[Any]
-
-
-def rewrite(share: RewriteShare, attempt: int) -> tuple[bytes, dict[str, list[Any]]]:
-    """Write units anew, on one thread; return what was written, see :mod:`mdt.write.transfer`, and
-    what goes into the record's header.
+def rewrite(
+    source: Source, claim: Claim, function: Rewrite[Any], work: Sequence[Any], attempt: int
+) -> tuple[bytes, dict[str, list[Any]]]:
+    """Write units anew by ``function``, on one thread; return what was written, see
+    :mod:`mdt.write.transfer`, and what goes into the record's header.
     """
-    metadata, snapshot = opened(share.source)
-    options = replace(share.source.parsed(), writer_threads=1)
-    shared = WriteJob.of(metadata, snapshot, options, share.claim.tried(attempt))
-    done = share.rewrite(shared, share.work, f"-{attempt}", None)
+    metadata, snapshot = opened(source)
+    options = replace(source.parsed(), writer_threads=1)
+    shared = WriteJob.of(metadata, snapshot, options, claim.tried(attempt))
+    done = function(shared, work, f"-{attempt}", None)
     return encode(done), dict(done.extra)
 
 
-@dataclass(frozen=True, slots=True)
-class IndexShare:
-    """Shards to summarize in one task."""
-
-    source: Source
-    claim: Claim
-    work: Sequence[UncoveredShard]
-
-
-def summarize(share: IndexShare, attempt: int) -> pa.Table:
+def summarize(
+    source: Source, claim: Claim, work: Sequence[UncoveredShard], attempt: int
+) -> pa.Table:
     """Summarize shards, larger summaries in one object of their own -> SUMMARIES, with the
     snapshot's numbers of shards.
     """
-    metadata, snapshot = opened(share.source)
-    objects = AttachmentWriter(
-        paths.attachment(share.claim.instant, f"{share.claim.token}-{attempt}")
-    )
+    metadata, snapshot = opened(source)
+    objects = AttachmentWriter(paths.attachment(claim.instant, f"{claim.token}-{attempt}"))
     found = []
-    for work in share.work:
-        summaries = summaries_of(metadata, snapshot, work)
-        found += [(spec, work.shard, placed(objects, data)) for spec, data in summaries.items()]
+    for one in work:
+        summaries = summaries_of(metadata, snapshot, one)
+        found += [(spec, one.shard, placed(objects, data)) for spec, data in summaries.items()]
     objects.write(metadata.storage)
     return summaries_table(found)

@@ -108,17 +108,17 @@ def test_after_a_crash_of_the_driver_the_rows_are_there_and_nothing_is_left(
         assert_clean(survivor)
 
 
-def finds_damage(share: tasks.RewriteShare, attempt: int) -> Any:
+def finds_damage(*given: Any) -> Any:
     """Write, then meet an error of mdt."""
-    _rewrite(share, attempt)
+    _rewrite(*given)
     raise Corrupt("a block is damaged", path="p", offset=3)
 
 
-def dies(share: tasks.RewriteShare, attempt: int) -> Any:
+def dies(*given: Any) -> Any:
     """Write, then die without a word."""
     import os
 
-    _rewrite(share, attempt)
+    _rewrite(*given)
     os._exit(1)
 
 
