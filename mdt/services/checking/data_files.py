@@ -74,8 +74,10 @@ def check(
     for check_part in _CHECKS if segment.rows else (_check_blocks,):
         try:
             problems += [Problem(path, -1, text, Kind.DERIVED) for text in check_part(file)]
-        except (Corrupt, Invalid) as error:
+        except Corrupt as error:
             problems.append(Problem.from_error(error, path))
+        except Invalid as error:  # values that no writer takes, such as keys that are null
+            return [*problems, Problem.from_error(error, path)], None
     return problems, live_keys(state, number, table)
 
 

@@ -61,7 +61,8 @@ def live_keys(state: TableState, file: int, table: pa.Table) -> LiveKeys:
     definition, live = state.definition, _live(state, file, table)
     texts = live[RECORD_KEY].combine_chunks()
     keys = keys_for(definition.key_index, texts, sort_keys(live, definition.key))
-    return LiveKeys(np.full(len(live), file), definition.key_hash.hash(texts), keys)
+    files = np.broadcast_to(np.int64(file), len(live))  # takes no memory
+    return LiveKeys(files, definition.key_hash.hash(texts), keys)
 
 
 def _live(state: TableState, file: int, table: pa.Table) -> pa.Table:
