@@ -23,7 +23,7 @@ from benchmarks.ssb.generate import ROWS_A_SCALE, Star
 from benchmarks.ssb.queries import FILTERED, QUERIES
 from benchmarks.ssb.variants import LAYOUTS
 from benchmarks.trips import Trips
-from mdt.scan.use import bytes_read
+from mdt.scan.index_use import bytes_read
 
 QUERIES_COUNTED_MIN = 60
 """Of the first half; few queries are counted several times."""

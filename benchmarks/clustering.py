@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from benchmarks.harness import cpu_seconds
 from benchmarks.peers import Peer, open_peer
 from benchmarks.trips import FILES, Trips, WrongAnswer
-from mdt.hudi.schema import META_FIELDS
+from mdt.hudi.avro_schema import META_FIELDS
 
 BY = ("fare", "distance", "age")
 QUERIED = BY[:2]

@@ -37,7 +37,7 @@ from mdt.errors import (
     Unavailable,
     Unsupported,
 )
-from mdt.filters.column import Col, col
+from mdt.filters.named_column import Col, col
 from mdt.source import read, warm
 from mdt.table import Table, create, open, repair
 from mdt.write.result import MergeResult, WriteResult

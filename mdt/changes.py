@@ -14,7 +14,7 @@ from mdt.arguments import flag, one_of
 from mdt.display import visible
 from mdt.errors import Invalid, Unsupported
 from mdt.filters.where import parse_where
-from mdt.hudi.schema import with_meta
+from mdt.hudi.avro_schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot

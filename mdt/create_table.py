@@ -14,9 +14,9 @@ from mdt.arguments import named_column, one_of, own_spelling, texts
 from mdt.commit import annotation, leftovers, publish
 from mdt.config import IN_KEY_INDEX, Options, canonical, of_table, parse_options
 from mdt.errors import Invalid, Unsupported
-from mdt.hudi import keys, partitions, timeline
+from mdt.hudi import partitions, record_keys, timeline
+from mdt.hudi.avro_schema import avro_schema
 from mdt.hudi.layout import layout_of
-from mdt.hudi.schema import avro_schema
 from mdt.metadata import key_indexes
 from mdt.metadata.files import paths
 from mdt.metadata.files.key_map import has_whole_words, orderable
@@ -81,7 +81,7 @@ def define(
     key_index = key_indexes.with_buckets(key_indexes.named(wanted_index), parsed, key)
     # Types that cannot be keys or partition values are refused for the first row; here there is
     # none.
-    keys.record_keys(stored.empty_table(), key)
+    record_keys.record_keys(stored.empty_table(), key)
     _check_partitions(parsed, stored, key, partition_by)
     if ordering is not None and not orderable(stored.field(ordering).type):
         raise Invalid(

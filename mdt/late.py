@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from mdt.metadata.log import leases
     from mdt.metadata.snapshot import as_of, live_partitions, read_optimized, transactions
     from mdt.plan import commit_times, planner
-    from mdt.scan import keys as scan_keys
+    from mdt.scan import first_rows as scan_top
+    from mdt.scan import index_use as scan_use
+    from mdt.scan import key_columns as scan_keys
     from mdt.scan import lookup
     from mdt.scan import reader as scan_reader
-    from mdt.scan import top as scan_top
-    from mdt.scan import use as scan_use
     from mdt.scan import warm as scan_warm
     from mdt.schema import alter as schema_alter
     from mdt.services import auto_maintenance
@@ -87,10 +87,10 @@ _MODULES = {
     "repair_service": "mdt.services.checking.repair",
     "restoring": "mdt.services.history.restoring",
     "rewriting": "mdt.services.layout.rewriting",
-    "scan_keys": "mdt.scan.keys",
+    "scan_keys": "mdt.scan.key_columns",
     "scan_reader": "mdt.scan.reader",
-    "scan_top": "mdt.scan.top",
-    "scan_use": "mdt.scan.use",
+    "scan_top": "mdt.scan.first_rows",
+    "scan_use": "mdt.scan.index_use",
     "scan_warm": "mdt.scan.warm",
     "schema_alter": "mdt.schema.alter",
     "snapshot_bound": "mdt.commit.snapshot_bound",

@@ -14,13 +14,13 @@ import typer
 
 import mdt
 from mdt import config, table
-from mdt.cli import index as cli_index
-from mdt.cli import look as cli_look
-from mdt.cli import overwriting as cli_overwriting
-from mdt.cli import rows as cli_rows
-from mdt.cli import services as cli_services
-from mdt.cli import show as cli_show
-from mdt.cli import tags as cli_tags
+from mdt.cli import index_commands as cli_index
+from mdt.cli import info_commands as cli_look
+from mdt.cli import overwrite_commands as cli_overwriting
+from mdt.cli import row_commands as cli_rows
+from mdt.cli import service_commands as cli_services
+from mdt.cli import show_command as cli_show
+from mdt.cli import tag_commands as cli_tags
 from mdt.cli.commands import (
     Commands,
     command,
@@ -33,8 +33,8 @@ from mdt.cli.commands import (
     tell_rows,
     tell_written,
 )
-from mdt.cli.files import STANDARD, Files, read_all, schema_of
 from mdt.cli.output import Format, FormatOption, Output, chosen_format, write_rows
+from mdt.cli.row_files import STANDARD, Files, read_all, schema_of
 from mdt.cli.terminal import (
     Columns,
     DryRun,

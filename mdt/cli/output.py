@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import typer
 
 from mdt.cli import json_text
-from mdt.cli.files import STANDARD
+from mdt.cli.row_files import STANDARD
 from mdt.cli.terminal import show_table
 from mdt.errors import Invalid
 from mdt.schema.python_values import rows_of

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from mdt.commit import markers
 from mdt.hudi import bucket_config, properties, timeline
+from mdt.hudi.avro_schema import avro_schema
 from mdt.hudi.commit_metadata import Cleaned, CommitMetadata, operation_type
 from mdt.hudi.layout import layout_of
-from mdt.hudi.schema import avro_schema
 from mdt.metadata.files import paths
 from mdt.metadata.key_indexes import bucket_rules
 from mdt.metadata.log.commit_log import CommitRecord

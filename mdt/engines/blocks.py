@@ -36,7 +36,7 @@ from mdt.engines import tasks
 from mdt.engines.engine import Deal
 from mdt.engines.parting import by_part, part_of
 from mdt.engines.tasks import BUCKET, COUNTED, DROPPED, INSERT
-from mdt.hudi.keys import rising, sort_keys
+from mdt.hudi.record_keys import rising, sort_keys
 
 MARK_ROWS = 4096
 Counts = dict[tuple[Any, ...], tuple[int, int]]

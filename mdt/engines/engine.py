@@ -41,8 +41,8 @@ class Deal:
     ``places``: table (place: string, number: int64, bounds: list<binary>, takers: list<int32>).  A
     row belongs to the place of its partition path if it is an insert, else to ``""``, and of its
     file group's number.  Of several takers, the one that follows all bounds up to the row's sort
-    key (:func:`mdt.hudi.keys.sort_keys`) by the columns ``key``.  ``carried``: bucket -> bytes and
-    number of the rows that its task reads from the table to write them anew.
+    key (:func:`mdt.hudi.record_keys.sort_keys`) by the columns ``key``.  ``carried``: bucket ->
+    bytes and number of the rows that its task reads from the table to write them anew.
     """
 
     places: pa.Table

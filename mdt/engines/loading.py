@@ -24,7 +24,7 @@ from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
-from mdt.schema.marked import IS_DELETED
+from mdt.schema.delete_marks import IS_DELETED
 from mdt.write.assign import Assignment
 from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, normalize

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from indexes.arrays import stable_order
 from indexes.base import Int64Array
 from indexes.key_hash import KeyHash, hash_keys
-from mdt.hudi.keys import record_keys
+from mdt.hudi.record_keys import record_keys
 
 
 def thinned(table: pa.Table, share: float) -> pa.Table:

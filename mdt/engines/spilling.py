@@ -28,8 +28,8 @@ from mdt.schema.conform import conform
 from mdt.schema.convert import convert, without_rows
 from mdt.schema.declared import movable
 from mdt.schema.definition import TableDefinition
+from mdt.schema.delete_marks import IS_DELETED
 from mdt.schema.input import joined
-from mdt.schema.marked import IS_DELETED
 from mdt.write.blending import Kept
 from mdt.write.merge import Merge
 from mdt.write.normalize import columns_of_deletes, normalize_keys

@@ -24,7 +24,7 @@ from mdt.commit.operation import Claim
 from mdt.config import Options, parse_options
 from mdt.engines.engine import Deal
 from mdt.errors import Invalid, MdtError, Unsupported
-from mdt.hudi.keys import record_keys, sort_keys
+from mdt.hudi.record_keys import record_keys, sort_keys
 from mdt.metadata.files import paths
 from mdt.metadata.files.attachments import AttachmentWriter
 from mdt.metadata.keys.locate import Located

@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mdt.hudi.file_names import BASE
-from mdt.hudi.schema import (
+from mdt.hudi.avro_schema import (
     COMMIT_SEQNO,
     COMMIT_TIME,
     FILE_NAME,
@@ -31,6 +30,7 @@ from mdt.hudi.schema import (
     PARTITION_PATH,
     RECORD_KEY,
 )
+from mdt.hudi.file_names import BASE
 from mdt.limits import PAGE_BYTES, PAGE_ROWS_MAX, SINGLE_PAGE_ROWS_MAX
 from mdt.parquet import digests
 from mdt.parquet.nested import LeafColumn, leaf_columns, leaf_values

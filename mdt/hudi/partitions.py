@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mdt.errors import Invalid
-from mdt.hudi.arrays import plain
+from mdt.hudi.plain_arrays import plain
 from mdt.schema.names import avro_name
 from mdt.schema.time_paths import TimePath
 

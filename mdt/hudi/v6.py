@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mdt.errors import Invalid
-from mdt.hudi import avro_bodies, commit_metadata, properties, schema
+from mdt.hudi import avro_bodies, avro_schema, commit_metadata, properties
 from mdt.hudi.file_names import HUDI, LOG
 from mdt.hudi.timeline import ACTIONS, COMPLETED, INFLIGHT, REQUESTED, Instant
 from mdt.schema.names import avro_name
@@ -103,7 +103,7 @@ class Version6:
             key_fields=list(map(avro_name, definition.key)),
             partition_fields=list(map(avro_name, definition.partition_by)),
             ordering=None if definition.ordering is None else avro_name(definition.ordering),
-            schema_json=schema.to_avro(definition.schema, definition.name),
+            schema_json=avro_schema.to_avro(definition.schema, definition.name),
             hive_style=definition.hive_style,
             time_path=definition.time_path,
             extra={},

@@ -47,7 +47,7 @@ from mdt.parquet.page_map import (
 from mdt.stores.storage import Storage
 
 if TYPE_CHECKING:
-    from mdt.schema.forms import Form
+    from mdt.schema.older_files import Form
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

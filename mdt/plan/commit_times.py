@@ -15,7 +15,7 @@ from indexes import column_stats
 from indexes.arrays import mask
 from indexes.column_stats import STATS_SCHEMA
 from indexes.predicate import Leaf, leaves
-from mdt.hudi.schema import COMMIT_TIME
+from mdt.hudi.avro_schema import COMMIT_TIME
 from mdt.metadata.files.file_group import LOG
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.plan_state import PlanState

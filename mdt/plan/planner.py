@@ -23,7 +23,7 @@ from indexes.base import BoolArray, Int64Array
 from indexes.predicate import And, Leaf, Predicate
 from mdt.display import html_facts, html_table
 from mdt.errors import Corrupt, Invalid
-from mdt.hudi.keys import record_keys, sort_keys
+from mdt.hudi.record_keys import record_keys, sort_keys
 from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.keys.locate import find
 from mdt.metadata.metadata import Metadata

@@ -24,7 +24,7 @@ from indexes.arrays import numbers, taken
 from indexes.base import BoolArray, Int64Array
 from indexes.paths import top_levels
 from indexes.predicate import And, Predicate, bind, columns
-from mdt.hudi.schema import COMMIT_SEQNO, RECORD_KEY, with_meta
+from mdt.hudi.avro_schema import COMMIT_SEQNO, RECORD_KEY, with_meta
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import SegmentScan, plan
@@ -39,7 +39,7 @@ from mdt.scan.history_range import (
     HistoryRange,
 )
 from mdt.scan.reader import read_at
-from mdt.scan.tasks import rows_in
+from mdt.scan.scan_tasks import rows_in
 
 CHANGE = pa.schema([("_change", pa.string()), ("_seq", pa.int64()), ("_instant", pa.string())])
 """Columns that say of a row what changed it."""

@@ -17,13 +17,13 @@ from indexes.base import BoolArray, Int64Array
 from mdt.arguments import shown
 from mdt.errors import Invalid, MdtError
 from mdt.filters.where import parse_where
-from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
+from mdt.hudi.record_keys import record_keys, sort_keys
 from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.keys.locate import Hits, find
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.scan.keys import asked_keys
+from mdt.scan.key_columns import asked_keys
 from mdt.scan.reader import FileRows, read_at
 
 _NAMED = 10
@@ -46,7 +46,8 @@ class KeyRows:
 
 
 def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows:
-    """Return where the keys in the columns of ``table`` (:class:`mdt.scan.keys.AskedKeys`) live.
+    """Return where the keys in the columns of ``table`` live
+    (:class:`mdt.scan.key_columns.AskedKeys`).
 
     Without partition columns a key is looked for in all partitions; raises Invalid if it lives in
     several.

@@ -16,7 +16,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import SegmentScan, plan
 from mdt.scan.reader import read_at
-from mdt.scan.tasks import live_positions, rows_in
+from mdt.scan.scan_tasks import live_positions, rows_in
 
 _TOGETHER_ROWS = 1 << 20
 """So many rows are tested at a time."""

@@ -18,7 +18,7 @@ from indexes.functions import FunctionFailed
 from indexes.paths import top_levels
 from indexes.predicate import Call, Predicate, bind, columns, leaves
 from mdt.errors import Invalid
-from mdt.hudi.schema import with_meta
+from mdt.hudi.avro_schema import with_meta
 from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -27,8 +27,8 @@ from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import live_mask, read_rows
 from mdt.plan.planner import ScanPlan, SegmentScan, row_groups_with
 from mdt.progress import Progress, counted
-from mdt.scan.tasks import Cutter, RowGroups, Rows, batches, placed
-from mdt.schema.forms import form_of
+from mdt.scan.scan_tasks import Cutter, RowGroups, Rows, batches, placed
+from mdt.schema.older_files import form_of
 
 _LATE_ROWS = 8_192
 """Below this, opening a file twice costs more than columns that are not tested."""

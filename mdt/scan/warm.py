@@ -27,7 +27,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import open_segment
 from mdt.progress import Progress
-from mdt.scan.tasks import SMALL_ROWS
+from mdt.scan.scan_tasks import SMALL_ROWS
 from mdt.stores.object_range import ObjectRange
 
 _AT_A_TIME = 256

@@ -21,8 +21,8 @@ from mdt.limits import SCHEMA_VERSIONS_BYTES_MAX, SCHEMA_VERSIONS_MAX
 from mdt.schema import declared as declared_types
 from mdt.schema.convert import convert, is_list
 from mdt.schema.definition import TableDefinition
-from mdt.schema.forms import converted
 from mdt.schema.lossy_casts import whole_array
+from mdt.schema.older_files import converted
 from mdt.schema.versions import ID_MAX, Column, SchemaVersion, free_id, stored_bytes, widens
 
 

@@ -18,8 +18,8 @@ from mdt.schema.alter import Alteration, may_widen, quoted
 from mdt.schema.convert import is_encoded, is_list, lengths
 from mdt.schema.declared import plain, with_element
 from mdt.schema.definition import TableDefinition
+from mdt.schema.delete_marks import IS_DELETED
 from mdt.schema.input import to_table
-from mdt.schema.marked import IS_DELETED
 
 _ARRAYS = ("__arrow_c_stream__", "__arrow_c_array__", "__array__")
 """What is not made of values of Python."""

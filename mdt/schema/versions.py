@@ -4,7 +4,7 @@ version of its commit.
 A version begins with the commit record that altered the table; a segment's number holds the seq of
 its commit, so nothing has to say which version a file has (:func:`version_of`).  Every field, also
 one in a struct, list or map, has an id; ids are never given twice, so a name that comes back is
-another column.  :mod:`mdt.schema.forms` reads files of older versions.
+another column.  :mod:`mdt.schema.older_files` reads files of older versions.
 
 A version leaves when no file and no state that can be read needs it (:func:`without`).  The others
 then say what it alone knew: which ids were given, and under which names statistics stand.

@@ -1,8 +1,8 @@
 """Tables on Spark by name: ``mdt.read``, ``spark.read.format("mdt")``, ``df.write.format("mdt")``,
 ``USING mdt``.
 
-What is asked comes as options, text to text, by our names and by Hudi's: :mod:`mdt.source.words`
-understands them, :mod:`mdt.source.reading` answers with frames, :mod:`mdt.source.writing` writes.
+Options are text to text, by our names and by Hudi's: :mod:`mdt.source.option_keywords` reads them,
+:mod:`mdt.source.read_frame` answers with frames, :mod:`mdt.source.write_frame` writes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def enable(spark: SparkSession) -> None:
 
 
 def _enabled(spark: SparkSession) -> bool:
-    from mdt.source.answers import TableAnswers
+    from mdt.source.table_answers import TableAnswers
 
     return late.spark_source.enable(spark, TableAnswers())
 
@@ -61,13 +61,13 @@ def read(
     :meth:`mdt.Table.scan`. ``storage_options``: for the plans, which the driver makes; Spark reads
     rows by its own settings (``spark.hadoop.fs.…``).
     """
-    from mdt.source import reading
-    from mdt.source.answers import known_settings  # as above
+    from mdt.source import read_frame
+    from mdt.source.table_answers import known_settings  # as above
 
     _enabled(spark)
     said = known_settings(spark)
-    table = reading.opened(path, said.over(options), storage_options, as_of)
-    return reading.snapshot(spark, table, as_of is not None, query_type, reads=said.reads)
+    table = read_frame.opened(path, said.over(options), storage_options, as_of)
+    return read_frame.snapshot(spark, table, as_of is not None, query_type, reads=said.reads)
 
 
 def warm(
@@ -95,13 +95,13 @@ def warm(
     number of summaries and key maps that are loaded and of all, or True for a bar on the terminal.
     """
     from mdt.progress import shown
-    from mdt.source import warming  # as above
-    from mdt.source.answers import known_settings
+    from mdt.source import warm_sessions  # as above
+    from mdt.source.table_answers import known_settings
 
     _enabled(spark)
     said = known_settings(spark)
     with shown(progress, "warm") as told:
-        return warming.warm(
+        return warm_sessions.warm(
             spark, path, said.over(options), storage_options, columns, said.reads, told
         )
 
@@ -113,6 +113,6 @@ def wait_for_indexes(timeout: float | None = None) -> bool:
     Returns whether they are.  Sessions ask for it by ``spark.mdt.indexes.build`` and
     ``spark.mdt.indexes.auto``.
     """
-    from mdt.source.building import BUILDER  # as above
+    from mdt.source.background_builds import BUILDER  # as above
 
     return BUILDER.wait(timeout)

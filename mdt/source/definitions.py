@@ -19,8 +19,15 @@ from mdt.config import SparkSettings
 from mdt.errors import Invalid
 from mdt.metadata.snapshot.live_partitions import named, paths_with
 from mdt.query import SNAPSHOT
-from mdt.source import altering, create_statement, procedures, reading, statements, writing
-from mdt.source.words import Words
+from mdt.source import (
+    alter_table,
+    create_statement,
+    procedures,
+    read_frame,
+    statements,
+    write_frame,
+)
+from mdt.source.option_keywords import Words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,8 +68,8 @@ def columns(statement: Statement) -> pa.Schema:
     kind = statement.kind
     if kind not in _CARRIED_OUT or statement.fields.get("asSerde"):
         raise statements.refusal(kind)
-    if kind in altering.CHANGES:
-        list(altering.CHANGES[kind](statement.fields))
+    if kind in alter_table.CHANGES:
+        list(alter_table.CHANGES[kind](statement.fields))
     return _ANSWERS.get(kind, _NOTHING)
 
 
@@ -84,7 +91,7 @@ def _alter(asked: Words, statement: Statement, spark: SparkSession, reads: Spark
     }
     exact, names = late.spark_session.is_case_sensitive(spark), before.names
     changes = []
-    for change, path, new in altering.CHANGES[statement.kind](statement.fields):
+    for change, path, new in alter_table.CHANGES[statement.kind](statement.fields):
         column = _spelled(path[0], names, exact)
         if change in ("add", "widen"):
             type, nullable = new
@@ -100,8 +107,8 @@ def _alter(asked: Words, statement: Statement, spark: SparkSession, reads: Spark
         elif change == "rename" and len(path) == 1 and column in comments:
             comments[new] = comments[column]
         changes.append((change, [column, *path[1:]], new))
-    table = altering.alter(asked, changes)
-    after = reading.snapshot(spark, table, False, SNAPSHOT, reads=reads).schema
+    table = alter_table.alter(asked, changes)
+    after = read_frame.snapshot(spark, table, False, SNAPSHOT, reads=reads).schema
     for field in after:
         if field.name in comments:
             field.metadata = {**field.metadata, "comment": comments[field.name]}
@@ -125,15 +132,15 @@ def _alter_options(
         changes = fields["properties"]
     else:
         changes = dict.fromkeys(fields["propertyKeys"])
-    table, names = altering.alter_options(asked, changes)
+    table, names = alter_table.alter_options(asked, changes)
     return table, ["", *names]
 
 
 def _show_create(
     asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
 ) -> Answer:
-    writing.require_newest(asked)
-    table = writing.opened(asked)
+    write_frame.require_newest(asked)
+    table = write_frame.opened(asked)
     fields = json.loads(statement.schema)["fields"]
     columns = [
         (field["name"], type, field["metadata"].get("comment", ""))
@@ -145,7 +152,7 @@ def _show_create(
 def _show_partitions(
     asked: Words, statement: Statement, spark: SparkSession, reads: SparkSettings
 ) -> Answer:
-    table = reading.opened(asked.path, asked.options, asked.storage or None, None)
+    table = read_frame.opened(asked.path, asked.options, asked.storage or None, None)
     snapshot = table.snapshot()
     paths = paths_with(snapshot, statement.fields["spec"] or {})
     return table, pa.table([named(snapshot.definition, paths)], _PARTITIONS)
@@ -180,7 +187,7 @@ def _delete(
     """Delete partitions, each with the values of one of ``specs``.  Raises Invalid for one without
     rows, unless it ``may_lack``.
     """
-    snapshot = reading.opened(asked.path, asked.options, asked.storage or None, None).snapshot()
+    snapshot = read_frame.opened(asked.path, asked.options, asked.storage or None, None).snapshot()
     for spec in specs:
         if not paths_with(snapshot, spec) and not may_lack:
             raise Invalid(f"there is no partition {json.dumps(spec)}", hint=hint)
@@ -190,7 +197,7 @@ def _delete(
 
 
 _CARRIED_OUT: Mapping[str, Callable[[Words, Statement, SparkSession, SparkSettings], Answer]] = {
-    **dict.fromkeys(altering.CHANGES, _alter),
+    **dict.fromkeys(alter_table.CHANGES, _alter),
     "SetTableProperties": _alter_options,
     "UnsetTableProperties": _alter_options,
     "ShowCreateTable": _show_create,

@@ -22,8 +22,8 @@ from mdt.services.indexing.index_builder import BuildResult
 from mdt.services.indexing.statistics import STATISTICS
 from mdt.services.layout.cluster_table import ClusterResult
 from mdt.services.reclaiming.cleaning import CleanReport
-from mdt.source import writing
-from mdt.source.words import Words
+from mdt.source import write_frame
+from mdt.source.option_keywords import Words
 from mdt.table import Table
 from mdt.write.result import WriteResult
 
@@ -103,12 +103,12 @@ def call(
     asked to run in its tasks.  Raises Invalid for another procedure and other arguments, and what
     the method raises.
     """
-    writing.require_newest(asked)
+    write_frame.require_newest(asked)
     parameters = PROCEDURES[_known(name)]
     arguments = _arguments(name, parameters, given)
     if "spark" in parameters:
         arguments["spark"] = spark if arguments.get("spark") else None
-    table = writing.opened(asked)
+    table = write_frame.opened(asked)
     method = getattr(table, name)
     _require_all(name, method, arguments)
     return table, _answer(columns(name), method(**arguments))

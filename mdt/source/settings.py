@@ -15,7 +15,7 @@ from mdt import late
 from mdt.arguments import nearest
 from mdt.config import CALL_OPTIONS, IN_KEY_INDEX, OPTIONS, SPARK_SETTINGS, SparkSettings, canonical
 from mdt.errors import Invalid
-from mdt.source.words import METADATA, Words
+from mdt.source.option_keywords import METADATA, Words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

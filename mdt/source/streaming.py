@@ -25,8 +25,8 @@ from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.snapshot.as_of import seq_at
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.query import SNAPSHOT, Scan
-from mdt.source import reading, writing
-from mdt.source.words import INCREMENTAL, Words
+from mdt.source import read_frame, write_frame
+from mdt.source.option_keywords import INCREMENTAL, Words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -214,7 +214,7 @@ class Sink:
         nothing is written of a batch that it has.
 
         Raises Invalid for a mode that the operation does not fit, and as
-        :func:`mdt.source.writing.write` does.
+        :func:`mdt.source.write_frame.write` does.
         """
         kept, self._kept = self._kept, None  # which an error leaves behind
         table = (
@@ -275,13 +275,13 @@ def _write(
     # rows of a stream may cost more, or be others, when they are made a second time
     kept = rows.persist()
     try:
-        return writing.write(asked, "Append", kept, number, table)[0]
+        return write_frame.write(asked, "Append", kept, number, table)[0]
     finally:
         kept.unpersist()
 
 
 def _opened(asked: Words) -> tables.Table:
-    return reading.opened(asked.path, asked.options, asked.storage or None, None)
+    return read_frame.opened(asked.path, asked.options, asked.storage or None, None)
 
 
 def _begin(snapshot: Snapshot, asked: Words) -> int | None:

@@ -14,11 +14,11 @@ from mdt.arguments import flag, shown, texts
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.filters.expression import pinned
-from mdt.hudi.schema import META_FIELDS
+from mdt.hudi.avro_schema import META_FIELDS
 from mdt.progress import Progress, ProgressOption
 from mdt.progress import shown as progress_of
+from mdt.schema.delete_marks import IS_DELETED, require_boolean
 from mdt.schema.input import is_spark, pieces, to_table
-from mdt.schema.marked import IS_DELETED, require_boolean
 from mdt.write.clauses import ALL, Action, Clause, Clauses, When
 from mdt.write.matching import On
 from mdt.write.merge import Merge, MergedRows, merge_of

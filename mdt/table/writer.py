@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mdt.arguments import shown, whole_number
 from mdt.errors import Invalid, MdtError
-from mdt.scan.keys import deleted_keys
+from mdt.scan.key_columns import deleted_keys
 from mdt.scan.lookup import refuse_condition
 from mdt.schema.input import is_spark, to_table
 from mdt.stores.forking import this_process

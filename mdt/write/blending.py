@@ -32,7 +32,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.scan.lookup import KeyRows, rows_at
 from mdt.schema.conform import conform
 from mdt.schema.definition import TableDefinition
-from mdt.schema.marked import IS_DELETED, without_marks
+from mdt.schema.delete_marks import IS_DELETED, without_marks
 from mdt.write.normalize import Batch, conformed, key_order, rehashed, stored_batch, unique
 from mdt.write.rules import Outcome, Rule, decide, locate_batch, upserted
 from mdt.write.setting import fitted

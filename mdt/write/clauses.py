@@ -18,9 +18,9 @@ from indexes.predicate import And, Predicate, bind
 from mdt.arguments import by_column, shown
 from mdt.errors import Invalid, MdtError
 from mdt.filters.arithmetic import Value
-from mdt.filters.column import Col
 from mdt.filters.expression import parse_condition, parse_with_columns
 from mdt.filters.leaves import column_name
+from mdt.filters.named_column import Col
 from mdt.schema.definition import TableDefinition
 from mdt.write.setting import constant, fitted
 from mdt.write.source import GIVEN, SOURCE, Source, as_target

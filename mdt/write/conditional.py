@@ -23,8 +23,8 @@ from mdt.commit.conflicts import UPDATE_WHERE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
 from mdt.errors import Conflict
-from mdt.hudi.arrays import plain
-from mdt.hudi.schema import RECORD_KEY
+from mdt.hudi.avro_schema import RECORD_KEY
+from mdt.hudi.plain_arrays import plain
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.statistics.added_rows import may_match

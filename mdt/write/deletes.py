@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.base import BoolArray, Int64Array
-from mdt.hudi.arrays import plain
-from mdt.hudi.schema import RECORD_KEY
+from mdt.hudi.avro_schema import RECORD_KEY
+from mdt.hudi.plain_arrays import plain
 from mdt.metadata.files.key_map import ordering_words
 from mdt.metadata.keys.locate import Located
 from mdt.metadata.log.commit_log import NO_TOMBSTONES

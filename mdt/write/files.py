@@ -24,10 +24,10 @@ from indexes.base import Int64Array, KeyHashes, UInt64Array
 from mdt.commit.operation import Claim
 from mdt.config import Options
 from mdt.hudi import base_file, log_file
-from mdt.hudi.arrays import plain
+from mdt.hudi.avro_schema import RECORD_KEY, avro_schema
 from mdt.hudi.commit_metadata import NO_PREVIOUS
-from mdt.hudi.keys import rising, sort_keys
-from mdt.hudi.schema import RECORD_KEY, avro_schema
+from mdt.hudi.plain_arrays import plain
+from mdt.hudi.record_keys import rising, sort_keys
 from mdt.limits import FAR_OBJECT_WHOLE_BYTES_MAX, OPERATIONS_WAITING_MAX
 from mdt.metadata import key_indexes
 from mdt.metadata.files import key_map, paths

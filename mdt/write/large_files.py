@@ -22,9 +22,9 @@ from indexes.arrays import is_rising
 from indexes.base import Int64Array
 from mdt.config import Options
 from mdt.hudi import base_file
-from mdt.hudi.arrays import plain
-from mdt.hudi.keys import rising, sort_keys
-from mdt.hudi.schema import RECORD_KEY
+from mdt.hudi.avro_schema import RECORD_KEY
+from mdt.hudi.plain_arrays import plain
+from mdt.hudi.record_keys import rising, sort_keys
 from mdt.metadata.files import key_map
 from mdt.metadata.files.large_key_map import LargeKeyMap
 from mdt.metadata.files.segment_columns import read_columns

@@ -27,9 +27,9 @@ from mdt.commit.conflicts import MERGE, TABLE
 from mdt.commit.operation import Changes, Claim
 from mdt.config import Options
 from mdt.errors import Conflict, Invalid, Unsupported
-from mdt.hudi.arrays import plain
+from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.partitions import partition_paths
-from mdt.hudi.schema import RECORD_KEY
+from mdt.hudi.plain_arrays import plain
 from mdt.metadata.files.key_map import has_whole_words, ordering_words
 from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.base import Int64Array
-from mdt.hudi.schema import FILE_NAME, PARTITION_PATH, with_meta
+from mdt.hudi.avro_schema import FILE_NAME, PARTITION_PATH, with_meta
 from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from indexes.base import Int64Array, UInt64Array
 from mdt.errors import Invalid, Unsupported
-from mdt.hudi.keys import record_keys
+from mdt.hudi.record_keys import record_keys
 from mdt.metadata.files.key_map import has_whole_words, ordering_words
 from mdt.schema.definition import TableDefinition
 from mdt.write.matching import On

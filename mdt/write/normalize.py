@@ -16,13 +16,13 @@ from indexes.arrays import flags, is_rising, repeats, taken
 from indexes.base import BoolArray, Int64Array
 from indexes.key_hash import KeyHash
 from mdt.errors import Conflict, Invalid
-from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
+from mdt.hudi.record_keys import record_keys, sort_keys
 from mdt.metadata.files.key_map import ordering_words
 from mdt.schema.conform import conform, refuse_repeated
 from mdt.schema.definition import TableDefinition
-from mdt.schema.forms import form_between
-from mdt.schema.marked import without_marks
+from mdt.schema.delete_marks import without_marks
+from mdt.schema.older_files import form_between
 from mdt.write.slices import KeyedRows, stacked
 from mdt.write.text_order import ordering_ranks
 

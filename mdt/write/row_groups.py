@@ -11,7 +11,7 @@ import pyarrow as pa
 from indexes.arrays import stable_order
 from indexes.base import Int64Array, KeyHashes
 from mdt.commit.conflicts import TABLE
-from mdt.hudi.keys import rising
+from mdt.hudi.record_keys import rising
 from mdt.metadata.keys.locate import Located
 from mdt.write.assign import NEW, Assignment, Place
 from mdt.write.normalize import Batch

@@ -11,7 +11,7 @@ import pyarrow as pa
 from mdt.errors import Unsupported
 from mdt.filters.expression import pinned
 from mdt.schema.definition import TableDefinition
-from mdt.schema.marked import IS_DELETED
+from mdt.schema.delete_marks import IS_DELETED
 from mdt.write.clauses import Action, Clause, Clauses, When
 from mdt.write.matching import On, matched_on
 from mdt.write.newest import newest_rows

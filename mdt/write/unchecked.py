@@ -17,7 +17,7 @@ from mdt.commit.operation import Changes, Claim
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
-from mdt.schema.marked import IS_DELETED
+from mdt.schema.delete_marks import IS_DELETED
 from mdt.write.operations import RowOperation, RowPlan, partitions_of
 from mdt.write.overwriting import assigned
 

@@ -30,7 +30,7 @@ import mdt
 from indexes import paths as column_paths
 from indexes.predicate import And, Leaf, Or, Predicate, matches, negate
 from indexes.testing import leaves_for
-from mdt.hudi.schema import with_meta
+from mdt.hudi.avro_schema import with_meta
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.segment_rows import read_rows
 from mdt.plan.planner import ScanPlan, plan

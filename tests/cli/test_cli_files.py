@@ -13,8 +13,8 @@ from command_line import run
 from typer.testing import CliRunner
 
 import mdt
-from mdt.cli.files import read_all, schema_of
 from mdt.cli.main import app
+from mdt.cli.row_files import read_all, schema_of
 from mdt.errors import Invalid
 
 ROWS = 100_000

@@ -14,7 +14,7 @@ import pytest
 from command_line import ROWS, filled, run
 
 import mdt
-from mdt.cli import services
+from mdt.cli import service_commands
 from mdt.metadata.files import paths as metadata_paths
 from mdt.services import auto_maintenance
 
@@ -51,7 +51,7 @@ def test_a_watch_goes_on_until_it_is_stopped(
         if len(pauses) == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(services, "_pause", stopped)
+    monkeypatch.setattr(service_commands, "_pause", stopped)
     shown = run("services", path, "--watch", "--seconds", "7").stdout
     assert pauses == [7.0] * 3 and shown.count("compact") == 1
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -85,7 +85,7 @@ def test_a_table_that_fails_does_not_keep_others_waiting(
         return run_due(metadata, options, **more)
 
     monkeypatch.setattr(auto_maintenance, "run_due", sometimes)
-    monkeypatch.setattr(services, "_pause", lambda stop, seconds: stop.set())
+    monkeypatch.setattr(service_commands, "_pause", lambda stop, seconds: stop.set())
     result = run("services", *paths, "--watch")
     assert "does not answer" in result.stderr and "other: compact" in result.stdout
     assert "does not answer" in run("services", *paths, code=2).stderr

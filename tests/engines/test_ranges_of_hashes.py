@@ -15,7 +15,7 @@ from indexes.key_hash import KeyHash, MultilinearHash, MurmurHash
 from mdt.engines import tasks
 from mdt.engines.parting import by_part, part_of
 from mdt.errors import Invalid
-from mdt.hudi.keys import record_keys
+from mdt.hudi.record_keys import record_keys
 from mdt.metadata.files import key_map
 from mdt.write.rules import Upserting
 

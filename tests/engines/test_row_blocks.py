@@ -18,7 +18,7 @@ from mdt.engines import blocks, tasks
 from mdt.engines.engine import Deal
 from mdt.engines.tasks import ABSENT, BUCKET, DROPPED, INSERT, READ, UPDATE, tagged_schema
 from mdt.engines.write_tasks import by_bucket
-from mdt.hudi.keys import sort_keys
+from mdt.hudi.record_keys import sort_keys
 
 SCHEMA = tagged_schema(
     pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("ns"))])

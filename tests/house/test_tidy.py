@@ -108,7 +108,7 @@ BREACHES = {
     ),
     "many comprehensions in a room that had few": (
         density.density,
-        {"mdt/hudi/schema.py": "x = 1\n" * 970 + "x = [y for y in x]\n" * 30},
+        {"mdt/hudi/avro_schema.py": "x = 1\n" * 970 + "x = [y for y in x]\n" * 30},
     ),
     "module without docstring": (tidy.docstrings, {"mdt/metadata/log/codec.py": "x = 1"}),
     "class without docstring": (

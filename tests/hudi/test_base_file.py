@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdt.hudi import base_file, file_names, schema
+from mdt.hudi import avro_schema, base_file, file_names
 
 T = "20261121053000123"
 FILE_ID = base_file.new_file_id("0123456789abcdef0123456789abcdef")
@@ -80,7 +80,7 @@ def test_meta_columns_say_whence_a_row_comes(keys: list[str], first_row: int) ->
         first_row=first_row,
     )
     table = base_file.with_meta_columns(pa.table({"v": pa.array(range(n))}), columns)
-    assert table.column_names == [*schema.META_FIELDS, "v"]
+    assert table.column_names == [*avro_schema.META_FIELDS, "v"]
     assert table.to_pylist() == [
         dict(
             zip(
@@ -100,7 +100,7 @@ def test_parquet_types_are_plain_strings_and_rows_come_back() -> None:
     )
     file, rows = encode(base_file.with_meta_columns(data, meta), 2)
     assert rows == (2, 1)
-    assert file.schema_arrow.remove_metadata() == schema.with_meta(data.schema)
+    assert file.schema_arrow.remove_metadata() == avro_schema.with_meta(data.schema)
     assert file.read().select(["id", "v"]).to_pylist() == data.to_pylist()
     assert dictionaries(file) == {
         "_hoodie_commit_time",

@@ -17,7 +17,7 @@ import pytest
 from hudi import HudiReadOptions, HudiTable
 from pyroaring import BitMap
 
-from mdt.hudi import base_file, keys, log_file, partitions, properties, schema, v6
+from mdt.hudi import avro_schema, base_file, log_file, partitions, properties, record_keys, v6
 from mdt.hudi.commit_metadata import NO_PREVIOUS, WRITTEN, CommitMetadata
 from mdt.schema import declared
 
@@ -50,7 +50,7 @@ class Writer:
         )
         self.action = "deltacommit" if table_type == "MERGE_ON_READ" else "commit"
         self.avro, self.avro_meta = (
-            schema.to_avro(columns, name, meta_fields=meta) for meta in (False, True)
+            avro_schema.to_avro(columns, name, meta_fields=meta) for meta in (False, True)
         )
         self.groups: dict[str, tuple[str, str, str, pa.Array]] = {}
         self.logs: dict[str, list[str]] = {}
@@ -72,13 +72,13 @@ class Writer:
 
     def insert(self, instant: str, table: pa.Table) -> None:
         """Write one base file a partition; an existing file group gets a new slice."""
-        record_keys = keys.record_keys(table, self.key)
+        key_texts = record_keys.record_keys(table, self.key)
         codes, paths = partitions.partition_paths(table, self.partition_by)
         stats = []
         for code, partition in enumerate(paths):
             mine = pa.array(codes == code)
             stats.append(
-                self._base(instant, partition, table.filter(mine), record_keys.filter(mine), code)
+                self._base(instant, partition, table.filter(mine), key_texts.filter(mine), code)
             )
         self._commit(instant, stats, "INSERT")
 
@@ -128,7 +128,7 @@ class Writer:
                 len(upserts),
                 instant=instant,
                 task=0,
-                keys=keys.record_keys(upserts, self.key),
+                keys=record_keys.record_keys(upserts, self.key),
                 partition=partition,
                 file_name=file_id,
             )
@@ -177,7 +177,7 @@ class Writer:
     def _by_position(
         self, table: pa.Table, position: Mapping[str, int]
     ) -> tuple[pa.Table, BitMap | None]:
-        at = [position.get(key, -1) for key in keys.record_keys(table, self.key).to_pylist()]
+        at = [position.get(key, -1) for key in record_keys.record_keys(table, self.key).to_pylist()]
         if min(at) < 0:
             return table, None
         return table.take(pc.sort_indices(pa.array(at))), BitMap(at)
@@ -231,7 +231,7 @@ def read(root: Path, *, positions: bool = False, as_of: str | None = None) -> li
     batches = [batch for batch in table.read(options) if batch.num_rows]
     if not batches:
         return []
-    found = pa.Table.from_batches(batches).drop_columns(list(schema.META_FIELDS))
+    found = pa.Table.from_batches(batches).drop_columns(list(avro_schema.META_FIELDS))
     return found.sort_by(found.column_names[0]).to_pylist()
 
 
@@ -384,5 +384,5 @@ def test_every_type_comes_back_from_base_files_and_logs(tmp_path: Path) -> None:
     writer.insert(T1, pa.Table.from_pylist(old, schema=columns))
     writer.change(T2, "", pa.Table.from_pylist(new, schema=columns))
     assert read(tmp_path, positions=True) == [new[1], new[0], old[2], old[3]]
-    assert schema.from_avro(HudiTable(str(tmp_path)).get_schema_in_avro_str()) == columns
+    assert avro_schema.from_avro(HudiTable(str(tmp_path)).get_schema_in_avro_str()) == columns
     assert json.loads(writer.avro)["name"] == "trips_record"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdt.errors import Invalid
-from mdt.hudi.keys import record_keys
 from mdt.hudi.partitions import NULL_PARTITION, escape, partition_paths, unescape
+from mdt.hudi.record_keys import record_keys
 
 VALUES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 PIECES = st.lists(st.sampled_from([",b:", ",b", "b:", ",", "x", ":"]), min_size=1, max_size=4).map(

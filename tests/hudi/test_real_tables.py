@@ -12,7 +12,15 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from mdt.hudi import base_file, commit_metadata, file_names, log_file, properties, schema, timeline
+from mdt.hudi import (
+    avro_schema,
+    base_file,
+    commit_metadata,
+    file_names,
+    log_file,
+    properties,
+    timeline,
+)
 from mdt.hudi.v6 import Version6
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "hudi"
@@ -44,7 +52,7 @@ def test_every_file_of_a_version_6_table_is_understood(path: Path) -> None:
             assert instant is not None, name
             if instant.state == timeline.COMPLETED and instant.action != "rollback":
                 told = json.loads(data)
-                assert len(schema.from_avro(told["extraMetadata"]["schema"])) > 1
+                assert len(avro_schema.from_avro(told["extraMetadata"]["schema"])) > 1
                 assert commit_metadata.decode_extra(data).keys() == told["extraMetadata"].keys()
                 stats = [stat for of in told["partitionToWriteStats"].values() for stat in of]
                 assert all(
@@ -74,7 +82,7 @@ def test_properties_of_every_table_verify(path: Path) -> None:
         properties.verify(one)
         assert properties.decode(properties.encode(one)) == one
         if one.get("hoodie.table.create.schema"):
-            assert len(schema.from_avro(one["hoodie.table.create.schema"])) > 1
+            assert len(avro_schema.from_avro(one["hoodie.table.create.schema"])) > 1
 
 
 def test_every_log_block_parses_and_every_delete_block_decodes() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdt.errors import Corrupt, Invalid, Unsupported
-from mdt.hudi import schema
+from mdt.hudi import avro_schema
 from mdt.schema import declared
 
 LEAVES = st.sampled_from(
@@ -70,8 +70,8 @@ SCHEMAS = st.dictionaries(NAMES, TYPES, min_size=1, max_size=4).map(
 
 @given(SCHEMAS)
 def test_avro_text_describes_what_is_kept(given: pa.Schema) -> None:
-    text = schema.to_avro(given, "trips")
-    assert schema.from_avro(text) == declared.stored(given)
+    text = avro_schema.to_avro(given, "trips")
+    assert avro_schema.from_avro(text) == declared.stored(given)
     fastavro.parse_schema(json.loads(text))
 
 
@@ -85,12 +85,14 @@ def test_what_is_kept_is_kept_again(given: pa.Schema) -> None:
 
 def test_meta_columns_come_first() -> None:
     data = pa.schema([("id", pa.string())])
-    assert schema.with_meta(data).names == [*schema.META_FIELDS, "id"]
-    assert schema.from_avro(schema.to_avro(data, "t", meta_fields=True)) == schema.with_meta(data)
+    assert avro_schema.with_meta(data).names == [*avro_schema.META_FIELDS, "id"]
+    assert avro_schema.from_avro(
+        avro_schema.to_avro(data, "t", meta_fields=True)
+    ) == avro_schema.with_meta(data)
 
 
 def test_every_avro_field_is_optional_and_named_as_spark_names_it() -> None:
-    value = json.loads(schema.to_avro(pa.schema([("d", pa.decimal128(10, 5))]), "my-trips.2"))
+    value = json.loads(avro_schema.to_avro(pa.schema([("d", pa.decimal128(10, 5))]), "my-trips.2"))
     assert (value["name"], value["namespace"]) == ("my__trips__2_record", "hoodie.my__trips__2")
     (field,) = value["fields"]
     assert field["default"] is None
@@ -110,7 +112,7 @@ def test_every_avro_field_is_optional_and_named_as_spark_names_it() -> None:
 
 @pytest.mark.parametrize("precision", range(1, 39))
 def test_a_decimal_has_the_fewest_bytes_that_hold_it(precision: int) -> None:
-    value = json.loads(schema.to_avro(pa.schema([("d", pa.decimal128(precision, 0))]), "t"))
+    value = json.loads(avro_schema.to_avro(pa.schema([("d", pa.decimal128(precision, 0))]), "t"))
     size = value["fields"][0]["type"][1]["size"]
     assert 2 ** (8 * size - 1) >= 10**precision > 2 ** (8 * (size - 1) - 1)
 
@@ -195,7 +197,7 @@ def test_nesting_has_a_limit() -> None:
 )
 def test_what_is_no_record_is_corrupt(text: str) -> None:
     with pytest.raises((Corrupt, Unsupported)):
-        schema.from_avro(text)
+        avro_schema.from_avro(text)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +211,9 @@ def test_what_is_no_record_is_corrupt(text: str) -> None:
 )
 def test_avro_types_without_a_place_here_are_unsupported(type: str) -> None:
     with pytest.raises(Unsupported):
-        schema.from_avro(f'{{"type":"record","name":"r","fields":[{{"name":"a","type":{type}}}]}}')
+        avro_schema.from_avro(
+            f'{{"type":"record","name":"r","fields":[{{"name":"a","type":{type}}}]}}'
+        )
 
 
 def test_a_type_named_earlier_is_found_again() -> None:
@@ -223,4 +227,4 @@ def test_a_type_named_earlier_is_found_again() -> None:
         pa.field("b", inner),
         pa.field("c", inner, nullable=False),
     ]
-    assert schema.from_avro(text) == pa.schema(fields)
+    assert avro_schema.from_avro(text) == pa.schema(fields)

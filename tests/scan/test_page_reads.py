@@ -28,7 +28,7 @@ from mdt.metadata.snapshot import log_tail
 from mdt.parquet import page_map
 from mdt.plan.planner import ScanPlan, SegmentScan
 from mdt.scan import reader as scan
-from mdt.scan import tasks as work
+from mdt.scan import scan_tasks as work
 from mdt.services.checking.check import check
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import MemoryStorage, ObjectStorage, Storage

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import mdt
 from mdt.errors import Invalid
-from mdt.hudi.schema import to_avro
+from mdt.hudi.avro_schema import to_avro
 from mdt.schema.convert import convert
 from mdt.schema.declared import Restoration, plain, stored
 from mdt.stores.storage import MemoryStorage

@@ -17,7 +17,7 @@ from mdt.errors import Invalid
 from mdt.limits import SCHEMA_VERSIONS_MAX
 from mdt.schema import versions
 from mdt.schema.alter import Alteration, altered
-from mdt.schema.forms import form_between, widened
+from mdt.schema.older_files import form_between, widened
 from mdt.schema.versions import (
     SchemaVersion,
     check_succession,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import mdt
-from mdt.scan.use import BLOCK_ROWS, BLOCKS, sample
+from mdt.scan.index_use import BLOCK_ROWS, BLOCKS, sample
 from mdt.services.indexing.index_report import ADVICE_QUERIES_MIN, Advice
 from mdt.stores.storage import MemoryStorage
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mdt
-from mdt.hudi.keys import record_keys, rising, sort_keys
+from mdt.hudi.record_keys import record_keys, rising, sort_keys
 from mdt.metadata.keys.locate import propose
 from mdt.stores.storage import MemoryStorage
 from mdt.write import row_groups

@@ -29,7 +29,7 @@ from mdt.engines.spark.schema import in_micros
 from mdt.engines.spark.session import classic
 from mdt.engines.tasks import Source, source_of
 from mdt.errors import Invalid, MdtError, Missing
-from mdt.hudi.schema import with_meta
+from mdt.hudi.avro_schema import with_meta
 from mdt.metadata.files.lru import Recent
 from mdt.metadata.log import codec
 from mdt.metadata.metadata import Metadata

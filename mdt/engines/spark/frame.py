@@ -34,7 +34,7 @@ from mdt.engines.spark.private import from_arrow_schema
 from mdt.engines.spark.session import classic, name
 from mdt.errors import Invalid, MdtError
 from mdt.filters.order import SortKey
-from mdt.hudi.schema import with_meta
+from mdt.hudi.avro_schema import with_meta
 from mdt.limits import LISTED_FILES_MAX, RELATIONS_OF_TABLE_MAX
 from mdt.metadata.files.lru import Recent
 from mdt.metadata.metadata import Metadata
@@ -44,8 +44,8 @@ from mdt.plan.estimates import TableEstimate, estimate, estimate_whole
 from mdt.plan.planner import Figure, ScanPlan, SegmentScan, explain, hit_rates, plan
 from mdt.plan.position_search import RemotePruner, conjuncts_of
 from mdt.plan.proofs import Kept, Totals
+from mdt.scan.index_use import counts_of
 from mdt.scan.sample import Samples
-from mdt.scan.use import counts_of
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
 from mdt.services.indexing import statistics

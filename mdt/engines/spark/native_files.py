@@ -23,7 +23,7 @@ from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import SegmentScan
-from mdt.scan.tasks import rows_in
+from mdt.scan.scan_tasks import rows_in
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
 from mdt.schema.names import in_files

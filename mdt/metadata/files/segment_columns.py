@@ -13,7 +13,7 @@ import pyarrow as pa
 from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import Footers, read_rows
 from mdt.schema.definition import TableDefinition
-from mdt.schema.forms import form_of
+from mdt.schema.older_files import form_of
 from mdt.stores.storage import Storage
 
 

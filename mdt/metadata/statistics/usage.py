@@ -146,7 +146,7 @@ class Usage:
     """The counts of this process for one table; safe to use from threads.
 
     ``samples``: (checkpoint, column) -> values of a sample of its rows, and for "" where these
-    stand (:mod:`mdt.scan.use`).
+    stand (:mod:`mdt.scan.index_use`).
     """
 
     def __init__(self, storage: Storage) -> None:

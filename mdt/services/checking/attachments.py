@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from indexes.arrays import flags
 from mdt.errors import Corrupt, Invalid, Missing
-from mdt.hudi.schema import RECORD_KEY
+from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.metadata.files import key_map
 from mdt.metadata.log import trusted_names as names
 from mdt.parquet import page_map

@@ -22,9 +22,9 @@ from mdt.commit.operation import Claim
 from mdt.config import Options
 from mdt.errors import Corrupt, Invalid, MdtError
 from mdt.hudi import file_names, log_file
-from mdt.hudi.keys import record_keys
+from mdt.hudi.avro_schema import RECORD_KEY, avro_schema, with_meta
 from mdt.hudi.partitions import partition_paths
-from mdt.hudi.schema import RECORD_KEY, avro_schema, with_meta
+from mdt.hudi.record_keys import record_keys
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata import references
 from mdt.metadata.files import paths

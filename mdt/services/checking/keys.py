@@ -22,8 +22,8 @@ from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
 from mdt.errors import Corrupt, Invalid
-from mdt.hudi.keys import sort_keys
-from mdt.hudi.schema import RECORD_KEY
+from mdt.hudi.avro_schema import RECORD_KEY
+from mdt.hudi.record_keys import sort_keys
 from mdt.limits import INDEX_COMMIT_ROWS
 from mdt.metadata.files import paths
 from mdt.metadata.files.attachments import AttachmentWriter

@@ -16,7 +16,7 @@ from mdt.commit.operation import Operation, P
 from mdt.commit.transaction import CommitResult, run
 from mdt.config import Options
 from mdt.errors import Corrupt, Missing
-from mdt.hudi.schema import with_meta
+from mdt.hudi.avro_schema import with_meta
 from mdt.metadata.files import paths
 from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.log import commit_log

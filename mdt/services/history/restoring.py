@@ -25,7 +25,7 @@ import pyarrow as pa
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
 from mdt.errors import Unsupported
-from mdt.hudi.schema import PARTITION_PATH, RECORD_KEY
+from mdt.hudi.avro_schema import PARTITION_PATH, RECORD_KEY
 from mdt.metadata.keys.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.apply import change_of
@@ -37,7 +37,7 @@ from mdt.scan.difference import rows_beside
 from mdt.scan.history_range import DELETE, INSERT, UPDATE_BEFORE, history_range
 from mdt.schema.alter import altered_back
 from mdt.schema.definition import TableDefinition
-from mdt.schema.forms import form_between
+from mdt.schema.older_files import form_between
 from mdt.schema.versions import SchemaVersion
 from mdt.services.history.altering import alteration_fields, index_changes, is_unaltered
 from mdt.write.assign import Assignment, assign

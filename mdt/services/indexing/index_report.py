@@ -14,7 +14,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping_indexes import explained, index_of
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.statistics.usage import ColumnUse, Counts, IndexUse, TestUse
-from mdt.scan.use import sample
+from mdt.scan.index_use import sample
 from mdt.services.indexing.index_builder import coverage, short
 
 ADVICE_QUERIES_MIN = 10

@@ -22,8 +22,8 @@ from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
 from mdt.errors import Invalid
-from mdt.hudi.keys import sort_keys
-from mdt.hudi.schema import RECORD_KEY, with_meta
+from mdt.hudi.avro_schema import RECORD_KEY, with_meta
+from mdt.hudi.record_keys import sort_keys
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
 from mdt.metadata.files import key_map, paths
 from mdt.metadata.files.attachments import AttachmentWriter

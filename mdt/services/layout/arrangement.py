@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from indexes import paths as column_paths
 from indexes.base import Int64Array
 from mdt.config import Options
-from mdt.hudi.schema import RECORD_KEY
+from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.files.segment_columns import read_columns
 from mdt.metadata.metadata import Metadata

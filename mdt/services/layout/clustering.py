@@ -23,8 +23,8 @@ import numpy as np
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
-from mdt.hudi.arrays import plain
-from mdt.hudi.schema import RECORD_KEY
+from mdt.hudi.avro_schema import RECORD_KEY
+from mdt.hudi.plain_arrays import plain
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.key_indexes import has_buckets
 from mdt.metadata.keys.buckets import homes

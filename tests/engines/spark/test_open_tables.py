@@ -26,7 +26,7 @@ import mdt.spark
 from mdt.engines.spark import file_index, private
 from mdt.engines.spark import frame as frames
 from mdt.errors import Invalid, Missing
-from mdt.source import open_tables, reading
+from mdt.source import open_tables, read_frame
 from mdt.source.open_tables import known, relations_of
 from mdt.table import Table
 
@@ -215,7 +215,7 @@ def test_what_is_said_otherwise_has_relations_of_its_own_and_objects_are_never_s
     assert known(store) is not known(store) and relations_of(known(store)) is None, (
         "an object of the caller's"
     )
-    assert reading.opened(str(path), None, None, 0) is not one
+    assert read_frame.opened(str(path), None, None, 0) is not one
     assert load(spark, path).count() == load(spark, path, query_type="read_optimized").count() == 10
     spark.conf.set("spark.mdt.optimize", "none")
     try:

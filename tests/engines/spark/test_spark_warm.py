@@ -18,8 +18,8 @@ import mdt.spark
 from mdt.errors import Invalid
 from mdt.limits import OPEN_TABLES_MAX
 from mdt.plan.planner import hit_rates
-from mdt.source import open_tables, reading
-from mdt.source.reading import opened
+from mdt.source import open_tables, read_frame
+from mdt.source.read_frame import opened
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())])
 
@@ -120,7 +120,7 @@ def test_another_table_at_the_path_is_not_taken_for_the_warm_one(
         other.bulk_insert(rows(range(first, first + 1)))
     assert mdt.read(spark, table.path).count() == 3
     assert (
-        reading.opened(table.path, None, None, None).definition.table_id
+        read_frame.opened(table.path, None, None, None).definition.table_id
         == other.definition.table_id
     )
 

@@ -19,9 +19,9 @@ import mdt
 import mdt.spark
 from mdt.errors import Invalid, MdtError, Unavailable
 from mdt.services.reclaiming import cleaning
-from mdt.source import writing
+from mdt.source import write_frame
+from mdt.source.option_keywords import words
 from mdt.source.streaming import Sink
-from mdt.source.words import words
 from mdt.table import Table, table
 from mdt.testing.slow import CountingStorage
 
@@ -75,7 +75,7 @@ def expected(name: str, batches: int) -> list[tuple[str, int]]:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[CountingStorage]:
-    return counted_storages(monkeypatch, writing, table)
+    return counted_storages(monkeypatch, write_frame, table)
 
 
 def test_batches_of_one_query_take_the_same_few_requests_however_many_commits_there_are(

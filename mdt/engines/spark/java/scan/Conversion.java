@@ -1,4 +1,4 @@
-// How one column, or a field inside one, comes out of an older file. As mdt/schema/forms.py, which says what must come out.
+// How one column, or a field inside one, comes out of an older file. As mdt/schema/older_files.py, which says what must come out.
 package mdt.spark;
 
 import java.io.Serializable;

@@ -16,11 +16,19 @@ from mdt.config import declaration
 from mdt.errors import Invalid
 from mdt.metadata.snapshot.live_partitions import named, paths_with
 from mdt.query import SNAPSHOT
-from mdt.source import changing, definitions, inspecting, procedures, reading, statements, streaming
-from mdt.source.building import BUILDER
+from mdt.source import (
+    change_rows,
+    definitions,
+    procedures,
+    read_frame,
+    statements,
+    streaming,
+    table_functions,
+)
+from mdt.source.background_builds import BUILDER
+from mdt.source.option_keywords import Words, of_machine, words
 from mdt.source.settings import Settings, settings_of
-from mdt.source.words import Words, of_machine, words
-from mdt.source.writing import write
+from mdt.source.write_frame import write
 from mdt.table import Table
 
 if TYPE_CHECKING:
@@ -43,13 +51,13 @@ class TableAnswers:
         what opening a table raises.
         """
         said = known_settings(spark)
-        return reading.frame(spark, said.under(words(options)), columns, reads=said.reads)
+        return read_frame.frame(spark, said.under(words(options)), columns, reads=said.reads)
 
     def write(
         self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame
     ) -> DataFrame:
         """Write ``rows`` as ``options`` and ``how`` say, and return the frame of the table.  Raises
-        as :func:`mdt.source.writing.write` does.
+        as :func:`mdt.source.write_frame.write` does.
         """
         said = known_settings(spark)
         with _writing(said, options) as asked:
@@ -112,11 +120,11 @@ class TableAnswers:
         self, spark: SparkSession, options: Mapping[str, str], statement: Statement
     ) -> Sequence[int]:
         """Carry out a statement on the table that ``options`` name.  Raises as
-        :func:`mdt.source.changing.change` does.
+        :func:`mdt.source.change_rows.change` does.
         """
         said = known_settings(spark)
         with _writing(said, options) as asked:
-            table, counts = changing.change(asked, statement)
+            table, counts = change_rows.change(asked, statement)
         _maintain(spark, said, table)
         return counts
 
@@ -148,12 +156,13 @@ class TableAnswers:
     def function(
         self, spark: SparkSession, options: Mapping[str, str], name: str
     ) -> pa.Table | DataFrame:
-        """Return the rows of a table function (:mod:`mdt.source.inspecting`; "changes").  Raises as
-        :func:`mdt.open` and :meth:`read` do.
+        """Return the rows of a table function (:mod:`mdt.source.table_functions`; "changes").
+
+        Raises as :func:`mdt.open` and :meth:`read` do.
         """
         if name == "changes":
             return self.read(spark, {"changes": "net", **options}, None)
-        return inspecting.INSPECTED[name](_known(spark, options))
+        return table_functions.INSPECTED[name](_known(spark, options))
 
     def insert(
         self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame
@@ -161,7 +170,7 @@ class TableAnswers:
         """Write ``rows``, and return how many rows changed in all, were updated, deleted, inserted,
         and dropped for being older.
 
-        Raises as :func:`mdt.source.writing.write` does.
+        Raises as :func:`mdt.source.write_frame.write` does.
         """
         said = known_settings(spark)
         with _writing(said, options) as asked:
@@ -221,7 +230,7 @@ def known_settings(spark: SparkSession) -> Settings:
 def _known(spark: SparkSession, options: Mapping[str, str]) -> Table:
     """Return the table that ``options`` name, the one that is open if there is one."""
     asked = known_settings(spark).under(words(options))
-    return reading.opened(asked.path, asked.options, asked.storage or None, None)
+    return read_frame.opened(asked.path, asked.options, asked.storage or None, None)
 
 
 @contextmanager
@@ -236,7 +245,7 @@ def _writing(said: Settings, options: Mapping[str, str]) -> Iterator[Words]:
 
 def _written(spark: SparkSession, said: Settings, table: Table) -> DataFrame:
     _maintain(spark, said, table)
-    return reading.snapshot(spark, table, False, SNAPSHOT, reads=said.reads)
+    return read_frame.snapshot(spark, table, False, SNAPSHOT, reads=said.reads)
 
 
 def _maintain(spark: SparkSession, said: Settings, table: Table) -> None:

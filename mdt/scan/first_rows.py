@@ -24,13 +24,13 @@ from indexes.base import BoolArray, Int64Array
 from indexes.column_stats import STATS_SCHEMA
 from indexes.predicate import And, Predicate
 from mdt.filters.order import SortKey, sorted_rows
-from mdt.hudi.schema import with_meta
+from mdt.hudi.avro_schema import with_meta
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import ScanPlan, SegmentScan
 from mdt.progress import Progress
 from mdt.scan.reader import read
-from mdt.scan.tasks import UNIT_ROWS
+from mdt.scan.scan_tasks import UNIT_ROWS
 
 _FILES_FIRST, _FILES_MAX = 16, 1024
 """Files whose row groups are looked at together: few at first, because most queries end with them.

@@ -10,8 +10,8 @@ import typer
 
 from mdt import table
 from mdt.cli.commands import command, is_json, opened, tell_written
-from mdt.cli.files import STANDARD, Files, read_all
 from mdt.cli.output import FormatOption, Output, chosen_format, write_rows
+from mdt.cli.row_files import STANDARD, Files, read_all
 from mdt.cli.terminal import (
     Columns,
     DryRun,

@@ -12,7 +12,7 @@ from mdt.errors import Invalid, Unsupported
 from mdt.metadata.snapshot.as_of import Point
 from mdt.query import SNAPSHOT, seen_as
 from mdt.source import open_tables
-from mdt.source.words import INCREMENTAL, Words
+from mdt.source.option_keywords import INCREMENTAL, Words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

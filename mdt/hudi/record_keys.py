@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from indexes import values as orders
 from indexes.arrays import is_rising, stable_order
 from mdt.errors import Invalid
-from mdt.hudi.arrays import plain
+from mdt.hudi.plain_arrays import plain
 from mdt.schema.names import avro_name
 
 _SHOWN = 10

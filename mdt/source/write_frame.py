@@ -16,12 +16,12 @@ from mdt import table as tables
 from mdt.arguments import named_column, nearest, one_of, own_spelling
 from mdt.create_table import take_back
 from mdt.errors import Invalid, MdtError, Unsupported
-from mdt.hudi.schema import META_FIELDS
+from mdt.hudi.avro_schema import META_FIELDS
 from mdt.metadata import key_indexes
 from mdt.metadata.files import paths
 from mdt.metadata.skipping_indexes import named_spec
-from mdt.schema.marked import IS_DELETED
-from mdt.source.words import Words
+from mdt.schema.delete_marks import IS_DELETED
+from mdt.source.option_keywords import Words
 from mdt.stores.storage import open_storage
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from mdt import late
 from mdt import table as tables
 from mdt.errors import Conflict, MdtError, Unsupported
-from mdt.filters.column import col
+from mdt.filters.named_column import col
 from mdt.filters.where import parse_where
-from mdt.source import writing
-from mdt.source.words import Words
+from mdt.source import write_frame
+from mdt.source.option_keywords import Words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,8 +36,8 @@ def change(asked: Words, statement: Statement) -> tuple[tables.Table, Sequence[i
     Raises Invalid and Unsupported for what cannot be carried out exactly: nothing is written then.
     Raises Conflict if others changed the rows too often meanwhile.
     """
-    writing.require_newest(asked)
-    table = writing.opened(asked)
+    write_frame.require_newest(asked)
+    table = write_frame.opened(asked)
     done = _plainly(table, statement) or _by_edits(table, statement)
     affected = done.updated + done.deleted + done.inserted
     if statement.kind == "MERGE":

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mdt.cli.commands import command, opened, tell_written
-from mdt.cli.files import Files, read_all
+from mdt.cli.row_files import Files, read_all
 from mdt.cli.terminal import DryRun, Settings, TablePath
 from mdt.errors import Invalid
 

@@ -9,8 +9,8 @@ from mdt import table as tables
 from mdt.config import changed_options, declaration
 from mdt.errors import Invalid
 from mdt.schema.alter import quoted
-from mdt.source import statements, writing
-from mdt.source.words import Words
+from mdt.source import statements, write_frame
+from mdt.source.option_keywords import Words
 
 Change = tuple[str, list[str], Any]
 """What changes, the path of a column, and what it becomes: see :func:`alter`."""
@@ -89,8 +89,8 @@ def alter(asked: Words, changes: Sequence[tuple[str, Sequence[str], Any]]) -> ta
 
     Raises Invalid for a column that does not exist, and otherwise as :meth:`mdt.Table.alter` does.
     """
-    writing.require_newest(asked)
-    table = writing.opened(asked)
+    write_frame.require_newest(asked)
+    table = write_frame.opened(asked)
     wanted: dict[str, Any] = {"add": {}, "drop": [], "rename": {}, "widen": {}, "nullable": []}
     names = list(table.schema.names)
     for change, path, new in changes:
@@ -109,9 +109,9 @@ def alter_options(
     Raises Invalid as :meth:`mdt.Table.alter` does: for unknown options, values that are not
     possible, and what is fixed at creation.
     """
-    writing.require_newest(asked)
+    write_frame.require_newest(asked)
     changed = changed_options(changes)
-    table = writing.opened(asked)
+    table = write_frame.opened(asked)
     table.alter(options=changes)
     names: list[str] = []
     for name in changed:

@@ -16,7 +16,7 @@ from mdt.parquet.page_map import PageMap
 from mdt.parquet.pages import Wanted
 from mdt.parquet.segment import Segment
 from mdt.plan.planner import ScanPlan, SegmentScan
-from mdt.schema.forms import Form, form_of
+from mdt.schema.older_files import Form, form_of
 
 UNIT_ROWS = 262_144
 """Rows after which a segment is cut into several tasks, so that memory stays bounded and threads
