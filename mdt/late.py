@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mdt import create_table
     from mdt.commit import claims, idempotent, recovery, snapshot_bound, transaction
-    from mdt.engines import choosing, spilling
+    from mdt.engines import conditional_tasks, spilling
     from mdt.engines import indexing as engine_indexing
     from mdt.engines import rewriting as engine_rewriting
     from mdt.engines.spark import changes as spark_changes
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from mdt.services.layout import cluster_table, compaction, rewriting
     from mdt.services.reclaiming import cleaning, purge
     from mdt.services.reports import overview, summary, svg
-    from mdt.write import blending, by_name, normalize, overwriting, unchecked
-    from mdt.write import bytes as write_bytes
+    from mdt.write import blending, blind_insert, by_name, normalize, overwriting
     from mdt.write import conditional as write_conditional
     from mdt.write import setting as write_setting
+    from mdt.write import written_bytes as write_bytes
 
 _MODULES = {
     "altering": "mdt.services.history.altering",
@@ -59,7 +59,7 @@ _MODULES = {
     "blending": "mdt.write.blending",
     "by_name": "mdt.write.by_name",
     "check_service": "mdt.services.checking.check",
-    "choosing": "mdt.engines.choosing",
+    "conditional_tasks": "mdt.engines.conditional_tasks",
     "claims": "mdt.commit.claims",
     "cleaning": "mdt.services.reclaiming.cleaning",
     "cluster_table": "mdt.services.layout.cluster_table",
@@ -110,9 +110,9 @@ _MODULES = {
     "tagging": "mdt.services.history.tagging",
     "transaction": "mdt.commit.transaction",
     "transactions": "mdt.metadata.snapshot.transactions",
-    "unchecked": "mdt.write.unchecked",
+    "blind_insert": "mdt.write.blind_insert",
     "where_filter": "mdt.filters.where",
-    "write_bytes": "mdt.write.bytes",
+    "write_bytes": "mdt.write.written_bytes",
     "write_conditional": "mdt.write.conditional",
     "write_setting": "mdt.write.setting",
 }

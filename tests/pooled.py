@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 import mdt
-from mdt.engines import merging, write_tasks
+from mdt.engines import merge_on_engine, write_tasks
 from mdt.engines import write as writes
-from mdt.engines.choosing import EngineConditional
+from mdt.engines.conditional_tasks import EngineConditional
 from mdt.engines.indexing import IndexRunner
 from mdt.engines.rewriting import EngineRewrite
 from mdt.errors import Corrupt
@@ -79,7 +79,9 @@ def merged_by(
 ) -> tuple[pa.Table, Runner | None, Whole | None]:
     """Return what :class:`mdt.table.merging.Merging` is given to merge ``source`` in tasks."""
     rows = to_table(source, table.schema)
-    given = partial(merging.merge, engine, table.metadata, table.options, [rows], rows.schema)
+    given = partial(
+        merge_on_engine.merge, engine, table.metadata, table.options, [rows], rows.schema
+    )
     return rows.schema.empty_table(), given, None
 
 

@@ -44,10 +44,10 @@ from mdt.write.clauses import Clause, Clauses
 from mdt.write.conditional import Conditional
 from mdt.write.matching import matched_on
 from mdt.write.merge import Merge, MergedRows, merge_of
+from mdt.write.merge_source import Source
 from mdt.write.operations import RowOperation
 from mdt.write.overwriting import Drop
 from mdt.write.setting import setting
-from mdt.write.source import Source
 
 Model = Callable[[State], State]
 PAUSES = frozenset(("written", "checked", "committed"))

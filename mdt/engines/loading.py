@@ -26,7 +26,8 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import IS_DELETED
 from mdt.write.assign import Assignment
-from mdt.write.files import WriteJob
+from mdt.write.blind_insert import INSERT_UNCHECKED
+from mdt.write.new_files import WriteJob
 from mdt.write.normalize import Batch, normalize
 from mdt.write.operations import CHECKED, not_new
 from mdt.write.overwriting import WITH_ROWS
@@ -34,7 +35,6 @@ from mdt.write.row_groups import in_key_order
 from mdt.write.slice_files import collect
 from mdt.write.slices import Fates, Slice, slice_of
 from mdt.write.transfer import encode
-from mdt.write.unchecked import INSERT_UNCHECKED
 
 _NONE = np.empty(0, np.int64)
 _UPSERTS = (*CHECKED, "upsert")

@@ -32,9 +32,9 @@ from mdt.metadata.keys.locate import Located
 from mdt.metadata.log.codec import encode_ipc
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.write.merge import Acted, Decided, Decision, MergedRows
+from mdt.write.merge_request import SaidMerge
 from mdt.write.normalize import keyed_rows, partition_names
 from mdt.write.row_groups import absent_keys, by_value
-from mdt.write.said import SaidMerge
 from mdt.write.slices import KeyedRows
 
 _MATCHED = pa.array([UPDATE, FALLING, FURTHER, DELETE, MATCHED], pa.int32())

@@ -16,7 +16,7 @@ from mdt.engines.results import drop_lost_attempts, merged, shares
 from mdt.engines.tasks import source_of
 from mdt.progress import Progress
 from mdt.services.layout.rewriting import Rewrite
-from mdt.write.files import WriteJob
+from mdt.write.new_files import WriteJob
 from mdt.write.transfer import decode
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from indexes.base import Int64Array
 from mdt.config import Options
 from mdt.engines import write as writes
-from mdt.engines.merging import merge
+from mdt.engines.merge_on_engine import merge
 from mdt.engines.parting import part_of
 from mdt.engines.spilled import PARTS, SHARE, THREADS_MAX, Spilled, SpillingEngine, weight
 from mdt.metadata.metadata import Metadata
@@ -32,9 +32,9 @@ from mdt.schema.delete_marks import IS_DELETED
 from mdt.schema.input import joined
 from mdt.write.blending import Kept
 from mdt.write.merge import Merge
+from mdt.write.merge_request import SaidMerge
 from mdt.write.normalize import columns_of_deletes, normalize_keys
 from mdt.write.operations import RowOperation
-from mdt.write.said import SaidMerge
 
 _FILE_SHARE = 32
 """Part of the memory that a new file may have: its rows have some three times its bytes, and are
@@ -179,7 +179,7 @@ def merge_source(
     progress: Progress | None,
 ) -> Merge:
     """Return the operation that merges rows that were put aside; otherwise as
-    :func:`mdt.engines.merging.merge`.
+    :func:`mdt.engines.merge_on_engine.merge`.
     """
     return merge(
         replace(engine, progress=progress),

@@ -36,7 +36,7 @@ from mdt.services.indexing.index_builder import UncoveredShard, summaries_of
 from mdt.services.layout.rewriting import Rewrite
 from mdt.stores.storage import open_storage
 from mdt.write.assign import NEW
-from mdt.write.files import WriteJob
+from mdt.write.new_files import WriteJob
 from mdt.write.normalize import partition_names, paths_of
 from mdt.write.rules import Rule
 from mdt.write.slices import KeyedRows

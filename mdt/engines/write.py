@@ -24,7 +24,7 @@ from mdt.commit.conflicts import MERGE
 from mdt.commit.operation import Changes, Claim
 from mdt.config import Options
 from mdt.engines import loading, tasks, write_tasks
-from mdt.engines.absent import AbsentKeys, WrittenKeys, hashes_of
+from mdt.engines.absent_keys import AbsentKeys, WrittenKeys, hashes_of
 from mdt.engines.engine import Deal, Engine, R
 from mdt.engines.loading import Load
 from mdt.engines.results import TASKS_PER_PROCESSOR, drop_lost_attempts, merged

@@ -32,7 +32,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.snapshot.tombstones import marks_of, new_tombstones
 from mdt.schema.conform import conform
 from mdt.write.assign import Assignment
-from mdt.write.files import WriteJob
+from mdt.write.new_files import WriteJob
 from mdt.write.normalize import keyed_rows
 from mdt.write.row_groups import in_key_order
 from mdt.write.slice_files import collect

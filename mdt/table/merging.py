@@ -22,9 +22,9 @@ from mdt.schema.input import is_spark, pieces, to_table
 from mdt.write.clauses import ALL, Action, Clause, Clauses, When
 from mdt.write.matching import On
 from mdt.write.merge import Merge, MergedRows, merge_of
+from mdt.write.merge_request import SaidClause, SaidMerge, require_parts
+from mdt.write.merge_source import Source
 from mdt.write.result import Looked, MergeResult
-from mdt.write.said import SaidClause, SaidMerge, require_parts
-from mdt.write.source import Source
 
 if TYPE_CHECKING:
     from mdt.schema.definition import TableDefinition

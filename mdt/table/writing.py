@@ -127,8 +127,8 @@ class Writing(Handle):
         """
         if flag("check", check):
             return self._write(data, "insert", progress)
-        late.unchecked.require_repeats(self.definition)
-        return self._write(data, late.unchecked.INSERT_UNCHECKED, progress)
+        late.blind_insert.require_repeats(self.definition)
+        return self._write(data, late.blind_insert.INSERT_UNCHECKED, progress)
 
     @takes_metadata
     @takes_dry_run
@@ -341,7 +341,7 @@ class Writing(Handle):
         if spark is None:
             return late.write_conditional.Conditional
         return partial(
-            late.choosing.EngineConditional,
+            late.conditional_tasks.EngineConditional,
             engine=late.spark_engine.SparkEngine(late.spark_session.classic(spark)),
         )
 

@@ -33,10 +33,10 @@ from mdt.scan.lookup import KeyRows, rows_at
 from mdt.schema.conform import conform
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import IS_DELETED, without_marks
+from mdt.write.fixed_partition import in_place
 from mdt.write.normalize import Batch, conformed, key_order, rehashed, stored_batch, unique
 from mdt.write.rules import Outcome, Rule, decide, locate_batch, upserted
 from mdt.write.setting import fitted
-from mdt.write.staying import in_place
 
 Merger = Callable[[Any, Any], Any]
 """Of older and newer values, Arrow arrays [n] of the column's stored type, what they are together

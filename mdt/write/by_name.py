@@ -11,10 +11,10 @@ from mdt.config import Options
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
+from mdt.write.blind_insert import INSERT_UNCHECKED, InsertUnchecked, require_repeats
 from mdt.write.operations import CHECKED, RowOperation, Rows, RowsHere
 from mdt.write.overwriting import ACTION, WITH_ROWS, Overwrite, Placing
 from mdt.write.rules import Deleting, Rule, Upserting
-from mdt.write.unchecked import INSERT_UNCHECKED, InsertUnchecked, require_repeats
 
 if TYPE_CHECKING:
     from mdt.write.blending import Kept

@@ -22,8 +22,8 @@ from mdt.filters.expression import parse_condition, parse_with_columns
 from mdt.filters.leaves import column_name
 from mdt.filters.named_column import Col
 from mdt.schema.definition import TableDefinition
+from mdt.write.merge_source import GIVEN, SOURCE, Source, as_target
 from mdt.write.setting import constant, fitted
-from mdt.write.source import GIVEN, SOURCE, Source, as_target
 
 ALL = "*"
 """Every column, from the column of the source that has its name."""
@@ -51,8 +51,8 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``predicate`` over columns ``names``, as :meth:`mdt.write.source.Source.beside` has them;
-    null is not true.
+    """``predicate`` over columns ``names``, as :meth:`mdt.write.merge_source.Source.beside` has
+    them; null is not true.
     """
 
     predicate: Predicate = _ALWAYS

@@ -33,7 +33,7 @@ from mdt.scan.matches import Places, matching_rows
 from mdt.scan.reader import read_at
 from mdt.write.assign import Assignment, assign
 from mdt.write.deletes import of_rows
-from mdt.write.files import WriteJob
+from mdt.write.new_files import WriteJob
 from mdt.write.normalize import keyed_rows
 from mdt.write.setting import Setting
 from mdt.write.slice_files import write_slices

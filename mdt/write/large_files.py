@@ -3,7 +3,7 @@ encoded row group by row group.
 
 What comes to the rows of a base file, those of its log files and new ones, is held in memory; the
 bytes of the new file lie in a scratch file, and so does its key map while it is made.  The rows,
-and their order, are those that :mod:`mdt.write.files` makes in memory.
+and their order, are those that :mod:`mdt.write.new_files` makes in memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from mdt.stores.malloc_trim import give_back
 from mdt.stores.scratch import Scratch, Sink
 from mdt.write.encoded import Encoded
 from mdt.write.footer_bloom import filling
-from mdt.write.moved_rows import moved_schema, taken, with_constants
+from mdt.write.rewrite_rows import moved_schema, taken, with_constants
 from mdt.write.summarize import RowGroupSummaries
 
 _FILE_SHARE = 32
@@ -158,7 +158,7 @@ def rewritten(
     """Return the base file with the rows of ``base`` and those of ``come``, and which positions
     have new rows.
 
-    ``come``: rows of :func:`mdt.write.moved_rows.moved_schema`, in its types, of which the first
+    ``come``: rows of :func:`mdt.write.rewrite_rows.moved_schema`, in its types, of which the first
     ``old`` stood in the table before.  ``constants``: partition path and file name.  Rows stand as
     they do in a file that is made in memory: by rising key, if those of the base file do; else new
     ones behind them.

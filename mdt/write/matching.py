@@ -33,9 +33,9 @@ from mdt.schema.conform import conform
 from mdt.schema.definition import TableDefinition
 from mdt.schema.python_values import rows_of
 from mdt.write.clauses import Condition
+from mdt.write.merge_source import SOURCE, TARGET, Source, as_target, target_columns
 from mdt.write.normalize import keyed_rows
 from mdt.write.row_groups import by_value
-from mdt.write.source import SOURCE, TARGET, Source, as_target, target_columns
 
 _ASKED_MAX = 1_000
 """So many values of a column are asked for one by one; of more, the range."""

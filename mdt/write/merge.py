@@ -42,8 +42,9 @@ from mdt.scan.matches import matching_rows, places_of
 from mdt.write.assign import Assignment, Place
 from mdt.write.clauses import Action, Clause, When
 from mdt.write.deletes import of_rows
-from mdt.write.files import WriteJob
 from mdt.write.matching import On, Pairs, pairs, refuse_two_rows_for_one, unprefixed
+from mdt.write.merge_source import Source, target_columns
+from mdt.write.new_files import WriteJob
 from mdt.write.normalize import Batch, keyed_rows, partition_names, stored_batch, unique
 from mdt.write.operations import (
     DecidedRows,
@@ -58,7 +59,6 @@ from mdt.write.row_groups import absent_keys, by_value, inserts_of
 from mdt.write.rules import locate_batch
 from mdt.write.slice_files import new_partitions, write_slices
 from mdt.write.slices import KeyedRows, Keys, Slice, stacked
-from mdt.write.source import Source, target_columns
 from mdt.write.text_order import is_below
 
 _NAMED_KEYS = 10

@@ -15,7 +15,7 @@ from mdt.hudi.record_keys import record_keys
 from mdt.metadata.files.key_map import has_whole_words, ordering_words
 from mdt.schema.definition import TableDefinition
 from mdt.write.matching import On
-from mdt.write.source import Source
+from mdt.write.merge_source import Source
 
 
 def newest_rows(source: Source, on: On, definition: TableDefinition) -> Source:

@@ -30,13 +30,13 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.write.assign import NEW, Assignment, Place, assign
-from mdt.write.bytes import rewriting_warnings
-from mdt.write.files import WriteJob
+from mdt.write.new_files import WriteJob
 from mdt.write.normalize import Batch
 from mdt.write.result import Looked
 from mdt.write.row_groups import GroupedRows, absent_keys, by_value, inserts_of
 from mdt.write.rules import Outcome, Rule
 from mdt.write.slice_files import new_partitions, write_slices
+from mdt.write.written_bytes import rewriting_warnings
 
 CHECKED = ("insert", "bulk_insert")
 """Operations that take new keys only."""

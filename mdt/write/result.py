@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from mdt.write.bytes import estimated, written_by
+from mdt.write.written_bytes import estimated, written_by
 
 if TYPE_CHECKING:
     from mdt.commit.transaction import CommitResult

@@ -23,6 +23,7 @@ from mdt.metadata.snapshot.deleted_keys import outlived
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.write.deletes import of_keys
+from mdt.write.fixed_partition import in_place, refuse_null_partition
 from mdt.write.normalize import (
     Batch,
     as_altered,
@@ -32,7 +33,6 @@ from mdt.write.normalize import (
     rehashed,
 )
 from mdt.write.row_groups import by_value
-from mdt.write.staying import in_place, refuse_null_partition
 from mdt.write.text_order import older_than_there
 
 

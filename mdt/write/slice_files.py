@@ -28,8 +28,8 @@ from mdt.metadata.snapshot.key_parts import KeyPart
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress, counted
 from mdt.stores.contract import awaited
-from mdt.write.files import WriteJob, Written
 from mdt.write.marked_files import Placed
+from mdt.write.new_files import WriteJob, Written
 from mdt.write.slices import Slice
 from mdt.write.summarize import Indexed, sharded, stats_of_small_files
 

@@ -2,7 +2,7 @@
 what is new, what dies.
 
 Every operation and service that writes rows says what it wants in this form, and
-:mod:`mdt.write.files` makes files of it:
+:mod:`mdt.write.new_files` makes files of it:
 
 - an upsert: a slice has new rows, and the positions that they replace die;
 - a delete: positions die, and a log file names their keys;
@@ -28,7 +28,7 @@ from mdt.write.assign import Assignment
 
 Carried = Callable[[], Sequence[pa.Table]]
 """Gives rows that stand in the table already, with the columns of
-:func:`mdt.write.moved_rows.moved_schema`, in the order in which a file is to hold them.
+:func:`mdt.write.rewrite_rows.moved_schema`, in the order in which a file is to hold them.
 """
 
 

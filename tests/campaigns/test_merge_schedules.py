@@ -17,14 +17,14 @@ from worlds import COW, MOR, SCHEMA, State, ours, rows
 
 import mdt
 from mdt.config import parse_options
-from mdt.engines import merging
+from mdt.engines import merge_on_engine
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage
 from mdt.write.clauses import Action, Clause, Clauses, Condition, When
 from mdt.write.matching import matched_on
 from mdt.write.merge import Decided, Decision, Merge, MergedRows, merge_of
-from mdt.write.said import SaidClause, SaidMerge
-from mdt.write.source import Source
+from mdt.write.merge_request import SaidClause, SaidMerge
+from mdt.write.merge_source import Source
 
 DEPTH = [1, pytest.param(None, marks=pytest.mark.nightly)]
 """Of schedules by day: how often an actor may be interrupted; at night, as often as it can."""
@@ -252,7 +252,7 @@ def in_tasks(
         definition = metadata.newest().definition
         source: pa.Table = rows(ids, ts, fare)
         options, said = parse_options(definition.options), SaidMerge(None, tuple(clauses))
-        return merging.merge(
+        return merge_on_engine.merge(
             thread(), metadata, options, [source], source.schema, said, definition.schema
         )
 

@@ -24,8 +24,8 @@ from mdt.config import parse_options
 from mdt.errors import Conflict, Invalid
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage, Storage
+from mdt.write.blind_insert import INSERT_UNCHECKED
 from mdt.write.by_name import write_here
-from mdt.write.unchecked import INSERT_UNCHECKED
 
 DEPTH = [1, pytest.param(None, marks=pytest.mark.nightly)]
 

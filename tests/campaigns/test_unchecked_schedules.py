@@ -14,9 +14,9 @@ import mdt
 from mdt.config import parse_options
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage, Storage
+from mdt.write.blind_insert import INSERT_UNCHECKED
 from mdt.write.by_name import write_here
 from mdt.write.operations import RowOperation
-from mdt.write.unchecked import INSERT_UNCHECKED
 
 OLD, NEW = 0, 20
 """Keys of an even number that live in the world, and that do not."""

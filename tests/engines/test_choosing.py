@@ -17,7 +17,7 @@ from reader import bag, hudi_table
 from worlds import BASE_STATE, COW, MOR, as_state, assert_clean, make, recovered, rows
 
 import mdt
-from mdt.engines import choosing
+from mdt.engines import conditional_tasks
 from mdt.errors import Invalid
 from mdt.stores.storage import LocalStorage, Storage
 from mdt.write.setting import setting
@@ -113,9 +113,11 @@ def test_the_driver_reads_no_row_and_what_it_plans_is_all_that_tasks_look_into(
     )
     table.bulk_insert(rows(range(3000), 1, 1.0))
     planned = []
-    shares = choosing.shares
+    shares = conditional_tasks.shares
     monkeypatch.setattr(
-        choosing, "shares", lambda engine, work: planned.extend(work) or shares(engine, work)
+        conditional_tasks,
+        "shares",
+        lambda engine, work: planned.extend(work) or shares(engine, work),
     )
     for name in ("read_at", "matching_rows"):
         monkeypatch.setattr(f"mdt.write.conditional.{name}", None)

@@ -19,7 +19,7 @@ from reader import bag, hudi_table
 from worlds import make, ours, recovered, rows
 
 import mdt
-from mdt.engines import merging
+from mdt.engines import merge_on_engine
 from mdt.engines.spilled import SpillingEngine
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.stores.storage import LocalStorage, Storage
@@ -136,7 +136,12 @@ class ScratchTable(mdt.Table):
     ) -> tuple[pa.Table, Runner | None, Whole | None]:
         engine = SpillingEngine(1, "", 2, name="scratch")
         given = partial(
-            merging.merge, engine, self.metadata, self.options, engine.spread(source), source.schema
+            merge_on_engine.merge,
+            engine,
+            self.metadata,
+            self.options,
+            engine.spread(source),
+            source.schema,
         )
         return source.schema.empty_table(), given, None
 

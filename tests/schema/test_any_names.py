@@ -22,7 +22,7 @@ from mdt.schema import names
 from mdt.schema.declared import stored
 from mdt.schema.definition import FORMAT_VERSION, from_json
 from mdt.schema.versions import schema_text
-from mdt.write import files, large_files
+from mdt.write import large_files, new_files
 from tests.reader import bag, hudi_table
 
 PLACE = pa.struct(
@@ -428,7 +428,7 @@ def test_large_base_files_are_rewritten(table: mdt.Table, monkeypatch: pytest.Mo
         return large_files.rewritten(*of, **more)
 
     monkeypatch.setattr(large_files, "_FILE_SHARE", 1 << 60)
-    monkeypatch.setattr(files, "rewritten", counted)
+    monkeypatch.setattr(new_files, "rewritten", counted)
     table.upsert(rows(*range(100, 300), **{"ts (ms)": 9_000, "fare amount": float("nan")}))
     table.upsert(rows(*range(300, 400), **{"ts (ms)": 9_000}))
     table.compact()

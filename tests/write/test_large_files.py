@@ -21,7 +21,7 @@ from mdt.metadata.files import key_map, large_key_map
 from mdt.metadata.files.large_key_map import LargeKeyMap
 from mdt.stores.scratch import Scratch, Sink
 from mdt.stores.storage import MemoryStorage
-from mdt.write import files, large_files
+from mdt.write import large_files, new_files
 
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 SCHEMA = pa.schema(
@@ -95,7 +95,7 @@ def rewrites(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     monkeypatch.setattr(large_files, "_FILE_SHARE", 1 << 60)
     monkeypatch.setattr(large_key_map, "_PART_ROWS", 8)
-    monkeypatch.setattr(files, "rewritten", counted)
+    monkeypatch.setattr(new_files, "rewritten", counted)
     yield done
 
 
@@ -194,7 +194,7 @@ def test_a_large_file_has_the_bytes_that_it_would_have_in_memory(
     for is_large in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if not is_large:
-                patch.setattr(files, "is_large", lambda segment, options: False)
+                patch.setattr(new_files, "is_large", lambda segment, options: False)
             storage = MemoryStorage()
             small = {
                 "mdt.row.group.rows": GROUP_ROWS,

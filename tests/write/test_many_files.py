@@ -18,7 +18,7 @@ from mdt.errors import Unavailable
 from mdt.stores.contract import Data
 from mdt.stores.local import LocalStorage
 from mdt.stores.storage import MemoryStorage
-from mdt.write import files, summarize
+from mdt.write import new_files, summarize
 from mdt.write.normalize import keyed_rows
 
 PARTITIONS = 150
@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_made_fails_the_write_and_nothing_of_it_is_left(
 ) -> None:
     table = made(LocalStorage(tmp_path / "t", durable=False))
     left = list(range(100))
-    monkeypatch.setattr(files, "footer_bloom", lambda keys, options: str(left.pop()).encode())
+    monkeypatch.setattr(new_files, "footer_bloom", lambda keys, options: str(left.pop()).encode())
     with pytest.raises(IndexError, match="pop from empty list"):
         table.bulk_insert(rows(0, 5 * PARTITIONS, 1))
     assert data_files(tmp_path / "t") == []

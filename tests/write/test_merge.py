@@ -18,7 +18,7 @@ from mdt.commit.transaction import steps
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.metadata.files.file_group import LOG
 from mdt.write import clauses
-from mdt.write.source import as_target
+from mdt.write.merge_source import as_target
 
 TYPES = ["MERGE_ON_READ", "COPY_ON_WRITE"]
 BOTH = pytest.mark.parametrize("table_type", TYPES)

@@ -21,7 +21,7 @@ from pyspark.storagelevel import StorageLevel
 
 from indexes.key_hash import KeyHash
 from mdt.config import Options
-from mdt.engines import merging
+from mdt.engines import merge_on_engine
 from mdt.engines import write as writes
 from mdt.engines.blocks import (
     MARK_ROWS,
@@ -60,8 +60,8 @@ from mdt.schema.definition import TableDefinition
 from mdt.schema.input import own_names
 from mdt.write.blending import Kept
 from mdt.write.merge import Merge
+from mdt.write.merge_request import SaidMerge
 from mdt.write.operations import RowOperation
-from mdt.write.said import SaidMerge
 
 W = TypeVar("W")
 
@@ -223,11 +223,11 @@ def merge(
     schema: pa.Schema,
     progress: Progress | None = None,
 ) -> Merge:
-    """Return the operation that merges ``frame`` on Spark, as :func:`mdt.engines.merging.merge`
-    does.
+    """Return the operation that merges ``frame`` on Spark
+    (:func:`mdt.engines.merge_on_engine.merge`).
     """
     engine: Engine[Rows] = SparkEngine(frame.sparkSession)
-    return merging.merge(engine, metadata, options, frame, columns, said, schema, progress)
+    return merge_on_engine.merge(engine, metadata, options, frame, columns, said, schema, progress)
 
 
 @dataclass(frozen=True, slots=True)

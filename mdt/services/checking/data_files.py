@@ -42,7 +42,7 @@ from mdt.services.checking.problems import Kind, Problem, kind_of
 from mdt.services.checking.state import DataFile, Repair, TableState
 from mdt.stores.contract import Data, joined
 from mdt.stores.storage import Storage
-from mdt.write.files import WriteJob
+from mdt.write.new_files import WriteJob
 from mdt.write.slices import Slice
 from mdt.write.summarize import summarize_columns
 

@@ -41,7 +41,7 @@ from mdt.schema.older_files import form_between
 from mdt.schema.versions import SchemaVersion
 from mdt.services.history.altering import alteration_fields, index_changes, is_unaltered
 from mdt.write.assign import Assignment, assign
-from mdt.write.files import WriteJob
+from mdt.write.new_files import WriteJob
 from mdt.write.normalize import Batch, partition_names, stored_batch
 from mdt.write.operations import footprint_of, partitions_of, write_rows
 from mdt.write.row_groups import GroupedRows, absent_keys, by_value, inserts_of

@@ -26,7 +26,7 @@ from mdt.parquet.segment_rows import live_mask
 from mdt.services.layout.clustering_plan import Unit
 from mdt.services.layout.curves import SORT, order_along, ranks, row_order
 from mdt.services.layout.ranges import Ranges
-from mdt.write.moved_rows import live_rows
+from mdt.write.rewrite_rows import live_rows
 from mdt.write.slices import Carried
 
 GAIN_MIN = 0.2

@@ -24,7 +24,7 @@ from mdt.services.layout.clustering import Clustering, ClusteringPlan, NothingGa
 from mdt.services.layout.curves import COLUMNS_MAX, CURVES, HILBERT, SORT
 from mdt.services.layout.ranges import overlaps
 from mdt.services.layout.rewriting import RewriteRunner, in_process
-from mdt.write.bytes import estimated, written_by
+from mdt.write.written_bytes import estimated, written_by
 
 AUTO = "auto"
 _AUTO_COLUMNS_MAX = 3

@@ -37,7 +37,7 @@ from mdt.services.layout.clustering_plan import Unit, units
 from mdt.services.layout.repeated_keys import apart
 from mdt.services.layout.rewriting import Rewrite, RewriteRunner, in_process, left_out
 from mdt.write.assign import NEW
-from mdt.write.files import WriteJob, Written
+from mdt.write.new_files import WriteJob, Written
 from mdt.write.slice_files import collect
 from mdt.write.slices import Carried, Slice
 

@@ -21,7 +21,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.services.layout.compaction_strategies import Strategy, chosen, dirty
 from mdt.services.layout.rewriting import RewriteRunner, in_process, left_out
-from mdt.write.files import WriteJob
+from mdt.write.new_files import WriteJob
 from mdt.write.slice_files import write_slices
 from mdt.write.slices import Slice
 

@@ -26,8 +26,8 @@ from mdt.metadata.files.file_group import BASE
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.parquet.segment import Segment
 from mdt.services.layout.compaction import Compaction, CompactionPlan
-from mdt.write.files import WriteJob
-from mdt.write.moved_rows import live_rows
+from mdt.write.new_files import WriteJob
+from mdt.write.rewrite_rows import live_rows
 from mdt.write.slice_files import write_slices
 from mdt.write.slices import Slice
 

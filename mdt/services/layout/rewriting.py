@@ -15,7 +15,7 @@ from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import NewFile
 from mdt.progress import Progress
 from mdt.stores.object_range import ObjectRange
-from mdt.write.files import WriteJob
+from mdt.write.new_files import WriteJob
 
 U = TypeVar("U")
 

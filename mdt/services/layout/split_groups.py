@@ -24,7 +24,7 @@ from mdt.services.layout.clustering_plan import Unit
 from mdt.services.layout.compaction_strategies import Dirty
 from mdt.services.layout.curves import SORT
 from mdt.services.layout.rewriting import Rewrite
-from mdt.write.files import WriteJob
+from mdt.write.new_files import WriteJob
 
 PART_BYTES = 16 << 20
 """Bytes of a part, at least: it takes about half a second to rewrite.  Twice the size up to which

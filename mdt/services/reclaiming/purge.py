@@ -40,8 +40,8 @@ from mdt.services.layout.clustering_plan import Unit
 from mdt.services.layout.rewriting import Rewrite
 from mdt.services.reclaiming import archiving
 from mdt.services.reclaiming.cleaning import Clean
-from mdt.write.bytes import estimated, written_by
-from mdt.write.files import WriteJob
+from mdt.write.new_files import WriteJob
+from mdt.write.written_bytes import estimated, written_by
 
 
 @dataclass(frozen=True, slots=True)

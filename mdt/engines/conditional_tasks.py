@@ -23,7 +23,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import SegmentScan, plan
 from mdt.scan.matches import matching_of
 from mdt.write.conditional import Conditional, Matches, Part, written
-from mdt.write.files import WriteJob
+from mdt.write.new_files import WriteJob
 
 
 def tested(

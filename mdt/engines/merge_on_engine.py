@@ -16,7 +16,7 @@ from indexes.base import KeyHashes
 from mdt.commit.conflicts import MERGE, TABLE
 from mdt.config import Options
 from mdt.engines import merge_tasks
-from mdt.engines.absent import AbsentKeys, WrittenKeys
+from mdt.engines.absent_keys import AbsentKeys, WrittenKeys
 from mdt.engines.engine import Engine, R
 from mdt.engines.tasks import ABSENT, READ, source_of, tagged_schema
 from mdt.engines.write import TaggedRows, counted, findings_of, or_dropped
@@ -26,9 +26,9 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.write.merge import Decision, Merge, MergedRows
+from mdt.write.merge_request import SaidMerge
 from mdt.write.operations import RowOperation, Rows
 from mdt.write.result import Looked
-from mdt.write.said import SaidMerge
 
 
 def merge(

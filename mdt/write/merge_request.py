@@ -14,8 +14,8 @@ from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import IS_DELETED
 from mdt.write.clauses import Action, Clause, Clauses, When
 from mdt.write.matching import On, matched_on
+from mdt.write.merge_source import GIVEN, SOURCE, Source
 from mdt.write.newest import newest_rows
-from mdt.write.source import GIVEN, SOURCE, Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,8 @@ from mdt.write.encoded import Encoded
 from mdt.write.footer_bloom import footer_bloom
 from mdt.write.large_files import Base, is_large, rewritten
 from mdt.write.marked_files import MarkedFiles, next_version
-from mdt.write.moved_rows import (
+from mdt.write.normalize import keyed_rows
+from mdt.write.rewrite_rows import (
     Moved,
     moved_rows,
     moved_schema,
@@ -53,7 +54,6 @@ from mdt.write.moved_rows import (
     with_constants,
     without_constants,
 )
-from mdt.write.normalize import keyed_rows
 from mdt.write.slices import KeyedRows, Keys, Slice
 from mdt.write.summarize import Indexed, LeafStats, summarize
 
