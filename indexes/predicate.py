@@ -355,32 +355,67 @@ def _not_starting(column: str, value: object) -> Predicate:
 
 
 def _bind(predicate: Predicate, schema: pa.Schema) -> Callable[[Any], Any]:
-    def test(leaf: Leaf | Unknown) -> Test:
-        if isinstance(leaf, Unknown):
-            return leaf.bound(schema)
-        return _bind_call(leaf, schema) if isinstance(leaf, Call) else _bind_leaf(leaf, schema)
+    if isinstance(predicate, Unknown):
+        return predicate.bound(schema)
+    if isinstance(predicate, Leaf):
+        bound = _bind_call if isinstance(predicate, Call) else _bind_leaf
+        return bound(predicate, schema)  # type: ignore[arg-type]  # a call is bound as one
+    # Tests of columns cannot fail, so they come first; the others see the rows that are left.
+    children = sorted(predicate.children, key=_can_fail)
+    tests = [_bind(child, schema) for child in children]
+    certain = sum(not _can_fail(child) for child in children)
+    join = _all_of if isinstance(predicate, And) else _any_of
+    return join(tests[:certain], tests[certain:])
 
-    return evaluate(predicate, test, _all_of, _any_of)
+
+def _can_fail(predicate: Predicate) -> bool:
+    """Return whether a row may have no value for a predicate, as after a division by zero."""
+    if isinstance(predicate, Leaf | Unknown):
+        return isinstance(predicate, Unknown)
+    return any(map(_can_fail, predicate.children))
 
 
-def _all_of(tests: Sequence[Test]) -> Test:
+def _all_of(tests: Sequence[Test], guarded: Sequence[Test]) -> Test:
+    """Return the test that all of ``tests`` hold, and on rows where they do, all of ``guarded``."""
+
     def run(table: Any) -> Any:
         # Without Not above it, unknown and false lead to the same rows, so two-valued work may stop
         # early.
-        mask = tests[0](table)
+        mask = tests[0](table) if tests else _constant(table.num_rows, True)
         for test in tests[1:]:
             if not pc.any(mask).as_py():
                 return mask
             mask = pc.and_kleene(mask, test(table))
+        for test in guarded:
+            mask = _where(mask.fill_null(False), table, test)
         return mask
 
-    return run if tests else lambda table: _constant(table.num_rows, True)
+    return run
 
 
-def _any_of(tests: Sequence[Test]) -> Test:
-    if not tests:
-        return lambda table: _constant(table.num_rows, False)
-    return lambda table: reduce(pc.or_kleene, (test(table) for test in tests))
+def _any_of(tests: Sequence[Test], guarded: Sequence[Test]) -> Test:
+    """Return the test that one of ``tests`` holds, or on rows where none does, of ``guarded``."""
+
+    def run(table: Any) -> Any:
+        if not tests:
+            mask = _constant(table.num_rows, False)
+        else:
+            mask = reduce(pc.or_kleene, (test(table) for test in tests))
+        for test in guarded:
+            mask = mask.fill_null(False)
+            mask = pc.or_(mask, _where(pc.invert(mask), table, test))
+        return mask
+
+    return run
+
+
+def _where(mask: Any, table: Any, test: Test) -> Any:
+    """Return ``test`` of the rows in ``mask``, false for all others."""
+    if pc.all(mask).as_py():
+        return test(table).fill_null(False)
+    found = np.asarray(mask).copy()
+    found[found] = np.asarray(test(table.filter(mask)).fill_null(False))
+    return pa.array(found)
 
 
 def _bind_call(call: Call, schema: pa.Schema) -> Callable[[Any], Any]:

@@ -6,7 +6,7 @@ Values are arrays of as many values as a table has rows, or a scalar for all of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from indexes.decimals import as_floating
 from mdt.errors import Invalid
+from mdt.limits import LITERAL_BYTES_MAX
 
 Datum = Any
 """An Arrow array, chunked array or scalar."""
@@ -57,9 +58,19 @@ def joined(*texts: Datum) -> Datum:
     for text in texts:
         _require("||", text, text, is_text)
     large = [pc.cast(text, pa.large_string()) for text in texts]
+    if all(isinstance(text, pa.Scalar) for text in large):
+        require_short(sum(len(text.as_py() or "") for text in large))
     return pc.binary_join_element_wise(
         *large, pa.scalar("", pa.large_string()), null_handling="emit_null"
     )
+
+
+def require_short(characters: int) -> None:
+    """Raise Invalid for a text that is longer than a filter may hold."""
+    if characters > LITERAL_BYTES_MAX:
+        raise Invalid(
+            f"a text of {characters:,} characters; at most {LITERAL_BYTES_MAX:,} are made here"
+        )
 
 
 def chosen(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> Value:
@@ -81,15 +92,45 @@ def chosen(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> V
             )
             rows.append(left[mask])
             left = left[~mask]
-        type = reduce(_common, [part.type for part in parts])
-        cast = [
-            as_floating(part, type) if pa.types.is_floating(type) else part.cast(type)
-            for part in parts
-        ]
-        whole = pa.chunked_array([chunk for part in cast for chunk in part.chunks], type)
-        return whole.take(pa.array(np.argsort(np.concatenate(rows))))
+        return _together(parts, rows)
 
     return found
+
+
+def first_known(values: Sequence[Value]) -> Value:
+    """Return COALESCE: of each row the first value that is not null.
+
+    Each value is computed once, for the rows that have no value before it.
+    """
+
+    def found(table: pa.Table) -> Datum:
+        some, rows = table, np.arange(len(table))
+        parts, taken = list[pa.ChunkedArray](), list[np.ndarray[Any, Any]]()
+        for value in values:
+            mine = column_of(some, value(some))
+            known = np.asarray(pc.is_valid(mine))
+            if value is values[-1]:
+                known = np.ones(len(mine), np.bool_)
+            parts.append(mine.filter(pa.array(known)))
+            taken.append(rows[known])
+            some, rows = some.filter(pa.array(~known)), rows[~known]
+        return _together(parts, taken)
+
+    return found
+
+
+def _together(
+    parts: Sequence[pa.ChunkedArray], rows: Sequence[np.ndarray[Any, Any]]
+) -> pa.ChunkedArray:
+    """Return values of several parts of the rows in the order of the rows."""
+    type = reduce(_common, [part.type for part in parts])
+    if pa.types.is_floating(type):
+        type = _floating(part.type for part in parts)
+    cast = [
+        as_floating(part, type) if pa.types.is_floating(type) else part.cast(type) for part in parts
+    ]
+    whole = pa.chunked_array([chunk for part in cast for chunk in part.chunks], type)
+    return whole.take(pa.array(np.argsort(np.concatenate(rows))))
 
 
 def _common(a: pa.DataType, b: pa.DataType) -> pa.DataType:
@@ -111,10 +152,7 @@ def promoted(*data: Datum) -> list[Datum]:
     floating = [one.type for one in data if pa.types.is_floating(one.type)]
     if not floating:
         return list(data)
-    is_double = any(pa.types.is_decimal(one.type) for one in data) or any(
-        not pa.types.is_float32(one) for one in floating
-    )
-    type = pa.float64() if is_double else pa.float32()
+    type = _floating(one.type for one in data)
     return [
         (
             one
@@ -123,6 +161,12 @@ def promoted(*data: Datum) -> list[Datum]:
         )
         for one in data
     ]
+
+
+def _floating(types: Iterable[pa.DataType]) -> pa.DataType:
+    """Return the type of floating-point numbers among others: double, unless all are float32."""
+    numbers = {type for type in types if is_number(type)}
+    return pa.float32() if numbers == {pa.float32()} else pa.float64()
 
 
 def _divided(a: Datum, b: Datum) -> Datum:

@@ -66,6 +66,8 @@ class Compared(Unknown):
                 found = compared(self.op, self.left(table), self.right(table))
             except Invalid as error:
                 raise Invalid(f"{self.text}: {error.message}", hint=error.hint) from error
+            except RecursionError:
+                raise Invalid("the filter nests too deeply") from None
             except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
                 raise Invalid(f"{self.text} cannot be tested: {error}") from error
             return column_of(table, pc.invert(found) if self.is_negated else found)

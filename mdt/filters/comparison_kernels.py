@@ -53,7 +53,14 @@ def compared(op: str, a: Datum, b: Datum) -> Datum:
         return pc.or_(pc.fill_null(compared("=", a, b), False), both)
     if pa.types.is_floating(a.type) or pa.types.is_floating(b.type):
         return _of_floats(op, as_floating(a, pa.float64()), as_floating(b, pa.float64()))
-    return _KERNELS[op](a, b)
+    try:
+        return _KERNELS[op](a, b)
+    except pa.ArrowInvalid:  # the type that has both decimals would have more than 38 digits
+        if not (pa.types.is_decimal(a.type) or pa.types.is_decimal(b.type)):
+            raise
+        scale = max(one.type.scale for one in (a, b) if pa.types.is_decimal(one.type))
+        wide = pa.decimal256(76, scale)
+        return _KERNELS[op](pc.cast(a, wide), pc.cast(b, wide))
 
 
 def _moments(a: Datum, b: Datum) -> tuple[Datum, Datum]:

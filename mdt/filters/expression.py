@@ -9,22 +9,24 @@ when it is read: ``day > current_date() - interval 7 days`` is a test with a lit
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, TypeVar
+from uuid import UUID
 
 import pyarrow as pa
 
-from indexes import predicate
+from indexes import functions, predicate
 from indexes.paths import top_levels
-from indexes.predicate import Or, Predicate
+from indexes.predicate import Predicate
 from mdt.errors import Invalid
-from mdt.filters import arithmetic, dates
+from mdt.filters import arithmetic, dates, literals
 from mdt.filters.arithmetic import Value
 from mdt.filters.comparison import Compared
 from mdt.filters.comparison_kernels import COMPARISONS
 from mdt.filters.expression_tree import (
+    Among,
     Apply,
     Case,
     Cast,
@@ -38,7 +40,7 @@ from mdt.filters.expression_tree import (
 from mdt.filters.parameters import Parameters
 from mdt.filters.scalar_functions import CASTS, FUNCTIONS, MANY
 from mdt.filters.sql import Column, Conditions, Literal, Operand
-from mdt.filters.tokens import NotSql, caret, characters_besides_lists, tokenize
+from mdt.filters.tokens import NotSql, Token, caret, characters_besides_lists, tokenize
 from mdt.limits import WHERE_BYTES_MAX, WHERE_DEPTH_MAX, WHERE_LISTS_BYTES_MAX
 from mdt.stores.clock import now_us
 
@@ -48,6 +50,8 @@ _NO_PARAMETERS = (
 T = TypeVar("T")
 _SUMS, _PRODUCTS = ("+", "-", "||"), ("*", "/", "%")
 _INT32, _INT64 = 1 << 31, 1 << 63
+_COMPUTED_IN_MAX = 1_000
+"""Values that a computed one is compared with, one after the other."""
 _NOW = ("current_timestamp", "current_date", "now")
 _TEXT_TESTS = {"ilike": "ilike", "rlike": "regexp_like", "regexp": "regexp_like"}
 _NO_ROWS = pa.table({"": pa.nulls(1)})
@@ -114,8 +118,8 @@ def pinned(text: T, columns: Collection[str] = ()) -> T:
     """Return SQL text with ``current_timestamp()`` and ``current_date()`` as literals of now.
 
     A text that travels to several tasks means the same moment in all of them then.  ``columns``:
-    names of columns, which are not functions even if they are called so.  Everything but text is
-    returned as it is.
+    names of columns; a column of that name comes before the function without brackets, as in Spark.
+    Everything but text is returned as it is.
     """
     if not isinstance(text, str) or not any(word in text.lower() for word in _NOW):
         return text
@@ -123,20 +127,25 @@ def pinned(text: T, columns: Collection[str] = ()) -> T:
         tokens = tokenize(text)
     except NotSql:
         return text
-    now = datetime.fromtimestamp(now_us() // 1_000_000, UTC).replace(microsecond=now_us() % 10**6)
+    seconds, micros = divmod(now_us(), 1_000_000)
+    now = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
+    taken = {name.lower() for name in columns}
     parts, at = list[str](), 0
-    for before, token, after, last in zip(
-        [None, *tokens], tokens, [*tokens[1:], None], [*tokens[2:], None, None], strict=False
-    ):
+    for n, token in enumerate(tokens):
         name = token.text.lower()
-        called = after is not None and after.text == "(" and last is not None and last.text == ")"
-        is_bare = name != "now" and token.text not in columns
-        is_field = before is not None and before.text == "."
-        if token.kind != "word" or name not in _NOW or is_field or not (called or is_bare):
+        if token.kind != "word" or name not in _NOW or (n and tokens[n - 1].text in (".", ":")):
             continue
-        literal = f"date'{now:%Y-%m-%d}'" if name == _NOW[1] else f"timestamp'{now:%F %T.%f}'"
+        following = [one.text for one in tokens[n + 1 : n + 3]]
+        is_called = following == ["(", ")"]
+        if not is_called and (name == "now" or name in taken):
+            continue
+        literal = f"timestamp'{now:%F %T.%f}'"
+        if name == "current_date":
+            literal = f"date'{now:%F}'"
         parts += [text[at : token.offset], literal]
-        at = last.offset + 1 if called and last is not None else token.offset + len(token.text)
+        at = token.offset + len(token.text)
+        if is_called:
+            at = tokens[n + 2].offset + 1
     return "".join([*parts, text[at:]])  # type: ignore[return-value]  # T is text here
 
 
@@ -240,21 +249,39 @@ class Expressions(Conditions):
         rest: list[tuple[str, Expression]] = []
         while self.token.kind == "sign" and self.token.text in signs:
             sign = self.next().text
-            if sign in "+-" and self._begins_an_interval():
-                by = self._interval()
+            if sign in "+-" and self._begins_an_interval(self.token):
                 chain = Chain(found, tuple(rest)) if rest else found
-                found, rest = Shift(chain, by if sign == "+" else by.negated()), []
+                found, rest = self._shifted(chain, sign), []
             else:
                 rest.append((sign, part()))
         return Chain(found, tuple(rest)) if rest else found
 
-    def _begins_an_interval(self) -> bool:
-        return self.is_word("interval") and self.after.kind in ("number", "string", "sign")
+    def _begins_an_interval(self, token: Token) -> bool:
+        """Return whether INTERVAL and a number follow, not a column that is called so."""
+        if token.kind != "word" or token.text.lower() != "interval":
+            return False
+        return self._begins_a_number(self._at + 1)
+
+    def _begins_a_number(self, at: int) -> bool:
+        """Return whether a number in digits or quotes stands at a token, after a minus or not."""
+        first, second = self._tokens[at], self._tokens[min(at + 1, len(self._tokens) - 1)]
+        if first.kind in ("number", "string"):
+            return True
+        return first.text == "-" and second.kind in ("number", "string")
+
+    def _shifted(self, value: Expression, sign: str) -> Expression:
+        """Return a date or time plus the interval here; several intervals are one node."""
+        by = self._interval()
+        if sign == "-":
+            by = by.negated()
+        if isinstance(value, Shift):
+            return Shift(value.argument, (*value.intervals, by))
+        return Shift(value, (by,))
 
     def _interval(self) -> dates.Interval:
         """Return INTERVAL '1' DAY, INTERVAL 2 HOURS 30 MINUTES or INTERVAL '1 day'."""
         start, parts = self.next().offset, list[tuple[str, str]]()
-        while self.token.kind in ("number", "string") or self.is_sign("-"):
+        while self.token.kind in ("number", "string") or not parts:
             sign = self.next().text if self.is_sign("-") else ""
             words = (sign + self.next().text).split()
             if len(words) == 1 and self.token.kind == "word":
@@ -296,8 +323,8 @@ class Expressions(Conditions):
         if not isinstance(found, Literal) or found.several:
             self.unsupported("a condition where a value is needed", offset)
         try:
-            return Constant(_scalar(found.value))
-        except (ValueError, OverflowError):
+            return Constant(_scalar(found.value, CASTS.get(found.type)))
+        except (ValueError, OverflowError, TypeError, pa.ArrowException):
             self.invalid("a number of more digits than a decimal has", offset)
 
     def _deeper(self, offset: int) -> Expression:
@@ -318,6 +345,9 @@ class Expressions(Conditions):
         return Case(tuple(branches), otherwise, pa.schema(fields))
 
     def _case(self) -> Expression:
+        self._depth += 1
+        if self._depth > WHERE_DEPTH_MAX:
+            self.invalid("the expression nests too deeply", self.token.offset)
         branches = []
         while self.take_word("when"):
             holds = self.condition(self.disjunction(False), False)
@@ -327,9 +357,18 @@ class Expressions(Conditions):
             self.unsupported("CASE without WHEN", self.token.offset)
         otherwise = self._sum() if self.take_word("else") else None
         self.expect_word("end")
+        self._depth -= 1
         return self._made_case(branches, otherwise)
 
     def _function(self, name: str, offset: int) -> Expression:
+        self._depth += 1
+        if self._depth > WHERE_DEPTH_MAX:
+            self.invalid("the expression nests too deeply", offset)
+        found = self._called(name, offset)
+        self._depth -= 1
+        return found
+
+    def _called(self, name: str, offset: int) -> Expression:
         self.expect_sign("(")
         if name == "cast":
             return self._cast_value(offset)
@@ -362,7 +401,10 @@ class Expressions(Conditions):
         target = CASTS.get(token.text.lower())
         if token.text.lower() == "decimal":
             sizes = self.sizes()
-            target = pa.decimal128(*(sizes or [10]), *([0] if len(sizes) < 2 else []))
+            precision, scale = [*(sizes or [10]), 0][:2]
+            if not 1 <= precision <= 38 or scale > precision:
+                self.invalid("a decimal has 1 to 38 digits", token.offset)
+            target = pa.decimal128(precision, scale)
         if target is None:
             self.unsupported(f"a cast to {token.text}", offset)
         self.expect_sign(")")
@@ -390,21 +432,22 @@ class Expressions(Conditions):
         if next(found.value.paths(), None) is not None:
             return found
         try:
-            value = found.value(_NO_ROWS)
+            scalar = arithmetic.column_of(_NO_ROWS, found.value(_NO_ROWS))[0]
+            plain = scalar.as_py()
         except Invalid as error:
             self.invalid(error.message, found.offset, error.hint)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             self.invalid(f"this has no value: {error}", found.offset)
-        plain = arithmetic.column_of(_NO_ROWS, value)[0].as_py()
         if isinstance(plain, datetime):
             plain = plain.replace(tzinfo=None)
-        return Literal(plain, found.offset)
+        names = [name for name, type in CASTS.items() if type == scalar.type]
+        return Literal(plain, found.offset, type=names[0] if names else "")
 
     def _begins_a_value(self) -> bool:
         """Return whether what comes next is computed, which a filter would not know."""
         token, after = self.token, self.after if self.token.kind != "end" else self.token
         if token.kind == "sign":
-            return token.text in ("-", "+") and after.kind in ("word", "quoted")
+            return token.text in ("-", "+") and self._signs_a_value()
         if token.kind != "word" or after.text != "(":
             return self.is_word("case") and self._begins_a_case()
         word = token.text.lower()
@@ -413,7 +456,17 @@ class Expressions(Conditions):
             return inner.kind == "quoted" or (
                 inner.kind == "word" and inner.text.lower() not in ("null", "true", "false")
             )
-        return word in ("if", "coalesce") or word in FUNCTIONS
+        if word in ("if", "coalesce"):
+            return True
+        # a predicate function of somebody's own comes first
+        return word in FUNCTIONS and isinstance(functions.find(word), functions.Unknown)
+
+    def _signs_a_value(self) -> bool:
+        """Return whether a column, a bracket or a function follows the signs here."""
+        at = self._at
+        while self._tokens[at].kind == "sign" and self._tokens[at].text in "+-":
+            at += 1
+        return self._tokens[at].kind in ("word", "quoted") or self._tokens[at].text == "("
 
     def _begins_a_case(self) -> bool:
         return self.after.kind == "word" and self.after.text.lower() == "when"
@@ -439,14 +492,26 @@ class Expressions(Conditions):
             return super()._leaf(column, op, value)
         if op == "is null":
             return self._compared(column, "<=>", value)
-        if op == "in" and isinstance(value.value, tuple) and len(value.value) <= MANY:
-            each = (Literal(one, value.offset) for one in value.value)
-            return Or(tuple(self._compared(column, "=", one) for one in each))
+        if op == "in" and isinstance(value.value, tuple):
+            return self._among(column, value)
         if op == "like":
             return self._text_test("like", column, value)
         if op not in COMPARISONS:
             self.unsupported(f"{op.upper()} after a value that is computed", column.offset)
         return self._compared(column, op, value)
+
+    def _among(self, column: Column, several: Literal) -> Predicate:
+        """Return whether a computed value is one of several literals."""
+        given = several.value
+        assert isinstance(given, tuple), "IN has a list"
+        if len(given) > _COMPUTED_IN_MAX:
+            self.unsupported(
+                f"a list of {len(given):,} values after a value that is computed", several.offset
+            )
+        value, type = self._value(column, column.offset), self._type_of(column)
+        constants = (Constant(self._fitted(Literal(one, several.offset), type)) for one in given)
+        test = Among(value, tuple(constants))
+        return self._tested(column.offset, "=", test, Constant(pa.scalar(True)))
 
     def _worded(self, left: Operand, negated: bool) -> Predicate | None:
         """Return the test that follows, [NOT] ILIKE and RLIKE included; None if none does."""
@@ -470,8 +535,38 @@ class Expressions(Conditions):
         return super()._column_of(argument, start)
 
     def _compared(self, left: Operand, op: str, right: Operand) -> Compared:
-        values = self._value(left, left.offset), self._value(right, right.offset)
+        values = []
+        for side, other in ((left, right), (right, left)):
+            value = self._value(side, side.offset)
+            if isinstance(side, Literal) and isinstance(side.value, str):
+                value = Constant(self._fitted(side, self._type_of(other)))
+            values.append(value)
         return self._tested(left.offset, op, *values)
+
+    def _type_of(self, operand: Operand) -> pa.DataType:
+        """Return the type of an operand's values."""
+        value = self._value(operand, operand.offset)
+        names = top_levels(self._schema, value.paths())
+        rows = pa.schema([self._schema.field(name) for name in names]).empty_table()
+        try:
+            return value(rows).type
+        except Invalid as error:
+            self.invalid(error.message, operand.offset, error.hint)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            self.invalid(f"this has no value: {error}", operand.offset)
+
+    def _fitted(self, literal: Literal, type: pa.DataType) -> pa.Scalar:
+        """Return a literal; a text beside numbers, dates or times is read as one, as in Spark."""
+        value = literal.value
+        is_read = pa.types.is_temporal(type) or arithmetic.is_number(type)
+        if isinstance(value, str) and is_read:
+            try:
+                value = literals.fitted(value, type)
+            except ValueError as error:
+                self.invalid(str(error), literal.offset)
+        constant = self._value(replace(literal, value=value), literal.offset)
+        assert isinstance(constant, Constant), "a literal is a constant"
+        return constant.scalar
 
     def _tested(self, offset: int, op: str, left: Expression, right: Expression) -> Compared:
         """Return the comparison, refused here if values of these types are not compared."""
@@ -485,7 +580,12 @@ class Expressions(Conditions):
         return test
 
 
-def _scalar(value: Any) -> pa.Scalar:
+def _scalar(value: Any, type: pa.DataType | None) -> pa.Scalar:
+    """Return a literal as a value of Arrow; ``type``: the one that the text names, if any."""
+    if isinstance(value, UUID):
+        value = str(value)
+    if type is not None:
+        return pa.scalar(value, type)
     if isinstance(value, datetime):
         return pa.scalar(value if value.tzinfo else value.replace(tzinfo=UTC), dates.TIMESTAMP)
     if not isinstance(value, int) or isinstance(value, bool):

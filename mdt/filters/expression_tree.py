@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,7 @@ from indexes.paths import column_at
 from indexes.predicate import Predicate, bind, columns
 from mdt.filters import arithmetic, dates, scalar_functions
 from mdt.filters.arithmetic import Datum
+from mdt.filters.comparison_kernels import compared
 
 
 class Expression(ABC):
@@ -120,22 +122,11 @@ class Coalesce(Expression):
 
     def __call__(self, rows: pa.Table) -> Datum:
         """Return the first value of each row that is known."""
-        *firsts, last = self.arguments
-        return arithmetic.chosen([(_Known(one), one) for one in firsts], last)(rows)
+        return arithmetic.first_known(self.arguments)(rows)
 
     def parts(self) -> Sequence[Expression]:
         """Return the arguments."""
         return self.arguments
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """The test ``value is not null``."""
-
-    value: Expression
-
-    def __call__(self, rows: pa.Table) -> pa.ChunkedArray:
-        return arithmetic.column_of(rows, pc.is_valid(self.value(rows)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +171,24 @@ class _Holds:
 
 
 @dataclass(frozen=True, slots=True)
+class Among(Expression):
+    """IN: whether a value is one of some constants; null if that depends on a null."""
+
+    argument: Expression
+    constants: tuple[Constant, ...]
+
+    def __call__(self, rows: pa.Table) -> Datum:
+        """Return true, false or null for each row."""
+        value = self.argument(rows)
+        equal = (compared("=", value, constant.scalar) for constant in self.constants)
+        return reduce(pc.or_kleene, equal)
+
+    def parts(self) -> Sequence[Expression]:
+        """Return the value and the constants."""
+        return (self.argument, *self.constants)
+
+
+@dataclass(frozen=True, slots=True)
 class Cast(Expression):
     """A value as another type, one of :data:`mdt.filters.scalar_functions.CASTS` or a decimal."""
 
@@ -197,14 +206,14 @@ class Cast(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Shift(Expression):
-    """A date or a time plus an interval."""
+    """A date or a time plus intervals, one after the other."""
 
     argument: Expression
-    interval: dates.Interval
+    intervals: tuple[dates.Interval, ...]
 
     def __call__(self, rows: pa.Table) -> Datum:
         """Return the later, or earlier, date or time."""
-        return dates.shifted(self.argument(rows), self.interval)
+        return reduce(dates.shifted, self.intervals, self.argument(rows))
 
     def parts(self) -> Sequence[Expression]:
         """Return the argument."""

@@ -79,6 +79,15 @@ def number(text: str, negative: bool = False) -> int | float | Decimal:
     return _decimal(digits) if suffix or "e" not in digits.lower() else _in_range(digits, "double")
 
 
+def suffix_type(text: str) -> str:
+    """Return the type that a number's suffix names, "" without one.
+
+    >>> suffix_type("5L"), suffix_type("1.5")
+    ('bigint', '')
+    """
+    return _SUFFIXES.get(text[-1].upper(), "")
+
+
 def negated(value: float | Decimal) -> float | Decimal:
     """Return minus a number, exactly."""
     return value.copy_negate() if isinstance(value, Decimal) else -value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 from functools import reduce
 from typing import Any
 
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from indexes.decimals import as_floating
 from indexes.like import like_test, parse_like
 from mdt.errors import Invalid
-from mdt.filters import arithmetic, dates
+from mdt.filters import arithmetic, dates, literals
 from mdt.filters.arithmetic import Datum, is_number, is_text
 from mdt.filters.comparison_kernels import compared
 from mdt.limits import LIKE_CHARACTERS_MAX, LIKE_WILDCARDS_MAX
@@ -52,17 +52,68 @@ class Function:
 
 
 def cast(found: Datum, target: pa.DataType) -> Datum:
-    """Return values as another type; Raises for those that it cannot hold."""
-    if pa.types.is_floating(found.type) and pa.types.is_integer(target):
-        found = pc.trunc(found)
-    if pa.types.is_floating(found.type) and pa.types.is_string(target):
-        raise Invalid("a floating-point number is not cast to text here")
-    if pa.types.is_integer(found.type) and pa.types.is_decimal(target):
-        # wide enough for Arrow, whatever the values are
-        found = pc.cast(found, pa.decimal128(38, target.scale))
-    if pa.types.is_decimal(found.type) and pa.types.is_floating(target):
+    """Return values as another type, by the rules of Spark's ANSI mode.
+
+    Raises Invalid, ``pa.ArrowException`` or OverflowError for values that the type cannot hold, and
+    Invalid for types between which nothing is cast here, e.g. times and numbers.
+    """
+    given = found.type
+    if pa.types.is_null(given) or given == target:
+        return pc.cast(found, target)
+    if is_text(given):
+        return found if pa.types.is_string(target) else _from_text(found, target)
+    if not is_number(given) and not pa.types.is_boolean(given):
+        raise Invalid(f"{given} is not cast to {target} here", hint="to_date, to_timestamp, year")
+    if pa.types.is_boolean(given):
+        if pa.types.is_string(target):
+            return pc.cast(found, target)
+        found = pc.cast(found, pa.int32())
+    if pa.types.is_floating(target):
         return as_floating(found, target)
-    return pc.cast(found, target, safe=not pa.types.is_floating(target))
+    if pa.types.is_string(target):
+        return _as_text(found)
+    if pa.types.is_integer(target):
+        return pc.cast(_truncated(found), target)
+    # A decimal is rounded; a double is the decimal of its shortest text, as in Spark.
+    step = Decimal(1).scaleb(-target.scale)
+    return _in_python(lambda one: _decimal(one).quantize(step, ROUND_HALF_UP, _WIDE), target, found)
+
+
+def _decimal(number: float | Decimal) -> Decimal:
+    return number if isinstance(number, Decimal) else Decimal(repr(number))
+
+
+def _truncated(number: Datum) -> Datum:
+    """Return numbers without what stands behind the point."""
+    if not pa.types.is_decimal(number.type):
+        return pc.trunc(number) if pa.types.is_floating(number.type) else number
+    whole = pa.decimal128(number.type.precision, 0)
+    return _in_python(lambda one: one.to_integral_value(ROUND_DOWN), whole, number)
+
+
+def _as_text(number: Datum) -> Datum:
+    if pa.types.is_floating(number.type):
+        raise Invalid("a floating-point number is not cast to text here")
+    if pa.types.is_decimal(number.type):
+        return _in_python(lambda one: format(one, "f"), pa.string(), number)
+    return pc.cast(number, pa.string())
+
+
+def _from_text(texts: Datum, target: pa.DataType) -> Datum:
+    """Return texts as numbers; Spark's rules for them are those of literals."""
+    name, sizes = "decimal", list[int]()
+    if pa.types.is_decimal(target):
+        sizes = [target.precision, target.scale]
+    else:
+        name = next(name for name, type in CASTS.items() if type == target)
+
+    def value(text: str) -> Any:
+        try:
+            return literals.cast(text, name, *sizes)
+        except ValueError as error:
+            raise Invalid(str(error)) from None
+
+    return _in_python(value, target, texts)
 
 
 def _typed(kernel: Callable[[Datum], Datum], type: pa.DataType) -> Callable[[Datum], Datum]:
@@ -129,9 +180,14 @@ def replace(text: Datum, search: Datum, replacement: Datum | None = None) -> Dat
     """Return a text with every ``search`` replaced, by nothing if not told otherwise."""
     by = pa.scalar("") if replacement is None else replacement
     _require_text("replace", text, search, by)
-    return _in_python(
-        lambda one, old, new: one.replace(old, new) if old else one, pa.string(), text, search, by
-    )
+
+    def replaced(one: str, old: str, new: str) -> str:
+        if not old:
+            return one
+        arithmetic.require_short(len(one) + one.count(old) * max(len(new) - len(old), 0))
+        return one.replace(old, new)
+
+    return _in_python(replaced, pa.string(), text, search, by)
 
 
 def _pattern(name: str, pattern: Datum) -> str | None:
@@ -197,7 +253,10 @@ def rounded(number: Datum, digits: Datum | None = None) -> Datum:
     if abs(places) > 38:
         raise Invalid("round takes at most 38 digits")
     if pa.types.is_decimal(number.type):
-        return pc.round(number, ndigits=places, round_mode="half_towards_infinity")
+        step = Decimal(1).scaleb(-min(places, number.type.scale))
+        return _in_python(
+            lambda one: one.quantize(step, ROUND_HALF_UP, _WIDE), _wider(number.type), number
+        )
     if pa.types.is_integer(number.type) and places >= 0:
         return number
     step = Decimal(1).scaleb(-places)
@@ -213,6 +272,11 @@ def rounded(number: Datum, digits: Datum | None = None) -> Datum:
     return _in_python(one, number.type, number)
 
 
+def _wider(type: pa.DataType) -> pa.DataType:
+    """Return a decimal type with a digit more: 9.9 is rounded to 10."""
+    return pa.decimal128(min(38, type.precision + 1), type.scale)
+
+
 def _whole(name: str, kernel: Callable[[Datum], Datum]) -> Callable[[Datum], Datum]:
     """Return floor or ceil: whole numbers, of doubles as bigint."""
 
@@ -221,7 +285,8 @@ def _whole(name: str, kernel: Callable[[Datum], Datum]) -> Callable[[Datum], Dat
         if pa.types.is_integer(number.type) or pa.types.is_null(number.type):
             return number
         if pa.types.is_decimal(number.type):
-            return kernel(number)
+            way = ROUND_FLOOR if kernel is pc.floor else ROUND_CEILING
+            return _in_python(lambda one: one.to_integral_value(way), _wider(number.type), number)
 
         def one(value: float) -> int:
             if math.isnan(value):
@@ -278,6 +343,8 @@ def _trim(text: Datum) -> Datum:
 
 
 _PARTS = ("year", "month", "day", "hour", "minute", "second")
+OF_TIMES = frozenset((*_PARTS, "date_trunc", "date_add", "date_sub", "to_date", "to_timestamp"))
+"""Functions of dates and times."""
 FUNCTIONS: Mapping[str, Function] = {
     "negative": Function(1, 1, arithmetic.negative),
     "nullif": Function(2, 2, nullif),

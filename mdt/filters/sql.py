@@ -13,7 +13,7 @@ a filter is never weakened in silence.  Naive timestamps are UTC.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -85,11 +85,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A literal, or several: the value of a parameter that is a list."""
+    """A literal, or several: the value of a parameter that is a list.
+
+    ``type``: the name of its type in SQL, e.g. "bigint" of 5L; "" where the value says it.
+    """
 
     value: object
     offset: int
     several: bool = False
+    type: str = ""
 
 
 Operand = Column | Literal
@@ -378,7 +382,8 @@ class Conditions(Cursor):
 
     def _number(self, negative: bool) -> Literal:
         token = self.next()
-        return self._made(lambda: literals.number(token.text, negative), token.offset)
+        found = self._made(lambda: literals.number(token.text, negative), token.offset)
+        return replace(found, type=literals.suffix_type(token.text))
 
     def _signed(self) -> Literal:
         """Return a number after signs; the last of them belongs to it: -128Y is a tinyint."""
@@ -514,7 +519,8 @@ class Conditions(Cursor):
         sizes = self.sizes() if target == "decimal" else []
         value: literals.Value = found.value  # type: ignore[assignment]  # not several, so a literal
         try:
-            return self._made(lambda: literals.cast(value, target, *sizes), start)
+            made = self._made(lambda: literals.cast(value, target, *sizes), start)
+            return replace(made, type="" if sizes else target)
         except Invalid:
             if not lenient:
                 raise

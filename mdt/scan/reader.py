@@ -250,10 +250,14 @@ class _Reader:
         that match.
         """
         assert self._test is not None
-        tested = self._groups(task, self._tested)
-        mask = self._test(tested).to_numpy()
         live = self._mask(task)
-        mask = mask if live is None else mask & live
+        tested = self._groups(task, self._tested, live)
+        matching = self._test(tested)
+        mask = matching.to_numpy()
+        if live is not None:  # of all rows of the task, not only of the live ones
+            places = np.flatnonzero(live)[mask]
+            mask = np.zeros(len(live), np.bool_)
+            mask[places] = True
         passed = np.flatnonzero(mask)
         if not len(passed):
             return self._schema.empty_table().select(self._names)
@@ -262,7 +266,7 @@ class _Reader:
             rest = self._groups(task, self._rest, mask)
         else:
             rest = self._pages([wanted], self._rest)
-        found = [*tested.filter(pa.array(mask)).columns, *rest.columns]
+        found = [*tested.filter(matching).columns, *rest.columns]
         return pa.table(found, schema=pa.schema([*self._tested, *self._rest])).select(self._names)
 
     def _mask(self, task: RowGroups) -> BoolArray | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from mdt import late
-from mdt.arguments import flag, shown, texts
+from mdt.arguments import flag, own_spelling, shown, texts
 from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.filters.expression import pinned
@@ -121,7 +121,8 @@ class Merging:
 
         Raises Invalid and Unsupported for an ``on`` that does not say how rows are matched.
         """
-        said = SaidMerge(pinned(on), dedupe=flag("dedupe", dedupe))
+        named = own_spelling(on, table.definition.schema.names) if isinstance(on, str) else on
+        said = SaidMerge(pinned(on) if named is None else on, dedupe=flag("dedupe", dedupe))
         ignored = frozenset(texts("ignore", ignore, "['op']"))
         unknown = sorted(ignored.difference(source.column_names))
         if unknown:

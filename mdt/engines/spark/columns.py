@@ -28,6 +28,7 @@ from mdt.errors import Unsupported
 from mdt.filters.comparison import Compared
 from mdt.filters.dates import Interval
 from mdt.filters.expression_tree import (
+    Among,
     Apply,
     Case,
     Cast,
@@ -39,6 +40,7 @@ from mdt.filters.expression_tree import (
     Shift,
 )
 from mdt.filters.order import SortKey
+from mdt.filters.scalar_functions import OF_TIMES
 from mdt.schema.convert import is_list
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -149,7 +151,7 @@ def _compared(test: Compared, schema: pa.Schema) -> Column:
             hint="set spark.sql.ansi.enabled to true, or filter the DataFrame",
         )
     zone = settings.get("spark.sql.session.timeZone")
-    if zone not in _UTC and any(pa.types.is_temporal(type) for type in _types(test, schema)):
+    if zone not in _UTC and _is_about_times(test, schema):
         raise Unsupported(
             f"the filter {test.text!r} is about times in UTC, and the session is in {zone}",
             hint="set spark.sql.session.timeZone to UTC, or filter the DataFrame",
@@ -162,10 +164,15 @@ def _compared(test: Compared, schema: pa.Schema) -> Column:
     return ~found if test.is_negated else found
 
 
-def _types(test: Compared, schema: pa.Schema) -> list[pa.DataType]:
-    """Return the types of all columns and constants that a comparison is made of."""
-    constants = [part.scalar.type for part in test.parts() if isinstance(part, Constant)]
-    return [*constants, *(paths.type_at(schema, column) for column in test.columns)]
+def _is_about_times(test: Compared, schema: pa.Schema) -> bool:
+    """Return whether a comparison has dates or times in it, whose meaning a session's zone says."""
+    types = [paths.type_at(schema, column) for column in test.columns]
+    for part in test.parts():
+        if isinstance(part, Shift) or (isinstance(part, Apply) and part.function in OF_TIMES):
+            return True
+        if isinstance(part, Constant):
+            types.append(part.scalar.type)
+    return any(map(pa.types.is_temporal, types))
 
 
 def _value(expression: Expression, schema: pa.Schema) -> Column:
@@ -191,8 +198,10 @@ def _value(expression: Expression, schema: pa.Schema) -> Column:
             return _case(branches, otherwise, values, schema)
         case Cast(_, type):
             return values[0].cast(from_arrow_type(type))
-        case Shift(_, interval):
-            return values[0] + sf.expr(_interval(interval))
+        case Shift(_, intervals):
+            return reduce(operator.add, (sf.expr(_interval(one)) for one in intervals), values[0])
+        case Among():
+            return values[0].isin(*values[1:])
     raise Unsupported(f"{expression!r} cannot be handed to Spark")
 
 
