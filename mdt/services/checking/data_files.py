@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any, cast
 
@@ -36,7 +37,7 @@ from mdt.metadata.keys.locate import base_key_map, positions_in_base
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.parquet.segment import Segment
-from mdt.services.checking.attachments import check_key_map, check_page_map
+from mdt.services.checking.attachments import check_key_map, check_page_map, read_verified
 from mdt.services.checking.keys import LiveKeys, live_keys
 from mdt.services.checking.problems import Kind, Problem, kind_of
 from mdt.services.checking.state import DataFile, Repair, TableState
@@ -69,7 +70,7 @@ def check(
         if segment.rows:
             table = state.read(segment)
     except (Corrupt, Invalid) as error:
-        return [*problems, Problem.from_error(error, path)], None
+        return [*problems, Problem.from_error(error, path), *_damaged_maps(state, segment)], None
     file = DataFile(state, number, segment, data, table, records.get(segment.seq))
     for check_part in _CHECKS if segment.rows else (_check_blocks,):
         try:
@@ -77,8 +78,19 @@ def check(
         except Corrupt as error:
             problems.append(Problem.from_error(error, path))
         except Invalid as error:  # values that no writer takes, such as keys that are null
-            return [*problems, Problem.from_error(error, path)], None
+            problems += [Problem.from_error(error, path), *_damaged_maps(state, segment)]
+            return problems, None
     return problems, live_keys(state, number, table)
+
+
+def _damaged_maps(state: TableState, segment: Segment) -> Iterator[Problem]:
+    """Find damage of the key map and page map of a file that cannot be compared with them."""
+    for stored in (segment.key_map, segment.page_map):
+        try:
+            if stored is not None:
+                read_verified(state.storage, stored)
+        except Corrupt as error:
+            yield Problem.from_error(error, kind=Kind.ATTACHMENT)
 
 
 def _check_rows(file: DataFile) -> Iterator[str]:
@@ -216,16 +228,36 @@ def check_past(state: TableState) -> Iterator[Problem]:
     """Find data files and key maps that are gone, and that only older states need.  Their bytes are
     not read.  O(files and objects).
     """
-    snapshot, needed = state.snapshot, _referred(state.metadata)
+    snapshot = state.snapshot
     there = {info.path for info in state.storage.list("")}
     live = snapshot.files.take(["partition", "name", "key_map_path"], snapshot.live_numbers)
     there.update(references.file_paths(live).to_pylist(), live["key_map_path"].to_pylist())
-    gone = needed - there
+    named = set[str]()
+    for problem in _check_tagged(state, there):
+        named.add(problem.path)
+        yield problem
+    needed = _referred(state.metadata)
+    gone = needed - there - named
     if gone:  # others may have cleaned meanwhile
         gone &= _referred(state.metadata)
     for path in sorted(gone):
         text = "is gone, and states before the newest one cannot be read without it"
         yield Problem(path, -1, text, kind_of(path))
+
+
+def _check_tagged(state: TableState, there: AbstractSet[str]) -> Iterator[Problem]:
+    """Find what states with tags need and is not ``there``.  Their checkpoints say it, so damage of
+    the log does not matter.
+    """
+    horizon = state.snapshot.retention.horizon
+    for seq in state.snapshot.tags.before(horizon):
+        with suppress(Corrupt):  # the check of the log yields it
+            files = state.metadata.state(seq).listing()
+            needed = {*references.file_paths(files).to_pylist(), *files["key_map_path"].to_pylist()}
+            gone = needed - there - {None}
+            if gone and seq in state.metadata.newest().tags.before(horizon):
+                text = f"is missing; the state after commit {seq}, which has a tag, needs it"
+                yield from (Problem(path, -1, text, kind_of(path)) for path in sorted(gone))
 
 
 def _referred(metadata: Metadata) -> set[str]:
