@@ -20,6 +20,7 @@ from documents import ran
 
 import indexes
 import mdt
+from mdt import late
 from mdt.errors import Unsupported
 
 pytestmark = pytest.mark.slow  # builds packages, which the oldest setuptools does not
@@ -173,6 +174,8 @@ def test_an_old_pyspark_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         name for name in sys.modules if name.startswith(("mdt.spark", "mdt.engines.spark"))
     ]:
         monkeypatch.delitem(sys.modules, name)
+    for name in late._MODULES:  # those that are loaded already
+        monkeypatch.delitem(late.__dict__, name, raising=False)
     with pytest.raises(Unsupported, match="3.5.1 is too old") as caught:
         mdt.read(None, "t")  # type: ignore[arg-type]
     assert "pyspark-mdt[spark]" in caught.value.hint

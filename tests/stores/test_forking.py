@@ -128,14 +128,14 @@ import os, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore")
 import mdt
 mdt.__path__.append(sys.argv[1])
-thread = threading.Thread(target=lambda: __import__("mdt.late"))
+thread = threading.Thread(target=lambda: __import__("mdt.slow_module"))
 thread.start()
 while not os.path.exists(sys.argv[1] + "/begun"):
     time.sleep(0.01)
 child = os.fork()
 if child == 0:
     signal.alarm(20)
-    from mdt.late import there
+    from mdt.slow_module import there
     os._exit(0 if there else 1)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 thread.join()
@@ -149,7 +149,7 @@ def test_a_child_that_is_forked_while_a_thread_imports_a_module_of_ours_has_it(
         "import pathlib,"
         f" time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(1)\nthere = True\n"
     )
-    (tmp_path / "late.py").write_text(late)
+    (tmp_path / "slow_module.py").write_text(late)
     command = [sys.executable, "-c", _IMPORTS, str(tmp_path)]
     told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert told.stdout.strip() == "0", told.stderr
