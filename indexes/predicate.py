@@ -49,7 +49,7 @@ _NEGATED = {
     "match": "not match",
     "not match": "match",
 }
-_KERNELS: dict[str, Any] = {
+KERNELS: dict[str, Any] = {
     "=": pc.equal,
     "!=": pc.not_equal,
     "<": pc.less,
@@ -57,6 +57,7 @@ _KERNELS: dict[str, Any] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+"""What compares Arrow values, by the sign in SQL."""
 
 T = TypeVar("T")
 Join = Callable[[Sequence[T]], T]
@@ -541,9 +542,9 @@ def _comparison(op: str, value: object, kind: values.Kind, type: pa.DataType) ->
     if kind == "float" and op[0] == ">":
         # NaN is above the literal, but IEEE says false to every comparison: test the complement,
         # which NaN fails.
-        complement = _KERNELS[_NEGATED[op]]
+        complement = KERNELS[_NEGATED[op]]
         return lambda column: pc.invert(complement(column, scalar))
-    kernel = _KERNELS[op]
+    kernel = KERNELS[op]
     return lambda column: kernel(column, scalar)
 
 

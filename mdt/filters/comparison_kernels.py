@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.decimals import as_floating
+from indexes.predicate import KERNELS
 from mdt.errors import Invalid
 from mdt.filters import dates
 from mdt.filters.arithmetic import Datum, is_number, is_text, promoted
 
-_KERNELS: dict[str, Callable[[Datum, Datum], Any]] = {
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
-COMPARISONS = frozenset((*_KERNELS, "<=>"))
+COMPARISONS = frozenset((*KERNELS, "<=>"))
 """What stands between two values."""
 _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
     is_number,
@@ -54,13 +46,13 @@ def compared(op: str, a: Datum, b: Datum) -> Datum:
     if pa.types.is_floating(a.type) or pa.types.is_floating(b.type):
         return _of_floats(op, as_floating(a, pa.float64()), as_floating(b, pa.float64()))
     try:
-        return _KERNELS[op](a, b)
+        return KERNELS[op](a, b)
     except pa.ArrowInvalid:  # the type that has both decimals would have more than 38 digits
         if not (pa.types.is_decimal(a.type) or pa.types.is_decimal(b.type)):
             raise
         scale = max(one.type.scale for one in (a, b) if pa.types.is_decimal(one.type))
         wide = pa.decimal256(76, scale)
-        return _KERNELS[op](pc.cast(a, wide), pc.cast(b, wide))
+        return KERNELS[op](pc.cast(a, wide), pc.cast(b, wide))
 
 
 def _moments(a: Datum, b: Datum) -> tuple[Datum, Datum]:

@@ -8,7 +8,7 @@ when it is read: ``day > current_date() - interval 7 days`` is a test with a lit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -41,7 +41,7 @@ from mdt.filters.parameters import Parameters
 from mdt.filters.scalar_functions import CASTS, FUNCTIONS, MANY
 from mdt.filters.sql import Column, Conditions, Literal, Operand
 from mdt.filters.tokens import NotSql, Token, caret, characters_besides_lists, tokenize
-from mdt.limits import WHERE_BYTES_MAX, WHERE_DEPTH_MAX, WHERE_LISTS_BYTES_MAX
+from mdt.limits import WHERE_BYTES_MAX, WHERE_LISTS_BYTES_MAX
 from mdt.stores.clock import now_us
 
 _NO_PARAMETERS = (
@@ -114,20 +114,23 @@ def parse_filter(text: str, schema: pa.Schema, parameters: Parameters) -> Predic
     return _read(text, schema, parameters, Expressions.run, "filter")
 
 
-def pinned(text: T, columns: Collection[str] = ()) -> T:
+def pinned(text: T, columns: Collection[str] = (), at_us: int | None = None) -> T:
     """Return SQL text with ``current_timestamp()`` and ``current_date()`` as literals of now.
 
     A text that travels to several tasks means the same moment in all of them then.  ``columns``:
     names of columns; a column of that name comes before the function without brackets, as in Spark.
-    Everything but text is returned as it is.
+    ``at_us``: the moment, in microseconds; None for the clock's.  Everything but text is returned
+    as it is, and so is text that is too long to be read.
     """
-    if not isinstance(text, str) or not any(word in text.lower() for word in _NOW):
+    if not isinstance(text, str) or _is_too_long(text, len(text)):
+        return text
+    if not any(word in text.lower() for word in _NOW):
         return text
     try:
         tokens = tokenize(text)
     except NotSql:
         return text
-    seconds, micros = divmod(now_us(), 1_000_000)
+    seconds, micros = divmod(now_us() if at_us is None else at_us, 1_000_000)
     now = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
     taken = {name.lower() for name in columns}
     parts, at = list[str](), 0
@@ -147,6 +150,13 @@ def pinned(text: T, columns: Collection[str] = ()) -> T:
         if is_called:
             at = tokens[n + 2].offset + 1
     return "".join([*parts, text[at:]])  # type: ignore[return-value]  # T is text here
+
+
+def _is_too_long(text: str, size: int) -> bool:
+    """Return whether a text of ``size`` bytes is refused; long lists after IN count apart."""
+    if size <= WHERE_BYTES_MAX:
+        return False
+    return size > WHERE_LISTS_BYTES_MAX or characters_besides_lists(text) > WHERE_BYTES_MAX
 
 
 def _require_text(text: Any) -> None:
@@ -170,9 +180,7 @@ def _read(
         raise Invalid(
             f"the {what} holds half a character, {text[error.start]!a}, at {error.start}"
         ) from None
-    if size > WHERE_LISTS_BYTES_MAX or (
-        size > WHERE_BYTES_MAX and characters_besides_lists(text) > WHERE_BYTES_MAX
-    ):
+    if _is_too_long(text, size):
         raise Invalid(
             f"the {what} has {size} bytes",
             hint=(
@@ -308,10 +316,11 @@ class Expressions(Conditions):
         if self.take_sign("("):
             return self._deeper(token.offset)
         if self.is_word("case"):
-            self.next()
-            return self._case()
+            with self.nested(self.next().offset):
+                return self._case()
         if token.kind == "word" and self.after.text == "(":
-            return self._function(self.next().text.lower(), token.offset)
+            with self.nested(token.offset):
+                return self._function(self.next().text.lower(), token.offset)
         return self._value(super().operand(False), token.offset)
 
     def _value(self, found: Predicate | Operand, offset: int) -> Expression:
@@ -328,26 +337,23 @@ class Expressions(Conditions):
             self.invalid("a number of more digits than a decimal has", offset)
 
     def _deeper(self, offset: int) -> Expression:
-        self._depth += 1
-        if self._depth > WHERE_DEPTH_MAX:
-            self.invalid("the expression nests too deeply", offset)
-        found = self._sum()
-        self.expect_sign(")")
-        self._depth -= 1
+        with self.nested(offset):
+            found = self._sum()
+            self.expect_sign(")")
         return found
 
     def _made_case(
         self, branches: list[tuple[Predicate, Expression]], otherwise: Expression | None
     ) -> Case:
         tested = [predicate.columns(test) for test, _ in branches]
-        names = top_levels(self._schema, frozenset().union(*tested))
-        fields = [self._schema.field(name) for name in self._schema.names if name in names]
-        return Case(tuple(branches), otherwise, pa.schema(fields))
+        return Case(tuple(branches), otherwise, self._columns(frozenset().union(*tested)))
+
+    def _columns(self, paths: Iterable[str]) -> pa.Schema:
+        """Return the columns to read for ``paths``."""
+        names = top_levels(self._schema, paths)
+        return pa.schema([field for field in self._schema if field.name in names])
 
     def _case(self) -> Expression:
-        self._depth += 1
-        if self._depth > WHERE_DEPTH_MAX:
-            self.invalid("the expression nests too deeply", self.token.offset)
         branches = []
         while self.take_word("when"):
             holds = self.condition(self.disjunction(False), False)
@@ -357,18 +363,9 @@ class Expressions(Conditions):
             self.unsupported("CASE without WHEN", self.token.offset)
         otherwise = self._sum() if self.take_word("else") else None
         self.expect_word("end")
-        self._depth -= 1
         return self._made_case(branches, otherwise)
 
     def _function(self, name: str, offset: int) -> Expression:
-        self._depth += 1
-        if self._depth > WHERE_DEPTH_MAX:
-            self.invalid("the expression nests too deeply", offset)
-        found = self._called(name, offset)
-        self._depth -= 1
-        return found
-
-    def _called(self, name: str, offset: int) -> Expression:
         self.expect_sign("(")
         if name == "cast":
             return self._cast_value(offset)
@@ -546,10 +543,8 @@ class Expressions(Conditions):
     def _type_of(self, operand: Operand) -> pa.DataType:
         """Return the type of an operand's values."""
         value = self._value(operand, operand.offset)
-        names = top_levels(self._schema, value.paths())
-        rows = pa.schema([self._schema.field(name) for name in names]).empty_table()
         try:
-            return value(rows).type
+            return value(self._columns(value.paths()).empty_table()).type
         except Invalid as error:
             self.invalid(error.message, operand.offset, error.hint)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
@@ -571,8 +566,7 @@ class Expressions(Conditions):
     def _tested(self, offset: int, op: str, left: Expression, right: Expression) -> Compared:
         """Return the comparison, refused here if values of these types are not compared."""
         test = Compared(self.text[offset : self.token.offset].strip(), op, left, right)
-        names = top_levels(self._schema, test.columns)
-        rows = pa.schema([self._schema.field(name) for name in names]).empty_table()
+        rows = self._columns(test.columns).empty_table()
         try:
             test.bound(rows.schema)(rows)
         except Invalid as error:

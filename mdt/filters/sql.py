@@ -12,7 +12,8 @@ a filter is never weakened in silence.  Naive timestamps are UTC.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -331,14 +332,19 @@ class Conditions(Cursor):
         return found
 
     def _bracketed(self, negated: bool) -> Predicate | Operand:
-        offset = self.next().offset
+        with self.nested(self.next().offset):
+            found = self.disjunction(negated)
+            self.expect_sign(")")
+        return found
+
+    @contextmanager
+    def nested(self, offset: int) -> Iterator[None]:
+        """Count a bracket, a call or a CASE at ``offset``, and refuse one that is too deep."""
         self._depth += 1
         if self._depth > WHERE_DEPTH_MAX:
-            self.invalid("the filter nests too deeply", offset, "write long lists with IN")
-        found = self.disjunction(negated)
-        self.expect_sign(")")
+            self.invalid("the text nests too deeply", offset, "write long lists with IN")
+        yield
         self._depth -= 1
-        return found
 
     def _named(self, negated: bool) -> Predicate | Operand:
         token, after = self.token, self.after

@@ -100,14 +100,11 @@ def data_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
 
 
 def of_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
-    """Return the paths of these data files, and of the attachments with their key maps ->
-    string[n], each once.  Every tagged state is read.
+    """Return the paths of the data files of readable states, but for those with tags, and of the
+    attachments with their key maps -> string[n], each once.
     """
     horizon = snapshot.retention.horizon
-    tagged = snapshot.tags.before(horizon)
-    listed = metadata.checkpoints.listed() if tagged else []
-    tables = [_files_of(metadata.state(seq, listed)) for seq in tagged]
-    files = pa.concat_tables([_files(metadata, horizon, snapshot.seq), *tables])
+    files = _files(metadata, horizon, snapshot.seq)
     maps = [
         record.table("maps")["key_map_path"]
         for record in metadata.records(horizon + 1, snapshot.seq)

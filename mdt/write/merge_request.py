@@ -12,6 +12,7 @@ from mdt.errors import Unsupported
 from mdt.filters.expression import pinned
 from mdt.schema.definition import TableDefinition
 from mdt.schema.delete_marks import IS_DELETED
+from mdt.stores.clock import now_us
 from mdt.write.clauses import Action, Clause, Clauses, When
 from mdt.write.matching import On, matched_on
 from mdt.write.merge_source import GIVEN, SOURCE, Source
@@ -32,10 +33,10 @@ class SaidClause:
 
     def pinned(self) -> SaidClause:
         """Return the clause with ``current_timestamp()`` as a literal, the same in all tasks."""
-        given = self.given
+        given, now = self.given, now_us()
         if isinstance(given, Mapping):
-            given = {name: pinned(value) for name, value in given.items()}
-        return replace(self, condition=pinned(self.condition), given=given)
+            given = {name: pinned(value, (), now) for name, value in given.items()}
+        return replace(self, condition=pinned(self.condition, (), now), given=given)
 
     def without_marked(self) -> tuple[SaidClause, ...]:
         """Return the clause as it is for a source that marks deletes: marked rows delete what they

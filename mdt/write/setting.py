@@ -19,6 +19,7 @@ from mdt.schema.convert import convert, is_encoded, is_list, is_same
 from mdt.schema.declared import movable, plain, with_element
 from mdt.schema.definition import TableDefinition
 from mdt.schema.lossy_casts import whole_array
+from mdt.stores.clock import now_us
 
 Value = Callable[[pa.Table], Any]
 """Gives a column of n values for n rows of the table, as it keeps them."""
@@ -132,10 +133,9 @@ def setting(
     no row could take.
     """
     values = by_column("values", values, definition.schema.names)
-    known = definition.schema.names
-    expressions = {
-        name: pinned(text, known) for name, text in by_column("set", expressions, known).items()
-    }
+    known, now = definition.schema.names, now_us()  # the same moment in all columns
+    given = by_column("set", expressions, known)
+    expressions = {name: pinned(text, known, now) for name, text in given.items()}
     both = values.keys() & expressions.keys()
     if both:
         raise Invalid(f"the column {min(both)!r} is set twice", hint="by set or by values")

@@ -150,6 +150,9 @@ def test_now_is_the_same_in_all_tasks() -> None:
     assert pinned("'now()' || t") == "'now()' || t"
     assert pinned("current_date = 1", ["current_date"]) == "current_date = 1"
     assert pinned("source.now > 'a") == "source.now > 'a"
+    assert pinned("now()", at_us=1_000_001) == "timestamp'1970-01-01 00:00:01.000001'"
+    long = "now() || " * 1_000_000
+    assert pinned(long) is long
 
 
 def test_a_table_reads_counts_changes_and_deletes_by_values_of_a_row(tmp_path: Path) -> None:

@@ -63,12 +63,14 @@ def check(
     is_far, before = metadata.storage.is_remote, tuple[Problem, ...]()
     for attempt in range(_ATTEMPTS_MAX):
         snapshot, report = _attempt(metadata, snapshot, progress)
+        if report.ok:
+            return report
         newest = snapshot
         with suppress(Corrupt):  # it is among the problems
             newest = metadata.newest()
         is_stale = newest.retention != snapshot.retention
         repeated = tuple(problem for problem in report.problems if problem in before)
-        if report.ok or not (is_stale or (is_far and not attempt)):
+        if not (is_stale or (is_far and not attempt)):
             break
         before, snapshot = report.problems, newest
     if attempt and (is_far or is_stale):

@@ -250,9 +250,11 @@ def _check_tagged(state: TableState, there: AbstractSet[str]) -> Iterator[Proble
     the log does not matter.
     """
     horizon = state.snapshot.retention.horizon
-    for seq in state.snapshot.tags.before(horizon):
+    tagged = state.snapshot.tags.before(horizon)
+    listed = state.metadata.checkpoints.listed() if tagged else []
+    for seq in tagged:
         with suppress(Corrupt):  # the check of the log yields it
-            files = state.metadata.state(seq).listing()
+            files = state.metadata.state(seq, listed).listing()
             needed = {*references.file_paths(files).to_pylist(), *files["key_map_path"].to_pylist()}
             gone = needed - there - {None}
             if gone and seq in state.metadata.newest().tags.before(horizon):
