@@ -329,7 +329,8 @@ def _refused(engine: Engine[R], tagged: R, counted: Sequence[Mapping[str, Any]])
         exist = {"__mdt_kind": (UPDATE,)}
         keys = engine.selected(tagged, exist, ["__mdt_key"], rows_max=_NAMED_ROWS)
         return f"{known} keys exist already: {keys[0].to_pylist()}"
-    repeated = sum(row["total"] for row in counted if row["__mdt_group"] == REPEATED)
+    dropped = [row for row in counted if row["__mdt_kind"] == DROPPED]
+    repeated = sum(row["total"] for row in dropped if row["__mdt_group"] == REPEATED)
     return f"{repeated} rows repeat a key" if repeated else None
 
 

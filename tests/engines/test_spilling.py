@@ -201,6 +201,16 @@ def test_pieces_that_do_not_fit_are_refused_as_they_are_in_memory(
         assert_clean(storage)
 
 
+def test_new_keys_in_pieces_fill_buckets_that_have_no_file_yet() -> None:
+    storage, new = MemoryStorage(), pa.table({"id": [f"k{n}" for n in range(40)]})
+    mdt.create(storage, new.schema, key=["id"], key_index="bucket(buckets='3')")
+    table = SpilledTable(storage)
+    repeated = pa.table({"id": ["k0", "k1", "k0", "k2"]})
+    with pytest.raises(Invalid, match="takes new keys only; 1 rows repeat a key"):
+        table.insert(repeated)
+    assert table.insert(new).inserted == table.scan().count() == 40
+
+
 def test_columns_that_are_views_are_put_aside() -> None:
     """pyarrow gathers no rows of them."""
     view, views = pa.string_view(), pa.list_(pa.struct([("b", pa.binary_view())]))
