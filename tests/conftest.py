@@ -27,6 +27,7 @@ settings.register_profile(
     "quick",
     max_examples=40,
     deadline=None,
+    derandomize=True,
     print_blob=True,
     phases=[
         phase for phase in Phase if phase is not Phase.explain
@@ -34,7 +35,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("inner", parent=settings.get_profile("quick"), max_examples=8)
-settings.register_profile("nightly", parent=settings.get_profile("quick"), max_examples=300)
+settings.register_profile(
+    "nightly", parent=settings.get_profile("quick"), max_examples=300, derandomize=False
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 

@@ -610,6 +610,5 @@ def histories(examples: int) -> settings:
         stateful_step_count=_STEPS,
         deadline=None,
         print_blob=True,
-        derandomize=False,
         suppress_health_check=list(HealthCheck),
     )
