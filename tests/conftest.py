@@ -180,8 +180,9 @@ def spark(
     # to the tests.
     tests = Path(__file__).resolve().parent
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    ours = [str(tests.parent), str(tests), str(tests / "example_index"), str(example_package)]
-    os.environ["PYTHONPATH"] = os.pathsep.join([*ours, os.environ.get("PYTHONPATH", "")])
+    ours = [tests.parent, tests, tests / "support", tests / "example_index", example_package]
+    known = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, ours), known])
     folder = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2,2]")

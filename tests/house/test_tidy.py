@@ -1,4 +1,4 @@
-"""The tree keeps the rules of tests/tidy.py, and each rule fires on a planted breach."""
+"""The tree keeps the rules of tests/support/tidy.py, and each rule fires on a planted breach."""
 
 from __future__ import annotations
 

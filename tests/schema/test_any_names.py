@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reader import bag, hudi_table
 from typer.testing import CliRunner
 
 import mdt
@@ -23,7 +24,6 @@ from mdt.schema.declared import stored
 from mdt.schema.definition import FORMAT_VERSION, from_json
 from mdt.schema.versions import schema_text
 from mdt.write import large_files, new_files
-from tests.reader import bag, hudi_table
 
 PLACE = pa.struct(
     [("zip code", pa.int64()), ("seen-by", pa.list_(pa.struct([("who?", pa.string())])))]

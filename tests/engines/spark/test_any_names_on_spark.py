@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from executed_plans import run
 from pyspark.sql import SparkSession
+from reader import hudi_table
 from sql_tables import settings
 
 import mdt
 import mdt.spark
 from mdt.schema import names
-from tests.reader import hudi_table
 
 COLUMNS = (
     "`trip id` string, `pick-up city` string, `ts (ms)` bigint, `fare amount` double, `a.b` int,"

@@ -30,7 +30,7 @@ def run(script: str, folder: Path, *arguments: str) -> Any:
     temporary.mkdir(exist_ok=True)
     environment = os.environ | {
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join([str(tests.parent), str(tests)]),
+        "PYTHONPATH": os.pathsep.join([str(tests.parent), str(tests), str(tests / "support")]),
         "TMPDIR": str(temporary),
         "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={temporary}",
     }

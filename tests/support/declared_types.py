@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-PAGE = (Path(__file__).resolve().parents[1] / "docs" / "schema.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "schema.md").read_text(encoding="utf-8")
 NOON, DAY = datetime(2026, 3, 8, 12, 0, 0), date(1969, 12, 31)
 ZONES = {"naive": None, "UTC": "UTC", "Oslo": "Europe/Oslo"}
 

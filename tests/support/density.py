@@ -1,4 +1,4 @@
-"""How dense the lines are, a rule of the house: ``python tests/density.py`` prints the twenty
+"""How dense the lines are, a rule of the house: ``python tests/support/density.py`` prints the twenty
 densest functions.
 
 A conditional expression or a comprehension is one part more that a reader holds in mind while he
@@ -106,7 +106,7 @@ def densest(modules: list[Module], count: int = 20) -> list[str]:
 
 
 if __name__ == "__main__":
-    product = load(Path(__file__).resolve().parents[1], "mdt", "indexes")
+    product = load(Path(__file__).resolve().parents[2], "mdt", "indexes")
     some, others = per_thousand_lines(product)
     print(
         f"{some:.1f} conditional expressions, {others:.1f} comprehensions per 1,000 lines; the"

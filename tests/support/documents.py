@@ -24,7 +24,7 @@ from typing import Any
 
 from mdt.source.settings import PREFIX, parse
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SHOWN_ONLY = frozenset(("text", "json"))
 """Languages of blocks that nobody runs."""
 SECONDS_MAX = 120
@@ -136,7 +136,7 @@ def run_shell(block: Block, folder: Path) -> None:
         ]
         if words:
             assert words[0] in COMMANDS, (
-                f"{block}: nobody knows how to try {words[0]!r}; teach tests/documents.py"
+                f"{block}: nobody knows how to try {words[0]!r}; teach tests/support/documents.py"
             )
             COMMANDS[words[0]](line, words, folder)
 
