@@ -17,12 +17,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from texts import columns
 
 import mdt
 
-SCHEMA = pa.schema(
-    [("id", pa.int64()), ("a", pa.int64()), ("f", pa.float64()), ("note", pa.string())]
-)
+SCHEMA = columns("id int64, a int64, f float64, note string")
 _BATCH_ROWS = 20_000
 _SPREAD = 7_368_787
 """What keys differ by from row to row, so that the rows of a file come from everywhere."""

@@ -12,15 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from counting import count
-from pooled import PooledTable, copies
-from reader import bag, hudi_table
-from worlds import BASE_STATE, COW, MOR, as_state, assert_clean, make, recovered, rows
+from pooled import PooledTable
+from reader import agreed
+from worlds import COW, MOR, assert_clean, make, ours, rows
 
 import mdt
 from mdt.engines import conditional_tasks
 from mdt.errors import Invalid
-from mdt.stores.storage import LocalStorage, Storage
-from mdt.write.setting import setting
+from mdt.stores.storage import LocalStorage
 
 STEPS: list[Callable[[mdt.Table], Any]] = [
     lambda t: t.delete_where("fare > 7 and ts = 1"),
@@ -60,57 +59,29 @@ def test_what_tasks_choose_and_write_is_what_one_process_does(
     shutil.copytree(tmp_path / "here", tmp_path / "tasks")
     tables = [mdt.open(on(tmp_path / "here")), PooledTable(on(tmp_path / "tasks"))]
     for step in STEPS:
-        here, there = (step(table) for table in tables)
-        assert (here.updated, here.deleted, here.late, here.seq) == (
-            there.updated,
-            there.deleted,
-            there.late,
-            there.seq,
-        )
-        assert bool(here.instant) == bool(there.instant)
-        found = [bag(table.scan().to_arrow()) for table in tables]
-        assert found[0] == found[1] == bag(hudi_table(tmp_path / "tasks", start.schema))
-        count("rows that tasks change by a condition", there.updated + there.deleted)
+        done = [step(table) for table in tables]
+        here, there = ((one.updated, one.deleted, one.late, one.seq) for one in done)
+        assert here == there and bool(done[0].instant) == bool(done[1].instant)
+        agreed(tables[1], expected=tables[0].scan().to_arrow())
+        count("rows that tasks change by a condition", done[1].updated + done[1].deleted)
     assert_clean(on(tmp_path / "tasks"))
 
 
 def test_values_that_do_not_fit_are_named_and_nothing_is_left(tmp_path: Path) -> None:
-    table = make(on(tmp_path / "t"), MOR, "record")
+    storage = on(tmp_path)
+    table = make(storage, MOR, "record")
     table.upsert(rows(range(9), 1, 1.0))
     with pytest.raises(Invalid, match="divided by zero"):
-        PooledTable(on(tmp_path / "t")).update_where({"fare": "1 / (ts - 1)"}, "fare = 1")
-    assert as_state(table.scan().to_arrow()) == {f"k{n}": (1, 1.0) for n in range(9)}
-    assert_clean(on(tmp_path / "t"))
-
-
-CHANGED = {key: (ts, fare + 1) for key, (ts, fare) in BASE_STATE.items() if ts == 2}
-
-
-def test_after_a_crash_of_the_driver_at_any_change_readers_see_all_or_nothing(
-    tmp_path: Path,
-) -> None:
-    def flow(storage: Storage) -> None:
-        PooledTable(storage).delete_where("ts < 2")
-        PooledTable(storage).update_where({"fare": "fare + 1"}, "fare = 2")
-
-    start = make(on(tmp_path / "start"), MOR, "record")
-    start.upsert(rows(range(6), 1, 1.0))
-    start.upsert(rows(range(3), 2, 2.0))
-    between = {key: row for key, row in BASE_STATE.items() if row[0] == 2}
-    what = "crash points of conditions in processes"
-    for crashed in recovered(
-        copies(tmp_path / "start"), flow, (BASE_STATE, between, CHANGED), what
-    ):
-        flow(crashed)
-        assert as_state(mdt.open(crashed).scan().to_arrow()) == CHANGED
+        PooledTable(storage).update_where({"fare": "1 / (ts - 1)"}, "fare = 1")
+    assert ours(storage) == {f"k{n}": (1, 1.0) for n in range(9)}
+    assert_clean(storage)
 
 
 def test_the_driver_reads_no_row_and_what_it_plans_is_all_that_tasks_look_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = make(
-        on(tmp_path / "t"), MOR, "record", **{"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0}
-    )
+    options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0}
+    table = make(on(tmp_path / "t"), MOR, "record", **options)
     table.bulk_insert(rows(range(3000), 1, 1.0))
     planned = []
     shares = conditional_tasks.shares
@@ -124,13 +95,3 @@ def test_the_driver_reads_no_row_and_what_it_plans_is_all_that_tasks_look_into(
     done = PooledTable(on(tmp_path / "t")).delete_where("id between 'k100' and 'k104'")
     assert done.deleted == 45
     assert 0 < len(planned) < len(table.snapshot()) // 2
-
-
-def test_a_setting_travels_as_it_was_said(tmp_path: Path) -> None:
-    import pickle
-
-    table = make(on(tmp_path / "t"), MOR, "record")
-    given = setting(table.definition, {"ts": 5}, {"fare": "fare + 1"})
-    found = pickle.loads(pickle.dumps(given))
-    row = rows([1], 1, 1.0)
-    assert found.of(row) == given.of(row) and found.names == {"ts", "fare"}

@@ -5,9 +5,9 @@ fail.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pooled
@@ -16,14 +16,14 @@ from counting import count
 from hypothesis.stateful import run_state_machine_as_test
 from model import TableAgainstDictionary, histories
 from model_merge import Said
-from pooled import PooledTable, copies, processes
+from pooled import PooledTable, processes
 from strategies import Row
-from worlds import BASE_STATE, as_state, assert_clean, make, recovered, rows, upserted
+from worlds import CLUSTERED_STATE, State, assert_clean, make, ours, rows, upserted
 
 import mdt
-from mdt.engines import write_tasks
-from mdt.errors import Corrupt, Invalid, Unavailable
-from mdt.stores.storage import LocalStorage, Storage
+from mdt.engines import tasks, write_tasks
+from mdt.errors import Corrupt, Unavailable
+from mdt.stores.storage import LocalStorage
 from mdt.testing.process_pool import process_engine
 
 _EXAMPLES = max(1, int(os.environ.get("MDT_MODEL_EXAMPLES", "40")) // 10)
@@ -52,15 +52,13 @@ def test_every_reader_sees_what_the_model_holds_when_another_engine_writes() -> 
     run_state_machine_as_test(PooledAgainstDictionary, settings=histories(_EXAMPLES))
 
 
-AFTER = upserted(BASE_STATE, range(2, 9), 3, 3.0)
-
-
 @pytest.fixture
 def start(tmp_path: Path) -> Path:
-    """A table on disk with the rows of BASE_STATE."""
+    """A table on disk with the rows of CLUSTERED_STATE, and log files."""
     table = make(on(tmp_path / "start"), "MERGE_ON_READ", "record")
     table.upsert(rows(range(6), 1, 1.0))
     table.upsert(rows(range(3), 2, 2.0))
+    table.bulk_insert(rows(range(6, 12), 1, 1.5))
     return tmp_path / "start"
 
 
@@ -68,36 +66,9 @@ def on(folder: Path) -> LocalStorage:
     return LocalStorage(folder, durable=False)
 
 
-def seen(storage: Storage) -> object:
-    return as_state(mdt.open(storage).scan().to_arrow())
-
-
-def upsert_mixed(storage: Storage) -> None:
-    PooledTable(storage).upsert(rows(range(2, 9), 3, 3.0))
-
-
-def test_a_write_by_other_processes_counts_what_one_in_process_counts(start: Path) -> None:
-    copy = shutil.copytree(start, start.with_name("copy"))
-    there = PooledTable(on(start)).upsert(rows(range(2, 9), 3, 3.0))
-    here = mdt.open(on(copy)).upsert(rows(range(2, 9), 3, 3.0))
-    assert (
-        (there.inserted, there.updated, there.late)
-        == (here.inserted, here.updated, here.late)
-        == (3, 4, 0)
-    )
-    assert there.engine == "processes" and seen(on(start)) == seen(on(copy)) == AFTER
-    with pytest.raises(Invalid, match=r"2 keys exist already: \['k[78]', 'k[78]'\]"):
-        PooledTable(on(start)).insert(rows((7, 8, 30), 9, 9.0))
-    assert_clean(on(start))
-
-
 def test_many_inserts_are_cut_at_keys_so_that_files_hold_narrow_ranges(tmp_path: Path) -> None:
-    make(
-        on(tmp_path / "t"),
-        "MERGE_ON_READ",
-        "record",
-        **{"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0},
-    )
+    options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0}
+    make(on(tmp_path / "t"), "MERGE_ON_READ", "record", **options)
     table = PooledTable(on(tmp_path / "t"))
     assert table.bulk_insert(rows(range(2000), 1, 1.0)).inserted == 2000
     assert len(table.files()) > 4 and table.scan().count() == 2000
@@ -105,39 +76,48 @@ def test_many_inserts_are_cut_at_keys_so_that_files_hold_narrow_ranges(tmp_path:
     assert_clean(on(tmp_path / "t"))
 
 
-def test_after_a_crash_of_the_driver_at_any_change_readers_see_all_or_nothing(start: Path) -> None:
-    states, what = (BASE_STATE, AFTER), "crash points of the engine of processes"
-    for survivor in recovered(copies(start), upsert_mixed, states, what):
-        upsert_mixed(survivor)
-        assert seen(survivor) == AFTER
+UPSERTED = upserted(CLUSTERED_STATE, range(2, 9), 3, 3.0)
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind", "why"),
+    "fault, kind, why",
     [
         (pooled.finds_damage, Corrupt, r"a block is damaged \[p at byte 3\]"),
         (pooled.dies, Unavailable, "a task has died"),
     ],
 )
+@pytest.mark.parametrize(
+    "act, module, name, after",
+    [
+        (lambda t: t.upsert(rows(range(2, 9), 3, 3.0)), write_tasks, "write", UPSERTED),
+        (lambda t: t.compact(), tasks, "rewrite", CLUSTERED_STATE),
+        (lambda t: t.cluster("fare"), tasks, "rewrite", CLUSTERED_STATE),
+    ],
+    ids=["upsert", "compact", "cluster"],
+)
 def test_a_task_that_fails_after_it_wrote_commits_nothing(
     start: Path,
     monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[mdt.Table], object],
+    module: ModuleType,
+    name: str,
+    after: State,
     fault: Callable[..., Any],
     kind: type[Exception],
     why: str,
 ) -> None:
     engine = process_engine(1)
     monkeypatch.setattr(pooled, "processes", lambda: engine)
-    monkeypatch.setattr(write_tasks, "write", fault)
+    monkeypatch.setattr(module, name, fault)
     with pytest.raises(kind, match=why):
-        upsert_mixed(on(start))
+        act(PooledTable(on(start)))
     monkeypatch.undo()
     engine.executor.shutdown()
-    assert seen(on(start)) == BASE_STATE
+    assert ours(on(start)) == CLUSTERED_STATE
     mdt.open(on(start)).abort()
     assert_clean(on(start))
-    upsert_mixed(on(start))
-    assert seen(on(start)) == AFTER
+    act(PooledTable(on(start)))
+    assert ours(on(start)) == after
 
 
 def test_attempts_of_tasks_have_names_of_their_own(start: Path) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pooled
 import pyarrow as pa
 import pytest
 from counting import count
@@ -18,13 +17,9 @@ from reader import hudi_table
 from worlds import MODES, State, as_state, assert_clean, make, rows
 
 import mdt
-from mdt.engines import tasks
-from mdt.errors import Corrupt, Unavailable
 from mdt.stores.storage import LocalStorage
 from mdt.testing.faulty import Crash, FaultyStorage
-from mdt.testing.process_pool import process_engine
 
-_rewrite = tasks.rewrite
 Service = Callable[[mdt.Table], Any]
 
 
@@ -106,43 +101,6 @@ def test_after_a_crash_of_the_driver_the_rows_are_there_and_nothing_is_left(
         mdt.open(survivor).abort()
         assert seen_by_all(folder) == before
         assert_clean(survivor)
-
-
-def finds_damage(*given: Any) -> Any:
-    """Write, then meet an error of mdt."""
-    _rewrite(*given)
-    raise Corrupt("a block is damaged", path="p", offset=3)
-
-
-def dies(*given: Any) -> Any:
-    """Write, then die without a word."""
-    import os
-
-    _rewrite(*given)
-    os._exit(1)
-
-
-@pytest.mark.parametrize(("fault", "kind"), [(finds_damage, Corrupt), (dies, Unavailable)])
-@pytest.mark.parametrize("service", SERVICES)
-def test_a_task_that_fails_after_it_wrote_commits_nothing(
-    start: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    service: Service,
-    fault: Callable[..., Any],
-    kind: type[Exception],
-) -> None:
-    engine, before = process_engine(1), state(start)
-    monkeypatch.setattr(pooled, "processes", lambda: engine)
-    monkeypatch.setattr(tasks, "rewrite", fault)
-    with pytest.raises(kind):
-        service(PooledTable(on(start)))
-    monkeypatch.undo()
-    engine.executor.shutdown()
-    assert state(start) == before
-    mdt.open(on(start)).abort()
-    assert_clean(on(start))
-    service(PooledTable(on(start)))
-    assert state(start) == before
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from counting import count
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import columns
 
 from mdt.engines import blocks, tasks
 from mdt.engines.engine import Deal
@@ -20,9 +21,22 @@ from mdt.engines.tasks import ABSENT, BUCKET, DROPPED, INSERT, READ, UPDATE, tag
 from mdt.engines.write_tasks import by_bucket
 from mdt.hudi.record_keys import sort_keys
 
-SCHEMA = tagged_schema(
-    pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("ns"))])
-)
+
+def deal_of(places: list[tuple[str, int, list[bytes], list[int]]], buckets: int) -> Deal:
+    """Return what deals rows: place, number of a file group, bounds of keys, and who takes what
+    lies between them.
+    """
+    types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
+    arrays = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
+    return Deal(pa.table(arrays, ["place", "number", "bounds", "takers"]), KEY, buckets)
+
+
+def bounds_of(cuts: list[tuple[str, int]]) -> list[bytes]:
+    rows = pa.Table.from_pylist([{"k": k, "n": n} for k, n in cuts], columns("k string, n int64"))
+    return sorted(sort_keys(rows, KEY).cast(pa.binary()).to_pylist())
+
+
+SCHEMA = tagged_schema(columns("k string, n int64, at timestamp[ns]"))
 KEY = ("k", "n")
 
 
@@ -98,18 +112,9 @@ def test_rows_come_back_and_what_stands_beside_them_is_true(rows: pa.Table) -> N
 @given(tagged(), st.lists(st.tuples(st.text(max_size=2), st.integers(-2, 2)), max_size=4))
 def test_cut_blocks_are_dealt_as_rows_are(rows: pa.Table, cuts: list[tuple[str, int]]) -> None:
     """But for partition ``y`` and file group 2, which have no bucket."""
-    cut_rows = pa.table(
-        {
-            "k": pa.array([k for k, _ in cuts], pa.string()),
-            "n": pa.array([n for _, n in cuts], pa.int64()),
-        }
-    )
-    bounds = sorted(sort_keys(cut_rows, KEY).cast(pa.binary()).to_pylist())
+    bounds = bounds_of(cuts)
     places = [(path, -1, bounds, list(range(len(bounds) + 1))) for path in ("", "x")]
-    places += [("", group, [], [9 + group]) for group in range(2)]
-    types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
-    columns = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
-    deal = Deal(pa.table(columns, ["place", "number", "bounds", "takers"]), KEY, 3)
+    deal = deal_of([*places, *(("", group, [], [9 + group]) for group in range(2))], 3)
     dealt = list(blocks.dealt(deal, made(rows)))
     schema = SCHEMA.append(pa.field(BUCKET, pa.int32()))
     found = pa.Table.from_batches(blocks.rows_of(data for _, data in reversed(dealt)), schema)
@@ -119,8 +124,8 @@ def test_cut_blocks_are_dealt_as_rows_are(rows: pa.Table, cuts: list[tuple[str, 
     assert bag(found) == bag(expected)
     assert found[BUCKET].to_pylist() == sorted(found[BUCKET].to_pylist()), "in the order of buckets"
     assert all(blocks.head_of(data)["bucket"] == number for number, data in dealt)
-    firsts = [[number, blocks.head_of(data)["first"]] for number, data in dealt]
-    for number, first in firsts:
+    for number, data in dealt:
+        first = blocks.head_of(data)["first"]
         assert first is None or b64decode(first) >= (bounds[number - 1] if number else b"")
 
 
@@ -133,7 +138,7 @@ def test_rows_that_come_together_keep_the_order_of_the_input(
 ) -> None:
     given_rows = pa.table(
         {"k": [k for k, _ in rows], "n": [n for _, n in rows], "at": range(len(rows))},
-        schema=pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", pa.int64())]),
+        schema=columns("k string, n int64, at int64"),
     )
     halves = [given_rows.slice(0, len(rows) // 2), given_rows.slice(len(rows) // 2)]
     dealt: dict[int, list[bytes]] = {}
@@ -162,21 +167,12 @@ def test_each_row_goes_to_the_bucket_of_its_place_and_key(
     rows: pa.Table, cuts: list[tuple[str, int]]
 ) -> None:
     """Partition ``y`` and file group 2 have no bucket, so their rows go nowhere."""
-    cut_rows = pa.Table.from_pylist(
-        [{"k": k, "n": n} for k, n in cuts], SCHEMA.empty_table().select(KEY).schema
-    )
-    bounds = sorted(sort_keys(cut_rows, KEY).cast(pa.binary()).to_pylist())
+    bounds = bounds_of(cuts)
     takers = list(range(5, 6 + len(bounds)))
     places = [("", -1, [], [3]), ("x", -1, bounds, takers), ("", 0, [], [1]), ("", 1, [], [2])]
-    columns = ["place", "number", "bounds", "takers"]
-    types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
-    table = pa.table(
-        [pa.array([place[i] for place in places], type) for i, type in enumerate(types)], columns
-    )
+    batches = iter(rows.combine_chunks().to_batches(max_chunksize=25))
     found: dict[int, list[Any]] = {}
-    for batch in tasks.bucketed(
-        Deal(table, KEY, 3), iter(rows.combine_chunks().to_batches(max_chunksize=25))
-    ):
+    for batch in tasks.bucketed(deal_of(places, 3), batches):
         for row in batch.to_pylist():
             found.setdefault(row.pop(BUCKET), []).append(row)
     expected: dict[int, list[Any]] = {}
@@ -193,31 +189,16 @@ def test_each_row_goes_to_the_bucket_of_its_place_and_key(
 
 def test_rows_of_many_partitions_are_dealt_in_one_go() -> None:
     """Not partition by partition, each time looking at all rows."""
-    count, schema = 2_000, SCHEMA.remove(2)
-    values = [
-        [str(n) for n in range(count)],
-        range(count),
-        [INSERT] * count,
-        [f"p{n}" for n in range(count)],
-        [None] * count,
-    ]
-    rows = pa.table(
-        [*map(pa.array, values), pa.array([-1] * count), *[pa.array([0] * count)] * 3], schema.names
-    ).cast(schema)
-    types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
-    places = (
-        [f"p{n}" for n in range(count)],
-        [-1] * count,
-        [[]] * count,
-        [[n] for n in range(count)],
+    count = 2_000
+    row = {"__mdt_kind": INSERT, "__mdt_group": -1, "__mdt_position": 0, "__mdt_n": 0}
+    rows = pa.Table.from_pylist(
+        [{"k": str(n), "n": n, "__mdt_partition": f"p{n}", **row} for n in range(count)], SCHEMA
     )
-    columns = [pa.array(values, type) for values, type in zip(places, types, strict=True)]
-    deal = Deal(pa.table(columns, ["place", "number", "bounds", "takers"]), KEY, count)
+    deal = deal_of([(f"p{n}", -1, [], [n]) for n in range(count)], count)
     (dealt,) = tasks.bucketed(deal, iter(rows.to_batches()))
-    assert sorted(dealt.column(BUCKET).to_pylist()) == list(range(count))
-    assert dealt.column("__mdt_partition").to_pylist() == [
-        f"p{n}" for n in dealt.column(BUCKET).to_pylist()
-    ]
+    found = dealt.column(BUCKET).to_pylist()
+    assert sorted(found) == list(range(count))
+    assert dealt.column("__mdt_partition").to_pylist() == [f"p{n}" for n in found]
 
 
 @given(st.lists(st.lists(st.integers(0, 4), max_size=6), min_size=1, max_size=4))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from itertools import count
@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
+from spilled import SpilledTable
 
 import mdt
-from mdt.engines import merge_on_engine, write_tasks
+from mdt.engines import merge_on_engine, tasks, write_tasks
 from mdt.engines import write as writes
 from mdt.engines.conditional_tasks import EngineConditional
 from mdt.engines.indexing import IndexRunner
@@ -33,20 +35,24 @@ from mdt.testing.local_engine import LocalEngine
 from mdt.testing.process_pool import process_engine
 from mdt.write.blending import Kept
 
-_write = write_tasks.write
+_write, _rewrite = write_tasks.write, tasks.rewrite
 
 
-def finds_damage(
-    work: write_tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int
-) -> bytes | None:
+def _done(*given: Any) -> None:
+    """Do what the task was to do: write rows, or rewrite files."""
+    work = _write if isinstance(given[0], write_tasks.Work) else _rewrite
+    work(*given)
+
+
+def finds_damage(*given: Any) -> Any:
     """Write, then meet an error of mdt."""
-    _write(work, batches, attempt)
+    _done(*given)
     raise Corrupt("a block is damaged", path="p", offset=3)
 
 
-def dies(work: write_tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
+def dies(*given: Any) -> Any:
     """Write, then die without a word."""
-    _write(work, batches, attempt)
+    _done(*given)
     os._exit(1)
 
 
@@ -74,28 +80,21 @@ def thread() -> LocalEngine:
     return LocalEngine(ThreadPoolExecutor(1), 1, is_here=True)
 
 
-def merged_by(
-    engine: LocalEngine, table: mdt.Table, source: Any
-) -> tuple[pa.Table, Runner | None, Whole | None]:
-    """Return what :class:`mdt.table.merging.Merging` is given to merge ``source`` in tasks."""
-    rows = to_table(source, table.schema)
-    given = partial(
-        merge_on_engine.merge, engine, table.metadata, table.options, [rows], rows.schema
-    )
-    return rows.schema.empty_table(), given, None
-
-
 class ThreadTable(mdt.Table):
-    """A table into which tasks merge rows, on one thread."""
+    """A table whose rows tasks on one thread write, delete and merge: what they do repeats exactly,
+    also in memory.
+    """
 
-    def _to_merge(
-        self, source: Any, *, looks: bool = False
-    ) -> tuple[pa.Table, Runner | None, Whole | None]:
-        return merged_by(thread(), self, source)
+    def _engine(self) -> LocalEngine:
+        return thread()
 
-
-class PooledTable(mdt.Table):
-    """A table that a user of such an engine would have."""
+    def _in_tasks(self, data: Any, name: str, *more: Any) -> mdt.WriteResult:
+        self._before_rows()
+        rows, engine = to_table(data, self.schema), self._engine()
+        operation = writes.write(
+            engine, self.metadata, self.options, [rows], rows.schema, name, *more
+        )
+        return mdt.WriteResult.of(self._commit_rows(operation), engine=engine.name)
 
     def _write_rows(
         self,
@@ -105,41 +104,38 @@ class PooledTable(mdt.Table):
         kept: Kept | None = None,
         ends: Sequence[str] | None = None,
     ) -> mdt.WriteResult:
-        self._before_rows()
-        rows = to_table(data, self.schema)
-        operation = writes.write(
-            processes(),
-            self.metadata,
-            self.options,
-            [rows],
-            rows.schema,
-            name,
-            progress,
-            kept,
-            ends,
-        )
-        return mdt.WriteResult.of(self._commit_rows(operation), engine=processes().name)
+        return self._in_tasks(data, name, progress, kept, ends)
 
     def _delete_rows(self, keys: Any, progress: Progress | None) -> mdt.WriteResult:
-        self._before_rows()
-        rows = to_table(keys, self.schema)
-        operation = writes.write(
-            processes(), self.metadata, self.options, [rows], rows.schema, "delete", progress
-        )
-        return mdt.WriteResult.of(self._commit_rows(operation), engine=processes().name)
+        return self._in_tasks(keys, "delete", progress)
 
     def _to_merge(
         self, source: Any, *, looks: bool = False
     ) -> tuple[pa.Table, Runner | None, Whole | None]:
-        return merged_by(processes(), self, source)
+        rows = to_table(source, self.schema)
+        merge = partial(
+            merge_on_engine.merge, self._engine(), self.metadata, self.options, [rows], rows.schema
+        )
+        return rows.schema.empty_table(), merge, None
+
+
+class PooledTable(ThreadTable):
+    """A table that a user of an engine of processes would have."""
+
+    def _engine(self) -> LocalEngine:
+        return processes()
 
     def _choosing_on(self, spark: Any) -> Callable[..., EngineConditional]:
-        return partial(EngineConditional, engine=processes())
+        return partial(EngineConditional, engine=self._engine())
 
     def _rewriting_on(self, spark: Any) -> RewriteRunner:
-        return EngineRewrite(processes())
+        return EngineRewrite(self._engine())
 
     def _build(self, specs: Sequence[str], progress: Progress | None, spark: Any) -> BuildResult:
         return index_builder.build(
-            self.metadata, self.options, specs, progress, IndexRunner(processes())
+            self.metadata, self.options, specs, progress, IndexRunner(self._engine())
         )
+
+
+EVERY_KIND = pytest.mark.parametrize("kind", [mdt.Table, ThreadTable, SpilledTable])
+"""Rows that the calling thread has, that tasks have, and that tasks have in scratch files."""

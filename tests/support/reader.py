@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from hudi import HudiReadOptions, HudiTable
 
+import mdt
 from mdt.schema.convert import convert
 
 START, END = "hoodie.read.start.timestamp", "hoodie.read.end.timestamp"
@@ -52,6 +53,19 @@ def hudi_table(
         ],
         schema=schema,
     )
+
+
+def agreed(table: mdt.Table, expected: pa.Table | None = None) -> pa.Table:
+    """Return the rows of a table on a disk; asserts that hudi-rs reads the same ones, that they are
+    those that are expected, and that a check finds nothing.
+    """
+    opened = mdt.open(table.storage)
+    found, path = opened.scan().to_arrow(), opened.path.removeprefix("file://")
+    assert bag(found) == bag(hudi_table(path, opened.schema))
+    assert expected is None or bag(found) == bag(expected)
+    report = opened.check()
+    assert report.ok and not report.warnings, str(report)
+    return found
 
 
 def bag(table: pa.Table) -> Bag:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 from counting import count
 
 import mdt
+from mdt.engines.spilled import Spilled
 from mdt.progress import Progress
 from mdt.schema.input import to_table
 from mdt.stores.storage import Storage
@@ -19,6 +24,43 @@ def in_pieces(table: pa.Table, rows: int = 3) -> Iterator[pa.Table]:
     """Yield a table a few rows at a time."""
     for start in range(0, max(1, len(table)), rows):
         yield table.slice(start, rows)
+
+
+def forms(table: pa.Table, folder: Path) -> list[Any]:
+    """Return the rows of a table in everything that is read piece by piece."""
+    ds.write_dataset(table, folder, format="parquet")
+    stream = {"__arrow_c_stream__": lambda _, schema=None: table.__arrow_c_stream__(schema)}
+    return [
+        table.to_reader(max_chunksize=4),
+        (batch for batch in table.to_batches(max_chunksize=4)),
+        in_pieces(table),
+        ds.dataset(folder),
+        ds.dataset(folder).scanner(batch_size=4),
+        iter(table.to_pylist()),
+        type("Stream", (), stream)(),
+    ]
+
+
+@contextmanager
+def memory_watched() -> Iterator[Callable[[], int]]:
+    """Yield what tells how many bytes of Arrow were taken at most until now; it looks whenever it
+    is called, and when rows that were put aside are read again.
+    """
+    before, most = pa.total_allocated_bytes(), 0
+    batches = Spilled.batches
+
+    def look() -> int:
+        nonlocal most
+        most = max(most, pa.total_allocated_bytes() - before)
+        return most
+
+    def watched(self: Spilled, parts: Any) -> Iterator[pa.RecordBatch]:
+        for batch in batches(self, parts):
+            look()
+            yield batch
+
+    with patch.object(Spilled, "batches", watched):
+        yield look
 
 
 class SpilledTable(mdt.Table):

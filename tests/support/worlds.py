@@ -7,10 +7,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -375,6 +377,24 @@ def recovered(
         assert ours(survivor) == before, where
         assert_clean(survivor)
         yield survivor
+
+
+@contextmanager
+def meanwhile(operation: type[Operation[Any]], act: Callable[[], object]) -> Iterator[None]:
+    """Let ``act`` happen when the first such operation has written its files, and has not yet
+    committed; asserts that it did.
+    """
+    write, waiting = operation.write, [act]
+
+    def written(self: Any, *given: Any) -> Any:
+        changes = write(self, *given)
+        if waiting:
+            waiting.pop()()
+        return changes
+
+    with patch.object(operation, "write", written):
+        yield
+    assert not waiting, "nothing was written"
 
 
 def cutting(metadata: Metadata) -> Cutting:

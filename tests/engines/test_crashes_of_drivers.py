@@ -1,0 +1,92 @@
+"""After a crash of whoever commits what tasks wrote, at any change of storage, readers see all of
+an operation or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from merges import merged
+from pooled import PooledTable, copies
+from spilled import SpilledTable
+from worlds import (
+    BASE_STATE,
+    COW,
+    MOR,
+    State,
+    deleted,
+    filled,
+    make,
+    ours,
+    recovered,
+    rows,
+    theirs,
+    upserted,
+)
+
+import mdt
+from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
+
+
+def merge_all_kinds(table: mdt.Table) -> object:
+    return merged(
+        table,
+        rows([0, 1, 3, 8, 9], 3, 9.0),
+        ("matched", "source.id = 'k0'", None),
+        ("matched", "target.ts = 1", {"fare": "target.fare + source.fare", "ts": 0}),
+        ("matched", "target.ts = 2", {"fare": "source.fare + 2"}),
+        ("not_matched", "source.id = 'k8'", "*"),
+    )
+
+
+def by_conditions(table: mdt.Table) -> object:
+    table.delete_where("ts < 2")
+    return table.update_where(values={"fare": 3.0}, where="fare = 2")
+
+
+KEPT = {key: row for key, row in BASE_STATE.items() if row[0] == 2}
+MERGED = {**deleted(BASE_STATE, [0]), "k1": (2, 11.0), "k3": (0, 10.0), "k8": (3, 9.0)}
+FLOWS: dict[str, tuple[Callable[[mdt.Table], object], list[State]]] = {
+    "upsert": (
+        lambda t: t.upsert(rows(range(2, 9), 3, 3.0)),
+        [upserted(BASE_STATE, range(2, 9), 3, 3.0)],
+    ),
+    "delete": (lambda t: t.delete(rows([0, 3, 50], 9, 1.0)), [deleted(BASE_STATE, [0, 3])]),
+    "merge": (merge_all_kinds, [MERGED]),
+    "conditions": (by_conditions, [KEPT, {key: (ts, 3.0) for key, (ts, _) in KEPT.items()}]),
+}
+"""Operations that end the same when they are repeated, and the states that they lead to."""
+
+
+@pytest.mark.parametrize(
+    "kind, table_type, name",
+    [
+        *((PooledTable, MOR, name) for name in FLOWS),
+        (SpilledTable, MOR, "upsert"),
+        (SpilledTable, MOR, "delete"),
+        pytest.param(SpilledTable, COW, "upsert", marks=pytest.mark.nightly),
+        pytest.param(SpilledTable, COW, "delete", marks=pytest.mark.nightly),
+    ],
+)
+def test_after_a_crash_of_the_driver_at_any_change_readers_see_all_or_nothing(
+    tmp_path: Path, kind: type[mdt.Table], table_type: str, name: str
+) -> None:
+    act, states = FLOWS[name]
+
+    def run(storage: Storage) -> None:
+        act(kind(storage))
+
+    start: Callable[[], Any] = lambda: filled(table_type, "bloom")
+    if kind is PooledTable:
+        table = make(LocalStorage(tmp_path / "start", durable=False), table_type, "record")
+        table.upsert(rows(range(6), 1, 1.0))
+        table.upsert(rows(range(3), 2, 2.0))
+        start = copies(tmp_path / "start")
+    what = f"crash points of {name} by a {kind.__name__}"
+    for survivor in recovered(start, run, (BASE_STATE, *states), what):
+        assert not isinstance(survivor, MemoryStorage) or theirs(survivor) == ours(survivor)
+        run(survivor)
+        assert ours(survivor) == states[-1]
