@@ -9,13 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from reader import bag, hudi_table
+from pooled import EVERY_KIND
+from reader import agreed
+from texts import columns
+from worlds import meanwhile
 
 import mdt
-from mdt.commit.transaction import steps
 from mdt.errors import Conflict, Invalid, Unsupported
-from mdt.write.blending import MERGERS, Kept
-from mdt.write.by_name import write_here
+from mdt.stores.storage import LocalStorage, MemoryStorage
+from mdt.write.blending import MERGERS
+from mdt.write.operations import RowOperation
 
 SCHEMA = pa.schema(
     [
@@ -31,202 +34,138 @@ OLD = [
     {"id": "a", "city": "x", "ts": 5, "n": 1, "note": "old", "tags": ["p", "q"]},
     {"id": "b", "city": "y", "ts": 5, "n": None, "note": None, "tags": None},
 ]
-BOTH = pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 
 
-def filled(folder: Path, table_type: str = "MERGE_ON_READ", **more: Any) -> mdt.Table:
-    given = {"partition_by": ["city"], "ordering": "ts", "options": {"mdt.durable": False}, **more}
-    table = mdt.create(folder / "t", SCHEMA, ["id"], table_type=table_type, **given)
+def filled(folder: Path, kind: type[mdt.Table] = mdt.Table, **more: Any) -> mdt.Table:
+    given = {"partition_by": ["city"], "ordering": "ts", **more}
+    table = mdt.create(LocalStorage(folder, durable=False), SCHEMA, ["id"], **given)
     table.upsert(OLD)
-    return table
+    return kind(table.storage)
 
 
-def found(table: mdt.Table, folder: Path) -> dict[str, Any]:
-    """Return the rows by id; asserts that hudi-rs and check agree."""
-    rows = table.scan().to_arrow()
-    assert bag(rows) == bag(hudi_table(folder / "t", SCHEMA)) and table.check().ok
-    return {row["id"]: row for row in rows.to_pylist()}
+def by_id(table: mdt.Table) -> dict[str, Any]:
+    return {row["id"]: row for row in agreed(table).to_pylist()}
 
 
-@BOTH
-def test_columns_that_the_data_lack_keep_their_values(tmp_path: Path, table_type: str) -> None:
-    table = filled(tmp_path, table_type)
+@EVERY_KIND
+def test_columns_that_the_data_lack_keep_their_values(
+    tmp_path: Path, kind: type[mdt.Table]
+) -> None:
+    table = filled(tmp_path, kind)
     data = [{"id": "a", "city": "x", "ts": 6, "n": 2}, {"id": "c", "city": "x", "ts": 6, "n": None}]
     done = table.upsert(data, partial=True)
     assert (done.updated, done.inserted, done.late) == (1, 1, 0)
-    rows = found(table, tmp_path)
+    rows = by_id(table)
     assert rows["a"] == {**OLD[0], "ts": 6, "n": 2} and rows["b"] == OLD[1]
     assert rows["c"] == {"id": "c", "city": "x", "ts": 6, "n": None, "note": None, "tags": None}
-    null = table.upsert(
-        {"id": ["a"], "city": ["x"], "note": pa.array([None], pa.string())}, partial=True
-    )
-    assert null.updated == 1 and table.get({"id": "a", "city": "x"})["note"] is None, (
-        "null that is given is a value"
-    )
+    null = {"id": ["a"], "city": ["x"], "note": pa.array([None], pa.string())}
+    assert table.upsert(null, partial=True).updated == 1
+    assert table.get({"id": "a", "city": "x"})["note"] is None, "null that is given is a value"
     assert table.upsert([{"id": "a", "city": "x", "ts": 1, "n": 9}], partial=True).late == 1
-    assert found(table, tmp_path)["a"]["n"] == 2
+    assert by_id(table)["a"]["n"] == 2
 
 
-@BOTH
-def test_columns_are_merged_by_name_or_by_a_function(tmp_path: Path, table_type: str) -> None:
-    table = filled(tmp_path, table_type)
+@EVERY_KIND
+def test_columns_are_merged_by_name_or_by_a_function(tmp_path: Path, kind: type[mdt.Table]) -> None:
+    table = filled(tmp_path, kind)
+    new = {"id": "c", "city": "x", "tags": None}
     data = [
-        {"id": "a", "city": "x", "ts": 6, "n": 2, "note": None, "tags": ["z"]},
+        {"id": "a", "city": "x", "ts": 1, "n": 2, "note": None, "tags": ["z"]},
         {"id": "b", "city": "y", "ts": 6, "n": 3, "note": "new", "tags": []},
-        {"id": "c", "city": "x", "ts": 6, "n": 4, "note": None, "tags": None},
-        {"id": "c", "city": "x", "ts": 7, "n": 5, "note": None, "tags": None},
-        {"id": "c", "city": "x", "ts": 5, "n": 6, "note": "c", "tags": None},
+        {**new, "ts": 6, "n": 4, "note": None},
+        {**new, "ts": 7, "n": 5, "note": None},
+        {**new, "ts": 5, "n": 6, "note": "c"},
     ]
-    done = table.upsert(
-        data, mergers={"n": "sum", "note": "coalesce", "tags": lambda older, newer: older}
-    )
+    mergers = {"n": "sum", "note": "coalesce", "tags": lambda older, newer: older}
+    done = table.upsert(data, mergers=mergers)
     assert (done.updated, done.inserted, done.late) == (2, 1, 0)
-    rows = found(table, tmp_path)
-    assert rows["a"] == {"id": "a", "city": "x", "ts": 6, "n": 3, "note": "old", "tags": ["p", "q"]}
+    rows = by_id(table)
+    assert rows["a"] == {**OLD[0], "n": 3, "tags": ["z"]}, "a late row is the older one"
     assert rows["b"] == {"id": "b", "city": "y", "ts": 6, "n": 3, "note": "new", "tags": None}
-    assert rows["c"] == {"id": "c", "city": "x", "ts": 7, "n": 15, "note": "c", "tags": None}, (
-        "rows of one key, too"
-    )
-
-
-def test_a_late_row_is_merged_as_the_older_one(tmp_path: Path) -> None:
-    table = filled(tmp_path)
-    late = [{"id": "a", "city": "x", "ts": 1, "n": 7, "note": "late", "tags": None}]
-    assert table.upsert(late, mergers={"n": "sum", "note": "coalesce"}).late == 0
-    assert found(table, tmp_path)["a"] == {**OLD[0], "n": 8}
+    assert rows["c"] == {**new, "ts": 7, "n": 15, "note": "c"}, "rows of one key, too"
 
 
 def test_many_rows_of_one_key_are_merged_as_if_they_came_one_by_one(tmp_path: Path) -> None:
     table = filled(tmp_path, partition_by=[], ordering=None)
-    n = 1_001
+    numbers = range(1_001)
     data = {
-        "id": [f"k{i % 7}" for i in range(n)],
-        "ts": list(range(n)),
-        "n": [i % 2 for i in range(n)],
-        "note": [f"{i:04}" for i in range(n)],
+        "id": [f"k{i % 7}" for i in numbers],
+        "ts": list(numbers),
+        "n": [i % 2 for i in numbers],
+        "note": [f"{i:04}" for i in numbers],
     }
-    mergers = {
-        "n": "sum",
-        "note": lambda older, newer: pc.binary_join_element_wise(older, newer, ""),
-    }
-    assert table.upsert(data, partial=True, mergers=mergers).inserted == 7
-    rows = found(table, tmp_path)
+    joined = lambda older, newer: pc.binary_join_element_wise(older, newer, "")
+    assert table.upsert(data, partial=True, mergers={"n": "sum", "note": joined}).inserted == 7
+    rows = by_id(table)
     for key in range(7):
-        mine = range(key, n, 7)
-        expected = {
-            "ts": mine[-1],
-            "n": sum(i % 2 for i in mine),
-            "note": "".join(f"{i:04}" for i in mine),
-        }
-        assert {name: rows[f"k{key}"][name] for name in expected} == expected
+        mine, row = numbers[key::7], rows[f"k{key}"]
+        assert (row["ts"], row["n"]) == (mine[-1], sum(i % 2 for i in mine))
+        assert row["note"] == "".join(f"{i:04}" for i in mine)
 
 
-def test_under_table_scope_the_key_is_enough(tmp_path: Path) -> None:
-    table = filled(tmp_path, scope="table")
-    assert table.upsert([{"id": "b", "note": "here"}], partial=True).updated == 1
-    assert found(table, tmp_path)["b"] == {**OLD[1], "note": "here"}
-    moved = table.upsert([{"id": "b", "city": "x"}], partial=True)
-    assert moved.updated == 1 and found(table, tmp_path)["b"] == {
-        **OLD[1],
-        "note": "here",
-        "city": "x",
-    }
+KEY: dict[str, Any] = {"id": ["a"], "city": ["x"]}
 
 
 @pytest.mark.parametrize(
-    ("data", "asked", "why"),
+    "data, mergers, why",
     [
-        ({"id": ["a"], "n": [1]}, {"partial": True}, "the data lack city"),
-        ({"city": ["a"], "n": [1]}, {"partial": True}, "the data lack id"),
-        (
-            {"id": ["a"], "city": ["x"], "m": [1]},
-            {"partial": True},
-            "column 'm' is not in the table",
-        ),
-        (
-            {"id": ["a"], "city": ["x"], "n": [1]},
-            {"mergers": {"n": "sum"}},
-            "column 'ts' is missing",
-        ),
-        ({"id": ["new"], "city": ["x"], "n": [1]}, {"partial": True}, "ordering field is null"),
-        (
-            {"id": ["a"], "city": ["x"]},
-            {"partial": True, "mergers": {"ts": "max"}},
-            "'ts' cannot be merged",
-        ),
-        (
-            {"id": ["a"], "city": ["x"]},
-            {"partial": True, "mergers": {"m": "max"}},
-            "'m' cannot be merged",
-        ),
-        (
-            {"id": ["a"], "city": ["x"], "n": [1]},
-            {"partial": True, "mergers": {"n": "mean"}},
-            "no merger 'mean'",
-        ),
-        (
-            {"id": ["a"], "city": ["x"], "note": ["n"]},
-            {"partial": True, "mergers": {"note": "sum"}},
-            "cannot be merged",
-        ),
-        ({"id": ["a"], "city": ["x"], "n": [255]}, {"partial": True, "mergers": {"n": "sum"}}, "n"),
-        (
-            {"id": ["a"], "city": ["x"], "n": [1]},
-            {"partial": True, "mergers": {"n": lambda o, n: 1 / 0}},
-            "division by zero",
-        ),
-        (
-            {"id": ["a"], "city": ["x"], "n": [1]},
-            {"partial": True, "mergers": {"n": lambda o, n: n[:0]}},
-            "made 0 values of 1",
-        ),
-        (
-            {"id": ["a"], "city": ["x"], "n": [1]},
-            {"partial": True, "mergers": {"n": lambda o, n: None}},
-            "made a NoneType",
-        ),
-        ({"id": ["a"], "city": ["x"]}, {"partial": True, "evolve": True}, "partial keeps them"),
+        ({"id": ["a"], "n": [1]}, None, "the data lack city"),
+        ({"city": ["a"], "n": [1]}, None, "the data lack id"),
+        ({**KEY, "m": [1]}, None, "column 'm' is not in the table"),
+        ({**KEY, "id": ["new"], "n": [1]}, None, "ordering field is null"),
+        (KEY, {"ts": "max"}, "'ts' cannot be merged"),
+        (KEY, {"m": "max"}, "'m' cannot be merged"),
+        ({**KEY, "n": [1]}, {"n": "mean"}, "no merger 'mean'"),
+        ({**KEY, "note": ["n"]}, {"note": "sum"}, "cannot be merged"),
+        ({**KEY, "n": [255]}, {"n": "sum"}, "n"),
+        ({**KEY, "n": [1]}, {"n": lambda o, n: 1 / 0}, "division by zero"),
+        ({**KEY, "n": [1]}, {"n": lambda o, n: n[:0]}, "made 0 values of 1"),
+        ({**KEY, "n": [1]}, {"n": lambda o, n: None}, "made a NoneType"),
     ],
 )
 def test_what_cannot_be_blended_is_said_and_nothing_is_left(
-    tmp_path: Path, data: Any, asked: Any, why: str
+    tmp_path: Path, data: Any, mergers: Any, why: str
 ) -> None:
     table = filled(tmp_path)
-    files = sorted((tmp_path / "t").rglob("*"))
+    files = sorted(tmp_path.rglob("*"))
     with pytest.raises(Invalid, match=why):
-        table.upsert(data, **asked)
-    assert files == sorted((tmp_path / "t").rglob("*"))
+        table.upsert(data, partial=True, mergers=mergers)
+    assert files == sorted(tmp_path.rglob("*"))
 
 
-def test_a_required_column_is_missing_for_new_rows_only(tmp_path: Path) -> None:
-    schema = pa.schema(
-        [("id", pa.string()), pa.field("n", pa.int32(), nullable=False), ("note", pa.string())]
-    )
-    table = mdt.create(tmp_path / "t", schema, ["id"], options={"mdt.durable": False})
+def test_whole_rows_are_asked_for_unless_partial_is_said_which_evolves_nothing(
+    tmp_path: Path,
+) -> None:
+    table = filled(tmp_path)
+    with pytest.raises(Invalid, match="column 'ts' is missing"):
+        table.upsert({**KEY, "n": [1]}, mergers={"n": "sum"})
+    with pytest.raises(Invalid, match="partial keeps them"):
+        table.upsert(KEY, partial=True, evolve=True)
+
+
+def test_a_required_column_is_missing_for_new_rows_only() -> None:
+    schema = columns("id string, n int32 not null, note string")
+    table = mdt.create(MemoryStorage(), schema, ["id"])
     table.upsert([{"id": "a", "n": 1, "note": None}])
     assert table.upsert([{"id": "a", "note": "x"}], partial=True).updated == 1
     with pytest.raises(Invalid, match="column 'n' is required, but null in 1 rows"):
         table.upsert([{"id": "b", "note": "x"}], partial=True)
 
 
+HALF, ONE, MORE, SUM = (Decimal(text) for text in ("1.50", "1.00", "2.25", "3.75"))
+
+
+NAN = float("nan")
+
+
 @pytest.mark.parametrize(
-    ("name", "older", "newer", "expected"),
+    "name, older, newer, expected",
     [
         ("sum", [1, None, None, 3], [2, 2, None, None], [3, 2, None, 3]),
         ("sum", [None, -0.0, 0.5], [-0.0, None, None], [-0.0, -0.0, 0.5]),
-        (
-            "sum",
-            [Decimal("1.50"), None],
-            [Decimal("2.25"), Decimal("1.00")],
-            [Decimal("3.75"), Decimal("1.00")],
-        ),
-        (
-            "max",
-            [1.0, None, float("nan"), 2.0],
-            [2.0, 5.0, 1.0, 1.0],
-            [2.0, 5.0, float("nan"), 2.0],
-        ),
-        ("min", [1.0, None, float("nan"), 2.0], [2.0, 5.0, 1.0, None], [1.0, 5.0, 1.0, 2.0]),
+        ("sum", [HALF, None], [MORE, ONE], [SUM, ONE]),
+        ("max", [1.0, None, NAN, 2.0], [2.0, 5.0, 1.0, 1.0], [2.0, 5.0, NAN, 2.0]),
+        ("min", [1.0, None, NAN, 2.0], [2.0, 5.0, 1.0, None], [1.0, 5.0, 1.0, 2.0]),
         ("coalesce", [["a"], None, ["c"]], [None, ["b"], ["d"]], [["a"], ["b"], ["d"]]),
     ],
 )
@@ -237,30 +176,27 @@ def test_mergers_take_null_for_nothing(
     assert repr(made.to_pylist()) == repr(expected)
 
 
-def test_of_two_that_add_to_one_row_neither_is_lost(tmp_path: Path) -> None:
+def add(table: mdt.Table) -> mdt.WriteResult:
+    return table.upsert({**KEY, "n": [10]}, partial=True, mergers={"n": "sum"})
+
+
+@EVERY_KIND
+def test_of_two_that_add_to_one_row_neither_is_lost(tmp_path: Path, kind: type[mdt.Table]) -> None:
+    table = filled(tmp_path, kind)
+    other = mdt.open(table.storage)
+    with meanwhile(RowOperation, lambda: add(other)):
+        assert add(table).attempts == 2
+    assert by_id(table)["a"] == {**OLD[0], "n": 21}
+
+
+def test_columns_that_are_altered_meanwhile_are_not_merged(tmp_path: Path) -> None:
     table = filled(tmp_path)
-    data = pa.Table.from_pylist(
-        [{"id": "a", "city": "x", "n": 10}],
-        schema=pa.schema([SCHEMA.field(n) for n in ("id", "city", "n")]),
-    )
-    operation = write_here(
-        table.metadata,
-        table.options,
-        data,
-        "upsert",
-        table.definition,
-        kept=Kept(True, {"n": "sum"}),
-    )
-    driver = steps(table.metadata, operation)
-    while next(driver) != "written":
-        pass
-    mdt.open(table.storage).upsert(data, partial=True, mergers={"n": "sum"})
-    for _ in driver:
-        pass
-    assert found(table, tmp_path)["a"] == {**OLD[0], "n": 21}
-    table.alter(rename={"note": "remark"}, beyond_hudi=True)
-    with pytest.raises(Conflict, match="altered"):
-        list(steps(table.metadata, operation))
+    other = mdt.open(table.storage)
+    with (
+        pytest.raises(Conflict, match="altered"),
+        meanwhile(RowOperation, lambda: other.alter(rename={"note": "remark"}, beyond_hudi=True)),
+    ):
+        add(table)
 
 
 def test_only_the_columns_that_stay_are_read(
@@ -281,6 +217,6 @@ def test_only_the_columns_that_stay_are_read(
 
 
 def test_where_keys_repeat_there_is_no_one_older_row(tmp_path: Path) -> None:
-    table = filled(tmp_path, options={"mdt.durable": False, "mdt.keys.repeat": True})
+    table = filled(tmp_path, options={"mdt.keys.repeat": True})
     with pytest.raises(Unsupported, match="more than once"):
         table.upsert([{"id": "a", "city": "x", "n": 1}], partial=True)

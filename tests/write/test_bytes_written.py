@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from reader import bag, hudi_table
+from texts import columns
 
 import mdt
 from mdt.errors import Invalid
 
 ROWS = 20_000
-SCHEMA = pa.schema({"id": pa.string(), "ts": pa.int64(), "fare": pa.float64(), "note": pa.string()})
+SCHEMA = columns("id string, ts int64, fare float64, note string")
 FIXED_BYTES = 30_000
 """Of a commit with one data file: Hudi's instants, the record, footers."""
 ROW_BYTES = 150

@@ -11,13 +11,15 @@ from typing import Any
 import mmh3
 import pyarrow as pa
 import pytest
+from merges import merged
 from old_tables import A, B
-from pooled import PooledTable
+from pooled import EVERY_KIND
+from texts import columns
 
 import mdt
-from mdt.stores.storage import LocalStorage
+from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
+SCHEMA = columns("id string, v string, ts int64")
 KEY_INDEXES = ["record", "bloom", "simple", "bucket(buckets='2')", "memory", "lmdb"]
 SHAPES = [
     pytest.param(index, scope, table_type, id=f"{index.partition('(')[0]}-{scope}-{table_type[:1]}")
@@ -65,48 +67,37 @@ def test_rows_of_both_keys_live_side_by_side(
     assert table.upsert([row(A, "a1")]).inserted == 1
     assert table.get(B) is None
     assert table.delete([B]).deleted == 0
-    assert table.upsert([row(B, "b1")]).inserted == 1
+    with pytest.raises(mdt.Invalid, match="exist"):
+        table.insert([row(A, "a2")])
+    assert table.insert([row(B, "b1")]).inserted == 1
     assert table.upsert([row(A, "a2")]).updated == 1
     assert values(table) == {A: "a2", B: "b1"}
+    table.compact()
     assert [table.get(key)["v"] for key in (A, B)] == ["a2", "b1"]
     assert table.get([B, A]).column("v").to_pylist() == ["b1", "a2"]
     assert table.scan(f"id = '{A}'").to_arrow()["v"].to_pylist() == ["a2"]
     assert table.delete([A]).deleted == 1
     assert values(table) == {B: "b1"} and table.get(A) is None
+    done = merged(table, [row(A, "a3"), row(B, "b3")])
+    assert (done.inserted, done.updated) == (1, 1) and values(table) == {A: "a3", B: "b3"}
     assert table.check().ok
 
 
+@EVERY_KIND
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
-def test_one_batch_has_rows_of_both_keys(tmp_path: Path, operation: str, table_type: str) -> None:
-    table = mdt.create(tmp_path, SCHEMA, key=["id"], ordering="ts", table_type=table_type)
+def test_one_batch_has_rows_of_both_keys(
+    operation: str, table_type: str, kind: type[mdt.Table]
+) -> None:
+    made = mdt.create(MemoryStorage(), SCHEMA, key=["id"], ordering="ts", table_type=table_type)
+    table = kind(made.storage)
     done = getattr(table, operation)([row(A, "a1", 2), row(B, "b1", 1)])
     assert (done.inserted, done.late) == (2, 0)
     assert values(table) == {A: "a1", B: "b1"} and table.check().ok
-
-
-def test_insert_refuses_the_key_that_exists_and_takes_the_other(tmp_path: Path) -> None:
-    table = created(tmp_path)
-    table.insert([row(A, "a1")])
-    with pytest.raises(mdt.Invalid, match="exist"):
-        table.insert([row(A, "a2")])
-    table.insert([row(B, "b1")])
-    assert values(table) == {A: "a1", B: "b1"}
-
-
-def test_merge_updates_the_key_that_matches_and_inserts_the_other(tmp_path: Path) -> None:
-    table = created(tmp_path)
-    table.upsert([row(A, "a1")])
-    merge = (
-        table.merge([row(A, "a2"), row(B, "b2")])
-        .when_matched()
-        .update("*")
-        .when_not_matched()
-        .insert("*")
+    assert (
+        merged(table, [row(A, "a2", 3)]).updated == 1 == table.delete(pa.table({"id": [B]})).deleted
     )
-    done = merge.execute()
-    assert (done.inserted, done.updated) == (1, 1)
-    assert values(table) == {A: "a2", B: "b2"}
+    assert values(table) == {A: "a2"}
 
 
 def test_the_delete_of_one_key_leaves_no_mark_on_the_other(tmp_path: Path) -> None:
@@ -117,23 +108,3 @@ def test_the_delete_of_one_key_leaves_no_mark_on_the_other(tmp_path: Path) -> No
     assert table.upsert([row(B, "b1", 3)]).late == 0
     assert values(table) == {B: "b1"}
     assert table.upsert([row(A, "a2", 3)]).late == 1
-
-
-def test_a_compaction_keeps_both_rows(tmp_path: Path) -> None:
-    table = created(tmp_path, ordering="ts")
-    table.upsert([row(A, "a1"), row(B, "b1")])
-    table.upsert([row(B, "b2", 2)])
-    table.compact()
-    assert values(table) == {A: "a1", B: "b2"} and table.check().ok
-
-
-def test_tasks_of_an_engine_tell_both_keys_apart(tmp_path: Path) -> None:
-    created(tmp_path, ordering="ts")
-    table = PooledTable(LocalStorage(tmp_path / "t", durable=False))
-    assert table.upsert([row(A, "a1"), row(B, "b1")]).inserted == 2
-    assert table.upsert([row(B, "b2", 2)]).updated == 1
-    merge = table.merge([row(A, "a3", 3)]).when_matched().update("*").when_not_matched().insert("*")
-    assert merge.execute().updated == 1
-    assert values(table) == {A: "a3", B: "b2"}
-    assert table.delete(pa.table({"id": [A]})).deleted == 1
-    assert values(table) == {B: "b2"} and table.check().ok

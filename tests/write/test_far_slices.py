@@ -11,6 +11,7 @@ from threading import Lock
 import numpy as np
 import pyarrow as pa
 import pytest
+from texts import columns
 from worlds import COW, MOR
 
 import mdt
@@ -69,7 +70,6 @@ def test_a_scan_asks_for_the_columns_of_a_large_file_in_few_ranges(large: Memory
     assert found.sort_by("id").equals(mdt.open(large).scan().to_arrow().sort_by("id"))
     (name,) = mdt.open(large).files()["name"].to_pylist()
     stored = large.size(name)
-    assert stored is not None
     assert len(storage.sizes) <= 8 + 1, (
         "one for each row group, which Hudi's columns end, and the footer"
     )
@@ -97,7 +97,7 @@ def test_a_flipped_byte_in_what_was_asked_for_together_is_told(large: MemoryStor
 @pytest.mark.parametrize("table_type", [COW, MOR])
 def test_many_small_files_that_are_written_anew_are_read_side_by_side(table_type: str) -> None:
     inner, partitions = MemoryStorage(), 12
-    schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())])
+    schema = columns("id int64, city string, v int64")
 
     def rows(v: int) -> pa.Table:
         ids = list(range(partitions * 10))

@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from texts import columns
 
 import mdt
 from mdt.errors import Invalid
 
-SCHEMA = pa.schema({"id": pa.string(), "city": pa.string(), "fare": pa.float64()})
+SCHEMA = columns("id string, city string, fare float64")
 ROWS = pa.table(
     {"id": ["a", "fare > 4"], "city": ["Oslo", "Rome"], "fare": [9.0, 1.0]}, schema=SCHEMA
 )
@@ -51,9 +52,7 @@ def test_an_absent_key_that_is_no_condition_is_missing(table: mdt.Table, key: st
 def test_a_condition_is_refused_where_keys_are_numbers_or_partitions_are_needed(
     tmp_path: Any,
 ) -> None:
-    numbers = mdt.create(
-        tmp_path / "n", pa.schema({"id": pa.int64(), "fare": pa.float64()}), ["id"]
-    )
+    numbers = mdt.create(tmp_path / "n", columns("id int64, fare float64"), ["id"])
     parted = mdt.create(tmp_path / "p", SCHEMA, ["id"], partition_by=["city"])
     for made in (numbers, parted):
         with pytest.raises(Invalid, match="t.delete_where"):

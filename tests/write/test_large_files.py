@@ -23,6 +23,11 @@ from mdt.stores.scratch import Scratch, Sink
 from mdt.stores.storage import MemoryStorage
 from mdt.write import large_files, new_files
 
+
+def upsert(table: mdt.Table) -> object:
+    return table.upsert(data(5, range(20, 140)))
+
+
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 SCHEMA = pa.schema(
     [
@@ -71,7 +76,6 @@ def told(table: mdt.Table) -> list[Any]:
     found = []
     for seq in range(table.snapshot().seq + 1):
         record = table._metadata.record(seq)
-        assert record is not None
         parts = {
             name: record.table(name)
             for name in ("files", "slices", "removed", "stats", "vectors", "fresh")
@@ -100,82 +104,57 @@ def rewrites(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 History = Callable[[mdt.Table], object]
-HISTORIES: dict[str, tuple[str, dict[str, Any], History]] = {
-    "upsert": (
-        COW,
+HISTORIES: dict[str, tuple[dict[str, Any], History]] = {
+    "upserts": (
         {},
         lambda t: [t.upsert(data(n, range(30 * n, 30 * n + 60, 1 + n))) for n in (1, 2)],
     ),
-    "rows before, between and behind": (COW, {}, lambda t: t.upsert(data(5, range(-9, 220, 3)))),
+    "rows before, between and behind": ({}, lambda t: t.upsert(data(5, range(-9, 220, 3)))),
     "rows that are out of order": (
-        COW,
         {"at_first": "bulk_insert"},
         lambda t: t.upsert(data(5, range(50, 120), shuffled=True)),
     ),
-    "nan comes": (COW, {}, lambda t: t.upsert(data(5, range(20, 40), nans=True))),
-    "nan stands": (COW, {"nans": True}, lambda t: t.upsert(data(5, range(20, 40)))),
-    "delete": (COW, {}, lambda t: t.delete({"id": list(range(3, 60)), "city": ["Oslo"] * 57})),
-    "delete of whole row groups": (COW, {}, lambda t: t.delete_where("id between 10 and 60")),
-    "delete of all": (COW, {}, lambda t: t.delete_where("id >= 0")),
-    "update by condition": (COW, {}, lambda t: t.update_where({"note": "'x'"}, "fare < 0.3")),
-    "ordering": (COW, {"ordering": "ts"}, lambda t: t.upsert(data(5, range(20, 140)))),
-    "table scope": (
-        COW,
-        {"scope": "table", "partition_by": ["city"]},
-        lambda t: t.upsert(data(5, range(20, 140))),
-    ),
-    "bucket": (
-        COW,
-        {"key_index": "bucket(buckets='2')"},
-        lambda t: t.upsert(data(5, range(20, 140))),
-    ),
+    "nan comes": ({}, lambda t: t.upsert(data(5, range(20, 40), nans=True))),
+    "nan stands": ({"nans": True}, lambda t: t.upsert(data(5, range(20, 40)))),
+    "delete": ({}, lambda t: t.delete({"id": list(range(3, 60)), "city": ["Oslo"] * 57})),
+    "delete of whole row groups": ({}, lambda t: t.delete_where("id between 10 and 60")),
+    "delete of all": ({}, lambda t: t.delete_where("id >= 0")),
+    "update by condition": ({}, lambda t: t.update_where({"note": "'x'"}, "fare < 0.3")),
+    "ordering": ({"ordering": "ts"}, upsert),
+    "table scope": ({"scope": "table", "partition_by": ["city"]}, upsert),
+    "bucket": ({"key_index": "bucket(buckets='2')"}, upsert),
     "compaction": (
-        MOR,
-        {},
+        {"table_type": MOR},
         lambda t: [*(t.upsert(data(n, range(9 * n, 90 * n, n))) for n in (1, 2, 3)), t.compact()],
     ),
     "compaction of deletes": (
-        MOR,
-        {"ordering": "ts"},
+        {"table_type": MOR, "ordering": "ts"},
         lambda t: [t.delete_where("fare < 0.5"), t.compact()],
     ),
     "positions": (
-        MOR,
-        {"options": {"mdt.write.record.positions": True}},
+        {"table_type": MOR, "mdt.write.record.positions": True},
         lambda t: [t.upsert(data(2, range(9, 90))), t.compact()],
     ),
-    "indexes": (
-        COW,
-        {"indexes": ["bitmap(city)", "bloom(note)", "column_stats(fare)"]},
-        lambda t: t.upsert(data(5, range(20, 140))),
-    ),
+    "indexes": ({"indexes": ["bitmap(city)", "bloom(note)", "column_stats(fare)"]}, upsert),
     "filters that grow": (
-        COW,
         {
-            "options": {
-                "mdt.bloom.filter.type": "DYNAMIC_V0",
-                "mdt.bloom.entries": 20,
-                "mdt.bloom.entries.max": 50,
-            }
+            "mdt.bloom.filter.type": "DYNAMIC_V0",
+            "mdt.bloom.entries": 20,
+            "mdt.bloom.entries.max": 50,
         },
-        lambda t: t.upsert(data(5, range(20, 140))),
+        upsert,
     ),
-    "zstd": (
-        COW,
-        {"options": {"mdt.compression": "zstd"}},
-        lambda t: t.upsert(data(5, range(20, 140))),
-    ),
+    "zstd": ({"mdt.compression": "zstd"}, upsert),
     "a column that files lack": (
-        COW,
         {},
         lambda t: [t.alter(add={"more": pa.float64()}), t.delete_where("id < 8")],
     ),
     "keys that repeat": (
-        COW,
-        {"options": {"mdt.keys.repeat": True}},
+        {"mdt.keys.repeat": True},
         lambda t: [t.insert(data(3, range(40)), check=False), t.delete_where("fare < 0.3")],
     ),
 }
+"""How a table is made, copy-on-write if nothing is said, and what happens to it."""
 
 
 @pytest.mark.parametrize("name", HISTORIES)
@@ -183,41 +162,33 @@ def test_a_large_file_has_the_bytes_that_it_would_have_in_memory(
     name: str, rewrites: list[int]
 ) -> None:
     """All of the table, in fact: key maps, statistics, summaries, filters and records too."""
-    table_type, said, history = HISTORIES[name]
-    more = dict(said)
-    at_first, nans, options = (
-        more.pop("at_first", "upsert"),
-        more.pop("nans", False),
-        more.pop("options", {}),
-    )
+    said, history = HISTORIES[name]
+    more = {"table_type": COW, "at_first": "upsert", "nans": False}
+    more |= {option: value for option, value in said.items() if "." not in option}
+    at_first, nans = more.pop("at_first"), more.pop("nans")
+    options = {
+        "mdt.row.group.rows": GROUP_ROWS,
+        "mdt.services.auto": False,
+        "mdt.writer.threads": 1,
+        **{option: value for option, value in said.items() if "." in option},
+    }
     found = []
     for is_large in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if not is_large:
                 patch.setattr(new_files, "is_large", lambda segment, options: False)
             storage = MemoryStorage()
-            small = {
-                "mdt.row.group.rows": GROUP_ROWS,
-                "mdt.services.auto": False,
-                "mdt.writer.threads": 1,
-            }
-            table = mdt.create(
-                storage, SCHEMA, key=["id"], table_type=table_type, options=small | options, **more
-            )
-            getattr(table, at_first)(
-                data(0, range(0, 200, 2), nans=nans, shuffled=at_first == "bulk_insert")
-            )
+            table = mdt.create(storage, SCHEMA, key=["id"], options=options, **more)
+            rows = data(0, range(0, 200, 2), nans=nans, shuffled=at_first == "bulk_insert")
+            getattr(table, at_first)(rows)
             before = len(rewrites)
             history(table)
             assert (len(rewrites) > before) == (is_large and name != "delete of all")
             assert table.check().ok
-            assert not [path for path in objects(storage) if "/checkpoint" in path]
-            stored = {
-                path: content
-                for path, content in objects(storage).items()
-                if "/.mdt/log/" not in path
-            }
-            found.append((stored, told(table)))
+            stored = objects(storage)
+            assert not [path for path in stored if "/checkpoint" in path]
+            files = {path: data for path, data in stored.items() if "/.mdt/log/" not in path}
+            found.append((files, told(table)))
     assert found[0][0].keys() == found[1][0].keys()
     assert [path for path, content in found[0][0].items() if found[1][0][path] != content] == []
     assert found[0][1] == found[1][1]
@@ -257,23 +228,17 @@ def filled() -> tuple[MemoryStorage, mdt.Table]:
 
 def test_damage_of_a_row_group_stops_the_rewrite_and_leaves_nothing(rewrites: list[int]) -> None:
     storage, table = filled()
-    (path,) = (one.path for one in storage.list("") if one.path.endswith(".parquet"))
+    before = {path for path in objects(storage) if path.endswith(".parquet")}
+    (path,) = before
     good = storage.read(path)
     groups = pq.read_metadata(pa.BufferReader(good))
-    at = (
-        groups.row_group(5)
-        .column(groups.schema.to_arrow_schema().names.index("fare"))
-        .data_page_offset
-        + 30
-    )
+    column = groups.schema.to_arrow_schema().names.index("fare")
+    at = groups.row_group(5).column(column).data_page_offset + 30
     storage.replace(path, good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
-    before = objects(storage)
     with pytest.raises(Corrupt):
         table.upsert(data(5, range(20, 40)))
     assert not rewrites
-    assert {path for path in objects(storage) if path.endswith(".parquet")} == {
-        path for path in before if path.endswith(".parquet")
-    }
+    assert {path for path in objects(storage) if path.endswith(".parquet")} == before
 
 
 def test_a_disk_that_is_full_commits_nothing(
@@ -348,23 +313,13 @@ def test_what_cannot_be_mapped_is_an_error_of_ours(monkeypatch: pytest.MonkeyPat
 
 
 def test_pages_of_a_large_file_are_not_those_of_its_first_small_row_group() -> None:
-    rows = pa.table(
-        {
-            "id": list(range(3000)),
-            "note": ["abc"] * 1000 + ["é" * 500 + str(n) for n in range(2000)],
-        }
-    )
-    options = {"mdt.row.group.rows": 1000, "mdt.services.auto": False, "mdt.durable": False}
+    notes = ["abc"] * 1000 + ["é" * 500 + str(n) for n in range(2000)]
+    rows = pa.table({"id": list(range(3000)), "note": notes})
+    options = {"mdt.row.group.rows": 1000, "mdt.services.auto": False}
     storage = MemoryStorage()
     mdt.create(storage, rows.schema, key=["id"], table_type=COW, options=options).bulk_insert(rows)
     table = mdt.open(storage, {"mdt.write.memory.max": 1 << 20})
     table.upsert(rows.slice(0, 4))
-    (path,) = [
-        one.path
-        for one in storage.list("")
-        if one.path.endswith(".parquet")
-        and one.path.count("/") == 0
-        and table.files()["name"][0].as_py() in one.path
-    ]
-    chunk = pq.read_metadata(pa.BufferReader(storage.read(path))).row_group(2).column(6)
+    written = storage.read(table.files()["name"][0].as_py())
+    chunk = pq.read_metadata(pa.BufferReader(written)).row_group(2).column(6)
     assert chunk.path_in_schema == "note" and chunk.has_offset_index

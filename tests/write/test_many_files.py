@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from texts import columns
 
 import mdt
 from indexes import column_stats
@@ -22,7 +23,7 @@ from mdt.write import new_files, summarize
 from mdt.write.normalize import keyed_rows
 
 PARTITIONS = 150
-SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
+SCHEMA = columns("id string, p string, v int64")
 
 
 def rows(first: int, count: int, v: int) -> pa.Table:
@@ -114,18 +115,6 @@ def test_a_file_that_cannot_be_made_fails_the_write_and_nothing_of_it_is_left(
     monkeypatch.undo()
     table.bulk_insert(rows(0, 5 * PARTITIONS, 2))
     assert sums(table) == {2: 5 * PARTITIONS} and table.check().ok
-
-
-def test_places_of_groups_are_those_of_their_partitions(tmp_path: Any) -> None:
-    table = made(LocalStorage(tmp_path / "t", durable=False))
-    table.bulk_insert(rows(0, PARTITIONS, 1))
-    groups = table.snapshot().file_groups
-    numbers = np.append(groups.number(groups.all_names()), -1)
-    paths = groups.partitions(numbers).tolist()
-    asked = ["p=p3", "p=nowhere", "p=p5"]
-    assert groups.places(numbers, asked).tolist() == [
-        asked.index(path) if path in asked else -1 for path in paths
-    ]
 
 
 def test_statistics_of_many_small_files_are_made_together(

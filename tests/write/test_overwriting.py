@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pooled import PooledTable
-from reader import bag, hudi_table
+from pooled import EVERY_KIND
+from reader import agreed
 from spilled import SpilledTable
-from worlds import COW, MOR, OPTIONS, SCHEMA, ours, rows, theirs
+from texts import columns, rows_of
+from worlds import MOR, OPTIONS, SCHEMA, ours, rows, theirs
 
 import mdt
 from mdt.errors import Corrupt, Invalid, Unsupported
@@ -26,22 +28,15 @@ from mdt.metadata.snapshot import live_partitions
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.write import overwriting
 
-LEVELS = pa.schema(
-    [("id", pa.int64()), ("city", pa.string()), ("day", pa.date32()), ("v", pa.int64())]
-)
+LEVELS = columns("id int64, city string, day date32, v int64")
 DAYS = (date(2026, 1, 1), date(2026, 1, 2))
 
 
-def made(table_type: str = MOR, **given: Any) -> mdt.Table:
+def made(storage: Any = None, table_type: str = MOR, **given: Any) -> mdt.Table:
     """Return a table with two commits of even ids in x and odd ones in y, 0 to 5."""
-    arguments = {
-        "key": ["id"],
-        "partition_by": ["city"],
-        "ordering": "ts",
-        "options": OPTIONS,
-        **given,
-    }
-    table = mdt.create(MemoryStorage(), SCHEMA, table_type=table_type, **arguments)
+    arguments = {"partition_by": ["city"], "ordering": "ts", "options": OPTIONS, **given}
+    storage = MemoryStorage() if storage is None else storage
+    table = mdt.create(storage, SCHEMA, ["id"], table_type=table_type, **arguments)
     table.upsert(rows(range(6), 5, 1.0))
     table.upsert(rows([0, 1], 6, 2.0))
     return table
@@ -49,133 +44,65 @@ def made(table_type: str = MOR, **given: Any) -> mdt.Table:
 
 def right(table: mdt.Table) -> None:
     """Assert that we and hudi-rs see the same rows, and that nothing is wrong."""
-    storage = table.storage
-    assert isinstance(storage, MemoryStorage)
-    assert ours(storage) == theirs(storage)
+    assert ours(table.storage) == theirs(table.storage)
     report = table.check()
     assert report.ok and not report.warnings, str(report)
 
 
-@pytest.mark.parametrize("table_type", [MOR, COW])
-def test_an_overwrite_replaces_the_partitions_that_occur_whatever_their_ordering_values(
-    table_type: str,
-) -> None:
-    table = made(table_type)
+def test_an_overwrite_replaces_the_partitions_that_occur_whatever_their_ordering_values() -> None:
+    """To who follows the changes, keys that were there before are updates."""
+    table = made()
     done = table.insert_overwrite(rows([0, 20, 20], 1, 9.0))
     assert (done.inserted, done.deleted, done.late, done.attempts) == (2, 3, 1, 1)
     assert sorted(ours(table.storage)) == ["k0", "k1", "k20", "k3", "k5"]
     assert ours(table.storage)["k0"] == (1, 9.0)
     right(table)
-
-
-def test_changes_tell_keys_that_were_there_before_as_updates() -> None:
-    table = made()
-    seq = table.insert_overwrite(rows([0, 20], 1, 9.0)).seq
-    told = {(row["_change"], row["id"]) for row in table.changes(seq - 1).to_arrow().to_pylist()}
-    same = {("update_before", "k0"), ("update_after", "k0")}
-    assert told == same | {("delete", "k2"), ("delete", "k4"), ("insert", "k20")}
+    told = table.changes(done.seq - 1).to_arrow().to_pylist()
+    assert {(row["_change"], row["id"]) for row in told} == {
+        ("update_before", "k0"),
+        ("update_after", "k0"),
+        ("delete", "k2"),
+        ("delete", "k4"),
+        ("insert", "k20"),
+    }
     gone = table.changes(table.delete_partition("city=y").seq - 1).to_arrow()
-    assert set(gone["_change"].to_pylist()) == {"delete"} and sorted(gone["id"].to_pylist()) == [
-        "k1",
-        "k3",
-        "k5",
-    ]
-
-
-def test_under_table_scope_a_key_that_lives_in_a_partition_that_stays_moves(tmp_path: Path) -> None:
-    table = mdt.create(
-        tmp_path,
-        SCHEMA,
-        ["id"],
-        partition_by=["city"],
-        ordering="ts",
-        scope="table",
-        options=OPTIONS,
-    )
-    table.upsert(rows(range(6), 5, 1.0))
-    moving = pa.table([["k1", "k9"], ["x", "x"], [1, 1], [7.0, 7.0]], schema=SCHEMA)
-    done = table.insert_overwrite(moving)
-    assert (done.inserted, done.deleted) == (2, 4)
-    expected = bag(pa.concat_tables([moving, rows([3, 5], 5, 1.0)]))
-    assert bag(table.scan().to_arrow()) == expected == bag(hudi_table(tmp_path, SCHEMA))
-    assert {
-        r["_change"] for r in table.changes(done.seq - 1, where="id = 'k1'").to_arrow().to_pylist()
-    } == {"update_before", "update_after"}
-    assert table.check().ok
+    assert set(gone["_change"].to_pylist()) == {"delete"}
+    assert sorted(gone["id"].to_pylist()) == ["k1", "k3", "k5"]
 
 
 @pytest.mark.parametrize("kind", [mdt.Table, SpilledTable])
-def test_a_row_that_another_of_its_key_replaces_ends_no_partition(
-    tmp_path: Path, kind: type[mdt.Table]
-) -> None:
-    table = mdt.create(
-        tmp_path,
-        SCHEMA,
-        ["id"],
-        partition_by=["city"],
-        ordering="ts",
-        scope="table",
-        options=OPTIONS,
-    )
-    table.upsert(rows([0, 1], 5, 1.0))
-    newer = pa.table([["k9", "k9"], ["x", "z"], [1, 2], [7.0, 7.0]], schema=SCHEMA)
-    done = kind(LocalStorage(tmp_path, durable=False), OPTIONS).insert_overwrite(newer)
+def test_a_row_that_another_of_its_key_replaces_ends_no_partition(kind: type[mdt.Table]) -> None:
+    table = made(scope="table")
+    newer = rows_of(SCHEMA, "k9 x 1 7", "k9 z 2 7")
+    done = kind(table.storage, OPTIONS).insert_overwrite(newer)
     assert (done.inserted, done.deleted, done.late) == (1, 0, 1)
-    assert bag(table.scan().to_arrow()) == bag(pa.concat_tables([rows([0, 1], 5, 1.0), newer[1:]]))
+    assert table.scan().count() == 7 and table.get("k9")["city"] == "z"
 
 
-@pytest.mark.parametrize("partition_by", [["city"], []])
-def test_rows_stand_in_the_place_of_the_whole_table(partition_by: list[str]) -> None:
-    table = made(partition_by=partition_by)
-    write = table.insert_overwrite_table if partition_by else table.insert_overwrite
-    assert write(rows([1, 21], 1, 9.0)).deleted == 6
-    assert sorted(ours(table.storage)) == ["k1", "k21"]
-    right(table)
-    assert write(rows([], 1, 9.0)).deleted == 2
-    assert ours(table.storage) == {}
-    right(table)
-
-
-def test_without_rows_no_partition_is_replaced_and_nothing_is_committed() -> None:
-    table = made()
-    seq = table.snapshot().seq
-    assert table.insert_overwrite(rows([], 1, 9.0)).instant == ""
-    assert table.snapshot().seq == seq
-
-
-@pytest.mark.parametrize("kind", [mdt.Table, SpilledTable, PooledTable])
+@EVERY_KIND
 def test_partitions_that_are_named_end_with_or_without_rows(
     tmp_path: Path, kind: type[mdt.Table]
 ) -> None:
-    table = mdt.create(
-        tmp_path, SCHEMA, ["id"], partition_by=["city"], ordering="ts", options=OPTIONS
-    )
-    table.upsert(rows(range(6), 5, 1.0))
-    writer = kind(LocalStorage(tmp_path, durable=False), OPTIONS)
+    table = made(LocalStorage(tmp_path, durable=False))
+    writer = kind(table.storage, OPTIONS)
     done = writer.insert_overwrite(rows([0], 1, 9.0), partitions=["city=x", {"city": "new"}])
     assert (done.inserted, done.deleted) == (1, 3)
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == ["k0", "k1", "k3", "k5"]
-    with pytest.raises(mdt.Invalid, match="of the partition 'city=y', and what ends is 'city=x'"):
+    with pytest.raises(Invalid, match="of the partition 'city=y', and what ends is 'city=x'"):
         writer.insert_overwrite(rows([0, 1], 1, 9.0), partitions={"city": "x"})
     assert writer.insert_overwrite(rows([0], 1, 9.0), partitions="*").deleted == 4
     assert writer.insert_overwrite(rows([], 1, 9.0), partitions={"city": "x"}).deleted == 1
     assert writer.insert_overwrite(rows([], 1, 9.0), partitions={"city": "x"}).instant == ""
-    assert (
-        bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path, SCHEMA)) == bag(rows([], 1, 9.0))
-    )
-    assert table.check().ok
+    assert writer.insert_overwrite(rows([], 1, 9.0)).instant == "" == writer.truncate().instant
+    agreed(table, expected=rows([], 1, 9.0))
 
 
-def test_a_table_without_partitions_has_none_to_name() -> None:
-    with pytest.raises(mdt.Invalid, match="the table has no partitions"):
-        made(partition_by=[]).insert_overwrite(rows([0], 1, 9.0), partitions="city=x")
-
-
-def test_an_overwrite_of_a_partition_that_is_new_replaces_nothing() -> None:
-    table = made()
-    fresh = pa.table([["k9"], ["z"], [1], [9.0]], schema=SCHEMA)
-    assert (done := table.insert_overwrite(fresh)).deleted == 0 and done.inserted == 1
-    assert table.scan().count() == 7 and table.check().ok
+def test_a_table_without_partitions_has_none_to_name_or_to_delete() -> None:
+    table = made(partition_by=[])
+    with pytest.raises(Invalid, match="the table has no partitions"):
+        table.insert_overwrite(rows([0], 1, 9.0), partitions="city=x")
+    with pytest.raises(Invalid, match="has no partitions"):
+        table.delete_partition("*")
 
 
 def test_no_row_is_read_and_no_data_file_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,18 +121,13 @@ def levels() -> mdt.Table:
     table = mdt.create(
         MemoryStorage(), LEVELS, ["id"], partition_by=["city", "day"], options=OPTIONS
     )
-    found = [
-        {"id": n, "city": city, "day": day, "v": n}
-        for n in range(2)
-        for city in ("a/b", None)
-        for day in DAYS
-    ]
-    table.upsert(found)
+    cities = [f"{n} {city} {day} {n}" for n in range(2) for city in ("a/b", "-") for day in DAYS]
+    table.upsert(rows_of(LEVELS, *cities))
     return table
 
 
 @pytest.mark.parametrize(
-    ("named", "left"),
+    "named, left",
     [
         ("city=a%2Fb/day=2026-01-01", 6),
         ("city=a%2Fb/*", 4),
@@ -228,7 +150,7 @@ def test_partitions_are_named_by_path_by_values_or_by_a_pattern(named: Any, left
 
 
 @pytest.mark.parametrize(
-    ("named", "match"),
+    "named, match",
     [
         ("city=a/b/day=2026-01-01", "is the path of no partition"),
         ("cty=a/day=2026-01-01", "is the path of no partition"),
@@ -244,30 +166,6 @@ def test_what_can_name_no_partition_is_refused(named: Any, match: str) -> None:
         levels().delete_partition(named)
 
 
-def test_a_table_without_partitions_has_none_to_delete() -> None:
-    with pytest.raises(Invalid, match=r"has no partitions"):
-        made(partition_by=[]).delete_partition("*")
-
-
-def test_what_was_truncated_can_be_read_restored_and_cleaned_away() -> None:
-    table = made()
-    before = ours(table.storage)
-    table.tag("full")
-    assert table.truncate().deleted == 6 and ours(table.storage) == {}
-    assert table.truncate().instant == "", "there is nothing left"
-    assert table.scan(as_of="full").count() == 6
-    table.restore("full")
-    assert ours(table.storage) == before
-    right(table)
-    table.truncate()
-    table.untag("full")
-    table.clean(retain_commits=1)
-    table.clean(retain_commits=1)
-    assert not [info for info in table.storage.list("city=") if info.path.endswith(".parquet")]
-    table.upsert(rows([0, 7], 1, 1.0))
-    right(table)
-
-
 def test_a_purge_leaves_no_byte_of_what_a_partition_held() -> None:
     table = made(key_index="record")
     table.insert_overwrite(pa.table([["k0"], ["x"], [1], [9.0]], schema=SCHEMA))
@@ -279,17 +177,8 @@ def test_a_purge_leaves_no_byte_of_what_a_partition_held() -> None:
     right(table)
 
 
-def test_a_repair_finds_nothing_lost_after_overwrites() -> None:
-    table = made(indexes=["bitmap(city)"])
-    table.insert_overwrite(rows([0, 20], 1, 9.0))
-    for info in [*table.storage.list(paths.checkpoints_dir())]:
-        table.storage.delete(info.path)
-    assert mdt.repair(table.storage).ok
-    right(mdt.open(table.storage))
-
-
 @pytest.mark.parametrize(
-    ("write", "word"),
+    "write, word",
     [
         (lambda t: t.insert_overwrite(rows([0], 1, 1.0)), "INSERT_OVERWRITE"),
         (lambda t: t.insert_overwrite_table(rows([0], 1, 1.0)), "INSERT_OVERWRITE_TABLE"),
@@ -298,62 +187,18 @@ def test_a_repair_finds_nothing_lost_after_overwrites() -> None:
     ],
 )
 def test_hudi_is_told_its_own_word_and_what_ended(write: Any, word: str) -> None:
-    import json
-
     table = made()
-    ended = {
-        row["partition"]: row["name"].split("_")[0]
-        for row in table.files().to_pylist()
-        if row["name"][0] != "."
-    }
+    files = [row for row in table.files().to_pylist() if row["name"][0] != "."]
+    ended = {row["partition"]: row["name"].split("_")[0] for row in files}
     done = write(table)
     layout = Version6()
     told = json.loads(table.storage.read(layout.completed_path(done.instant, "replacecommit")))
     replaced = {partition: name for partition, (name,) in told["partitionToReplaceFileIds"].items()}
     assert told["operationType"] == word
     assert replaced.items() <= ended.items() and "city=x" in replaced
-    planned = table.storage.read(
-        layout.path_of(Instant(done.instant, "replacecommit", "requested"))
-    )
+    requested = layout.path_of(Instant(done.instant, "replacecommit", "requested"))
+    planned = table.storage.read(requested)
     assert word.encode() in planned and b"CLUSTER" not in planned.partition(b"Obj")[2][-200:]
-
-
-@pytest.mark.parametrize("scope", ["partition", "table"])
-@pytest.mark.parametrize("table_type", [MOR, COW])
-def test_tasks_of_an_engine_overwrite_as_this_process_does(
-    tmp_path: Path, scope: str, table_type: str
-) -> None:
-    found = []
-    for kind, name in ((mdt.Table, "a"), (PooledTable, "b")):
-        arguments: dict[str, Any] = {
-            "partition_by": ["city"],
-            "ordering": "ts",
-            "scope": scope,
-            "options": OPTIONS,
-        }
-        mdt.create(tmp_path / name, SCHEMA, ["id"], table_type=table_type, **arguments)
-        table = kind(mdt.open(tmp_path / name).storage)
-        table.upsert(rows(range(40), 5, 1.0))
-        moving = pa.table([["k1", "k9", "k9", "k2"], ["x"] * 4, [1] * 4, [7.0] * 4], schema=SCHEMA)
-        first = table.insert_overwrite(moving)
-        second = (
-            table.insert_overwrite_table(rows(range(5, 9), 1, 3.0))
-            if name == "c"
-            else table.delete(rows([2], 0, 0))
-        )
-        third = table.insert_overwrite(pa.concat_tables([rows([4], 1, 3.0), moving.slice(0, 1)]))
-        seen = bag(table.scan().to_arrow())
-        assert seen == bag(hudi_table(tmp_path / name, SCHEMA))
-        assert table.check().ok
-        assert table.insert_overwrite_table(rows(range(5, 9), 1, 3.0)).inserted == 4
-        assert (
-            bag(table.scan().to_arrow())
-            == bag(rows(range(5, 9), 1, 3.0))
-            == bag(hudi_table(tmp_path / name, SCHEMA))
-        )
-        counts = [(done.inserted, done.deleted, done.late) for done in (first, second, third)]
-        found.append((seen, counts))
-    assert found[0] == found[1]
 
 
 def test_more_file_groups_than_a_record_can_name_are_refused(
@@ -370,13 +215,10 @@ def test_a_record_that_ends_file_groups_is_a_replacecommit_and_no_other_is() -> 
     table = made()
     table.truncate()
     truncated, upserted = (commit_log.read(table.storage, seq) for seq in (3, 2))
-    assert truncated is not None and upserted is not None
-    for header in (
-        {**truncated.header, "action": "commit"},
-        {**upserted.header, "action": "replacecommit"},
-    ):
+    for record, action in ((truncated, "commit"), (upserted, "replacecommit")):
+        header = {**record.header, "action": action, "seq": 3}
         with pytest.raises(Corrupt, match="ends file groups, or it does not"):
-            records.check_header({**header, "seq": 3}, 3, "p")
+            records.check_header(header, 3, "p")
 
 
 def test_dead_rows_are_told_in_few_bytes() -> None:
@@ -398,11 +240,10 @@ def test_dead_rows_are_told_in_few_bytes() -> None:
 
 def test_only_the_star_stands_for_anything_when_partitions_are_dropped() -> None:
     table = levels()
-    before = table.scan().count()
     for path in set(table.files()["partition"].to_pylist()):
         for wild in (f"{path[:-1]}?", f"{path[:-1]}[{path[-1]}]"):
             assert not table.delete_partition(wild).deleted
-    assert table.scan().count() == before
+    assert table.scan().count() == 8
 
 
 def test_a_partition_that_is_named_is_compared_with_no_pattern_and_no_other_is_taken_apart(

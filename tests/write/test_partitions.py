@@ -4,7 +4,6 @@ nothing leaves the table.
 
 from __future__ import annotations
 
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,13 @@ import pytest
 import trees
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from texts import columns, rows_of
 
 import mdt
 from mdt import Invalid
 from mdt.hudi.partitions import NULL_PARTITION, escape, unescape
 
-SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
+SCHEMA = columns("id string, p string, v int64")
 KEPT = {
     "climbing out": "../x",
     "a slash": "a/b",
@@ -91,7 +91,7 @@ def test_odd_values_survive_updates_deletes_and_compaction(table_type: str, tmp_
     assert all(file.is_file() for folder in folders for file in (path / folder).iterdir())
 
 
-@pytest.mark.parametrize(("value", "reason"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize("value, reason", REFUSED.values(), ids=REFUSED.keys())
 def test_a_value_without_a_directory_name_is_refused(
     value: str, reason: str, tmp_path: Path
 ) -> None:
@@ -138,26 +138,14 @@ def test_values_of_any_text_come_back(tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
 def test_several_levels_of_several_types(table_type: str, tmp_path: Path) -> None:
-    schema = pa.schema(
-        [
-            ("id", pa.int64()),
-            ("day", pa.date32()),
-            ("n", pa.int32()),
-            ("b", pa.bool_()),
-            ("s", pa.string()),
-        ]
+    schema = columns("id int64, day date32, n int32, b bool, s string")
+    rows = (
+        "1 2024-01-01 -5 true a/b",
+        "2 1969-12-31 0 false ..",
+        "3 - 7 true -",
+        "4 2024-01-01 - - =",
     )
-    data = pa.table(
-        {
-            "id": [1, 2, 3, 4],
-            "day": [date(2024, 1, 1), date(1969, 12, 31), None, date(2024, 1, 1)],
-            "n": [-5, 0, 7, None],
-            "b": [True, False, True, None],
-            "s": ["a/b", "..", None, "="],
-        },
-        schema,
-    )
-    path = tmp_path / "t"
+    data, path = rows_of(schema, *rows), tmp_path / "t"
     table = trees.create(path, schema, partition_by=["day", "n", "b", "s"], table_type=table_type)
     table.upsert(data)
     table.upsert(data)
@@ -168,48 +156,21 @@ def test_several_levels_of_several_types(table_type: str, tmp_path: Path) -> Non
     assert trees.assert_readers_agree(table, path) == trees.ordered(data.slice(0, 2))
 
 
-@pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
-def test_a_key_is_unique_in_its_partition_or_in_the_table(table_type: str, tmp_path: Path) -> None:
-    both = pa.table({"id": ["k", "k"], "p": ["a/b", ".."], "v": [1, 2]}, SCHEMA)
-    local = trees.create(tmp_path / "l", SCHEMA, partition_by=["p"], table_type=table_type)
-    assert local.upsert(both).inserted == 2
-    assert trees.assert_readers_agree(local, tmp_path / "l") == trees.ordered(both)
-    whole = trees.create(
-        tmp_path / "g", SCHEMA, partition_by=["p"], table_type=table_type, scope="table"
-    )
-    assert whole.upsert(both.slice(0, 1)).inserted == 1
-    assert whole.upsert(both.slice(1, 1)).updated == 1
-    assert trees.assert_readers_agree(whole, tmp_path / "g") == both.slice(1, 1).to_pylist()
-    assert whole.delete(both.slice(0, 1).select(["id"])).deleted == 1
-    assert trees.assert_readers_agree(whole, tmp_path / "g") == []
-
-
-COMPOSITE = pa.schema([("a", pa.string()), ("b", pa.string()), ("v", pa.int64())])
+COMPOSITE = columns("a string, b string, v int64")
 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
 def test_composite_keys_keep_commas_and_colons_apart(table_type: str, tmp_path: Path) -> None:
-    pairs = [
-        ("x", "y"),
-        ("x,y", "z"),
-        ("x", "y,z"),
-        ("x:b", ":"),
-        ("x,b", ":y"),
-        (",", ","),
-        ("a:1", "b:2"),
-    ]
-    pairs.append(("x,c:", "d"))
-    data = pa.table(
-        {"a": [a for a, _ in pairs], "b": [b for _, b in pairs], "v": list(range(len(pairs)))},
-        COMPOSITE,
-    )
+    pairs = ("x y", "x,y z", "x y,z", "x:b :", "x,b :y", ", ,", "a:1 b:2", "x,c: d")
+    data = rows_of(COMPOSITE, *(f"{pair} {n}" for n, pair in enumerate(pairs)))
     path = tmp_path / "t"
     table = trees.create(path, COMPOSITE, ["a", "b"], table_type=table_type)
     assert table.upsert(data).inserted == len(pairs)
     assert table.upsert(data.slice(3)).updated == len(pairs) - 3
     assert trees.assert_readers_agree(table, path) == trees.ordered(data)
     keys = table.scan(columns=["_hoodie_record_key"]).to_arrow()["_hoodie_record_key"].to_pylist()
-    assert sorted(keys) == sorted(f"a:{a},b:{b}" for a, b in pairs)
+    expected = [f"a:{row['a']},b:{row['b']}" for row in data.to_pylist()]
+    assert sorted(keys) == sorted(expected)
     assert table.delete(data.slice(0, 3)).deleted == 3
     assert trees.assert_readers_agree(table, path) == trees.ordered(data.slice(3))
 
@@ -218,6 +179,6 @@ def test_a_composite_key_that_reads_as_another_is_refused(tmp_path: Path) -> Non
     table = trees.create(tmp_path / "t", COMPOSITE, ["a", "b"])
     before = trees.tree(tmp_path)
     with pytest.raises(Invalid, match="'a' holds the name of the next key field") as caught:
-        table.upsert(pa.table({"a": ["fine", "x,b:y"], "b": ["z", "z"], "v": [1, 2]}, COMPOSITE))
+        table.upsert(rows_of(COMPOSITE, "fine z 1", "x,b:y z 2"))
     assert "row 1" in caught.value.message
     assert trees.tree(tmp_path) == before

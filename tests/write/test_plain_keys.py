@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import trees
+from texts import columns
 
 import mdt
 
@@ -36,11 +37,9 @@ PLAIN_KEYS: dict[str, tuple[Any, int]] = {
 
 
 @pytest.mark.parametrize("gathered", [False, True])
-@pytest.mark.parametrize(("keys", "deleted"), PLAIN_KEYS.values(), ids=PLAIN_KEYS.keys())
+@pytest.mark.parametrize("keys, deleted", PLAIN_KEYS.values(), ids=PLAIN_KEYS.keys())
 def test_deletes_take_plain_keys(keys: Any, deleted: int, gathered: bool, tmp_path: Path) -> None:
-    table = trees.create(
-        tmp_path / "t", pa.schema([("id", pa.string()), ("n", pa.int64())]), key=["id"]
-    )
+    table = trees.create(tmp_path / "t", columns("id string, n int64"), key=["id"])
     table.upsert([{"id": f"k{n}", "n": n} for n in range(8)])
     if gathered:
         with table.writer() as writer:
@@ -52,9 +51,7 @@ def test_deletes_take_plain_keys(keys: Any, deleted: int, gathered: bool, tmp_pa
 
 
 def test_look_ups_take_series_and_rows_of_arrays(tmp_path: Path) -> None:
-    table = trees.create(
-        tmp_path / "t", pa.schema([("id", pa.string()), ("n", pa.int64())]), key=["id"]
-    )
+    table = trees.create(tmp_path / "t", columns("id string, n int64"), key=["id"])
     table.upsert([{"id": f"k{n}", "n": n} for n in range(8)])
     for keys in (
         pd.Series(["k5", "k2"]),
@@ -66,7 +63,7 @@ def test_look_ups_take_series_and_rows_of_arrays(tmp_path: Path) -> None:
 
 
 def test_deletes_take_tuples_of_several_key_columns(tmp_path: Path) -> None:
-    schema = pa.schema([("a", pa.int64()), ("day", pa.date32()), ("n", pa.int64())])
+    schema = columns("a int64, day date32, n int64")
     table = trees.create(tmp_path / "t", schema, key=["a", "day"])
     days = [date(2024, 1, 1), date(2024, 1, 2)]
     table.upsert([{"a": a, "day": day, "n": a} for a in range(4) for day in days])
@@ -76,7 +73,7 @@ def test_deletes_take_tuples_of_several_key_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "refusal"),
+    "keys, refusal",
     [
         (1.5, "key column 'id' is int64, and 1.5 is none"),
         (["a"], "key column 'id' is int64"),
@@ -90,17 +87,13 @@ def test_deletes_take_tuples_of_several_key_columns(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_key_is_not_deleted(keys: Any, refusal: str, tmp_path: Path) -> None:
-    table = trees.create(tmp_path / "t", pa.schema([("id", pa.int64())]), key=["id"])
+    table = trees.create(tmp_path / "t", columns("id int64"), key=["id"])
     with pytest.raises(mdt.Invalid, match=refusal):
         table.delete(keys)
 
 
 def test_a_plain_key_names_no_partition(tmp_path: Path) -> None:
-    table = trees.create(
-        tmp_path / "t",
-        pa.schema([("id", pa.string()), ("city", pa.string())]),
-        partition_by=["city"],
-    )
+    table = trees.create(tmp_path / "t", columns("id string, city string"), partition_by=["city"])
     table.upsert([{"id": "k0", "city": "Oslo"}])
     with pytest.raises(mdt.Invalid, match="city"):
         table.delete("k0")

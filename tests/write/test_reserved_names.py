@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from reader import hudi_table
+from texts import columns
 
 import mdt
 from mdt.errors import Invalid
 from mdt.hudi import partitions
 
-SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("q", pa.string())])
+SCHEMA = columns("id int64, p string, q string")
 HIDDEN = pytest.mark.parametrize("value", ["metadata", "_delta_log"])
 
 

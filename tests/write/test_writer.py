@@ -32,6 +32,33 @@ from mdt.stores.storage import MemoryStorage
 from mdt.table.writer import WAITING_COMMITS, Writer
 from mdt.testing.faulty import FaultyStorage
 
+
+def test_rows_wait_for_others_until_the_commit_is_full_and_not_for_ever() -> None:
+    storage = filled(MOR, "bloom")
+    with mdt.open(storage).writer(max_seconds=0.01) as writer:
+        assert writer.upsert(rows([9], 1, 1.0)).result(SOON).inserted == 1
+        assert ours(storage) == upserted(BASE_STATE, [9], 1, 1.0)
+    with mdt.open(storage).writer(max_rows=3, max_seconds=FOREVER) as writer:
+        told = [writer.upsert(rows([n], 5, 1.0)) for n in range(20, 23)]
+        assert told[0].result(SOON).inserted == 3
+
+
+@pytest.mark.parametrize("error", [None, KeyError("a fault of the caller")])
+def test_errors_reach_the_futures_and_the_end_of_the_block_unless_it_has_raised_another(
+    error: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*given: Any) -> Any:
+        raise Unavailable("the store is gone")
+
+    writer = gathering(mdt.open(filled(MOR, "bloom")))
+    monkeypatch.setattr(writer._table, "_written", fails)
+    with pytest.raises(KeyError if error else Unavailable), writer:
+        told = writer.upsert(rows([9], 1, 1.0))
+        if error is not None:
+            raise error
+    assert isinstance(told.exception(), Unavailable)
+
+
 FOREVER = 3600.0
 """Seconds: nothing is committed because time has passed."""
 SOON = 60
@@ -56,14 +83,6 @@ def test_what_one_block_writes_is_one_commit() -> None:
     for n in range(10):
         state = upserted(state, [n, n + 1], 5, float(n))
     assert ours(storage) == state == theirs(storage)
-
-
-def test_of_one_key_the_larger_ordering_value_stands_and_of_equal_ones_the_later_call() -> None:
-    storage = filled(COW, "record")
-    with gathering(mdt.open(storage)) as writer:
-        for ts, fare in ((7, 1.0), (9, 2.0), (9, 3.0), (8, 4.0)):
-            writer.upsert(rows([0, 50], ts, fare))
-    assert ours(storage) == upserted(BASE_STATE, [0, 50], 9, 3.0) == theirs(storage)
 
 
 def test_upserts_and_deletes_stand_in_the_order_in_which_they_were_given() -> None:
@@ -123,20 +142,6 @@ def test_many_threads_share_commits(table_type: str) -> None:
         state = upserted(state, [n % 30, 100 + n], n, float(n))
     assert ours(storage) == state == theirs(storage)
     count("calls of threads, gathered into few commits", calls)
-
-
-def test_one_row_does_not_wait_for_others_for_ever() -> None:
-    storage = filled(MOR, "bloom")
-    with mdt.open(storage).writer(max_seconds=0.01) as writer:
-        assert writer.upsert(rows([9], 1, 1.0)).result(SOON).inserted == 1
-        assert ours(storage) == upserted(BASE_STATE, [9], 1, 1.0)
-
-
-def test_a_full_commit_does_not_wait() -> None:
-    storage = filled(MOR, "bloom")
-    with mdt.open(storage).writer(max_rows=3, max_seconds=FOREVER) as writer:
-        told = [writer.upsert(rows([n], 5, 1.0)) for n in range(20, 23)]
-        assert told[0].result(SOON).inserted == 3
 
 
 def test_rows_that_do_not_fit_are_refused_at_once_and_hurt_nobody() -> None:
@@ -248,29 +253,6 @@ def test_every_acknowledged_call_survives_a_crash() -> None:
         count("crash points of a writer that gathers")
 
 
-def fails(*given: Any) -> Any:
-    raise Unavailable("the store is gone")
-
-
-def test_errors_reach_the_futures_and_the_end_of_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = gathering(mdt.open(filled(MOR, "bloom")))
-    monkeypatch.setattr(writer._table, "_written", fails)
-    with pytest.raises(Unavailable), writer:
-        told = writer.upsert(rows([9], 1, 1.0))
-    assert isinstance(told.exception(), Unavailable)
-
-
-def test_what_a_block_raises_is_not_hidden_by_what_its_writer_has_to_say(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    writer = gathering(mdt.open(filled(MOR, "bloom")))
-    monkeypatch.setattr(writer._table, "_written", fails)
-    with pytest.raises(KeyError), writer:
-        told = writer.upsert(rows([9], 1, 1.0))
-        raise KeyError("a fault of the caller")
-    assert isinstance(told.exception(), Unavailable)
-
-
 def test_a_closed_writer_a_spark_frame_and_nonsense_are_refused() -> None:
     table = mdt.open(filled(MOR, "bloom"))
     with gathering(table) as writer:
@@ -279,15 +261,15 @@ def test_a_closed_writer_a_spark_frame_and_nonsense_are_refused() -> None:
             writer.upsert(frame)
     with pytest.raises(Invalid, match="closed"):
         writer.upsert(rows([9], 1, 1.0))
-    for wrong in (
-        {"max_rows": 0},
-        {"max_seconds": -1.0},
-        {"max_seconds": float("nan")},
-        {"max_seconds": "1"},
-        {"max_rows": "1"},
+    for name, wrong in (
+        ("max_rows", 0),
+        ("max_rows", "1"),
+        ("max_seconds", -1.0),
+        ("max_seconds", float("nan")),
+        ("max_seconds", "1"),
     ):
         with pytest.raises(Invalid, match="a writer of|max_rows"):
-            gathering(table, **wrong)
+            gathering(table, **{name: wrong})
     with pytest.raises(Invalid, match="cannot be written to"):
         mdt.open(table.storage, as_of=1).writer()
 
