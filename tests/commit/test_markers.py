@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hudis_rollback import LATER, data_files, named_by_markers, roll_back
+from pooled import PooledTable
+from texts import columns
 from worlds import BASE_STATE, COW, MOR, assert_clean, filled, later, ours, rows, spread, theirs
 
 import mdt
@@ -19,9 +20,8 @@ from mdt.hudi.layout import layout_of
 from mdt.limits import UNPUBLISHED_SECONDS_MAX
 from mdt.metadata.files import paths
 from mdt.stores.contract import Data
-from mdt.stores.storage import MemoryStorage, Storage
+from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
 from mdt.testing.faulty import Crash, FaultyStorage
-from mdt.testing.process_pool import process_engine
 from mdt.testing.slow import FarStorage
 
 WRITES: dict[str, Callable[[mdt.Table], object]] = {
@@ -76,37 +76,32 @@ def test_no_data_file_is_stored_before_its_marker_and_nothing_is_left_after_the_
     assert_clean(inner)
 
 
-def test_tasks_in_other_processes_mark_their_files(tmp_path: Path) -> None:
-    schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
-    table = mdt.create(
-        tmp_path / "t",
-        schema,
-        key=["id"],
-        options={"mdt.durable": False, "mdt.services.auto": False},
-    )
-    table.upsert({"id": ["a", "b"], "v": [1, 1]})
-    table.upsert({"id": ["a"], "v": [2]})
-    seen = list[set[str]]()
-    original = publish.publish
+def test_tasks_in_other_processes_mark_their_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = local_table(tmp_path)
+    seen, original = list[set[str]](), publish.publish
 
     def looked(storage: Storage, record: Any, definition: Any) -> None:
-        seen.append(named_by_markers(storage, record.instant) - data_files(storage))
-        seen.append({file for file in data_files(storage) if record.instant in file})
-        seen.append(named_by_markers(storage, record.instant))
+        marked, files = named_by_markers(storage, record.instant), data_files(storage)
+        seen.append({file for file in files if record.instant in file})
+        assert seen[-1] <= marked <= files
         original(storage, record, definition)
 
-    from mdt.engines.rewriting import EngineRewrite
-    from mdt.services.layout.compaction import Compaction
+    monkeypatch.setattr(publish, "publish", looked)
+    PooledTable(table.storage).compact()
+    assert len(seen) == 1 and seen[0]
 
-    engine = process_engine(2)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publish, "publish", looked)
-        transaction.run(
-            table.metadata, Compaction(table.metadata, table.options, runner=EngineRewrite(engine))
-        )
-    engine.executor.shutdown()
-    missing, made, named = seen
-    assert not missing and made and made <= named
+
+def local_table(path: Path) -> mdt.Table:
+    """Return a table on a disk, with log files."""
+    options = {"mdt.services.auto": False}
+    schema = columns("id string, city string")
+    storage = LocalStorage(path / "t", durable=False)
+    table = mdt.create(storage, schema, key=["id"], partition_by=["city"], options=options)
+    for number in range(3):
+        table.upsert({"id": ["a", f"b{number}"], "city": ["x", "y"]})
+    return table
 
 
 def test_a_far_transaction_makes_one_list_of_markers_however_many_files_it_has() -> None:
@@ -115,29 +110,15 @@ def test_a_far_transaction_makes_one_list_of_markers_however_many_files_it_has()
     before = len(storage.operations)
     table.upsert(rows(range(30), 5, 5.0))
     made = storage.operations[before:]
-    files = [one for one in made if one.startswith("create") and ".hoodie" not in one]
-    assert len(files) > 1
-    assert (
-        sum(
-            "/.temp/" in one and "MARKERS.type" not in one
-            for one in made
-            if one.startswith("put_passing")
-        )
-        == 1
-    )
-    assert sum(one.startswith("put_passing") for one in made) == 5, (
-        "two instants, a heartbeat, the type, the list"
-    )
+    assert sum(one.startswith("create") and ".hoodie" not in one for one in made) > 1
+    put = [one for one in made if one.startswith("put_passing")]
+    assert len(put) == 5, "two instants, a heartbeat, the type, the list"
+    assert sum("/.temp/" in one and "MARKERS.type" not in one for one in put) == 1
     assert sum(one.startswith("delete") for one in made) == 1
 
 
 def test_a_local_table_keeps_no_directories_of_markers(tmp_path: Path) -> None:
-    schema = pa.schema([("id", pa.string()), ("city", pa.string())])
-    table = mdt.create(
-        tmp_path / "t", schema, key=["id"], partition_by=["city"], options={"mdt.durable": False}
-    )
-    for number in range(3):
-        table.upsert({"id": ["a", f"b{number}"], "city": ["x", "y"]})
+    local_table(tmp_path)
     assert os.listdir(tmp_path / "t" / ".hoodie" / ".temp") == []
 
 
@@ -146,18 +127,20 @@ def unpublished(request: pytest.FixtureRequest) -> MemoryStorage:
     """Return a table whose newest commit stands in the log, and not on Hudi's timeline: its writer
     died between the two.
     """
-    whole = FaultyStorage(filled(request.param, "record"))
-    WRITES["upsert"](mdt.open(whole))
-    (at,) = [
-        k
-        for k, one in enumerate(whole.operations)
-        if one.startswith("put_if_absent .hoodie/.mdt/log/")
-    ]
     storage = filled(request.param, "record")
-    with pytest.raises(Crash):
-        WRITES["upsert"](mdt.open(FaultyStorage(storage, at + 1, "after")))
+    dies_at_the_log(storage, "upsert", "after")
     assert ours(storage) != BASE_STATE == theirs(storage)
     return storage
+
+
+def dies_at_the_log(storage: MemoryStorage, name: str, mode: str) -> None:
+    """Let a writer die when it appends to the log."""
+    whole = FaultyStorage(storage.copy())
+    WRITES[name](mdt.open(whole))
+    log = "put_if_absent .hoodie/.mdt/log/"
+    (at,) = [k for k, one in enumerate(whole.operations, 1) if one.startswith(log)]
+    with pytest.raises(Crash):
+        WRITES[name](mdt.open(FaultyStorage(storage, at, mode)))
 
 
 def completed(storage: Storage) -> list[str]:
@@ -244,21 +227,13 @@ def test_markers_of_a_transaction_that_ended_are_named_by_check_and_removed() ->
 
 def test_a_pending_overwrite_of_ours_is_not_taken_for_another_writers() -> None:
     storage = filled(MOR, "record")
-    whole = FaultyStorage(filled(MOR, "record"))
-    WRITES["insert_overwrite"](mdt.open(whole))
-    (at,) = [
-        k
-        for k, one in enumerate(whole.operations)
-        if one.startswith("put_if_absent .hoodie/.mdt/log/")
-    ]
-    with pytest.raises(Crash):
-        WRITES["insert_overwrite"](mdt.open(FaultyStorage(storage, at + 1)))
+    dies_at_the_log(storage, "insert_overwrite", "before")
     assert ours(storage) == BASE_STATE == theirs(storage)
     mdt.open(storage).upsert(rows([1], 9, 9.0))
 
 
 @pytest.mark.parametrize(
-    ("name", "action"), [("insert_overwrite", "replacecommit"), ("compact", "compaction")]
+    "name, action", [("insert_overwrite", "replacecommit"), ("compact", "compaction")]
 )
 def test_the_plan_of_a_service_stands_in_the_place_of_what_announced_it(
     name: str, action: str

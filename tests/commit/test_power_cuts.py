@@ -10,15 +10,24 @@ import sys
 import threading
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from counting import count
+from texts import columns
 from worlds import COW, MOR, assert_clean, filled, later, ours, rows, theirs
 
 import mdt
 from mdt.stores.local import LocalStorage
 from mdt.stores.storage import Storage
 from mdt.testing.faulty import Crash, FaultyStorage
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> mdt.Table:
+    """A table on a disk with a base and a log file."""
+    table = mdt.create(tmp_path, columns("id string, v int64"), key=["id"], table_type=MOR)
+    table.upsert([{"id": "a", "v": 1}, {"id": "b", "v": 1}])
+    table.upsert([{"id": "a", "v": 2}])
+    return table
 
 
 def upsert(storage: Storage) -> None:
@@ -76,32 +85,17 @@ def test_what_need_not_last_waits_for_no_disk(
 
 
 def test_a_small_upsert_flushes_eleven_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: mdt.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = mdt.create(
-        tmp_path / "t",
-        pa.schema([("id", pa.string()), ("v", pa.int64())]),
-        key=["id"],
-        table_type=MOR,
-    )
-    table.upsert(pa.table({"id": ["a", "b"], "v": [1, 1]}))
-    table.upsert(pa.table({"id": ["a"], "v": [2]}))
     flushed: list[int] = []
     monkeypatch.setattr(os, "fsync", flushed.append)
-    table.upsert(pa.table({"id": ["a"], "v": [3]}))
+    table.upsert([{"id": "a", "v": 3}])
     assert len(flushed) == 11
 
 
 def test_data_and_what_describes_them_are_flushed_at_the_same_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: mdt.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = mdt.create(
-        tmp_path / "t",
-        pa.schema([("id", pa.string()), ("v", pa.int64())]),
-        key=["id"],
-        table_type=MOR,
-    )
-    table.upsert(pa.table({"id": ["a", "b"], "v": [1, 1]}))
     both, met = threading.Barrier(2), set[str]()
 
     def flush(descriptor: int) -> None:
@@ -111,7 +105,7 @@ def test_data_and_what_describes_them_are_flushed_at_the_same_time(
             both.wait(timeout=60)
 
     monkeypatch.setattr(os, "fsync", flush)
-    table.upsert(pa.table({"id": ["a"], "v": [2]}))
+    table.upsert([{"id": "a", "v": 3}])
     assert len(met) == 2
 
 

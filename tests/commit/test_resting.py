@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from texts import columns
 
 import mdt
 from mdt.errors import Conflict, Invalid
@@ -16,7 +17,12 @@ from mdt.stores.memory import MemoryStorage
 from mdt.table import Table
 from mdt.testing.slow import CountingStorage
 
-SCHEMA = pa.schema({"id": pa.string(), "city": pa.string(), "n": pa.int64(), "ts": pa.int64()})
+
+def doubled(table: Table, n: int) -> Any:
+    return table.merge([row("a", "Oslo", n)]).when_matched().update({"n": "source.n"}).execute()
+
+
+SCHEMA = columns("id string, city string, n int64, ts int64")
 
 
 def filled() -> Table:
@@ -69,7 +75,7 @@ def test_what_others_did_to_other_rows_is_no_conflict(others: Callable[[Table], 
 
 
 @pytest.mark.parametrize(
-    ("others", "reason"),
+    "others, reason",
     [
         (lambda t: t.upsert([row("a", "Oslo", 7, 2)]), "changed file group"),
         (lambda t: t.upsert([row("x", "Rome", 7)]), "changed file group|found absent"),
@@ -109,14 +115,7 @@ def test_the_handle_that_rests_is_another_one() -> None:
     seq = table.snapshot().seq
     table.upsert([row("a", "Oslo", 7, 2)])
     assert table.resting_on(seq) is not table
-    assert (
-        table.merge([row("a", "Oslo", 8)])
-        .when_matched()
-        .update({"n": "source.n"})
-        .execute()
-        .updated
-        == 1
-    )
+    assert doubled(table, 8).updated == 1
 
 
 def test_rows_that_come_in_pieces_rest_on_the_state_too() -> None:
@@ -140,15 +139,8 @@ def test_who_says_how_a_table_is_written_opens_it_not_again_and_takes_nothing_ba
     assert storage.rounds == asked
     table.upsert([row("a", "Oslo", 5, 5)])
     with pytest.raises(Conflict):
-        once.merge([row("a", "Oslo", 2)]).when_matched().update({"n": "source.n"}).execute()
+        doubled(once, 2)
     assert not table.snapshot().streams.has("numbers", 0)
     again = table.once("numbers", 0).resting_on(2)
-    assert [
-        again.merge([row("a", "Oslo", 6)])
-        .when_matched()
-        .update({"n": "source.n"})
-        .execute()
-        .updated
-        for _ in "ab"
-    ] == [1, 0]
+    assert [doubled(again, 6).updated for _ in "ab"] == [1, 0]
     assert table.snapshot().streams.has("numbers", 0) and not table.check().problems

@@ -70,7 +70,7 @@ PUBLISH = [{"put_if_absent .hoodie", "list .hoodie"}, {"delete pending"}]
 
 
 @pytest.mark.parametrize(
-    ("table_type", "written"),
+    "table_type, written",
     [(MOR, [MARKED | ATTACHED, NEW]), (COW, [MARKED | {"read city=x"}, NEW | ATTACHED])],
     ids=[MOR, COW],
 )
