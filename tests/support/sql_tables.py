@@ -1,16 +1,16 @@
-"""A table of many types that statements of SQL change, what its rows are said to be, and what they
-are.
+"""What tests of Spark share: sessions, settings, tables of cases, and a table of many types that
+statements of SQL change.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,9 +18,10 @@ import pytest
 from reader import bag, hudi_table
 
 import mdt
+from mdt.schema.names import in_files
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = pa.schema(
     {
@@ -39,6 +40,95 @@ SCHEMA = pa.schema(
     }
 )
 TABLE, BEFORE = "changed", "before_it"
+LOCAL_BYTES = "spark.mdt.spark.local.bytes.max"
+"""The setting that decides whether rows are written in tasks ("0") or in process."""
+IN_TASKS = {"mdt.spark.local.bytes.max": 0}
+
+
+def lines(text: str) -> list[str]:
+    """Return the lines of a text, without the spaces around them."""
+    return list(map(str.strip, text.strip().splitlines()))
+
+
+def cases(text: str) -> list[tuple[str, ...]]:
+    """Return the lines of a table of cases, the cells of each between arrows.
+
+    >>> cases("delete from t -> 2 -> rows")
+    [('delete from t', '2', 'rows')]
+    """
+    return [tuple(map(str.strip, line.split(" -> "))) for line in lines(text)]
+
+
+def numbers(ids: Iterable[int], plus: int = 0) -> pa.Table:
+    """Return rows with numbers as keys, two cities, and values that repeat after 97 keys."""
+    keys = list(ids)
+    cities = ["Oslo" if key % 2 else "Rome" for key in keys]
+    return pa.table(
+        {"id": pa.array(keys, pa.int64()), "city": cities, "v": [key % 97 + plus for key in keys]}
+    )
+
+
+def stored(path: Path | str, rows: pa.Table, **more: Any) -> mdt.Table:
+    """Return a new table that holds ``rows``; its key is ``id`` unless ``more`` says another."""
+    table = mdt.create(path, rows.schema, **{"key": "id", **more})
+    table.bulk_insert(rows)
+    return table
+
+
+def sound(path: Path | str) -> pa.Table:
+    """Return the rows of a table; asserts that hudi-rs reads the same, and that a check finds
+    nothing.
+    """
+    table = mdt.open(path)
+    found = table.scan().to_arrow()
+    assert bag(hudi_table(table.path, in_files(found.schema))) == bag(found)
+    assert not table.check().problems
+    return found
+
+
+def tuples(frame: DataFrame) -> list[Any]:
+    """Return the rows of a frame in a fixed order, those of one column as its values."""
+    rows = [tuple(row) if len(row) > 1 else row[0] for row in frame.collect()]
+    return sorted(rows, key=str)
+
+
+@pytest.fixture
+def named(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session that knows tables of mdt by name; what a test creates is dropped after it, and its
+    streams are stopped.
+    """
+    import mdt.spark  # and so pyspark, which takes a second
+
+    mdt.spark.enable(spark)
+    yield spark
+    for query in spark.streams.active:
+        query.stop()
+    for row in spark.sql("show tables").collect():
+        if not row["isTemporary"]:
+            spark.sql(f"drop table {row['tableName']}")
+
+
+@pytest.fixture
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Spare Spark the compiling of queries, which takes longer than running them."""
+    with settings(spark, {"spark.sql.codegen.wholeStage": "false"}):
+        yield
+
+
+@pytest.fixture
+def configured(named: SparkSession) -> Iterator[SparkSession]:
+    """A session whose settings of mdt are unset after the test."""
+    yield named
+    for name in named.conf.getAll:
+        if name.startswith("spark.mdt."):
+            named.conf.unset(name)
+
+
+@pytest.fixture
+def explained(configured: SparkSession) -> SparkSession:
+    """A session whose scans have metrics in Spark's store."""
+    configured.conf.set("spark.mdt.explain", "metrics")
+    return configured
 
 
 def rows(count: int = 60) -> pa.Table:
@@ -70,31 +160,16 @@ def rows(count: int = 60) -> pa.Table:
 
 
 @pytest.fixture
-def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+def sql(named: SparkSession, tmp_path: Path) -> SparkSession:
     """A session that knows a table with rows; it lies where :func:`path` says."""
-    import mdt.spark  # and so pyspark, which takes a second
-
-    mdt.spark.enable(spark)
-    table = mdt.create(
-        tmp_path / "t",
-        SCHEMA,
-        ["id"],
-        partition_by=["city"],
-        ordering="ts",
-        table_type="MERGE_ON_READ",
-    )
-    table.bulk_insert(rows())
-    spark.sql(f"drop table if exists {TABLE}")
-    spark.sql(f"create table {TABLE} using mdt location '{tmp_path / 't'}'")
-    yield spark
-    spark.sql(f"drop table {TABLE}")
+    table = stored(tmp_path / "t", rows(), partition_by="city", ordering="ts")
+    named.sql(f"create table {TABLE} using mdt location '{table.path}'")
+    return named
 
 
 def path(spark: SparkSession) -> str:
-    told = spark.sql(f"describe extended {TABLE}").toArrow().to_pylist()
-    return str(
-        next(row["data_type"] for row in told if row["col_name"] == "Location")
-    ).removeprefix("file:")
+    told = dict(map(tuple, spark.sql(f"describe extended {TABLE}").drop("comment").collect()))
+    return str(told["Location"]).removeprefix("file:")
 
 
 def kept(spark: SparkSession) -> pa.Table:
@@ -126,11 +201,7 @@ def expected(spark: SparkSession, values: Mapping[str, str], where: str) -> pa.T
 
 def check(spark: SparkSession, wanted: pa.Table) -> None:
     """Require that everyone reads the rows that are ``wanted``."""
-    table = mdt.open(path(spark))
-    found = table.scan().to_arrow()
-    assert bag(found) == bag(wanted.select(SCHEMA.names))
-    assert bag(hudi_table(path(spark), SCHEMA)) == bag(found)
-    assert not table.check().problems
+    assert bag(sound(path(spark))) == bag(wanted.select(SCHEMA.names))
 
 
 def counts(spark: SparkSession, statement: str) -> tuple[int, ...]:

@@ -1,111 +1,102 @@
-"""DataFrames as the source of a merge, and of upserts that keep parts of older rows."""
+"""DataFrames as sources of merges, as parts of rows, and with rows that are marked as deletes: in
+tasks and in process.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from reader import bag, hudi_table
+from sql_tables import IN_TASKS, sound, stored
 
 import mdt
-from mdt.errors import Invalid, Unsupported
+from mdt.errors import Invalid
 
 SCHEMA = pa.schema(
     [
         ("id", pa.string()),
         ("city", pa.string()),
         ("ts", pa.int64()),
-        ("n", pa.int32()),
+        pa.field("n", pa.int32(), nullable=False),
         ("note", pa.string()),
     ]
 )
+MIXED = """select 'k1' id, 'y' city, 6L ts, cast(null as int) n, true _hoodie_is_deleted
+    union all select 'k2', 'x', 4L, null, true
+    union all select 'z', 'x', 4L, null, true
+    union all select 'k3', 'y', 7L, 30, null
+    union all select 'n', 'x', 1L, 5, false"""
 
 
-def filled(folder: Path, local_bytes: int, scope: str = "partition") -> mdt.Table:
-    table = mdt.create(folder, SCHEMA, ["id"], partition_by=["city"], ordering="ts", scope=scope)
-    table.upsert(
-        [{"id": f"k{i}", "city": "xy"[i % 2], "ts": 5, "n": i, "note": f"n{i}"} for i in range(10)]
-    )
-    return mdt.open(folder, {"mdt.spark.local.bytes.max": local_bytes})
+@pytest.fixture(params=["spark", "arrow"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Where a frame is written: in tasks, or in process."""
+    return str(request.param)
 
 
-def rows(table: mdt.Table, folder: Path) -> dict[str, tuple[int, int, str]]:
-    found = table.scan().to_arrow()
-    assert bag(found) == bag(hudi_table(folder, SCHEMA)) and table.check().ok
-    return {row["id"]: (row["ts"], row["n"], row["note"]) for row in found.to_pylist()}
+def filled(folder: Path, engine: str, *columns: str, **more: Any) -> mdt.Table:
+    rows = [
+        {"id": f"k{i}", "city": "xy"[i % 2], "ts": 5, "n": i, "note": f"n{i}"} for i in range(10)
+    ]
+    table = pa.Table.from_pylist(rows, SCHEMA).select(columns or SCHEMA.names)
+    stored(folder, table, partition_by="city", ordering="ts", **more)
+    return mdt.open(folder, IN_TASKS if engine == "spark" else None)
 
 
-@pytest.mark.parametrize("local_bytes", [0, 1 << 20])
-def test_data_frames_are_merged_in_tasks_or_in_process(
-    spark: SparkSession, tmp_path: Path, local_bytes: int
-) -> None:
-    table = filled(tmp_path, local_bytes, scope="table")
+def rows(table: mdt.Table) -> dict[str, tuple[Any, ...]]:
+    """Return the rows, without their cities, by their keys."""
+    found = sound(table.path).drop(["city"]).to_pylist()
+    return {row.pop("id"): tuple(row.values()) for row in found}
+
+
+def test_data_frames_are_merged(spark: SparkSession, tmp_path: Path, engine: str) -> None:
+    table = filled(tmp_path, engine, scope="table")
     frame = spark.sql(
-        "select 'k1' key, 'x' city, 6L ts, 10 n, 'moved' note union all select 'k2', 'x', 1L, 20,"
-        " 'falls' union all select 'k3', 'y', 6L, 0, 'gone' union all select 'k4', 'x', 6L, 0,"
-        " 'read' union all select 'k77', 'y', 6L, 7, 'new' union all select 'k78', 'y', 6L, 7,"
-        " 'left out'"
+        """select 'k1' key, 'x' city, 6L ts, 10 n, 'moved' note
+           union all select 'k2', 'x', 1L, 20, 'falls' union all select 'k3', 'y', 6L, 0, 'gone'
+           union all select 'k4', 'x', 6L, 0, 'read' union all select 'k77', 'y', 6L, 7, 'new'
+           union all select 'k78', 'y', 6L, 7, 'left out'"""
     )
-    merge = (
-        table.merge(frame, "source.key = target.id").when_matched("source.note = 'gone'").delete()
-    )
-    merge = merge.when_matched("source.n > target.n").update(
-        {"n": "source.n + target.n", "ts": "source.ts", "city": "source.city"}
-    )
+    merge = table.merge(frame, "source.key = target.id")
+    merge = merge.when_matched("source.note = 'gone'").delete()
+    sums = {"n": "source.n + target.n", "ts": "source.ts", "city": "source.city"}
+    merge = merge.when_matched("source.n > target.n").update(sums)
     new = {"id": "source.key", "city": "source.city", "ts": "source.ts", "n": 5}
     merge = merge.when_not_matched("source.note = :new", params={"new": "new"}).insert(new)
     merge = merge.when_not_matched_by_source("target.n in (4, 9)").delete()
-    done = (
-        merge.when_not_matched_by_source("target.n = 8").update({"city": "'y'", "ts": 1}).execute()
-    )
+    merge = merge.when_not_matched_by_source("target.n = 8").update({"city": "'y'", "ts": 1})
+    done = merge.execute()
     assert (done.updated, done.inserted, done.deleted, done.source_rows) == (3, 1, 2, 6)
-    assert (done.engine, done.files_scanned) == ("arrow" if local_bytes else "spark", 2)
-    found = rows(table, tmp_path)
-    assert (found["k1"], found["k2"], found["k4"]) == ((6, 11, "n1"), (1, 22, "n2"), (5, 4, "n4"))
-    assert (
-        found["k77"] == (6, 5, None)
-        and not {"k3", "k9", "k78"} & found.keys()
-        and found["k8"] == (1, 8, "n8")
-    )
+    assert (done.engine, done.files_scanned) == (engine, 2)
+    found = rows(table)
+    assert [found.get(key) for key in ("k1", "k2", "k3", "k4", "k8", "k9", "k77", "k78")] == [
+        (6, 11, "n1"),
+        (1, 22, "n2"),
+        None,
+        (5, 4, "n4"),
+        (1, 8, "n8"),
+        None,
+        (6, 5, None),
+        None,
+    ]
     assert (table.get("k1")["city"], table.get("k8")["city"]) == ("x", "y")
 
 
-def test_of_a_large_data_frame_errors_name_rows_and_what_needs_all_rows_is_refused(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    table = filled(tmp_path, 0)
-    twice = spark.sql("select 'k1' id, 'y' city, 6L ts, 10 n union all select 'k1', 'y', 7L, 3")
-    with pytest.raises(
-        Invalid, match=r"1 rows of the table match several rows of the source: \['k1'\]"
-    ):
-        table.merge(twice).when_matched().update({"n": "source.n"}).execute()
-    with pytest.raises(Unsupported, match="matched by the record key"):
-        table.merge(twice, on="n")
-    assert rows(table, tmp_path)["k1"] == (5, 1, "n1")
-
-
-@pytest.mark.parametrize("local_bytes", [0, 1 << 20])
-def test_parts_of_rows_are_upserted_and_merged_in_tasks_or_in_process(
-    spark: SparkSession, tmp_path: Path, local_bytes: int
-) -> None:
-    table = filled(tmp_path, local_bytes)
-    engine = "arrow" if local_bytes else "spark"
+def test_parts_of_rows_are_upserted(spark: SparkSession, tmp_path: Path, engine: str) -> None:
+    table = filled(tmp_path, engine)
     frame = spark.sql(
-        "select 'k1' id, 'y' city, 6L ts, 10 n union all select 'k1', 'y', 7L, 20 union all select"
-        " 'k2', 'x', 1L, 5 union all select 'k77', 'y', 6L, 7"
+        """select 'k1' id, 'y' city, 6L ts, 10 n union all select 'k1', 'y', 7L, 20
+           union all select 'k2', 'x', 1L, 5 union all select 'k77', 'y', 6L, 7"""
     )
     done = table.upsert(frame, partial=True, mergers={"n": "sum"})
     assert (done.updated, done.inserted, done.late, done.engine) == (2, 1, 0, engine)
-    found = rows(table, tmp_path)
+    found = rows(table)
     assert (found["k1"], found["k2"], found["k77"]) == ((7, 31, "n1"), (5, 7, "n2"), (6, 7, None))
     again = table.upsert(spark.sql("select 'k1' id, 'y' city, 'here' note"), partial=True)
-    assert (again.updated, again.engine) == (1, engine) and rows(table, tmp_path)["k1"] == (
-        7,
-        31,
-        "here",
-    )
+    assert (again.updated, again.engine, rows(table)["k1"]) == (1, engine, (7, 31, "here"))
     with pytest.raises(Invalid, match="the data lack city"):
         table.upsert(spark.sql("select 'k1' id, 'here' note"), partial=True)
 
@@ -113,11 +104,56 @@ def test_parts_of_rows_are_upserted_and_merged_in_tasks_or_in_process(
 def test_under_table_scope_tasks_find_the_partition_by_the_key(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    table = filled(tmp_path, 0, scope="table")
-    done = table.upsert(
-        spark.sql("select 'k1' id, 9L ts, 'here' note union all select 'k2', 9L, 'there'"),
-        partial=True,
-    )
+    table = filled(tmp_path, "spark", scope="table")
+    frame = spark.sql("select 'k1' id, 9L ts, 'here' note union all select 'k2', 9L, 'there'")
+    done = table.upsert(frame, partial=True)
     assert (done.updated, done.inserted, done.engine) == (2, 0, "spark")
-    found = rows(table, tmp_path)
+    found = rows(table)
     assert found["k1"] == (9, 1, "here") and found["k2"] == (9, 2, "there")
+
+
+def test_marked_rows_of_a_data_frame_delete(
+    spark: SparkSession, tmp_path: Path, engine: str
+) -> None:
+    names, keeps = SCHEMA.names[:4], {"mdt.delete.keeps.ordering": True}
+    table = filled(tmp_path, engine, *names, options=keeps)
+    done = table.upsert(spark.sql(MIXED))
+    assert (done.inserted, done.updated, done.deleted, done.late, done.missing) == (1, 1, 1, 1, 1)
+    assert done.engine == engine
+    expected = {f"k{i}": (5, i) for i in range(10) if i != 1} | {"k3": (7, 30), "n": (1, 5)}
+    assert rows(table) == expected
+    late = [{"id": "k1", "city": "y", "ts": 5, "n": 1}, {"id": "z", "city": "x", "ts": 3, "n": 1}]
+    done = table.upsert(late)
+    assert (done.inserted, done.late, rows(table)) == (0, 2, expected)
+
+
+def test_a_load_of_a_data_frame_leaves_marked_rows_out_also_by_name(
+    named: SparkSession, tmp_path: Path
+) -> None:
+    told = {"partition_by": "city", "ordering": "ts"}
+    mdt.create(tmp_path / "a", pa.schema(list(SCHEMA)[:4]), "id", **told)
+    table = mdt.open(tmp_path / "a", IN_TASKS)
+    assert table.bulk_insert(named.sql(MIXED)).inserted == 2 == len(sound(table.path))
+    writer = named.sql(MIXED).write.format("mdt").options(key="id", **told)
+    writer.mode("append").save(str(tmp_path / "b"))
+    assert sorted(sound(tmp_path / "b").column_names) == sorted(SCHEMA.names[:4])
+    assert mdt.open(tmp_path / "b").scan().count() == 2
+    assert table.insert_overwrite(named.sql(MIXED)).inserted == 2
+
+
+def test_a_merge_takes_marks_and_the_newest_row_of_a_key(
+    spark: SparkSession, tmp_path: Path, engine: str
+) -> None:
+    table = filled(tmp_path, engine, *SCHEMA.names[:4])
+    twice = spark.sql(
+        f"""{MIXED} union all select 'k4', 'x', 7L, 70, false
+            union all select 'k4', 'x', 8L, 80, false union all select 'k5', 'y', 9L, 0, true
+            union all select 'k5', 'y', 8L, 7, false"""
+    )
+    with pytest.raises(Invalid, match="dedupe=True"):
+        table.merge(twice).when_matched().update("*").execute()
+    merge = table.merge(twice, dedupe=True).when_matched("source.ts > target.ts").update("*")
+    done = merge.when_not_matched().insert().execute()
+    assert (done.inserted, done.updated, done.deleted) == (1, 2, 2)
+    kept = {f"k{i}": (5, i) for i in range(10) if i not in (1, 5)}
+    assert rows(table) == kept | {"k3": (7, 30), "k4": (8, 80), "n": (1, 5)}

@@ -5,7 +5,7 @@ the rows before; hudi-rs reads the same.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,61 +15,93 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from reader import bag
-from sql_tables import BEFORE, SCHEMA, TABLE, check, counts, expected, kept, path, plain_copy, rows
+from sql_tables import (
+    BEFORE,
+    SCHEMA,
+    TABLE,
+    cases,
+    check,
+    counts,
+    expected,
+    kept,
+    path,
+    plain_copy,
+    rows,
+    stored,
+    tuples,
+)
 
 import mdt
 import mdt.spark
 from mdt.engines.spark.statement import Statement
 
-CONDITIONS = [
-    "n = 3",
-    "n is null and city <> 'Rome'",
-    "n <> 4 or ok",
-    "not (n > 4 and ok)",
-    "n <=> null",
-    "n in (1, 2, null)",
-    "n not in (1, 2, null)",
-    "city = 'O\\'Hare' and name = 'it\\'s'",
-    "name like '50\\\\%%' or name = 'back\\\\slash'",
-    "name = 'say \"hi\"' or name = ''",
-    "upper(name) = 'STRASSE' and n + 1 > 3",
-    "day = date '2024-02-05' or day > '2024-02-25'",
-    "at < timestamp '2024-03-10 03:00:00'",
-    "at between '2024-03-10 01:30:00' and '2024-03-10 12:00:00+02:00'",
-    "date(at) = '2024-03-09'",
-    "wall >= timestamp_ntz '2024-03-10 20:30:00'",
-    "hour(wall) = 3 or hour(at) = 3",
-    "price > 10.255 and price < 60",
-    "price = 12.5",
-    "fare = 0 or fare = double('nan')",
-    "fare > 1e300",
-    "address.zip > 40 or address.street = 's1'",
-    "address is null",
-    "ok",
-    "id = n",
-    "id in (select max(id) from changed group by city)",
-    "exists (select 1 from before_it b where b.id = changed.id + 1 and b.n > 7)",
-    "n > (select avg(n) from changed)",
-]
+Row = dict[str, Any]
+NULLS = dict.fromkeys(SCHEMA.names)
+NEW = {**NULLS, "id": 99, "city": "Oslo", "n": 900, "ts": 8}
+"""The row that SOURCE adds."""
+
+
+def operations(sql: SparkSession) -> list[str]:
+    """Return the operations since the table was filled."""
+    return mdt.open(path(sql)).history()["operation"].to_pylist()[2:]
+
+
+def numbers(sql: SparkSession) -> dict[int, int | None]:
+    """Return what rows have in ``n``, by their keys."""
+    found = mdt.open(path(sql)).scan().to_arrow()
+    return dict(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True))
+
+
+CONDITIONS = cases(
+    r"""
+    n = 3
+    n is null and city <> 'Rome'
+    n <> 4 or ok
+    not (n > 4 and ok)
+    n <=> null
+    n in (1, 2, null)
+    n not in (1, 2, null)
+    city = 'O\'Hare' and name = 'it\'s'
+    name like '50\\%%' or name = 'back\\slash'
+    name = 'say "hi"' or name = ''
+    upper(name) = 'STRASSE' and n + 1 > 3
+    day = date '2024-02-05' or day > '2024-02-25'
+    at < timestamp '2024-03-10 03:00:00'
+    at between '2024-03-10 01:30:00' and '2024-03-10 12:00:00+02:00'
+    date(at) = '2024-03-09'
+    wall >= timestamp_ntz '2024-03-10 20:30:00'
+    hour(wall) = 3 or hour(at) = 3
+    price > 10.255 and price < 60
+    price = 12.5
+    fare = 0 or fare = double('nan')
+    fare > 1e300
+    address.zip > 40 or address.street = 's1'
+    address is null
+    ok
+    id = n
+    id in (select max(id) from changed group by city)
+    exists (select 1 from before_it b where b.id = changed.id + 1 and b.n > 7)
+    n > (select avg(n) from changed)
+    """
+)
 
 
 @pytest.mark.parametrize(
     "part", [0, *(pytest.param(part, marks=pytest.mark.nightly) for part in (1, 2, 3))]
 )
 def test_a_delete_leaves_what_its_condition_does_not_hold_for(sql: SparkSession, part: int) -> None:
-    for condition in CONDITIONS[part::4]:
+    for (condition,) in CONDITIONS[part::4]:
         before = kept(sql)
-        wanted = sql.sql(
-            f"select * from {BEFORE} where not coalesce({condition.replace('changed', BEFORE)},"
-            " false)"
-        )
-        left = wanted.toArrow().cast(SCHEMA)
-        assert counts(sql, f"delete from {TABLE} where {condition}") == (
-            len(before) - len(left),
-        ), condition
+        stays = f"not coalesce({condition.replace('changed', BEFORE)}, false)"
+        left = sql.sql(f"select * from {BEFORE} where {stays}").toArrow().cast(SCHEMA)
+        deleted = counts(sql, f"delete from {TABLE} where {condition}")
+        assert deleted == (len(before) - len(left),), condition
         assert bag(mdt.open(path(sql)).scan().to_arrow()) == bag(left), condition
         mdt.open(path(sql)).upsert(before)
     check(sql, rows())
+
+
+NIGHTLY = pytest.mark.nightly
 
 
 @pytest.mark.parametrize(
@@ -79,7 +111,7 @@ def test_a_delete_leaves_what_its_condition_does_not_hold_for(sql: SparkSession,
         pytest.param(
             {"n": "null", "price": "3.14159", "fare": "2", "ok": "true"},
             "city = 'Rome'",
-            marks=pytest.mark.nightly,
+            marks=NIGHTLY,
         ),
         (
             {
@@ -97,12 +129,10 @@ def test_a_delete_leaves_what_its_condition_does_not_hold_for(sql: SparkSession,
         pytest.param(
             {"fare": "case when n > 4 then fare / 2 when ok then null else id end"},
             "true",
-            marks=pytest.mark.nightly,
+            marks=NIGHTLY,
         ),
         pytest.param(
-            {"address": "named_struct('zip', n, 'street', name)"},
-            "id % 2 = 0",
-            marks=pytest.mark.nightly,
+            {"address": "named_struct('zip', n, 'street', name)"}, "id % 2 = 0", marks=NIGHTLY
         ),
         ({"n": "(select count(*) from before_it)"}, "n = (select max(n) from before_it)"),
         ({"ts": "ts - 5", "n": "1"}, "id = 5"),
@@ -112,445 +142,328 @@ def test_a_delete_leaves_what_its_condition_does_not_hold_for(sql: SparkSession,
 def test_an_update_sets_what_an_insert_of_the_expressions_would(
     sql: SparkSession, values: Mapping[str, str], where: str
 ) -> None:
+    said = ", ".join(f"{name} = {value}" for name, value in values.items())
+    assert_updates(sql, said, values, where)
+
+
+def assert_updates(sql: SparkSession, said: str, values: Mapping[str, str], where: str) -> None:
+    """Assert that an update sets ``values``."""
     kept(sql)
     wanted = expected(sql, values, where)
-    affected = sql.sql(f"select count(*) from {BEFORE} where {where}").first()
-    said = ", ".join(f"{name} = {value}" for name, value in values.items())
-    assert counts(sql, f"update {TABLE} x set {said} where {where}") == tuple(affected or ())
+    affected = counts(sql, f"select count(*) from {BEFORE} where {where}")
+    assert counts(sql, f"update {TABLE} x set {said} where {where}") == affected
     check(sql, wanted)
 
 
 @pytest.mark.parametrize(
-    ("said", "whole"),
+    ("said", "zip", "street"),
     [
-        (
-            "address.zip = address.zip + n",
-            "named_struct('zip', address.zip + n, 'street', address.street)",
-        ),
-        ("x.address.street = name, address.zip = 7L", "named_struct('zip', 7, 'street', name)"),
-        ("address.zip = null", "named_struct('zip', null, 'street', address.street)"),
+        ("address.zip = address.zip + n", "address.zip + n", "address.street"),
+        ("x.address.street = name, address.zip = 7L", "7", "name"),
+        ("address.zip = null", "null", "address.street"),
     ],
 )
 def test_fields_of_a_struct_are_set_and_the_others_stay(
-    sql: SparkSession, said: str, whole: str
+    sql: SparkSession, said: str, zip: str, street: str
 ) -> None:
-    kept(sql)
-    wanted = expected(sql, {"address": whole}, "n < 6")
-    (affected,) = sql.sql(f"select count(*) from {BEFORE} where n < 6").first() or (0,)
-    assert counts(sql, f"update {TABLE} x set {said} where n < 6") == (affected,)
-    check(sql, wanted)
+    whole = {"address": f"named_struct('zip', {zip}, 'street', {street})"}
+    assert_updates(sql, said, whole, "n < 6")
 
 
 def test_a_merge_sets_fields_of_a_struct(sql: SparkSession) -> None:
     kept(sql)
-    wanted = expected(
-        sql, {"address": "named_struct('zip', int(id) * 3, 'street', address.street)"}, "id < 9"
-    )
-    source = f"(select distinct id, id * 3 as zip from {BEFORE} where id < 9)"
-    sql.sql(
-        f"merge into {TABLE} t using {source} s on t.id = s.id when matched then update set"
-        " t.address.zip = int(s.zip)"
-    )
+    whole = {"address": "named_struct('zip', int(id) * 3, 'street', address.street)"}
+    wanted = expected(sql, whole, "id < 9")
+    source = f"(select distinct id, id * 3 as zip from {BEFORE} where id < 9) s on t.id = s.id"
+    update = "when matched then update set t.address.zip = int(s.zip)"
+    sql.sql(f"merge into {TABLE} t using {source} {update}")
     check(sql, wanted)
 
 
 def test_what_is_exact_in_our_filters_is_done_without_a_query_and_the_rest_by_one(
     sql: SparkSession,
 ) -> None:
-    sql.sql(
-        f"update {TABLE} set n = 1 + 1, day = current_date() where at < '2024-03-10 03:00:00' and"
-        " address.zip in (1, 2, 30)"
-    )
+    exact = "at < '2024-03-10 03:00:00' and address.zip in (1, 2, 30)"
+    sql.sql(f"update {TABLE} set n = 1 + 1, day = current_date() where {exact}")
     sql.sql(f"delete from {TABLE} where name like 'it%' and not (n <=> 4)")
     sql.sql(f"update {TABLE} set n = n + 1 where ok")
     sql.sql(f"delete from {TABLE}")
-    told = mdt.open(path(sql)).history()["operation"].to_pylist()
-    assert told[2:] == ["update_where", "delete_where", "merge", "delete_where"]
+    assert operations(sql) == ["update_where", "delete_where", "merge", "delete_where"]
     check(sql, SCHEMA.empty_table())
+
+
+SAME = cases(
+    """
+    update {} set id = id, city = city where id < 5 -> (5,)
+    merge into {} t using (select 1L id union all select 999L) s on t.id = s.id when matched then update set id = s.id -> (1, 1, 0, 0)
+    merge into {} t using (select 1L id) s on t.id = s.id and t.n > 1 when not matched by source then update set city = t.city -> (60, 60, 0, 0)
+    """
+)
 
 
 def test_a_row_that_is_set_to_what_it_is_counts(sql: SparkSession) -> None:
     before = kept(sql)
-    assert counts(sql, f"update {TABLE} set id = id, city = city where id < 5") == (5,)
-    assert counts(
-        sql,
-        f"merge into {TABLE} t using (select 1L id union all select 999L) s on t.id = s.id when"
-        " matched then update set id = s.id",
-    ) == (1, 1, 0, 0)
-    assert (
-        counts(
-            sql,
-            f"merge into {TABLE} t using (select 1L id) s on t.id = s.id and t.n > 1 when not"
-            " matched by source then update set city = t.city",
-        )[1]
-        > 0
-    )
+    for statement, affected in SAME:
+        assert str(counts(sql, statement.format(TABLE))) == affected, statement
     check(sql, before)
 
 
-VIEWS = [
-    "select * from changed",
-    "select * from changed where id > 3",
-    "select id as n, n as id from changed",
-]
-
-
-@pytest.mark.parametrize("query", VIEWS)
-def test_views_that_are_queries_refuse_statements(sql: SparkSession, query: str) -> None:
-    for kind in ("temporary view", "view"):
-        sql.sql(f"create or replace {kind} asked_for as {query}")
-        for statement in (
-            "delete from asked_for where id = 4",
-            "update asked_for set n = 1",
-            "merge into asked_for v using (select 1L id) s on v.id = s.id when matched then delete",
-        ):
-            with pytest.raises(PySparkException, match=r"Unsupported: .* of a view"):
-                sql.sql(statement)
-        assert sql.table("asked_for").count() > 50
-        sql.sql("drop view asked_for")
-
-
+@pytest.mark.parametrize("kind", ["temporary view", "view"])
 @pytest.mark.parametrize(
-    ("statement", "reason"),
+    "query",
     [
-        ("update changed set id = 5", "belongs to the key"),
-        ("update changed set city = concat(city, '!')", "the key or the partition"),
-        ("update changed set address.zip = 5, address.zip = 6", "zip.* is set twice"),
-        ("update changed set address.zip = 5, address = null", "address is set twice"),
-        ("update changed set address.zip = 'five and a half'", "CAST_INVALID_INPUT|cannot be cast"),
-        ("update changed set address.nowhere = 5", "nowhere"),
-        ("update changed set n = name", "(?i)cannot|invalid|takes int"),
-        ("update changed set n = 10000000000", "(?i)overflow|out of range"),
-        ("update changed set n = n * 1000000000", "(?i)overflow"),
-        ("update changed set n = 1, n = 2", "(?i)set twice|duplicate|conflicting"),
-        ("delete from changed where cast(name as int) = 3", "(?i)cannot be cast"),
-        ("delete from changed where nope = 3", "(?i)nope"),
-        ("delete from changed where n / 0 > 1", "(?i)divi"),
-        (
-            (
-                "merge into changed t using (select 1L id, 5 n union all select 1L, 6) s on t.id ="
-                " s.id when matched then update set n = s.n"
-            ),
-            "match several rows",
-        ),
-        (
-            (
-                "merge into changed t using (select 1L id) s on t.id = s.id when matched then"
-                " update set id = 3"
-            ),
-            "belongs to the key",
-        ),
-        (
-            (
-                "merge into changed t using (select 1000L id) s on t.id + 1 = s.id when not matched"
-                " then insert (id, city, ts) values (1, 'Rome', 1)"
-            ),
-            "exist already",
-        ),
-        (
-            (
-                "merge into changed t using (select 77L id) s on t.id = s.id when not matched then"
-                " insert (id, city) values (s.id, 'Rome')"
-            ),
-            "needs a value of the column 'ts'",
-        ),
-        (
-            (
-                "merge with schema evolution into changed t using before_it s on t.id = s.id when"
-                " matched then update set *"
-            ),
-            "SCHEMA EVOLUTION",
-        ),
+        "select * from changed",
+        "select * from changed where id > 3",
+        "select id as n, n as id from changed",
     ],
 )
+def test_views_that_are_queries_refuse_statements(sql: SparkSession, query: str, kind: str) -> None:
+    sql.sql(f"create or replace {kind} asked_for as {query}")
+    for statement in (
+        "delete from asked_for where id = 4",
+        "update asked_for set n = 1",
+        "merge into asked_for v using (select 1L id) s on v.id = s.id when matched then delete",
+    ):
+        with pytest.raises(PySparkException, match=r"Unsupported: .* of a view"):
+            sql.sql(statement)
+    assert sql.table("asked_for").count() > 50
+    sql.sql("drop view asked_for")
+
+
+REFUSED = cases(
+    """
+    update changed set id = 5 -> belongs to the key
+    update changed set city = concat(city, '!') -> the key or the partition
+    update changed set address.zip = 5, address.zip = 6 -> zip.* is set twice
+    update changed set address.zip = 5, address = null -> address is set twice
+    update changed set address.zip = 'five and a half' -> CAST_INVALID_INPUT|cannot be cast
+    update changed set address.nowhere = 5 -> nowhere
+    update changed set n = name -> (?i)cannot|invalid|takes int
+    update changed set n = 10000000000 -> (?i)overflow|out of range
+    update changed set n = n * 1000000000 -> (?i)overflow
+    update changed set n = 1, n = 2 -> (?i)set twice|duplicate|conflicting
+    update changed set n = 1, N = 2 -> (?i)set twice|duplicate|conflicting
+    update changed set ID = 5 -> belongs to the key
+    delete from changed where cast(name as int) = 3 -> (?i)cannot be cast
+    delete from changed where nope = 3 -> (?i)nope
+    delete from changed where n / 0 > 1 -> (?i)divi
+    merge into changed t using (select 1L id, 5 n union all select 1L, 6) s on t.id = s.id when matched then update set n = s.n -> match several rows
+    merge into changed t using (select 1L id) s on t.id = s.id when matched then update set id = 3 -> belongs to the key
+    merge into changed t using (select 1000L id) s on t.id + 1 = s.id when not matched then insert (id, city, ts) values (1, 'Rome', 1) -> exist already
+    merge into changed t using (select 77L id) s on t.id = s.id when not matched then insert (id, city) values (s.id, 'Rome') -> needs a value of the column 'ts'
+    merge with schema evolution into changed t using before_it s on t.id = s.id when matched then update set * -> SCHEMA EVOLUTION
+    """
+)
+
+
+@pytest.mark.parametrize(("statement", "reason"), REFUSED)
 def test_what_cannot_be_carried_out_is_refused_and_nothing_is_written(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, statement: str, reason: str
 ) -> None:
     mdt.spark.enable(spark)
     folder = tmp_path_factory.getbasetemp() / "refused_sql" / "t"
     if not folder.exists():
-        mdt.create(folder, SCHEMA, ["id"], partition_by=["city"], ordering="ts").bulk_insert(rows())
-        spark.sql(f"drop table if exists {TABLE}")
+        stored(folder, rows(), partition_by="city", ordering="ts")
     plain_copy(spark, rows(), folder.parent)
     spark.sql(f"create table if not exists {TABLE} using mdt location '{folder}'")
     with pytest.raises(PySparkException, match=reason):
         spark.sql(statement)
+    spark.sql(f"drop table {TABLE}")
     assert len(mdt.open(folder).history()) == 2
 
 
-Row = dict[str, Any]
-
-
-def merged(
-    sql: SparkSession, source: str, statement: str, change: Mapping[int, Row | None]
-) -> tuple[tuple[int, ...], pa.Table]:
-    """Run a MERGE, and return its counts and what the rows are with ``change``: id -> columns that
-    are another, or None.
-    """
-    before = {row["id"]: row for row in kept(sql).to_pylist()}
-    sql.sql(source).createOrReplaceTempView("given")
-    found = counts(sql, f"merge into {TABLE} t using given s on {statement}")
+def with_changes(before: pa.Table, change: Mapping[int, Row | None]) -> pa.Table:
+    """Return rows with ``change``: id -> columns that are another, or None."""
+    found = {row["id"]: row for row in before.to_pylist()}
     for key, values in change.items():
+        found[key] = {**NULLS, **found.get(key, {}), **(values or {})}
         if values is None:
-            del before[key]
-        else:
-            before[key] = {**dict.fromkeys(SCHEMA.names), **before.get(key, {}), **values}
-    return found, pa.Table.from_pylist(list(before.values()), SCHEMA)
+            del found[key]
+    return pa.Table.from_pylist(list(found.values()), SCHEMA)
 
 
-SOURCE = (
-    "select * from values (1L, 'Rome', 100, 5L), (2L, 'O\\'Hare', null, 6L), (3L, 'Rome', 300, 7L),"
-    " (99L, 'Oslo', 900, 8L), (null, 'Oslo', 1, 1L) as v(id, city, n, ts)"
-)
+def assert_merges(
+    sql: SparkSession,
+    source: str,
+    statement: str,
+    change: Mapping[int, Row | None],
+    counted: tuple[int, ...],
+    into: str = TABLE,
+) -> None:
+    """Assert what a MERGE of ``source`` changes, and what it counts."""
+    wanted = with_changes(kept(sql), change)
+    sql.sql(source).createOrReplaceTempView("given")
+    assert counts(sql, f"merge into {into} t using given s on {statement}") == counted
+    check(sql, wanted)
 
 
-def test_a_merge_by_key_and_one_by_a_join_do_the_same(sql: SparkSession) -> None:
+SOURCE = """select * from values (1L, 'Rome', 100, 5L), (2L, 'O\\'Hare', null, 6L),
+    (3L, 'Rome', 300, 7L), (99L, 'Oslo', 900, 8L), (null, 'Oslo', 1, 1L) as v(id, city, n, ts)"""
+CLAUSES = """t.city = s.city when matched and s.n is null then delete
+    when matched then update set n = s.n + 1, ts = s.ts when not matched and s.n > 500 then
+    insert (id, city, n, ts) values (s.id, s.city, s.n, s.ts)"""
+CHANGE: dict[int, Row | None] = {1: {"n": 101, "ts": 5}, 2: None, 99: NEW}
+
+
+@pytest.mark.parametrize("key", ["t.id", "t.id + 0"])
+def test_a_merge_by_key_and_one_by_a_join_do_the_same(sql: SparkSession, key: str) -> None:
     # id 3 lives in Oslo: the row of the source for Rome matches none.
-    clauses = (
-        "when matched and s.n is null then delete when matched then update set n = s.n + 1, ts ="
-        " s.ts when not matched and s.n > 500 then insert (id, city, n, ts) values (s.id, s.city,"
-        " s.n, s.ts)"
-    )
-    change: dict[int, Row | None] = {
-        1: {"n": 101, "ts": 5},
-        2: None,
-        99: {"id": 99, "city": "Oslo", "n": 900, "ts": 8},
-    }
-    found, wanted = merged(sql, SOURCE, f"t.id = s.id and t.city = s.city {clauses}", change)
-    assert found == (3, 1, 1, 1)
-    check(sql, wanted)
-    mdt.open(path(sql)).truncate()
-    mdt.open(path(sql)).bulk_insert(rows())
-    found, wanted = merged(sql, SOURCE, f"t.id + 0 = s.id and t.city = s.city {clauses}", change)
-    assert found == (3, 1, 1, 1)
-    check(sql, wanted)
+    assert_merges(sql, SOURCE, f"{key} = s.id and {CLAUSES}", CHANGE, (3, 1, 1, 1))
 
 
 def test_clauses_see_both_sides_and_rows_without_a_partner(sql: SparkSession) -> None:
-    found, wanted = merged(
-        sql,
-        SOURCE,
-        "t.id = s.id when matched and s.n > t.id + 150 then update set n = t.n + s.n, name ="
-        " concat(s.city, t.city) when not matched and s.id is not null then insert (id, city, ts,"
-        " fare) values (s.id, s.city, s.ts, 1 / (s.n - 100)) when not matched by source and t.n = 9"
-        " and t.address.street = 's1' then delete when not matched by source and t.id >= 58 then"
-        " update set n = -1, name = upper(t.name)",
-        {
-            99: {"id": 99, "city": "Oslo", "ts": 8, "fare": 1 / 800},
-            3: {"n": None, "name": "RomeOslo"},
-            58: {"n": -1, "name": "BACK\\SLASH"},
-            59: {"n": -1, "name": "50%_OFF"},
-            **{
-                row["id"]: None
-                for row in rows().to_pylist()
-                if row["n"] == 9 and row["id"] % 4 == 1 and row["id"] % 8 != 7
-            },
-        },
-    )
-    gone = 60 + 1 - len(wanted)
-    assert found == (gone + 4, 3, gone, 1) and gone > 0
-    check(sql, wanted)
+    gone = [
+        row["id"]
+        for row in rows().to_pylist()
+        if row["n"] == 9 and row["id"] % 4 == 1 and row["id"] % 8 != 7
+    ]
+    change: dict[int, Row | None] = {
+        99: {"id": 99, "city": "Oslo", "ts": 8, "fare": 1 / 800},
+        3: {"n": None, "name": "RomeOslo"},
+        58: {"n": -1, "name": "BACK\\SLASH"},
+        59: {"n": -1, "name": "50%_OFF"},
+        **dict.fromkeys(gone),
+    }
+    statement = """t.id = s.id when matched and s.n > t.id + 150 then
+        update set n = t.n + s.n, name = concat(s.city, t.city)
+        when not matched and s.id is not null then
+        insert (id, city, ts, fare) values (s.id, s.city, s.ts, 1 / (s.n - 100))
+        when not matched by source and t.n = 9 and t.address.street = 's1' then delete
+        when not matched by source and t.id >= 58 then
+        update set n = -1, name = upper(t.name)"""
+    assert gone
+    assert_merges(sql, SOURCE, statement, change, (len(gone) + 4, 3, len(gone), 1))
 
 
 def test_a_merge_takes_all_columns_by_their_names(sql: SparkSession) -> None:
-    source = (
-        f"select id, city, 5 n, name, day, at, wall, price, fare, ok, address, 2L ts from {BEFORE}"
-        " where id in (4, 5) union all select 70L, 'New', null, 'x', null, null, null, 1.5, 2,"
-        " true, null, 2L"
-    )
-    change: dict[int, Row | None] = {
-        4: {"n": 5, "ts": 2},
-        5: {"n": 5, "ts": 2},
-        70: {
-            "id": 70,
-            "city": "New",
-            "name": "x",
-            "price": Decimal("1.50"),
-            "fare": 2.0,
-            "ok": True,
-            "ts": 2,
-        },
-    }
-    both = "when matched then update set * when not matched then insert *"
     kept(sql)
-    found, wanted = merged(sql, source, f"t.id = s.id and t.city = s.city {both}", change)
-    assert found == (3, 2, 0, 1)
-    check(sql, wanted)
+    source = f"""select id, city, 5 n, name, day, at, wall, price, fare, ok, address, 2L ts
+        from {BEFORE} where id in (4, 5) union all
+        select 70L, 'New', null, 'x', null, null, null, 1.5, 2, true, null, 2L"""
+    new = {"id": 70, "city": "New", "name": "x", "price": Decimal("1.50"), "fare": 2.0}
+    change: dict[int, Row | None] = {4: {"n": 5, "ts": 2}, 5: {"n": 5, "ts": 2}}
+    change[70] = new | {"ok": True, "ts": 2}
+    both = "when matched then update set * when not matched then insert *"
+    assert_merges(sql, source, f"t.id = s.id and t.city = s.city {both}", change, (3, 2, 0, 1))
 
 
 def test_names_of_columns_are_said_in_any_case(sql: SparkSession) -> None:
     kept(sql)
-    wanted = expected(
-        sql,
-        {
-            "n": "8",
-            "address": (
-                "if(address is null, null, named_struct('zip', 5, 'street', address.street))"
-            ),
-        },
-        "id = 3",
-    )
+    inside = "if(address is null, null, named_struct('zip', 5, 'street', address.street))"
+    wanted = expected(sql, {"n": "8", "address": inside}, "id = 3")
     sql.sql(f"update {TABLE} set N = 4 + 4 where ID = 3")
     sql.sql(f"update {TABLE} set Address.ZIP = 5 where Id = 3")
-    assert mdt.open(path(sql)).history()["operation"].to_pylist()[-2:] == ["update_where", "merge"]
+    assert operations(sql) == ["update_where", "merge"]
     check(sql, wanted)
-    found, wanted = merged(
+    assert_merges(
         sql,
         "select 4L as ID, 'Rome' as CITY, 9 as N union all select 71L, 'New', 1",
-        "T.Id = s.iD and T.City = s.citY when matched then update set N = s.n when not matched then"
-        " insert (ID, City, TS) values (s.id, s.City, 2L)",
+        """T.Id = s.iD and T.City = s.citY when matched then update set N = s.n
+           when not matched then insert (ID, City, TS) values (s.id, s.City, 2L)""",
         {4: {"n": 9}, 71: {"id": 71, "city": "New", "ts": 2}},
+        (2, 1, 0, 1),
     )
-    assert found == (2, 1, 0, 1)
-    check(sql, wanted)
-    for refused, reason in (
-        ("ID = 5", "belongs to the key"),
-        ("n = 1, N = 2", "(?i)set twice|duplicate|conflicting"),
-    ):
-        with pytest.raises(PySparkException, match=reason):
-            sql.sql(f"update {TABLE} set {refused}")
     sql.sql(f"delete from {TABLE} where Id >= 0")
-    assert mdt.open(path(sql)).history()["operation"].to_pylist()[-1] == "delete_where"
+    assert operations(sql)[-1] == "delete_where"
+
+
+READING = cases(
+    """
+    with c as (select 4L id) merge into changed t using c on t.id = c.id when matched then delete -> (1, 0, 1, 0)
+    merge into changed t using changed s on t.id = s.id and t.city = s.city when matched and s.id < 3 then update set n = s.n + 1 -> (3, 3, 0, 0)
+    merge into changed t using (with c as (select 5L id) select id from c) s on t.id = s.id and s.id in (select id from changed) when matched then update set n = (select max(id) from changed) -> (1, 1, 0, 0)
+    merge into changed t using (select 5L id) s on t.id = s.id when matched and t.n <> 59 then delete -> (0, 0, 0, 0)
+    """
+)
 
 
 def test_a_merge_reads_ctes_subqueries_and_the_table_itself(sql: SparkSession) -> None:
-    statements: Sequence[tuple[str, tuple[int, ...]]] = (
-        (
-            (
-                "with c as (select 4L id) merge into changed t using c on t.id = c.id when matched"
-                " then delete"
-            ),
-            (1, 0, 1, 0),
-        ),
-        (
-            (
-                "merge into changed t using changed s on t.id = s.id and t.city = s.city when"
-                " matched and s.id < 3 then update set n = s.n + 1"
-            ),
-            (3, 3, 0, 0),
-        ),
-        (
-            (
-                "merge into changed t using (with c as (select 5L id) select id from c) s on t.id ="
-                " s.id and s.id in (select id from changed) when matched then update set n ="
-                " (select max(id) from changed)"
-            ),
-            (1, 1, 0, 0),
-        ),
-        (
-            (
-                "merge into changed t using (select 5L id) s on t.id = s.id when matched and t.n <>"
-                " 59 then delete"
-            ),
-            (0, 0, 0, 0),
-        ),
-    )
-    for statement, wanted in statements:
-        assert counts(sql, statement) == wanted, statement
-    left = {row["id"]: row["n"] for row in mdt.open(path(sql)).scan().to_arrow().to_pylist()}
+    for statement, counted in READING:
+        assert str(counts(sql, statement)) == counted, statement
+    left = numbers(sql)
     assert 4 not in left and [left[i] for i in (0, 1, 2, 5)] == [1, 2, 3, 59]
 
 
+def in_tasks(sql: SparkSession, local_bytes: int = 0) -> str:
+    """Return a view of the table whose rows are written in tasks, unless they are few."""
+    options = f"path '{path(sql)}', `mdt.spark.local.bytes.max` '{local_bytes}'"
+    sql.sql(f"create or replace temporary view changed_in_tasks using mdt options ({options})")
+    return "changed_in_tasks"
+
+
 def test_rows_that_are_too_many_for_the_driver_are_changed_in_tasks(sql: SparkSession) -> None:
-    large = f"using mdt options (path '{path(sql)}', `mdt.spark.local.bytes.max` '0')"
-    sql.sql(f"create or replace temporary view changed_in_tasks {large}")
+    view = in_tasks(sql)
     kept(sql)
     wanted = expected(sql, {"n": "n + 1", "name": "upper(name)"}, "id % 3 = 1")
-    assert counts(
-        sql, "update changed_in_tasks set n = n + 1, name = upper(name) where id % 3 = 1"
-    ) == (20,)
+    update = f"update {view} set n = n + 1, name = upper(name) where id % 3 = 1"
+    assert counts(sql, update) == (20,)
     check(sql, wanted)
-    before = kept(sql)
-    sql.sql(SOURCE).createOrReplaceTempView("given")
-    found = counts(
-        sql,
-        "merge into changed_in_tasks t using given s on t.id = s.id and t.city = s.city when"
-        " matched and s.n is null then delete when matched then update set n = s.n when not matched"
-        " and s.n > 500 then insert (id, city, n, ts) values (s.id, s.city, s.n, s.ts)",
-    )
-    left = {row["id"]: row for row in before.to_pylist()}
-    left[1]["n"] = 100
-    left[99] = {**dict.fromkeys(SCHEMA.names), "id": 99, "city": "Oslo", "n": 900, "ts": 8}
-    del left[2]
-    assert found == (3, 1, 1, 1)
-    check(sql, pa.Table.from_pylist(list(left.values()), SCHEMA))
+    assert_merges(sql, SOURCE, f"t.id = s.id and {CLAUSES}", CHANGE, (3, 1, 1, 1), view)
+    elsewhere = "t.id + 1 = s.id when not matched then insert (id, city, ts) values (s.id, 'x', 1)"
     with pytest.raises(PySparkException, match="have the key by which they are matched"):
-        sql.sql(
-            "merge into changed_in_tasks t using given s on t.id + 1 = s.id when not matched then"
-            " insert (id, city, ts) values (s.id, 'x', 1)"
-        )
-    assert mdt.open(path(sql)).history()["operation"].to_pylist()[2:] == ["merge", "merge"]
+        sql.sql(f"merge into {view} t using given s on {elsewhere}")
+    assert operations(sql) == ["merge", "merge"]
+
+
+@pytest.fixture
+def meanwhile(sql: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """What lets another writer change a row when edits are made, and returns for which commits
+    they are made.
+    """
+    made = Statement.edits
+
+    def begin(**other: Any) -> list[int]:
+        seen: list[int] = []
+
+        def edits(self: Statement, seq: int) -> Any:
+            found = made(self, seq)
+            if other and not seen:
+                mdt.open(path(sql)).upsert([NULLS | other])
+            seen.append(seq)
+            return found
+
+        monkeypatch.setattr(Statement, "edits", edits)
+        return seen
+
+    return begin
 
 
 @pytest.mark.parametrize("local_bytes", [0, 1 << 26])
-@pytest.mark.parametrize("meanwhile", [True, False])
+@pytest.mark.parametrize("other", [{"id": 99, "city": "Oslo", "n": 4, "ts": 9}, {}])
 def test_new_rows_of_a_merge_that_reads_the_table_have_the_keys_that_its_condition_names(
-    sql: SparkSession, monkeypatch: pytest.MonkeyPatch, local_bytes: int, meanwhile: bool
+    sql: SparkSession, meanwhile: Callable[..., list[int]], local_bytes: int, other: Row
 ) -> None:
-    options = f"path '{path(sql)}', `mdt.spark.local.bytes.max` '{local_bytes}'"
-    sql.sql(f"create or replace temporary view changed_in_tasks using mdt options ({options})")
+    view, seen = in_tasks(sql, local_bytes), meanwhile(**other)
     sql.sql(SOURCE).createOrReplaceTempView("given")
-    made = Statement.edits
-    seen: list[int] = []
 
-    def edits(self: Statement, seq: int) -> Any:
-        found = made(self, seq)
-        if meanwhile and not seen:
-            mdt.open(path(sql)).upsert(
-                [{**dict.fromkeys(SCHEMA.names), "id": 99, "city": "Oslo", "n": 4, "ts": 9}]
-            )
-        seen.append(seq)
-        return found
+    def merge(source: str) -> tuple[int, ...]:
+        update = "when matched then update set n = coalesce(t.n, 0) + s.n"
+        insert = "when not matched then insert (id, city, n, ts) values (s.id, s.city, s.n, s.ts)"
+        on = f"t.id = s.id and t.city = s.city {update} {insert}"
+        return counts(sql, f"merge into {view} t using ({source}) s on {on}")
 
-    monkeypatch.setattr(Statement, "edits", edits)
-    statement = (
-        "merge into changed_in_tasks t using {source} s on t.id = s.id and t.city = s.city when"
-        " matched then update set n = coalesce(t.n, 0) + s.n when not matched then insert (id,"
-        " city, n, ts) values (s.id, s.city, s.n, s.ts)"
-    )
-    source = "(select * from given where id is not null and n is not null)"
-    found = counts(sql, statement.format(source=source))
-    assert found == ((3, 2, 0, 1) if meanwhile else (3, 1, 0, 2)) and len(seen) == 1 + meanwhile
-    after = {(row["id"], row["city"]): row["n"] for row in kept(sql).to_pylist()}
-    assert after[99, "Oslo"] == (904 if meanwhile else 900)
-    twice = (
-        "(select * from given where id = 99 union all select 100L, 'Oslo', 1, 1L union all select"
-        " 100L, 'Oslo', 2, 1L)"
-    )
+    found = merge("select * from given where id is not null and n is not null")
+    assert found == ((3, 2, 0, 1) if other else (3, 1, 0, 2))
+    assert len(seen) == 1 + bool(other) and numbers(sql)[99] == (904 if other else 900)
+    twice = """select * from given where id = 99 union all select 100L, 'Oslo', 1, 1L
+        union all select 100L, 'Oslo', 2, 1L"""
     with pytest.raises(PySparkException, match="occurs? twice|several rows|repeat|same key"):
-        sql.sql(statement.format(source=twice))
-    mdt.open(path(sql)).upsert([{**dict.fromkeys(SCHEMA.names), "id": 101, "ts": 1}])
-    with pytest.raises(
-        PySparkException, match="exist already" if local_bytes else "have the key by which"
-    ):
-        sql.sql(statement.format(source="(select 101L id, nullif('a', 'a') city, 5 n, 1L ts)"))
+        merge(twice)
+    mdt.open(path(sql)).upsert([{**NULLS, "id": 101, "ts": 1}])
+    told = "exist already" if local_bytes else "have the key by which"
+    with pytest.raises(PySparkException, match=told):
+        merge("select 101L id, nullif('a', 'a') city, 5 n, 1L ts")
 
 
-@pytest.mark.parametrize("conflicts", [True, False])
+@pytest.mark.parametrize(
+    ("other", "times", "n"), [({"id": 1, "city": "Rome"}, 2, 51), ({"id": 3, "city": "Oslo"}, 1, 2)]
+)
 def test_edits_are_made_again_if_others_change_their_rows_meanwhile(
-    sql: SparkSession, monkeypatch: pytest.MonkeyPatch, conflicts: bool
+    sql: SparkSession, meanwhile: Callable[..., list[int]], other: Row, times: int, n: int
 ) -> None:
-    made = Statement.edits
-    seen: list[int] = []
-
-    def edits(self: Statement, seq: int) -> Any:
-        found = made(self, seq)
-        if not seen:
-            other = {
-                "id": 1 if conflicts else 3,
-                "city": "Rome" if conflicts else "Oslo",
-                "n": 50,
-                "ts": 9,
-            }
-            mdt.open(path(sql)).upsert([{**dict.fromkeys(SCHEMA.names), **other}])
-        seen.append(seq)
-        return found
-
-    monkeypatch.setattr(Statement, "edits", edits)
+    seen = meanwhile(**other, n=50, ts=9)
     assert counts(sql, f"update {TABLE} set n = n + 1 where id = 1 and n + 1 > 0") == (1,)
-    found = {row["id"]: row["n"] for row in mdt.open(path(sql)).scan().to_arrow().to_pylist()}
-    assert len(seen) == (2 if conflicts else 1)
-    assert found[1] == (51 if conflicts else 2)
+    assert len(seen) == times and numbers(sql)[1] == n
 
 
 def test_statements_run_in_any_thread_and_session_once_and_not_when_explained(
@@ -562,13 +475,9 @@ def test_statements_run_in_any_thread_and_session_once_and_not_when_explained(
     def run(session: SparkSession, key: int) -> None:
         found.append(counts(session, f"delete from {TABLE} where id = {key}"))
 
-    sessions = [sql, sql.newSession(), sql.newSession()]
-    for session in sessions:
-        mdt.spark.enable(session)
-    threads = [
-        threading.Thread(target=run, args=(session, key))
-        for key, session in enumerate([*sessions, sql.newSession()])
-    ]
+    sessions = [sql, *(sql.newSession() for _ in range(3))]
+    mdt.spark.enable(sessions[1])  # as in all of the process
+    threads = [threading.Thread(target=run, args=each[::-1]) for each in enumerate(sessions)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -576,22 +485,13 @@ def test_statements_run_in_any_thread_and_session_once_and_not_when_explained(
     assert found == [(1,)] * 4
     held = sql.sql(f"update {TABLE} set n = n + 1 where id = 11")
     assert held.collect() == held.collect() and held.columns == ["num_affected_rows"]
-    check(sql, expected_after(sql))
-
-
-def expected_after(sql: SparkSession) -> pa.Table:
-    left = [row for row in rows().to_pylist() if row["id"] > 3]
-    return pa.Table.from_pylist(
-        [{**row, "n": 2} if row["id"] == 11 else row for row in left], SCHEMA
-    )
+    check(sql, with_changes(rows(), {0: None, 1: None, 2: None, 3: None, 11: {"n": 2}}))
 
 
 def test_views_of_a_path_take_statements_and_past_states_refuse_them(sql: SparkSession) -> None:
-    sql.sql(f"create or replace temporary view by_path using mdt options (path '{path(sql)}')")
-    sql.sql(
-        f"create or replace temporary view of_the_past using mdt options (path '{path(sql)}', as_of"
-        " '1')"
-    )
+    view = "create or replace temporary view"
+    sql.sql(f"{view} by_path using mdt options (path '{path(sql)}')")
+    sql.sql(f"{view} of_the_past using mdt options (path '{path(sql)}', as_of '1')")
     assert counts(sql, "delete from by_path where id < 5") == (5,)
     assert counts(sql, "update by_path set n = n + id where id = 5") == (1,)
     with pytest.raises(PySparkException, match="as_of say what is read"):
@@ -601,26 +501,21 @@ def test_views_of_a_path_take_statements_and_past_states_refuse_them(sql: SparkS
     assert sql.table("by_path").count() == 55 and sql.table("of_the_past").count() == 60
 
 
-def test_a_cached_table_is_read_anew_and_keys_that_repeat_need_plain_statements(
-    sql: SparkSession, tmp_path: Path
-) -> None:
+def test_a_cached_table_is_read_anew(sql: SparkSession) -> None:
     sql.sql(f"cache table {TABLE}")
     assert sql.table(TABLE).count() == 60
     sql.sql(f"delete from {TABLE} where id < 10")
     assert sql.table(TABLE).count() == 50
     sql.sql(f"uncache table {TABLE}")
-    twice = mdt.create(
-        tmp_path / "twice",
-        pa.schema({"id": pa.int64(), "n": pa.int64()}),
-        ["id"],
-        options={"mdt.keys.repeat": True},
-    )
-    for _ in range(2):
-        twice.insert({"id": [1, 2], "n": [1, 2]}, check=False)
-    sql.sql(
-        f"create or replace temporary view twice using mdt options (path '{tmp_path / 'twice'}')"
-    )
+
+
+def test_keys_that_repeat_need_plain_statements(named: SparkSession, tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "n": [1, 2]})
+    table = stored(tmp_path / "twice", rows, options={"mdt.keys.repeat": True})
+    table.insert(rows, check=False)
+    named.sql(f"create table twice using mdt location '{tmp_path / 'twice'}'")
     with pytest.raises(PySparkException, match="keys may repeat"):
-        sql.sql("update twice set n = n + 1")
-    assert counts(sql, "update twice set n = 5 where id = 1") == (2,)
-    assert counts(sql, "delete from twice where n = 2") == (2,)
+        named.sql("update twice set n = n + 1")
+    assert counts(named, "update twice set n = 5 where id = 1") == (2,)
+    assert counts(named, "delete from twice where n = 2") == (2,)
+    assert tuples(named.table("twice")) == [(1, 5), (1, 5)]

@@ -1,45 +1,34 @@
-"""ALTER TABLE … DROP, RENAME and ALTER COLUMN on tables of ours: what ``t.alter`` does, and what
-the catalog knows then.
+"""ALTER TABLE on columns, VERSION AS OF and TIMESTAMP AS OF, on tables of the catalog: what the
+table does, and what the catalog knows then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from reader import bag, hudi_table
+from sql_tables import cases, sound, tuples
 
 import mdt
-import mdt.spark
 
 
 @pytest.fixture
-def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+def sql(named: SparkSession, tmp_path: Path) -> SparkSession:
     """A session with the table `altered`, which has one row."""
-    mdt.spark.enable(spark)
-    spark.sql("drop table if exists altered")
-    spark.sql("drop table if exists files")
-    columns = (
-        "id string, n int not null comment 'a number', price float, old string, place struct<x:"
-        " int>"
+    named.sql(
+        f"""create table altered (id string, n int not null comment 'a number', price float,
+            old string, place struct<x: int>) using mdt options (key 'id', type 'mor')
+            location '{tmp_path / "t"}'"""
     )
-    location = f"location '{tmp_path / 't'}'"
-    spark.sql(
-        f"create table altered ({columns}) using mdt options (key 'id', type 'mor') {location}"
-    )
-    spark.sql("insert into altered values ('a', 1, 1.5, 'x', named_struct('x', 1))")
-    yield spark
-    spark.sql("drop table altered")
+    named.sql("insert into altered values ('a', 1, 1.5, 'x', named_struct('x', 1))")
+    return named
 
 
-def described(spark: SparkSession) -> list[tuple[str, str, str | None]]:
-    return [
-        (row["col_name"], row["data_type"], row["comment"])
-        for row in spark.sql("describe altered").collect()
-    ]
+def described(spark: SparkSession, table: str = "altered") -> list[tuple[str, str, str | None]]:
+    return [tuple(row) for row in spark.sql(f"describe {table}").collect()]
 
 
 COLUMNS = [
@@ -53,34 +42,21 @@ COLUMNS = [
 
 def test_columns_are_dropped_widened_and_may_be_null(sql: SparkSession, tmp_path: Path) -> None:
     assert described(sql) == COLUMNS
-    sql.sql("alter table altered alter column N type bigint")
-    sql.sql("alter table altered alter column n drop not null")
-    sql.sql("alter table altered drop columns (old, Place)")
-    sql.sql("alter table altered drop column if exists old")
-    assert described(sql) == [
-        ("id", "string", None),
-        ("n", "bigint", "a number"),
-        ("price", "float", None),
-    ]
+    for change in (
+        "alter column N type bigint",
+        "alter column n drop not null",
+        "drop columns (old, Place)",
+        "drop column if exists old",
+    ):
+        sql.sql(f"alter table altered {change}")
+    assert described(sql) == [COLUMNS[0], ("n", "bigint", "a number"), COLUMNS[2]]
     sql.sql("insert into altered values ('b', 5000000000, 2.5), ('c', null, null)")
-    assert {tuple(row) for row in sql.table("altered").collect()} == {
-        ("a", 1, 1.5),
-        ("b", 5_000_000_000, 2.5),
-        ("c", None, None),
-    }
-    table = mdt.open(tmp_path / "t")
-    assert (
-        bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", table.schema))
-        and table.check().ok
-    )
-    assert sql.sql("select * from altered version as of 1").columns == [
-        "id",
-        "n",
-        "price",
-        "old",
-        "place",
-    ]
-    assert table.history()["operation"].to_pylist().count("alter_schema") == 3
+    rows = [("a", 1, 1.5), ("b", 5_000_000_000, 2.5), ("c", None, None)]
+    assert tuples(sql.table("altered")) == rows and len(sound(tmp_path / "t")) == 3
+    then = sql.sql("select * from altered version as of 1")
+    assert then.columns == [name for name, _, _ in COLUMNS]
+    operations = mdt.open(tmp_path / "t").history()["operation"].to_pylist()
+    assert operations.count("alter_schema") == 3
 
 
 def test_other_sessions_alter_too_and_the_catalogs_part_stays_its_own(
@@ -88,109 +64,163 @@ def test_other_sessions_alter_too_and_the_catalogs_part_stays_its_own(
 ) -> None:
     sql.newSession().sql("alter table default.altered drop column old")
     sql.sql("alter table altered alter column price comment 'in euros'")
-    assert described(sql) == [COLUMNS[0], COLUMNS[1], ("price", "float", "in euros"), COLUMNS[4]]
+    assert described(sql) == [*COLUMNS[:2], ("price", "float", "in euros"), COLUMNS[4]]
     assert sql.sql("explain alter table altered drop column price").count() == 1
     assert len(mdt.open(tmp_path / "t").schema) == 4
 
 
 def test_columns_are_added_and_moved_to_a_place(sql: SparkSession, tmp_path: Path) -> None:
-    sql.sql(
-        "alter table altered add columns (a int first, b int comment 'second' after ID, c int"
-        " after b)"
-    )
+    added = "a int first, b int comment 'second' after ID, c int after b"
+    sql.sql(f"alter table altered add columns ({added})")
     assert sql.table("altered").columns == ["a", "id", "b", "c", "n", "price", "old", "place"]
     sql.sql("alter table altered alter column old first, c after old")
     sql.sql("alter table altered change column n n bigint comment 'more' after place")
-    assert described(sql) == [
-        ("old", "string", None),
-        ("c", "int", None),
-        ("a", "int", None),
-        ("id", "string", None),
-        ("b", "int", "second"),
-        ("price", "float", None),
-        ("place", "struct<x:int>", None),
-        ("n", "bigint", "more"),
-    ]
+    new = {"a": ("int", None), "b": ("int", "second"), "c": ("int", None), "n": ("bigint", "more")}
+    known = {name: rest for name, *rest in COLUMNS} | new
+    order = ["old", "c", "a", "id", "b", "price", "place", "n"]
+    assert described(sql) == [(name, *known[name]) for name in order]
     sql.sql("insert into altered values ('y', 3, 2, 'b', 1, 0.5, named_struct('x', 1), 9)")
-    assert sql.sql("select id, n, c from altered order by id").collect() == [
-        ("a", 1, None),
-        ("b", 9, 3),
-    ]
-    table = mdt.open(tmp_path / "t")
-    assert (
-        bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", table.schema))
-        and table.check().ok
-    )
+    assert tuples(sql.sql("select id, n, c from altered")) == [("a", 1, None), ("b", 9, 3)]
+    assert len(sound(tmp_path / "t")) == 2
 
 
-NO_CHANGES = [
-    ("alter table altered drop column id", "of the record key"),
-    ("alter table altered drop column none", "no column 'none'"),
-    ("alter table altered rename column price to cost", "Hudi's readers would answer differently"),
-    ("alter table altered drop column place.x", "the last field of 'place'"),
-    ("alter table altered alter column n type smallint", "cannot become int16"),
-    ("alter table altered alter column n type string collate UNICODE_CI", "collation"),
-    ("alter table altered alter column price set not null", "SET NOT NULL"),
-    ("alter table altered alter column place.x first", "FIRST and AFTER for a field of a struct"),
-    ("alter table altered alter column place.x comment 'c'", "COMMENT on a field of a struct"),
-    ("alter table altered alter column none comment 'c'", "no column 'none'"),
-    ("alter table altered add columns (m int after none)", "no column 'none'"),
-    ("alter table altered add columns (m int not null)", "is required"),
-    ("alter table altered add columns (m int default 5)", "ADD COLUMN … DEFAULT"),
-    ("alter table altered alter column n set default 5", "SET DEFAULT"),
-    ("alter table altered alter column n drop default", "DROP DEFAULT"),
-    ("alter table altered replace columns (id string)", "REPLACE COLUMNS"),
-]
+def test_columns_of_every_type_are_added_to_the_table_and_to_the_catalog(
+    sql: SparkSession, tmp_path: Path
+) -> None:
+    types = "note string comment 'said', cost decimal(10, 2), at timestamp"
+    sql.sql(f"alter table altered add columns ({types})")
+    new = [("note", "string", "said"), ("cost", "decimal(10,2)", None), ("at", "timestamp", None)]
+    assert described(sql) == [*COLUMNS, *new]
+    values = "'c', 3, null, null, null, 'new', 1.5, timestamp '2024-01-01 00:00:00Z'"
+    sql.sql(f"insert into altered values ({values})")
+    sql.sql("update altered set note = concat('old ', n), cost = n / 3 where note is null")
+    assert str(mdt.open(tmp_path / "t").schema.field("at").type) == "timestamp[us, tz=UTC]"
+    assert sorted(sound(tmp_path / "t")["note"].to_pylist()) == ["new", "old 1"]
+    assert tuples(sql.newSession().sql("select note from altered")) == ["new", "old 1"]
+
+
+NO_CHANGES = cases(
+    """
+    drop column id -> of the record key
+    drop column none -> no column 'none'
+    rename column price to cost -> Hudi's readers would answer differently
+    drop column place.x -> the last field of 'place'
+    alter column n type smallint -> cannot become int16
+    alter column n type string collate UNICODE_CI -> collation
+    alter column price set not null -> SET NOT NULL
+    alter column place.x first -> FIRST and AFTER for a field of a struct
+    alter column place.x comment 'c' -> COMMENT on a field of a struct
+    alter column none comment 'c' -> no column 'none'
+    add columns (m int after none) -> no column 'none'
+    add columns (m int not null) -> is required
+    add columns (m int default 5) -> ADD COLUMN … DEFAULT
+    add columns (n int) -> 'n' and 'n' differ at most
+    add columns (N int) -> differ at most in case
+    alter column n set default 5 -> SET DEFAULT
+    alter column n drop default -> DROP DEFAULT
+    replace columns (id string) -> REPLACE COLUMNS
+    """
+)
 
 
 def test_what_cannot_be_altered_leaves_table_and_catalog(sql: SparkSession, tmp_path: Path) -> None:
-    for statement, reason in NO_CHANGES:
+    for change, reason in NO_CHANGES:
         with pytest.raises(PySparkException, match=reason):
-            sql.sql(statement)
+            sql.sql(f"alter table altered {change}")
     assert described(sql) == COLUMNS
     assert mdt.open(tmp_path / "t").snapshot().seq == 1
 
 
-def test_tables_of_others_are_sparks(sql: SparkSession) -> None:
-    sql.sql("create table files (id string, n int) using parquet")
+def test_tables_of_others_are_sparks(named: SparkSession) -> None:
+    named.sql("create table files (id string, n int) using parquet")
     with pytest.raises(PySparkException, match="does not support DROP COLUMN"):
-        sql.sql("alter table files drop column n")
-    sql.sql("drop table files")
+        named.sql("alter table files drop column n")
 
 
-def test_the_catalog_knows_the_columns_of_a_state_that_was_restored(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    mdt.spark.enable(spark)
-    spark.sql("drop table if exists restored")
-    spark.sql(
-        "create table restored (id int, v int) using mdt options (key 'id') location"
-        f" '{tmp_path}/t'"
-    )
-    spark.sql("insert into restored values (1, 1)")
-    spark.sql("alter table restored add columns (w int comment 'late')")
-    spark.sql("insert into restored values (2, 2, 2)")
-    spark.sql("call mdt.restore('restored', '1')")
-    assert [row["col_name"] for row in spark.sql("describe restored").collect()] == ["id", "v"]
-    assert [tuple(row) for row in spark.sql("select * from restored").collect()] == [(1, 1)]
-    spark.sql("insert into restored values (3, 3)")
-    assert spark.table("restored").count() == 2
-    spark.sql("drop table restored")
+def test_the_catalog_knows_the_columns_of_a_state_that_was_restored(sql: SparkSession) -> None:
+    sql.sql("alter table altered add columns (w int comment 'late')")
+    sql.sql("insert into altered values ('b', 2, 2, 'x', null, 2)")
+    sql.sql("call mdt.restore('altered', '1')")
+    assert described(sql) == COLUMNS
+    assert tuples(sql.sql("select id, n from altered")) == [("a", 1)]
+    sql.sql("insert into altered values ('c', 3, 3, 'x', null)")
+    assert sql.table("altered").count() == 2
 
 
 def test_describe_of_a_column_shows_its_comment_and_so_does_the_frame(sql: SparkSession) -> None:
-    def about(column: str) -> dict[str, str]:
-        return dict(map(tuple, sql.sql(f"describe extended altered {column}").collect()))
+    def about(column: str) -> list[str]:
+        rows = dict(map(tuple, sql.sql(f"describe extended altered {column}").collect()))
+        return [rows[name] for name in ("col_name", "data_type", "comment")]
 
-    assert (
-        about("n").items() >= {"col_name": "n", "data_type": "int", "comment": "a number"}.items()
-    )
-    assert about("id")["comment"] == "NULL"
+    assert about("n") == ["n", "int", "a number"] and about("id")[2] == "NULL"
     sql.sql("alter table altered alter column n comment 'how many'")
     sql.sql("alter table altered alter column n type bigint")
-    assert about("n").items() >= {"data_type": "bigint", "comment": "how many"}.items()
+    assert about("n") == ["n", "bigint", "how many"]
     assert sql.table("altered").schema["n"].metadata == {"comment": "how many"}
-    assert [tuple(row) for row in sql.sql("select n, old from altered where n > 0").collect()] == [
-        (1, "x")
-    ]
+    assert tuples(sql.sql("select n, old from altered where n > 0")) == [(1, "x")]
     assert sql.sql("select n from altered version as of 1").count() == 1
+
+
+# --- states ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def states(named: SparkSession, tmp_path: Path) -> SparkSession:
+    """A session that knows a table with the states 1 (a), 2 (a, b) and 3 (b), of which 2 has the
+    tag "both".
+    """
+    place = f"location '{tmp_path / 't'}'"
+    named.sql(f"create table states (id string, n int) using mdt options (key 'id') {place}")
+    named.sql("insert into states values ('a', 1)")
+    named.sql("insert into states values ('b', 2)")
+    mdt.open(tmp_path / "t").tag("both")
+    named.sql("delete from states where id = 'a'")
+    return named
+
+
+OF_STATES = cases(
+    """
+    select id from states -> b
+    select id from states version as of 1 -> a
+    select id from default.states for system_version as of 2 where n < 5 -> a b
+    select id from spark_catalog.default.states version as of 'both' -> a b
+    select s.id from states version as of 2 s join states t on s.id = t.id -> b
+    with x as (select * from states version as of 2) select x.id from x join states using (id) -> b
+    select id from states version as of 2 where id not in (select id from states version as of 1) -> b
+    select states.id from states version as of 1 -> a
+    select id from states timestamp as of current_timestamp() + interval 1 day -> b
+    """
+)
+NO_STATES = cases(
+    """
+    select * from states version as of 99 -> there is no commit 99
+    select * from states version as of 'nope' -> nope
+    select * from states version as of 1 with (as_of = '2') -> named twice
+    select * from states timestamp as of null -> (?i)null
+    select * from nowhere version as of 1 -> nowhere
+    """
+)
+
+
+def test_a_version_is_the_option_as_of(states: SparkSession) -> None:
+    for query, ids in OF_STATES:
+        for session in (states, states.newSession()):
+            assert tuples(session.sql(query)) == ids.split(), query
+    states.sql("create or replace temporary view then as select * from states version as of 1")
+    assert tuples(states.sql("select id from then")) == ["a"]
+    for query, reason in NO_STATES:
+        with pytest.raises(PySparkException, match=reason):
+            states.sql(query).collect()
+
+
+def test_a_timestamp_is_a_moment_of_the_session(states: SparkSession, tmp_path: Path) -> None:
+    history = mdt.open(tmp_path / "t").history().to_pylist()
+    assert states.conf.get("spark.sql.session.timeZone") == "America/Los_Angeles"
+    (instant,) = [row["instant"] for row in history if row["seq"] == 2]
+    moment = datetime.strptime(instant, "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)
+    micros = round(moment.timestamp() * 1e6)
+    for text in (f"'{moment.isoformat()}'", f"timestamp_micros({micros})"):
+        assert tuples(states.sql(f"select id from states timestamp as of {text}")) == ["a", "b"]
+    early = (moment - timedelta(days=2)).isoformat()
+    with pytest.raises(PySparkException, match="not there yet"):
+        states.sql(f"select * from states timestamp as of '{early}'")
