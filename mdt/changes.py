@@ -104,16 +104,9 @@ class ChangeStream(ArrowStream):
 
     def __reduce__(self) -> Any:
         """A pickle is the table's place, the range and what was asked for."""
-        asked = (
-            self.since,
-            self.until,
-            self.mode,
-            self.columns,
-            self.predicate,
-            self.threads,
-            self.before,
-        )
-        return _again, (self.metadata.storage, dict(self.metadata.overrides), *asked)
+        table = self.metadata.storage, dict(self.metadata.overrides)
+        asked = self.since, self.until, self.mode, self.columns, self.threads, self.before
+        return _again, (*table, *asked), {"predicate": self.predicate}
 
     def _rows(self) -> ChangedRows:
         is_net = self.mode == "net"
@@ -165,14 +158,11 @@ def _again(
     until: int,
     mode: str,
     columns: Sequence[str],
-    predicate: Predicate | None,
     threads: int,
     before: bool,
 ) -> ChangeStream:
-    """Return a stream as it was pickled.  Raises Expired if its range was cleaned."""
+    """Return a stream as it was pickled, but for its predicate.  Raises Expired if its range was
+    cleaned.
+    """
     metadata = Metadata(storage, overrides)
-    found = ChangeStream(
-        metadata, since, until, mode, None, columns, before=before, threads=threads
-    )
-    found.predicate = predicate
-    return found
+    return ChangeStream(metadata, since, until, mode, None, columns, before=before, threads=threads)

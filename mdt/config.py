@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Literal, Self
 
 import pyarrow as pa
@@ -40,6 +40,7 @@ from mdt.option import (
     to_text,
     whole,
 )
+from mdt.session import memo
 
 INDEX_TYPES: Mapping[str, tuple[str, str]] = {
     "BLOOM": ("bloom", "partition"),
@@ -596,11 +597,9 @@ def _options(values: Mapping[str, Any]) -> Options:
     return options
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def options_of(texts: tuple[tuple[str, str], ...]) -> Options:
-    """Return :func:`parse_options` of (name, text) pairs, cached: every commit needs the options of
-    its table.
-    """
+    """Return :func:`parse_options` of (name, text) pairs; every commit needs those of its table."""
     return parse_options(dict(texts))
 
 

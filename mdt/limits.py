@@ -336,6 +336,11 @@ LISTED_FILES_MAX = 250_000
 to eight as long as they have no more files (`java/plan/FileLists.java`).
 """
 
+DIRECTORIES_OPEN_MAX = 256
+"""Directories with an LMDB file, of pages or of keys, that one process has open; each takes a
+descriptor and address space.
+"""
+
 OPEN_TABLES_MAX = 16
 """Tables that one process keeps open for queries of Spark that name them again: what they hold in
 caches has a limit of its own.

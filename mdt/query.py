@@ -18,6 +18,7 @@ from mdt.arguments import named_column, one_of, texts
 from mdt.config import Options
 from mdt.display import html_columns, html_facts, visible
 from mdt.errors import Invalid, MdtError, Unsupported
+from mdt.forking import cached_property
 from mdt.hudi.avro_schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX, FAR_FILES_READ_AT_ONCE, LIMIT_ROWS_MAX, SPARK_LIMIT_MAX
 from mdt.metadata.metadata import Metadata
@@ -25,7 +26,6 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.schema.convert import without_rows
 from mdt.schema.declared import Restoration
-from mdt.stores.forking import cached_property
 from mdt.stores.storage import Storage
 
 if TYPE_CHECKING:
@@ -208,17 +208,14 @@ class Scan(ArrowStream):
         """A pickle is the table's place, the snapshot's number and what was asked for; who loads it
         reads the same rows.
         """
-        metadata = self._metadata
-        asked = (
-            self._where_text(),
-            self.predicate,
-            self.columns,
-            self.limit,
-            self.order,
-            self.since,
-            self.query_type,
-        )
-        return _at, (metadata.storage, dict(metadata.overrides), self.snapshot.seq, *asked)
+        table = self._metadata.storage, dict(self._metadata.overrides), self.snapshot.seq
+        parsed = {
+            "_where": self._where_text() or None,
+            "predicate": self.predicate,
+            "order": self.order,
+            "since": self.since,
+        }
+        return _at, (*table, self.columns, self.limit, self.query_type), parsed
 
     @cached_property
     def plan(self) -> ScanPlan:
@@ -406,21 +403,17 @@ def _at(
     storage: Storage,
     overrides: Mapping[str, object],
     seq: int,
-    where: str,
-    predicate: Predicate | None,
     columns: Sequence[str],
     limit: int | None,
-    order: tuple[SortKey, ...],
-    since: int | None,
     query_type: str,
 ) -> Scan:
-    """Return a scan as it was pickled.  Raises Invalid if its snapshot is gone."""
+    """Return a scan as it was pickled, but for what was parsed.  Raises Invalid if its snapshot is
+    gone.
+    """
     metadata = Metadata(storage, overrides)
     snapshot = metadata.at(seq)
     options = metadata.options(snapshot.definition)
-    scan = Scan(metadata, snapshot, None, columns, options, limit=limit, query_type=query_type)
-    scan._where, scan.predicate, scan.order, scan.since = where or None, predicate, order, since
-    return scan
+    return Scan(metadata, snapshot, None, columns, options, limit=limit, query_type=query_type)
 
 
 def _row_count(limit: object) -> int:

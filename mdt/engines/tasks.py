@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,6 +33,7 @@ from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.services.indexing.index_builder import UncoveredShard, summaries_of
 from mdt.services.layout.rewriting import Rewrite
+from mdt.session import memo
 from mdt.stores.storage import open_storage
 from mdt.write.assign import NEW
 from mdt.write.new_files import WriteJob
@@ -149,7 +149,7 @@ def source_of(
     return Source(*place)
 
 
-@lru_cache(maxsize=4)
+@memo(4)
 def _metadata(
     url: str,
     table_id: str,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import cache, lru_cache
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -35,6 +35,7 @@ from mdt.limits import PAGE_BYTES, PAGE_ROWS_MAX, SINGLE_PAGE_ROWS_MAX
 from mdt.parquet import digests
 from mdt.parquet.nested import LeafColumn, leaf_columns, leaf_values
 from mdt.schema.names import as_in_files, in_files
+from mdt.session import memo
 
 COMPRESSION = "lz4"
 """Default codec (LZ4_RAW): with small pages a full read takes three quarters of the time of zstd or
@@ -321,7 +322,7 @@ def without_bounds(table: pa.Table) -> frozenset[str]:
     )
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def _leaves_in_files(schema: pa.Schema) -> tuple[LeafColumn, ...]:
     """Return what :func:`mdt.parquet.nested.leaf_columns` does, with the paths in files."""
     return leaf_columns(in_files(schema))
@@ -413,7 +414,7 @@ def _encodings(table: pa.Table, repetitive: AbstractSet[str], compression: str) 
     return dict.fromkeys(_prefixed(sample), _PREFIXED)
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def _texts(schema: pa.Schema) -> frozenset[str]:
     """Return the columns of texts and bytes."""
     return frozenset(
@@ -469,7 +470,7 @@ def _distinct_share(sample: pa.ChunkedArray, leaf: LeafColumn) -> float:
     return float(pc.count_distinct(values).as_py() / len(values)) if len(values) else 1.0
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def _dictionaries(schema: pa.Schema) -> tuple[Mapping[str, float], tuple[LeafColumn, ...]]:
     """Return the leaves that have a dictionary whatever their values are, with a guess at the share
     of distinct ones, and those that may have one.

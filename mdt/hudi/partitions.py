@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ from mdt.errors import Invalid
 from mdt.hudi.plain_arrays import plain
 from mdt.schema.names import avro_name
 from mdt.schema.time_paths import TimePath
+from mdt.session import memo
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """How a null partition value is written."""
@@ -113,7 +113,7 @@ def partition_values(paths: Sequence[str], schema: pa.Schema, hive_style: bool =
     return pa.table(columns, schema=schema)
 
 
-@lru_cache(maxsize=4096)
+@memo(4096)
 def null_levels(path: str) -> frozenset[int]:
     """Return the levels of a partition path, from 0, that stand for null.
 

@@ -37,7 +37,6 @@ from mdt.limits import (
 from mdt.metadata import key_indexes
 from mdt.metadata.files import paths
 from mdt.metadata.files.attachments import ObjectReader
-from mdt.metadata.files.lru import SHARED, Recent
 from mdt.metadata.history.foreign_writers import Seen, Watch, watched_since
 from mdt.metadata.history.late_records import with_late_records
 from mdt.metadata.history.other_tables import no_table
@@ -65,6 +64,7 @@ from mdt.metadata.statistics.column_stats import FileStats
 from mdt.metadata.statistics.index_summaries import SummaryCache
 from mdt.metadata.statistics.usage import Usage
 from mdt.schema.definition import TableDefinition
+from mdt.session import Recent, session
 from mdt.stores.mappings import Mappings
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import Storage
@@ -82,7 +82,7 @@ class Metadata:
         self.storage = storage
         self._overrides = canonical(overrides)
         if "mdt.cache.memory.max" in self._overrides:
-            SHARED.limit(parse_options(self._overrides).cache_memory_max)
+            session().memory.limit(parse_options(self._overrides).cache_memory_max)
         self.usage = Usage(storage)
         self.watch = Watch(storage)
         self.said: set[str] = set()
@@ -90,7 +90,7 @@ class Metadata:
         self.cleaned_at = self.swept_before = 0
         self.last_archived = -1
         self.damage: Corrupt | None = None
-        self._records: Recent[int, CommitRecord] = Recent(RECORDS_CACHE_BYTES_MAX, SHARED)
+        self._records: Recent[int, CommitRecord] = Recent(RECORDS_CACHE_BYTES_MAX, session().memory)
         self._options: tuple[TableDefinition, Options] | None = None
         self._key_index: tuple[TableDefinition, KeyIndex] | None = None
         self._begin()
@@ -114,7 +114,9 @@ class Metadata:
         self._checkpoint: Checkpoint | None = None
         self._past: Recent[tuple[int, int], Snapshot] = Recent(PAST_SNAPSHOTS_CACHED_MAX)
         # mdt.metadata.references
-        self.referred: Recent[Hashable, pa.Array] = Recent(REFERRED_CACHE_BYTES_MAX, SHARED)
+        self.referred: Recent[Hashable, pa.Array] = Recent(
+            REFERRED_CACHE_BYTES_MAX, session().memory
+        )
         self._looked_at = -1
         self._newest: Snapshot | None = None
 
@@ -274,12 +276,13 @@ class Metadata:
         ``listed``: the checkpoints.  Raises Missing if records are.
         """
         oldest = (self._newest or self.newest()).retention.first
-        found = self._past.get((oldest, seq))
-        if found is not None:
-            return found
-        if seq < oldest - 1:  # of a tag: a checkpoint of its own is all that there is of it
-            return self._past.put((oldest, seq), self._checkpoints.open(seq).snapshot)
-        return self._past.put((oldest, seq), self._advanced(self._base_of(seq, listed), seq))
+
+        def read() -> Snapshot:
+            if seq < oldest - 1:  # of a tag: a checkpoint of its own is all that there is of it
+                return self._checkpoints.open(seq).snapshot
+            return self._advanced(self._base_of(seq, listed), seq)
+
+        return self._past.made((oldest, seq), read)
 
     @contextmanager
     def reading(self, snapshot: Snapshot) -> Iterator[None]:
@@ -443,9 +446,10 @@ class Metadata:
         key_parts = snapshot.key_parts
         if self.key_index_problem(snapshot) is None:
             # Otherwise they stay as they are, for a process that can read them.
-            snapshot = self._without_damaged_key_parts(snapshot)
+            index = self.key_index(snapshot)
+            snapshot, key_parts = self._without_damaged_key_parts(snapshot, index)
             key_parts = merged_key_parts(
-                snapshot, self.key_index(snapshot), self.key_parts.payload, whole=whole
+                snapshot, key_parts, index, self.key_parts.payload, whole=whole
             )
         columns = to_checkpoint(snapshot, self._with_objects(snapshot, key_parts, token))
         objects, entries, starts, pages = write_pages(
@@ -506,16 +510,19 @@ class Metadata:
             "disk": (0, 0) if disk is None else (disk.hits, disk.misses),
         }
 
-    def _without_damaged_key_parts(self, snapshot: Snapshot) -> Snapshot:
-        """Forget key parts that cannot be read; every key is then looked for in their groups."""
-        index = self.key_index(snapshot)
+    def _without_damaged_key_parts(
+        self, snapshot: Snapshot, index: KeyIndex
+    ) -> tuple[Snapshot, tuple[KeyPart, ...]]:
+        """Return the key parts of a snapshot that can be read.  In the snapshot beside them nothing
+        covers the groups of the others, so every key is looked for there.
+        """
         damaged = [
             u
-            for u in mergeable(snapshot, index)
+            for u in mergeable(snapshot.key_parts, index)
             if not can_be_read(u, index, self.key_parts.payload)
         ]
         if not damaged:
-            return snapshot
+            return snapshot, snapshot.key_parts
         lost = np.concatenate([snapshot.key_part_groups(key_part) for key_part in damaged])
         changed = replace(
             snapshot,
@@ -523,10 +530,7 @@ class Metadata:
                 snapshot.file_groups.names(lost[lost >= 0].tolist())
             ),
         )
-        changed.__dict__["key_parts"] = tuple(
-            u for u in snapshot.key_parts if all(u is not d for d in damaged)
-        )
-        return changed
+        return changed, tuple(u for u in snapshot.key_parts if all(u is not d for d in damaged))
 
     def _with_objects(
         self, snapshot: Snapshot, key_parts: Sequence[KeyPart], token: str
@@ -556,7 +560,7 @@ class Metadata:
     def _opened_by_listing(self) -> Snapshot:
         """Return the snapshot of the newest checkpoint that there is; of record 0 without one."""
         # Records in memory may be of a table that stands there no more.
-        self._records = Recent(RECORDS_CACHE_BYTES_MAX, SHARED)
+        self._records = Recent(RECORDS_CACHE_BYTES_MAX, session().memory)
         found = self._checkpoints.before(None)
         return self._from_log() if found is None else self._stand_on(found)
 

@@ -8,16 +8,16 @@ parquet-cpp takes half the time to hand out those bytes.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mdt.session import memo
+
 _ARROW_BYTES = 16
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def as_stored(schema: pa.Schema) -> pa.Schema:
     """Return ``schema`` with each 128-bit decimal as the fixed_size_binary that it is in a file."""
     return pa.schema([f.with_type(_stored(f.type)) for f in schema])

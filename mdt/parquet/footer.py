@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +32,7 @@ from mdt.parquet.thrift import (
     skip,
 )
 from mdt.parquet.thrift import text as thrift_text
+from mdt.session import memo
 
 MAGIC = b"PAR1"
 SNAPPY, LZ4 = 1, 7
@@ -345,7 +345,7 @@ def _led(chunks: Chunks, rows: Int64Array) -> Chunks:
     )
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def _absent(columns: tuple[Leaf, ...]) -> list[bytes]:
     """Return an empty chunk of each column."""
     none = np.zeros(len(columns), np.int64)
@@ -401,12 +401,12 @@ def _integers(fields: Sequence[tuple[int, Int64Array]]) -> bytes:
     return out.tobytes()
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def _heads(columns: tuple[Leaf, ...]) -> list[tuple[bytes, bytes]]:
     return [(_chunk_head(leaf, False), _chunk_head(leaf, True)) for leaf in columns]
 
 
-@lru_cache(maxsize=256)
+@memo(256)
 def _codec(codec: int) -> bytes:
     return integer(1, I32, codec)
 

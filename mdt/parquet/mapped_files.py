@@ -4,13 +4,11 @@ of them again.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 import pyarrow as pa
 
 from mdt.errors import Corrupt, Missing
 from mdt.limits import DATA_FILES_MAPPED_MAX
-from mdt.stores.forking import OwnLock
+from mdt.session import Recent
 from mdt.stores.storage import Storage
 
 
@@ -19,9 +17,8 @@ class MappedFiles:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._buffers: OrderedDict[str, pa.Buffer] = OrderedDict()
+        self._buffers: Recent[str, pa.Buffer] = Recent(DATA_FILES_MAPPED_MAX)
         self._mappable = True
-        self._lock = OwnLock()
 
     def get(self, path: str, size: int) -> pa.Buffer | None:
         """Return the bytes of a file of ``size`` bytes, or None if this storage can only read
@@ -32,10 +29,7 @@ class MappedFiles:
         """
         if not self._mappable:
             return None
-        with self._lock:
-            found = self._buffers.get(path)
-            if found is not None:
-                self._buffers.move_to_end(path)
+        found = self._buffers.get(path)
         if found is None:
             return self._map(path, size)
         # Who reads a mapping behind the end of its file is killed, so a file that was cut must be
@@ -52,10 +46,7 @@ class MappedFiles:
         _require_size(path, size, file.size())
         buffer = file.read_buffer()
         if isinstance(file, pa.MemoryMappedFile):
-            with self._lock:
-                self._buffers[path] = buffer
-                if len(self._buffers) > DATA_FILES_MAPPED_MAX:
-                    self._buffers.popitem(last=False)
+            self._buffers.put(path, buffer)
         return buffer
 
 

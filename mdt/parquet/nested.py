@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from mdt.session import memo
 
 _KEY, _VALUE = "key", "value"
 
@@ -39,7 +40,7 @@ class LeafColumn:
     chain: pa.Field
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def leaf_columns(schema: pa.Schema) -> tuple[LeafColumn, ...]:
     """Return the leaves of all columns, in the order in which Parquet stores them.
 

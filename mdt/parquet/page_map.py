@@ -21,7 +21,7 @@ import struct
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,11 +30,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mdt.errors import Corrupt
+from mdt.forking import cached_property
 from mdt.limits import PAGE_VALUES_MAX
 from mdt.parquet.digests import digests, place_of
 from mdt.parquet.footer import CODECS, locations, value_counts
 from mdt.parquet.nested import top_level
-from mdt.stores.forking import cached_property
+from mdt.session import memo
 
 MAGIC = b"MPM3"
 _MAGIC_LISTS = b"MPM4"
@@ -448,7 +449,7 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
         raise Corrupt(f"a page map is damaged: {error}", path=path, offset=offset) from error
 
 
-@lru_cache(maxsize=256)
+@memo(256)
 def _names(data: bytes) -> tuple[str, ...]:
     """Return column names; the same object for the same names, so that comparing them is quick."""
     return tuple(data.decode().split(_SEPARATOR)) if data else ()

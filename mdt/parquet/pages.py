@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,7 @@ from mdt.parquet.page_map import (
     VALUES,
     PageMap,
 )
+from mdt.session import memo
 from mdt.stores.storage import Storage
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) ->
     return pa.table(numbers_too, schema=schema)
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def _request(schema: pa.Schema) -> _Request:
     stored = as_stored(schema)
     wanted = leaf_columns(stored)

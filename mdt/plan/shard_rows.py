@@ -17,9 +17,9 @@ from pyroaring import BitMap
 
 from indexes.base import BoolArray, Int64Array
 from mdt.errors import Corrupt
+from mdt.forking import cached_property
 from mdt.limits import SEGMENT_ROWS_MAX, SHARD_ROWS_MAX
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.stores.forking import cached_property
 
 Rows = list[BitMap | None]
 """For each of some shards the positions that may match; None: any."""

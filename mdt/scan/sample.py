@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mdt.metadata.files.lru import Recent
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan.planner import ScanPlan, SegmentScan
 from mdt.scan.reader import read
+from mdt.session import Recent
 
 FILES = 3
 _KEPT = 512

@@ -20,7 +20,6 @@ from indexes.blocks import HEAD_BYTES
 from mdt.errors import Corrupt
 from mdt.limits import DATA_FILES_MAPPED_MAX, SEGMENTS_CACHED_MAX
 from mdt.metadata.files.file_group import BASE, SummaryRef
-from mdt.metadata.files.lru import Recent
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping_indexes import index_of
 from mdt.metadata.snapshot.snapshot import Snapshot
@@ -28,6 +27,7 @@ from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import open_segment
 from mdt.progress import Progress
 from mdt.scan.scan_tasks import SMALL_ROWS
+from mdt.session import Recent
 from mdt.stores.object_range import ObjectRange
 
 _AT_A_TIME = 256

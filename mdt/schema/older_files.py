@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 from mdt.schema.convert import filled, is_same, lengths, requires
 from mdt.schema.definition import TableDefinition
 from mdt.schema.versions import Column, SchemaVersion, version_of
+from mdt.session import memo
 
 _ALWAYS = "_hoodie_commit_time"
 """A column that every file has: read where a file has none of the wanted ones, for its number of
@@ -91,7 +91,7 @@ def form_between(source: SchemaVersion, target: SchemaVersion, schema: pa.Schema
     return None if source is target else _form(source, target, tuple(schema.names), of_file=False)
 
 
-@lru_cache(maxsize=1024)
+@memo(1024)
 def _form(
     source: SchemaVersion, target: SchemaVersion, names: tuple[str, ...], *, of_file: bool
 ) -> Form | None:

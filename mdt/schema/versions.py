@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
@@ -29,6 +29,7 @@ import pyarrow as pa
 from mdt.limits import SCHEMA_VERSIONS_MAX, SEGMENTS_PER_COMMIT_MAX
 from mdt.schema import names as column_names
 from mdt.schema.convert import is_same
+from mdt.session import for_life, in_session, memo
 
 ID_MAX = 2**31 - 1
 
@@ -143,12 +144,17 @@ def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersi
         given,
         told,
     )
-    found = _in_use.get(same)
-    return _in_use.setdefault(same, _parsed(*same)) if found is None else found
+    found = _in_use().get(same)
+    return _in_use().setdefault(same, _parsed(*same)) if found is None else found
 
 
 _Parts = tuple[int, str, str, tuple[int, ...], tuple[str, ...], int, tuple[tuple[str, str], ...]]
-_in_use: WeakValueDictionary[_Parts, SchemaVersion] = WeakValueDictionary()
+
+
+@for_life
+def _in_use() -> WeakValueDictionary[_Parts, SchemaVersion]:
+    """Return the versions that somebody has, by what they were parsed from."""
+    return WeakValueDictionary()
 
 
 def _parsed(
@@ -209,32 +215,38 @@ def check_succession(versions: tuple[SchemaVersion, ...], fixed: Sequence[str]) 
 
 
 Told = TypeVar("Told")
-_TOLD_MAX = 16
+_TOLD_MAX = 64
 
 
-class _Lately(Generic[Told]):
-    """What a fold says of the versions of tables that were asked for lately.  One version more
-    costs what the fold of that one costs.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fold(Generic[Told]):
+    """A fold over the versions of a table; results are remembered.  One version more costs what
+    the fold of that one costs.
     """
 
-    def __init__(self, none: Told, more: Callable[[Told, SchemaVersion], Told]) -> None:
-        self._none, self._more = none, more
-        self._told: dict[tuple[SchemaVersion, ...], Told] = {}
+    none: Told
+    more: Callable[[Told, SchemaVersion], Told]
 
     def of(self, versions: tuple[SchemaVersion, ...]) -> Told:
         """Return what the fold says of ``versions``."""
-        told = self._told.get(versions)
+        known = _folded()
+        told: Told | None = known.get((self, versions))
         if told is None:
-            before = self._told.get(versions[:-1])
-            told = (
-                reduce(self._more, versions, self._none)
-                if before is None
-                else self._more(before, versions[-1])
-            )
-            self._told[versions] = told
-            for old in list(self._told)[:-_TOLD_MAX]:
-                self._told.pop(old, None)
+            before: Told | None = known.get((self, versions[:-1]))
+            if before is None:
+                told = reduce(self.more, versions, self.none)
+            else:
+                told = self.more(before, versions[-1])
+            known[self, versions] = told
+            for old in list(known)[:-_TOLD_MAX]:
+                known.pop(old, None)
         return told
+
+
+@in_session
+def _folded() -> dict[tuple[_Fold[Any], tuple[SchemaVersion, ...]], Any]:
+    """Return the results of folds that were asked for lately, the newest last."""
+    return {}
 
 
 _Fields = Mapping[int, tuple[int, pa.Field]]
@@ -276,8 +288,8 @@ def _succeeded(before: _Succession, new: SchemaVersion) -> _Succession:
     )
 
 
-@lru_cache(maxsize=_TOLD_MAX)
-def _unaltered(names: tuple[str, ...]) -> _Lately[Mapping[str, Column]]:
+@memo(16)
+def _unaltered(names: tuple[str, ...]) -> _Fold[Mapping[str, Column]]:
     """Return the fold that requires the columns ``names`` to be the same in all versions."""
 
     def more(before: Mapping[str, Column], version: SchemaVersion) -> Mapping[str, Column]:
@@ -288,10 +300,10 @@ def _unaltered(names: tuple[str, ...]) -> _Lately[Mapping[str, Column]]:
             raise ValueError("a column of the key, of the partitions or of the order was altered")
         return now
 
-    return _Lately({}, more)
+    return _Fold({}, more)
 
 
-_succession: _Lately[_Succession] = _Lately(_Succession({}, -1, 0), _succeeded)
+_succession: _Fold[_Succession] = _Fold(_Succession({}, -1, 0), _succeeded)
 
 
 def free_id(versions: Sequence[SchemaVersion]) -> int:
@@ -404,7 +416,7 @@ def _more_names(told: _Names, version: SchemaVersion) -> _Names:
     return _Names(names, None if taken is None else frozenset(taken), (*told.found, found))
 
 
-_names = _Lately(_Names({}, frozenset(), ()), _more_names)
+_names = _Fold(_Names({}, frozenset(), ()), _more_names)
 
 
 def stored_bytes(versions: tuple[SchemaVersion, ...]) -> int:
@@ -416,7 +428,7 @@ def _more_bytes(told: int, version: SchemaVersion) -> int:
     return told + len(json.dumps(version.to_json(), separators=(",", ":"))) + 1
 
 
-_stored_bytes = _Lately(0, _more_bytes)
+_stored_bytes = _Fold(0, _more_bytes)
 
 
 def _keys_of(type: pa.DataType) -> str:

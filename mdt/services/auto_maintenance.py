@@ -14,12 +14,12 @@ from dataclasses import replace
 from mdt import logs
 from mdt.config import Options
 from mdt.errors import Conflict, MdtError
+from mdt.forking import OwnLock
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.services.layout import small_files
 from mdt.services.layout.budget import Outcome, Scope, everywhere, step_bytes
 from mdt.services.reclaiming import cleaning
-from mdt.stores.forking import OwnLock
 
 Step = Callable[[Metadata, Snapshot, Options, Scope], Outcome]
 """Looks in the newest snapshot whether its service is due, which costs next to nothing, and if so

@@ -113,6 +113,6 @@ def wait_for_indexes(timeout: float | None = None) -> bool:
     Returns whether they are.  Sessions ask for it by ``spark.mdt.indexes.build`` and
     ``spark.mdt.indexes.auto``.
     """
-    from mdt.source.background_builds import BUILDER  # as above
+    from mdt.source.background_builds import builder  # as above
 
-    return BUILDER.wait(timeout)
+    return builder().wait(timeout)

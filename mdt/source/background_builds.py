@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mdt import logs
 from mdt.errors import MdtError
+from mdt.session import in_session
 from mdt.table import Table
 
 if TYPE_CHECKING:
@@ -68,8 +69,10 @@ class Builder:
             return None
 
 
-BUILDER = Builder()
-"""The builder of this process."""
+@in_session
+def builder() -> Builder:
+    """Return the builder of this process."""
+    return Builder()
 
 
 def _fulfil(wish: _Wish) -> None:

@@ -22,7 +22,7 @@ from mdt.config import canonical
 from mdt.errors import MdtError
 from mdt.limits import OPEN_FILES_MAX, OPEN_TABLES_MAX
 from mdt.metadata.log import commit_log
-from mdt.stores.forking import OwnLock
+from mdt.session import Guarded, in_session
 from mdt.stores.storage import Storage, open_storage
 
 if TYPE_CHECKING:
@@ -41,8 +41,10 @@ class _Open:
     files: int
 
 
-_tables: OrderedDict[_Key, _Open] = OrderedDict()
-_lock = OwnLock()
+@in_session
+def opened() -> Guarded[OrderedDict[_Key, _Open]]:
+    """Return the open tables of this process, the one that was named last at the end."""
+    return Guarded(OrderedDict())
 
 
 def known(
@@ -60,10 +62,10 @@ def known(
         return tables.open(path, options, storage_options=storage_options)
     storage = open_storage(path, storage_options=storage_options)
     key = storage.url, _texts(canonical(options)), _texts(storage_options or {})
-    with _lock:
-        found = _tables.get(key)
+    with opened() as open_tables:
+        found = open_tables.get(key)
         if found is not None:
-            _tables.move_to_end(key)
+            open_tables.move_to_end(key)
     if found is not None and _goes_on(found.table, storage):
         return found.table
     table = tables.open(path, options, storage_options=storage_options)
@@ -75,30 +77,24 @@ def known(
 
 def relations_of(table: tables.Table) -> Relations | None:
     """Return the relations that frames of an open table share; None if it is not kept."""
-    with _lock:
-        return next((one.relations for one in _tables.values() if one.table is table), None)
-
-
-def forget() -> None:
-    """Keep no table open any more."""
-    with _lock:
-        _tables.clear()
+    with opened() as open_tables:
+        return next((one.relations for one in open_tables.values() if one.table is table), None)
 
 
 def _keep(key: _Key, table: tables.Table) -> None:
-    opened = _Open(table, late.spark_frame.Relations(), len(table.snapshot()))
-    with _lock:
-        _tables[key] = opened
-        _tables.move_to_end(key)
-        left = sum(one.files for one in _tables.values()) - OPEN_FILES_MAX
-        while len(_tables) > OPEN_TABLES_MAX or (left > 0 and len(_tables) > 1):
-            left -= _tables.popitem(last=False)[1].files
+    newest = _Open(table, late.spark_frame.Relations(), len(table.snapshot()))
+    with opened() as open_tables:
+        open_tables[key] = newest
+        open_tables.move_to_end(key)
+        left = sum(one.files for one in open_tables.values()) - OPEN_FILES_MAX
+        while len(open_tables) > OPEN_TABLES_MAX or (left > 0 and len(open_tables) > 1):
+            left -= open_tables.popitem(last=False)[1].files
 
 
 def _forget_stopped() -> None:
     """Let sessions go that were stopped since."""
-    with _lock:
-        kept = list(_tables.values())
+    with opened() as open_tables:
+        kept = list(open_tables.values())
     for one in kept:
         one.relations.forget_stopped()
 

@@ -25,7 +25,7 @@ from mdt.source import (
     streaming,
     table_functions,
 )
-from mdt.source.background_builds import BUILDER
+from mdt.source.background_builds import builder
 from mdt.source.option_keywords import Words, of_machine, words
 from mdt.source.settings import Settings, settings_of
 from mdt.source.write_frame import write
@@ -250,4 +250,4 @@ def _written(spark: SparkSession, said: Settings, table: Table) -> DataFrame:
 
 def _maintain(spark: SparkSession, said: Settings, table: Table) -> None:
     if said.reads.indexes_build == "background":
-        BUILDER.build(table, spark, said.reads.indexes_auto)
+        builder().build(table, spark, said.reads.indexes_auto)

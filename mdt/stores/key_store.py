@@ -16,8 +16,10 @@ from typing import Protocol
 import lmdb
 from sortedcontainers import SortedDict
 
+from mdt.forking import OwnLock
+from mdt.limits import DIRECTORIES_OPEN_MAX
+from mdt.session import Guarded, Recent, in_session
 from mdt.stores.contract import Buffer
-from mdt.stores.forking import OwnLock
 from mdt.stores.lmdb_file import opened
 from mdt.stores.own_directory import user_directory
 
@@ -144,8 +146,10 @@ class LmdbStore:
             raise StoreFailed(f"the key store in {self._env.path()} failed: {error}") from error
 
 
-_open: dict[tuple[int, str], LmdbStore] = {}
-_open_lock = OwnLock()
+@in_session
+def _open_stores() -> Guarded[Recent[str, LmdbStore]]:
+    """Return the stores on the local disk that this process has open, by directory."""
+    return Guarded(Recent(DIRECTORIES_OPEN_MAX))
 
 
 def open_key_store(directory: str, *, durable: bool) -> LmdbStore:
@@ -153,9 +157,5 @@ def open_key_store(directory: str, *, durable: bool) -> LmdbStore:
     directory.  Raises StoreFailed.
     """
     where = os.path.abspath(directory or user_directory("keys-2"))
-    with _open_lock:
-        # A child that was forked must not use its parent's environment.
-        key = (os.getpid(), where)
-        if key not in _open:
-            _open[key] = LmdbStore(where, durable=durable)
-        return _open[key]
+    with _open_stores() as stores:
+        return stores.made(where, lambda: LmdbStore(where, durable=durable))

@@ -16,12 +16,13 @@ import stat
 import time
 from collections.abc import Callable, Container, Hashable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from mdt import errors
+from mdt.forking import OwnLock
+from mdt.session import in_session
 from mdt.stores.concurrent_io import AtOnce
 from mdt.stores.contract import (
     Data,
@@ -40,7 +41,6 @@ from mdt.stores.contract import (
     parts,
     temporary_name,
 )
-from mdt.stores.forking import OwnLock, forget_in_children
 from mdt.stores.safe_open import SEARCH, open_beneath
 
 T = TypeVar("T")
@@ -507,13 +507,10 @@ def _translated(path: str) -> Iterator[None]:
         ) from error
 
 
-@cache
+@in_session
 def _flushing() -> AtOnce:
     """Return the threads of this process that wait for disks, whichever directory they store in."""
     return AtOnce()
-
-
-forget_in_children(_flushing.cache_clear)
 
 
 def _reopened(root: str, durable: bool) -> LocalStorage:

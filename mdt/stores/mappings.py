@@ -7,8 +7,8 @@ from collections import OrderedDict
 
 import pyarrow as pa
 
+from mdt.forking import OwnLock
 from mdt.limits import COPIED_OBJECT_BYTES_MAX, MAPPINGS_WATCHED_MAX
-from mdt.stores.forking import OwnLock
 from mdt.stores.storage import Storage
 
 

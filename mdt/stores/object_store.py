@@ -22,6 +22,8 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from mdt import errors
+from mdt.forking import this_process
+from mdt.session import for_life
 from mdt.stores.concurrent_io import AtOnce
 from mdt.stores.contract import (
     Data,
@@ -38,7 +40,6 @@ from mdt.stores.contract import (
     joined,
     name_taken,
 )
-from mdt.stores.forking import this_process
 from mdt.stores.options import (
     SERVICES,
     StoreOptions,
@@ -58,11 +59,6 @@ _CONFLICT_SECONDS = 0.1
 try: nobody knows yet which is the first.
 """
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-_speaking: set[int] = set()
-"""The process in which obstore has begun its threads, if it has: a forked child has none of them,
-and would wait for ever.
-"""
 
 
 class ObjectStorage(Storage):
@@ -283,11 +279,19 @@ class ObjectStorage(Storage):
         return data
 
 
+@for_life
+def _speaking() -> set[int]:
+    """Return the process in which obstore has begun its threads, if it has: a forked child has none
+    of them, and would wait for ever.
+    """
+    return set()
+
+
 def _refuse_forked(url: str) -> None:
     """Raise Unsupported in a process that was forked from one that has spoken to a store."""
-    process = this_process()
-    if process not in _speaking:
-        if _speaking:
+    process, speaking = this_process(), _speaking()
+    if process not in speaking:
+        if speaking:
             raise errors.Unsupported(
                 f"{url} cannot be reached from a process that was forked after its parent had used"
                 " an object store",
@@ -296,7 +300,7 @@ def _refuse_forked(url: str) -> None:
                     " fork before the first use"
                 ),
             )
-        _speaking.add(process)
+        speaking.add(process)
 
 
 def _is_direct(path: str, directory: str) -> bool:

@@ -13,8 +13,9 @@ from contextlib import suppress
 
 import lmdb
 
+from mdt.limits import DIRECTORIES_OPEN_MAX
+from mdt.session import Guarded, Recent, in_session
 from mdt.stores.contract import Buffer
-from mdt.stores.forking import OwnLock
 from mdt.stores.lmdb_file import DAMAGED, identity, opened, remove, turn
 from mdt.stores.own_directory import NotOurs, user_directory
 
@@ -27,9 +28,6 @@ _SLACK_BYTES = 16 << 20
 """What LMDB needs beside the pages: its trees, and pages that are written while old ones are still
 read.
 """
-
-_open: dict[tuple[int, str], PageCache] = {}
-_open_lock = OwnLock()
 
 
 class PageCache:
@@ -145,14 +143,16 @@ class PageCache:
         return freed
 
 
+@in_session
+def _open_caches() -> Guarded[Recent[str, PageCache]]:
+    """Return the caches that this process has open, by directory."""
+    return Guarded(Recent(DIRECTORIES_OPEN_MAX))
+
+
 def open_page_cache(directory: str, bytes_max: int) -> PageCache:
     """Return the cache in ``directory`` ("": in this user's cache directory), one for a process and
     directory.
     """
     where = os.path.abspath(directory or user_directory("pages-2"))
-    with _open_lock:
-        # A child that was forked must not use its parent's environment.
-        key = (os.getpid(), where)
-        if key not in _open:
-            _open[key] = PageCache(where, bytes_max)
-        return _open[key]
+    with _open_caches() as caches:
+        return caches.made(where, lambda: PageCache(where, bytes_max))

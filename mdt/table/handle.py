@@ -17,12 +17,12 @@ from mdt.arguments import flag, shown, whole_number
 from mdt.config import Options
 from mdt.display import visible
 from mdt.errors import Invalid
+from mdt.forking import cached_property
 from mdt.limits import COUNT_MAX, LOOKED_ONCE_ROWS_MAX, STREAM_ID_BYTES_MAX
 from mdt.metadata.log.streams import is_stream, is_text_id
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
-from mdt.stores.forking import cached_property
 from mdt.stores.storage import Storage
 from mdt.write.result import WriteResult
 

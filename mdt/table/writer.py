@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mdt.arguments import shown, whole_number
 from mdt.errors import Invalid, MdtError
+from mdt.forking import this_process
 from mdt.scan.key_columns import deleted_keys
 from mdt.scan.lookup import refuse_condition
 from mdt.schema.input import is_spark, to_table
-from mdt.stores.forking import this_process
 from mdt.write.by_name import DELETE, operation_of, rule_of
 from mdt.write.normalize import Batch, as_altered, joined, normalize, normalize_keys
 from mdt.write.operations import RowsHere

@@ -21,6 +21,7 @@ from pyroaring import BitMap
 from indexes.arrays import is_rising
 from indexes.base import Int64Array
 from mdt.config import Options
+from mdt.forking import cached_property
 from mdt.hudi import base_file
 from mdt.hudi.avro_schema import RECORD_KEY
 from mdt.hudi.plain_arrays import plain
@@ -34,7 +35,6 @@ from mdt.parquet import digests, page_map
 from mdt.parquet.digests import Footer, footer_reference
 from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import live_mask
-from mdt.stores.forking import cached_property
 from mdt.stores.malloc_trim import give_back
 from mdt.stores.scratch import Scratch, Sink
 from mdt.write.encoded import Encoded

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import accumulate
 from typing import Generic, TypeVar
 
@@ -34,6 +33,7 @@ from mdt.metadata.files.attachments import AttachmentWriter
 from mdt.metadata.files.file_group import Shard, SummaryRef
 from mdt.metadata.skipping_indexes import index_of, pack_parts, parts_of, values_of
 from mdt.schema.definition import TableDefinition
+from mdt.session import memo
 
 T = TypeVar("T")
 LeafStats = Mapping[str, Sequence[column_stats.Stats]]
@@ -169,7 +169,7 @@ def _table_of(
     return pa.table({"column": columns, "row_group": pa.array(row_group, pa.int32()), **columns_of})
 
 
-@lru_cache(maxsize=16)
+@memo(16)
 def _leaves(schema: pa.Schema) -> tuple[tuple[str, pa.Field], ...]:
     """Return path and field of every column that is no struct; looked for once, and not for each of
     many small files.

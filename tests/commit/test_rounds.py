@@ -30,9 +30,9 @@ from worlds import (
 
 import mdt
 from mdt.errors import Unavailable
-from mdt.metadata.files.lru import Recent
 from mdt.services.checking import log, timeline, unfinished
 from mdt.services.checking.state import TableState
+from mdt.session import Recent
 from mdt.stores.concurrent_io import AtOnce
 from mdt.stores.contract import awaited
 from mdt.stores.storage import MemoryStorage, Storage

@@ -15,6 +15,7 @@ from key_stores import assert_knows_the_table
 import mdt
 from mdt.metadata.files.attachments import ObjectReader
 from mdt.metadata.keys import key_runs
+from mdt.session import session
 from mdt.stores import key_store
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", pa.float64())])
@@ -63,7 +64,7 @@ def reads_of(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def forget(table: mdt.Table) -> None:
     """Let this process know nothing of the table's keys, as another process would."""
-    key_runs._in_memory._found.pop(table.definition.table_id, None)
+    session().clear()
 
 
 def entries(table: mdt.Table, scope: str = "city=c0") -> list[tuple[bytes, bytes]]:

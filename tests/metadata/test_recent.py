@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import mdt
 from mdt.limits import CACHES_BYTES_MAX
-from mdt.metadata.files.lru import SHARED, Budget, Recent
+from mdt.session import Budget, Recent, session
 
 OWN_MAX, SHARED_MAX, CACHES = 20, 30, 3
 
@@ -24,7 +24,7 @@ OWN_MAX, SHARED_MAX, CACHES = 20, 30, 3
 @pytest.fixture(autouse=True)
 def _limit() -> Iterator[None]:
     yield
-    SHARED.limit(CACHES_BYTES_MAX)
+    session().memory.limit(CACHES_BYTES_MAX)
 
 
 class Model:
@@ -146,15 +146,15 @@ def test_tables_of_one_process_share_what_they_keep_in_memory(tmp_path: Path) ->
     tables = [made(tmp_path / f"t{i}", {"mdt.max.file.bytes": 20_000}) for i in range(4)]
     for table in tables:
         assert table.get([f"k{i:06d}" for i in range(0, 5_000, 50)]).num_rows == 100
-    SHARED.check()
-    whole = SHARED.size
-    SHARED.limit(whole // 2)
+    session().memory.check()
+    whole = session().memory.size
+    session().memory.limit(whole // 2)
     for table in tables:
         found = table.get([f"k{i:06d}" for i in range(0, 5_000, 50)])
         assert found["city"].to_pylist() == [f"c{i % 50}" for i in range(0, 5_000, 50)]
         assert table.scan("city = 'c7'").count() == 100
-        assert SHARED.size <= whole // 2
-    SHARED.check()
+        assert session().memory.size <= whole // 2
+    session().memory.check()
 
 
 def test_the_limit_is_an_option_of_whoever_opens_a_table_and_not_of_the_table(
@@ -162,6 +162,6 @@ def test_the_limit_is_an_option_of_whoever_opens_a_table_and_not_of_the_table(
 ) -> None:
     made(tmp_path / "t")
     mdt.open(str(tmp_path / "t"), {"mdt.cache.memory.max": 12_345_678})
-    assert SHARED.size_max == 12_345_678
+    assert session().memory.size_max == 12_345_678
     mdt.open(str(tmp_path / "t"))
-    assert SHARED.size_max == 12_345_678
+    assert session().memory.size_max == 12_345_678

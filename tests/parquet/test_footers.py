@@ -13,10 +13,10 @@ from obstore.store import MemoryStore
 
 import mdt
 from mdt.errors import Corrupt
-from mdt.metadata.files.lru import Recent
 from mdt.parquet import segment_rows
 from mdt.parquet.segment_rows import read_rows
 from mdt.scan import warm
+from mdt.session import Recent
 from mdt.stores.object_store import ObjectStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("n", pa.int64())])

@@ -22,7 +22,6 @@ from indexes.predicate import matches
 from mdt.errors import Corrupt, Missing
 from mdt.filters.where import parse_where
 from mdt.metadata.files.attachments import ObjectReader
-from mdt.metadata.files.lru import Recent
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import log_tail
 from mdt.parquet import page_map
@@ -30,6 +29,7 @@ from mdt.plan.planner import ScanPlan, SegmentScan
 from mdt.scan import reader as scan
 from mdt.scan import scan_tasks as work
 from mdt.services.checking.check import check
+from mdt.session import Recent
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import MemoryStorage, ObjectStorage, Storage
 

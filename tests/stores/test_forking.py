@@ -18,7 +18,7 @@ _FORKS = """
 import os, sys, threading, time, warnings
 warnings.simplefilter("ignore")  # of Python, which warns of forks beside threads
 import mdt, pyarrow as pa
-from mdt.metadata.files.lru import SHARED
+from mdt.session import session
 table = mdt.create(sys.argv[1], pa.schema([("id", pa.string())]), key=["id"])
 table.upsert(pa.table({"id": ["a"]}))
 table.upsert(pa.table({"id": ["b"]}))
@@ -26,7 +26,7 @@ holding, ended = threading.Event(), threading.Event()
 
 def hold():
     while not ended.is_set():
-        with SHARED.lock:
+        with session().memory.lock:
             holding.set()
             time.sleep(0.01)
 
@@ -37,8 +37,8 @@ codes = []
 for number in range(5):
     child = os.fork()
     if child == 0:
-        free = SHARED.lock.acquire(timeout=20)
-        SHARED.lock.release()
+        free = session().memory.lock.acquire(timeout=20)
+        session().memory.lock.release()
         mdt.open(sys.argv[1]).upsert(pa.table({"id": [f"c{number}"]}))
         os._exit(0 if free else 1)
     codes.append(os.waitpid(child, 0)[1])
@@ -88,7 +88,7 @@ def test_a_writer_takes_no_rows_in_a_child_that_has_nobody_to_commit_them(tmp_pa
 _HELD = """
 import os, signal, sys, threading, warnings
 warnings.simplefilter("ignore")
-from mdt.stores.forking import OwnLock, cached_property
+from mdt.forking import OwnLock, cached_property
 
 class Slow:
     def __init__(self, wait=None):

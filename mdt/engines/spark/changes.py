@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,13 +30,13 @@ from mdt.engines.spark.session import classic
 from mdt.engines.tasks import Source, source_of
 from mdt.errors import Invalid, MdtError, Missing
 from mdt.hudi.avro_schema import with_meta
-from mdt.metadata.files.lru import Recent
 from mdt.metadata.log import codec
 from mdt.metadata.metadata import Metadata
 from mdt.plan.position_search import conjuncts_of
 from mdt.scan.changed_rows import CHANGE, Changed, ChangedRows
 from mdt.scan.history_range import HistoryRange, history_range
 from mdt.schema.convert import convert
+from mdt.session import Recent, memo
 
 _PIECE = pa.schema(
     [("kind", pa.int8()), ("seq", pa.int64()), ("segment", pa.int64()), ("position", pa.int64())]
@@ -113,9 +113,7 @@ class _Asked:
             )
 
     def _frame(self, spark: SparkSession, filters: str, names: list[str]) -> DataFrame:
-        pieces = self._pieces.get(filters)
-        if pieces is None:
-            pieces = self._pieces.put(filters, self._found(json.loads(filters)))
+        pieces = self._pieces.made(filters, lambda: self._found(json.loads(filters)))
         schema = pa.schema([self.schema.field(name) for name in names or CHANGE.names[:1]])
         of_rows = [name for name in schema.names if name not in CHANGE.names]
         work = spark.createDataFrame(pa.table({"piece": pa.array(pieces, pa.binary())}))
@@ -197,7 +195,7 @@ class _Place:
         return found if self.source.is_of(found.view) else None
 
 
-@lru_cache(maxsize=_RANGES_KEPT)
+@memo(_RANGES_KEPT)
 def _opened(place: _Place) -> tuple[Metadata, HistoryRange]:
     """Return the table and what changed in it; the worker keeps both.
 

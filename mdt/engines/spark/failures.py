@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from mdt import errors
 from mdt.engines.spark import private
 from mdt.errors import MdtError, Missing, Unavailable, Unsupported
-from mdt.metadata.files.lru import Recent
+from mdt.session import Recent, in_session
 
 _MARK = "mdt-error:"
 _KINDS = {
@@ -40,8 +40,12 @@ _LACKING = re.compile(
     r" '(mdt|indexes|numpy|pyarrow|pyroaring|mmh3|sortedcontainers|fastavro|obstore)\b"
 )
 _LACKED = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+)")
-_roots: Recent[str, str] = Recent(1_024)
-"""Tables that queries of this process read, those that were named last."""
+
+
+@in_session
+def _roots() -> Recent[str, str]:
+    """Return the tables that queries of this process read, those that were named last."""
+    return Recent(1_024)
 
 
 class TaskFailed(Exception):
@@ -86,7 +90,7 @@ def named_in_queries(root: str) -> None:
     ``root``: URI of a table that queries read.  Where Spark lacks a file of it, that is an error of
     mdt, too.
     """
-    _roots.put(root, root)
+    _roots().put(root, root)
     private.on_java_errors(lambda text: _marked(text) or _gone(text))
 
 
@@ -95,7 +99,7 @@ def _gone(text: str) -> Missing | None:
     found = _LACKED.search(text)
     if found is None or not ("FILE_NOT_EXIST" in text or "FileNotFoundException" in text):
         return None
-    root = next((root for root in _roots.values() if root in found[1]), None)
+    root = next((root for root in _roots().values() if root in found[1]), None)
     if root is None:
         return None
     return Missing(

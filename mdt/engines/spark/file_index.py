@@ -52,11 +52,11 @@ import json
 import tempfile  # noqa: TID251  how py4j is given large bytes
 import threading
 import warnings
-import weakref
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, runtime_checkable
+from weakref import WeakValueDictionary
 
 import numpy as np
 from py4j.protocol import Py4JJavaError
@@ -73,6 +73,7 @@ from mdt.engines.spark.session import classic
 from mdt.errors import Conflict, Unsupported
 from mdt.limits import LISTED_FILES_MAX
 from mdt.plan.planner import Figure
+from mdt.session import Guarded, Recent, for_life, session
 
 # larger replies are quicker through a file: py4j encodes bytes as base64 text
 _INLINE_BYTES_MAX = 1 << 16
@@ -86,7 +87,6 @@ _FILES_KEPT_MIN = 2
 _FILES_KEPT = (
     4  # of versions that were listed last: what else the JVM wants to know of one, it asks at once
 )
-_PLANNER_NUMBERS = itertools.count()
 _VERSION_NUMBERS_MAX = 4096  # more versions than can be committed while one query is planned
 
 
@@ -133,10 +133,6 @@ class Explaining(Protocol):
         """Tell of the plans of ``query`` from here on; ``to``: "log", "metrics", as the session
         says that runs it.
         """
-
-
-class PlannerWarning(UserWarning):
-    """The planner failed, and a query reads every file."""
 
 
 def relation(
@@ -219,6 +215,10 @@ def _require_own_reader(spark: SparkSession) -> None:
             )
 
 
+class PlannerWarning(UserWarning):
+    """The planner failed, and a query reads every file."""
+
+
 class _Planner:
     """The Python half of one relation: the java.util.function.Function that ``MdtFileIndex`` calls.
 
@@ -233,13 +233,13 @@ class _Planner:
         self.lister = lister
         self._columns = columns
         self._root_uri = root_uri
-        self.number = next(_PLANNER_NUMBERS)
-        self._numbers: OrderedDict[Hashable, int] = OrderedDict()
+        self._numbers: Recent[Hashable, int] = Recent(_VERSION_NUMBERS_MAX)
         self._files: OrderedDict[int, Files] = OrderedDict()
-        self._next = 0
+        self._next_number = itertools.count().__next__
         self._lock = threading.Lock()
-        with _planners_lock:
-            _planners[self.number] = self
+        self.number = next(session().numbers)
+        with _planners() as planners:
+            planners[self.number] = self
 
     def apply(self, request: str) -> bytes:
         """Answer one request of the JVM (JSON; see ``FileSource.ask`` there) with the bytes of a
@@ -324,18 +324,13 @@ class _Planner:
         return listing.files
 
     def _number(self, version: Hashable) -> int:
-        with self._lock:
-            if version not in self._numbers:
-                self._numbers[version] = self._next
-                self._next += 1
-            self._numbers.move_to_end(version)
-            if len(self._numbers) > _VERSION_NUMBERS_MAX:
-                self._numbers.popitem(last=False)
-            return self._numbers[version]
+        return self._numbers.made(version, self._next_number)
 
 
-_planners: weakref.WeakValueDictionary[int, _Planner] = weakref.WeakValueDictionary()
-_planners_lock = threading.Lock()
+@for_life
+def _planners() -> Guarded[WeakValueDictionary[int, _Planner]]:
+    """Return the planners that somebody has, by their numbers."""
+    return Guarded(WeakValueDictionary())
 
 
 def _told(asked: Mapping[str, Any]) -> Any:
@@ -343,8 +338,8 @@ def _told(asked: Mapping[str, Any]) -> Any:
     do without, will say so if there is more to it.
     """
     with suppress(Exception):
-        with _planners_lock:
-            planner = _planners[asked["planner"]]
+        with _planners() as planners:
+            planner = planners[asked["planner"]]
         return planner.told(asked)
     return None
 
@@ -353,8 +348,8 @@ def _release(queries: list[str]) -> None:
     """Tell every lister that cares that these queries are gone."""
     if not queries:
         return
-    with _planners_lock:
-        listers = {id(planner.lister): planner.lister for planner in _planners.values()}
+    with _planners() as planners:
+        listers = {id(planner.lister): planner.lister for planner in planners.values()}
     for lister in listers.values():
         if isinstance(lister, Releasing):
             for query in queries:

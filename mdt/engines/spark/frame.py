@@ -36,7 +36,6 @@ from mdt.errors import Invalid, MdtError
 from mdt.filters.order import SortKey
 from mdt.hudi.avro_schema import with_meta
 from mdt.limits import LISTED_FILES_MAX, RELATIONS_OF_TABLE_MAX
-from mdt.metadata.files.lru import Recent
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.plan import proofs
@@ -49,6 +48,7 @@ from mdt.scan.sample import Samples
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
 from mdt.services.indexing import statistics
+from mdt.session import Recent
 
 View = Callable[[Snapshot], Snapshot]
 
@@ -362,12 +362,9 @@ class _Files:
             histograms,
             tuple(keys),
         )
-        known = self._estimates.get(asked)
-        if known is None:
-            known = self._estimates.put(
-                asked, self._estimated(snapshot, predicate, columns, histograms, keys)
-            )
-        return known
+        return self._estimates.made(
+            asked, lambda: self._estimated(snapshot, predicate, columns, histograms, keys)
+        )
 
     def _estimated(
         self,

@@ -25,7 +25,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ from mdt.plan.plan_state import PlanState
 from mdt.plan.position_search import Answer, Indexes, PositionSearch
 from mdt.plan.shard_rows import ShardRows
 from mdt.scan.warm import read_heads
+from mdt.session import memo
 
 SUMMARY_BYTES = 256 << 10
 """A summary counts once for each of so many bytes: one of LIKE reads most of them."""
@@ -192,7 +193,7 @@ def _warmed(
     return sum(count for count, _ in found), sum(size for _, size in found)
 
 
-@lru_cache(maxsize=4)
+@memo(4)
 def opened(source: Source) -> tuple[Metadata, Snapshot]:
     """Return the table at a commit; the worker keeps it, so that the next query need not look for
     newer commits.

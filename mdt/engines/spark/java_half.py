@@ -9,12 +9,11 @@ sources and the versions of Spark and Java that they were compiled for.
 from __future__ import annotations
 
 import hashlib
-import threading
-import weakref
 from collections.abc import Mapping
 from importlib import resources
 from io import BytesIO
 from typing import Any
+from weakref import WeakKeyDictionary
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 from pyspark import SparkContext
@@ -22,14 +21,18 @@ from pyspark import SparkContext
 from mdt.engines.spark import private
 from mdt.errors import Unsupported
 from mdt.limits import JARS_MAX
+from mdt.session import Guarded, for_life
 from mdt.stores.trusted_cache import OwnFiles
 
 KEPT = OwnFiles("jars-1", JARS_MAX)
 _FIRST = "mdt/spark/Jar.class"
 _SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 
-_factories: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-_factories_lock = threading.Lock()
+
+@for_life
+def _factories() -> Guarded[WeakKeyDictionary[Any, Any]]:
+    """Return the factory of each JVM, by its gateway."""
+    return Guarded(WeakKeyDictionary())
 
 
 def java_sources() -> dict[str, str]:
@@ -50,10 +53,10 @@ def factory_of(context: SparkContext) -> Any:
     Unsupported for releases of Spark that lack something.
     """
     gateway = private.gateway(context)
-    with _factories_lock:
-        if gateway not in _factories:
-            _factories[gateway] = _made(context)
-        return _factories[gateway]
+    with _factories() as factories:
+        if gateway not in factories:
+            factories[gateway] = _made(context)
+        return factories[gateway]
 
 
 def jar_name(sources: Mapping[str, str], platform: str) -> str:

@@ -5,11 +5,10 @@ has, and it is asked at once.
 from __future__ import annotations
 
 import socket
-import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
+from weakref import WeakKeyDictionary
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -17,6 +16,7 @@ from pyspark.sql import SparkSession
 from indexes.registry import ENTRY_POINT_GROUP
 from mdt.engines.spark.engine import SparkEngine
 from mdt.errors import Invalid, Unsupported
+from mdt.session import Guarded, for_life
 
 _TASKS_A_PROCESSOR = 2
 """Spark says of no task on which executor it runs; of so many each executor gets one or more."""
@@ -25,8 +25,11 @@ _HINT = (
     " PYSPARK_PYTHON=./environment/bin/python"
 )
 
-_found: weakref.WeakKeyDictionary[SparkContext, set[tuple[str, ...]]] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+
+@for_life
+def _verified() -> Guarded[WeakKeyDictionary[SparkContext, set[tuple[str, ...]]]]:
+    """Return the packages that driver and executors of each context have."""
+    return Guarded(WeakKeyDictionary())
 
 
 def require(spark: SparkSession, packages: Sequence[str]) -> None:
@@ -37,13 +40,13 @@ def require(spark: SparkSession, packages: Sequence[str]) -> None:
     if an executor lacks it, has another version, or cannot load it.
     """
     names = tuple(sorted(set(packages)))
-    with _lock:
-        if not names or names in _found.get(spark.sparkContext, ()):
+    with _verified() as verified:
+        if not names or names in verified.get(spark.sparkContext, ()):
             return
         here = _versions_here(names)
         engine = SparkEngine(spark)
         engine.each(partial(_compare, here), range(_TASKS_A_PROCESSOR * engine.processors))
-        _found.setdefault(spark.sparkContext, set()).add(names)
+        verified.setdefault(spark.sparkContext, set()).add(names)
 
 
 def _versions_here(names: Sequence[str]) -> Mapping[str, str]:

@@ -9,10 +9,9 @@ gets a frame.
 from __future__ import annotations
 
 import json
-import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from weakref import WeakSet
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
@@ -28,6 +27,7 @@ from mdt.engines.spark.schema import of_json
 from mdt.engines.spark.session import classic
 from mdt.engines.spark.statement import Statement
 from mdt.errors import MdtError
+from mdt.session import Guarded, for_life
 
 _Of = TypeVar("_Of")
 
@@ -359,8 +359,10 @@ _WRITTEN: Mapping[str, Callable[[Sink, SparkSession, _Options, Any, Any], _Answe
 """The same for a sink."""
 
 
-_enabled: weakref.WeakSet[SparkSession] = weakref.WeakSet()
-_lock = threading.Lock()
+@for_life
+def _enabled() -> Guarded[WeakSet[SparkSession]]:
+    """Return the sessions that know ``format("mdt")``."""
+    return Guarded(WeakSet())
 
 
 def enable(spark: SparkSession, answers: Answers) -> bool:
@@ -369,12 +371,12 @@ def enable(spark: SparkSession, answers: Answers) -> bool:
     Returns whether it is known: Spark finds it by its own class loaders alone.  Raises Unsupported
     on Spark Connect, and where the cluster does not let a session add a JAR.
     """
-    with _lock:
-        if classic(spark) in _enabled:
+    with _enabled() as enabled:
+        if classic(spark) in enabled:
             return True
         factory = factory_of(spark.sparkContext)
         with refusals():
             known = bool(factory.enable(private.java_session(spark), _Function(answers, _ANSWERED)))
         if known:
-            _enabled.add(spark)
+            enabled.add(spark)
     return known

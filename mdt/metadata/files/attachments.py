@@ -8,7 +8,6 @@ byte limit.  On a local disk they are memory-mapped.
 from __future__ import annotations
 
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from mdt.errors import Corrupt
+from mdt.forking import OwnLock
 from mdt.limits import (
     ATTACHED_BYTES_MIN,
     FOOTER_CACHE_BYTES_MAX,
@@ -26,9 +26,8 @@ from mdt.limits import (
 )
 from mdt.metadata.files import key_map, paths
 from mdt.metadata.files.key_map import KeyMap
-from mdt.metadata.files.lru import SHARED, Recent
 from mdt.parquet.mapped_files import MappedFiles
-from mdt.stores.forking import OwnLock
+from mdt.session import Recent, session
 from mdt.stores.mappings import Mappings
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import Storage
@@ -87,10 +86,16 @@ class ObjectReader:
     def __init__(self, storage: Storage, mappings: Mappings | None = None) -> None:
         self._storage = storage
         self._mappings = mappings or Mappings(storage)
-        self._files: OrderedDict[str, pa.NativeFile] = OrderedDict()
-        self.key_maps: Recent[ObjectRange, KeyMap] = Recent(KEY_MAP_CACHE_BYTES_MAX, SHARED)
-        self.page_maps: Recent[ObjectRange, PageMap] = Recent(PAGE_MAP_CACHE_BYTES_MAX, SHARED)
-        self.footers: Recent[tuple[str, int], Any] = Recent(FOOTER_CACHE_BYTES_MAX, SHARED)
+        self._files: Recent[str, pa.NativeFile] = Recent(SUMMARY_FILES_OPEN_MAX)
+        self.key_maps: Recent[ObjectRange, KeyMap] = Recent(
+            KEY_MAP_CACHE_BYTES_MAX, session().memory
+        )
+        self.page_maps: Recent[ObjectRange, PageMap] = Recent(
+            PAGE_MAP_CACHE_BYTES_MAX, session().memory
+        )
+        self.footers: Recent[tuple[str, int], Any] = Recent(
+            FOOTER_CACHE_BYTES_MAX, session().memory
+        )
         """Parsed footers of data files (:data:`mdt.parquet.segment_rows.Footers`)."""
         self._lock = OwnLock()
         self.data_files = MappedFiles(storage)
@@ -160,7 +165,7 @@ class ObjectReader:
 
     def _read_of_file(self, stored: ObjectRange) -> pa.Buffer:
         with self._lock:
-            file = self._opened(stored.path)
+            file = self._files.made(stored.path, lambda: self._mappings.open(stored.path))
             if (
                 stored.offset < 0
                 or stored.length < 0
@@ -175,18 +180,6 @@ class ObjectReader:
                 )
             file.seek(stored.offset)
             return file.read_buffer(stored.length)
-
-    def _opened(self, path: str) -> pa.NativeFile:
-        """Return the open object; under the lock.  Buffers that were read from a dropped one stay
-        valid.
-        """
-        file = self._files.get(path)
-        if file is None:
-            file = self._files[path] = self._mappings.open(path)
-            if len(self._files) > SUMMARY_FILES_OPEN_MAX:
-                self._files.popitem(last=False)
-        self._files.move_to_end(path)
-        return file
 
     def key_map(self, stored: ObjectRange) -> KeyMap:
         """Return the key map at ``stored``, which verifies itself where it is looked into; from

@@ -31,10 +31,10 @@ from indexes.base import DISK, Candidates, Int64Array, KeyHashes, KeyIndex, UInt
 from indexes.key_hash import hash_keys
 from mdt import logs
 from mdt.errors import Corrupt
-from mdt.metadata.files.lru import Recent
+from mdt.forking import cached_property
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.stores.forking import cached_property
+from mdt.session import Recent, in_session
 from mdt.stores.key_store import KeyStore, MemoryStore, StoreFailed, View, open_key_store
 
 TABLES_IN_MEMORY_MAX = 16
@@ -47,7 +47,11 @@ _IDENTITY_SEED = 0
 _SCOPE_SEED = 1
 _NUMBER = struct.Struct(">Q")
 
-_in_memory: Recent[str, MemoryStore] = Recent(TABLES_IN_MEMORY_MAX)
+
+@in_session
+def in_memory() -> Recent[str, MemoryStore]:
+    """Return the sorted maps of this process, by table."""
+    return Recent(TABLES_IN_MEMORY_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ def store_of(metadata: Metadata, snapshot: Snapshot, index: KeyIndex) -> KeyStor
     if index.kept == DISK:
         options = metadata.options(snapshot.definition)
         return open_key_store(options.key_store_dir, durable=options.durable)
-    return _in_memory.get(table_id) or _in_memory.put(table_id, MemoryStore())
+    return in_memory().made(table_id, MemoryStore)
 
 
 @dataclass

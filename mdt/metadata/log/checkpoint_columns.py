@@ -29,8 +29,8 @@ from indexes.column_stats import STATS_SCHEMA
 from mdt.limits import METADATA_CACHE_BYTES_MAX
 from mdt.metadata.files.deletion_vectors import StoredVectors, positions
 from mdt.metadata.files.file_group import FILES
-from mdt.metadata.files.lru import SHARED, Recent
 from mdt.metadata.log.commit_log import KEY_PARTS, STATS, SUMMARIES, TOMBSTONES
+from mdt.session import Recent, session
 
 HISTORY = pa.schema(
     [
@@ -178,7 +178,9 @@ class Columns(ABC):
         self.seq = seq
         self.rows = rows
         self._derived: dict[str, Any] = {}
-        self._recent: Recent[tuple[str, int], Any] = Recent(METADATA_CACHE_BYTES_MAX, SHARED)
+        self._recent: Recent[tuple[str, int], Any] = Recent(
+            METADATA_CACHE_BYTES_MAX, session().memory
+        )
         self.statistics_hits = self.statistics_misses = 0
 
     def memo(self, key: str, make: Callable[[], Any]) -> Any:

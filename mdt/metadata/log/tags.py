@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from mdt.limits import COUNT_MAX, LIST_ITEMS_MAX, NAME_BYTES_MAX
 from mdt.metadata.log import trusted_names as names
+from mdt.session import memo
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def is_tag(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= NAME_BYTES_MAX and _is_name(value)
 
 
-@lru_cache(maxsize=names.KNOWN_MAX)
+@memo(names.KNOWN_MAX)
 def _is_name(text: str) -> bool:
     is_number = text.isascii() and text.isdigit()
     return text.isprintable() and text == text.strip() and not is_number and not _is_time(text)

@@ -5,13 +5,13 @@ paths, file names.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Any
 
 from mdt.errors import Invalid
 from mdt.hudi import file_names, timeline
 from mdt.limits import METADATA_BYTES_MAX, NAME_BYTES_MAX, TEXTS_MAX, TOKEN_MAX
 from mdt.metadata.files import paths
+from mdt.session import memo
 from mdt.stores.contract import check_path
 
 _RESERVED = frozenset(("schema", "latest_schema"))
@@ -89,7 +89,7 @@ def is_instant(value: Any) -> bool:
     return isinstance(value, str) and len(value) == timeline.INSTANT_DIGITS and _is_time(value)
 
 
-@lru_cache(maxsize=KNOWN_MAX)
+@memo(KNOWN_MAX)
 def _is_time(text: str) -> bool:
     try:
         timeline.instant_us(text)

@@ -256,7 +256,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     key_parts = key_parts_of(record.table("key_parts"))
     change = change_of(record.header.get("indexes", {}))
     files = log_tail.NO_FILES if addition is None else addition.files
-    known = snapshot.__dict__.get("file_groups")
+    known = vars(snapshot).get("file_groups")  # if somebody has asked for them
     step = ((files, first, gone),) if len(files) or len(gone) else ()
     uncovered = _uncovered(record, key_parts, snapshot.definition.key_index)
     again = (

@@ -4,7 +4,7 @@ many small ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -29,17 +29,15 @@ def can_be_read(key_part: KeyPart, index: KeyIndex, payload: Payload) -> bool:
     return True
 
 
-def mergeable(snapshot: Snapshot, index: KeyIndex) -> list[KeyPart]:
-    """Return the smaller key parts of ``snapshot``, those that the next compaction makes one.
+def mergeable(key_parts: Sequence[KeyPart], index: KeyIndex) -> list[KeyPart]:
+    """Return the smaller ones of ``key_parts``, those that the next compaction makes one.
 
     Size-tiered: a key part is among them while it is at most four times the sum of the smaller
     ones, so that a byte is rewritten O(log n) times over n compactions.
     """
     chosen: list[KeyPart] = []
     total = 0
-    for key_part in sorted(
-        (u for u in snapshot.key_parts if u.index == index.name), key=lambda u: u.size
-    ):
+    for key_part in sorted((u for u in key_parts if u.index == index.name), key=lambda u: u.size):
         if chosen and key_part.size > max(4 * total, INLINE_SUMMARY_BYTES_MAX):
             break
         chosen.append(key_part)
@@ -48,24 +46,29 @@ def mergeable(snapshot: Snapshot, index: KeyIndex) -> list[KeyPart]:
 
 
 def merged_key_parts(
-    snapshot: Snapshot, index: KeyIndex, payload: Payload, *, whole: bool = False
+    snapshot: Snapshot,
+    key_parts: tuple[KeyPart, ...],
+    index: KeyIndex,
+    payload: Payload,
+    *,
+    whole: bool = False,
 ) -> tuple[KeyPart, ...]:
-    """Return the key parts of ``snapshot`` with the smaller ones (all of them, if ``whole``) merged
+    """Return ``key_parts`` of ``snapshot`` with the smaller ones (all of them, if ``whole``) merged
     into one, dead groups forgotten.
     """
     chosen = (
-        [part for part in snapshot.key_parts if part.index == index.name]
+        [part for part in key_parts if part.index == index.name]
         if whole
-        else mergeable(snapshot, index)
+        else mergeable(key_parts, index)
     )
     if len(chosen) < (1 if whole else 2):
-        return snapshot.key_parts
+        return key_parts
     groups = [snapshot.key_part_groups(key_part) for key_part in chosen]
     known = np.unique(np.concatenate(groups))
     known = known[[n >= 0 and len(snapshot.file_groups.members(n)) > 0 for n in known.tolist()]]
     maps = [_places(known, numbers) for numbers in groups]
     data = index.merge([memoryview(payload(key_part)) for key_part in chosen], maps, len(known))
-    kept = tuple(u for u in snapshot.key_parts if all(u is not c for c in chosen))
+    kept = tuple(u for u in key_parts if all(u is not c for c in chosen))
     return (*kept, KeyPart(index.name, (), data, None, known))
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from indexes.base import KeyIndex
 from mdt.limits import KEY_PARTS_OPEN_MAX
 from mdt.metadata.files.attachments import ObjectReader
-from mdt.metadata.files.lru import Recent
 from mdt.metadata.snapshot.key_parts import KeyPart
+from mdt.session import Recent
 from mdt.stores.object_range import ObjectRange
 
 
@@ -30,13 +30,9 @@ class KeyPartReader:
         """
         if key_part.payload is not None:
             return key_part.payload
-        assert key_part.stored is not None
-        known = self._payloads.get(key_part.stored)
-        if known is None:
-            known = self._payloads.put(
-                key_part.stored, self._objects.read(key_part.stored, verify=False)
-            )
-        return known
+        stored = key_part.stored
+        assert stored is not None
+        return self._payloads.made(stored, lambda: self._objects.read(stored, verify=False))
 
     def opened(self, key_part: KeyPart, index: KeyIndex) -> Any:
         """Return what ``index`` takes in the place of the key part

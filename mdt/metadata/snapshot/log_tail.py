@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 
 from indexes.arrays import column, mask, numbers, one_array
 from indexes.bounds import Bounds
+from mdt.forking import cached_property
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.files.file_group import FILES, NewFile, SummaryRef
 from mdt.metadata.log.checkpoint_columns import SUMMARY, no_rows
 from mdt.metadata.log.commit_log import STATS, SUMMARIES, CommitRecord
-from mdt.stores.forking import cached_property
 from mdt.stores.object_range import ObjectRange
 
 ADDITIONS_MERGED = 16

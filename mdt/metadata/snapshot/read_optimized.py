@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
+from mdt.forking import cached_property
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.snapshot.snapshot import Snapshot
-from mdt.stores.forking import cached_property
 
 Int64s = npt.NDArray[np.int64]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from indexes.key_hash import KeyHash
 from mdt.metadata.files import paths
-from mdt.metadata.files.lru import Recent
 from mdt.parquet.segment import Segment
+from mdt.session import Recent
 from mdt.stores.object_range import ObjectRange
 
 _SAME = (

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mdt.stores.forking import cached_property
+from mdt.forking import cached_property
 
 Int64s = npt.NDArray[np.int64]
 

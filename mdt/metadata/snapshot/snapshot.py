@@ -23,9 +23,9 @@ from indexes.arrays import column, flags, mask, numbers
 from indexes.bounds import Bounds
 from indexes.column_stats import STATS_SCHEMA
 from mdt.errors import Expired
+from mdt.forking import cached_property
 from mdt.limits import SEGMENTS_CACHED_MAX
 from mdt.metadata.files.file_group import BASE, FILES, SummaryRef
-from mdt.metadata.files.lru import Recent
 from mdt.metadata.log.checkpoint_columns import SUMMARY, Columns, no_rows
 from mdt.metadata.log.commit_log import STATS
 from mdt.metadata.log.retention import Retention
@@ -43,7 +43,7 @@ from mdt.metadata.snapshot.tombstones import TombstonesSince
 from mdt.metadata.snapshot.transactions import History
 from mdt.parquet.segment import Segment
 from mdt.schema.definition import TableDefinition
-from mdt.stores.forking import cached_property
+from mdt.session import Recent
 
 Int64s = npt.NDArray[np.int64]
 

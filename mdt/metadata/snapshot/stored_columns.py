@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from indexes.arrays import numbers
 from mdt.errors import Corrupt
+from mdt.forking import OwnLock
 from mdt.limits import BASE_OBJECT_BYTES, FAR_OBJECT_WHOLE_BYTES_MAX, FRAME_BYTES_MAX
 from mdt.metadata.files import paths
 from mdt.metadata.files.deletion_vectors import StoredVectors, first_vector
-from mdt.metadata.files.lru import SHARED, Recent
 from mdt.metadata.log import codec
 from mdt.metadata.log.checkpoint_columns import (
     HISTORY_ADDED,
@@ -35,8 +35,8 @@ from mdt.metadata.log.checkpoint_columns import (
     no_rows,
     schema_of,
 )
+from mdt.session import Recent, session
 from mdt.stores.contract import Buffer
-from mdt.stores.forking import OwnLock
 from mdt.stores.mappings import Mappings
 from mdt.stores.storage import Storage
 
@@ -90,7 +90,7 @@ class StoredColumns(Columns):
         self._damage: Corrupt | None = None
         self._is_mapped = storage.local_path("") is not None
         self._files: dict[str, pa.NativeFile] = {}
-        self._chunks: Recent[tuple[str, int], bytes] = Recent(_CHUNKS_BYTES_MAX, SHARED)
+        self._chunks: Recent[tuple[str, int], bytes] = Recent(_CHUNKS_BYTES_MAX, session().memory)
         self._lock = OwnLock()
 
     def __contains__(self, name: object) -> bool:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.arrays import numbers
+from mdt.forking import cached_property
 from mdt.metadata.log.checkpoint_columns import HISTORY, Columns
 from mdt.metadata.log.commit_log import CommitRecord
-from mdt.stores.forking import cached_property
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from mdt.limits import (
 )
 from mdt.metadata.files.attachments import ObjectReader
 from mdt.metadata.files.file_group import SummaryRef
-from mdt.metadata.files.lru import SHARED, Recent
 from mdt.metadata.snapshot.snapshot import Snapshot
+from mdt.session import Recent, session
 from mdt.stores.object_range import ObjectRange
 
 T = TypeVar("T")
@@ -96,8 +96,12 @@ class SummaryCache:
     def __init__(self, objects: ObjectReader, *, is_local: bool) -> None:
         self._objects = objects
         self._is_local = is_local
-        self.opened: Recent[ObjectRange, Summary] = Recent(SUMMARIES_CACHE_BYTES_MAX, SHARED)
-        self._ranges: Recent[ObjectRange, memoryview] = Recent(INDEX_CACHE_BYTES_MAX, SHARED)
+        self.opened: Recent[ObjectRange, Summary] = Recent(
+            SUMMARIES_CACHE_BYTES_MAX, session().memory
+        )
+        self._ranges: Recent[ObjectRange, memoryview] = Recent(
+            INDEX_CACHE_BYTES_MAX, session().memory
+        )
         self._snapshots: Recent[tuple[int, int, str], SummaryDirectory] = Recent(_SNAPSHOTS_KEPT)
 
     def open(self, index: SkippingIndex, found: SummaryRef) -> Summary:
@@ -125,10 +129,7 @@ class SummaryCache:
         if snapshot.numbered > SEGMENTS_KNOWN_MAX:
             return SummaryDirectory(self, index)
         key = snapshot.seq, snapshot.checkpoint.seq, spec
-        found = self._snapshots.get(key)
-        return (
-            found if found is not None else self._snapshots.put(key, SummaryDirectory(self, index))
-        )
+        return self._snapshots.made(key, lambda: SummaryDirectory(self, index))
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
         """Return (hits, misses) of opened summaries and, where storage is not local, of their
@@ -139,14 +140,13 @@ class SummaryCache:
 
     def read(self, part: ObjectRange) -> memoryview:
         """Return a range of an object, unchecked."""
-        if self._is_local:
+
+        def read() -> memoryview:
             return memoryview(self._objects.read(part, verify=False))
-        known = self._ranges.get(part)
-        if known is not None:
-            return known
-        return self._ranges.put(
-            part, memoryview(self._objects.read(part, verify=False)), part.length
-        )
+
+        if self._is_local:
+            return read()
+        return self._ranges.made(part, read, part.length)
 
 
 class SummaryDirectory:

@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 
 from mdt.errors import MdtError
+from mdt.forking import OwnLock
 from mdt.metadata.files import paths
-from mdt.metadata.files.lru import Recent
-from mdt.stores.forking import OwnLock
+from mdt.session import Recent
 from mdt.stores.storage import Storage
 
 REPORT_SECONDS = 60

@@ -16,6 +16,7 @@ from mdt.commit.operation import Operation, P
 from mdt.commit.transaction import CommitResult, run
 from mdt.config import Options
 from mdt.errors import Corrupt, Missing
+from mdt.forking import cached_property
 from mdt.hudi.avro_schema import with_meta
 from mdt.metadata.files import paths
 from mdt.metadata.files.segment_columns import read_columns
@@ -28,7 +29,6 @@ from mdt.parquet.segment import Segment
 from mdt.schema.definition import TableDefinition
 from mdt.services.checking.problems import Kind, Problem, kind_of
 from mdt.services.layout.compaction import Compaction
-from mdt.stores.forking import cached_property
 from mdt.stores.storage import Storage
 
 

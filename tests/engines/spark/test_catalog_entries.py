@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 import mdt
 import mdt.spark
 from mdt.engines.spark import private
+from mdt.session import session
 from mdt.source import open_tables
 
 COLUMNS = "id string, n int"
@@ -24,7 +25,7 @@ def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
     mdt.spark.enable(spark)
     for name in ("entered", "saved"):
         spark.sql(f"drop table if exists {name}")
-    open_tables.forget()
+    session().clear()
     yield spark
     for name in ("entered", "saved"):
         spark.sql(f"drop table if exists {name}")
@@ -56,7 +57,7 @@ def opened_with(place: Path) -> list[str]:
     """Return the options with which the table at a place is open, all that are of the machine."""
     return [
         name
-        for key in open_tables._tables
+        for key in open_tables.opened().value
         if str(place) in key[0]
         for name, _ in key[1]
         if "dir" in name or "threads" in name
@@ -130,7 +131,7 @@ def test_an_entry_with_such_an_option_is_read_without_it_and_a_warning_says_so(
 ) -> None:
     trap = tmp_path / "trap"
     entered(sql, tmp_path / "t", "MDT.cache.dir", str(trap))
-    open_tables.forget()
+    session().clear()
     with caplog.at_level(logging.WARNING, logger="mdt.metadata"):
         sql.sql(query).collect()
     sql.sql("uncache table if exists entered")
@@ -155,8 +156,8 @@ def test_the_warning_names_the_option_once_and_what_to_do(
 
 def test_other_options_of_an_entry_still_count(sql: SparkSession, tmp_path: Path) -> None:
     entered(sql, tmp_path / "t", "mdt.compression", "zstd")
-    open_tables.forget()
+    session().clear()
     sql.sql("select * from entered").collect()
-    assert [dict(key[1]) for key in open_tables._tables if str(tmp_path / "t") in key[0]] == [
-        {"mdt.compression": "zstd"}
-    ]
+    assert [
+        dict(key[1]) for key in open_tables.opened().value if str(tmp_path / "t") in key[0]
+    ] == [{"mdt.compression": "zstd"}]

@@ -26,6 +26,7 @@ import mdt.spark
 from mdt.engines.spark import file_index, private
 from mdt.engines.spark import frame as frames
 from mdt.errors import Invalid, Missing
+from mdt.session import session
 from mdt.source import open_tables, read_frame
 from mdt.source.open_tables import known, relations_of
 from mdt.table import Table
@@ -47,9 +48,9 @@ def made(path: Path, commits: int = 1, v: int = 0) -> Table:
 @pytest.fixture
 def path(tmp_path: Path, spark: SparkSession) -> Iterator[Path]:
     mdt.spark.enable(spark)
-    open_tables.forget()
+    session().clear()
     yield tmp_path / "t"
-    open_tables.forget()
+    session().clear()
 
 
 @pytest.fixture
@@ -163,7 +164,7 @@ def test_a_table_that_was_brought_back_from_a_copy_and_went_on_otherwise_is_read
     shutil.copytree(path, tmp_path / "copy")
     goes_on_and_is_brought_back(table)
     assert values(load(spark, path)) == {0}
-    open_tables.forget()
+    session().clear()
     goes_on_and_is_brought_back(mdt.open(path))
     table = mdt.open(path)
     for v in range(2, 2 + more):
@@ -237,13 +238,13 @@ def test_each_session_has_a_relation_and_its_own_settings(
     other = spark.newSession()
     mdt.spark.enable(other)
     other.conf.set("spark.sql.ansi.enabled", "false")
-    for session in (spark, other, spark, other):
-        found = load(session, path)
+    for one in (spark, other, spark, other):
+        found = load(one, path)
         assert found.count() == 10 and private.java_session(found.sparkSession).equals(
-            private.java_session(session)
+            private.java_session(one)
         )
         inner = private.java_frame(found).queryExecution().analyzed().relation().sparkSession()
-        assert inner.equals(private.java_session(session))
+        assert inner.equals(private.java_session(one))
     assert sent == ["relation", "list"] * 2
 
 
@@ -308,7 +309,7 @@ def test_threads_load_while_another_commits(spark: SparkSession, path: Path) -> 
         found = list(pool.map(counts, range(4)))
     writer.join()
     assert all(one == sorted(one) and {count % 10 for count in one} == {0} for one in found)
-    assert load(spark, path).count() == 90 and len(open_tables._tables) == 1
+    assert load(spark, path).count() == 90 and len(open_tables.opened().value) == 1
 
 
 def test_few_tables_and_files_stay_open(
@@ -323,12 +324,12 @@ def test_few_tables_and_files_stay_open(
     assert (
         known(tmp_path / "a") is first
         and known(tmp_path / "c") is third
-        and len(open_tables._tables) == 2
+        and len(open_tables.opened().value) == 2
     )
     assert known(tmp_path / "b") is not second
     monkeypatch.setattr(open_tables, "OPEN_FILES_MAX", 1)
     last = known(tmp_path / "d")
-    assert [one.table for one in open_tables._tables.values()] == [last], (
+    assert [one.table for one in open_tables.opened().value.values()] == [last], (
         "which may have more files by itself"
     )
 
@@ -344,10 +345,10 @@ def test_few_versions_of_a_long_list_are_remembered(
         assert load(spark, path).where("id >= 0").count() == 10 * number + 10
     lister = next(
         p.lister
-        for p in file_index._planners.values()
+        for p in file_index._planners().value.values()
         if isinstance(p.lister, frames._Files) and p.lister.metadata is known(path).metadata
     )
-    planner = next(p for p in file_index._planners.values() if p.lister is lister)
+    planner = next(p for p in file_index._planners().value.values() if p.lister is lister)
     assert len(lister._views) == len(planner._files) == 2  # type: ignore[attr-defined]
 
 
@@ -366,7 +367,7 @@ def count(spark):
     return spark.read.format("mdt").load(sys.argv[1]).count()
 
 def relations():
-    return [len(one.relations) for one in open_tables._tables.values()]
+    return [len(one.relations) for one in open_tables.opened().value.values()]
 
 spark = session()
 assert count(spark) == count(spark) == 10

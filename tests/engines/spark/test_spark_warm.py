@@ -18,6 +18,7 @@ import mdt.spark
 from mdt.errors import Invalid
 from mdt.limits import OPEN_TABLES_MAX
 from mdt.plan.planner import hit_rates
+from mdt.session import session
 from mdt.source import open_tables, read_frame
 from mdt.source.read_frame import opened
 
@@ -45,7 +46,7 @@ def table(tmp_path: Path) -> Iterator[mdt.Table]:
     made.bulk_insert(rows(range(4000)))
     made.bulk_insert(rows(range(4000, 6000)))
     yield made
-    open_tables.forget()
+    session().clear()
 
 
 def misses(table: mdt.Table) -> int:
@@ -105,7 +106,7 @@ def test_a_warm_table_sees_what_is_committed_and_is_the_one_of_its_options(
     monkeypatch.setattr(open_tables, "OPEN_TABLES_MAX", 1)
     mdt.warm(spark, table.path, options={"mdt.reader.threads": 2})
     assert (
-        len(open_tables._tables) == 1 < OPEN_TABLES_MAX
+        len(open_tables.opened().value) == 1 < OPEN_TABLES_MAX
         and opened(table.path, given, None, None) is not warm
     )
 

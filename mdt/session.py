@@ -1,21 +1,30 @@
-"""What was used last, within a limit: the caches of one process, each of which drops its oldest.
+"""The state that this process keeps between calls.  One :class:`Session` owns it.
 
-A cache has a limit of its own, and those that hold bytes share a :class:`Budget` besides, whichever
-tables they belong to: a process that has opened a thousand tables keeps no more in memory than one
-that has opened one.
+A module that keeps something for the process marks the function that makes it with
+:func:`in_session`; a function whose results are remembered is marked with :func:`memo`.  So no
+module has a global that changes, and :meth:`Session.clear` makes a process as good as new.
+
+A cache (:class:`Recent`) has a limit of its own and drops its oldest values.  Caches that hold
+bytes share a :class:`Budget` besides, whichever tables they belong to: a process that has opened a
+thousand tables keeps no more in memory than one that has opened one.
 """
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from mdt.forking import OwnLock, at_fork, free_in_children
 from mdt.limits import CACHES_BYTES_MAX
-from mdt.stores.forking import OwnLock, free_in_children
+
+if TYPE_CHECKING:
+    from functools import _lru_cache_wrapper
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -80,14 +89,23 @@ class Budget:
             del self._entries[entry]
             self.size -= entry.size
 
+    def clear(self) -> None:
+        """Drop the values of all caches."""
+        with self.lock:
+            while self._entries:
+                self._drop_oldest()
+
     def _make_room(self) -> None:
         self._give_back()
         while self.size > self.size_max and len(self._entries) > 1:
-            oldest = next(iter(self._entries))
-            self._remove(oldest)
-            owner = oldest.owner()
-            if owner is not None:
-                owner._forget(oldest)
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        oldest = next(iter(self._entries))
+        self._remove(oldest)
+        owner = oldest.owner()
+        if owner is not None:
+            owner._forget(oldest)
 
     def _lost(self, entries: Iterable[_Entry]) -> None:
         """Take back what a cache kept that nobody has any more.  The interpreter may call this
@@ -104,10 +122,6 @@ class Budget:
         while self._left:
             for entry in self._left.popleft():
                 self._remove(entry)
-
-
-SHARED = Budget(CACHES_BYTES_MAX, free_in_children())
-"""Of all tables of this process (option ``mdt.cache.memory.max``)."""
 
 
 class Recent(Generic[K, V]):
@@ -178,8 +192,124 @@ class Recent(Generic[K, V]):
             kept: V = known.value
             return kept
 
+    def made(self, key: K, make: Callable[[], V], size: int = 1) -> V:
+        """Return the value of ``key``; without one, the one that ``make`` returns is kept.  Several
+        threads may make it, and all get the same.
+        """
+        found = self.get(key)
+        return self.put(key, make(), size) if found is None else found
+
     def _forget(self, entry: _Entry) -> None:
         """Drop an entry; under the lock."""
         del self._found[entry.key]
         self._size -= entry.size
         self.dropped += 1
+
+
+class Guarded(Generic[V]):
+    """A ``value`` that threads use in turns.
+
+    >>> with Guarded([1, 2]) as numbers:
+    ...     numbers.append(3)
+    ...     print(numbers)
+    [1, 2, 3]
+    """
+
+    def __init__(self, value: V) -> None:
+        self.value = value
+        self._lock = OwnLock()
+
+    def __enter__(self) -> V:
+        self._lock.__enter__()
+        return self.value
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.__exit__()
+
+
+class Session:
+    """The state of one process: parts that modules own by name, results of functions, and the
+    memory that all caches share.  Safe for threads.
+
+    ``memory``: the budget of the caches of all tables (option ``mdt.cache.memory.max``); ``memos``:
+    functions that remember results; ``numbers``: numbers of which each is used once.
+
+    A forked child has none of the parent's threads and must not use its files.  So it begins
+    without parts.
+    """
+
+    def __init__(self) -> None:
+        self.memory = Budget(CACHES_BYTES_MAX, free_in_children())
+        self.memos: list[_lru_cache_wrapper[Any]] = []
+        self.numbers = itertools.count()
+        self._parts: dict[Callable[[], Any], Any] = {}
+        self._lasting: dict[Callable[[], Any], Any] = {}
+        at_fork(after_in_child=self._forget_parts)
+
+    def part(self, make: Callable[[], V], *, lasts: bool = False) -> V:
+        """Return what ``make`` has returned at the first call; ``lasts``: see :func:`for_life`.
+
+        Threads may call ``make`` at the same time, and all get the result of one call.
+        """
+        parts = self._lasting if lasts else self._parts
+        found: V | None = parts.get(make)
+        if found is None:
+            found = parts.setdefault(make, make())
+        return found
+
+    def clear(self) -> None:
+        """Forget what can be made again, so that a test begins as in a new process.  Tables that
+        somebody holds go on.
+        """
+        self._forget_parts()
+        for memo in self.memos:
+            memo.cache_clear()
+        self.memory.clear()
+
+    def _forget_parts(self) -> None:
+        self._parts = {}
+
+
+_SESSION = Session()
+
+
+def session() -> Session:
+    """Return the session of this process."""
+    return _SESSION
+
+
+def in_session(make: Callable[[], V]) -> Callable[[], V]:
+    """Return a function that returns a part of the session, which ``make`` makes at the first call.
+
+    >>> @in_session
+    ... def lengths() -> Recent[str, int]:
+    ...     return Recent(16)
+    >>> lengths().put("Oslo", 4), lengths().get("Oslo")
+    (4, 4)
+    """
+    return partial(_SESSION.part, make)
+
+
+def for_life(make: Callable[[], V]) -> Callable[[], V]:
+    """Return the like of :func:`in_session` for facts about the process, which are true after
+    :meth:`Session.clear` and in forked children, too.
+    """
+    return partial(_SESSION.part, make, lasts=True)
+
+
+def memo(entries: int) -> Callable[[Callable[..., V]], _lru_cache_wrapper[V]]:
+    """Return a decorator of functions whose last results the session remembers.
+
+    >>> @memo(2)
+    ... def square(number: int) -> int:
+    ...     return number * number
+    >>> square(3), square(3), square.cache_info().hits
+    (9, 9, 1)
+    """
+
+    def remembered(function: Callable[..., V]) -> _lru_cache_wrapper[V]:
+        found = lru_cache(maxsize=entries)(function)
+        _SESSION.memos.append(found)
+        return found
+
+    return remembered

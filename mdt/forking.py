@@ -33,6 +33,12 @@ else:
             return kept[name] if name in kept else kept.setdefault(name, self.func(instance))
 
 
+at_fork: Callable[..., None] = getattr(os, "register_at_fork", lambda **_: None)
+"""Register what is called before and after forks, as ``os.register_at_fork`` does where processes
+can be forked.
+"""
+
+
 def free_in_children() -> Any:
     """Return a lock, for the life of the process, that a forked child finds free: no other thread
     holds it while a fork is made.
@@ -44,10 +50,7 @@ def free_in_children() -> Any:
     held
     """
     lock = Lock()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(
-            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
-        )
+    at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
     return lock
 
 
@@ -79,12 +82,6 @@ def _free_own_locks() -> None:
         lock._lock = Lock()
 
 
-def forget_in_children(forget: Callable[[], object]) -> None:
-    """Call ``forget`` in each forked child, which has none of the parent's threads."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=forget)
-
-
 def _wait_for_imports() -> None:
     """Wait until the modules of ours are there that other threads are importing: a child would wait
     for these threads for ever.
@@ -101,6 +98,4 @@ def this_process() -> int:
     return os.getpid()
 
 
-forget_in_children(_free_own_locks)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_wait_for_imports)
+at_fork(before=_wait_for_imports, after_in_child=_free_own_locks)
