@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mdt import create_table
     from mdt.commit import claims, idempotent, recovery, snapshot_bound, transaction
-    from mdt.engines import conditional_tasks, spilling
+    from mdt.engines import choice, conditional_tasks, index_tasks, merge_on_engine, spilling
     from mdt.engines import indexing as engine_indexing
     from mdt.engines import rewriting as engine_rewriting
+    from mdt.engines import write as engine_write
     from mdt.engines.spark import changes as spark_changes
-    from mdt.engines.spark import engine as spark_engine
     from mdt.engines.spark import frame as spark_frame
-    from mdt.engines.spark import index_tasks as spark_index_tasks
     from mdt.engines.spark import packages as spark_packages
     from mdt.engines.spark import schema as spark_schema
     from mdt.engines.spark import session as spark_session
@@ -58,6 +57,7 @@ _MODULES = {
     "auto_maintenance": "mdt.services.auto_maintenance",
     "blending": "mdt.write.blending",
     "by_name": "mdt.write.by_name",
+    "choice": "mdt.engines.choice",
     "check_service": "mdt.services.checking.check",
     "conditional_tasks": "mdt.engines.conditional_tasks",
     "claims": "mdt.commit.claims",
@@ -68,12 +68,15 @@ _MODULES = {
     "create_table": "mdt.create_table",
     "engine_indexing": "mdt.engines.indexing",
     "engine_rewriting": "mdt.engines.rewriting",
+    "engine_write": "mdt.engines.write",
     "idempotent": "mdt.commit.idempotent",
     "index_builder": "mdt.services.indexing.index_builder",
+    "index_tasks": "mdt.engines.index_tasks",
     "index_report": "mdt.services.indexing.index_report",
     "leases": "mdt.metadata.log.leases",
     "live_partitions": "mdt.metadata.snapshot.live_partitions",
     "lookup": "mdt.scan.lookup",
+    "merge_on_engine": "mdt.engines.merge_on_engine",
     "metadata_table": "mdt.metadata.metadata",
     "normalize": "mdt.write.normalize",
     "order_filter": "mdt.filters.order",
@@ -95,9 +98,7 @@ _MODULES = {
     "schema_alter": "mdt.schema.alter",
     "snapshot_bound": "mdt.commit.snapshot_bound",
     "spark_changes": "mdt.engines.spark.changes",
-    "spark_engine": "mdt.engines.spark.engine",
     "spark_frame": "mdt.engines.spark.frame",
-    "spark_index_tasks": "mdt.engines.spark.index_tasks",
     "spark_packages": "mdt.engines.spark.packages",
     "spark_schema": "mdt.engines.spark.schema",
     "spark_session": "mdt.engines.spark.session",

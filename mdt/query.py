@@ -31,6 +31,7 @@ from mdt.stores.storage import Storage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from mdt.engines.engine import Engine
     from mdt.filters.order import OrderBy, SortKey
     from mdt.plan.planner import Explanation, ScanPlan
 
@@ -233,7 +234,8 @@ class Scan(ArrowStream):
 
         ``spark``: plan as a query of this session does, large summaries perhaps read in its tasks.
         """
-        found = self.plan if spark is None else self._plan_on(spark)
+        engine = late.choice.engine_of(spark)
+        found = self.plan if engine is None else self._plan_on(engine)
         told = late.planner.explain(
             found, where=self._where_text(), caches=late.planner.hit_rates(self._metadata)
         )
@@ -263,10 +265,8 @@ class Scan(ArrowStream):
             f" {len(found.segments):,} files; stops when nothing that is left can hold a better row"
         )
 
-    def _plan_on(self, spark: SparkSession) -> ScanPlan:
-        tasks = late.spark_index_tasks.IndexTasks(
-            late.spark_engine.SparkEngine(late.spark_session.classic(spark)), with_positions=True
-        )
+    def _plan_on(self, engine: Engine[Any]) -> ScanPlan:
+        tasks = late.index_tasks.IndexTasks(engine, with_positions=True)
         with self._metadata.reading(self.snapshot):
             return late.planner.plan(self._metadata, self.snapshot, self.predicate, tasks)
 

@@ -19,6 +19,8 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from indexes.key_hash import KeyHash
+from mdt.config import Options
+from mdt.schema.definition import TableDefinition
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -49,6 +51,39 @@ class Deal:
     key: tuple[str, ...]
     tasks: int
     carried: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class Given(Protocol[R]):
+    """Rows of a caller that an engine holds (:func:`mdt.engines.choice.given`)."""
+
+    @property
+    def engine(self) -> Engine[R]:
+        """The engine."""
+
+    @property
+    def rows(self) -> R:
+        """The rows as the engine takes them."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns.  Raises Invalid for types that Arrow lacks."""
+
+    def few(self, options: Options, *, looks: bool = False) -> pa.Table | None:
+        """Return the rows if they are so few that the calling thread is faster, else None.
+
+        ``looks``: whether to look at the first rows where an estimate says that they are many.
+        """
+
+    def narrowed(self, names: Sequence[str]) -> Given[R]:
+        """Return the rows without columns that are not in ``names``."""
+
+    def evolved_schema(self, known: pa.Schema) -> pa.Schema:
+        """Return :attr:`schema`.  Raises Invalid, too, for columns that are not ``known`` and that
+        a new table could not have.
+        """
+
+    def completed(self, definition: TableDefinition) -> Any:
+        """Return the rows, as a caller gives them, with null in columns that only the table has."""
 
 
 class Engine(Protocol[R]):

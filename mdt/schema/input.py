@@ -42,16 +42,6 @@ def _is_of(data: Any, package: str, *names: str) -> bool:
     )
 
 
-def is_spark(data: Any) -> bool:
-    """Return whether ``data`` is a Spark DataFrame, without importing pyspark."""
-    return _is_of(data, "pyspark", "DataFrame")
-
-
-def is_spark_schema(schema: Any) -> bool:
-    """Return whether ``schema`` is that of a Spark DataFrame, without importing pyspark."""
-    return _is_of(schema, "pyspark", "StructType")
-
-
 def to_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
     """Return ``data`` as an Arrow table.  Raises Invalid for what is no Arrow data; what a caller's
     iterable raises passes.
@@ -274,11 +264,7 @@ def to_schema(schema: Any) -> pa.Schema:
     if isinstance(schema, pa.Schema):
         return schema
     kind = type(schema).__name__
-    if (
-        is_spark(schema)
-        or _is_of(schema, "polars", "LazyFrame")
-        or hasattr(schema, "__arrow_c_stream__")
-    ):
+    if hasattr(type(schema), "schema") or hasattr(schema, "__arrow_c_stream__"):
         by = (
             "pa.Schema.from_pandas(data, preserve_index=False)"
             if _is_of(schema, "pandas", "DataFrame")

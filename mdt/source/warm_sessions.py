@@ -32,11 +32,11 @@ def warm(
     """Load what queries of Spark ask for; see :func:`mdt.warm`."""
     table = open_tables.known(path, options, storage_options)
     snapshot = table.snapshot()
-    large = late.spark_index_tasks.large(table.metadata, snapshot)
+    large = late.index_tasks.large(table.metadata, snapshot)
     found = warm_here(table, columns, ("summaries", "key_maps"), progress, elsewhere=large)
-    count, size, tasks = late.spark_index_tasks.warm(
-        late.spark_engine.SparkEngine(spark), table.metadata, snapshot, large
-    )
+    engine = late.choice.engine_of(spark)
+    assert engine is not None, "a session has an engine"
+    count, size, tasks = late.index_tasks.warm(engine, table.metadata, snapshot, large)
     opened = late.spark_frame.open_files(spark, table.metadata, snapshot, reads)
     return replace(
         found,

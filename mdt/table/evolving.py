@@ -11,7 +11,7 @@ from mdt import late
 from mdt.errors import Invalid
 from mdt.schema.conform import refuse_repeated
 from mdt.schema.evolve import completed, completed_pieces, evolution, typed
-from mdt.schema.input import is_spark, pieces, tells_columns
+from mdt.schema.input import pieces, tells_columns
 from mdt.services.history.altering import Alter, in_the_way
 from mdt.services.layout.compaction import Compaction
 from mdt.services.layout.compaction_strategies import with_logs
@@ -26,11 +26,9 @@ def evolved(table: Handle, data: Any) -> Any:
     columns.
     """
     table._before_rows()
-    if is_spark(data):
-        data = late.spark_engine.in_own_names(data, table.schema.names)
-        return late.spark_engine.completed(
-            data, _altered_for(table, late.spark_engine.evolved_schema_of(data, table.schema))
-        )
+    given = table._given(data)
+    if given is not None:
+        return given.completed(_altered_for(table, given.evolved_schema(table.schema)))
     found = pieces(data, table.schema, typed)
     if found is None:
         data = typed(data, table.schema)

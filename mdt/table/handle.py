@@ -29,6 +29,7 @@ from mdt.write.result import WriteResult
 if TYPE_CHECKING:
     from mdt.commit.operation import Operation
     from mdt.commit.transaction import CommitResult
+    from mdt.engines.engine import Engine, Given
     from mdt.metadata.snapshot.as_of import Point
     from mdt.services.auto_maintenance import Upkeep
 
@@ -127,9 +128,7 @@ class Handle:
         they raise Conflict, and nothing is written, if a row that they change, or a key that they
         found absent, is another one now.
         """
-        found = self._twin()
-        found._rests_on = seq
-        return found
+        return self._twin(_rests_on=seq)
 
     def once(self, stream: str, batch: int | str) -> Self:
         """Return the same table for one write that happens once, however often it is tried: batch
@@ -156,21 +155,19 @@ class Handle:
                 f"a stream has printable text as its name, not {shown(stream)}",
                 hint="t.once('orders', 7)",
             )
-        found = self._twin()
-        found._batch = (stream, _batch_id(batch))
-        return found
+        return self._twin(_batch=(stream, _batch_id(batch)))
 
     def anew(self) -> Self:
         """Return the table as it is now, opened anew with the same options: for another thread."""
         return type(self)(self._storage, self._metadata.overrides)
 
-    def _twin(self) -> Self:
-        """Return the same open table once more: what is known of it is known to both, and nothing
-        is opened, as a copy would be.
+    def _twin(self, **terms: Any) -> Self:
+        """Return the same open table once more, with other ``terms`` for its writes: what is known
+        of it is known to both, and nothing is opened, as a copy would be.
         """
         found = object.__new__(type(self))
         _ = self._upkeep  # one for both
-        found.__dict__.update(self.__dict__)
+        vars(found).update(vars(self), **terms)
         return found
 
     def __repr__(self) -> str:
@@ -181,6 +178,16 @@ class Handle:
 
     def _repr_html_(self) -> str:
         return late.overview.table_html(self.path, self.snapshot())
+
+    def _given(self, data: Any) -> Given[Any] | None:
+        """Return ``data`` as rows of the engine that holds them, None if the calling thread takes
+        them.
+        """
+        return late.choice.given(data, self.definition.schema.names)
+
+    def _engine(self, spark: Any) -> Engine[Any] | None:
+        """Return the engine of a session, None for the calling thread."""
+        return late.choice.engine_of(spark)
 
     def _commit(
         self, operation: Operation[Any], begun: Snapshot | None = None
@@ -211,9 +218,7 @@ class Handle:
         """Return the same table for what is only planned, or this one."""
         if not flag("dry_run", dry_run):
             return self
-        found = self._twin()
-        found._is_dry = True
-        return found
+        return self._twin(_is_dry=True)
 
     def _written(self, operation: Operation[Any], rows: int, begun: Snapshot) -> WriteResult:
         """Commit a write of so many rows, which were made ready since ``begun``."""

@@ -128,11 +128,8 @@ class Indexes(Handle):
     ) -> BuildResult:
         if self._is_dry:
             return late.index_builder.plan(self._metadata.newest(), specs, anew=anew)
-        runner = None
-        if spark is not None:
-            runner = late.engine_indexing.IndexRunner(
-                late.spark_engine.SparkEngine(late.spark_session.classic(spark))
-            )
+        engine = self._engine(spark)
+        runner = None if engine is None else late.engine_indexing.IndexRunner(engine)
         return late.index_builder.build(self._metadata, self.options, specs, progress, runner)
 
     def indexes(self) -> pa.Table:

@@ -18,7 +18,7 @@ from mdt.hudi.avro_schema import META_FIELDS
 from mdt.progress import Progress, ProgressOption
 from mdt.progress import shown as progress_of
 from mdt.schema.delete_marks import IS_DELETED, require_boolean
-from mdt.schema.input import is_spark, pieces, to_table
+from mdt.schema.input import pieces, to_table
 from mdt.write.clauses import ALL, Action, Clause, Clauses, When
 from mdt.write.matching import On
 from mdt.write.merge import Merge, MergedRows, merge_of
@@ -43,34 +43,16 @@ def source_of(
     """Return the rows of a merge, which are held in memory; of a large source its columns, what
     merges it, and what brings it into memory.
 
-    ``looks``: whether the first rows of a Spark DataFrame are looked at, too, where Spark takes
-    them for many, as it does of joins; they are looked at once.
+    ``looks``: as for :meth:`mdt.engines.engine.Given.few`.
     """
-    return _spark_rows(table, source, looks) if is_spark(source) else _rows(table, source)
-
-
-def _spark_rows(
-    table: Handle, source: Any, looks: bool
-) -> tuple[pa.Table, Runner | None, Whole | None]:
-    """Return the rows of a merge, which are held in memory; of a large source its columns, and what
-    merges it in tasks.
-    """
-    source = late.spark_engine.in_own_names(source, table.definition.schema.names)
-    found = late.spark_engine.collect_if_small(source, table.options, looks=looks)
-    if found is not None:
-        return found, None, None
-    columns = late.spark_engine.schema_of(source)
-    return (
-        columns.empty_table(),
-        partial(late.spark_engine.merge, table.metadata, table.options, source, columns),
-        None,
-    )
-
-
-def _rows(table: Handle, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
-    """Return the rows of a merge; of a large source its columns, what merges it, and what brings it
-    into memory.
-    """
+    given = table._given(source)
+    if given is not None:
+        few = given.few(table.options, looks=looks)
+        if few is not None:
+            return few, None, None
+        of_source = (given.engine, table.metadata, table.options, given.rows, given.schema)
+        merge = partial(late.merge_on_engine.merge, *of_source)
+        return given.schema.empty_table(), merge, None
     found = pieces(source, table.schema)
     if found is None:
         return to_table(source, table.schema), None, None

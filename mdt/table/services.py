@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mdt.commit.recovery import Recovery
+    from mdt.engines.engine import Engine
     from mdt.metadata.snapshot.as_of import Point
     from mdt.metadata.snapshot.snapshot import Snapshot
     from mdt.services.checking.problems import CheckReport, RepairReport
@@ -65,14 +66,15 @@ class Services(Handle):
         ):
             self._before_write()
             wanted = late.live_partitions.matching(self._metadata.newest(), partitions)
-            runner = self._rewriting_on(spark)
+            engine = self._engine(spark)
+            runner = self._rewriting_on(engine)
             done = self._commit(
                 late.compaction.Compaction(
                     self._metadata, self.options, told, strategy, wanted, budget_bytes, runner
                 )
             )
             facts["file_groups"] = len(done.plan.groups)
-        return WriteResult.of(done, engine="arrow" if spark is None else "spark")
+        return WriteResult.of(done, late.choice.name_of(engine))
 
     @takes_metadata
     @takes_dry_run
@@ -104,7 +106,7 @@ class Services(Handle):
         """
         with shown(progress, "cluster") as told:
             self._before_write()
-            runner = self._rewriting_on(spark)
+            runner = self._rewriting_on(self._engine(spark))
             return late.cluster_table.cluster(
                 self._metadata,
                 self.options,
@@ -116,13 +118,11 @@ class Services(Handle):
                 commit=self._commit,
             )
 
-    def _rewriting_on(self, spark: SparkSession | None) -> RewriteRunner:
-        """Return what writes rows anew: this process, or Spark."""
-        if spark is None:
+    def _rewriting_on(self, engine: Engine[Any] | None) -> RewriteRunner:
+        """Return what writes rows anew: this process, or an engine."""
+        if engine is None:
             return late.rewriting.in_process
-        return late.engine_rewriting.EngineRewrite(
-            late.spark_engine.SparkEngine(late.spark_session.classic(spark))
-        )
+        return late.engine_rewriting.EngineRewrite(engine)
 
     @takes_metadata
     @takes_dry_run

@@ -11,7 +11,7 @@ from mdt.config import canonical, declaration
 from mdt.errors import Invalid
 from mdt.metadata import key_indexes
 from mdt.progress import ProgressOption, shown
-from mdt.schema.input import is_spark_schema, to_schema
+from mdt.schema.input import to_schema
 from mdt.stores.storage import open_storage
 from mdt.table.indexes import Indexes
 from mdt.table.reading import Reading
@@ -93,11 +93,9 @@ def create(
     without conditional put.
     """
     storage = late.create_table.place(path, options, storage_options)
-    if is_spark_schema(schema):
-        schema = late.spark_schema.of_new_columns(schema)
     definition = late.create_table.define(
         storage,
-        to_schema(schema),
+        to_schema(late.choice.arrow_schema(schema)),
         key=key,
         partition_by=partition_by,
         ordering=ordering,

@@ -18,12 +18,13 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from mdt import late
 from mdt.arguments import shown, whole_number
 from mdt.errors import Invalid, MdtError
 from mdt.forking import this_process
 from mdt.scan.key_columns import deleted_keys
 from mdt.scan.lookup import refuse_condition
-from mdt.schema.input import is_spark, to_table
+from mdt.schema.input import to_table
 from mdt.write.by_name import DELETE, operation_of, rule_of
 from mdt.write.normalize import Batch, as_altered, joined, normalize, normalize_keys
 from mdt.write.operations import RowsHere
@@ -276,9 +277,10 @@ class Writer:
 
 
 def _in_process(data: Any) -> Any:
-    if is_spark(data):
+    given = late.choice.given(data, ())
+    if given is not None:
         raise Invalid(
-            "a Spark DataFrame is not gathered",
+            f"a {type(data).__name__} of {given.engine.name.capitalize()} is not gathered",
             hint="give it to t.upsert or t.delete, which make one commit",
         )
     return data

@@ -16,13 +16,14 @@ from mdt.commit.annotation import CommitMetadata, takes_metadata
 from mdt.config import changed_options
 from mdt.errors import Invalid
 from mdt.progress import Progress, ProgressOption, shown
-from mdt.schema.input import is_spark, pieces, to_table
+from mdt.schema.input import pieces, to_table
 from mdt.table.handle import Handle, takes_dry_run
 from mdt.write.result import WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from mdt.engines.engine import Engine, Given
     from mdt.query import Where
     from mdt.table.merging import Merging, Runner, Whole
     from mdt.table.writer import Writer
@@ -170,8 +171,7 @@ class Writing(Handle):
         column: then rows that are newer stay, and are counted in ``late``, and keys that do not
         exist yet are deleted all the same.
         """
-        with shown(progress, "delete") as told:
-            return self._delete_rows(keys, told)
+        return self._write(keys, late.by_name.DELETE, progress)
 
     @takes_metadata
     def writer(
@@ -315,12 +315,12 @@ class Writing(Handle):
             schema = begun.definition.schema
             asked = late.where_filter.parse_where(where, schema, params)
             action = begun.definition.commit_action
-            operation = self._choosing_on(spark)(
+            engine = self._engine(spark)
+            operation = self._choosing_on(engine)(
                 self._metadata, self.options, asked, schema, action, given, told
             )
-            done = WriteResult.of(
-                self._commit_rows(operation, begun), engine="arrow" if spark is None else "spark"
-            )
+            committed = self._commit_rows(operation, begun)
+            done = WriteResult.of(committed, late.choice.name_of(engine))
             if (
                 given is not None
                 and begun.definition.is_mor
@@ -336,14 +336,11 @@ class Writing(Handle):
                 done = replace(done, warnings=done.warnings + warnings)
             return self._tidied(done)
 
-    def _choosing_on(self, spark: SparkSession | None) -> Callable[..., Conditional]:
-        """Return what makes the operation of a condition: for this process, or for Spark."""
-        if spark is None:
+    def _choosing_on(self, engine: Engine[Any] | None) -> Callable[..., Conditional]:
+        """Return what makes the operation of a condition: for this process, or for an engine."""
+        if engine is None:
             return late.write_conditional.Conditional
-        return partial(
-            late.conditional_tasks.EngineConditional,
-            engine=late.spark_engine.SparkEngine(late.spark_session.classic(spark)),
-        )
+        return partial(late.conditional_tasks.EngineConditional, engine=engine)
 
     @takes_metadata
     @takes_dry_run
@@ -500,84 +497,52 @@ class Writing(Handle):
         ends: Sequence[str] | None = None,
     ) -> WriteResult:
         begun = self._before_rows()
-        definition = begun.definition
-        if is_spark(data):
-            data = late.spark_engine.in_own_names(data, definition.schema.names)
-            small = late.spark_engine.collect_if_small(data, self.options)
-            if small is None:
-                commit = self._commit_rows
-                done, by = late.spark_engine.written(
-                    commit, self._metadata, self.options, data, name, progress, kept, ends
+        definition, is_delete = begun.definition, name == late.by_name.DELETE
+        given = self._given(data)
+        if given is not None:
+            if is_delete:
+                needed, more = late.normalize.columns_of_deletes(definition)
+                given = given.narrowed([*needed, *more])
+            data = given.few(self.options)
+            if data is None:
+                return self._written_by(given, name, progress, kept, ends)
+        if is_delete:
+            late.lookup.refuse_condition(self._metadata, begun, data)
+            data = late.scan_keys.deleted_keys(data, definition)
+        found = pieces(data, definition.declared)
+        if found is not None:
+            here = late.spilling.engine_of(self.options, progress)
+            if is_delete:
+                data = late.spilling.read_keys(found, here, definition)
+            else:
+                data = late.spilling.read(
+                    found, here, definition, partial_rows=kept is not None and kept.partial
                 )
-                return self._tidied(WriteResult.of(done, engine=by))
-            data = small
-        data = self._in_memory(data, name, progress, kept, ends)
-        if isinstance(data, WriteResult):
-            return data
+            if not isinstance(data, pa.Table):
+                with closing(data.scratch):
+                    done = self._commit_rows(
+                        late.spilling.write(
+                            self._metadata, self.options, data, name, here, kept, ends
+                        )
+                    )
+                return self._tidied(WriteResult.of(done))
         data = to_table(data, definition.declared)
         operation = late.by_name.write_here(
             self._metadata, self.options, data, name, definition, progress, kept, ends
         )
         return self._written(operation, len(data), begun)
 
-    def _in_memory(
+    def _written_by(
         self,
-        data: Any,
+        given: Given[Any],
         name: str,
         progress: Progress | None,
         kept: Kept | None,
         ends: Sequence[str] | None,
-    ) -> Any:
-        """Return ``data`` as they are, or as a table if they come in pieces; of more rows than
-        memory is to hold the result of the write.
-        """
-        found = pieces(data, self._metadata.known().definition.declared)
-        if found is None:
-            return data
-        engine = late.spilling.engine_of(self.options, progress)
-        rows = late.spilling.read(
-            found, engine, self.definition, partial_rows=kept is not None and kept.partial
+    ) -> WriteResult:
+        """Write rows where their engine has them."""
+        engine, rows = given.engine, (given.rows, given.schema)
+        operation = late.engine_write.write(
+            engine, self._metadata, self.options, *rows, name, progress, kept, ends
         )
-        if isinstance(rows, pa.Table):
-            return rows
-        with closing(rows.scratch):
-            done = self._commit_rows(
-                late.spilling.write(self._metadata, self.options, rows, name, engine, kept, ends)
-            )
-        return self._tidied(WriteResult.of(done))
-
-    def _delete_rows(self, keys: Any, progress: Progress | None) -> WriteResult:
-        begun = self._before_rows()
-        definition = begun.definition
-        if is_spark(keys):
-            needed, more = late.normalize.columns_of_deletes(definition)
-            keys = late.spark_engine.narrowed(
-                late.spark_engine.in_own_names(keys, definition.schema.names), [*needed, *more]
-            )
-            small = late.spark_engine.collect_if_small(keys, self.options)
-            if small is None:
-                commit = self._commit_rows
-                done, by = late.spark_engine.written(
-                    commit, self._metadata, self.options, keys, late.by_name.DELETE, progress
-                )
-                return self._tidied(WriteResult.of(done, engine=by))
-            keys = small
-        late.lookup.refuse_condition(self._metadata, begun, keys)
-        keys = late.scan_keys.deleted_keys(keys, definition)
-        found = pieces(keys, definition.declared)
-        if found is not None:
-            here = late.spilling.engine_of(self.options, progress)
-            keys = late.spilling.read_keys(found, here, definition)
-            if not isinstance(keys, pa.Table):
-                with closing(keys.scratch):
-                    done = self._commit_rows(
-                        late.spilling.write(
-                            self._metadata, self.options, keys, late.by_name.DELETE, here
-                        )
-                    )
-                return self._tidied(WriteResult.of(done))
-        keys = to_table(keys, definition.declared)
-        operation = late.by_name.write_here(
-            self._metadata, self.options, keys, late.by_name.DELETE, definition, progress
-        )
-        return self._written(operation, len(keys), begun)
+        return self._tidied(WriteResult.of(self._commit_rows(operation), engine.name))

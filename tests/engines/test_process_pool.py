@@ -18,7 +18,7 @@ from model import TableAgainstDictionary, histories
 from model_merge import Said
 from pooled import PooledTable, processes
 from strategies import Row
-from worlds import CLUSTERED_STATE, State, assert_clean, make, ours, rows, upserted
+from worlds import CLUSTERED_STATE, State, as_state, assert_clean, make, ours, rows, upserted
 
 import mdt
 from mdt.engines import tasks, write_tasks
@@ -64,6 +64,26 @@ def start(tmp_path: Path) -> Path:
 
 def on(folder: Path) -> LocalStorage:
     return LocalStorage(folder, durable=False)
+
+
+def test_an_engine_is_a_module_that_recognises_its_data_and_its_sessions(start: Path) -> None:
+    options = {"mdt.spark.driver.summaries.max": 0}
+    table, pool = mdt.open(on(start), options), pooled.Pool()
+    held = pooled.PooledRows(processes(), rows(range(2, 9), 3, 3.0))
+    assert table.upsert(held, evolve=True).engine == "processes"
+    after = upserted(CLUSTERED_STATE, range(2, 9), 3, 3.0)
+    assert as_state(mdt.open(on(start)).scan().to_arrow()) == after
+    done = [
+        table.merge(held).when_matched().update({"fare": "source.fare"}).execute(),
+        table.update_where({"fare": "fare + 1"}, "id = 'k8'", spark=pool),
+        table.compact(spark=pool),
+        table.delete(held),
+    ]
+    assert [result.engine for result in done] == ["processes"] * 4
+    table.create_index("bitmap(fare)", spark=pool)
+    assert "Processes task" in str(table.scan("fare = 2").explain(spark=pool))
+    assert_clean(on(start))
+    assert table.upsert(held.table).engine == "arrow", "Arrow data are for the calling thread"
 
 
 def test_many_inserts_are_cut_at_keys_so_that_files_hold_narrow_ranges(tmp_path: Path) -> None:

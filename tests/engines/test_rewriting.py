@@ -110,8 +110,8 @@ def test_a_file_group_that_changes_while_tasks_write_is_left_out(
     run = mdt.engines.rewriting.EngineRewrite.__call__
 
     class Beside(PooledTable):
-        def _rewriting_on(self, spark: Any) -> Any:
-            runner = super()._rewriting_on(spark)
+        def _rewriting_on(self, engine: Any) -> Any:
+            runner = super()._rewriting_on(engine)
 
             def beside(*given: Any) -> Any:
                 changes = run(runner, *given)

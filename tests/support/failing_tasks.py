@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 
-from mdt.engines import write_tasks
-from mdt.engines.spark import index_tasks
+from mdt.engines import index_tasks, write_tasks
 from mdt.errors import Corrupt
 from mdt.plan.position_search import Answer
 

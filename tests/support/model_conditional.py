@@ -55,7 +55,7 @@ class ConditionalRules(RuleBasedStateMachine):
         asked = data.draw(conditions(self.schema, rows))
         given: Setting | None = None if values is None else setting(writer.definition, values, {})
         definition = writer.definition
-        operation = writer._choosing_on(None)(
+        operation = writer._choosing_on(writer._engine(None))(
             writer.metadata,
             writer.options,
             asked,

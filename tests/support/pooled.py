@@ -8,7 +8,8 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,22 +19,16 @@ import pytest
 from spilled import SpilledTable
 
 import mdt
-from mdt.engines import merge_on_engine, tasks, write_tasks
-from mdt.engines import write as writes
-from mdt.engines.conditional_tasks import EngineConditional
-from mdt.engines.indexing import IndexRunner
-from mdt.engines.rewriting import EngineRewrite
+from mdt.config import Options
+from mdt.engines import choice, tasks, write_tasks
+from mdt.engines.engine import Engine, Given
 from mdt.errors import Corrupt
-from mdt.progress import Progress
+from mdt.schema.definition import TableDefinition
+from mdt.schema.evolve import completed
 from mdt.schema.input import to_table
-from mdt.services.indexing import index_builder
-from mdt.services.indexing.index_builder import BuildResult
-from mdt.services.layout.rewriting import RewriteRunner
 from mdt.stores.storage import LocalStorage
-from mdt.table.merging import Runner, Whole
 from mdt.testing.local_engine import LocalEngine
 from mdt.testing.process_pool import process_engine
-from mdt.write.blending import Kept
 
 _write, _rewrite = write_tasks.write, tasks.rewrite
 
@@ -80,61 +75,79 @@ def thread() -> LocalEngine:
     return LocalEngine(ThreadPoolExecutor(1), 1, is_here=True)
 
 
+@dataclass(frozen=True)
+class PooledRows:
+    """Rows that an engine of tests holds: a :class:`mdt.engines.engine.Given`."""
+
+    engine: LocalEngine
+    table: pa.Table
+
+    @property
+    def rows(self) -> list[pa.Table]:
+        return [self.table]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    def few(self, options: Options, *, looks: bool = False) -> pa.Table | None:
+        return None
+
+    def narrowed(self, names: Sequence[str]) -> PooledRows:
+        return self
+
+    def evolved_schema(self, known: pa.Schema) -> pa.Schema:
+        return self.schema
+
+    def completed(self, definition: TableDefinition) -> PooledRows:
+        return replace(self, table=completed(self.table, definition))
+
+
+class Pool:
+    """What a user of such an engine gives as a session."""
+
+
+def given(data: Any, known: Sequence[str]) -> PooledRows | None:
+    """See :data:`mdt.engines.choice.DOORS`."""
+    return data if isinstance(data, PooledRows) else None
+
+
+def engine_of(session: Any) -> LocalEngine:
+    """See :data:`mdt.engines.choice.DOORS`."""
+    return processes()
+
+
+def schema(schema: Any) -> Any:
+    """See :data:`mdt.engines.choice.DOORS`."""
+    return schema
+
+
+choice.DOORS["pooled"] = __name__
+
+
 class ThreadTable(mdt.Table):
     """A table whose rows tasks on one thread write, delete and merge: what they do repeats exactly,
     also in memory.
     """
 
-    def _engine(self) -> LocalEngine:
+    def _holder(self) -> LocalEngine:
         return thread()
 
-    def _in_tasks(self, data: Any, name: str, *more: Any) -> mdt.WriteResult:
-        self._before_rows()
-        rows, engine = to_table(data, self.schema), self._engine()
-        operation = writes.write(
-            engine, self.metadata, self.options, [rows], rows.schema, name, *more
+    def _given(self, data: Any) -> Given[Any] | None:
+        held = isinstance(data, PooledRows)
+        return super()._given(
+            data if held else PooledRows(self._holder(), to_table(data, self.schema))
         )
-        return mdt.WriteResult.of(self._commit_rows(operation), engine=engine.name)
-
-    def _write_rows(
-        self,
-        data: Any,
-        name: str,
-        progress: Progress | None,
-        kept: Kept | None = None,
-        ends: Sequence[str] | None = None,
-    ) -> mdt.WriteResult:
-        return self._in_tasks(data, name, progress, kept, ends)
-
-    def _delete_rows(self, keys: Any, progress: Progress | None) -> mdt.WriteResult:
-        return self._in_tasks(keys, "delete", progress)
-
-    def _to_merge(
-        self, source: Any, *, looks: bool = False
-    ) -> tuple[pa.Table, Runner | None, Whole | None]:
-        rows = to_table(source, self.schema)
-        merge = partial(
-            merge_on_engine.merge, self._engine(), self.metadata, self.options, [rows], rows.schema
-        )
-        return rows.schema.empty_table(), merge, None
 
 
 class PooledTable(ThreadTable):
-    """A table that a user of an engine of processes would have."""
+    """A table that hands all of its work to an engine of processes."""
 
-    def _engine(self) -> LocalEngine:
+    def _holder(self) -> LocalEngine:
         return processes()
 
-    def _choosing_on(self, spark: Any) -> Callable[..., EngineConditional]:
-        return partial(EngineConditional, engine=self._engine())
-
-    def _rewriting_on(self, spark: Any) -> RewriteRunner:
-        return EngineRewrite(self._engine())
-
-    def _build(self, specs: Sequence[str], progress: Progress | None, spark: Any) -> BuildResult:
-        return index_builder.build(
-            self.metadata, self.options, specs, progress, IndexRunner(self._engine())
-        )
+    def _engine(self, spark: Any) -> Engine[Any] | None:
+        return super()._engine(Pool())
 
 
 EVERY_KIND = pytest.mark.parametrize("kind", [mdt.Table, ThreadTable, SpilledTable])

@@ -10,8 +10,8 @@ from __future__ import annotations
 import pyarrow.compute
 from pyspark import daemon
 
+import mdt.engines.index_tasks
 import mdt.engines.spark.engine
-import mdt.engines.spark.index_tasks
 
 __all__ = ["daemon", "mdt", "pyarrow"]
 

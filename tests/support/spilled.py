@@ -79,13 +79,9 @@ class SpilledTable(mdt.Table):
         kept: Kept | None = None,
         ends: Sequence[str] | None = None,
     ) -> mdt.WriteResult:
-        count("writes through scratch files")
+        count(f"{'deletes' if name == 'delete' else 'writes'} through scratch files")
         pieces = in_pieces(to_table(data, self.definition.declared))
         return super()._write_rows(pieces, name, progress, kept, ends)
-
-    def _delete_rows(self, keys: Any, progress: Progress | None) -> mdt.WriteResult:
-        count("deletes through scratch files")
-        return super()._delete_rows(in_pieces(to_table(keys, self.schema)), progress)
 
     def _to_merge(self, source: Any, *, looks: bool = False) -> Any:
         count("merges of what came in pieces")

@@ -1,8 +1,4 @@
-"""Spark as an engine, and how DataFrames come to it.
-
-Small inputs are collected and written in process: the result is the same, an order of magnitude
-sooner.
-"""
+"""Spark as an engine."""
 
 from __future__ import annotations
 
@@ -10,19 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 from pyspark import RDD, TaskContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
-from pyspark.sql.types import StructType
 from pyspark.storagelevel import StorageLevel
 
 from indexes.key_hash import KeyHash
-from mdt.config import Options
-from mdt.engines import merge_on_engine
-from mdt.engines import write as writes
 from mdt.engines.blocks import (
     MARK_ROWS,
     added,
@@ -35,117 +26,26 @@ from mdt.engines.blocks import (
 )
 from mdt.engines.blocks import chosen as chosen_of
 from mdt.engines.blocks import dealt as dealt_of
-from mdt.engines.engine import BatchFunction, Deal, Engine, ResultFunction, S, T
+from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.engines.results import TASKS_PER_PROCESSOR
-from mdt.engines.spark.columns import quoted, with_fields
 from mdt.engines.spark.failures import in_driver, in_task
 from mdt.engines.spark.java_half import factory_of
 from mdt.engines.spark.private import (
     arrow_batches,
-    collected_batches,
     dealt_bytes,
-    from_arrow_schema,
     java_frame,
     mapped_bytes,
     of_java,
 )
-from mdt.engines.spark.schema import of_new_columns, to_arrow
-from mdt.engines.spark.session import classic_frame, is_case_sensitive
 from mdt.engines.tasks import CONTROL, COUNTED, DROPPED, INSERT, SAMPLED
-from mdt.errors import Invalid
-from mdt.metadata.metadata import Metadata
-from mdt.progress import Progress
-from mdt.schema.convert import convert
-from mdt.schema.definition import TableDefinition
-from mdt.schema.input import own_names
-from mdt.write.blending import Kept
-from mdt.write.merge import Merge
-from mdt.write.merge_request import SaidMerge
-from mdt.write.operations import RowOperation
 
-W = TypeVar("W")
-
-_UNKNOWN_BYTES = 1 << 60
-_PROBE_ROWS = 50_000
 _TASK_BYTES = 64 << 20
 _COUNTED_HERE_PARTS = 64
 """Of more parts the counts are summed in tasks, before the driver sees them."""
 
 
-def narrowed(frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Return ``frame`` with those of its columns that are in ``names``; as it is where a name
-    occurs twice, which is refused later.
-    """
-    if len(set(frame.columns)) < len(frame.columns):
-        return frame
-    return frame.select(*(quoted(name) for name in frame.columns if name in names))
-
-
-def in_own_names(frame: DataFrame, known: Sequence[str]) -> DataFrame:
-    """Return ``frame`` with its columns called as those of a table that they are, by
-    ``spark.sql.caseSensitive`` of its session.
-
-    Raises Invalid if the session tells them apart, and as :func:`mdt.schema.input.own_names` does;
-    Unsupported for a frame of Spark Connect.
-    """
-    classic_frame(frame)
-    if len(set(frame.columns)) < len(frame.columns):
-        return frame  # which is refused later
-    names = own_names(frame.columns, known)
-    if names == frame.columns:
-        return frame
-    if is_case_sensitive(frame.sparkSession):
-        others = [
-            f"{name} for {own}"
-            for name, own in zip(frame.columns, names, strict=True)
-            if name != own
-        ]
-        raise Invalid(
-            "columns differ in case from those of the table, and spark.sql.caseSensitive is true:"
-            f" {', '.join(others)}",
-            hint="rename them, or set spark.sql.caseSensitive to false",
-        )
-    return frame.select(
-        *(quoted(name).alias(own) for name, own in zip(frame.columns, names, strict=True))
-    )
-
-
-def schema_of(frame: DataFrame) -> pa.Schema:
-    """Return the columns of ``frame``.  Raises Invalid for types that Arrow lacks."""
-    return to_arrow(frame.schema)
-
-
-def evolved_schema_of(frame: DataFrame, known: pa.Schema) -> pa.Schema:
-    """Return the columns of ``frame`` as :func:`schema_of` does.  Raises Invalid, too, for those
-    that are not ``known`` and that a new table could not have.
-    """
-    of_new_columns(StructType([field for field in frame.schema if field.name not in known.names]))
-    return schema_of(frame)
-
-
-def completed(frame: DataFrame, definition: TableDefinition) -> DataFrame:
-    """Return ``frame`` with null in the columns, and fields of structs, that only the table has;
-    those without a type go, if it has them not.
-    """
-    known = {field.name: field.type for field in definition.declared}
-    given = {
-        field.name: field.type
-        for field in schema_of(frame)
-        if field.name in known or not pa.types.is_null(field.type)
-    }
-    columns = [
-        with_fields(quoted(name), type, known.get(name, type)).alias(name)
-        for name, type in given.items()
-    ]
-    missing = [field for field in definition.declared if field.name not in given]
-    types = from_arrow_schema(pa.schema(missing), prefer_timestamp_ntz=True)
-    return frame.select(
-        *columns, *(sf.lit(None).cast(field.dataType).alias(field.name) for field in types)
-    )
-
-
-def _estimated_bytes(frame: DataFrame) -> int:
-    """Return Spark's estimate of the rows of ``frame``; at least _UNKNOWN_BYTES where it has
+def estimated_bytes(frame: DataFrame) -> int:
+    """Return Spark's estimate of the rows of ``frame``; a huge number where it has
     none.
     """
     return int(java_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes())
@@ -157,77 +57,9 @@ def _tasks(frame: DataFrame) -> int:
     One Python task costs some 60 ms however few its rows, so their number follows the size, within
     the number of cores and ``spark.sql.shuffle.partitions``.
     """
-    session, size = frame.sparkSession, _estimated_bytes(frame)
+    session, size = frame.sparkSession, estimated_bytes(frame)
     most = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200)
     return max(1, min(most, max(-(-size // _TASK_BYTES), session.sparkContext.defaultParallelism)))
-
-
-def collect_if_small(frame: DataFrame, options: Options, *, looks: bool = False) -> pa.Table | None:
-    """Return the rows of ``frame`` if they are few (by Spark's estimate, or by a look at the first
-    ones), else None.
-
-    ``looks``: also where Spark takes them for many, as it does of joins.
-    """
-    bytes_max = options.spark_local_bytes_max
-    if bytes_max <= 0:
-        return None
-    size = _estimated_bytes(frame)
-    if size <= bytes_max:
-        return _arrow(frame)
-    if size < _UNKNOWN_BYTES and not looks:
-        return None
-    first = _arrow(frame.limit(_PROBE_ROWS + 1))
-    return first if len(first) <= _PROBE_ROWS and first.nbytes <= bytes_max else None
-
-
-def _arrow(frame: DataFrame) -> pa.Table:
-    """Return the rows of ``frame``, timestamps in UTC.  Raises Invalid for types that Arrow
-    lacks.
-    """
-    schema = to_arrow(frame.schema)
-    batches = collected_batches(frame)
-    columns = [
-        pa.chunked_array([convert(batch.column(i), field.type) for batch in batches], field.type)
-        for i, field in enumerate(schema)
-    ]
-    return pa.table(columns, schema=schema) if columns else pa.Table.from_batches(batches, schema)
-
-
-def written(
-    commit: Callable[[RowOperation], W],
-    metadata: Metadata,
-    options: Options,
-    frame: DataFrame,
-    name: str,
-    progress: Progress | None = None,
-    kept: Kept | None = None,
-    ends: Sequence[str] | None = None,
-) -> tuple[W, str]:
-    """Return what ``commit`` makes of the operation that writes or deletes ``frame``, as
-    :func:`mdt.engines.write.write` does, and the engine's name.
-    """
-    columns = to_arrow(frame.schema)
-    engine = SparkEngine(frame.sparkSession)
-    return (
-        commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept, ends)),
-        engine.name,
-    )
-
-
-def merge(
-    metadata: Metadata,
-    options: Options,
-    frame: DataFrame,
-    columns: pa.Schema,
-    said: SaidMerge,
-    schema: pa.Schema,
-    progress: Progress | None = None,
-) -> Merge:
-    """Return the operation that merges ``frame`` on Spark
-    (:func:`mdt.engines.merge_on_engine.merge`).
-    """
-    engine: Engine[Rows] = SparkEngine(frame.sparkSession)
-    return merge_on_engine.merge(engine, metadata, options, frame, columns, said, schema, progress)
 
 
 @dataclass(frozen=True, slots=True)

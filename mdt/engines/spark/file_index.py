@@ -64,6 +64,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from indexes.predicate import And, Predicate
+from mdt.engines.index_tasks import PlannerWarning
 from mdt.engines.spark import answers, private
 from mdt.engines.spark.catalyst import predicate_of
 from mdt.engines.spark.failures import in_task
@@ -213,10 +214,6 @@ def _require_own_reader(spark: SparkSession) -> None:
                 f" were deleted: {value}",
                 hint=f"start the session without it; or {_IN_PROCESS}",
             )
-
-
-class PlannerWarning(UserWarning):
-    """The planner failed, and a query reads every file."""
 
 
 class _Planner:

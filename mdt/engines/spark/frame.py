@@ -22,12 +22,12 @@ from pyspark.sql.types import StructType
 from indexes import paths
 from indexes.predicate import And, Call, Predicate, leaves
 from mdt.config import SparkSettings
+from mdt.engines.index_tasks import IndexTasks
 from mdt.engines.spark import private
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
 from mdt.engines.spark.engine import SparkEngine
 from mdt.engines.spark.failures import named_in_queries
 from mdt.engines.spark.file_index import again, relation
-from mdt.engines.spark.index_tasks import IndexTasks
 from mdt.engines.spark.listing import Listing
 from mdt.engines.spark.native_files import SnapshotFiles, forms_text
 from mdt.engines.spark.private import from_arrow_schema

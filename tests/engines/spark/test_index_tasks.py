@@ -23,11 +23,11 @@ from pyspark.sql import DataFrame, SparkSession
 import mdt
 from indexes.predicate import Leaf
 from indexes.registry import parse_spec
+from mdt.engines import index_tasks
+from mdt.engines.index_tasks import Question, Share, Source, answer, dealt
 from mdt.engines.spark import frame as frames
-from mdt.engines.spark import index_tasks
 from mdt.engines.spark.file_index import PlannerWarning
 from mdt.engines.spark.functions import match
-from mdt.engines.spark.index_tasks import Question, Share, Source, answer, dealt
 from mdt.metadata.files.attachments import ObjectReader
 from mdt.metadata.metadata import Metadata
 from mdt.plan.planner import Explanation

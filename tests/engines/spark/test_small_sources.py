@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from executed_plans import PRUNING
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from reader import bag
 from sql_tables import BEFORE, TABLE, counts, kept, path, settings
 
 import mdt
-from mdt.engines.spark import engine, frame
+from mdt.engines.spark import frame
+from mdt.engines.spark import given as given_frames
 
 EACH_COLUMN = {
     "id": "7L",
@@ -112,15 +113,15 @@ def test_edits_of_a_size_that_nobody_knows_are_looked_at_once(
     looked: list[int] = []
     whole = type(sql.range(1)).limit
 
-    def limit(self: engine.DataFrame, count: int) -> engine.DataFrame:
-        looked.append(engine._estimated_bytes(self))
+    def limit(self: DataFrame, count: int) -> DataFrame:
+        looked.append(given_frames.estimated_bytes(self))
         return whole(self, count)
 
-    monkeypatch.setattr(engine, "_PROBE_ROWS", 100)
+    monkeypatch.setattr(given_frames, "_PROBE_ROWS", 100)
     monkeypatch.setattr(type(sql.range(1)), "limit", limit)
     given = sql.sparkContext.parallelize([(n, "Oslo", n, 5) for n in range(1_000, 1_000 + rows)])
     columns = "id long, city string, n long, ts long"
     sql.createDataFrame(given, columns).createOrReplaceTempView("given")
     said = f"{BY_KEY} when matched then update set n = s.n {INSERT}"
     assert counts(sql, said) == (rows, 0, 0, rows)
-    assert len(looked) == 1 and looked[0] >= engine._UNKNOWN_BYTES
+    assert len(looked) == 1 and looked[0] >= given_frames._UNKNOWN_BYTES

@@ -1,4 +1,4 @@
-"""Large summaries of indexes are read in Spark tasks where a query would ask many of them, each
+"""Large summaries of indexes are read in tasks where a query would ask many of them, each
 task for its segments.
 
 The driver plans as ever until column statistics and small summaries have spoken.  If the segments
@@ -35,7 +35,6 @@ from indexes.base import Int64Array
 from indexes.predicate import Predicate
 from mdt.engines import tasks
 from mdt.engines.engine import Engine
-from mdt.engines.spark.file_index import PlannerWarning
 from mdt.engines.tasks import Source, source_of
 from mdt.errors import MdtError
 from mdt.metadata.metadata import Metadata
@@ -53,6 +52,10 @@ SUMMARIES_PER_TASK = 128
 where it has been parsed.
 """
 _TASKS_PER_PROCESSOR = 2
+
+
+class PlannerWarning(UserWarning):
+    """The planner failed, and a query reads every file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,8 @@ class IndexTasks:
                 stacklevel=1,
             )
             return None
-        work.where = f", read in {len(parts)} Spark task{'s' * (len(parts) > 1)}"
+        name = self._engine.name.capitalize()
+        work.where = f", read in {len(parts)} {name} task{'s' * (len(parts) > 1)}"
         return found
 
 

@@ -1,0 +1,169 @@
+"""DataFrames of Spark as a caller gives them: the door of Spark's engine
+(:class:`mdt.engines.choice.Door`).
+
+Small inputs are collected and written in process: the result is the same, an order of magnitude
+sooner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
+
+from mdt.config import Options
+from mdt.engines.spark.columns import quoted, with_fields
+from mdt.engines.spark.engine import SparkEngine, estimated_bytes
+from mdt.engines.spark.private import collected_batches, from_arrow_schema
+from mdt.engines.spark.schema import of_new_columns, to_arrow
+from mdt.engines.spark.session import classic, classic_frame, is_case_sensitive
+from mdt.errors import Invalid
+from mdt.schema.convert import convert
+from mdt.schema.definition import TableDefinition
+from mdt.schema.input import own_names
+
+_UNKNOWN_BYTES = 1 << 60
+"""Spark's estimate is at least this where it has none."""
+_PROBE_ROWS = 50_000
+
+
+def given(data: Any, known: Sequence[str]) -> GivenFrame | None:
+    """Return a DataFrame with its columns called as those of a table that they are; None for other
+    objects.
+
+    Raises Invalid and Unsupported as :func:`in_own_names` does.
+    """
+    return GivenFrame(in_own_names(data, known)) if isinstance(data, DataFrame) else None
+
+
+def engine_of(session: Any) -> SparkEngine:
+    """Return the engine of a session.  Raises as :func:`mdt.engines.spark.session.classic` does."""
+    return SparkEngine(classic(session))
+
+
+def schema(schema: Any) -> Any:
+    """Return the schema of a DataFrame as one of Arrow, other objects as they are.  Raises Invalid
+    for columns that a table cannot have.
+    """
+    return of_new_columns(schema) if isinstance(schema, StructType) else schema
+
+
+def in_own_names(frame: DataFrame, known: Sequence[str]) -> DataFrame:
+    """Return ``frame`` with its columns called as those of a table that they are, by
+    ``spark.sql.caseSensitive`` of its session.
+
+    Raises Invalid if the session tells them apart, and as :func:`mdt.schema.input.own_names` does;
+    Unsupported for a frame of Spark Connect.
+    """
+    classic_frame(frame)
+    if len(set(frame.columns)) < len(frame.columns):
+        return frame  # which is refused later
+    names = own_names(frame.columns, known)
+    if names == frame.columns:
+        return frame
+    if is_case_sensitive(frame.sparkSession):
+        others = [
+            f"{name} for {own}"
+            for name, own in zip(frame.columns, names, strict=True)
+            if name != own
+        ]
+        raise Invalid(
+            "columns differ in case from those of the table, and spark.sql.caseSensitive is true:"
+            f" {', '.join(others)}",
+            hint="rename them, or set spark.sql.caseSensitive to false",
+        )
+    return frame.select(
+        *(quoted(name).alias(own) for name, own in zip(frame.columns, names, strict=True))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFrame:
+    """A :class:`mdt.engines.engine.Given` whose ``rows`` are a DataFrame."""
+
+    rows: DataFrame
+
+    @property
+    def engine(self) -> SparkEngine:
+        """Spark, in the session of the frame."""
+        return SparkEngine(self.rows.sparkSession)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the frame.  Raises Invalid for types that Arrow lacks."""
+        return to_arrow(self.rows.schema)
+
+    def few(self, options: Options, *, looks: bool = False) -> pa.Table | None:
+        """Return the rows if they are few by Spark's estimate, or by a look at the first ones where
+        it has none; else None.
+
+        ``looks``: also where Spark takes them for many, as it does of joins.
+        """
+        bytes_max = options.spark_local_bytes_max
+        if bytes_max <= 0:
+            return None
+        size = estimated_bytes(self.rows)
+        if size <= bytes_max:
+            return self._collected(self.rows)
+        if size < _UNKNOWN_BYTES and not looks:
+            return None
+        first = self._collected(self.rows.limit(_PROBE_ROWS + 1))
+        return first if len(first) <= _PROBE_ROWS and first.nbytes <= bytes_max else None
+
+    def _collected(self, frame: DataFrame) -> pa.Table:
+        """Return the rows of ``frame``, timestamps in UTC."""
+        schema, batches = self.schema, collected_batches(frame)
+        columns = [
+            pa.chunked_array(
+                [convert(batch.column(i), field.type) for batch in batches], field.type
+            )
+            for i, field in enumerate(schema)
+        ]
+        if not columns:
+            return pa.Table.from_batches(batches, schema)
+        return pa.table(columns, schema=schema)
+
+    def narrowed(self, names: Sequence[str]) -> GivenFrame:
+        """Return the frame with those of its columns that are in ``names``; as it is where a name
+        occurs twice, which is refused later.
+        """
+        frame = self.rows
+        if len(set(frame.columns)) < len(frame.columns):
+            return self
+        return replace(
+            self, rows=frame.select(*(quoted(name) for name in frame.columns if name in names))
+        )
+
+    def evolved_schema(self, known: pa.Schema) -> pa.Schema:
+        """Return the columns.  Raises Invalid, too, for those that are not ``known`` and that a new
+        table could not have.
+        """
+        new = [field for field in self.rows.schema if field.name not in known.names]
+        of_new_columns(StructType(new))
+        return self.schema
+
+    def completed(self, definition: TableDefinition) -> DataFrame:
+        """Return the frame with null in the columns, and fields of structs, that only the table
+        has; those without a type go, if it has them not.
+        """
+        known = {field.name: field.type for field in definition.declared}
+        types = {
+            field.name: field.type
+            for field in self.schema
+            if field.name in known or not pa.types.is_null(field.type)
+        }
+        columns = [
+            with_fields(quoted(name), type, known.get(name, type)).alias(name)
+            for name, type in types.items()
+        ]
+        missing = [field for field in definition.declared if field.name not in types]
+        nulls = [
+            sf.lit(None).cast(field.dataType).alias(field.name)
+            for field in from_arrow_schema(pa.schema(missing), prefer_timestamp_ntz=True)
+        ]
+        return self.rows.select(*columns, *nulls)
