@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
+
+from mdt.schema.alter import type_of
+
+_COLUMN = re.compile(r"(\S+) (.+?)( not null)?")
 
 
 def columns(text: str) -> pa.Schema:
     """Return columns with their types: ``columns("id string, ts int64, n int32 not null")``."""
     fields = []
-    for column in text.split(", "):
-        name, type, *required = column.split(maxsplit=2)
-        fields.append(pa.field(name, pa.type_for_alias(type), nullable=not required))
+    for column in re.split(r", (?!\d)", text):  # no comma of decimal(6, 2)
+        found = _COLUMN.fullmatch(column)
+        assert found is not None, column
+        name, type, required = found.groups()
+        fields.append(pa.field(name, type_of(type), nullable=not required))
     return pa.schema(fields)
 
 

@@ -17,21 +17,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import trees
+from refusals import refused
+from texts import columns
 from worlds import assert_clean
 
 import mdt
-from mdt import Invalid
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", pa.float64())])
-Call = Callable[..., Any]
+SCHEMA = columns("id int64, city string, x double")
 
 
 def rows(numbers: range, x: float = 0.0) -> pa.Table:
-    return pa.table(
-        {"id": numbers, "city": [("x", "y", "z")[i % 3] for i in numbers], "x": [x] * len(numbers)},
-        SCHEMA,
-    )
+    cities = ["xyz"[i % 3] for i in numbers]
+    return pa.table({"id": numbers, "city": cities, "x": [x] * len(numbers)}, SCHEMA)
 
 
 def filled() -> mdt.Table:
@@ -72,17 +70,18 @@ READS: dict[str, Callable[[mdt.Table, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", [*WRITES, *READS])
+CALLS = WRITES | READS
+
+
+@pytest.mark.parametrize("name", CALLS)
 def test_a_callback_hears_how_far_a_call_has_come(name: str) -> None:
     table = filled()
     heard: list[tuple[int, int, int]] = []
-    ({**WRITES, **READS}[name])(
-        table, lambda done, total: heard.append((done, total, threading.get_ident()))
-    )
-    assert heard
-    assert [done for done, _, _ in heard] == sorted({done for done, _, _ in heard}), "it counts up"
-    assert {total for _, total, _ in heard} == {heard[-1][0]}, "it ends with all of them"
-    assert {thread for _, _, thread in heard} == {threading.get_ident()}
+    CALLS[name](table, lambda *done: heard.append((*done, threading.get_ident())))
+    done, totals, threads = zip(*heard, strict=True)
+    assert list(done) == sorted(set(done)), "it counts up"
+    assert set(totals) == {done[-1]}, "it ends with all of them"
+    assert set(threads) == {threading.get_ident()}
 
 
 def test_building_indexes_later_tells_its_progress() -> None:
@@ -94,12 +93,11 @@ def test_building_indexes_later_tells_its_progress() -> None:
 
 
 @pytest.mark.parametrize("progress", [5, 1, "yes", [], object()])
-@pytest.mark.parametrize("name", [*WRITES, *READS])
+@pytest.mark.parametrize("name", CALLS)
 def test_what_is_no_progress_is_refused_before_anything_happens(name: str, progress: Any) -> None:
     table = filled()
     seq = table.snapshot().seq
-    with pytest.raises(Invalid, match="progress takes a function, True or None"):
-        ({**WRITES, **READS}[name])(table, progress)
+    refused("progress takes a function, True or None", CALLS[name], table, progress)
     assert table.snapshot().seq == seq
 
 
@@ -108,13 +106,10 @@ def test_a_callback_that_raises_ends_the_call_and_nothing_is_left_of_it(name: st
     table = filled()
     before = trees.ordered(table.scan().to_arrow())
 
-    class Enough(Exception):
-        pass
-
     def stop(done: int, total: int) -> None:
-        raise Enough
+        raise KeyError("enough")
 
-    with pytest.raises(Enough):
+    with pytest.raises(KeyError, match="enough"):
         WRITES[name](table, stop)
     assert trees.ordered(table.scan().to_arrow()) == before
     assert_clean(table.storage)

@@ -14,33 +14,28 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from reader import bag, hudi_table
+from refusals import refused
+from texts import columns
 from trees import TABLE_TYPES, create, tree
 
 import mdt
 from mdt.commit import transaction
-from mdt.errors import Invalid
 from mdt.schema import alter, versions
 from mdt.schema.evolve import evolution
 from mdt.schema.versions import SchemaVersion, stored_bytes
 from mdt.services.history.altering import Alter
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("city", pa.string()),
-        ("ts", pa.int64()),
-        ("n", pa.int32()),
-        ("f", pa.float32()),
-        ("d", pa.decimal128(6, 2)),
-        ("day", pa.date32()),
-        ("note", pa.string()),
-        pa.field("must", pa.int32(), nullable=False),
-        ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])),
-        ("l", pa.list_(pa.int32())),
-        ("m", pa.map_(pa.string(), pa.struct([("x", pa.int32())]))),
-    ]
+SCHEMA = columns(
+    "id string, city string, ts int64, n int32, f float, d decimal(6, 2), day date32, note string,"
+    " must int32 not null"
 )
+for field in (
+    pa.field("s", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+    pa.field("l", pa.list_(pa.int32())),
+    pa.field("m", pa.map_(pa.string(), pa.struct([("x", pa.int32())]))),
+):
+    SCHEMA = SCHEMA.append(field)
 INDEXES = ["bitmap(note)", "bitmap(n)", "bloom(f)", "column_stats(s.a)"]
 
 
@@ -64,40 +59,46 @@ def rows(ids: str) -> list[dict[str, Any]]:
     ]
 
 
-def made(path: Path, table_type: str = "MERGE_ON_READ", **more: Any) -> mdt.Table:
+DEFINED: dict[str, Any] = {"partition_by": ["city"], "ordering": "ts", "indexes": INDEXES}
+
+
+def made(path: Path, table_type: str = "MERGE_ON_READ") -> mdt.Table:
     """Return a table with clean files, files with dead rows and, if it is merge-on-read, log
     files.
     """
-    table = create(
-        path,
-        SCHEMA,
-        partition_by=["city"],
-        ordering="ts",
-        table_type=table_type,
-        indexes=INDEXES,
-        **more,
-    )
+    return fill(create(path, SCHEMA, table_type=table_type, **DEFINED))
+
+
+def fill(table: mdt.Table) -> mdt.Table:
     table.upsert(rows("abcdefgh"))
     table.upsert(rows("abcd"))
     table.delete({"id": ["g"], "city": ["y"]})
     return table
 
 
+def data_files(table: mdt.Table) -> dict[str, bytes | None]:
+    files = tree(Path(table.path)).items()
+    return {name: data for name, data in files if not name.startswith(".hoodie")}
+
+
+def assert_hudi_agrees(table: mdt.Table) -> None:
+    found = hudi_table(table.path, table.definition.schema)
+    assert bag(found) == bag(table.scan().to_arrow())
+
+
+def rewrite(table: mdt.Table, key: str, **changed: Any) -> None:
+    """Upsert the row of a key again, with other values."""
+    (row,) = table.scan([("id", "=", key)]).to_arrow().to_pylist()
+    table.upsert([{**row, **changed}])
+
+
 def after(table: mdt.Table, **change: Any) -> list[dict[str, Any]]:
     """Alter ``table``; return its rows by key, when every way to read them has been compared, also
     after files were rewritten.
     """
-    files = {
-        name: data
-        for name, data in tree(Path(table.path)).items()
-        if not name.startswith(".hoodie")
-    }
+    files = data_files(table)
     table.alter(**change)
-    assert {
-        name: data
-        for name, data in tree(Path(table.path)).items()
-        if not name.startswith(".hoodie")
-    } == files
+    assert data_files(table) == files
     found = same_everywhere(table)
     table.build_indexes()
     table.upsert(table.scan("id in ('a', 'h')").to_arrow())
@@ -125,20 +126,10 @@ def same_everywhere(table: mdt.Table) -> list[dict[str, Any]]:
         test = (field.name, "is null") if value is None else (field.name, "=", value)
         expected = [row for row in values if row[field.name] == value]
         assert table.scan([test], order_by="id").to_arrow().to_pylist() == expected, field.name
-        best = table.scan(order_by=[(field.name, "desc"), "id"], limit=3).to_arrow()
-        assert (
-            best.to_pylist()
-            == table.scan(order_by=[(field.name, "desc"), "id"]).to_arrow()[:3].to_pylist()
-        )
+        order = [(field.name, "desc"), "id"]
+        best = table.scan(order_by=order, limit=3).to_arrow()
+        assert best.to_pylist() == table.scan(order_by=order).to_arrow()[:3].to_pylist()
     return values
-
-
-@pytest.mark.parametrize("table_type", TABLE_TYPES)
-def test_an_added_column_is_null_in_older_rows(tmp_path: Path, table_type: str) -> None:
-    table = made(tmp_path, table_type)
-    for row in after(table, add={"more": "int64", "extra": pa.struct([("y", pa.int8())])}):
-        assert row["more"] is None and row["extra"] is None
-    assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
 
 
 def test_an_added_column_has_its_default_in_older_rows_and_may_be_required(tmp_path: Path) -> None:
@@ -147,10 +138,11 @@ def test_an_added_column_has_its_default_in_older_rows_and_may_be_required(tmp_p
         "add": {"more": pa.field("more", pa.int16(), nullable=False), "t": pa.timestamp("us")},
         "defaults": {"more": 7, "t": datetime(2026, 1, 1)},
     }
-    with pytest.raises(Invalid, match="older rows have null in 'more', not its default"):
-        table.alter(**change)
+    refused("older rows have null in 'more', not its default", table.alter, **change)
     for row in after(table, **change, beyond_hudi=True):
         assert (row["more"], row["t"]) == (7, datetime(2026, 1, 1))
+    extra = {"extra": pa.struct([("y", pa.int8())])}
+    assert {row["extra"] for row in after(table, add=extra, beyond_hudi=True)} == {None}
     for row in after(table, widen={"more": pa.int64()}, rename={"more": "most"}, beyond_hudi=True):
         assert row["most"] == 7
 
@@ -166,7 +158,7 @@ def test_files_that_are_older_than_a_column_are_not_read_for_its_values(tmp_path
         assert table.scan(where).explain().files_read == 0, where
     for where in ("more is null", "given = 1", "more = 5 or n = 3"):
         assert table.scan(where).explain().files_read > 0, where
-    table.upsert([{**row, "more": 5} for row in table.scan("id = 'a'").to_arrow().to_pylist()])
+    rewrite(table, "a", more=5)
     plan = table.scan("more = 5")
     assert plan.to_arrow()["id"].to_pylist() == ["a"] and plan.explain().files_read == 1
     assert "schema_versions" in str(plan.explain())
@@ -178,17 +170,15 @@ def test_a_dropped_column_is_gone_and_its_name_comes_back_without_its_values(
 ) -> None:
     table = made(tmp_path, table_type)
     assert all("note" not in row for row in after(table, drop=["note", "n"]))
-    assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
+    assert_hudi_agrees(table)
     assert not [spec for spec in table.definition.indexes if "note" in spec or "(n)" in spec]
-    with pytest.raises(Invalid, match="older rows have in 'note' what was dropped under that name"):
-        table.alter(add={"note": "string"})
+    said = "older rows have in 'note' what was dropped under that name"
+    refused(said, table.alter, add={"note": "string"})
     table.create_index("bitmap(must)")
     table.alter(add={"note": "int64", "n": "string"}, beyond_hudi=True)
     table.create_index("bitmap(note)")
     assert all(row["note"] is None and row["n"] is None for row in same_everywhere(table))
-    table.upsert(
-        [{**row, "note": 5, "n": "five"} for row in table.scan("id = 'a'").to_arrow().to_pylist()]
-    )
+    rewrite(table, "a", note=5, n="five")
     assert table.scan("note = 5 and n = 'five'").to_arrow()["id"].to_pylist() == ["a"]
     assert table.scan("note is null").count() == 6
     same_everywhere(table)
@@ -197,8 +187,8 @@ def test_a_dropped_column_is_gone_and_its_name_comes_back_without_its_values(
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
 def test_a_renamed_column_keeps_its_values_and_statistics(tmp_path: Path, table_type: str) -> None:
     table = made(tmp_path, table_type)
-    with pytest.raises(Invalid, match="older rows have null in 'remark', which was 'note'"):
-        table.alter(rename={"note": "remark"})
+    said = "older rows have null in 'remark', which was 'note'"
+    refused(said, table.alter, rename={"note": "remark"})
     before = {row["id"]: row["note"] for row in table.scan().to_arrow().to_pylist()}
     table.alter(rename={"note": "remark", "n": "note"}, beyond_hudi=True)
     assert table.scan("remark = 'nowhere'").explain().files_read == 0
@@ -208,41 +198,16 @@ def test_a_renamed_column_keeps_its_values_and_statistics(tmp_path: Path, table_
     after(table, rename={"remark": "n"}, beyond_hudi=True)
 
 
+WIDER = {"n": "int64", "f": "double", "d": "decimal(20, 2)", "must": "double"}
+
+
 def test_widened_columns_keep_their_values(tmp_path: Path) -> None:
     table = made(tmp_path)
-    found = after(
-        table,
-        widen={
-            "n": "int64",
-            "f": "double",
-            "d": "decimal(20, 2)",
-            "day": pa.timestamp("us"),
-            "must": "double",
-            "s.a": "int64",
-            "l.element": "double",
-            "m.value.x": "int64",
-        },
-        beyond_hudi=True,
-    )
+    wider = {"day": "timestamp[us]", "s.a": "int64", "l.element": "double", "m.value.x": "int64"}
+    found = after(table, widen=WIDER | wider, beyond_hudi=True)
     for n, row in enumerate(rows("abcdef")):
-        same = {name: found[n][name] for name in ("n", "f", "d", "must", "s")}
-        assert same == {name: row[name] for name in same}
-        assert found[n]["day"] == datetime(2026, 1, 1 + n) and found[n]["l"] == [float(n), None]
-        assert found[n]["m"] == [("k", {"x": n})]
+        assert found[n] == {**row, "day": datetime(2026, 1, 1 + n)}
     after(table, widen={"n": pa.float64()})
-
-
-@pytest.mark.parametrize("table_type", TABLE_TYPES)
-def test_hudi_rs_reads_widened_columns(tmp_path: Path, table_type: str) -> None:
-    table = made(tmp_path, table_type)
-    table.alter(
-        widen={"n": "int64", "f": "double", "d": "decimal(20, 2)", "must": "double"},
-        reorder=["day", "id"],
-    )
-    table.upsert(table.scan("id in ('a', 'h')").to_arrow())
-    names = ("n", "f", "d", "must")
-    schema = pa.schema([table.definition.schema.field(name) for name in ("id", *names)])
-    assert bag(hudi_table(tmp_path, schema)) == bag(table.scan(columns=schema.names).to_arrow())
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -252,21 +217,16 @@ def test_no_column_is_widened_of_log_files_that_lack_another(tmp_path: Path, at_
     if not at_once:
         table.alter(add={"more": "int64"})
     change: dict[str, Any] = {"widen": {"n": "int64"}, "add": {"more": "int64"} if at_once else {}}
-    with pytest.raises(
-        Invalid, match="would fail: there are log files that lack 'more', and in which 'n' is int32"
-    ) as error:
-        table.alter(**change)
-    assert "compact" in str(error.value)
+    said = "would fail: there are log files that lack 'more', and in which 'n' is int32 … compact"
+    refused(said, table.alter, **change)
     table.compact()
     after(table, **change)
-    assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
+    assert_hudi_agrees(table)
     table.upsert(table.scan("id in ('a', 'h')").to_arrow())
     table.alter(add={"most": "int64"})
-    with pytest.raises(
-        Invalid, match="there are log files that lack 'most', and in which 'must' is int32"
-    ):
-        table.alter(widen={"must": "double"})
-    assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
+    said = "there are log files that lack 'most', and in which 'must' is int32"
+    refused(said, table.alter, widen={"must": "double"})
+    assert_hudi_agrees(table)
     table.alter(widen={"must": "double"}, beyond_hudi=True)
     same_everywhere(table)
 
@@ -274,7 +234,7 @@ def test_no_column_is_widened_of_log_files_that_lack_another(tmp_path: Path, at_
 def test_fields_of_structs_come_and_go(tmp_path: Path) -> None:
     table = made(tmp_path, "COPY_ON_WRITE")
     assert after(table, add={"s.c": "string"})[1]["s"] == {"a": 1, "b": "b", "c": None}
-    assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
+    assert_hudi_agrees(table)
     found = after(
         table,
         drop=["s.b"],
@@ -293,10 +253,9 @@ def test_columns_get_another_order_and_may_be_null(tmp_path: Path) -> None:
     table = made(tmp_path)
     after(table, reorder=["must", "id"], nullable=["must"])
     assert table.schema.names[:3] == ["must", "id", "city"]
-    table.upsert([{**row, "must": None} for row in table.scan("id = 'a'").to_arrow().to_pylist()])
-    assert bag(hudi_table(tmp_path, table.definition.schema.remove(11))) == bag(
-        table.scan(columns=table.schema.names[:11]).to_arrow()
-    )
+    rewrite(table, "a", must=None)
+    flat = table.definition.schema.remove(11)
+    assert bag(hudi_table(tmp_path, flat)) == bag(table.scan(columns=flat.names).to_arrow())
 
 
 def test_older_states_keep_their_schema(tmp_path: Path) -> None:
@@ -309,9 +268,8 @@ def test_older_states_keep_their_schema(tmp_path: Path) -> None:
     assert past.schema == then.schema == SCHEMA
     assert table.scan(as_of=seq, order_by="id").to_arrow() == then
     assert table.scan("note = 'note 5'", as_of=seq).to_arrow()["id"].to_pylist() == ["f"]
-    assert [
-        f.type for f in table.scan(as_of=seq + 1).to_arrow().schema if f.name in ("note", "n")
-    ] == [pa.int64()]
+    between = table.scan(as_of=seq + 1).to_arrow().schema
+    assert "note" not in between.names and between.field("n").type == pa.int64()
 
 
 REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
@@ -367,14 +325,19 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def whole() -> MemoryStorage:
+    storage = MemoryStorage()
+    fill(mdt.create(storage, SCHEMA, ["id"], **DEFINED))
+    return storage
+
+
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_altered_is_refused_with_the_reason(tmp_path: Path, name: str) -> None:
-    change, reason = REFUSED[name]
-    table = made(tmp_path)
-    seq = table.snapshot().seq
-    with pytest.raises(Invalid, match=reason.replace("(", r"\(").replace(")", r"\)")):
-        table.alter(**change)
-    assert table.snapshot().seq == seq and table.schema == SCHEMA
+def test_what_cannot_be_altered_is_refused_with_the_reason(whole: MemoryStorage, name: str) -> None:
+    change, said = REFUSED[name]
+    table = mdt.open(whole.copy())
+    refused(said, table.alter, **change)
+    assert table.snapshot().seq == 3 and table.schema == SCHEMA
 
 
 def test_hudi_sees_the_schema_of_the_newest_instant(tmp_path: Path) -> None:
@@ -409,9 +372,7 @@ def test_an_upsert_that_evolves_adds_columns_and_widens_numbers(tmp_path: Path) 
             "nothing": pa.nulls(2),
         }
     )
-    with pytest.raises(Invalid, match="does not fit the table"):
-        table.upsert(data)
-    assert table.snapshot().seq == seq
+    refused("does not fit the table", table.upsert, data)
     result = table.upsert(data, evolve=True)
     assert (result.inserted, result.updated, table.snapshot().seq) == (1, 1, seq + 2)
     assert table.schema.names == [*SCHEMA.names, "fresh"]
@@ -419,7 +380,7 @@ def test_an_upsert_that_evolves_adds_columns_and_widens_numbers(tmp_path: Path) 
     assert found["a"]["n"] == 2**40 and found["a"]["note"] is None and found["b"]["fresh"] is None
     assert found["a"]["s"] == {"a": None, "b": "x", "new": 1.5}
     assert (found["a"]["f"], found["b"]["f"]) == (0.1, 0.1)
-    assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
+    assert_hudi_agrees(table)
     table.upsert([{"id": "b", "city": "x", "ts": 9, "must": 3, "n": 1}], evolve=True)
     assert table.snapshot().seq == seq + 3, "what fits alters nothing"
     table.upsert([{"id": "b", "city": "x", "ts": 10, "must": 3, "extra": "text"}], evolve=True)
@@ -457,8 +418,8 @@ def test_two_upserts_may_evolve_alike(tmp_path: Path) -> None:
             [{"id": f"new {n}", "city": "x", "ts": 1, "must": 3, "extra": n}], evolve=True
         )
     assert sorted(table.scan("extra >= 0").to_arrow()["extra"].to_pylist()) == [0, 1]
-    with pytest.raises(Invalid, match="the types do not fit"):
-        table.upsert([{"id": "a", "city": "y", "ts": 1, "must": 3, "extra": "text"}], evolve=True)
+    wrong = [{"id": "a", "city": "y", "ts": 1, "must": 3, "extra": "text"}]
+    refused("the types do not fit", table.upsert, wrong, evolve=True)
 
 
 def test_a_table_is_altered_as_often_as_it_keeps_versions_and_stays_whole_when_it_refuses(
@@ -471,13 +432,12 @@ def test_a_table_is_altered_as_often_as_it_keeps_versions_and_stays_whole_when_i
     for name in "xyz":
         table.alter(add={name: "int64"})
     newest = table.snapshot().seq
-    for refused in (
+    for act in (
         lambda: table.alter(drop=["x"]),
         lambda: table.restore(before),
         lambda: table.upsert([{"id": "q", "v": 1}], evolve=True),
     ):
-        with pytest.raises(Invalid, match="keeps 4 versions of its schema"):
-            refused()
+        refused("keeps 4 versions of its schema", act)
     assert mdt.open(tmp_path).snapshot().seq == newest and table.check().ok
     table.upsert(table.scan("id = 'a'").to_arrow())
 
@@ -487,32 +447,24 @@ def test_a_table_of_many_columns_is_altered_as_long_as_a_checkpoint_holds_its_ve
 ) -> None:
     table = made(tmp_path)
     table.alter(add={"x": "int64"})
-    size = (
-        len(
-            json.dumps(
-                [version.to_json() for version in table.definition.versions], separators=(",", ":")
-            )
-        )
-        - 1
-    )
+    kept = [version.to_json() for version in table.definition.versions]
+    size = len(json.dumps(kept, separators=(",", ":"))) - 1
     assert stored_bytes(table.definition.versions) == size
     monkeypatch.setattr(alter, "SCHEMA_VERSIONS_BYTES_MAX", 2 * size)
     newest = table.snapshot().seq
-    with pytest.raises(
-        Invalid, match=r"the versions of the schema, 4 until now, would take [\d,]+ bytes"
-    ):
-        for name in "yzuvw":
-            table.alter(add={name: "int64"})
+    for name in "yz":
+        table.alter(add={name: "int64"})
+    said = "the versions of the schema, 4 until now, would take … bytes"
+    refused(said, table.alter, add={"u": "int64"})
+    refused("the versions of the schema", table.upsert, [{"id": "q", "v": 1}], evolve=True)
     assert mdt.open(tmp_path).snapshot().seq == newest + 2 and table.check().ok
-    with pytest.raises(Invalid, match="the versions of the schema"):
-        table.upsert([{"id": "q", "v": 1}], evolve=True)
     table.upsert(table.scan("id = 'a'").to_arrow())
 
 
 def test_an_alter_measures_the_version_that_it_adds_and_not_all_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    table = mdt.create(MemoryStorage(), pa.schema([("id", pa.string())]), ["id"])
+    table = mdt.create(MemoryStorage(), columns("id string"), ["id"])
     asked, whole = list[int](), SchemaVersion.to_json
     monkeypatch.setattr(
         SchemaVersion, "to_json", lambda self: asked.append(self.since) or whole(self)
@@ -523,20 +475,23 @@ def test_an_alter_measures_the_version_that_it_adds_and_not_all_before(
     assert set(asked) <= {table.snapshot().seq - 1, table.snapshot().seq}
 
 
-INSIDE = pa.schema(
-    [
-        ("id", pa.string()),
-        ("ts", pa.int64()),
-        ("s", pa.struct([("a", pa.int32())])),
-        ("l", pa.list_(pa.struct([("a", pa.int32())]))),
-        ("m", pa.map_(pa.string(), pa.struct([("a", pa.int32())]))),
-    ]
-)
-MORE_INSIDE: dict[str, dict[str, Any]] = {
-    "struct": {"s": {"a": 5, "b": 6}},
-    "list": {"l": [{"a": 5, "b": 6}]},
-    "map": {"m": [("k", {"a": 5, "b": 6})]},
+def inside(*names: str) -> dict[str, pa.DataType]:
+    """Return a struct, a list and a map of structs with fields of these names."""
+    struct = pa.struct([(name, pa.int32()) for name in names])
+    return {"s": struct, "l": pa.list_(struct), "m": pa.map_(pa.string(), struct)}
+
+
+IDS = {"id": pa.string(), "ts": pa.int64()}
+INSIDE = pa.schema({**IDS, **inside("a")})
+MORE_INSIDE: dict[str, Any] = {
+    "s": {"a": 5, "b": 6},
+    "l": [{"a": 5, "b": 6}],
+    "m": [("k", {"a": 5, "b": 6})],
 }
+
+
+def evolved_inside(name: str) -> pa.Schema:
+    return pa.schema({**IDS, name: inside("a", "b")[name]})
 
 
 @pytest.mark.parametrize("logs", [False, True])
@@ -549,36 +504,25 @@ def test_a_new_field_inside_evolves_a_merge_on_read_table_and_others_read_it(
     table.upsert([{"id": one, "ts": 1, **plain} for one in "abcd"])
     if logs:
         table.upsert([{"id": "b", "ts": 2, **plain}])
-    more = pa.Table.from_pylist(
-        [{"id": "a", "ts": 3, **MORE_INSIDE[name]}], schema=evolved_inside(name)
-    )
+    row = {"id": "a", "ts": 3, name: MORE_INSIDE[name]}
+    more = pa.Table.from_pylist([row], schema=evolved_inside(name))
     assert table.upsert(more, evolve=True).updated == 1
     assert table.history()["operation"].to_pylist().count("compact") == logs
     assert table.files()["kind"].to_pylist().count(1) == 1, "the row stands in a log file"
-    assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", table.schema))
-    assert table.get("a")[name[0]] == MORE_INSIDE[name][name[0]] and table.check().ok
+    assert_hudi_agrees(table)
+    assert table.get("a")[name] == MORE_INSIDE[name] and table.check().ok
     table.upsert(more.set_column(1, "ts", pa.array([4])), evolve=True)
     assert table.history()["operation"].to_pylist().count("alter_schema") == 1
-    assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", table.schema))
-
-
-def evolved_inside(name: str) -> pa.Schema:
-    wide = pa.struct([("a", pa.int32()), ("b", pa.int64())])
-    types = {"struct": wide, "list": pa.list_(wide), "map": pa.map_(pa.string(), wide)}
-    return pa.schema([("id", pa.string()), ("ts", pa.int64()), (name[0], types[name])])
+    assert_hudi_agrees(table)
 
 
 def test_an_alter_inside_begins_again_after_somebody_wrote_a_log_file(tmp_path: Path) -> None:
     table = create(tmp_path / "t", INSIDE, ordering="ts")
     row = {"id": "a", "ts": 1, "s": {"a": 1}, "l": [], "m": []}
     table.upsert([row])
-    operation = Alter(
-        lambda definition: evolution(evolved_inside("struct"), definition), "deltacommit"
-    )
+    operation = Alter(lambda now: evolution(evolved_inside("s"), now), "deltacommit")
     steps = transaction.steps(table.metadata, operation)
     assert next(steps) == "begun" and next(steps) == "prepared"
     mdt.open(tmp_path / "t").upsert([row])
-    with pytest.raises(Invalid, match="there are log files in which 's' is struct<a: int32"):
-        for _ in steps:
-            pass
+    refused("there are log files in which 's' is struct<a: int32", list, steps)
     assert table.schema == INSIDE

@@ -51,7 +51,7 @@ print(json.dumps(found))
 
 def answers(folder: Path, number: int) -> Any:
     mask = ["022", "077", "002"][number]
-    environment = os.environ | ENVIRONMENTS[number] | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = os.environ | ENVIRONMENTS[number] | {"PYTHONPATH": str(Path(__file__).parents[2])}
     job = folder / "job.py"
     job.write_text(JOB, encoding="utf-8")
     done = subprocess.run(

@@ -1,0 +1,281 @@
+"""What changed between two states of a table, as a stream of rows."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from refusals import refused
+from texts import columns, rows_of
+from trees import TABLE_TYPES
+
+import mdt
+from mdt.scan import changed_rows, history_range
+from mdt.schema import declared
+from mdt.stores.storage import MemoryStorage
+
+SCHEMA = columns("id string, city string, n int64")
+KINDS = [("MERGE_ON_READ", "record"), ("MERGE_ON_READ", "bloom"), ("COPY_ON_WRITE", "bloom")]
+BOTH = pytest.mark.parametrize("table_type", TABLE_TYPES)
+
+
+def rows(text: str) -> pa.Table:
+    return rows_of(SCHEMA, *text.split(", "))
+
+
+def numbered(numbers: Any, sign: int = 1, city: str = "x") -> pa.Table:
+    """Return a row for each number."""
+    return rows(", ".join(f"k{i} {city} {sign * i}" for i in numbers))
+
+
+def made(**more: Any) -> mdt.Table:
+    return mdt.create(MemoryStorage(), SCHEMA, ["id"], **more)
+
+
+@pytest.fixture(params=KINDS, ids="-".join)
+def table(request: pytest.FixtureRequest) -> mdt.Table:
+    """Return a table of five commits and, where there are log files, a compaction after the
+    second.
+    """
+    kind, key_index = request.param
+    found = made(partition_by=["city"], table_type=kind, key_index=key_index, indexes=["bitmap(n)"])
+    found.upsert(rows("a x 1, b x 2, c y 3"))
+    found.upsert(rows("a x 10, d y 4"))
+    found.compact()
+    found.delete(rows("b x 0"))
+    found.upsert(rows("a x 11"))
+    return found
+
+
+class Read(NamedTuple):
+    """Rows that were read of files."""
+
+    files: list[int]
+    count: int
+    names: tuple[str, ...]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
+    """Return a list that gets what is read of files."""
+    found: list[Read] = []
+    rows_at = changed_rows.rows_at
+
+    def counted(*given: Any, **named: Any) -> pa.Table:
+        found.append(Read(np.unique(given[2]).tolist(), len(given[3]), tuple(given[4])))
+        return rows_at(*given, **named)
+
+    monkeypatch.setattr(changed_rows, "rows_at", counted)
+    return found
+
+
+def told(changes: Any, *more: str) -> list[str]:
+    """Return of each change its kind, id and n, and the columns ``more``, as text."""
+    names = ("_change", "id", "n", *more)
+    return [" ".join(str(row[name]) for name in names) for row in changes.to_arrow().to_pylist()]
+
+
+ALL = [
+    "update_before a 1",
+    "update_after a 10",
+    "insert d 4",
+    "delete b 2",
+    "update_before a 10",
+    "update_after a 11",
+]
+
+
+def test_all_changes_come_commit_by_commit_first_what_died(table: mdt.Table) -> None:
+    assert told(table.changes(1, mode="all")) == ALL
+    shorter = [change for change in ALL if "before" not in change]
+    assert told(table.changes(1, mode="all", before=False)) == shorter
+
+
+def test_net_changes_are_one_a_key_from_first_to_last(table: mdt.Table) -> None:
+    newest = table.snapshot().seq
+    expected = [
+        f"delete b 2 {newest - 1}",
+        "insert d 4 2",
+        f"update_after a 11 {newest}",
+        f"update_before a 1 {newest}",
+    ]
+    assert sorted(told(table.changes(1), "_seq")) == expected
+    assert sorted(told(table.changes(1, before=False), "_seq")) == expected[:3]
+    assert sorted(told(table.changes(0))) == ["insert a 11", "insert c 3", "insert d 4"]
+    table.delete(rows("a x 0"))
+    assert told(table.changes(1, where="id = 'a'", before=False)) == ["delete a 11"]
+    refused("before takes True or False", table.changes, 1, before="no")  # type: ignore[arg-type]
+
+
+@BOTH
+def test_updates_without_rows_before_read_only_what_their_commit_wrote(
+    table_type: str, reads: list[Read]
+) -> None:
+    table = made(table_type=table_type)
+    table.upsert(numbered(range(1000)))
+    table.upsert(numbered(range(1, 1000, 7), -1))
+    found = table.changes(1, before=False)
+    assert found.to_arrow()["_change"].unique().to_pylist() == ["update_after"]
+    files = [file for read in reads for file in read.files]
+    assert [found.range.view.segment_ids[file] >> 20 for file in files] == [2]
+
+
+def test_keys_are_read_only_of_file_groups_that_got_inserts_and_updates(reads: list[Read]) -> None:
+    table = made(partition_by=["city"], table_type="COPY_ON_WRITE")
+    for city in "xy":
+        table.upsert(numbered(range(100), 1, city))
+    table.upsert(rows("k1 x -1, k2 x -2, k3 y -3, new y 4"))
+    expected = ["insert new 4", "update_after k1 -1", "update_after k2 -2", "update_after k3 -3"]
+    for mode in ("all", "net"):
+        assert sorted(told(table.changes(2, mode=mode, before=False))) == expected
+    keys = [read.count for read in reads if read.names == ("_hoodie_record_key",)]
+    assert keys == [3, 3], "of y: what died, and both that came"
+
+
+def test_counts_of_a_record_that_disagree_with_its_rows_tell_nothing(
+    table: mdt.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = told(table.changes(0, mode="all"))
+    by = history_range._Told.by
+
+    def forged(record: Any) -> Any:
+        made = by(record)
+        return history_range._Told(
+            made.seq, made.instant, made.died, made.came, made.updates, made.inserts, made.deletes
+        )
+
+    monkeypatch.setattr(history_range._Told, "by", forged)
+    assert told(table.changes(0, mode="all")) == expected
+
+
+def test_a_key_that_came_and_went_within_the_range_has_not_changed(table: mdt.Table) -> None:
+    before = table.snapshot().seq
+    table.upsert(rows("new x 1"))
+    table.delete(rows("new x 1"))
+    assert told(table.changes(before)) == []
+    assert told(table.changes(before, mode="all")) == ["insert new 1", "delete new 1"]
+
+
+def test_each_change_has_the_seq_and_instant_of_its_commit(table: mdt.Table) -> None:
+    instants = table.history()["instant"].to_pylist()
+    found = table.changes(0, mode="all").to_arrow().to_pylist()
+    assert [instants[row["_seq"]] for row in found] == [row["_instant"] for row in found]
+
+
+def test_services_change_nothing_and_what_they_moved_is_found(table: mdt.Table) -> None:
+    before = table.snapshot().seq
+    expected = sorted(told(table.changes(1)))
+    table.compact()
+    assert told(table.changes(before)) == [] == told(table.changes(before, mode="all"))
+    assert min(told(table.changes(1))) == expected[0]
+    table.delete(rows("c y 0"))
+    assert told(table.changes(table.snapshot().seq - 1)) == ["delete c 3"], (
+        "it died where compaction put it"
+    )
+
+
+def test_a_filter_holds_for_each_image_and_is_answered_by_indexes(
+    table: mdt.Table, reads: list[Read]
+) -> None:
+    assert told(table.changes(1, where="n = 10", mode="all")) == [ALL[1], ALL[4]]
+    assert sum(read.count for read in reads if "n" in read.names) == 2, "the bitmap knows the rows"
+    assert told(table.changes(1, where="n > :low", params={"low": 10})) == [ALL[5]]
+    assert table.changes(1, where="n = 10").count() == 0
+    assert table.changes(1, where="_hoodie_record_key = 'd'").count() == 1
+
+
+def test_columns_are_chosen_and_may_be_meta_columns_or_none(table: mdt.Table) -> None:
+    found = table.changes(2, columns=["n", "_hoodie_commit_time"]).to_arrow()
+    assert found.column_names == ["_change", "_seq", "_instant", "n", "_hoodie_commit_time"]
+    assert table.changes(2, columns=[]).to_arrow().num_columns == 3
+    refused("no column 'm'", table.changes, 2, columns=["m"])
+
+
+def test_a_column_of_an_older_table_with_the_name_of_a_change_is_refused_until_others_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(declared, "_OF_CHANGES", frozenset())  # as before such names were refused
+    table = mdt.create(MemoryStorage(), columns("id string, _seq int64"), ["id"])
+    table.upsert([{"id": "a", "_seq": 1}])
+    refused("_seq", table.changes, 0)
+    assert table.changes(0, columns=["id"]).count() == 1
+
+
+def test_a_range_takes_every_kind_of_point_and_is_refused_backwards(table: mdt.Table) -> None:
+    instants = table.history()["instant"].to_pylist()
+    newest = table.snapshot().seq
+    assert told(table.changes(instants[1], instants[2])) == told(table.changes(1, 2))
+    assert table.changes(newest).count() == table.changes(2, 2).count() == 0
+    assert told(mdt.open(table.storage, as_of=2).changes(1)) == told(table.changes(1, 2))
+    refused("goes backwards", table.changes, 3, 2)
+    refused(f"no commit {newest + 1}", table.changes, 0, newest + 1)
+    refused("mode='some'", table.changes, 0, mode="some")
+    refused("since", table.changes, None)  # type: ignore[arg-type]
+
+
+def test_the_stream_is_read_by_others_as_often_as_they_like(tmp_path: Path) -> None:
+    table = mdt.create(tmp_path / "t", SCHEMA, ["id"])
+    table.upsert(numbered(range(1000)))
+    table.upsert(numbered(range(1, 500), -1))
+    changes = table.changes(1)
+    assert pickle.loads(pickle.dumps(table.changes(1, before=False))).count() == 499
+    expected = changes.to_arrow()
+    for other in (
+        pa.table(changes),
+        changes.to_reader().read_all(),
+        pickle.loads(pickle.dumps(changes)).to_arrow(),
+    ):
+        assert other.equals(expected)
+    assert pa.schema(changes) == changes.schema == expected.schema
+    assert changes.count() == len(expected) == sum(batch.num_rows for batch in changes) == 998
+    assert repr(changes) == "<mdt changes of t, commits 2 to 2, net: 3 columns>"
+
+
+def test_declared_types_come_back() -> None:
+    schema = columns("id large_string, at timestamp[s], x uint16")
+    table = mdt.create(MemoryStorage(), schema, ["id"])
+    given = pa.table({"id": ["a"], "at": [1], "x": [7]}, schema=schema)
+    table.upsert(given)
+    found = table.changes(0).to_arrow()
+    assert found.drop_columns(["_change", "_seq", "_instant"]).equals(given)
+
+
+@pytest.mark.parametrize("mode", ["net", "all"])
+def test_many_rows_are_read_in_batches_and_are_the_same(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(table_type="COPY_ON_WRITE", options={"mdt.row.group.rows": 64})
+    numbers = np.random.default_rng(1).permutation(600).tolist()
+    table.upsert(numbered(numbers))
+    table.upsert(numbered(numbers[:300], -1))
+    table.delete(numbered(numbers[200:400]))
+    changes = table.changes(1, mode=mode)
+    expected = sorted(map(str, changes.to_arrow().to_pylist()))
+    monkeypatch.setattr(changed_rows, "_BATCH_ROWS", 70)
+    monkeypatch.setattr(changed_rows, "_AT_ONCE_ROWS", 100)
+    assert sorted(map(str, changes.to_arrow().to_pylist())) == expected
+    assert changes.count() == len(expected) == (200 * 2 + 200 if mode == "net" else 600 + 200)
+    assert len(list(changes)) > 5
+
+
+@BOTH
+def test_an_index_that_was_built_after_a_file_has_ended_says_nothing_of_its_rows(
+    table_type: str,
+) -> None:
+    table = made(partition_by=["city"], table_type=table_type, options={"mdt.services.auto": False})
+    table.upsert(rows("a x 1, b y 2, c y 2"))
+    table.upsert(rows("a x 3"))
+    if table_type == "MERGE_ON_READ":
+        table.compact()
+    table.create_index(["bitmap(n)"], mode="sync")
+    before, after = "update_before a 1", "update_after a 3"
+    for where, expected in (
+        ("n not in (9)", [before, after]),
+        ("n = 1", [before]),
+        ("n = 3", [after]),
+    ):
+        assert told(table.changes(1, where=where)) == expected
