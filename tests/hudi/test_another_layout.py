@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from counting import count
+from refusals import refused
 from worlds import (
     BASE_STATE,
     State,
@@ -146,22 +147,21 @@ def test_another_writer_is_noticed_on_the_timeline_of_the_layout(action: str) ->
     table = mdt.open(storage)
     storage.create(path, b"other {}")
     for act in (table.scan, lambda: mdt.open(storage)):
-        with pytest.raises(Unsupported, match="another Hudi writer has"):
-            act()
+        refused("another Hudi writer has", act, kind=Unsupported)
 
 
 def test_a_commit_record_that_is_gone_is_told_by_its_instant() -> None:
     storage = filled()
     storage.delete(paths.commit(2))
     storage.sleep(LATE_SECONDS_MAX)
-    with pytest.raises(Missing, match="a commit record is gone: Hudi's timeline has commit 2"):
-        mdt.open(storage)
+    said = "a commit record is gone: Hudi's timeline has commit 2"
+    refused(said, mdt.open, storage, kind=Missing)
 
 
 def test_a_table_of_a_version_without_layout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = filled()
     monkeypatch.delitem(layout.LAYOUTS, 9)
-    with pytest.raises(Unsupported, match="Hudi's table version 9 is not known here, but 6"):
-        mdt.open(storage)
-    with pytest.raises(Unsupported, match="version 9 is not known"):
-        make(MemoryStorage(), "MERGE_ON_READ", "record", **{"mdt.table.version": 9})
+    said = "able version 9 is not known … 6"
+    refused(said, mdt.open, storage, kind=Unsupported)
+    version = {"mdt.table.version": 9}
+    refused(said, make, MemoryStorage(), "MERGE_ON_READ", "record", kind=Unsupported, **version)

@@ -27,9 +27,8 @@ def decoded(data: bytes) -> list[dict[str, object]]:
     found, at = [], 8
     for _ in range(count):
         length = int.from_bytes(content[at : at + 4], "big")
-        found.append(
-            fastavro.schemaless_reader(BytesIO(content[at + 4 : at + 4 + length]), schema, None)
-        )
+        record = BytesIO(content[at + 4 : at + 4 + length])
+        found.append(fastavro.schemaless_reader(record, schema, None))
         at += 4 + length
     assert at == len(content)
     return found
@@ -60,18 +59,11 @@ def test_instants_that_leave_the_timeline_stand_in_the_archive_as_they_were(
     assert len(completed) > 10 and {e["actionState"] for e in entries} == {"COMPLETED"}
     for entry, path in zip(entries, completed, strict=True):
         told = json.loads(left[path])
-        kind = (
-            "hoodieReplaceCommitMetadata"
-            if entry["actionType"] == "replacecommit"
-            else "hoodieCommitMetadata"
-        )
-        said = entry[kind]
+        replaces = entry["actionType"] == "replacecommit"
+        said = entry["hoodieReplaceCommitMetadata" if replaces else "hoodieCommitMetadata"]
         assert isinstance(said, dict)
-        assert (said["extraMetadata"], said["operationType"]) == (
-            told["extraMetadata"],
-            told["operationType"],
-        )
-        assert said.get("partitionToReplaceFileIds") == told.get("partitionToReplaceFileIds")
+        for name in ("extraMetadata", "operationType", "partitionToReplaceFileIds"):
+            assert said.get(name) == told.get(name)
         for partition, stats in told["partitionToWriteStats"].items():
             for stat, known in zip(stats, said["partitionToWriteStats"][partition], strict=True):
                 assert {name: stat.get(name) for name in known} == known

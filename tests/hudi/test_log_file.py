@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import struct
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -24,22 +25,16 @@ KEYS = st.lists(st.text(max_size=100), max_size=12)
 
 
 def delete_block(
-    keys: list[str], partitions: str | list[str] = "city=x", positions: BitMap | None = None
+    keys: Any, partitions: str | list[str] = "city=x", positions: BitMap | None = None
 ) -> bytes:
     places = partitions if isinstance(partitions, str) else pa.array(partitions, pa.string())
-    return log_file.delete_block(
-        pa.array(keys, pa.string()),
-        places,
-        instant=T2,
-        avro_schema="{}",
-        positions=positions,
-        base_instant=T1,
-    )
+    told: dict[str, Any] = {"instant": T2, "avro_schema": "{}", "base_instant": T1}
+    return log_file.delete_block(pa.array(keys, pa.string()), places, positions=positions, **told)
 
 
-def data_block(positions: BitMap | BitMap64 | None = None) -> tuple[bytes, int]:
+def data_block(positions: BitMap | None = None, content: Any = PARQUET) -> tuple[bytes, int]:
     return log_file.data_block(
-        PARQUET, instant=T2, avro_schema='{"ü":1}', positions=positions, base_instant=T1
+        content, instant=T2, avro_schema='{"ü":1}', positions=positions, base_instant=T1
     )
 
 
@@ -50,13 +45,11 @@ def only(data: bytes) -> Block:
 
 def test_names_round_trip() -> None:
     assert NAME == f".{FILE_ID}_{T1}.log.12_3-7-1"
-    assert file_names.parse_log(NAME) == file_names.LogFileName(FILE_ID, T1, 12, "3-7-1")
-    assert file_names.parse_log(f"{NAME}.cdc") == file_names.LogFileName(
-        FILE_ID, T1, 12, "3-7-1", is_cdc=True
-    )
-    assert file_names.parse_log(f".{FILE_ID}_{T1}.log.1") == file_names.LogFileName(
-        FILE_ID, T1, 1, ""
-    )
+    found = file_names.LogFileName(FILE_ID, T1, 12, "3-7-1")
+    assert file_names.parse_log(NAME) == found
+    assert file_names.parse_log(f"{NAME}.cdc") == replace(found, is_cdc=True)
+    old = file_names.parse_log(f".{FILE_ID}_{T1}.log.1")
+    assert old == replace(found, version=1, token="")
 
 
 @pytest.mark.parametrize(
@@ -77,15 +70,9 @@ def test_foreign_names_are_no_log_files(name: str) -> None:
 def test_a_data_block_is_laid_out_byte_for_byte_as_documented() -> None:
     block, offset = data_block()
     schema_text = '{"ü":1}'.encode()
-    after_size = (
-        struct.pack(">ii", 1, 5)
-        + struct.pack(">iii", 2, 0, 17)
-        + T2.encode()
-        + struct.pack(">ii", 2, len(schema_text))
-        + schema_text
-        + struct.pack(">q", len(PARQUET))
-        + PARQUET
-        + struct.pack(">i", 0)
+    n, m = len(schema_text), len(PARQUET)
+    after_size = struct.pack(
+        f">iiiii17sii{n}sq{m}si", 1, 5, 2, 0, 17, T2.encode(), 2, n, schema_text, m, PARQUET, 0
     )
     size = len(after_size) + 8
     assert block == b"#HUDI#" + struct.pack(">q", size) + after_size + struct.pack(">q", size + 6)
@@ -93,12 +80,7 @@ def test_a_data_block_is_laid_out_byte_for_byte_as_documented() -> None:
 
 
 def test_a_data_block_takes_an_arrow_buffer() -> None:
-    given = log_file.data_block(
-        pa.py_buffer(PARQUET), instant=T2, avro_schema="{}", positions=None, base_instant=None
-    )
-    assert given == log_file.data_block(
-        PARQUET, instant=T2, avro_schema="{}", positions=None, base_instant=None
-    )
+    assert data_block(content=pa.py_buffer(PARQUET)) == data_block()
 
 
 def test_a_parsed_data_block_says_where_its_parquet_stands() -> None:
@@ -110,14 +92,11 @@ def test_a_parsed_data_block_says_where_its_parquet_stands() -> None:
         len(PARQUET),
         PARQUET,
     )
-    assert found.header[log_file.INSTANT_TIME] == T2
-    assert found.header[log_file.SCHEMA] == '{"ü":1}'
-    assert found.header[log_file.BASE_INSTANT] == T1
-    assert set(log_file.decode_positions(found.header[log_file.POSITIONS])) == {0, 2}
-
-
-def test_without_positions_there_is_no_base_instant_either() -> None:
-    assert only(data_block()[0]).header.keys() == {log_file.INSTANT_TIME, log_file.SCHEMA}
+    header = dict(found.header)
+    assert set(log_file.decode_positions(header.pop(log_file.POSITIONS))) == {0, 2}
+    assert header.pop(log_file.BASE_INSTANT) == T1
+    assert header == {log_file.INSTANT_TIME: T2, log_file.SCHEMA: '{"ü":1}'}
+    assert only(data_block()[0]).header == header, "without positions no base instant either"
 
 
 def test_blocks_follow_each_other() -> None:
@@ -130,24 +109,17 @@ def test_blocks_follow_each_other() -> None:
     assert log_file.parse(b"", path="x.log") == []
 
 
-def avro_deletes(content: bytes | memoryview) -> list[dict[str, Any]]:
-    value = fastavro.schemaless_reader(
-        BytesIO(bytes(content)[8:]),
-        log_file._DELETE_LIST,
-        None,
-        return_record_name=True,
-        return_record_name_override=False,
-    )
-    assert isinstance(value, dict)
-    return list(value["deleteRecordList"])
+def by_avro(records: list[dict[str, Any]]) -> bytes:
+    """Return the content of a delete block as an Avro library writes it."""
+    out = BytesIO()
+    fastavro.schemaless_writer(out, log_file._DELETE_LIST, {"deleteRecordList": records})
+    return struct.pack(">ii", 3, len(out.getvalue())) + out.getvalue()
 
 
 @given(KEYS, st.text(max_size=70))
 def test_deletes_of_one_partition_read_back(keys: list[str], partition: str) -> None:
-    content = only(delete_block(keys, partition)).content
-    assert log_file.decode_delete_block(content).to_pylist() == [
-        {"key": key, "partition": partition} for key in keys
-    ]
+    found = log_file.decode_delete_block(only(delete_block(keys, partition)).content)
+    assert found.to_pylist() == [{"key": key, "partition": partition} for key in keys]
 
 
 @given(st.lists(st.tuples(st.text(max_size=70), st.text(max_size=70)), max_size=8))
@@ -160,37 +132,19 @@ def test_deletes_of_several_partitions_read_back(pairs: list[tuple[str, str]]) -
 @given(KEYS)
 def test_delete_bytes_are_those_of_an_avro_library(keys: list[str]) -> None:
     content = bytes(only(delete_block(keys)).content)
-    records = [
-        {
-            "recordKey": key,
-            "partitionPath": "city=x",
-            "orderingVal": ("org.apache.hudi.avro.model.IntWrapper", {"value": 0}),
-        }
-        for key in keys
-    ]
-    out = BytesIO()
-    fastavro.schemaless_writer(out, log_file._DELETE_LIST, {"deleteRecordList": records})
-    assert content == struct.pack(">ii", 3, len(out.getvalue())) + out.getvalue()
+    record = {
+        "partitionPath": "city=x",
+        "orderingVal": ("org.apache.hudi.avro.model.IntWrapper", {"value": 0}),
+    }
+    assert content == by_avro([{**record, "recordKey": key} for key in keys])
 
 
-def test_sliced_keys_are_deleted_as_they_are() -> None:
-    keys = pa.array(["x", "a" * 100, "b", "y"]).slice(1, 2)
-    data = log_file.delete_block(
-        keys, "", instant=T2, avro_schema="{}", positions=None, base_instant=None
-    )
-    assert log_file.decode_delete_block(only(data).content)["key"].to_pylist() == keys.to_pylist()
-
-
-def test_null_keys_cannot_be_deleted() -> None:
+def test_sliced_keys_are_deleted_as_they_are_and_null_keys_not() -> None:
+    keys = pa.array(["x", "a" * 100, "b", "y", None])
+    found = log_file.decode_delete_block(only(delete_block(keys.slice(1, 2))).content)
+    assert found["key"].to_pylist() == ["a" * 100, "b"]
     with pytest.raises(Invalid):
-        log_file.delete_block(
-            pa.array(["a", None]),
-            "",
-            instant=T2,
-            avro_schema="{}",
-            positions=None,
-            base_instant=None,
-        )
+        delete_block(keys)
 
 
 def test_positions_are_the_text_that_hudi_writes() -> None:
@@ -272,8 +226,5 @@ def test_deletes_with_ordering_values_are_understood(branch: str) -> None:
     value: Any = {"LongWrapper": 5, "StringWrapper": "x"}.get(branch)
     fields = {"wrappedValues": []} if branch == "ArrayWrapper" else {"value": value}
     ordering = None if branch == "null" else (f"org.apache.hudi.avro.model.{branch}", fields)
-    out = BytesIO()
-    record = {"recordKey": "a", "partitionPath": None, "orderingVal": ordering}
-    fastavro.schemaless_writer(out, log_file._DELETE_LIST, {"deleteRecordList": [record]})
-    content = struct.pack(">ii", 3, len(out.getvalue())) + out.getvalue()
+    content = by_avro([{"recordKey": "a", "partitionPath": None, "orderingVal": ordering}])
     assert log_file.decode_delete_block(content).to_pylist() == [{"key": "a", "partition": None}]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,15 +10,23 @@ from mdt.errors import Corrupt, Invalid, Unsupported
 from mdt.hudi import properties, v6
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-TABLE = v6.table_properties(
-    name="trips",
-    table_type="MERGE_ON_READ",
-    key_fields=["id"],
-    partition_fields=["city"],
-    ordering="ts",
-    schema_json='{"type":"record"}',
-    extra={"mdt.format": "1"},
-)
+
+
+def made(**more: Any) -> dict[str, str]:
+    """Return the properties of a table."""
+    given: dict[str, Any] = {
+        "name": "trips",
+        "table_type": "MERGE_ON_READ",
+        "key_fields": ["id"],
+        "partition_fields": ["city"],
+        "ordering": "ts",
+        "schema_json": '{"type":"record"}',
+        "extra": {"mdt.format": "1"},
+    }
+    return v6.table_properties(**{**given, **more})
+
+
+TABLE = made()
 
 
 @given(st.dictionaries(TEXT, TEXT, max_size=5))
@@ -43,14 +53,8 @@ def test_text_is_what_java_writes() -> None:
 
 def test_java_syntax_is_understood() -> None:
     text = b"# comment\n! another\r\n\n  a : 1\rb 2\nc=x\\\n   y\\\\\nd\ne==\nf\\u0041=\\q\\\n"
-    assert properties.decode(text) == {
-        "a": "1",
-        "b": "2",
-        "c": "xy\\",
-        "d": "",
-        "e": "=",
-        "fA": "q",
-    }
+    expected = {"a": "1", "b": "2", "c": "xy\\", "d": "", "e": "=", "fA": "q"}
+    assert properties.decode(text) == expected
 
 
 @pytest.mark.parametrize("data", [b"a=\\u12", b"a=\\uXXXX", b"a=\\uD83D"])
@@ -93,15 +97,7 @@ def test_partition_metadata_names_instant_and_depth() -> None:
 def test_payload_class_says_how_rows_are_merged() -> None:
     assert TABLE["hoodie.compaction.payload.class"] == v6.EVENT_TIME_PAYLOAD
     assert TABLE["hoodie.table.precombine.field"] == "ts"
-    plain = v6.table_properties(
-        name="t",
-        table_type="COPY_ON_WRITE",
-        key_fields=["a", "b"],
-        partition_fields=[],
-        ordering=None,
-        schema_json="{}",
-        extra={},
-    )
+    plain = made(partition_fields=[], ordering=None)
     assert plain["hoodie.compaction.payload.class"] == v6.COMMIT_TIME_PAYLOAD
     assert "hoodie.table.precombine.field" not in plain
     assert "hoodie.table.partition.fields" not in plain
@@ -123,25 +119,9 @@ def test_key_generator_fits_the_fields(keys: list[str], partition_by: list[str],
 @pytest.mark.parametrize("name", ["", " a", "a\n", "x" * 256])
 def test_impossible_table_names_are_refused(name: str) -> None:
     with pytest.raises(Invalid):
-        v6.table_properties(
-            name=name,
-            table_type="MERGE_ON_READ",
-            key_fields=["a"],
-            partition_fields=[],
-            ordering=None,
-            schema_json="{}",
-            extra={},
-        )
+        made(name=name)
 
 
 def test_extra_properties_cannot_contradict() -> None:
     with pytest.raises(Invalid, match=r"hoodie\.table\.version"):
-        v6.table_properties(
-            name="t",
-            table_type="MERGE_ON_READ",
-            key_fields=["a"],
-            partition_fields=[],
-            ordering=None,
-            schema_json="{}",
-            extra={"hoodie.table.version": "8"},
-        )
+        made(extra={"hoodie.table.version": "8"})

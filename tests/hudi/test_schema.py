@@ -5,43 +5,16 @@ import json
 import fastavro
 import pyarrow as pa
 import pytest
+from declared_types import FLAT
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
-from mdt.errors import Corrupt, Invalid, Unsupported
+from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import avro_schema
 from mdt.schema import declared
 
-LEAVES = st.sampled_from(
-    [
-        pa.bool_(),
-        pa.int8(),
-        pa.int16(),
-        pa.int32(),
-        pa.int64(),
-        pa.uint8(),
-        pa.uint16(),
-        pa.uint32(),
-        pa.float16(),
-        pa.float32(),
-        pa.float64(),
-        pa.string(),
-        pa.large_string(),
-        pa.string_view(),
-        pa.binary(),
-        pa.binary(5),
-        pa.date32(),
-        pa.date64(),
-        pa.timestamp("s"),
-        pa.timestamp("ms", "Asia/Tokyo"),
-        pa.timestamp("us"),
-        pa.timestamp("us", "UTC"),
-        pa.decimal128(1, 0),
-        pa.decimal128(38, 38),
-        pa.decimal256(18, 4),
-        pa.dictionary(pa.int8(), pa.string()),
-    ]
-)
+LEAVES = st.sampled_from([type for type, _ in FLAT.values()])
 NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,5}", fullmatch=True).filter(
     lambda name: not name.startswith("_hoodie")
 )
@@ -69,26 +42,19 @@ SCHEMAS = st.dictionaries(NAMES, TYPES, min_size=1, max_size=4).map(
 
 
 @given(SCHEMAS)
-def test_avro_text_describes_what_is_kept(given: pa.Schema) -> None:
-    text = avro_schema.to_avro(given, "trips")
-    assert avro_schema.from_avro(text) == declared.stored(given)
+def test_avro_text_describes_what_is_kept_and_what_is_kept_is_kept_again(given: pa.Schema) -> None:
+    text, kept = avro_schema.to_avro(given, "trips"), declared.stored(given)
+    assert avro_schema.from_avro(text) == kept
     fastavro.parse_schema(json.loads(text))
-
-
-@given(SCHEMAS)
-def test_what_is_kept_is_kept_again(given: pa.Schema) -> None:
-    kept = declared.stored(given)
     assert declared.stored(kept) == kept
     assert all(field.nullable for field in kept)
-    given.empty_table().cast(kept)
 
 
 def test_meta_columns_come_first() -> None:
     data = pa.schema([("id", pa.string())])
     assert avro_schema.with_meta(data).names == [*avro_schema.META_FIELDS, "id"]
-    assert avro_schema.from_avro(
-        avro_schema.to_avro(data, "t", meta_fields=True)
-    ) == avro_schema.with_meta(data)
+    text = avro_schema.to_avro(data, "t", meta_fields=True)
+    assert avro_schema.from_avro(text) == avro_schema.with_meta(data)
 
 
 def test_every_avro_field_is_optional_and_named_as_spark_names_it() -> None:
@@ -120,8 +86,7 @@ def test_a_decimal_has_the_fewest_bytes_that_hold_it(precision: int) -> None:
 def test_local_times_keep_their_digits_as_utc() -> None:
     table = pa.table({"at": pa.array([1_000_000], pa.timestamp("us"))})
     kept = table.cast(declared.stored(table.schema))
-    assert kept["at"].cast(pa.int64()).to_pylist() == [1_000_000]
-    assert kept.schema.field("at").type == pa.timestamp("us", "UTC")
+    assert kept.equals(pa.table({"at": pa.array([1_000_000], pa.timestamp("us", "UTC"))}))
 
 
 @pytest.mark.parametrize(
@@ -147,39 +112,15 @@ def test_what_cannot_be_kept_is_refused_by_name_and_with_advice(
         ("c.element", pa.list_(type)),
         ("c.x", pa.struct([("x", type)])),
     ):
-        with pytest.raises(Invalid) as caught:
-            declared.stored(pa.schema([("c", nested)]))
-        assert repr(path) in caught.value.message
-        assert hint in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["a", "A"],
-        ["a", "a"],
-        ["_hoodie_x"],
-        ["_HOODIE_x"],
-        [""],
-        ["a\n"],
-        ["ä", "Ä"],
-        ["a b", "a_x20_b"],
-    ],
-)
-def test_names_that_others_cannot_tell_apart_or_spell_are_refused(names: list[str]) -> None:
-    with pytest.raises(Invalid):
-        declared.stored(pa.schema([(name, pa.int32()) for name in names]))
-    if not names[0].lower().startswith("_hoodie"):
-        with pytest.raises(Invalid):
-            declared.stored(pa.schema([("s", pa.struct([(name, pa.int32()) for name in names]))]))
+        columns = pa.schema([("c", nested)])
+        refused(f"{path!r} … hint: … {hint}", declared.stored, columns)
 
 
 def test_nesting_has_a_limit() -> None:
     type = pa.int32()
     for _ in range(declared.DEPTH_MAX):
         type = pa.list_(type)
-    with pytest.raises(Invalid, match="deeper"):
-        declared.stored(pa.schema([("c", type)]))
+    refused("deeper", declared.stored, pa.schema([("c", type)]))
 
 
 @pytest.mark.parametrize(
@@ -222,9 +163,5 @@ def test_a_type_named_earlier_is_found_again() -> None:
         '[{"name":"x","type":"int"}]}},{"name":"b","type":["n.s","null"]},{"name":"c","type":"s"}]}'
     )
     inner = pa.struct([pa.field("x", pa.int32(), nullable=False)])
-    fields = [
-        pa.field("a", inner, nullable=False),
-        pa.field("b", inner),
-        pa.field("c", inner, nullable=False),
-    ]
+    fields = [pa.field(name, inner, nullable=name == "b") for name in "abc"]
     assert avro_schema.from_avro(text) == pa.schema(fields)

@@ -11,15 +11,17 @@ import pyarrow as pa
 import pytest
 from pooled import PooledTable
 from reader import bag, hudi_table
+from refusals import refused
 
 import mdt
-from mdt.errors import Invalid, Unsupported
+from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi import properties
 from mdt.hudi.partitions import NULL_PARTITION, partition_paths
 from mdt.metadata.files import paths
 from mdt.schema.time_paths import TimePath
 from mdt.stores.storage import MemoryStorage
 
+TIME = pa.timestamp("us", "UTC")
 DAY = {"hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd"}
 _STRFTIME = {"yyyy-MM-dd-HH": "%Y-%m-%d-%H", "yyyy-MM-dd": "%Y-%m-%d"}
 MOMENTS = [
@@ -53,7 +55,7 @@ def made(
 @pytest.mark.parametrize(
     ("type", "values"),
     [
-        (pa.timestamp("us", "UTC"), MOMENTS),
+        (TIME, MOMENTS),
         (pa.timestamp("ms"), [datetime(2024, 2, 29, 23), datetime(1969, 12, 31), None]),
         (pa.date32(), [date(2024, 2, 29), date(1969, 12, 31), None]),
         (pa.int64(), [1709249401000, -1, None]),
@@ -77,46 +79,39 @@ def test_paths_are_texts_of_the_time(
     assert [found[code] for code in codes] == expected
 
 
-def test_hours_and_days_are_those_of_the_zone() -> None:
-    table = rows(
-        pa.timestamp("us", "UTC"),
-        [datetime(2024, 3, 31, hour, 30, tzinfo=UTC) for hour in (0, 1, 22)],
-    )
-    _, found = partition_paths(table, ["at"], False, TimePath("yyyy-MM-dd-HH", "ms", "Europe/Oslo"))
-    assert sorted(found) == ["2024-03-31-01", "2024-03-31-03", "2024-04-01-00"]
-
-
 @pytest.mark.parametrize(
     ("zone", "pattern", "moments", "expected"),
     [
         (
             "Europe/Oslo",
             "yyyy-MM-dd-HH",
-            [(2024, 10, 27, 0, 30), (2024, 10, 27, 1, 30)],
+            ["2024-03-31 00:30", "2024-03-31 01:30", "2024-03-31 22:30"],
+            ["2024-03-31-01", "2024-03-31-03", "2024-04-01-00"],
+        ),
+        (
+            "Europe/Oslo",
+            "yyyy-MM-dd-HH",
+            ["2024-10-27 00:30", "2024-10-27 01:30"],
             ["2024-10-27-02"],
         ),
-        ("America/Havana", "yyyy-MM-dd", [(2024, 11, 3, 4, 30), (2024, 11, 3, 20)], ["2024-11-03"]),
+        ("America/Havana", "yyyy-MM-dd", ["2024-11-03 04:30", "2024-11-03 20:00"], ["2024-11-03"]),
         (
             "America/Sao_Paulo",
             "yyyy-MM-dd",
-            [(2018, 11, 4, 2, 30), (2018, 11, 4, 12)],
+            ["2018-11-04 02:30", "2018-11-04 12:00"],
             ["2018-11-03", "2018-11-04"],
         ),
     ],
-    ids=["an hour that comes twice", "a midnight that comes twice", "a day without midnight"],
+    ids=["an hour left out", "an hour twice", "a midnight twice", "a day without midnight"],
 )
-def test_every_moment_has_a_path(
-    zone: str, pattern: str, moments: list[tuple[int, ...]], expected: list[str]
+def test_every_moment_has_the_path_of_its_zone(
+    zone: str, pattern: str, moments: list[str], expected: list[str]
 ) -> None:
-    at = [datetime(*moment, tzinfo=UTC) for moment in moments]  # type: ignore[misc, arg-type]
-    _, found = partition_paths(
-        rows(pa.timestamp("us", "UTC"), at), ["at"], False, TimePath(pattern, "ms", zone)
-    )
-    assert (
-        sorted(found)
-        == expected
-        == sorted({f"{one.astimezone(ZoneInfo(zone)):{_STRFTIME[pattern]}}" for one in at})
-    )
+    at = [datetime.fromisoformat(f"{moment}+00:00") for moment in moments]
+    path = TimePath(pattern, "ms", zone)
+    _, found = partition_paths(rows(TIME, at), ["at"], False, path)
+    local = {f"{one.astimezone(ZoneInfo(zone)):{_STRFTIME[pattern]}}" for one in at}
+    assert sorted(found) == expected == sorted(local)
 
 
 @pytest.mark.parametrize("kind", [mdt.Table, PooledTable], ids=["here", "tasks"])
@@ -124,25 +119,19 @@ def test_every_moment_has_a_path(
 def test_a_table_is_written_read_and_dropped_by_days(
     tmp_path: Path, pattern: str, kind: type[mdt.Table]
 ) -> None:
-    type = pa.timestamp("us", "UTC")
     options = {"mdt.partition.time.pattern": pattern, "mdt.durable": False, "mdt.hive.style": False}
-    table = made(tmp_path, type, kind, options=options)
-    first = rows(
-        type, [datetime(2024, 1, day, hour, tzinfo=UTC) for day in (1, 2) for hour in (1, 2)]
-    )
+    table = made(tmp_path, TIME, kind, options=options)
+    hours = [(1, 1), (1, 2), (2, 1), (2, 2)]
+    first = rows(TIME, [datetime(2024, 1, *one, tzinfo=UTC) for one in hours])
     table.upsert(first)
-    later = rows(type, [datetime(2024, 1, 1, 5, tzinfo=UTC)], 7)
+    later = rows(TIME, [datetime(2024, 1, 1, 5, tzinfo=UTC)], 7)
     assert table.upsert(later).updated == 1, "the same day, another hour"
     expected = pa.concat_tables([first.slice(1), later])
     assert (
-        bag(table.scan().to_arrow()) == bag(expected) == bag(hudi_table(tmp_path, schema_of(type)))
+        bag(table.scan().to_arrow()) == bag(expected) == bag(hudi_table(tmp_path, schema_of(TIME)))
     )
-    assert (
-        table.scan(
-            "at >= timestamp '2024-01-01 03:00:00' and at < timestamp '2024-01-02 02:00:00'"
-        ).count()
-        == 2
-    )
+    where = "at >= timestamp '2024-01-01 03:00:00' and at < timestamp '2024-01-02 02:00:00'"
+    assert table.scan(where).count() == 2
     assert table.get({"id": "k0", "at": datetime(2024, 1, 1, tzinfo=UTC)})["v"] == 7
     assert mdt.open(tmp_path).check().ok
     assert table.delete_partition({"at": datetime(2024, 1, 1, 9, tzinfo=UTC)}).deleted == 2
@@ -160,25 +149,20 @@ def test_hudi_is_told_its_key_generator_and_its_options() -> None:
     made(storage, pa.int64(), options=options)
     told = properties.decode(storage.read(paths.properties()))
     assert told["hoodie.table.keygenerator.class"].endswith("TimestampBasedKeyGenerator")
-    assert told["hoodie.keygen.timebased.timestamp.type"] == "UNIX_TIMESTAMP"
-    assert told["hoodie.keygen.timebased.timezone"] == "Asia/Tokyo"
-    assert told["hoodie.keygen.timebased.output.dateformat"] == "yyyy-MM-dd"
+    names = ("timestamp.type", "timezone", "output.dateformat")
+    found = [told[f"hoodie.keygen.timebased.{name}"] for name in names]
+    assert found == ["UNIX_TIMESTAMP", "Asia/Tokyo", "yyyy-MM-dd"]
+
+
+@pytest.mark.parametrize("pattern", ["EEE", "yyyy//dd", "../yyyy"])
+def test_a_pattern_that_makes_no_path_is_refused(pattern: str) -> None:
+    options = {"mdt.partition.time.pattern": pattern}
+    refused("makes no partition path", made, MemoryStorage(), TIME, options=options)
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "match"),
+    ("given", "kind", "said"),
     [
-        ({"options": {"mdt.partition.time.pattern": "EEE"}}, Invalid, "makes no partition path"),
-        (
-            {"options": {"mdt.partition.time.pattern": "yyyy//dd"}},
-            Invalid,
-            "makes no partition path",
-        ),
-        (
-            {"options": {"mdt.partition.time.pattern": "../yyyy"}},
-            Invalid,
-            "makes no partition path",
-        ),
         ({"options": {**DAY, "mdt.partition.time.zone": "Nowhere/Land"}}, Invalid, "Nowhere/Land"),
         ({"partition_by": ["v", "at"]}, Unsupported, "one partition column"),
         ({"key": ["id", "v"]}, Unsupported, "one key column"),
@@ -186,8 +170,7 @@ def test_hudi_is_told_its_key_generator_and_its_options() -> None:
         ({"options": {**DAY, "mdt.update.partition.path": False}}, Invalid, "a pattern of time"),
     ],
 )
-def test_what_gives_no_path_is_refused(
-    given: dict[str, Any], error: type[Exception], match: str
+def test_a_table_that_can_have_no_paths_of_time_is_refused(
+    given: dict[str, Any], kind: type[MdtError], said: str
 ) -> None:
-    with pytest.raises(error, match=match):
-        made(MemoryStorage(), pa.timestamp("us", "UTC"), **given)
+    refused(said, made, MemoryStorage(), TIME, kind=kind, **given)
