@@ -14,6 +14,17 @@ pytestmark = pytest.mark.skipif(
     not hasattr(os, "register_at_fork"), reason="no process is forked here"
 )
 
+
+def printed(code: str, *arguments: object, **environment: str) -> str:
+    """Run ``code`` in a process of its own, and return what it prints."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    env = {**os.environ, **environment}
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, timeout=120, env=env
+    )
+    return done.stdout.strip()
+
+
 _FORKS = """
 import os, sys, threading, time, warnings
 warnings.simplefilter("ignore")  # of Python, which warns of forks beside threads
@@ -51,9 +62,7 @@ print(codes, mdt.open(sys.argv[1]).scan().count())
 def test_a_child_that_is_forked_while_a_thread_uses_a_cache_reads_and_writes(
     tmp_path: Path,
 ) -> None:
-    command = [sys.executable, "-c", _FORKS, str(tmp_path / "t")]
-    told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-    assert told.stdout.strip() == "[0, 0, 0, 0, 0] 7", told.stderr
+    assert printed(_FORKS, tmp_path / "t") == "[0, 0, 0, 0, 0] 7"
 
 
 _WRITER = """
@@ -80,9 +89,7 @@ print(told, given.result().inserted, table.scan().to_arrow().to_pylist())
 
 
 def test_a_writer_takes_no_rows_in_a_child_that_has_nobody_to_commit_them(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", _WRITER, str(tmp_path / "t")]
-    told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-    assert told.stdout.strip() == "3 1 [{'id': 'a'}]", told.stderr
+    assert printed(_WRITER, tmp_path / "t") == "3 1 [{'id': 'a'}]"
 
 
 _HELD = """
@@ -118,9 +125,7 @@ print(told)
 
 
 def test_a_child_that_is_forked_while_a_thread_computes_what_is_kept_computes_it_itself() -> None:
-    command = [sys.executable, "-c", _HELD]
-    told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-    assert told.stdout.strip() == "0", told.stderr
+    assert printed(_HELD) == "0"
 
 
 _IMPORTS = """
@@ -150,9 +155,7 @@ def test_a_child_that_is_forked_while_a_thread_imports_a_module_of_ours_has_it(
         f" time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(1)\nthere = True\n"
     )
     (tmp_path / "slow_module.py").write_text(late)
-    command = [sys.executable, "-c", _IMPORTS, str(tmp_path)]
-    told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-    assert told.stdout.strip() == "0", told.stderr
+    assert printed(_IMPORTS, tmp_path) == "0"
 
 
 _FAR = """
@@ -183,9 +186,5 @@ print(told, table.scan().count())
 
 def test_a_child_that_is_forked_after_a_store_was_used_is_refused_and_does_not_hang() -> None:
     with s3.mock_server() as endpoint:
-        environment = {**os.environ, **s3.ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint}
-        command = [sys.executable, "-c", _FAR, "forked"]
-        told = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=120, env=environment
-        )
-    assert told.stdout.strip() == "[0, 7, 7, 7] 1", told.stderr
+        environment = {**s3.ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint}
+        assert printed(_FAR, "forked", **environment) == "[0, 7, 7, 7] 1"

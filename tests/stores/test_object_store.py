@@ -1,4 +1,4 @@
-"""A table on an object store: the same life as on a disk, with conditional puts."""
+"""Files on an object store, which is far: they are packed more tightly than on a disk."""
 
 from __future__ import annotations
 
@@ -6,51 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from obstore.store import MemoryStore
+from texts import columns
 
 import mdt
 from mdt.stores.object_store import ObjectStorage
 from mdt.stores.storage import MemoryStorage, Storage
 
-SCHEMA = pa.schema(
-    [("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())]
-)
-
-
-def _trips(ids: range, ts: int, fare: float) -> pa.Table:
-    columns = [
-        list(ids),
-        [("Oslo", "Rome")[i % 2] for i in ids],
-        [ts] * len(ids),
-        [fare] * len(ids),
-    ]
-    return pa.table(columns, schema=SCHEMA)
-
-
-@pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_a_table_lives_on_an_object_store(table_type: str) -> None:
-    store = MemoryStore()
-
-    def storage() -> ObjectStorage:
-        return ObjectStorage("memory:///trips", store)
-
-    t = mdt.create(
-        storage(), SCHEMA, key=["id"], partition_by=["city"], ordering="ts", table_type=table_type
-    )
-    t.upsert(_trips(range(100), 1, 1.0))
-    t.upsert(_trips(range(50, 150), 2, 2.0))
-    t.delete(_trips(range(10), 0, 0.0))
-    expected = {i: 2.0 if i >= 50 else 1.0 for i in range(10, 150)}
-    again = mdt.open(storage())
-    rows = again.scan(columns=["id", "fare"]).to_arrow()
-    assert dict(zip(rows["id"].to_pylist(), rows["fare"].to_pylist(), strict=True)) == expected
-    assert (
-        again.scan(where="id = 77").to_arrow().to_pylist()
-        == _trips(range(77, 78), 2, 2.0).to_pylist()
-    )
-    again.compact()
-    assert mdt.open(storage()).scan().count() == len(expected)
-    report = mdt.open(storage()).check()
-    assert report.ok, str(report)
+SCHEMA = columns("id int64, city string, ts int64, fare double")
 
 
 def codecs(t: mdt.Table, storage: Storage) -> set[str]:
@@ -86,18 +48,3 @@ def test_objects_are_written_with_zstd_unless_the_table_says_otherwise(
     )
     found = codecs(mdt.open(storage), storage)
     assert expected in found and found <= {expected, "SNAPPY"}  # which columns of few values keep
-
-
-def test_two_writers_on_an_object_store_both_commit() -> None:
-    store = MemoryStore()
-    mdt.create(
-        ObjectStorage("memory:///t", store),
-        SCHEMA,
-        key=["id"],
-        partition_by=["city"],
-        ordering="ts",
-    )
-    first, second = (mdt.open(ObjectStorage("memory:///t", store)) for _ in range(2))
-    assert first.upsert(_trips(range(0, 20, 2), 1, 1.0)).seq == 1
-    assert second.upsert(_trips(range(1, 20, 2), 1, 1.0)).seq == 2
-    assert first.scan().count() == second.scan().count() == 20

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from obstore.store import MemoryStore
 from reader import bag
+from texts import columns
 
 import mdt
 from mdt.stores import lmdb_file
@@ -21,7 +22,7 @@ from mdt.stores.own_directory import claim
 from mdt.stores.page_cache import PageCache, open_page_cache
 from mdt.stores.storage import ObjectStorage
 
-SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
+SCHEMA = columns("id string, n int64")
 BYTES_MAX = 1 << 20
 
 
@@ -33,9 +34,8 @@ def _rows(*numbers: int) -> pa.Table:
 def storage(tmp_path_factory: pytest.TempPathFactory) -> ObjectStorage:
     """A remote table with a base."""
     remote = ObjectStorage("memory:///", MemoryStore())
-    table = mdt.create(
-        remote, SCHEMA, ["id"], options={"mdt.cache.dir": str(tmp_path_factory.mktemp("made"))}
-    )
+    options = {"mdt.cache.dir": str(tmp_path_factory.mktemp("made"))}
+    table = mdt.create(remote, SCHEMA, ["id"], options=options)
     table.upsert(_rows(1, 2, 3))
     table.metadata.compact()
     return remote
@@ -57,19 +57,17 @@ def test_pages_come_from_the_local_disk_the_second_time(
     assert hits == 0 and misses > 0 and again == (misses, misses)
 
 
-def test_a_cache_of_no_bytes_is_none(storage: ObjectStorage, tmp_path: Path) -> None:
+def test_a_cache_of_no_bytes_is_none_and_local_tables_have_none(
+    storage: ObjectStorage, tmp_path: Path
+) -> None:
     table = _opened(storage, tmp_path / "cache", **{"mdt.cache.bytes.max": 0})
     assert table.scan("n = 2").count() == 1
-    assert table.metadata.cache_counts()["disk"] == (0, 0) and not (tmp_path / "cache").exists()
-
-
-def test_local_tables_have_no_cache(tmp_path: Path) -> None:
-    table = mdt.create(
-        tmp_path / "t", SCHEMA, ["id"], options={"mdt.cache.dir": str(tmp_path / "cache")}
-    )
-    table.upsert(_rows(1))
-    table.metadata.compact()
-    assert mdt.open(tmp_path / "t").scan("n = 1").count() == 1
+    assert table.metadata.cache_counts()["disk"] == (0, 0)
+    options = {"mdt.cache.dir": str(tmp_path / "cache")}
+    local = mdt.create(tmp_path / "t", SCHEMA, ["id"], options=options)
+    local.upsert(_rows(1))
+    local.metadata.compact()
+    assert mdt.open(tmp_path / "t", options).scan("n = 1").count() == 1
     assert not (tmp_path / "cache").exists(), "their pages are mapped where they stand"
 
 
@@ -84,20 +82,16 @@ def test_damaged_pages_in_the_cache_are_read_again(storage: ObjectStorage, tmp_p
     assert table.scan("n = 2").count() == 1 and table.metadata.damage is None
 
 
-@pytest.mark.parametrize("content", [b"", b"not a database" * 1000])
-def test_a_cache_that_is_no_database_does_not_matter(
-    content: bytes, storage: ObjectStorage, tmp_path: Path
+@pytest.mark.parametrize("content", [b"", b"not a database" * 1000, None])
+def test_a_cache_that_is_no_database_or_no_directory_does_not_matter(
+    content: bytes | None, storage: ObjectStorage, tmp_path: Path
 ) -> None:
-    claim(str(tmp_path), "pages")
-    (tmp_path / "data.mdb").write_bytes(content)
-    assert _opened(storage, tmp_path).scan("n = 2").count() == 1
-
-
-def test_a_cache_that_cannot_be_made_does_not_matter(
-    storage: ObjectStorage, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    assert _opened(storage, tmp_path / "file" / "cache").scan("n = 2").count() == 1
+    if content is None:
+        (tmp_path / "cache").write_bytes(b"")
+    else:
+        claim(str(tmp_path / "cache"), "pages")
+        (tmp_path / "cache" / "data.mdb").write_bytes(content)
+    assert _opened(storage, tmp_path / "cache").scan("n = 2").count() == 1
 
 
 def test_the_cache_may_vanish_while_it_is_open(storage: ObjectStorage, tmp_path: Path) -> None:

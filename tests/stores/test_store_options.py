@@ -13,49 +13,36 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, MemoryStore, S3Store
+from refusals import refused
 
 import mdt
-from mdt.errors import Invalid, Unsupported
+from mdt.errors import Unsupported
 from mdt.stores.options import AZURE, GCS, S3, SERVICES, parse_store_options
 from mdt.stores.storage import LocalStorage, ObjectStorage, open_storage
 from mdt.stores.store_errors import Place
 
 SECRET = "wJalrXUtnFEMIsecret"
 
+VALUES = {
+    "access_key_id": "AKID",
+    "secret_access_key": SECRET,
+    "region": "eu-west-1",
+    "endpoint_url": "http://localhost:9000",
+    "allow_http": "true",
+}
 S3_SPELLINGS: dict[str, dict[str, object]] = {
-    "deltalake": {
-        "AWS_ACCESS_KEY_ID": "AKID",
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_REGION": "eu-west-1",
-        "AWS_ENDPOINT_URL": "http://localhost:9000",
-        "AWS_ALLOW_HTTP": "true",
-    },
-    "polars": {
-        "aws_access_key_id": "AKID",
-        "aws_secret_access_key": SECRET,
-        "aws_region": "eu-west-1",
-        "aws_endpoint_url": "http://localhost:9000",
-        "aws_allow_http": "true",
-    },
-    "object_store": {
-        "access_key_id": "AKID",
-        "secret_access_key": SECRET,
-        "region": "eu-west-1",
-        "endpoint_url": "http://localhost:9000",
-        "allow_http": True,
-    },
+    "deltalake": {f"AWS_{name}".upper(): value for name, value in VALUES.items()},
+    "polars": {f"aws_{name}": value for name, value in VALUES.items()},
+    "object_store": {**VALUES, "allow_http": True},
 }
 
 
 @pytest.mark.parametrize("given", S3_SPELLINGS.values(), ids=S3_SPELLINGS.keys())
 def test_names_of_s3_are_taken_as_others_spell_them(given: dict[str, object]) -> None:
     found = parse_store_options("s3", given)
-    assert found.config == {
-        "access_key_id": "AKID",
-        "secret_access_key": SECRET,
-        "region": "eu-west-1",
-        "endpoint": "http://localhost:9000",
-    }
+    expected = {**VALUES, "endpoint": VALUES["endpoint_url"]}
+    del expected["endpoint_url"], expected["allow_http"]
+    assert found.config == expected
     assert found.client["allow_http"] is True
     storage = open_storage("s3://bucket/table", storage_options=given)
     assert isinstance(storage, ObjectStorage)
@@ -133,56 +120,45 @@ def test_options_of_http_come_from_the_environment_too() -> None:
     assert found.client == {"allow_http": True, "timeout": timedelta(seconds=7)}
     assert found.public == {"endpoint": "http://x", "timeout": "7s"}
     assert parse_store_options("s3", {}, environment).client["timeout"] == timedelta(seconds=5)
-    with pytest.raises(Invalid, match="AWS_ALLOW_HTTP is neither"):
-        parse_store_options("s3", {}, {"AWS_ALLOW_HTTP": "maybe"})
+    maybe = {"AWS_ALLOW_HTTP": "maybe"}
+    refused("AWS_ALLOW_HTTP is neither", parse_store_options, "s3", {}, maybe)
 
 
-WRONG: dict[str, tuple[str, Any, str, str]] = {
+WRONG: dict[str, tuple[str, Any, str]] = {
     "an unknown name": (
         "s3",
         {"AWS_ACESS_KEY_ID": SECRET},
-        "'AWS_ACESS_KEY_ID' for S3",
-        "AWS_ACCESS_KEY_ID",
+        "'AWS_ACESS_KEY_ID' for S3 … hint: … AWS_ACCESS_KEY_ID",
     ),
     "an unknown name in lower case": (
         "gs",
         {"google_servce_account": SECRET},
-        "Google",
-        "google_service_account",
+        "Google … hint: … google_service_account",
     ),
-    "an option of another service": ("az", {"aws_region": "x"}, "'aws_region' for Azure", ""),
-    "a name that is no text": ("s3", {5: "x"}, "'5'", "S3 take"),
-    "no mapping": ("s3", [("region", "x")], "takes a dict, not a list", "storage_options={"),
-    "a value of no use": ("s3", {"region": None}, "region is of type NoneType", "text"),
-    "bytes": ("s3", {"secret_access_key": SECRET.encode()}, "of type bytes", "text"),
-    "two values": ("s3", {"AWS_REGION": "a", "region": "b"}, "region is given twice", "region"),
-    "a bucket": ("s3", {"aws_bucket": "b"}, "the URL says", ""),
-    "no bool": ("s3", {"allow_http": SECRET}, "allow_http is neither true nor false", "'true'"),
-    "no duration": ("s3", {"timeout": SECRET}, "timeout is no duration", "30s"),
-    "no number": ("s3", {"max_retries": SECRET}, "max_retries is no number", "3"),
-    "no encryption": ("s3", {"endpoint": "http://x"}, "no encryption", "allow_http"),
-    "an unknown name for a local path": ("", {"regoin": "x"}, "'regoin'", "region"),
+    "an option of another service": ("az", {"aws_region": "x"}, "'aws_region' for Azure"),
+    "a name that is no text": ("s3", {5: "x"}, "'5' … hint: … S3 take"),
+    "no mapping": ("s3", [("region", "x")], "takes a dict, not a list … storage_options={"),
+    "a value of no use": ("s3", {"region": None}, "region is of type NoneType … hint: … text"),
+    "bytes": ("s3", {"secret_access_key": SECRET.encode()}, "of type bytes … hint: … text"),
+    "two values": ("s3", {"AWS_REGION": "a", "region": "b"}, "region is given twice"),
+    "a bucket": ("s3", {"aws_bucket": "b"}, "the URL says"),
+    "no bool": ("s3", {"allow_http": SECRET}, "allow_http is neither true nor false … 'true'"),
+    "no duration": ("s3", {"timeout": SECRET}, "timeout is no duration … hint: … 30s"),
+    "no number": ("s3", {"max_retries": SECRET}, "max_retries is no number … hint: … 3"),
+    "no encryption": ("s3", {"endpoint": "http://x"}, "no encryption … hint: … allow_http"),
+    "an unknown name for a local path": ("", {"regoin": "x"}, "'regoin' … hint: … region"),
 }
 
 
-@pytest.mark.parametrize(("scheme", "given", "text", "hint"), WRONG.values(), ids=WRONG.keys())
-def test_options_that_are_refused(scheme: str, given: Any, text: str, hint: str) -> None:
-    with pytest.raises(Invalid) as caught:
-        parse_store_options(scheme, given)
-    assert text in caught.value.message
-    assert hint in caught.value.hint
-    assert SECRET not in str(caught.value)
+@pytest.mark.parametrize(("scheme", "given", "said"), WRONG.values(), ids=WRONG.keys())
+def test_options_that_are_refused(scheme: str, given: Any, said: str) -> None:
+    assert SECRET not in str(refused(said, parse_store_options, scheme, given))
 
 
 def test_options_have_no_effect_on_a_local_path_but_are_checked(tmp_path: Path) -> None:
-    assert isinstance(
-        open_storage(
-            tmp_path, storage_options={"aws_region": "eu-west-1", "google_bearer_token": "x"}
-        ),
-        LocalStorage,
-    )
-    with pytest.raises(Invalid, match="'regio'"):
-        mdt.open(tmp_path, storage_options={"regio": "x"})
+    given = {"aws_region": "eu-west-1", "google_bearer_token": "x"}
+    assert isinstance(open_storage(tmp_path, storage_options=given), LocalStorage)
+    refused("'regio'", mdt.open, tmp_path, storage_options={"regio": "x"})
 
 
 @pytest.mark.parametrize(
@@ -202,10 +178,8 @@ def test_options_have_no_effect_on_a_local_path_but_are_checked(tmp_path: Path) 
 def test_what_the_store_refuses_is_invalid_and_shows_no_secret(
     url: str, given: dict[str, str], text: str
 ) -> None:
-    with pytest.raises(Invalid, match=text) as caught:
-        open_storage(url, storage_options=given)
-    assert caught.value.hint
-    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    error = refused(f"{text} … hint: ", open_storage, url, storage_options=given)
+    assert SECRET not in "".join(traceback.format_exception(error))
 
 
 @pytest.mark.parametrize(
@@ -229,13 +203,10 @@ def test_urls_with_users_passwords_and_queries_are_refused_and_not_shown(url: st
         lambda url: mdt.create(url, pa.schema({"id": pa.string()}), ["id"]),
     ]
     for make in [*makers, *([] if url.startswith("https") else [ObjectStorage])]:
-        with pytest.raises(Invalid, match="the URL of the table has") as caught:
-            make(url)
-        assert caught.value.hint
-        assert SECRET not in "".join(traceback.format_exception(caught.value)).replace(
-            repr(url), ""
-        )
-    assert SECRET not in str(caught.value)
+        error = refused("the URL of the table has … hint: ", make, url)
+        whole = "".join(traceback.format_exception(error))
+        assert SECRET not in whole.replace(repr(url), "")
+        assert SECRET not in str(error)
 
 
 def test_the_container_before_an_account_is_no_user() -> None:
@@ -249,9 +220,9 @@ def test_the_container_before_an_account_is_no_user() -> None:
     [f"https://me:{SECRET}@host", f"https://host?token={SECRET}", f"https://host/#{SECRET}"],
 )
 def test_secrets_in_an_endpoint_are_refused_and_not_shown(address: str) -> None:
-    with pytest.raises(Invalid, match="endpoint has a user, a password or a query") as caught:
-        open_storage("s3://b/t", storage_options={"endpoint": address})
-    assert SECRET not in str(caught.value)
+    said = "endpoint has a user, a password or a query"
+    given = {"endpoint": address}
+    assert SECRET not in str(refused(said, open_storage, "s3://b/t", storage_options=given))
     ready = ObjectStorage("s3://b/t", S3Store("b", endpoint=address, region="r"))
     assert SECRET.encode() not in pickle.dumps(ready) and ready.public_options == {"region": "r"}
 
@@ -265,10 +236,8 @@ def test_secrets_are_known_by_their_values_wherever_they_stand(
     assert found.secrets == (SECRET,)
     place = Place("s3://b/t", found.secrets)
     text = f"Error performing GET http://me:pw@host/b/t?X-Amz-Signature=abc with {SECRET}"
-    assert (
-        place.without_secrets(text)
-        == "Error performing GET http://***@host/b/t?X-Amz-Signature=*** with ***"
-    )
+    shown = "Error performing GET http://***@host/b/t?X-Amz-Signature=*** with ***"
+    assert place.without_secrets(text) == shown
 
 
 def test_neither_repr_nor_pickle_shows_a_secret() -> None:
@@ -288,8 +257,7 @@ def test_neither_repr_nor_pickle_shows_a_secret() -> None:
         assert SECRET not in text and "AKIDAKID" not in text
     again = pickle.loads(data)
     assert (again.url, again._store.config) == ("s3://b/t", {"bucket": "b", "region": "eu-west-1"})
-    with pytest.raises(Unsupported, match="cannot be pickled"):
-        pickle.dumps(ObjectStorage("memory:///"))
+    refused("cannot be pickled", pickle.dumps, ObjectStorage("memory:///"), kind=Unsupported)
 
 
 def test_a_ready_store_is_taken_in_the_place_of_a_path(tmp_path: Path) -> None:
@@ -307,10 +275,9 @@ def test_a_ready_store_is_taken_in_the_place_of_a_path(tmp_path: Path) -> None:
     store = MemoryStore()
     mdt.create(store, pa.schema([("id", pa.string())]), ["id"])
     assert mdt.open(store).scan().count() == 0
-    with pytest.raises(Unsupported, match="HTTPStore"):
-        open_storage(HTTPStore.from_url("https://example.org/t"))
-    with pytest.raises(Invalid, match="ready store"):
-        open_storage(given, storage_options={"region": "x"})
+    http = HTTPStore.from_url("https://example.org/t")
+    refused("HTTPStore", open_storage, http, kind=Unsupported)
+    refused("ready store", open_storage, given, storage_options={"region": "x"})
 
 
 @pytest.mark.parametrize("scheme", sorted(SERVICES))
