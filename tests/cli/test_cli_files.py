@@ -6,47 +6,28 @@ from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
 import pytest
-from command_line import run
-from typer.testing import CliRunner
+from command_line import error_of, run, shown, stored
+from refusals import refused
+from texts import columns
 
 import mdt
-from mdt.cli.main import app
 from mdt.cli.row_files import read_all, schema_of
-from mdt.errors import Invalid
 
 ROWS = 100_000
 MANY_ROWS = 1_000_000
-SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+SCHEMA = columns("id int64, text string")
 
 
 def rows(count: int = ROWS) -> pa.Table:
-    return pa.table(
-        [range(count), [f"the text of row {i}, which is not very short" for i in range(count)]],
-        schema=SCHEMA,
-    )
-
-
-def stored(directory: Path, name: str, table: pa.Table) -> Path:
-    file = directory / name
-    if name.endswith(".csv"):
-        pyarrow.csv.write_csv(table, file)
-    elif name.endswith(".parquet"):
-        pq.write_table(table, file, row_group_size=10_000)
-    else:
-        with (pa.ipc.new_file if name.endswith(".arrow") else pa.ipc.new_stream)(
-            str(file), SCHEMA
-        ) as writer:
-            writer.write_table(table, max_chunksize=10_000)
-    return file
+    texts = [f"the text of row {i}, which is not very short" for i in range(count)]
+    return pa.table([range(count), texts], schema=SCHEMA)
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.arrow", "a.arrows"])
 def test_a_small_part_of_a_file_is_in_memory(tmp_path: Path, name: str) -> None:
     whole = rows(MANY_ROWS)
-    size, file = whole.nbytes, stored(tmp_path, name, whole)
+    size, file = whole.nbytes, stored(tmp_path / name, whole)
     del whole
     before, most, count, last = pa.total_allocated_bytes(), 0, 0, -1
     for piece in read_all([file], SCHEMA):
@@ -60,23 +41,19 @@ def test_a_small_part_of_a_file_is_in_memory(tmp_path: Path, name: str) -> None:
 
 def test_a_file_larger_than_the_memory_of_a_write_is_one_commit(tmp_path: Path) -> None:
     mdt.create(tmp_path / "t", SCHEMA, key=["id"], options={"mdt.write.memory.max": str(1 << 23)})
-    file = stored(tmp_path, "a.parquet", rows())
-    shown = CliRunner().invoke(app, ["upsert", str(tmp_path / "t"), str(file)])
-    assert shown.exit_code == 0 and shown.stdout.startswith(f"{ROWS:,} inserted; commit 1 at "), (
-        shown.output
-    )
+    file = stored(tmp_path / "a.parquet", rows())
+    assert shown("upsert", tmp_path / "t", file).startswith(f"{ROWS:,} inserted; commit 1 at ")
     assert mdt.open(tmp_path / "t").scan().count() == ROWS
-    gone = CliRunner().invoke(app, ["delete", str(tmp_path / "t"), str(file)])
-    assert gone.stdout.startswith(f"{ROWS:,} deleted; commit 2 at "), gone.output
+    assert shown("delete", tmp_path / "t", file).startswith(f"{ROWS:,} deleted; commit 2 at ")
 
 
 def test_files_with_other_columns_are_brought_together_and_types_of_csv_hold_for_all_rows(
     tmp_path: Path,
 ) -> None:
-    one = stored(tmp_path, "a.parquet", rows(3))
+    one = stored(tmp_path / "a.parquet", rows(3))
     text = "".join(f"{i},{i}\n" for i in range(200_000))
     (tmp_path / "b.csv").write_text("id,more\n" + text + "7,0.5\n")
-    assert schema_of(tmp_path / "b.csv") == pa.schema([("id", pa.int64()), ("more", pa.float64())])
+    assert schema_of(tmp_path / "b.csv") == columns("id int64, more double")
     pieces = list(read_all([one, tmp_path / "b.csv"], SCHEMA))
     assert all(piece.schema.equals(pieces[0].schema) for piece in pieces)
     found = pa.concat_tables(pieces)
@@ -90,32 +67,27 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(
         "id,text\n" + "".join(f"{i},a\n" for i in range(300_000)) + "x,a\n"
     )
-    for name, told in (
+    for name, said in (
         ("a.parquet", "cannot be read"),
         ("a.txt", "is unknown"),
         ("none.csv", "cannot be read"),
     ):
-        with pytest.raises(Invalid, match=rf"{name} {told}"):
-            read_all([tmp_path / name], SCHEMA)
-    with pytest.raises(Invalid, match=r"a\.csv cannot be read: .*CSV conversion error to int64"):
-        list(read_all([tmp_path / "a.csv"], SCHEMA))
-    text, number = (pa.table({"id": [value]}) for value in ("a", 1))
-    pq.write_table(text, tmp_path / "1.parquet")
-    pq.write_table(number, tmp_path / "2.parquet")
-    with pytest.raises(Invalid, match="do not fit together"):
-        read_all([tmp_path / "1.parquet", tmp_path / "2.parquet"], SCHEMA)
+        refused(f"{name} {said}", read_all, [tmp_path / name], SCHEMA)
+    pieces = read_all([tmp_path / "a.csv"], SCHEMA)
+    refused("a.csv cannot be read: … CSV conversion error to int64", list, pieces)
+    files = [
+        stored(tmp_path / f"{n}.parquet", pa.table({"id": [value]}))
+        for n, value in enumerate(["a", 1])
+    ]
+    refused("do not fit together", read_all, files, SCHEMA)
 
 
 def test_days_of_an_old_calendar_in_a_parquet_file_are_refused(tmp_path: Path) -> None:
-    rows = pa.table({"id": ["a"], "day": pa.array([date(1200, 1, 1)])})
-    pq.write_table(
-        rows.replace_schema_metadata({"org.apache.spark.version": "2.4.8"}),
-        tmp_path / "old.parquet",
-    )
-    run("create", tmp_path / "t", "--like", tmp_path / "old.parquet", "--key", "id")
-    shown = run("upsert", tmp_path / "t", tmp_path / "old.parquet", code=2).stderr
-    assert (
-        "'day' has days or times of the Julian calendar" in shown
-        and "hint: read the file with Spark" in shown
-    )
-    assert run("count", tmp_path / "t").stdout == "0\n"
+    old = pa.table({"id": ["a"], "day": [date(1200, 1, 1)]})
+    old = old.replace_schema_metadata({"org.apache.spark.version": "2.4.8"})
+    file = stored(tmp_path / "old.parquet", old)
+    run("create", tmp_path / "t", "--like", file, "--key", "id")
+    text = error_of("upsert", tmp_path / "t", file)
+    assert "'day' has days or times of the Julian calendar" in text
+    assert "hint: read the file with Spark" in text
+    assert shown("count", tmp_path / "t") == "0\n"

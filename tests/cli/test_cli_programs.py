@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import s3
 import trees
-from command_line import ROWS, SCHEMA, filled, run
+from command_line import SCHEMA, document, documents, error_of, filled, run, shown, stored
 from documents import ran
 from typer.main import get_command
 
@@ -32,18 +31,8 @@ from mdt.cli.main import app
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    pq.write_table(ROWS, tmp_path / "rows.parquet")
+    stored(tmp_path / "rows.parquet")
     return filled(tmp_path / "t", indexes=["bitmap(v)"])
-
-
-def document(*arguments: object, code: int = 0) -> Any:
-    """Return the only document that a command writes."""
-    (line,) = run(*arguments, "--json", code=code).stdout.splitlines()
-    return json.loads(line)
-
-
-def documents(*arguments: object) -> list[Any]:
-    return [json.loads(line) for line in run(*arguments, "--json").stdout.splitlines()]
 
 
 def test_info_as_json_has_stable_keys_and_types(path: Path) -> None:
@@ -76,21 +65,17 @@ def test_info_as_json_has_stable_keys_and_types(path: Path) -> None:
 def test_queries_of_commands_are_counted_if_an_option_asks_for_it_and_else_the_commands_say_how(
     path: Path,
 ) -> None:
+    def hints() -> list[str]:
+        results = [run("index", command, path) for command in ("list", "advise")]
+        lines = [line for one in results for line in (one.stdout + one.stderr).splitlines()]
+        return [line for line in lines if "no query was counted" in line]
+
     assert document("count", path, "--where", "v = 2") == {"count": 1}
-    for command in ("list", "advise"):
-        result = run("index", command, path)
-        (line,) = [
-            line
-            for line in (result.stdout + result.stderr).splitlines()
-            if "no query was counted" in line
-        ]
-        assert "mdt.usage.counts=true" in line
+    assert len(hints()) == 2 and all("mdt.usage.counts=true" in hint for hint in hints())
     for command in ("count", "scan"):
         run(command, path, "--where", "v = 2", "--option", "mdt.usage.counts=true")
     assert documents("index", "list", path)[0]["queries"] == 2
-    for command in ("list", "advise"):
-        result = run("index", command, path)
-        assert "no query was counted" not in result.stdout + result.stderr
+    assert not hints()
 
 
 def test_rows_of_a_result_are_json_lines(path: Path) -> None:
@@ -101,50 +86,31 @@ def test_rows_of_a_result_are_json_lines(path: Path) -> None:
     assert [advice["action"] for advice in documents("index", "advise", path)] == ["count"]
     assert documents("index", "list", path)[0]["queries"] is None
     assert documents("options") == config.options_list()
-    assert documents("scan", path, "--where", "v > 1", "--columns", "id", "--order-by", "id") == [
-        {"id": "002"},
-        {"id": "003"},
-    ]
+    found = documents("scan", path, "--where", "v > 1", "--columns", "id", "--order-by", "id")
+    assert found == [{"id": "002"}, {"id": "003"}]
     assert documents("scan", path, "--limit", "0") == []
+
+
+RESULT = """
+    seq instant inserted updated deleted late missing attempts engine warnings files_written
+    files_rewritten bytes_written
+"""
 
 
 def test_results_of_changes_are_one_document(path: Path, tmp_path: Path) -> None:
     rows = tmp_path / "rows.parquet"
-    assert document("create", tmp_path / "new", "--like", rows, "--key", "id") == {
-        "path": str(tmp_path / "new")
-    }
+    new = str(tmp_path / "new")
+    assert document("create", new, "--like", rows, "--key", "id") == {"path": new}
     done = document("upsert", path, rows)
     assert (done["seq"], done["updated"], done["inserted"], done["warnings"]) == (2, 3, 0, [])
-    assert set(done) == {
-        "seq",
-        "instant",
-        "inserted",
-        "updated",
-        "deleted",
-        "late",
-        "missing",
-        "attempts",
-        "engine",
-        "warnings",
-        "files_written",
-        "files_rewritten",
-        "bytes_written",
-    }
+    assert sorted(done) == sorted(RESULT.split())
     assert document("delete", path, rows)["deleted"] == 3
     assert document("compact", path)["seq"] == 4
-    again = document("compact", path)
-    assert (again["seq"], again["instant"], again["files_written"], again["warnings"]) == (
-        4,
-        "",
-        0,
-        [],
-    )
+    nothing = {"seq": 4, "instant": "", "files_written": 0, "warnings": []}
+    assert nothing.items() <= document("compact", path).items()
     assert document("abort", path)["rolled_back"] == []
-    assert document("index", "create", path, "bitmap(id)") == {
-        "summaries": 0,
-        "bytes": 0,
-        "commits": 0,
-    }
+    nothing = {"summaries": 0, "bytes": 0, "commits": 0}
+    assert document("index", "create", path, "bitmap(id)") == nothing
     assert document("index", "rebuild", path)["commits"] == 0
     assert document("index", "build", path)["summaries"] == 0
     assert document("index", "drop", path, "bitmap(id)") == {"dropped": ["bitmap(id)"]}
@@ -157,9 +123,7 @@ def test_a_plan_and_a_check_are_one_document(path: Path) -> None:
     assert plan["indexes"][0].keys() >= {"index", "used", "pruned", "reason", "detail"}
     assert document("check", path)["ok"] is True
     file = next(path.glob("city=x/*.parquet"))
-    data = bytearray(file.read_bytes())
-    data[-1] ^= 1
-    file.write_bytes(data)
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
     report = document("check", path, code=1)
     assert report["ok"] is False
     assert any(file.name in problem["path"] for problem in report["problems"])
@@ -188,17 +152,11 @@ def test_an_error_is_one_document_on_stderr(tmp_path: Path) -> None:
     assert result.stdout == ""
     assert (found["error"], found["retryable"]) == ("Invalid", False)
     assert "not a table of mdt" in found["message"] and "mdt.create" in found["hint"]
-    assert run("info", tmp_path / "none", code=2).stderr.startswith("error: ")
 
 
-def test_wrong_usage_is_code_2(path: Path) -> None:
-    for arguments in (
-        ["nonsense"],
-        ["info"],
-        ["scan", path, "--nonsense"],
-        ["scan", path, "--limit", "-1"],
-    ):
-        assert run(*arguments, code=2).stdout == ""
+def test_wrong_usage_is_code_2() -> None:
+    for arguments in ("nonsense", "info", "scan . --nonsense", "scan . --limit -1"):
+        assert run(*arguments.split(), code=2).stdout == ""
 
 
 def test_values_that_json_lacks_have_a_form() -> None:
@@ -235,36 +193,37 @@ def test_values_that_json_lacks_have_a_form() -> None:
 
 
 def test_the_version_is_shown() -> None:
-    assert run("--version").stdout == f"mdt {mdt.__version__}\n"
+    assert shown("--version") == f"mdt {mdt.__version__}\n"
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("large") / "t"
     n = 5_000
-    trees.create(folder, SCHEMA).bulk_insert(
-        pa.table({"id": [f"{i:06}" for i in range(n)], "city": ["x"] * n, "v": range(n)}, SCHEMA)
-    )
+    ids = [f"{i:06}" for i in range(n)]
+    trees.create(folder, SCHEMA).bulk_insert({"id": ids, "city": ["x"] * n, "v": list(range(n))})
     return folder
+
+
+def piped(command: str, reader: str, folder: Path) -> None:
+    """Run a command whose output ``reader`` reads; asserts that neither says a word."""
+    done = ran(["bash", "-c", f"set -o pipefail; {command} | {reader}"], folder)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+MDT = f'"{sys.executable}" -m mdt'
 
 
 @pytest.mark.parametrize("format", ["table", "csv", "json", "arrow"])
 def test_a_closed_pipe_is_no_error(format: str, large: Path) -> None:
-    command = (
-        f'"{sys.executable}" -m mdt scan t --limit 5000 --format {format} | head -c 100 > first'
-    )
-    done = ran(["bash", "-c", f"set -o pipefail; {command}"], large.parent)
-    assert (done.returncode, done.stderr) == (0, "")
+    scan = f"{MDT} scan t --limit 5000 --format {format}"
+    piped(scan, "head -c 100 > first", large.parent)
     assert (large.parent / "first").stat().st_size == 100
 
 
 @pytest.mark.parametrize("command", ["--help", "options", "info t", "options --json"])
 def test_a_pipe_that_nobody_reads_is_no_error(command: str, large: Path) -> None:
-    done = ran(
-        ["bash", "-c", f'set -o pipefail; (sleep 0.3; "{sys.executable}" -m mdt {command}) | true'],
-        large.parent,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    piped(f"(sleep 0.3; {MDT} {command})", "true", large.parent)
 
 
 def test_an_interrupt_ends_a_command_with_one_line(
@@ -289,19 +248,10 @@ def test_ctrl_c_ends_a_watch_well(path: Path) -> None:
 
 def _interrupt_a_watch(path: Path) -> None:
     program = "import mdt.cli.main; print('ready', flush=True); mdt.cli.main.app()"
-    command = [
-        sys.executable,
-        "-c",
-        program,
-        "index",
-        "build",
-        str(path),
-        "--watch",
-        "--seconds",
-        "0.1",
-    ]
+    watch = ["index", "build", str(path), "--watch", "--seconds", "0.1"]
+    command, pipe = [sys.executable, "-c", program, *watch], subprocess.PIPE
     with subprocess.Popen(
-        command, cwd=mdt.__path__[0] + "/..", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command, cwd=mdt.__path__[0] + "/..", stdout=pipe, stderr=pipe
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -315,14 +265,14 @@ def _interrupt_a_watch(path: Path) -> None:
 def test_a_table_on_s3_is_opened_with_options_of_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pq.write_table(ROWS, tmp_path / "rows.parquet")
+    rows = stored(tmp_path / "rows.parquet")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, s3.ENVIRONMENT[name])
     with s3.mock_server() as endpoint:
         url = f"s3://{s3.BUCKET}/cli"
         given = ["--storage-option", f"endpoint={endpoint}", "--storage-option", "allow_http=true"]
-        run("create", url, "--like", tmp_path / "rows.parquet", "--key", "id", *given)
-        assert document("upsert", url, tmp_path / "rows.parquet", *given)["inserted"] == 3
-        assert run("count", url, *given).stdout == "3\n"
-        run("count", url, "--storage-option", "regoin=x", code=2)
-        assert "has no value" in run("count", url, "--storage-option", "region", code=2).stderr
+        run("create", url, "--like", rows, "--key", "id", *given)
+        assert document("upsert", url, rows, *given)["inserted"] == 3
+        assert shown("count", url, *given) == "3\n"
+        assert "'regoin'" in error_of("count", url, "--storage-option", "regoin=x")
+        assert "has no value" in error_of("count", url, "--storage-option", "region")

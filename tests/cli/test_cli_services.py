@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from command_line import ROWS, filled, run
+from command_line import SCHEMA, documents, error_of, filled, run, shown
+from texts import rows_of
 
 import mdt
 from mdt.cli import service_commands
@@ -23,22 +22,16 @@ def neglected(path: Path) -> Path:
     """Return a table with many log files, whose writer did not look after it."""
     table = mdt.open(filled(path), {"mdt.services.auto": False})
     for number in range(12):
-        table.upsert(ROWS.set_column(2, "v", pa.array([10 + number] * len(ROWS))))
+        table.upsert(rows_of(SCHEMA, f"001 x {10 + number}", f"002 y {10 + number}"))
     return path
 
 
 def test_services_run_looks_after_several_tables(tmp_path: Path) -> None:
-    one, other, tidy = (
-        neglected(tmp_path / "one"),
-        neglected(tmp_path / "other"),
-        filled(tmp_path / "tidy"),
-    )
-    lines = [
-        json.loads(line) for line in run("services", one, other, tidy, "--json").stdout.splitlines()
-    ]
-    assert [line["done"] for line in lines] == [["compact"], ["compact"], []]
-    assert len(mdt.open(one).files()) == len(mdt.open(other).files()) == 2
-    assert "nothing is due" in run("services", one).stdout
+    paths = [neglected(tmp_path / "one"), neglected(tmp_path / "other"), filled(tmp_path / "tidy")]
+    done = [line["done"] for line in documents("services", *paths)]
+    assert done == [["compact"], ["compact"], []]
+    assert [len(mdt.open(path).files()) for path in paths] == [2, 2, 2]
+    assert "nothing is due" in shown("services", paths[0])
 
 
 def test_a_watch_goes_on_until_it_is_stopped(
@@ -52,8 +45,8 @@ def test_a_watch_goes_on_until_it_is_stopped(
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(service_commands, "_pause", stopped)
-    shown = run("services", path, "--watch", "--seconds", "7").stdout
-    assert pauses == [7.0] * 3 and shown.count("compact") == 1
+    text = shown("services", path, "--watch", "--seconds", "7")
+    assert pauses == [7.0] * 3 and text.count("compact") == 1
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
@@ -68,8 +61,8 @@ def test_a_signal_ends_a_run_after_the_step_that_is_running(
         return tidy(table, **more)
 
     monkeypatch.setattr(mdt.Table, "tidy", signalled)
-    lines = run("services", *paths, "--once").stdout.splitlines()
-    assert len(lines) == 1 and lines[0].endswith("one: compact")
+    (line,) = shown("services", *paths, "--once").splitlines()
+    assert line.endswith("one: compact")
     assert not mdt.open(paths[0]).storage.list_dir(metadata_paths.pending_dir())
 
 
@@ -88,4 +81,4 @@ def test_a_table_that_fails_does_not_keep_others_waiting(
     monkeypatch.setattr(service_commands, "_pause", lambda stop, seconds: stop.set())
     result = run("services", *paths, "--watch")
     assert "does not answer" in result.stderr and "other: compact" in result.stdout
-    assert "does not answer" in run("services", *paths, code=2).stderr
+    assert "does not answer" in error_of("services", *paths)
