@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from aging import ARCHIVE_RECORDS, assert_kept, grown, names, upsert
@@ -17,13 +18,13 @@ from worlds import COW, LATER_SECONDS, MOR, as_state, assert_clean, ours, rows, 
 
 import mdt
 from mdt.commit.transaction import steps
-from mdt.errors import Conflict, Corrupt, Expired, Invalid, Unavailable
+from mdt.errors import Corrupt, Expired, Invalid, Unavailable
 from mdt.metadata import references
 from mdt.metadata.files import paths
-from mdt.metadata.log import archive, codec, commit_log, trusted_names
+from mdt.metadata.log import archive, commit_log, trusted_names
 from mdt.metadata.metadata import Metadata
 from mdt.services.reclaiming import cleaning
-from mdt.stores.storage import LocalStorage, MemoryStorage
+from mdt.stores.storage import LocalStorage
 from mdt.table import Table
 from mdt.testing.faulty import Crash, FaultyStorage
 from mdt.write.by_name import write_here
@@ -36,12 +37,15 @@ def _archived_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_newest_commits_stay_readable_and_files_of_older_ones_go() -> None:
     table, past = grown(30)
-    before = names(table)
+    before, first = names(table), table.history()["instant"][1].as_py()
     report = table.clean(retain_commits=8)
     assert report.horizon == table.snapshot().retention.horizon == sorted(past)[-8]
     assert report.files > 0 and report.records > 0 and len(names(table)) < len(before) / 2
     assert_kept(table, past)
     assert table.clean(retain_commits=8).files == 0, "a clean is no state, so nothing more goes"
+    assert table.snapshot().retention.first > 1
+    with pytest.raises(Expired):  # and not unknown, which is what others are
+        table.scan(as_of=first)
 
 
 def test_without_a_choice_the_options_say_what_is_kept_by_our_names_and_by_hudis() -> None:
@@ -90,13 +94,10 @@ def test_history_is_complete_for_ever_and_the_log_stays_short() -> None:
     history = mdt.open(table.storage).history()
     assert history["seq"].to_pylist() == list(range(table.snapshot().seq + 1))
     assert history["inserted"].to_pylist()[:3] == [0, 4, 1]
-    log = [path for path in names(table) if path.startswith(paths.log_dir())]
-    assert len(log) < 30 and max(listed[4:]) < 1.5 * min(listed[4:]), (
-        "what is there does not grow with the history"
-    )
+    assert len(table.storage.list_dir(paths.log_dir())) < 30
+    assert max(listed[4:]) < 1.5 * min(listed[4:]), "what is there does not grow with the history"
     assert len(archive.spans(table.storage)) < 5
-    instants = [i for i in table.storage.list_dir(paths.HUDI)]
-    assert len(instants) < 3 * 30
+    assert len(table.storage.list_dir(paths.HUDI)) < 3 * 30
     assert_kept(table, past)
 
 
@@ -110,15 +111,6 @@ def test_on_a_disk_no_directory_stays_of_a_commit_that_has_left_the_log(tmp_path
         "states refer to what is in the others"
     )
     assert as_state(mdt.open(str(tmp_path)).scan().to_arrow()) == past[max(past)]
-
-
-def test_a_time_before_the_log_is_expired_and_not_unknown() -> None:
-    table, _ = grown(30)
-    first = table.history()["instant"][1].as_py()
-    table.clean(retain_commits=3)
-    with pytest.raises(Expired):
-        table.scan(as_of=first)
-    assert table.snapshot().retention.first > 1
 
 
 def test_a_lease_holds_a_state_until_it_ends_or_is_given_back() -> None:
@@ -239,25 +231,15 @@ def test_a_process_that_slept_past_the_archive_sees_the_newest_state_and_no_stra
         table.clean(retain_commits=1)
     assert table.snapshot().retention.first > old + 2
     record = commit_log.read(table.storage, table.snapshot().seq)
-    assert record is not None
     # A writer that slept as long has put a record where one was archived; it has not yet looked
     # whether that was free.
-    stray = {**record.header, "begun_at": old}
-    commit_log.append(
-        table.storage,
-        commit_log.CommitRecord(
-            old + 1,
-            {k: v for k, v in stray.items() if k not in ("retention", "clean")}
-            | {"action": "index"},
-            {},
-        ),
-    )
-    assert sleeper.snapshot().seq == table.snapshot().seq
-    assert as_state(sleeper.scan().to_arrow()) == past[max(past)]
-    opened = mdt.open(table.storage)
-    assert opened.snapshot().seq == table.snapshot().seq
-    upsert(table, past, range(4), 200)
-    for n in range(10):
+    stray = {**record.header, "begun_at": old, "action": "index"}
+    del stray["retention"], stray["clean"]
+    commit_log.append(table.storage, commit_log.CommitRecord(old + 1, stray, {}))
+    for process in (sleeper, mdt.open(table.storage)):
+        assert process.snapshot().seq == table.snapshot().seq
+        assert as_state(process.scan().to_arrow()) == past[max(past)]
+    for n in range(11):
         upsert(table, past, range(4), 300 + n)
     table.clean(retain_commits=1)
     assert table.storage.size(paths.commit(old + 1)) is None, (
@@ -296,18 +278,22 @@ def of_data(storage: Any) -> list[str]:
 
 
 def test_a_cleaning_that_dies_is_finished_by_the_next_writer_or_the_next_cleaning() -> None:
-    table, past = grown(14)
+    """Also past a tag, whose state stays."""
+    table, past = grown(7)
+    past[table.tag("kept")] = past[max(past)]
+    for n in range(9):
+        upsert(table, past, range(n % 7, n % 7 + 3), 100 + n)
+        if n % 4 == 3:
+            past[table.compact().seq] = past[max(past)]
     start = table.storage
-    assert isinstance(start, MemoryStorage)
     whole = FaultyStorage(start.copy())
     mdt.open(whole).clean(retain_commits=2)
     expected = of_data(whole)
-    for k in range(1, len(whole.operations) + 1, 3):
+    for k in range(1, len(whole.operations) + 1, 2):
         survivor = start.copy()
+        mode = "after" if k % 4 == 1 else "before"
         with pytest.raises(Crash):
-            mdt.open(FaultyStorage(survivor, k, "after" if k % 2 else "before")).clean(
-                retain_commits=2
-            )
+            mdt.open(FaultyStorage(survivor, k, mode)).clean(retain_commits=2)
         count("crash points")
         opened = mdt.open(survivor)
         opened.abort()
@@ -320,7 +306,6 @@ def test_a_cleaning_that_dies_is_finished_by_the_next_writer_or_the_next_cleanin
 
 def test_two_cleanings_and_a_writer_in_every_order_lose_nothing() -> None:
     table, past = grown(12)
-    assert isinstance(table.storage, MemoryStorage)
     for pause in ("begun", "prepared", "claimed", "written", "checked", "committed"):
         storage = table.storage.copy()
         metadata = Metadata(storage)
@@ -342,30 +327,26 @@ def test_two_cleanings_and_a_writer_in_every_order_lose_nothing() -> None:
 def test_a_forged_cleaning_removes_nothing_that_a_state_refers_to() -> None:
     table, past = grown(12)
     storage = table.storage
+    whole = FaultyStorage(storage.copy())
+    mdt.open(whole).clean(retain_commits=2)
+    (at, *_) = [
+        n
+        for n, op in enumerate(whole.operations, 1)
+        if op.startswith("put_if_absent") and "/log/" in op
+    ]
     with pytest.raises(Crash):  # dies after the commit, before anything is deleted
-        operations = FaultyStorage(storage.copy())  # type: ignore[attr-defined]
-        mdt.open(operations).clean(retain_commits=2)
-        at = next(
-            n
-            for n, op in enumerate(operations.operations, 1)
-            if op.startswith("put_if_absent") and "/log/" in op
-        )
-        mdt.open(FaultyStorage(storage, at, "after")).clean(retain_commits=2)  # type: ignore[arg-type]
+        mdt.open(FaultyStorage(storage, at, "after")).clean(retain_commits=2)
     seq = mdt.open(storage).snapshot().seq
     record = commit_log.read(storage, seq)
-    assert record is not None and record.action == "clean"
-    listed = [
-        paths.partition_file(f["partition"], f["name"])
-        for f in mdt.open(storage).files().to_pylist()
-    ]
-    sections = {"cleaned": codec.encode_ipc(pa.table([listed], schema=commit_log.CLEANED))}
-    storage.replace(
-        paths.commit(seq),
-        codec.frame(commit_log.KIND, 1, codec.pack(dict(record.header) | {"seq": seq}, sections)),
-    )
+    assert record.action == "clean"
+    files = mdt.open(storage).files().to_pylist()
+    listed = [paths.partition_file(file["partition"], file["name"]) for file in files]
+    tables = {"cleaned": pa.table([listed], schema=commit_log.CLEANED)}
+    forged = commit_log.CommitRecord(seq, record.header, tables)
+    storage.replace(paths.commit(seq), commit_log.encode(forged))
     storage.sleep(LATER_SECONDS)
     mdt.open(storage).upsert(rows([30], 99, 9.0))
-    assert ours(storage) == upserted(past[max(past)], [30], 99, 9.0) == theirs(storage)  # type: ignore[arg-type]
+    assert ours(storage) == upserted(past[max(past)], [30], 99, 9.0) == theirs(storage)
 
 
 def test_damage_to_the_archive_is_found_and_no_state_needs_it() -> None:
@@ -400,18 +381,6 @@ def test_states_are_made_from_the_older_checkpoint_if_the_newer_one_is_damaged()
     assert ours(table.storage) == past[max(past)]
 
 
-def test_a_conflict_of_a_cleaning_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    table, past = grown(12)
-    with paused(table, "written", range(2), 900) as driver:
-        table.clean(retain_commits=1)
-        try:
-            for _ in driver:
-                pass
-        except Conflict:  # pragma: no cover - the message is what is looked for
-            pytest.fail("a cleaning changes no file group")
-    assert ours(table.storage) == upserted(past[max(past)], range(2), 900, 900.0)
-
-
 def test_a_table_cleans_itself_after_writes_unless_told_not_to() -> None:
     table, past = grown(5, **{"mdt.clean.retain.commits": 10})
     sizes = []
@@ -433,33 +402,22 @@ def test_a_table_cleans_itself_after_writes_unless_told_not_to() -> None:
     assert other.snapshot().retention.horizon == 0
 
 
-def _steps_of_cleanings(table: Table, is_reopened: bool) -> list[tuple[int, int]]:
-    """Write 120 times; return, after each write, with which record the log is to begin, and with
-    which it begins.
-    """
-    found = []
+@pytest.mark.parametrize("is_reopened, later", [(False, 2), (True, 1)])
+def test_no_write_pays_for_both_a_cleaning_and_its_archiving(is_reopened: bool, later: int) -> None:
+    """Who writes once archives what the writer before has cleaned."""
+    table, _ = grown(5, **{"mdt.clean.retain.commits": 10})
+    wanted, begins = [], []
     for n in range(120):
         if is_reopened:
             table = mdt.open(table.storage)
         assert table.upsert(rows(range(4), 10 + n, 1.0)).warnings == ()
         oldest = min(info.path for info in table.storage.list_dir(paths.log_dir()))
-        found.append((table.snapshot().retention.first, paths.seq_of(oldest) or 0))
-    return found
-
-
-def test_no_write_pays_for_both_a_cleaning_and_its_archiving() -> None:
-    found = _steps_of_cleanings(grown(5, **{"mdt.clean.retain.commits": 10})[0], is_reopened=False)
-    cleaned = [n for n in range(1, 120) if found[n][0] > found[n - 1][0]]
-    archived = [n for n in range(1, 120) if found[n][1] > found[n - 1][1]]
-    assert cleaned and archived == [n + 2 for n in cleaned if n + 2 < 120]
-    assert all(found[n][1] == found[n][0] for n in archived)
-
-
-def test_who_writes_once_archives_what_the_writer_before_has_cleaned() -> None:
-    found = _steps_of_cleanings(grown(5, **{"mdt.clean.retain.commits": 10})[0], is_reopened=True)
-    cleaned = [n for n in range(1, 120) if found[n][0] > found[n - 1][0]]
-    archived = [n for n in range(1, 120) if found[n][1] > found[n - 1][1]]
-    assert cleaned and archived == [n + 1 for n in cleaned if n + 1 < 120]
+        wanted.append(table.snapshot().retention.first)
+        begins.append(paths.seq_of(oldest) or 0)
+    cleaned = (np.diff(wanted) > 0).nonzero()[0] + 1
+    archived = (np.diff(begins) > 0).nonzero()[0] + 1
+    assert len(cleaned) and archived.tolist() == [n + later for n in cleaned if n + later < 120]
+    assert all(begins[n] == wanted[n] for n in archived)
 
 
 def test_a_service_that_fails_is_a_warning_of_the_write(monkeypatch: pytest.MonkeyPatch) -> None:

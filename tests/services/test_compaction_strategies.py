@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from counting import count
+from texts import columns
 
 import mdt
 from mdt.errors import Invalid
@@ -17,7 +18,7 @@ from mdt.metadata.files.file_group import LOG
 from mdt.services.layout.compaction_strategies import STRATEGIES, Dirty, chosen, dirty
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("x", pa.string())])
+SCHEMA = columns("id int64, day string, x string")
 DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
 
 
@@ -49,7 +50,7 @@ def with_logs(table: mdt.Table) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "first"),
+    "strategy, first",
     [
         ("log_bytes", 0),
         ("log_files", 1),

@@ -10,26 +10,40 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from counting import count
 from schedules import Actor, compaction, explore, index_build, index_change, upsert
 from worlds import BASE_STATE, assert_clean, filled, later, ours, rows, survivors, theirs
 
 import mdt
-from indexes.base import InMemory, SkippingIndex
+from indexes.base import SkippingIndex
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.files import paths
-from mdt.metadata.files.file_group import SummaryRef
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping_indexes import index_of
 from mdt.metadata.snapshot.shards import Shards
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.statistics.usage import FOLDED_AFTER_SECONDS, REPORTS_MAX, Counts, IndexUse
 from mdt.services.indexing import index_builder
-from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import FaultyStorage
 from mdt.write import summarize
+
+QUESTIONS = {
+    "fare = 2.0": pc.field("fare") == 2.0,
+    "fare > 1.5 and id = 'k1'": (pc.field("fare") > 1.5) & (pc.field("id") == "k1"),
+    "fare = 1.0 or id = 'k2'": (pc.field("fare") == 1.0) | (pc.field("id") == "k2"),
+    "id in ('k0', 'nobody')": pc.field("id").isin(["k0", "nobody"]),
+}
+
+
+def built() -> MemoryStorage:
+    """Return a table with two indexes of all of its rows."""
+    storage = planned()
+    mdt.open(storage).build_indexes()
+    return storage
+
 
 pytestmark = pytest.mark.usefixtures("records_decoded_once")
 
@@ -59,29 +73,20 @@ def build(storage: Storage) -> None:
     mdt.open(storage).build_indexes()
 
 
-def content(storage: Storage) -> dict[tuple[str, int], tuple[bytes, int]]:
-    """Return the bytes of every live summary, and where in it its segment begins."""
+def content(storage: Storage) -> dict[tuple[str, int], bytes]:
+    """Return the bytes of every live summary, by index and shard."""
     metadata = Metadata(storage)
-    snapshot = metadata.newest()
-    found = {}
+    snapshot, found = metadata.newest(), {}
     for spec in snapshot.definition.indexes:
-        for shard in snapshot.shards.of_files(
-            np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
-        ).tolist():
-            found[spec, int(snapshot.shards.number[shard])] = _bytes(
-                metadata, snapshot, spec, shard
-            )
+        files = np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
+        shards = snapshot.shards.of_files(files)
+        numbers = snapshot.shards.number[shards].tolist()
+        summaries = snapshot.index_summaries(spec, shards)
+        for number, summary in zip(numbers, summaries, strict=True):
+            if not isinstance(summary, bytes):
+                summary = metadata.objects.read(summary, verify=True).to_pybytes()
+            found[spec, number] = summary
     return found
-
-
-def _bytes(metadata: Metadata, snapshot: Snapshot, spec: str, shard: int) -> bytes:
-    summary = snapshot.index_summaries(spec, np.array([shard]))[0]
-    assert summary is not None
-    return (
-        summary
-        if isinstance(summary, bytes)
-        else metadata.objects.read(summary, verify=True).to_pybytes()
-    )
 
 
 def coverage(table: mdt.Table) -> list[float]:
@@ -95,13 +100,8 @@ def note(table: mdt.Table, where: str, kind: str) -> Any:
 def assert_answers(table: mdt.Table) -> None:
     """Assert that pruned scans return what a full scan filtered returns."""
     whole = table.scan().to_arrow()
-    for where, test in (
-        ("fare = 2.0", lambda r: r["fare"] == 2.0),
-        ("fare > 1.5 and id = 'k1'", lambda r: r["fare"] > 1.5 and r["id"] == "k1"),
-        ("fare = 1.0 or id = 'k2'", lambda r: r["fare"] == 1.0 or r["id"] == "k2"),
-        ("id in ('k0', 'nobody')", lambda r: r["id"] in ("k0", "nobody")),
-    ):
-        expected = sorted(r["id"] for r in whole.to_pylist() if test(r))
+    for where, test in QUESTIONS.items():
+        expected = sorted(whole.filter(test)["id"].to_pylist())
         assert sorted(table.scan(where).to_arrow()["id"].to_pylist()) == expected, where
         assert table.scan(where).count() == len(expected)
 
@@ -184,8 +184,7 @@ def test_what_an_index_costs_does_not_grow_with_the_number_of_indexes(
 
 @pytest.mark.parametrize("name", ["bitmap(fare)", "bitmap/1(fare)", "fare"])
 def test_an_index_is_dropped_by_its_text_or_its_column(name: str) -> None:
-    storage = planned()
-    build(storage)
+    storage = built()
     table = mdt.open(storage)
     table.drop_index(name)
     assert table.definition.indexes == ("bloom/1(id)",)
@@ -220,8 +219,7 @@ def test_mistakes_name_what_is_possible() -> None:
 def test_a_rebuilt_index_equals_the_maintained_one(monkeypatch: pytest.MonkeyPatch) -> None:
     # a shard of which files have left has other summaries
     monkeypatch.setattr(summarize, "SHARD_SEGMENT_ROWS_MAX", 0)
-    storage = planned()
-    build(storage)
+    storage = built()
     table = mdt.open(storage)
     table.upsert(rows(range(2, 9), 3, 3.0))
     kept = content(storage)
@@ -251,23 +249,17 @@ def test_an_index_that_fails_on_a_file_costs_no_write_and_is_named_by_the_builde
 
 
 def test_damaged_summaries_of_either_kind_cost_time_and_are_rebuilt() -> None:
-    storage = planned()
-    build(storage)
+    storage = built()
     damaged = storage.copy()
     for info in storage.list(".hoodie/.mdt/attachments"):
         data = bytearray(MemoryStorage.read(storage, info.path))
         for at in range(0, len(data), 3):
             data[at] ^= 0x5A
         damaged.replace(info.path, bytes(data))
-    table = mdt.open(damaged)
-    whole = mdt.open(storage)
+    table, whole = mdt.open(damaged), mdt.open(storage)
     for where in ("fare = 2.0", "fare = 1.0", "fare >= 0", "fare < 100 and fare > 1.5"):
-        assert (
-            table.scan(where)
-            .to_arrow()
-            .sort_by("id")
-            .equals(whole.scan(where).to_arrow().sort_by("id"))
-        ), where
+        found, expected = (t.scan(where).to_arrow().sort_by("id") for t in (table, whole))
+        assert found.equals(expected), where
         assert note(table, where, "bitmap").reason == "damaged"
     table.rebuild_index("fare")
     assert note(table, "fare = 2.0", "bitmap").reason == "used"
@@ -301,12 +293,7 @@ def test_a_change_of_indexes_that_dies_anywhere_has_happened_or_not(change: str)
         "rebuild": lambda s: mdt.open(s).rebuild_index(mode="async"),
     }[change]
 
-    def start() -> MemoryStorage:
-        storage = planned()
-        build(storage)
-        return storage
-
-    for where, survivor in survivors(start, run):
+    for where, survivor in survivors(built, run):
         count("crash points of an index build")
         assert ours(survivor) == BASE_STATE == theirs(survivor), where
         mdt.open(survivor).abort()
@@ -357,8 +344,7 @@ def test_builders_writers_and_changes_of_indexes_never_conflict(company: list[Ac
 
 
 def test_use_is_counted_across_processes_and_leads_to_advice() -> None:
-    storage = planned()
-    build(storage)
+    storage = built()
     first, second = mdt.open(storage, COUNTED), mdt.open(storage, COUNTED)
     assert first.advise() == [], "no advice from no queries"
     for _ in range(6):
@@ -380,8 +366,7 @@ def test_use_is_counted_across_processes_and_leads_to_advice() -> None:
 
 
 def test_reports_of_use_may_be_damaged_or_impossible_to_write() -> None:
-    storage = planned()
-    build(storage)
+    storage = built()
     table = mdt.open(storage, COUNTED)
     table.scan("fare = 2.0").to_arrow()
     storage.replace(".hoodie/.mdt/usage/x.json", b"[not json")
@@ -393,28 +378,8 @@ def test_reports_of_use_may_be_damaged_or_impossible_to_write() -> None:
     assert mdt.open(storage).indexes()["queries"].to_pylist()[0] == 1
 
 
-def test_summaries_are_read_by_ranges_of_their_object() -> None:
-    storage = planned()
-    build(storage)
-    metadata = Metadata(storage)
-    assert any(isinstance(s, ObjectRange) for s in _all_summaries(metadata.newest())), (
-        "the fixture makes summaries go to objects"
-    )
-    summary = InMemory(b"abcdef")
-    assert bytes(summary.read(2, 4)) == b"cd" and bytes(summary.read(4, 99)) == b"ef"
-
-
-def _all_summaries(snapshot: Snapshot) -> list[SummaryRef | None]:
-    return [
-        s
-        for spec in snapshot.definition.indexes
-        for s in snapshot.index_summaries(spec, snapshot.live_shards)
-    ]
-
-
 def test_warming_loads_what_plans_need_and_explain_shows_what_was_found_in_caches() -> None:
-    storage = planned()
-    build(storage)
+    storage = built()
     table = mdt.open(storage)
     table.warm()
     before = table.scan("fare = 2.0").explain().caches
@@ -429,8 +394,7 @@ def test_warming_loads_what_plans_need_and_explain_shows_what_was_found_in_cache
 
 
 def test_readers_write_nothing_unless_they_are_asked_to_count_and_advice_says_how_to_ask() -> None:
-    storage = planned()
-    build(storage)
+    storage = built()
     before = storage.list("")
     silent = mdt.open(storage)
     for _ in range(12):
@@ -452,8 +416,7 @@ def test_readers_write_nothing_unless_they_are_asked_to_count_and_advice_says_ho
 
 
 def test_old_reports_of_use_are_folded_by_a_process_that_reports_and_by_no_reader() -> None:
-    storage = planned()
-    build(storage)
+    storage = built()
     for _ in range(REPORTS_MAX):
         storage.replace(
             paths.usage(storage.random_hex(16)),

@@ -7,15 +7,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pyarrow as pa
 import pytest
+from texts import columns
 
 import mdt
 from mdt.errors import Expired, Invalid
 from mdt.services.reports import file_map
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema(
-    [("id", pa.int64()), ("a", pa.float64()), ("b", pa.timestamp("us")), ("city", pa.string())]
-)
+SCHEMA = columns("id int64, a float64, b timestamp[us], city string")
 OPTIONS = {"mdt.max.file.bytes": 40_000, "mdt.small.file.bytes": 0, "mdt.services.auto": False}
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -127,7 +126,7 @@ def test_of_very_many_files_some_are_drawn_and_that_is_told(
 
 
 def test_names_and_values_are_text_in_every_picture() -> None:
-    table = mdt.create(MemoryStorage(), pa.schema([("k", pa.string()), ("v", pa.string())]), ["k"])
+    table = mdt.create(MemoryStorage(), columns("k string, v string"), ["k"])
     table.upsert([{"k": "<script>", "v": '"&x"'}])
     table.tag("<i>")
     for picture in (table.show().svg(), table.show()._repr_html_()):
@@ -137,7 +136,7 @@ def test_names_and_values_are_text_in_every_picture() -> None:
 
 def test_an_empty_table_and_one_of_a_single_column_have_a_timeline_only() -> None:
     empty = mdt.create(MemoryStorage(), SCHEMA, ["id"])
-    single = mdt.create(MemoryStorage(), pa.schema([("id", pa.int64())]), ["id"])
+    single = mdt.create(MemoryStorage(), columns("id int64"), ["id"])
     single.upsert([{"id": 1}])
     for table in (empty, single):
         picture = table.show()
@@ -156,9 +155,9 @@ def test_columns_that_are_older_than_some_files_and_nulls_are_drawn_as_unknown()
 
 def test_columns_that_cannot_be_drawn_and_states_that_cannot_be_read_are_refused() -> None:
     table = filled()
-    for columns in (["a"], ["a", "a"], ["a", "none"], ["a", "b", "id"]):
+    for names in (["a"], ["a", "a"], ["a", "none"], ["a", "b", "id"]):
         with pytest.raises(Invalid, match="two columns"):
-            table.show(columns)
+            table.show(names)
     with pytest.raises(Invalid):
         table.show(before=99)
     table.clean(retain_commits=1)

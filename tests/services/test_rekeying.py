@@ -8,17 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from old_tables import A, B, old_table
+from texts import columns
 
 import mdt
 from indexes.key_hash import MultilinearHash
 from mdt.stores.storage import LocalStorage, MemoryStorage
 
-SCHEMA = pa.schema(
-    [("id", pa.string()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())]
-)
+SCHEMA = columns("id string, city string, v string, ts int64")
 KEY_INDEXES = ["record", "bloom", "simple", "bucket(buckets='2')", "memory", "lmdb"]
 
 

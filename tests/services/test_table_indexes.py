@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from example_index import LengthIndex
+from texts import columns
 
 import mdt
 from indexes import registry
@@ -19,7 +20,7 @@ from mdt.plan import table_index
 from mdt.plan.planner import IndexNote
 from mdt.stores.memory import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.int64()), ("note", pa.string())])
+SCHEMA = columns("id int64, note string")
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_an_unknown_index_is_refused_at_creation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "ids", "files"),
+    "where, ids, files",
     [
         ("note like 'mmm%'", [], 2),
         ("note like 'mmm'", [], 1),

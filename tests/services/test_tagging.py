@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-import pyarrow as pa
 import pytest
-from reader import bag, hudi_table
-from worlds import BASE_STATE, MOR, as_state, assert_clean, filled, rows
+from reader import agreed
+from texts import columns
+from worlds import BASE_STATE, MOR, as_state, assert_clean, filled, meanwhile, rows
 
 import mdt
 from mdt.commit.transaction import run
@@ -18,7 +18,7 @@ from mdt.errors import Conflict, Invalid
 from mdt.services.history.tagging import AddTag
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string())])
+SCHEMA = columns("id string, city string")
 
 
 @pytest.fixture
@@ -76,32 +76,22 @@ def test_a_name_is_given_once_and_a_state_must_be_there(table: mdt.Table) -> Non
 
 
 def test_of_two_writers_who_give_one_name_the_second_finds_it_taken(table: mdt.Table) -> None:
-    class Late(AddTag):
-        def write(self, *given: Any) -> Any:
-            if table.snapshot().seq == 2:
-                table.tag("a", at=1)
-            return super().write(*given)
-
     other = mdt.open(table.storage)
-    with pytest.raises(Invalid, match="stands for commit 1"):
-        run(other.metadata, Late(other.metadata, "a", 2))
+    with (
+        pytest.raises(Invalid, match="stands for commit 1"),
+        meanwhile(AddTag, lambda: table.tag("a", at=1)),
+    ):
+        other.tag("a")
     assert table.snapshot().tags.seqs == {"a": 1}
-    with pytest.raises(Conflict):
-        run(other.metadata, _Beside(other.metadata, "b", 2), attempts=1)
+    with pytest.raises(Conflict), meanwhile(AddTag, lambda: table.tag("b", at=1)):
+        run(other.metadata, AddTag(other.metadata, "b", 2), attempts=1)
     assert_clean(table.storage)
-
-
-class _Beside(AddTag):
-    def write(self, *given: Any) -> Any:
-        mdt.open(self.metadata.storage).tag("b", at=1)
-        return super().write(*given)
 
 
 def savepoint_of(folder: Path, instant: str) -> dict[str, Any]:
     (found,) = fastavro.reader(
         io.BytesIO((folder / ".hoodie" / f"{instant}.savepoint").read_bytes())
     )
-    assert isinstance(found, dict)
     return found
 
 
@@ -123,7 +113,7 @@ def test_a_savepoint_is_told_to_hudi_as_it_expects_it_and_goes_with_its_tag(tmp_
     assert sorted(name for part in parts.values() for name in part["savepointDataFile"]) == names
     assert (folder / ".hoodie" / f"{instants[2]}.savepoint.inflight").read_bytes() == b""
     table.upsert([{"id": "c", "city": "y"}])
-    assert bag(hudi_table(folder, SCHEMA)) == bag(table.scan().to_arrow())
+    agreed(table)
     with pytest.raises(Invalid, match="the savepoint 'kept' keeps that commit already"):
         table.savepoint("again", at=2)
     table.tag("again", at=2)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from texts import columns
 
 import mdt
 from mdt.errors import Unavailable
@@ -23,7 +24,25 @@ from mdt.services import auto_maintenance
 from mdt.services.layout.budget import OVERDUE, OVERDUE_SHARE, Scope, affordable
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64())])
+
+def carried_out(
+    clocked: tuple[mdt.Table, MemoryStorage], work: Work, writes: Sequence[float]
+) -> tuple[list[float], list[int]]:
+    """Return how many seconds services take after each of some writes, which take so many seconds
+    themselves, and how much work is left.
+    """
+    upkept = auto_maintenance.Upkeep()
+    took, left = [], []
+    with patch.object(auto_maintenance, "STEPS", (("compact", work.step),)):
+        for seconds in writes:
+            took.append(services_after(clocked, upkept, seconds))
+            left.append(len(work.need))
+    return took, left
+
+
+from unittest.mock import patch
+
+SCHEMA = columns("id int64, x float64")
 LIMIT = 4
 ROWS = 40_000
 """So many that a few log files are a small part of the file group, and it is small enough to be
@@ -160,14 +179,11 @@ def services_after(
 
 
 def test_steps_end_with_the_budget_and_go_on_after_the_next_write(
-    monkeypatch: pytest.MonkeyPatch, clocked: tuple[mdt.Table, MemoryStorage]
+    clocked: tuple[mdt.Table, MemoryStorage],
 ) -> None:
-    work, upkept = Work(clocked[1], 1.1, [10] * 9), auto_maintenance.Upkeep()
-    monkeypatch.setattr(auto_maintenance, "STEPS", (("compact", work.step),))
-    left = []
-    for seconds in (1.05, 0.5, 0.2, 9.0, 1.05):
-        assert services_after(clocked, upkept, seconds) <= min(seconds, 1.0)
-        left.append(len(work.need))
+    writes = (1.05, 0.5, 0.2, 9.0, 1.05)
+    took, left = carried_out(clocked, Work(clocked[1], 1.1, [10] * 9), writes)
+    assert all(seconds <= min(write, 1.0) for seconds, write in zip(took, writes, strict=True))
     assert left == [6, 5, 5, 2, 0], (
         "32 MiB a second: three pieces, one, none, and no more than a second's after a long write"
     )
@@ -178,36 +194,25 @@ def test_what_a_cleaning_takes_of_the_budget_the_others_do_not(
 ) -> None:
     first, second = Work(clocked[1], 1.0, [20]), Work(clocked[1], 1.0, [10, 5, 3])
     of = {"clean": first.step, "compact": second.step}
-    monkeypatch.setattr(
-        auto_maintenance,
-        "STEPS",
-        tuple((name, of[name]) for name, _ in auto_maintenance.STEPS if name in of),
-    )
+    steps = tuple((name, of[name]) for name, _ in auto_maintenance.STEPS if name in of)
+    monkeypatch.setattr(auto_maintenance, "STEPS", steps)
     assert services_after(clocked, auto_maintenance.Upkeep(), 1.0) < 1.0
     assert not len(first.need) and second.bytes.tolist() == [5 << 20, 3 << 20]
 
 
 def test_the_budget_follows_the_speed_of_the_steps_before(
-    monkeypatch: pytest.MonkeyPatch, clocked: tuple[mdt.Table, MemoryStorage]
+    clocked: tuple[mdt.Table, MemoryStorage],
 ) -> None:
-    work, upkept = Work(clocked[1], 1.1, [1] * 200, speed=8 << 20), auto_maintenance.Upkeep()
-    monkeypatch.setattr(auto_maintenance, "STEPS", (("compact", work.step),))
-    took = [services_after(clocked, upkept, 1.0) for _ in range(8)]
+    work = Work(clocked[1], 1.1, [1] * 200, speed=8 << 20)
+    took, _ = carried_out(clocked, work, [1.0] * 8)
     assert took[0] > 3 and took == sorted(took, reverse=True) and 0.9 < took[-1] < 1.1
 
 
 def test_what_is_overdue_is_done_beyond_the_budget_a_part_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, clocked: tuple[mdt.Table, MemoryStorage]
+    clocked: tuple[mdt.Table, MemoryStorage],
 ) -> None:
-    work, upkept = Work(clocked[1], OVERDUE, [40] * 16), auto_maintenance.Upkeep()
-    monkeypatch.setattr(auto_maintenance, "STEPS", (("compact", work.step),))
-    left = []
-    for _ in range(12):
-        services_after(clocked, upkept, 0.1)
-        left.append(len(work.need))
-    assert left == [14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3], (
-        "an eighth of what is overdue, and at least one piece"
-    )
+    _, left = carried_out(clocked, Work(clocked[1], OVERDUE, [40] * 16), [0.1] * 12)
+    assert left == [14, *range(13, 2, -1)], "an eighth of what is overdue, and at least one piece"
 
 
 def test_overdue_work_converges_whatever_the_budget() -> None:

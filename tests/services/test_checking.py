@@ -1,0 +1,158 @@
+"""What a check finds: beside other damage, on a store that answers falsely once, and in a record that
+calls the wrong rows new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from counting import count
+from pyroaring import BitMap
+from texts import columns
+from worlds import COW, MOR, filled, make
+from worlds import rows as world_rows
+
+import mdt
+from indexes.bitmap import BitmapIndex
+from mdt.commit import transaction
+from mdt.errors import Missing
+from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import FRESH, NewFile
+from mdt.services.checking.problems import Kind
+from mdt.stores.storage import MemoryStorage, Storage
+from mdt.table.table import Table
+from mdt.testing.slow import FarStorage, Result
+
+SCHEMA = columns("id int64, n int64")
+OPTIONS = {"mdt.services.auto": False}
+
+
+def rows(n: int) -> pa.Table:
+    return pa.table({"id": range(50), "n": [n] * 50}, schema=SCHEMA)
+
+
+def flip(storage: MemoryStorage, path: str, at: int) -> None:
+    data = bytearray(storage.read(path))
+    data[at] ^= 1
+    storage.replace(path, bytes(data))
+
+
+def test_a_missing_file_of_a_tagged_state_is_named_beside_a_damaged_record() -> None:
+    storage = MemoryStorage()
+    table = mdt.create(storage, SCHEMA, key=["id"], table_type="COPY_ON_WRITE", options=OPTIONS)
+    table.upsert(rows(1))
+    snapshot = table.snapshot()
+    (first,) = snapshot.files.segments(snapshot.live_numbers)
+    table.tag("old")
+    for n in range(6):
+        table.upsert(rows(2 + n))
+    table.clean(retain_commits=2)
+    table.upsert(rows(99))
+    table.upsert(rows(100))
+    table.metadata.compact()
+    assert mdt.open(storage).check().ok
+    storage.delete(first.path)
+    flip(storage, paths.commit(table.snapshot().retention.horizon + 1), 200)
+    problems = mdt.open(storage).check().problems
+    assert {problem.kind for problem in problems} == {Kind.RECORD, Kind.ROWS}
+    (missing,) = [problem for problem in problems if problem.kind == Kind.ROWS]
+    assert missing.path == first.path and "after commit 1, which has a tag" in missing.text
+
+
+def test_a_damaged_key_map_is_named_beside_its_damaged_file() -> None:
+    storage = MemoryStorage()
+    table = mdt.create(storage, SCHEMA, key=["id"], table_type="MERGE_ON_READ", options=OPTIONS)
+    table.upsert(rows(1))
+    snapshot = table.snapshot()
+    (segment,) = snapshot.files.segments(snapshot.live_numbers)
+    flip(storage, segment.path, segment.size // 2)
+    flip(storage, segment.key_map.path, segment.key_map.offset + segment.key_map.length // 2)
+    found = {(problem.kind, problem.path) for problem in mdt.open(storage).check().problems}
+    assert found == {(Kind.ROWS, segment.path), (Kind.ATTACHMENT, segment.key_map.path)}
+
+
+@pytest.mark.parametrize("name", ["summarize", "rows", "can_test"])
+def test_an_index_that_fails_does_not_stop_a_check(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = MemoryStorage()
+    table = mdt.create(storage, SCHEMA, key=["id"], indexes=["bitmap(n)"], options=OPTIONS)
+    table.upsert(rows(1))
+
+    def fails(*given: Any, **more: Any) -> Any:
+        raise ZeroDivisionError("a broken index")
+
+    original = BitmapIndex.summarize
+    monkeypatch.setattr(BitmapIndex, "summarize", lambda self, given: original(self, given) + b"\0")
+    monkeypatch.setattr(BitmapIndex, name, fails)
+    assert mdt.open(storage).check().rows == 50
+
+
+class Forgetful(FarStorage):
+    """Answers look number ``false`` as if nothing were there."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.looks = self.false = 0
+
+    def _look(self, name: str, path: str, act: Callable[[], Result]) -> Result:
+        self.looks += 1
+        if self.looks != self.false:
+            return super()._look(name, path, act)
+        if name == "read":
+            raise Missing("there is no such object", path=path)
+        return None if name == "size" else []  # type: ignore[return-value]
+
+
+def opened(inner: MemoryStorage, false: int) -> tuple[Table, Forgetful]:
+    storage = Forgetful(inner)
+    table = mdt.open(storage)
+    storage.looks, storage.false = 0, false
+    return table, storage
+
+
+def test_one_false_answer_of_a_far_store_is_no_damage() -> None:
+    inner = filled(MOR, "record")
+    table, storage = opened(inner, 0)
+    assert table.check().ok
+    looks = storage.looks
+    assert looks > 20
+    for false in range(1, looks + 1):
+        table, storage = opened(inner, false)
+        assert table.check().ok, false
+        count("false answers of a store")
+
+
+def test_damage_on_a_far_store_is_told() -> None:
+    inner = filled(MOR, "record")
+    marker, *_ = [
+        info.path for info in inner.list("") if info.path.endswith(".hoodie_partition_metadata")
+    ]
+    inner.delete(marker)
+    inner.delete(paths.hint())
+    found = opened(inner, 0)[0].check().problems
+    assert [problem.path for problem in found] == [marker]
+
+
+@pytest.mark.parametrize("told", [BitMap([0]), BitMap(), None], ids=["others", "none", "all"])
+def test_rows_that_a_record_wrongly_calls_new_or_old_are_found_and_mended(
+    told: BitMap | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(MemoryStorage(), COW, "record")
+    table.upsert(world_rows(range(6), 1, 1.0))
+
+    def forged(files: Sequence[NewFile]) -> pa.Table:
+        found = [] if told is None else [told.serialize()] * len(files)
+        return pa.table([list(range(len(found))), found], schema=FRESH)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transaction, "fresh_table", forged)
+        table.upsert(world_rows([4], 2, 2.0))
+    (problem,) = table.check().problems
+    assert "its commit record names other rows as new" in problem.text
+    before = sorted(table.scan().to_arrow().to_pylist(), key=repr)
+    assert table.repair().ok and table.check().ok
+    assert sorted(table.scan().to_arrow().to_pylist(), key=repr) == before
