@@ -1,28 +1,60 @@
-"""Whether a commit record is that of one transaction, told by its first bytes."""
+"""What a commit record says at its beginning, and how much memory it takes: a writer that commits
+for months keeps no more than its limit.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
+from texts import columns
 
 import mdt
 from mdt.metadata.files import paths
 from mdt.metadata.log import commit_log
+from mdt.stores.storage import MemoryStorage
 
 
-def test_a_record_begins_with_its_transaction_and_with_no_other(tmp_path: Path) -> None:
-    columns = [(f"column_{number}", pa.int64()) for number in range(300)]
-    table = mdt.create(tmp_path / "t", pa.schema([("id", pa.int64()), *columns]), key=["id"])
-    table.insert(pa.table({"id": [1], **{name: [1] for name, _ in columns}}))
+def test_a_record_begins_with_its_transaction_and_with_no_other() -> None:
+    storage, names = MemoryStorage(), [f"column_{number}" for number in range(300)]
+    table = mdt.create(storage, columns("id int64, " + " int64, ".join(names) + " int64"), ["id"])
+    table.insert([dict.fromkeys(["id", *names], 1)])
     table.delete([{"id": 1}])
-    storage = table.metadata.storage
-    txns = [str(row["txn"]) for row in table.history().to_pylist()]
+    txns = table.history()["txn"].to_pylist()
     for seq, txn in enumerate(txns):
         assert commit_log.begins_with(storage, seq, txn)
         assert not commit_log.begins_with(storage, seq, txns[seq - 1])
+        assert (storage.size(paths.commit(seq)) or 0) > commit_log._TXN_WITHIN
     assert not commit_log.begins_with(storage, len(txns), txns[-1]), "there is none"
-    assert (
-        min(storage.size(paths.commit(seq)) or 0 for seq in range(len(txns)))
-        > commit_log._TXN_WITHIN
-    )
+
+
+MEASURED = """
+import sys
+from pathlib import Path
+from mdt.metadata.log import commit_log
+
+def own():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+data = Path(sys.argv[1]).read_bytes()
+kept = [commit_log.decode(data, seq=1, path="one") for _ in range(20)]
+before = own()
+kept = [commit_log.decode(data, seq=1, path="one") for _ in range(600)]
+print(own() - before, sum(record.nbytes for record in kept))
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="asks Linux how much memory a process has"
+)
+def test_a_record_says_how_much_memory_it_takes(tmp_path: Path) -> None:
+    table = mdt.create(tmp_path / "t", columns("id int64, v int64"), key=["id"])
+    table.upsert(pa.table({"id": [1], "v": [1]}))
+    command = [sys.executable, "-c", MEASURED, str(tmp_path / "t" / paths.commit(1))]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    taken, told = map(int, done.stdout.split())
+    assert told / 2 < taken < 1.5 * told

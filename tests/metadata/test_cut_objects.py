@@ -23,15 +23,13 @@ from mdt.stores.mappings import Mappings
 from mdt.stores.memory import MemoryStorage
 
 ROWS, PARTITIONS = 12_000, 400
-SCHEMA = pa.schema([("id", pa.string()), ("part", pa.int64()), ("v", pa.int64())])
+OPTIONS = {"mdt.durable": False, "mdt.services.auto": False}
+SCHEMA = pa.schema({"id": pa.string(), "part": pa.int64(), "v": pa.int64()})
 
 
 def rows(numbers: range) -> pa.Table:
-    ids = [f"k{number:06d}" for number in numbers]
-    return pa.table(
-        {"id": ids, "part": [n % PARTITIONS for n in numbers], "v": [n % 1000 for n in numbers]},
-        SCHEMA,
-    )
+    found = [(f"k{n:06d}", n % PARTITIONS, n % 1000) for n in numbers]
+    return pa.table(list(zip(*found, strict=True)), schema=SCHEMA)
 
 
 def fill(folder: Path) -> None:
@@ -44,11 +42,7 @@ def fill(folder: Path) -> None:
         scope="table",
         key_index="record",
         indexes=["bitmap(v)"],
-        options={
-            "mdt.durable": False,
-            "mdt.services.auto": False,
-            "mdt.metadata.compact.records": 4,
-        },
+        options={**OPTIONS, "mdt.metadata.compact.records": 4},
     )
     table.upsert(rows(range(ROWS)))
     for number in range(8):
@@ -59,7 +53,7 @@ def work(folder: Path, kind: str, size: int) -> dict[str, Any]:
     """Use a table, cut its objects of a ``kind`` to ``size`` bytes, and use it again; return what
     each call answers.
     """
-    table = mdt.open(folder, {"mdt.durable": False, "mdt.services.auto": False})
+    table = mdt.open(folder, OPTIONS)
     calls: dict[str, Callable[[], Any]] = {
         "scan": lambda: table.scan(where="v = 7").count(),
         "count": lambda: table.scan().count(),
@@ -70,11 +64,8 @@ def work(folder: Path, kind: str, size: int) -> dict[str, Any]:
         "check": lambda: table.check().ok,
     }
     before = {name: call() for name, call in calls.items()}
-    large = [
-        path
-        for path in (folder / ".hoodie" / ".mdt" / kind).rglob("*")
-        if path.is_file() and path.stat().st_size > COPIED_OBJECT_BYTES_MAX
-    ]
+    files = [path for path in (folder / ".hoodie/.mdt" / kind).rglob("*") if path.is_file()]
+    large = [path for path in files if path.stat().st_size > COPIED_OBJECT_BYTES_MAX]
     for path in large:
         os.truncate(path, size)
     after: dict[str, Any] = {}
@@ -83,11 +74,8 @@ def work(folder: Path, kind: str, size: int) -> dict[str, Any]:
             after[name] = call()
         except Corrupt as error:
             after[name] = error.path
-    return {
-        "cut": [str(path.relative_to(folder)) for path in large],
-        "before": before,
-        "after": after,
-    }
+    cut = [str(path.relative_to(folder)) for path in large]
+    return {"cut": cut, "before": before, "after": after}
 
 
 def answers(folder: Path, kind: str, size: int) -> dict[str, Any]:
@@ -103,15 +91,8 @@ def answers(folder: Path, kind: str, size: int) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr.decode()
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["cut"], "nothing was large enough to be mapped"
-    assert found["before"] == {
-        "scan": 12,
-        "count": ROWS,
-        "files": found["before"]["files"],
-        "get": 7,
-        "upsert": 10,
-        "delete": 12,
-        "check": True,
-    }
+    expected = {"scan": 12, "count": ROWS, "get": 7, "upsert": 10, "delete": 12, "check": True}
+    assert expected.items() <= found["before"].items()
     return found
 
 
@@ -121,14 +102,9 @@ def main() -> None:
 
 @pytest.mark.parametrize("size", [0, 4096])
 def test_a_checkpoint_that_is_cut_is_made_again(tmp_path: Path, size: int) -> None:
-    found = answers(tmp_path / "t", "checkpoints", size)
-    after = found["after"]
-    assert (after["scan"], after["count"], after["get"], after["upsert"]) == (
-        12,
-        ROWS - 12,
-        7,
-        9,
-    ), "k000011 was deleted"
+    after = answers(tmp_path / "t", "checkpoints", size)["after"]
+    expected = {"scan": 12, "count": ROWS - 12, "get": 7, "upsert": 9}
+    assert expected.items() <= after.items(), "k000011 was deleted"
 
 
 @pytest.mark.parametrize("size", [0, 4096])

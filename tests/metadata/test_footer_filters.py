@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from counting import count
+from texts import columns
+from trees import TABLE_TYPES
 
 import mdt
 from indexes.base import Candidates
@@ -17,24 +19,19 @@ from mdt.metadata.keys.locate import locate
 from mdt.stores.storage import MemoryStorage
 from mdt.write.normalize import Batch, normalize, partition_names
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
+SCHEMA = columns("id string, city string, n int64")
 
 
 def rows(keys: Any, cities: int = 3, n: int = 0) -> pa.Table:
     found = [int(key) for key in keys]
-    columns = [
-        [f"k{key:05}" for key in found],
-        [f"c{key % cities}" for key in found],
-        [n] * len(found),
-    ]
-    return pa.table(columns, schema=SCHEMA)
+    ids, places = [f"k{key:05}" for key in found], [f"c{key % cities}" for key in found]
+    return pa.table([ids, places, [n] * len(found)], schema=SCHEMA)
 
 
-def made(scope: str = "partition", **options: Any) -> mdt.Table:
+def made(more: dict[str, Any] | None = None, **options: Any) -> mdt.Table:
     options = {"mdt.max.file.bytes": 8192, "hoodie.bloom.index.use.metadata": "false", **options}
-    return mdt.create(
-        MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], scope=scope, options=options
-    )
+    given = {"partition_by": ["city"], "options": options, **(more or {})}
+    return mdt.create(MemoryStorage(), SCHEMA, ["id"], **given)
 
 
 def asked(table: mdt.Table, keys: Any) -> Batch:
@@ -51,19 +48,10 @@ def proposed(table: mdt.Table, batch: Batch, **options: Any) -> Candidates:
 
 
 @pytest.mark.parametrize("scope", ["partition", "table"])
-@pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+@pytest.mark.parametrize("table_type", TABLE_TYPES)
 def test_rows_are_found_as_by_the_metadata(scope: str, table_type: str) -> None:
     draw = np.random.default_rng(5)
-    options = {"mdt.max.file.bytes": 8192, "hoodie.bloom.index.use.metadata": "false"}
-    table = mdt.create(
-        MemoryStorage(),
-        SCHEMA,
-        ["id"],
-        partition_by=["city"],
-        scope=scope,
-        options=options,
-        table_type=table_type,
-    )
+    table = made({"scope": scope, "table_type": table_type})
     for step in range(12):
         keys = draw.choice(2_000, 150, replace=False)
         (table.delete if step % 4 == 3 else table.upsert)(rows(keys, 3 + (step % 2), step))
@@ -76,10 +64,8 @@ def test_rows_are_found_as_by_the_metadata(scope: str, table_type: str) -> None:
         )
         by_metadata = locate(table.metadata, snapshot, batch.keys, batch.hashes, place)
         for name in ("file", "position", "group", "dead_in"):
-            assert np.array_equal(getattr(by_footers, name), getattr(by_metadata, name)), (
-                step,
-                name,
-            )
+            found, expected = getattr(by_footers, name), getattr(by_metadata, name)
+            assert np.array_equal(found, expected), (step, name)
         count("look-ups by footers, compared with those by the metadata", len(batch))
     assert table.check().ok
 
@@ -92,11 +78,13 @@ def test_ranges_and_filters_leave_few_file_groups_whichever_way_they_are_asked()
     batch = asked(table, [*range(0, 3_000, 10), *range(5_000, 5_100)])
     there = proposed(table, batch)
     assert not len(there.whole) and 300 <= len(there.key) < 310
+
+    def pairs(found: Candidates) -> set[tuple[int, int]]:
+        return {*zip(found.key.tolist(), found.group.tolist(), strict=True)}
+
     for words in ({"mdt.bloom.tree": False}, {"mdt.bloom.ranges": False}, {"mdt.bloom.pairs": 1}):
         found = proposed(table, batch, **words)
-        assert {*zip(there.key.tolist(), there.group.tolist(), strict=True)} <= {
-            *zip(found.key.tolist(), found.group.tolist(), strict=True)
-        }
+        assert pairs(there) <= pairs(found)
         assert len(found.key) < 320 + 5 * groups, "about one in a hundred is a false positive"
 
 
@@ -129,23 +117,11 @@ def test_a_damaged_footer_and_an_unknown_filter_hide_no_key(
     assert len(found.whole) == 3 and not len(found.key), "no filter that is known"
 
 
-def test_keys_in_log_files_alone_are_found() -> None:
-    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], key_index="record")
-    table.upsert(rows(range(30)))
-    table.upsert(rows(range(30), 3, 1))
-    again = proposed(table, asked(table, range(30)))
-    assert len(again.whole) == 3, "no filters where another index is the table's"
-
-
 def test_the_option_is_the_bloom_index_s_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footer_filters, "open_segment", None)
-    options = {"hoodie.bloom.index.use.metadata": "false"}
-    table = mdt.create(
-        MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], key_index="record", options=options
-    )
-    table.upsert(rows(range(10)))
+    table, other = made({"key_index": "record"}), made()
+    for one in (table, other):
+        one.upsert(rows(range(10)))
     assert table.upsert(rows(range(5, 15), 3, 1)).updated == 5
-    other = made()
-    other.upsert(rows(range(10)))
     with pytest.raises(TypeError):
         other.upsert(rows(range(5, 15), 3, 1))

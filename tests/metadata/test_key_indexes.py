@@ -9,6 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from refusals import refused
+from texts import columns
+from trees import TABLE_TYPES
 
 import mdt
 from indexes import hudi_bloom
@@ -22,7 +25,7 @@ from mdt.services.layout import split_groups
 from mdt.stores.storage import MemoryStorage
 from mdt.write.by_name import write_here
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("x", pa.float64())])
+SCHEMA = columns("id string, city string, x double")
 
 
 def rows(ids: Any, x: float = 0.0, cities: int = 3) -> pa.Table:
@@ -47,12 +50,12 @@ def test_hudi_s_index_type_says_key_index_and_scope(word: str) -> None:
 
 
 def test_an_index_type_that_contradicts_is_refused() -> None:
-    for given in ({"key_index": "record"}, {"scope": "table"}):
-        with pytest.raises(Invalid, match="SIMPLE is key_index='simple' with scope='partition'"):
-            made(options={"hoodie.index.type": "SIMPLE"}, **given)
-    table = made(key_index="simple", scope="partition", options={"hoodie.index.type": "SIMPLE"})
-    with pytest.raises(Invalid, match="GLOBAL_SIMPLE"):
-        mdt.open(table.storage, {"hoodie.index.type": "GLOBAL_SIMPLE"})
+    simple = {"hoodie.index.type": "SIMPLE"}
+    said = "SIMPLE is key_index='simple' with scope='partition'"
+    refused(said, made, options=simple, key_index="record")
+    refused(said, made, options=simple, scope="table")
+    storage = made(key_index="simple", scope="partition", options=simple).storage
+    refused("GLOBAL_SIMPLE", mdt.open, storage, {"hoodie.index.type": "GLOBAL_SIMPLE"})
 
 
 def test_a_simple_index_lets_keys_live_in_every_group_of_their_partition_and_keeps_a_few_bytes() -> (
@@ -87,136 +90,117 @@ def test_hudi_s_options_of_the_bloom_index_are_taken_and_change_no_answer() -> N
     table.bulk_insert(rows(range(300)))
     done = table.upsert(rows(range(200, 400), 1.0))
     assert (done.inserted, done.updated) == (100, 100) and table.check().ok
-    name = next(
-        file["name"] for file in table.files().to_pylist() if file["partition"] == "city=c0"
-    )
+    name = next(file["name"] for file in table.files().to_pylist() if "c0" in file["partition"])
     found = pq.read_metadata(pa.BufferReader(table.storage.read(f"city=c0/{name}"))).metadata
     assert found[b"hoodie_bloom_filter_type_code"] == b"DYNAMIC_V0"
-    held = hudi_bloom.may_contain(
-        found[b"org.apache.hudi.bloomfilter"],
-        "DYNAMIC_V0",
-        pa.array(["k00000", "k00003", "k00001"]),
-    )
-    assert held.tolist() == [True, True, False]
+    asked, text = pa.array(["k00000", "k00003", "k00001"]), found[b"org.apache.hudi.bloomfilter"]
+    assert hudi_bloom.may_contain(text, "DYNAMIC_V0", asked).tolist() == [True, True, False]
 
 
 BUCKETS = "bucket(buckets='4')"
+
+
+def groups_of(table: mdt.Table) -> set[str]:
+    return set(table.files()["file_id"].to_pylist())
 
 
 def stray(table: mdt.Table) -> list[str]:
     """Return the file ids that do not begin with the bucket of each of their keys, by Hudi's
     hash.
     """
-    found = table.scan(
-        columns=["_hoodie_record_key", "_hoodie_file_name", "_hoodie_partition_path"]
-    ).to_arrow()
+    names = ["_hoodie_record_key", "_hoodie_file_name", "_hoodie_partition_path"]
+    found = table.scan(columns=names).to_arrow().combine_chunks()
     index = table.metadata.key_index(table.snapshot())
     assert isinstance(index, BucketKeyIndex)
-    places = found[2].combine_chunks().to_numpy(zero_copy_only=False)
-    buckets = index.buckets(found[0].combine_chunks(), places).tolist()
-    names = found[1].to_pylist()
-    return [
-        name
-        for name, bucket in zip(names, buckets, strict=True)
-        if not name.lstrip(".").startswith(f"{bucket:08d}-")
-    ]
+    keys, files, places = (column.combine_chunks() for column in found.columns)
+    buckets = index.buckets(keys, places.to_numpy(zero_copy_only=False)).tolist()
+    pairs = zip(files.to_pylist(), buckets, strict=True)
+    return [file for file, bucket in pairs if not file.lstrip(".").startswith(f"{bucket:08d}-")]
+
+
+RULES = {
+    "hoodie.index.type": "BUCKET",
+    "hoodie.bucket.index.num.buckets": "2",
+    "hoodie.bucket.index.partition.expressions": "city=c0$,4;c[01],5",
+    "hoodie.bucket.index.partition.rule.type": "regex",
+}
 
 
 def test_partitions_have_other_numbers_of_buckets_by_rules() -> None:
-    words = {
-        "hoodie.index.type": "BUCKET",
-        "hoodie.bucket.index.num.buckets": "2",
-        "hoodie.bucket.index.partition.expressions": "city=c0$,4;c[01],5",
-        "hoodie.bucket.index.partition.rule.type": "regex",
-    }
-    table = made(key_index=None, options=words)
+    table = made(options=RULES)
     assert table.definition.key_index == "bucket(buckets='2', partitions='city=c0$,4;c[01],5')"
     told = json.loads(table.storage.read(bucket_config.PATH))
-    assert (told["expressions"], told["defaultBucketNumber"], told["rule"]) == (
-        "city=c0$,4;c[01],5",
-        2,
-        "regex",
-    )
+    rule = RULES["hoodie.bucket.index.partition.expressions"]
+    assert (told["expressions"], told["defaultBucketNumber"], told["rule"]) == (rule, 2, "regex")
     table.bulk_insert(rows(range(200)))
-    table.upsert(rows(range(150, 300), 1.0))
-    table.delete(rows(range(0, 300, 2)))
-    assert table.upsert(rows(range(0, 100, 2), 2.0)).inserted == 50
-    table.merge(rows(range(400, 450))).when_not_matched().insert("*").execute()
-    table.compact()
     table.metadata.compact()
-    assert not stray(table)
-    assert Counter(table.files()["partition"].to_pylist()) == {
-        "city=c0": 4,
-        "city=c1": 5,
-        "city=c2": 2,
-    }
-    again = mdt.open(table.storage, words)
-    assert again.check().ok and again.upsert(rows(range(1, 100, 2), 3.0)).updated == 50
-    table.insert_overwrite(rows(range(60), 5.0))
-    assert not stray(table) and table.check().ok
-    with pytest.raises(Invalid, match="partitions cannot be"):
-        mdt.open(table.storage, {"hoodie.bucket.index.partition.expressions": "city=c0$,5"})
+    again = mdt.open(table.storage, RULES)
+    assert again.upsert(rows(range(1, 100, 2), 3.0)).updated == 50 and again.check().ok
+    other = {"hoodie.bucket.index.partition.expressions": "city=c0$,5"}
+    refused("partitions cannot be", mdt.open, table.storage, other)
 
 
 @pytest.mark.parametrize(
     "rules", ["c0", "c0,0", "c0,x", "c0,1,2", "(,3", "a,16777216;b,3", f"a,{1 << 25}"]
 )
 def test_rules_that_are_none_are_refused(rules: str) -> None:
-    with pytest.raises(Invalid, match="options"):
-        made(key_index="bucket", options={"mdt.bucket.partitions": rules})
+    refused("options", made, key_index="bucket", options={"mdt.bucket.partitions": rules})
 
 
 def test_a_table_whose_partitions_have_as_many_buckets_has_no_file_of_rules() -> None:
     assert made(key_index=BUCKETS).storage.read_if_exists(bucket_config.PATH) is None
 
 
-@pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_keys_stand_in_the_file_group_of_their_bucket_whatever_is_written(table_type: str) -> None:
-    table = made(key_index=BUCKETS, table_type=table_type, options={"mdt.max.file.bytes": 4096})
+@pytest.mark.parametrize("table_type", TABLE_TYPES)
+@pytest.mark.parametrize(
+    ("given", "buckets"),
+    [({"key_index": BUCKETS}, (4, 4, 4)), ({"options": RULES}, (4, 5, 2))],
+    ids=["alike", "by rules"],
+)
+def test_keys_stand_in_the_file_group_of_their_bucket_whatever_is_written(
+    given: dict[str, Any], buckets: tuple[int, ...], table_type: str
+) -> None:
+    options = given.get("options", {}) | {"mdt.max.file.bytes": 4096}
+    table = made(**{**given, "options": options}, table_type=table_type)
     table.bulk_insert(rows(range(200)))
-    groups = set(table.files()["file_id"].to_pylist())
-    assert len(groups) == 12, (
+    groups = groups_of(table)
+    assert len(groups) == sum(buckets), (
         "a file group for each bucket of each partition, however small files are to be"
     )
     table.upsert(rows(range(150, 300), 1.0))
     table.insert(rows(range(300, 320)))
     table.delete(rows(range(0, 320, 2)))
-    table.upsert(rows(range(0, 100, 2), 2.0))
+    assert table.upsert(rows(range(0, 100, 2), 2.0)).inserted == 50
     table.merge(rows(range(400, 450))).when_not_matched().insert("*").execute()
-    assert set(table.files()["file_id"].to_pylist()) == groups and not stray(table)
+    assert groups_of(table) == groups and not stray(table)
     table.insert_overwrite(rows(range(0, 60, 3), 5.0))
+    assert not stray(table)
     table.restore(2)
     table.compact()
     assert not stray(table) and table.check().ok and table.scan().count() == 300
-    files = table.files()
-    places = list(
-        zip(
-            files["partition"].to_pylist(),
-            (name[:8] for name in files["file_id"].to_pylist()),
-            strict=True,
-        )
-    )
-    assert len(set(places)) == len(places) == 12
+    places = {(file["partition"], file["file_id"][:8]) for file in table.files().to_pylist()}
+    assert len(places) == len(table.files())
+    assert Counter(place for place, _ in places) == {
+        f"city=c{n}": count for n, count in enumerate(buckets)
+    }
 
 
 def test_hudi_s_options_say_number_and_fields_of_buckets() -> None:
-    columns = pa.schema([("id", pa.string()), ("n", pa.int64()), ("x", pa.float64())])
+    types = columns("id string, n int64, x double")
     words = {
         "hoodie.index.type": "BUCKET",
         "hoodie.bucket.index.num.buckets": "7",
         "hoodie.bucket.index.hash.field": "n",
     }
-    table = mdt.create(MemoryStorage(), columns, ["id", "n"], options=words)
+    table = mdt.create(MemoryStorage(), types, ["id", "n"], options=words)
     assert table.definition.key_index == "bucket(buckets='7', fields='n')"
-    table.upsert(pa.table([["a", "b", "a"], [1, 1, 2], [0.0] * 3], schema=columns))
-    assert len(set(table.files()["file_id"].to_pylist())) == 2, "rows with the same n are together"
+    table.upsert(pa.table([["a", "b", "a"], [1, 1, 2], [0.0] * 3], schema=types))
+    assert len(groups_of(table)) == 2, "rows with the same n are together"
     again = mdt.open(table.storage, words)
-    assert again.upsert(pa.table([["a"], [1], [1.0]], schema=columns)).updated == 1
-    assert (
-        again.scan("id = 'a' and n = 1").to_arrow()["x"].to_pylist() == [1.0] and again.check().ok
-    )
-    with pytest.raises(Invalid, match="buckets cannot be 8"):
-        mdt.open(table.storage, {"hoodie.bucket.index.num.buckets": 8})
+    assert again.upsert(pa.table([["a"], [1], [1.0]], schema=types)).updated == 1
+    assert again.get(("a", 1))["x"] == 1.0 and again.check().ok
+    other = {"hoodie.bucket.index.num.buckets": 8}
+    refused("buckets cannot be 8", mdt.open, table.storage, other)
 
 
 @pytest.mark.parametrize(
@@ -256,10 +240,10 @@ def test_file_groups_of_buckets_are_neither_cut_nor_joined(monkeypatch: pytest.M
     monkeypatch.setattr(split_groups, "PART_ROWS", 1)
     table = made(key_index="bucket(buckets='2')", options={"mdt.compact.log.files": 2})
     table.bulk_insert(rows(range(600)))
-    groups = set(table.files()["file_id"].to_pylist())
+    groups = groups_of(table)
     for number in range(12):
         table.upsert(rows(range(600), float(number)))
-    assert set(table.files()["file_id"].to_pylist()) == groups and table.check().ok
+    assert groups_of(table) == groups and table.check().ok
 
 
 def test_commits_open_a_part_of_the_bloom_index_once_however_many_there_are(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import struct
 import zlib
 from decimal import Decimal
+from typing import Any
 
 import mmh3
 import numpy as np
@@ -36,18 +37,13 @@ def stored(rows: int, *, ordering: bool = True) -> tuple[KeyMap, bytearray]:
 @pytest.mark.parametrize("ordering", [True, False])
 def test_a_stored_map_finds_what_it_was_built_of(rows: int, ordering: bool) -> None:
     made, data = stored(rows, ordering=ordering)
-    for wanted in (
-        range(rows),
-        range(0, rows + 50, max(1, rows // 20)),
-        range(rows, rows + 30),
-        range(rows // 2, rows // 2 + 1),
-    ):
+    some = range(0, rows + 50, max(1, rows // 20))
+    for wanted in (range(rows), some, range(rows, rows + 30), range(rows // 2, rows // 2 + 1)):
         read = key_map.decode(data, path="p", offset=0)
         asked = hashes_of(wanted)
         entry = read.find(asked)
         assert np.array_equal(entry, made.find(asked))
-        hit = entry >= 0
-        assert read.position[entry[hit]].tolist() == [i for i in wanted if i < rows]
+        assert read.position[entry[entry >= 0]].tolist() == [i for i in wanted if i < rows]
     assert key_map.encode(read.whole()) == bytes(data)
 
 
@@ -57,39 +53,29 @@ def older(made: KeyMap, magic: bytes) -> bytes:
     """
     hashes = hashes_of(range(len(made)))
     hashes = hashes.take(hashes.order())
-    words, least = [np.asarray(made.ordering, "<u8"), np.asarray(made.position, "<u4")], b""
-    flags = 1
-    if magic == b"MKM3":
-        flags, least = 1 | 8 << 8 | 4 << 16, struct.pack("<Q", 0)
-    columns = [hashes.hi, hashes.lo, *words]
+    flags, least = (1, b"") if magic == b"MKM2" else (1 | 8 << 8 | 4 << 16, bytes(8))
+    words = np.asarray(made.ordering, "<u8"), np.asarray(made.position, "<u4")
+    columns = [column.tobytes() for column in (hashes.hi, hashes.lo, *words)]
     check = 0
     for column in columns:
-        check = int.from_bytes(mmh3.mmh3_x64_128_digest(column.tobytes(), check)[:4], "little")
+        check = int.from_bytes(mmh3.mmh3_x64_128_digest(column, check)[:4], "little")
     header = struct.pack("<4sIQI", magic, flags, len(made), 0)
     shards = least + struct.pack("<4I", 0, len(made), check, 0)
-    return b"".join(
-        [
-            header,
-            struct.pack("<I", zlib.crc32(header + shards)),
-            shards,
-            *(c.tobytes() for c in columns),
-        ]
-    )
+    crc = struct.pack("<I", zlib.crc32(header + shards))
+    return b"".join([header, crc, shards, *columns])
 
 
 @pytest.mark.parametrize("magic", [b"MKM2", b"MKM3"])
 def test_maps_of_the_formats_before_are_read_and_written_in_the_new_one(magic: bytes) -> None:
     made = key_map.build(hashes_of(range(900)), np.arange(900, dtype=np.uint64) * 3 + 2**63)
     data = older(made, magic)
-    for reading in (
-        key_map.decode(data, path="p", offset=0),
-        key_map.decode(data, path="p", offset=0).whole(),
-    ):
+    read = key_map.decode(data, path="p", offset=0)
+    for reading in (read, read.whole()):
         entry = reading.find(hashes_of(range(5, 1000, 50)))
-        hit = entry[entry >= 0]
-        assert reading.position[hit].tolist() == list(range(5, 900, 50))
+        hit, expected = entry[entry >= 0], range(5, 900, 50)
+        assert reading.position[hit].tolist() == list(expected)
         assert reading.ordering is not None
-        assert reading.ordering[hit].tolist() == [2**63 + 3 * i for i in range(5, 900, 50)]
+        assert reading.ordering[hit].tolist() == [2**63 + 3 * i for i in expected]
         assert key_map.encode(reading) == key_map.encode(made)
     for at in range(len(data)):
         damaged = bytearray(data)
@@ -112,37 +98,32 @@ def test_ordering_values_and_positions_have_as_few_bytes_as_they_need(words: lis
     assert len(data) == 32 + 16 + len(words) * (10 + width + 1)
 
 
-def test_few_keys_verify_only_their_shards() -> None:
-    _, data = stored(70_000)
-    read = key_map.decode(data, path="p", offset=0)
+def shards_of(read: KeyMap) -> Any:
     assert read.shards is not None
-    assert len(read.shards.check) == 128
-    asked = hashes_of(range(3))
+    return read.shards
+
+
+def test_keys_verify_only_their_shards() -> None:
+    made, data = stored(70_000)
+    read = key_map.decode(data, path="p", offset=0)
+    shards, asked = shards_of(read), hashes_of(range(3))
+    assert len(shards.check) == 128
     read.find(asked)
-    assert set(np.flatnonzero(read.shards.verified).tolist()) == set(
-        read.shards.of(asked.hi).tolist()
-    )
-
-
-def test_many_keys_of_a_range_of_hashes_verify_the_shards_of_that_range() -> None:
-    made, data = stored(20_000)
+    assert set(np.flatnonzero(shards.verified).tolist()) == set(shards.of(asked.hi).tolist())
     read = key_map.decode(data, path="p", offset=0)
-    assert read.shards is not None
-    first, last = int(read.shards.start[3]), int(read.shards.start[6])
+    shards = shards_of(read)
+    first, last = int(shards.start[3]), int(shards.start[6])
     asked = made.hashes.take(np.random.default_rng(3).permutation(np.arange(first, last)))
-    found = read.find(asked)
-    assert (made.hashes.hi[found] == asked.hi).all()
-    assert np.flatnonzero(read.shards.verified).tolist() == [3, 4, 5]
-    beyond = KeyHashes(
-        made.hashes.hi[[first, last - 1]] + np.uint64(1), made.hashes.lo[[first, last - 1]]
-    )
+    assert (made.hashes.hi[read.find(asked)] == asked.hi).all()
+    assert np.flatnonzero(shards.verified).tolist() == [3, 4, 5], "many of a range of hashes"
+    ends = [first, last - 1]
+    beyond = KeyHashes(made.hashes.hi[ends] + np.uint64(1), made.hashes.lo[ends])
     assert read.find(beyond).tolist() == [-1, -1]
 
 
 def test_a_hash_behind_the_last_one_of_a_shard_is_not_looked_for_in_the_next() -> None:
     made, data = stored(20_000)
-    shards = key_map.decode(data, path="p", offset=0).shards
-    assert shards is not None
+    shards = shards_of(key_map.decode(data, path="p", offset=0))
     # the first of its shard, which is not verified when one before it is asked
     entry = int(shards.start[4])
     begin = len(data) - 14 * 20_000
@@ -163,18 +144,11 @@ def test_a_hash_behind_the_last_one_of_a_shard_is_not_looked_for_in_the_next() -
 def test_a_damaged_shard_is_corrupt_for_its_keys_and_for_no_other() -> None:
     made, data = stored(20_000)
     begin = len(data) - 14 * 20_000
-    bits = key_map.decode(data, path="p", offset=0).shards
-    assert bits is not None
-    shard = bits.of(made.hashes.hi)
+    shard = shards_of(key_map.decode(data, path="p", offset=0)).of(made.hashes.hi)
     victim = 777
-    for offset in (
-        begin + 8 * victim,
-        begin + 8 * 20_000 + 2 * victim,
-        begin + 10 * 20_000 + 2 * victim,
-        begin + 12 * 20_000 + 2 * victim,
-    ):
+    for width, before in ((8, 0), (2, 8), (2, 10), (2, 12)):
         damaged = bytearray(data)
-        damaged[offset] ^= 16
+        damaged[begin + before * 20_000 + width * victim] ^= 16
         for entry in (0, victim, 19_999):
             read = key_map.decode(damaged, path="p", offset=3)
             asked = made.hashes.take(np.array([entry]))
@@ -199,22 +173,9 @@ def test_every_flipped_bit_before_the_shards_is_found_at_once() -> None:
 
 
 def test_decimals_order_by_their_digits_where_these_fit_a_word() -> None:
-    values = [
-        Decimal(text)
-        for text in (
-            "-999999999999999.999",
-            "-2",
-            "-0.001",
-            "0",
-            "0.001",
-            "9.5",
-            "10",
-            "999999999999999.999",
-        )
-    ]
-    column = pa.chunked_array(
-        [pa.array(values[:3], pa.decimal128(18, 3)), pa.array(values[3:], pa.decimal128(18, 3))]
-    )
+    text = "-999999999999999.999 -2 -0.001 0 0.001 9.5 10 999999999999999.999"
+    values = [Decimal(one) for one in text.split()]
+    column = pa.chunked_array([values[:3], values[3:]], pa.decimal128(18, 3))
     words = ordering_words(column)
     assert bool((words[1:] > words[:-1]).all())
     assert ordering_words(column.slice(2, 3)).tolist() == words[2:5].tolist()

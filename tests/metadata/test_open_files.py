@@ -8,28 +8,19 @@ import os
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+from texts import columns
 
 import mdt
 
-SCHEMA = pa.schema([("id", pa.string()), ("note", pa.string())])
+SCHEMA = columns("id string, note string")
 OPTIONS = {"mdt.durable": False, "mdt.services.auto": False}
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="descriptors are counted by /proc")
 def test_tables_that_stay_open_hold_no_descriptors(tmp_path: Path) -> None:
-    tables = [
-        mdt.create(
-            tmp_path / f"t{n}",
-            SCHEMA,
-            key=["id"],
-            key_index="record",
-            table_type="MERGE_ON_READ",
-            options=OPTIONS,
-        )
-        for n in range(3)
-    ]
+    places = [tmp_path / f"t{n}" for n in range(3)]
+    tables = [mdt.create(p, SCHEMA, ["id"], key_index="record", options=OPTIONS) for p in places]
     before = len(os.listdir("/proc/self/fd"))
     for table in tables:
         for commit in range(12):
