@@ -4,21 +4,23 @@ have them escaped.
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from command_line import documents, shown
 from hypothesis import given
 from hypothesis import strategies as st
 from reader import bag, hudi_table
-from typer.testing import CliRunner
+from refusals import refused
+from trees import TABLE_TYPES
 
 import mdt
-from mdt.cli.main import app
+from indexes.predicate import matches
 from mdt.errors import Corrupt, Invalid, Unsupported
+from mdt.filters.where import parse_where
 from mdt.schema import names
 from mdt.schema.declared import stored
 from mdt.schema.definition import FORMAT_VERSION, from_json
@@ -98,14 +100,10 @@ def made(path: Path, **more: Any) -> mdt.Table:
 
 def as_hudi_reads(table: mdt.Table) -> pa.Table:
     """Return the rows as hudi-rs reads them, by the names that the table has for the columns."""
-    definition = table.definition
-    found = hudi_table(table.path, names.in_files(definition.schema))
-    pairs = zip(found.columns, definition.schema, strict=True)
-    columns = [
-        pa.chunked_array([chunk.view(field.type) for chunk in column.chunks], field.type)
-        for column, field in pairs
-    ]
-    return pa.table(columns, schema=definition.schema)
+    columns = table.definition.schema
+    found = hudi_table(table.path, names.in_files(columns)).combine_chunks()
+    arrays = zip(found.to_struct_array().chunk(0).flatten(), columns.types, strict=True)
+    return pa.table([array.view(type) for array, type in arrays], schema=columns)
 
 
 def require_whole(table: mdt.Table, expected: pa.Table | None = None) -> None:
@@ -140,12 +138,10 @@ NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_
 
 @given(st.lists(NAMES, min_size=1, max_size=8, unique=True))
 def test_escaped_names_are_avro_names_and_distinct(given_names: list[str]) -> None:
-    escaped = [names.avro_name(name) for name in given_names]
-    assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in escaped)
-    strange = [name for name in given_names if names.avro_name(name) != name]
-    assert len({names.avro_name(name).lower() for name in strange}) == len(
-        {*map(_in_one_case, strange)}
-    )
+    escaped = {name: names.avro_name(name) for name in given_names}
+    assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in escaped.values())
+    strange = {name: text for name, text in escaped.items() if text != name}
+    assert len({text.lower() for text in strange.values()}) == len({*map(_in_one_case, strange)})
 
 
 def _in_one_case(name: str) -> str:
@@ -185,83 +181,66 @@ def test_columns_of_any_names_come_back(given_names: list[str], field: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("columns", "message"),
+    ("columns", "said"),
     [
-        (["id", ""], "is empty"),
-        (["id", "a\0b"], "holds a control character"),
-        (["id", "a\nb"], "holds a control character"),
-        (["id", "ä" * 256], "has 256 characters, more than 255"),
-        (
-            ["id", "fare amount", "fare_x20_amount"],
-            "would both be 'fare_x20_amount' in Hudi's files",
-        ),
-        (["id", "Größe", "größe"], "differ at most in case"),
-        (["id", "gr\u00f6sse", "gro\u0308sse"], "differ at most in case"),
-        (["id", "_hoodie_file name"], "belong to Hudi"),
-        (["id", "_hoodie x"], "belong to Hudi"),
-        (["id", "__mdt_ x"], "belong to mdt"),
+        (["a", "A"], "differ at most in case"),
+        (["_HOODIE_x"], "belong to Hudi"),
+        ([""], "is empty"),
+        (["a\0b"], "holds a control character"),
+        (["a\nb"], "holds a control character"),
+        (["ä" * 256], "has 256 characters, more than 255"),
+        (["fare amount", "fare_x20_amount"], "would both be 'fare_x20_amount' in Hudi's files"),
+        (["Größe", "größe"], "differ at most in case"),
+        (["gr\u00f6sse", "gro\u0308sse"], "differ at most in case"),
+        (["_hoodie_file name"], "belong to Hudi"),
+        (["_hoodie x"], "belong to Hudi"),
+        (["__mdt_ x"], "belong to mdt"),
     ],
 )
-def test_what_no_column_can_be_called_is_refused(
-    tmp_path: Path, columns: list[str], message: str
-) -> None:
-    with pytest.raises(Invalid, match=re.escape(message)):
-        mdt.create(tmp_path / "t", pa.schema({name: pa.int64() for name in columns}), key=["id"])
+def test_what_no_column_can_be_called_is_refused(columns: list[str], said: str) -> None:
+    fields = [(name, pa.int64()) for name in columns]
+    refused(said, stored, pa.schema(fields))
+    if "belong to" not in said:
+        refused(said, stored, pa.schema([("s", pa.struct(fields))]))
 
 
 @pytest.mark.parametrize(
-    "schema",
+    "columns",
     [
-        {"id": pa.int64(), "a.b": pa.int64(), "a": pa.struct([("b", pa.int64())])},
-        {
-            "id": pa.int64(),
-            "a": pa.struct([("b.c", pa.int64()), ("b", pa.struct([("c", pa.int64())]))]),
-        },
-        {
-            "id": pa.int64(),
-            "a.element.c": pa.int64(),
-            "a": pa.list_(pa.struct([("c", pa.int64())])),
-        },
+        {"a.b": pa.int64(), "a": pa.struct([("b", pa.int64())])},
+        {"a": pa.struct([("b.c", pa.int64()), ("b", pa.struct([("c", pa.int64())]))])},
+        {"a.element.c": pa.int64(), "a": pa.list_(pa.struct([("c", pa.int64())]))},
     ],
 )
-def test_two_fields_with_one_path_are_refused(
-    tmp_path: Path, schema: dict[str, pa.DataType]
-) -> None:
-    with pytest.raises(Invalid, match="have the path"):
-        mdt.create(tmp_path / "t", pa.schema(schema), key=["id"])
+def test_two_fields_with_one_path_are_refused(columns: dict[str, pa.DataType]) -> None:
+    refused("have the path", stored, pa.schema(columns))
 
 
 def test_a_definition_holds_both_names_and_its_own_format(table: mdt.Table) -> None:
     told = table.definition.to_json()
     assert told["format"] == FORMAT_VERSION == 5
     assert from_json(told, path="x") == table.definition
-    swapped = {**told, "schema": told["declared"]}
-    with pytest.raises(Corrupt, match="the stored columns are not the declared ones"):
-        from_json(swapped, path="x")
-    odd = [name.replace("plain", "pl\nain") for name in SCHEMA.names]
+
+    def forged(said: str, kind: type[mdt.MdtError] = Corrupt, **changed: object) -> None:
+        refused(said, from_json, {**told, **changed}, path="x", kind=kind)
+
+    forged("the stored columns are not the declared ones", schema=told["declared"])
     hostile, kept = (
-        pa.schema([field.with_name(name) for field, name in zip(schema, odd, strict=True)])
-        for schema in (table.definition.declared, table.definition.schema)
+        one.set(9, pa.field("pl\nain", pa.int64()))
+        for one in (table.definition.declared, table.definition.schema)
     )
-    forged = {**told, "declared": schema_text(hostile), "schema": schema_text(names.in_files(kept))}
-    with pytest.raises(Corrupt, match="holds a control character"):
-        from_json(forged, path="x")
-    with pytest.raises(Unsupported, match="format 6"):
-        from_json({**told, "format": 6}, path="x")
+    texts = {"declared": schema_text(hostile), "schema": schema_text(names.in_files(kept))}
+    forged("holds a control character", **texts)
+    forged("format 6", Unsupported, format=6)
 
 
 # -- rows
 
 
 def test_hudi_reads_the_rows_by_the_escaped_names(table: mdt.Table) -> None:
-    table.upsert(rows(3, 4, 5, **{"ts (ms)": 9_000, "plain": -1}))
-    expected = pa.concat_tables(
-        [
-            rows(*(n for n in range(300) if n not in (3, 4, 5))),
-            rows(3, 4, 5, **{"ts (ms)": 9_000, "plain": -1}),
-        ]
-    )
-    require_whole(table, expected)
+    new = rows(0, 1, 2, **{"ts (ms)": 9_000, "plain": -1})
+    table.upsert(new)
+    require_whole(table, pa.concat_tables([new, rows(*range(3, 300))]))
     properties = Path(table.path, ".hoodie/hoodie.properties").read_text()
     for line in (
         "hoodie.table.recordkey.fields=trip_x20_id",
@@ -272,7 +251,7 @@ def test_hudi_reads_the_rows_by_the_escaped_names(table: mdt.Table) -> None:
     assert Path(table.path, "pick_x2D_up_x20_city=Oslo").is_dir()
 
 
-@pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+@pytest.mark.parametrize("table_type", TABLE_TYPES)
 def test_keys_of_several_columns_and_both_kinds_of_table(tmp_path: Path, table_type: str) -> None:
     table = made(
         tmp_path / "t",
@@ -282,17 +261,12 @@ def test_keys_of_several_columns_and_both_kinds_of_table(tmp_path: Path, table_t
         key_index="bucket",
         options={"mdt.bucket.count": 4, "mdt.bucket.fields": "größe"},
     )
+    new = rows(*range(25), **{"ts (ms)": 900})
     table.upsert(rows(*range(50)))
-    table.upsert(rows(*range(25), **{"ts (ms)": 900}))
-    keys = (
-        table.scan(columns=["_hoodie_record_key"], order_by="`trip id`", limit=1)
-        .to_arrow()
-        .to_pylist()
-    )
-    assert keys == [{"_hoodie_record_key": "trip_x20_id:t0000,gr_xF6__xDF_e:g0"}]
-    require_whole(
-        table, pa.concat_tables([rows(*range(25), **{"ts (ms)": 900}), rows(*range(25, 50))])
-    )
+    table.upsert(new)
+    keys = table.scan("`trip id` = 't0000'", columns=["_hoodie_record_key"]).to_arrow()
+    assert keys[0].to_pylist() == ["trip_x20_id:t0000,gr_xF6__xDF_e:g0"]
+    require_whole(table, pa.concat_tables([new, rows(*range(25, 50))]))
     assert table.get(("t0007", "g1"), columns=["1st"]) == {"1st": 7}
 
 
@@ -313,49 +287,28 @@ FILTERS = [
 def test_pruned_scans_give_the_rows_of_a_whole_scan(table: mdt.Table, where: str) -> None:
     table.upsert(rows(*range(10), **{"ts (ms)": 5_000, "fare amount": 3.5}))
     everything = table.scan().to_arrow()
-    plain = mdt.create(
-        f"{table.path}_plain",
-        pa.schema({f"c{i}": f.type for i, f in enumerate(SCHEMA)}),
-        key=["c0"],
-    )
-    plain.upsert(everything.rename_columns([f"c{i}" for i in range(len(SCHEMA))]))
-    translated = (
-        where.replace("FARE AMOUNT", "fare amount")
-        .replace("größe", "`größe`")
-        .replace("plain", "`plain`")
-    )
-    for number, name in enumerate(SCHEMA.names):
-        translated = translated.replace(f"`{name}`", f"c{number}")
-    assert bag(table.scan(where).to_arrow()) == bag(plain.scan(translated).to_arrow())
+    found = table.scan(where).to_arrow()
+    assert len(found)
+    assert bag(found) == bag(everything.filter(matches(parse_where(where, SCHEMA), everything)))
 
 
 def test_an_index_prunes_by_such_a_name(table: mdt.Table) -> None:
     told = str(table.scan("`fare amount` = 7.5").explain())
-    assert "bitmap/1('fare amount')" in told
-    assert "1 of 2" in told
-    assert table.scan(order_by=[("fare amount", "desc")], limit=1).to_arrow()[
-        "1st"
-    ].to_pylist() == [99]
-    assert table.scan(order_by="`x-y`.`zip code` desc", limit=1, columns="plain").to_arrow()[
-        "plain"
-    ].to_pylist() == [299]
+    assert "bitmap/1('fare amount')" in told and "1 of 2" in told
+    for order in ([("fare amount", "desc")], "`x-y`.`zip code` desc"):
+        found = table.scan(order_by=order, limit=1, columns=["1st", "plain"]).to_arrow()
+        assert found.to_pylist() == [{"1st": 99, "plain": 299}]
 
 
-def test_text_in_double_quotes_is_no_column(table: mdt.Table) -> None:
+def test_wrong_names_are_refused_with_the_nearest(table: mdt.Table) -> None:
     for text in ('"fare amount" > 3', "3 < 'fare amount'"):
-        with pytest.raises(Invalid, match="'fare amount' is a text here, no column") as caught:
-            table.scan(text)
-        assert caught.value.hint == "write `fare amount`"
-    with pytest.raises(Unsupported, match="two literals"):
-        table.scan('"fare" > 3')
-
-
-def test_unknown_names_are_refused_with_the_nearest(table: mdt.Table) -> None:
-    with pytest.raises(Invalid, match="there is no column 'fare amont'") as caught:
-        table.scan(columns=["fare amont"])
-    assert caught.value.hint == "did you mean fare amount?"
-    with pytest.raises(Invalid, match="column 'fare amount' is missing"):
-        table.upsert(rows(1).drop_columns(["fare amount"]))
+        said = "'fare amount' is a text here, no column … hint: write `fare amount`"
+        refused(said, table.scan, text)
+    refused("two literals", table.scan, '"fare" > 3', kind=Unsupported)
+    said = "there is no column 'fare amont' … hint: did you mean fare amount?"
+    refused(said, table.scan, columns=["fare amont"])
+    fewer = rows(1).drop_columns(["fare amount"])
+    refused("column 'fare amount' is missing", table.upsert, fewer)
 
 
 def test_every_way_to_change_rows(table: mdt.Table) -> None:
@@ -369,18 +322,15 @@ def test_every_way_to_change_rows(table: mdt.Table) -> None:
         [{"trip id": "t0012", "pick-up city": "Oslo", "ts (ms)": 9_000, "fare amount": -1.0}],
         partial=True,
     )
-    assert table.get("t0012")["plain"] == 12
-    assert table.get("t0012")["fare amount"] == -1.0
+    expected = {"plain": 12, "fare amount": -1.0}
+    assert table.get("t0012", columns=["plain", "fare amount"]) == expected
     source = rows(13, 900, **{"ts (ms)": 9_000, "fare amount": 0.25})
-    merge = table.merge(
-        source,
-        on="source.`trip id` = target.`trip id` and source.`pick-up city` = target.`pick-up city`",
-    )
-    merge.when_matched("target.`1st` = 13").update(
-        {"fare amount": "source.`fare amount`"}
-    ).when_not_matched().insert().execute()
+    on = "source.`trip id` = target.`trip id` and source.`pick-up city` = target.`pick-up city`"
+    merge = table.merge(source, on=on).when_not_matched().insert()
+    merge = merge.when_matched("target.`1st` = 13")
+    merge.update({"fare amount": "source.`fare amount`"}).execute()
     merged = table.scan("`fare amount` = 0.25", columns="trip id", order_by="`trip id`").to_arrow()
-    assert merged["trip id"].to_pylist() == ["t0013", "t0900"]
+    assert merged[0].to_pylist() == ["t0013", "t0900"]
     table.delete(pa.table({"trip id": ["t0014"], "pick-up city": ["Oslo"]}))
     table.delete_where("`x-y`.`zip code` = 15")
     assert table.scan("plain in (14, 15)").count() == 0
@@ -395,14 +345,14 @@ def test_every_way_to_change_rows(table: mdt.Table) -> None:
 def test_states_and_changes(table: mdt.Table) -> None:
     before = table.scan().to_arrow()
     table.upsert(rows(1, **{"ts (ms)": 9_000, "fare amount": -5.0}))
-    changed = table.changes(since=1, where="`fare amount` < 0").to_arrow()
-    assert changed.select(["_change", "trip id", "fare amount"]).to_pylist() == [
-        {"_change": "update_after", "trip id": "t0001", "fare amount": -5.0}
+    changed = table.changes(since=1, where="`fare amount` < 0", columns="trip id").to_arrow()
+    assert [changed[name].to_pylist() for name in ("_change", "trip id")] == [
+        ["update_after"],
+        ["t0001"],
     ]
     assert bag(mdt.open(table.path, as_of=1).scan().to_arrow()) == bag(before)
     table.restore(1)
-    assert bag(table.scan().to_arrow()) == bag(before)
-    require_whole(table)
+    require_whole(table, before)
 
 
 def test_services(table: mdt.Table) -> None:
@@ -429,15 +379,11 @@ def test_large_base_files_are_rewritten(table: mdt.Table, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(large_files, "_FILE_SHARE", 1 << 60)
     monkeypatch.setattr(new_files, "rewritten", counted)
-    table.upsert(rows(*range(100, 300), **{"ts (ms)": 9_000, "fare amount": float("nan")}))
-    table.upsert(rows(*range(300, 400), **{"ts (ms)": 9_000}))
+    nan = rows(*range(100, 400), **{"ts (ms)": 9_000, "fare amount": float("nan")})
+    table.upsert(nan)
     table.compact()
     assert done
-    nan = rows(*range(100, 300), **{"ts (ms)": 9_000, "fare amount": float("nan")})
-    require_whole(
-        table,
-        pa.concat_tables([rows(*range(100)), nan, rows(*range(300, 400), **{"ts (ms)": 9_000})]),
-    )
+    require_whole(table, pa.concat_tables([rows(*range(100)), nan]))
 
 
 # -- columns
@@ -452,44 +398,15 @@ def test_columns_are_altered(table: mdt.Table) -> None:
         reorder=["new col", "trip id"],
         beyond_hudi=True,
     )
-    assert table.schema.names == [
-        "new col",
-        "trip id",
-        "pick-up city",
-        "ts (ms)",
-        "fare (€)",
-        "größe",
-        "a.b",
-        "x-y",
-        "per/day",
-        "not plain",
-        "d.e",
-    ]
-    assert [field.name for field in table.schema.field("x-y").type] == [
-        "zip.code",
-        "seen-by",
-        "f.g",
-    ]
-    found = (
-        table.scan(
-            "`fare (€)` = 5 and `x-y`.`zip.code` = 10",
-            columns=["new col", "fare (€)", "x-y", "not plain", "d.e"],
-        )
-        .to_arrow()
-        .to_pylist()
-    )
-    assert found == [
-        {
-            "new col": 7,
-            "fare (€)": 5.0,
-            "x-y": {"zip.code": 10, "seen-by": [{"who?": "w0"}], "f.g": None},
-            "not plain": 10,
-            "d.e": None,
-        }
-    ]
+    expected = "new col, trip id, pick-up city, ts (ms), fare (€), größe, a.b, x-y, per/day"
+    assert table.schema.names == [*expected.split(", "), "not plain", "d.e"]
+    (found,) = table.scan("`fare (€)` = 5 and `x-y`.`zip.code` = 10").to_arrow().to_pylist()
+    inside = {"zip.code": 10, "seen-by": [{"who?": "w0"}], "f.g": None}
+    expected_row = {"new col": 7, "fare (€)": 5.0, "x-y": inside, "not plain": 10, "d.e": None}
+    assert expected_row.items() <= found.items()
     assert any("fare (€)" in text for text in table.definition.indexes)
     table.upsert([{"trip id": "new", "pick-up city": "Oslo", "ts (ms)": 1, "d.e": 3}], partial=True)
-    assert table.scan("`d.e` = 3", columns="trip id").to_arrow()["trip id"].to_pylist() == ["new"]
+    assert table.get("new", columns="d.e") == {"d.e": 3} and table.scan("`d.e` = 3").count() == 1
     assert mdt.open(table.path).schema == table.schema
     assert not table.check().problems
     table.update_where({"not plain": "`not plain` + 1"}, "`ts (ms)` >= 0")
@@ -499,35 +416,27 @@ def test_columns_are_altered(table: mdt.Table) -> None:
 
 def test_a_table_of_ordinary_names_gets_others_and_loses_them(tmp_path: Path) -> None:
     table = mdt.create(tmp_path / "t", pa.schema({"id": pa.int64(), "v": pa.int64()}), key=["id"])
-    table.upsert([{"id": 1, "v": 1}])
-    assert table.definition.to_json()["format"] == 4
-    table.alter(rename={"v": "the v"}, beyond_hudi=True)
-    table.upsert([{"id": 2, "the v": 2}])
-    assert table.definition.to_json()["format"] == 5
-    table.alter(rename={"the v": "w"}, beyond_hudi=True)
-    table.upsert([{"id": 3, "w": 3}])
-    assert table.definition.to_json()["format"] == 4
-    assert bag(mdt.open(table.path).scan().to_arrow()) == bag(
-        pa.table({"id": [1, 2, 3], "w": [1, 2, 3]})
-    )
+    name = "v"
+    for number, (new, format) in enumerate((("v", 4), ("the v", 5), ("w", 4))):
+        if new != name:
+            table.alter(rename={name: new}, beyond_hudi=True)
+        table.upsert([{"id": number, new: number}])
+        assert table.definition.to_json()["format"] == format
+        name = new
+    found = mdt.open(table.path).scan(order_by="id").to_arrow().to_pylist()
+    assert found == [{"id": number, "w": number} for number in range(3)]
     assert not table.check().problems
 
 
 def test_data_bring_columns_with_them(table: mdt.Table) -> None:
-    more = (
-        rows(1, **{"ts (ms)": 9_000})
-        .append_column("e.f", pa.array([1]))
-        .append_column("g h", pa.array([{"i j": 1}]))
-    )
-    table.upsert(more, evolve=True)
-    inside = (
-        rows(2, **{"ts (ms)": 9_000})
-        .append_column("e.f", pa.array([2]))
-        .append_column("g h", pa.array([{"i j": 1, "k.l": 2}]))
-    )
-    table.upsert(inside, evolve=True)
-    assert table.get("t0002", columns=["e.f", "g h"]) == {"e.f": 2, "g h": {"i j": 1, "k.l": 2}}
-    assert table.get("t0001", columns=["e.f", "g h"]) == {"e.f": 1, "g h": {"i j": 1, "k.l": None}}
+    for number, inside in ((1, {"i j": 1}), (2, {"i j": 1, "k.l": 2})):
+        more = rows(number, **{"ts (ms)": 9_000}).append_column("e.f", pa.array([number]))
+        table.upsert(more.append_column("g h", pa.array([inside])), evolve=True)
+    found = table.get(["t0001", "t0002"], columns=["e.f", "g h"]).to_pylist()
+    assert found == [
+        {"e.f": 1, "g h": {"i j": 1, "k.l": None}},
+        {"e.f": 2, "g h": {"i j": 1, "k.l": 2}},
+    ]
     assert not table.check().problems
 
 
@@ -550,31 +459,13 @@ def test_statistics_of_a_column_are_never_those_of_one_that_is_called_like_them(
 
 def test_what_a_table_says_of_itself(table: mdt.Table) -> None:
     table.scan("`fare amount` = 7.5").count()
-    shown = "\n".join(
-        map(
-            str,
-            [
-                table,
-                table.definition.key,
-                table.stats(),
-                table.history().to_pylist(),
-                table.advise(),
-            ],
-        )
-    )
-    assert "trip id" in shown
-    assert "_x20_" not in shown
+    told = (table, table.definition.key, table.stats(), table.history().to_pylist(), table.advise())
+    text = "\n".join(map(str, told))
+    assert "trip id" in text and "_x20_" not in text
     assert "fare amount" in table._repr_html_()
 
 
 def test_the_command_line(table: mdt.Table) -> None:
-    def run(*arguments: str) -> str:
-        done = CliRunner().invoke(app, [*arguments])
-        assert done.exit_code == 0, done.output
-        return done.output
-
-    assert "fare amount" in run("info", table.path)
-    found = run(
-        "scan", table.path, "--where", "`fare amount` = 7.5", "--columns", "trip id", "--json"
-    )
-    assert [json.loads(line) for line in found.splitlines()] == [{"trip id": "t0015"}]
+    assert "fare amount" in shown("info", table.path)
+    where = ("--where", "`fare amount` = 7.5", "--columns", "trip id")
+    assert documents("scan", table.path, *where) == [{"trip id": "t0015"}]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from command_line import document, shown
 
 import mdt
 from mdt.schema.python_values import rows_of
@@ -57,36 +55,20 @@ def test_a_row_has_moments_that_python_lacks_as_those_of_numpy(tmp_path: Path, n
 def test_the_command_line_writes_them_as_text(tmp_path: Path) -> None:
     for name, (values, _, text) in FAR.items():
         made(tmp_path / name, values)
-        command = [sys.executable, "-m", "mdt", "scan", str(tmp_path / name), "--format"]
-        done = subprocess.run([*command, "json"], capture_output=True, text=True, check=True)
-        assert json.loads(done.stdout) == {"id": 1, "x": text}
-        assert (
-            text
-            in subprocess.run(
-                [*command, "table"], capture_output=True, text=True, check=True
-            ).stdout
-        )
+        assert document("scan", tmp_path / name) == {"id": 1, "x": text}
+        assert text in shown("scan", tmp_path / name)
 
 
 def test_durations_and_moments_inside_others_are_numpys_where_python_has_none() -> None:
     far, near = 253402300800, 0
-    inside = pa.array(
-        [{"at": [near, far], "by": [("k", far)]}],
-        pa.struct(
-            [("at", pa.list_(pa.timestamp("s"))), ("by", pa.map_(pa.string(), pa.timestamp("s")))]
-        ),
-    )
-    rows = rows_of(
-        pa.table({"long": pa.array([2**62], pa.duration("s")), "in": inside, "note": ["n"]})
-    )
+    second = pa.timestamp("s")
+    type = pa.struct({"at": pa.list_(second), "by": pa.map_(pa.string(), second)})
+    inside = pa.array([{"at": [near, far], "by": [("k", far)]}], type)
+    long = pa.array([2**62], pa.duration("s"))
+    (row,) = rows_of(pa.table({"long": long, "in": inside, "note": ["n"]}))
     moment = np.datetime64(far, "s")
-    assert rows == [
-        {
-            "long": np.timedelta64(2**62, "s"),
-            "in": {"at": [datetime(1970, 1, 1), moment], "by": [("k", moment)]},
-            "note": "n",
-        }
-    ]
+    found = {"at": [datetime(1970, 1, 1), moment], "by": [("k", moment)]}
+    assert row == {"long": np.timedelta64(2**62, "s"), "in": found, "note": "n"}
 
 
 def test_what_no_reader_can_read_stays_an_error() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from documents import ROOT
+from refusals import refused
+from texts import columns
 
 import mdt
-from mdt.errors import Invalid
 from mdt.limits import SCHEMA_VERSIONS_MAX
 from mdt.schema import versions
 from mdt.schema.alter import Alteration, altered
@@ -34,30 +36,29 @@ FIRST = first_version(SCHEMA, SCHEMA)
 
 
 def version(since: int, ids: Sequence[int], *fields: Any) -> SchemaVersion:
-    schema = pa.schema(list(fields))
-    return SchemaVersion(since, schema, schema, tuple(ids))
+    columns = pa.schema(list(fields))
+    return SchemaVersion(since, columns, columns, tuple(ids))
 
 
 ID, N, S = ("id", pa.string()), ("n", pa.int32()), ("s", STRUCT)
+REQUIRED = pa.field("n", pa.int32(), nullable=False)
+
+
+def chain_of(count: int) -> tuple[SchemaVersion, ...]:
+    """Return versions of the same columns, as many as ``count``."""
+    return (FIRST, *(version(since, range(5), ID, N, S) for since in range(1, count)))
+
+
 WRONG: dict[str, tuple[SchemaVersion, str]] = {
-    "no later": (version(0, (0, 1, 2, 3, 4), ID, N, S), "begins before the one"),
+    "no later": (version(0, range(5), ID, N, S), "begins before the one"),
     "narrower": (version(1, (0, 1), ID, ("n", pa.bool_())), "int32 cannot be read as bool"),
     "other digits": (version(1, (0, 1), ID, ("n", pa.decimal128(9, 0))), "cannot be read as"),
-    "a struct": (
-        version(1, (0, 1, 5), ID, ("n", pa.struct([("x", pa.int32())]))),
-        "cannot be read as",
-    ),
+    "a struct": (version(1, (0, 1, 5, 6), ID, ("n", STRUCT)), "cannot be read as"),
     "no struct": (version(1, (0, 2), ID, ("s", pa.int32())), "cannot be read as"),
     "moved out": (version(1, (0, 3), ID, ("a", pa.int32())), "moved into another column"),
     "moved in": (version(1, (0, 2, 1, 4), ID, S), "moved into another column"),
-    "required": (
-        version(1, (0, 1), ID, pa.field("n", pa.int32(), nullable=False)),
-        "became required",
-    ),
-    "another key": (
-        version(1, (1, 0, 2, 3, 4), ("n", pa.int32()), ("key", pa.string()), S),
-        "of the key",
-    ),
+    "required": (version(1, (0, 1), ID, REQUIRED), "became required"),
+    "another key": (version(1, (1, 0, 2, 3, 4), N, ("key", pa.string()), S), "of the key"),
     "a key of another id": (version(1, (5,), ID), "of the key"),
 }
 
@@ -70,10 +71,7 @@ def test_a_version_that_cannot_follow_is_refused(name: str) -> None:
 
 
 def test_a_table_may_have_all_the_versions_that_it_keeps() -> None:
-    chain = (
-        FIRST,
-        *(version(since, (0, 1, 2, 3, 4), ID, N, S) for since in range(1, SCHEMA_VERSIONS_MAX + 1)),
-    )
+    chain = chain_of(SCHEMA_VERSIONS_MAX + 1)
     check_succession(chain[:-1], ("id",))
     with pytest.raises(ValueError, match=f"more than {SCHEMA_VERSIONS_MAX} versions"):
         check_succession(chain, ("id",))
@@ -90,7 +88,7 @@ def test_a_succession_is_checked_once_and_one_version_more_costs_its_own_check(
         whole(new, *before)
 
     monkeypatch.setattr(versions, "_check_follows", counted)
-    chain = (FIRST, *(version(since, (0, 1, 2, 3, 4), ID, N, S) for since in range(1, 101)))
+    chain = chain_of(101)
     check_succession(chain[:-1], ("id",))
     assert len(checked) == 5 * 99
     check_succession(chain[:-1], ("id",))
@@ -105,10 +103,9 @@ def test_ids_of_dropped_columns_are_never_given_again() -> None:
     with pytest.raises(ValueError, match="int32 cannot be read as string"):
         check_succession((FIRST, dropped, other), ("id",))
     gap = version(1, (0, 2, 3, 4, 9), ID, S, N)
+    reused = version(2, (0, 2, 3, 4, 7), ID, S, ("x", pa.int32()))
     with pytest.raises(ValueError, match="given before"):
-        check_succession(
-            (FIRST, gap, version(2, (0, 2, 3, 4, 7), ID, S, ("x", pa.int32()))), ("id",)
-        )
+        check_succession((FIRST, gap, reused), ("id",))
 
 
 DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -138,11 +135,9 @@ def test_a_version_of_a_wrong_form_is_refused(name: str) -> None:
 
 
 def test_checkpoints_that_are_read_share_their_versions() -> None:
-    texts = [json.dumps(version(since, (0, 1, 2, 3, 4), ID, N, S).to_json()) for since in range(3)]
+    texts = [json.dumps(one.to_json()) for one in chain_of(3)]
     first, again = ([from_json(json.loads(text)) for text in texts] for _ in range(2))
-    assert (
-        all(one is other for one, other in zip(first, again, strict=True)) and len(set(first)) == 3
-    )
+    assert all(map(operator.is_, first, again)) and len(set(first)) == 3
     assert from_json(json.loads(texts[0]), 1) is first[1]
 
 
@@ -153,7 +148,7 @@ def test_names_of_statistics_of_one_version_more_cost_what_that_one_costs(
     monkeypatch.setattr(
         SchemaVersion, "paths", lambda self: asked.append(self.since) or paths(self)
     )
-    chain = tuple(version(since, (0, 1, 2, 3, 4), ID, N, S) for since in range(100))
+    chain = chain_of(100)
     for count in range(1, 101):
         statistics_names(chain[:count])
     assert asked == list(range(100))
@@ -161,42 +156,23 @@ def test_names_of_statistics_of_one_version_more_cost_what_that_one_costs(
 
 def test_a_segment_has_the_version_of_its_commit() -> None:
     versions = (FIRST, version(3, (0,), ID), version(7, (0,), ID))
-    assert [version_of(versions, seq << 20 | 5).since for seq in (0, 2, 3, 6, 7, 99)] == [
-        0,
-        0,
-        3,
-        3,
-        7,
-        7,
-    ]
+    for seq, since in ((0, 0), (2, 0), (3, 3), (6, 3), (7, 7), (99, 7)):
+        assert version_of(versions, seq << 20 | 5).since == since
 
 
 def test_statistics_keep_their_name_where_keys_and_values_stay() -> None:
-    wide = pa.schema(
-        [
-            ("id", pa.string()),
-            ("n", pa.int64()),
-            ("s", pa.struct([("z", pa.int32()), ("b", pa.string())])),
-        ]
-    )
-    second = SchemaVersion(1, wide, wide, FIRST.ids)
+    renamed = pa.struct([("z", pa.int32()), ("b", pa.string())])
+    second = version(1, FIRST.ids, ID, ("n", pa.int64()), ("s", renamed))
     third = version(2, (0, 1, 5), ID, ("n", pa.float64()), ("s", pa.int32()))
-    assert statistics_names((FIRST, second))[-1] == {
-        "id": "id",
-        "n": "n",
-        "s": "s",
-        "s.z": "s.a",
-        "s.b": "s.b",
-    }
-    found = statistics_names((FIRST, second, third))
-    assert found[-1] == {"id": "id", "n": "n@1.2", "s": "s@5.2"} and found[:2] == statistics_names(
-        (FIRST, second)
-    )
+    *before, last = statistics_names((FIRST, second, third))
+    assert before[-1] == {"id": "id", "n": "n", "s": "s", "s.z": "s.a", "s.b": "s.b"}
+    assert last == {"id": "id", "n": "n@1.2", "s": "s@5.2"}
+    assert tuple(before) == tuple(statistics_names((FIRST, second)))
 
 
 def test_a_file_that_has_none_of_the_columns_still_has_its_rows() -> None:
     newest = version(1, (0, 5), ID, ("x", pa.int32()))
-    form = form_between(FIRST, newest, pa.schema([("x", pa.int32())]))
+    form = form_between(FIRST, newest, columns("x int32"))
     assert form is not None and form.stored.names == ["_hoodie_commit_time"]
     rows = form.converted(pa.table({"_hoodie_commit_time": ["1", "2"]}))
     assert rows.to_pylist() == [{"x": None}, {"x": None}]
@@ -214,32 +190,28 @@ def test_floats_rise_as_their_texts_do() -> None:
         pa.float32(),
     )
     wide = widened(floats, pa.float64())
-    assert (
-        wide.to_pylist()[:2] == [-1e30, -0.1] and str(wide[8]) == "nan" and wide[9].as_py() is None
-    )
+    assert wide.to_pylist()[:2] == [-1e30, -0.1]
+    assert str(wide[8]) == "nan" and wide[9].as_py() is None
     assert wide.cast(pa.float32()).slice(0, 8) == floats.slice(0, 8)
 
 
 def test_nobody_reads_rows_of_files_past_their_version() -> None:
-    knowing = {"mdt/metadata/files/segment_columns.py", "mdt/parquet/segment_rows.py"}
-    # it reads stored columns of a file, and converts them with those read by pages
-    knowing.add("mdt/scan/reader.py")
-    callers = {
-        p.relative_to(ROOT).as_posix()
-        for p in Path(ROOT, "mdt").rglob("*.py")
-        if "read_rows(" in p.read_text()
-    }
-    assert callers == knowing, "call mdt.metadata.files.segment_columns.read_columns"
+    # the reader reads stored columns of a file, and converts them with those read by pages
+    knowing = ["metadata/files/segment_columns.py", "parquet/segment_rows.py", "scan/reader.py"]
+    files = Path(ROOT, "mdt").rglob("*.py")
+    callers = {file for file in files if "read_rows(" in file.read_text()}
+    assert callers == {ROOT / "mdt" / name for name in knowing}, (
+        "call mdt.metadata.files.segment_columns.read_columns"
+    )
 
 
 def test_an_alter_ends_where_ids_end() -> None:
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     last = replace(table.definition.version, since=1, given=versions.ID_MAX)
     definition = replace(table.definition, versions=(last,))
-    assert (
-        altered(definition, Alteration(add={"x": pa.field("x", pa.int32())}), 2).ids[-1]
-        == versions.ID_MAX
+    one, two = (
+        Alteration(add={name: pa.field(name, pa.int32()) for name in names})
+        for names in ("x", "xy")
     )
-    more = {name: pa.field(name, pa.int32()) for name in ("x", "y")}
-    with pytest.raises(Invalid, match="no id left for a new column"):
-        altered(definition, Alteration(add=more), 2)
+    assert altered(definition, one, 2).ids[-1] == versions.ID_MAX
+    refused("no id left for a new column", altered, definition, two, 2)
