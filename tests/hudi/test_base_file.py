@@ -186,9 +186,3 @@ def test_stacked_tables_may_hold_meta_columns_in_either_form() -> None:
     coded = pa.table({"_hoodie_commit_time": pa.array(["2"]).dictionary_encode(), "v": [2]})
     assert base_file.stack([plain, coded]).to_pylist() == [*plain.to_pylist(), *coded.to_pylist()]
     assert base_file.stack([coded, coded]).schema == coded.schema
-
-
-@pytest.mark.parametrize("compression", ["none", "snappy", "lz4", "zstd", "gzip"])
-def test_every_codec_reads_back(compression: str) -> None:
-    table = pa.table({"v": [1, 2, 3]})
-    assert encode(table, compression=compression)[0].read().equals(table)

@@ -403,15 +403,6 @@ def test_library_code_cannot_swallow_a_crash() -> None:
     assert not issubclass(Crash, Exception)
 
 
-def test_operations_are_counted_per_object_and_reads_on_demand() -> None:
-    for count_reads, expected in ((False, 2), (True, 4)):
-        faulty = FaultyStorage(MemoryStorage(), count_reads=count_reads)
-        faulty.read_if_exists("x")
-        faulty.list("")
-        faulty.delete_many(["x", "y"])
-        assert len(faulty.operations) == expected
-
-
 def test_a_store_that_ignores_the_condition_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = ObjectStorage("s3://bucket/table", MemoryStore())
     assert storage.conditional_put

@@ -23,7 +23,6 @@ from mdt.config import (
     options_table,
     parse_options,
 )
-from mdt.metadata.files import paths
 from mdt.option import COLUMN, Scope
 
 
@@ -113,16 +112,6 @@ def test_every_option_is_documented_once_and_has_one_scope() -> None:
 def test_threads_default_to_the_processors() -> None:
     assert Options().threads("writer") >= 1
     assert parse_options({"mdt.reader.threads": 3}).threads("reader") == 3
-
-
-def test_names_of_objects_sort_as_their_numbers_and_lead_back_to_them() -> None:
-    assert paths.commit(5) == ".hoodie/.mdt/log/00000000000000000005"
-    assert sorted(map(paths.commit, (10, 9, 100))) == [paths.commit(n) for n in (9, 10, 100)]
-    assert [
-        paths.seq_of(p) for p in (paths.commit(7), paths.checkpoint_manifest(8), paths.hint())
-    ] == [7, 8, None]
-    assert paths.partition_file("", "f") == "f"
-    assert paths.partition_file("a=1/b=2", "f") == "a=1/b=2/f"
 
 
 @pytest.mark.parametrize(
