@@ -1,16 +1,36 @@
-"""What the executed plan of a frame says of its scans of files."""
+"""What the plan of a frame says of its scans of files, and tables as views for such frames."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from sql_tables import settings
 
+import mdt
+import mdt.spark
 from mdt.engines.spark import private
 
 PRUNING = "spark.sql.optimizer.dynamicPartitionPruning.enabled"
+
+
+@contextmanager
+def views(spark: SparkSession, **tables: mdt.Table) -> Iterator[SparkSession]:
+    """Let a session know tables as temporary views meanwhile."""
+    mdt.spark.enable(spark)
+    for name, table in tables.items():
+        mdt.read(spark, table.path).createOrReplaceTempView(name)
+    with settings(spark, {"spark.sql.shuffle.partitions": "2"}):
+        yield spark
+    for name in tables:
+        spark.catalog.dropTempView(name)
+
+
+def optimized(frame: DataFrame) -> Any:
+    """Return the plan of a frame that the optimizer has made."""
+    return private.java_frame(frame).queryExecution().optimizedPlan()
 
 
 def nodes(frame: DataFrame) -> list[Any]:
@@ -20,10 +40,15 @@ def nodes(frame: DataFrame) -> list[Any]:
     return list(_nodes(private.java_frame(frame).queryExecution().executedPlan()))
 
 
-def files_read(frame: DataFrame) -> list[int]:
-    """Return how many files each scan of an executed frame has read, from left to right."""
+def measured(frame: DataFrame, metric: str) -> list[int]:
+    """Return a metric of each scan of files of an executed frame, from left to right."""
     scans = [node for node in nodes(frame) if node.nodeName().startswith("Scan parquet")]
-    return [int(node.metrics().apply("numFiles").value()) for node in scans]
+    return [int(node.metrics().apply(metric).value()) for node in scans]
+
+
+def files_read(frame: DataFrame) -> list[int]:
+    """Return how many files each scan of an executed frame has read."""
+    return measured(frame, "numFiles")
 
 
 def run(frame: DataFrame) -> tuple[list[Any], list[int]]:
@@ -32,10 +57,15 @@ def run(frame: DataFrame) -> tuple[list[Any], list[int]]:
     return rows, files_read(frame)
 
 
+def as_text(rows: list[Any]) -> list[str]:
+    """Return rows in a fixed order, in which NaN equals NaN."""
+    return sorted(map(repr, rows))
+
+
 def plain(spark: SparkSession, query: str) -> list[str]:
     """Return the rows of a query of which no side of a join asks another."""
     with settings(spark, {PRUNING: "false"}):
-        return sorted(map(repr, spark.sql(query).collect()))
+        return as_text(spark.sql(query).collect())
 
 
 def _nodes(node: Any) -> Iterator[Any]:

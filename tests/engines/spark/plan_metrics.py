@@ -50,3 +50,15 @@ def shown(node: Any, values: Any) -> Figures:
         for one in each
         if values.contains(one.accumulatorId())
     }
+
+
+def number(found: Figures, name: str) -> int:
+    return int(found[name].replace(",", ""))
+
+
+def reads(spark: SparkSession, frame: DataFrame, what: str) -> tuple[int, int]:
+    """Return how many footers, or deletion vectors, a query finds in executors, and how many it
+    reads.
+    """
+    (found,) = figures(spark, frame)
+    return number(found, f"{what} found in executors"), number(found, f"{what} read by executors")

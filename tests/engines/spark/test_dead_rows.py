@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,28 +35,12 @@ class Lister:
 
     def list(self, query: str, predicate: Predicate) -> Listing:
         native = NativeFiles.whole(
-            [f.as_uri() for f in self.files], [f.stat().st_size for f in self.files]
+            [file.as_uri() for file in self.files], [file.stat().st_size for file in self.files]
         )
-        has_dead = np.arange(5) < 4
-        files = NativeFiles(
-            native.uris,
-            native.sizes,
-            native.offsets,
-            native.file_sizes,
-            native.footer_sizes,
-            native.footer_crcs,
-            native.versions,
-            has_dead,
-            self._dead,
-        )
-        wanted = [
-            leaf.value for leaf in leaves(predicate) if isinstance(leaf, Leaf) and leaf.op == "="
-        ]
-        return Listing(
-            self.version,
-            files,
-            np.array([one // 10 for one in wanted], np.int32) if wanted else None,
-        )
+        files = replace(native, has_dead=np.arange(5) < 4, dead=self._dead)
+        tests = [leaf for leaf in leaves(predicate) if isinstance(leaf, Leaf) and leaf.op == "="]
+        keep = np.array([leaf.value // 10 for leaf in tests], np.int32) if tests else None
+        return Listing(self.version, files, keep)
 
     def _dead(self, at: Sequence[int]) -> DeadRows:
         self.asked.append(list(at))

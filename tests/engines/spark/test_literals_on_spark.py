@@ -12,7 +12,7 @@ import math
 import os
 import random
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -21,6 +21,7 @@ import pytest
 from counting import count
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from sql_tables import lines, settings
 
 from indexes.predicate import leaves, matches
 from mdt.errors import MdtError
@@ -99,290 +100,310 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "d": (
         pa.date32(),
         [
-            date(2024, 2, 29),
-            date(2024, 1, 1),
-            date(1970, 1, 1),
-            date(2024, 2, 1),
-            date(1, 1, 1),
-            date(9999, 12, 31),
+            date.fromisoformat(day)
+            for day in lines(
+                """
+                2024-02-29
+                2024-01-01
+                1970-01-01
+                2024-02-01
+                0001-01-01
+                9999-12-31
+                """
+            )
         ],
     ),
     "ts": (
         pa.timestamp("us", "UTC"),
         [
-            datetime(2024, 2, 29, tzinfo=UTC),
-            datetime(2024, 2, 29, 12, tzinfo=UTC),
-            datetime(2024, 2, 29, 11, 0, 0, 500000, tzinfo=UTC),
-            datetime(1970, 1, 1, tzinfo=UTC),
-            datetime(2024, 1, 1, tzinfo=UTC),
-            datetime(2024, 2, 29, 12, 0, 0, 1, tzinfo=UTC),
+            datetime.fromisoformat(f"{moment}+00:00")
+            for moment in lines(
+                """
+                2024-02-29T00:00:00
+                2024-02-29T12:00:00
+                2024-02-29T11:00:00.500000
+                1970-01-01T00:00:00
+                2024-01-01T00:00:00
+                2024-02-29T12:00:00.000001
+                """
+            )
         ],
     ),
 }
 
-NUMBERS = [
-    "0",
-    "1",
-    "-1",
-    "+5",
-    "5",
-    "- 5",
-    "44",
-    "300",
-    "2147483648",
-    "9223372036854775807",
-    "9223372036854775808",
-    "-9223372036854775808",
-    "16777217",
-    "0.0",
-    "-0.0",
-    "0.1",
-    "1.5",
-    "5.",
-    ".5",
-    "5.00",
-    "0.10",
-    "0.105",
-    "12345678901234567890.0123456789",
-    "99999999999999999999999999999999999999",
-    "0e0",
-    "-0e0",
-    "1e-1",
-    "1.5e0",
-    "5E0",
-    "1e300",
-    "1e-400",
-    "1e38",
-    "9007199254740992e0",
-    "3.4028234663852886e38",
-    "5e-324",
-    "44Y",
-    "127Y",
-    "-128Y",
-    "128Y",
-    "5S",
-    "-32768S",
-    "32768S",
-    "5L",
-    "-9223372036854775808L",
-    "9223372036854775808L",
-    "1.5L",
-    "0.1F",
-    "-0.0F",
-    "1.5f",
-    "5F",
-    "16777217F",
-    "3.4028235e38F",
-    "1e39F",
-    "1e-50F",
-    "0.1D",
-    "-0.0D",
-    "5d",
-    "1e400D",
-    "1e308D",
-    "0.1BD",
-    "1.50BD",
-    "5BD",
-    "1e2BD",
-    "double('NaN')",
-    "float('nan')",
-    "double('inf')",
-    "float('-Infinity')",
-    "double(' +INF ')",
-    "cast(0.1 as float)",
-    "cast('0.1' as float)",
-    "cast(0.1 as double)",
-    "cast(0.1F as double)",
-    "cast(300 as tinyint)",
-    "cast(44 as tinyint)",
-    "cast(1.9 as int)",
-    "cast(-1.9 as int)",
-    "cast(5.5e0 as bigint)",
-    "cast('5' as int)",
-    "cast(' 5 ' as int)",
-    "cast('5.5' as int)",
-    "cast('x' as int)",
-    "cast('-1' as tinyint)",
-    "cast(99999999999 as int)",
-    "cast(16777217 as float)",
-    "cast(9007199254740993 as float)",
-    "cast(1.005 as decimal(10,2))",
-    "cast('1.5' as decimal(10,2))",
-    "cast(-0.005 as decimal(10, 2))",
-    "cast(1.5 as decimal)",
-    "cast(123456 as decimal(4,1))",
-    "cast(300 as decimal(5,2))",
-    "cast(true as int)",
-    "cast('1e2' as double)",
-    "cast('1e2' as int)",
-    "cast(null as int)",
-    "try_cast('x' as int)",
-    "try_cast(300 as tinyint)",
-    "try_cast('5' as int)",
-    "'5'::int",
-    "5::double",
-    "-5::double",
-    "cast('' as int)",
-    "cast('0x5' as int)",
-    "int('5')",
-    "bigint(5)",
-    "smallint('300')",
-    "decimal('5')",
-    "float('0.1')",
-    "- -5",
-    "-(5)",
-    "(5)",
-    "+(-(1))",
-    "null",
-    "cast('nan' as double)",
-    "cast(1e400 as double)",
-    "cast('1_0' as int)",
-    "cast('5d' as double)",
-    "cast('1.5f' as float)",
-    "cast('.5' as double)",
-    "cast('5.' as double)",
-    "cast(cast('0.1' as float) as double)",
-]
-TEXTS = [
-    "''",
-    "'a'",
-    '"a"',
-    "'it''s'",
-    "'it\\'s'",
-    '"it\'s"',
-    "'a' 'b'",
-    "'a\\nb'",
-    "'a\\tb'",
-    "'\\u00e9'",
-    "'é'",
-    "'\\141'",
-    "'\\x41'",
-    "'\\Z'",
-    "'\\\\'",
-    "r'\\'",
-    "'a\\%b'",
-    "'a%b'",
-    "r'a\\%b'",
-    "'\\U0001F600'",
-    "'\\uD83D\\uDE00'",
-    "'5'",
-    "' 5 '",
-    "'5.0'",
-    "'1.5'",
-    "'0.1'",
-    "'x'",
-    "'true'",
-    "'T'",
-    "'f'",
-    "'yes'",
-    "'0'",
-    "'1'",
-    "'inf'",
-    "'NaN'",
-    "'-0'",
-    "'1e2'",
-    "'2024'",
-    "'2024-2'",
-    "'2024-02-29'",
-    "'2024-2-29'",
-    "' 2024-02-29 '",
-    "'2024-02-29T12:00:00'",
-    "'2024-02-29 12:00:00'",
-    "'2024-02-29 12:00'",
-    "'2024-02-29 12:00:00.000001'",
-    "'2024-02-29T12:00:00Z'",
-    "'2024-02-29 12:00:00+01:00'",
-    "'2024-02-29 12:00:00 UTC'",
-    "'2024-02-29 04:00:00-0800'",
-    "'2024-02-29 11:00:00.5'",
-    "'20240229'",
-    "'2024-060'",
-    "'2024-W09-4'",
-    "'2024-02-30'",
-    "'0001-01-01'",
-    "'9999-12-31'",
-    "'\\0'",
-    "'\\q'",
-    "'a''b'",
-    '"a""b"',
-    "\"a''b\"",
-    "cast('a' as string)",
-    "cast(5 as string)",
-    "cast('a' as binary)",
-    "string(5)",
-    "cast(true as string)",
-    "'\\'",
-    "'a\\_b'",
-]
-OTHERS = [
-    "true",
-    "false",
-    "cast('true' as boolean)",
-    "boolean('no')",
-    "cast('maybe' as boolean)",
-    "cast(1 as boolean)",
-    "x'61'",
-    "X'00ff'",
-    "x'0'",
-    "x''",
-    "x '61'",
-    "cast('a' as binary)",
-    "date '2024-02-29'",
-    "DATE'2024-2-29'",
-    "date '2024'",
-    "date '2024-02-29 10:00:00'",
-    "date '2024-02-30'",
-    "date('2024-02-29')",
-    "cast('2024-02-29 10:00:00' as date)",
-    "cast('2024-02-29' as timestamp)",
-    "cast(date '2024-02-29' as timestamp)",
-    "cast(timestamp '2024-02-29 12:00:00' as date)",
-    "timestamp '2024-02-29 12:00:00'",
-    "timestamp '2024-02-29 12:00:00Z'",
-    "timestamp '2024-02-29 12:00:00+00:00'",
-    "timestamp '2024-02-29 13:30:00+01:30'",
-    "timestamp '2024-02-29'",
-    "timestamp '2024-2-29 1:2:3'",
-    "timestamp '2024-02-29 11:00:00.5'",
-    "timestamp_ltz '2024-02-29 12:00:00'",
-    "timestamp '2024-02-29 25:00:00'",
-    "timestamp '2024-02-29 12:00:60'",
-    "timestamp('2024-02-29 12:00:00')",
-    "timestamp '2024-02-29T12:00:00-01'",
-    "timestamp '2024-02-29 12:00:00 GMT'",
-    "timestamp '2024-02-29 12:00:00.1234567'",
-    "date '0001-01-01'",
-    "date '10000-01-01'",
-]
-TEMPLATES = [
-    "{c} = {v}",
-    "{c} < {v}",
-    "{c} >= {v}",
-    "{c} <=> {v}",
-    "{c} in ({v})",
-    "{v} != {c}",
-    "{c} between {v} and {v}",
-    "not {c} <= {v}",
-    "{c} not in ({v}, {w})",
-    "{c} in ({v}, {w})",
-]
-LIKES = [
-    "'a%'",
-    "'%'",
-    "'a'",
-    "'a\\%b'",
-    "'a\\\\%b'",
-    "'_'",
-    "'__'",
-    "'%\\n%'",
-    "''",
-    "'\\\\\\\\'",
-    "'é'",
-    "r'a\\%b'",
-    "'%b'",
-    "'%a%'",
-    "'a_b'",
-]
+NUMBERS = lines(
+    r"""
+    0
+    1
+    -1
+    +5
+    5
+    - 5
+    44
+    300
+    2147483648
+    9223372036854775807
+    9223372036854775808
+    -9223372036854775808
+    16777217
+    0.0
+    -0.0
+    0.1
+    1.5
+    5.
+    .5
+    5.00
+    0.10
+    0.105
+    12345678901234567890.0123456789
+    99999999999999999999999999999999999999
+    0e0
+    -0e0
+    1e-1
+    1.5e0
+    5E0
+    1e300
+    1e-400
+    1e38
+    9007199254740992e0
+    3.4028234663852886e38
+    5e-324
+    44Y
+    127Y
+    -128Y
+    128Y
+    5S
+    -32768S
+    32768S
+    5L
+    -9223372036854775808L
+    9223372036854775808L
+    1.5L
+    0.1F
+    -0.0F
+    1.5f
+    5F
+    16777217F
+    3.4028235e38F
+    1e39F
+    1e-50F
+    0.1D
+    -0.0D
+    5d
+    1e400D
+    1e308D
+    0.1BD
+    1.50BD
+    5BD
+    1e2BD
+    double('NaN')
+    float('nan')
+    double('inf')
+    float('-Infinity')
+    double(' +INF ')
+    cast(0.1 as float)
+    cast('0.1' as float)
+    cast(0.1 as double)
+    cast(0.1F as double)
+    cast(300 as tinyint)
+    cast(44 as tinyint)
+    cast(1.9 as int)
+    cast(-1.9 as int)
+    cast(5.5e0 as bigint)
+    cast('5' as int)
+    cast(' 5 ' as int)
+    cast('5.5' as int)
+    cast('x' as int)
+    cast('-1' as tinyint)
+    cast(99999999999 as int)
+    cast(16777217 as float)
+    cast(9007199254740993 as float)
+    cast(1.005 as decimal(10,2))
+    cast('1.5' as decimal(10,2))
+    cast(-0.005 as decimal(10, 2))
+    cast(1.5 as decimal)
+    cast(123456 as decimal(4,1))
+    cast(300 as decimal(5,2))
+    cast(true as int)
+    cast('1e2' as double)
+    cast('1e2' as int)
+    cast(null as int)
+    try_cast('x' as int)
+    try_cast(300 as tinyint)
+    try_cast('5' as int)
+    '5'::int
+    5::double
+    -5::double
+    cast('' as int)
+    cast('0x5' as int)
+    int('5')
+    bigint(5)
+    smallint('300')
+    decimal('5')
+    float('0.1')
+    - -5
+    -(5)
+    (5)
+    +(-(1))
+    null
+    cast('nan' as double)
+    cast(1e400 as double)
+    cast('1_0' as int)
+    cast('5d' as double)
+    cast('1.5f' as float)
+    cast('.5' as double)
+    cast('5.' as double)
+    cast(cast('0.1' as float) as double)
+    """
+)
+TEXTS = lines(
+    r"""
+    ''
+    'a'
+    "a"
+    'it''s'
+    'it\'s'
+    "it's"
+    'a' 'b'
+    'a\nb'
+    'a\tb'
+    '\u00e9'
+    'é'
+    '\141'
+    '\x41'
+    '\Z'
+    '\\'
+    r'\'
+    'a\%b'
+    'a%b'
+    r'a\%b'
+    '\U0001F600'
+    '\uD83D\uDE00'
+    '5'
+    ' 5 '
+    '5.0'
+    '1.5'
+    '0.1'
+    'x'
+    'true'
+    'T'
+    'f'
+    'yes'
+    '0'
+    '1'
+    'inf'
+    'NaN'
+    '-0'
+    '1e2'
+    '2024'
+    '2024-2'
+    '2024-02-29'
+    '2024-2-29'
+    ' 2024-02-29 '
+    '2024-02-29T12:00:00'
+    '2024-02-29 12:00:00'
+    '2024-02-29 12:00'
+    '2024-02-29 12:00:00.000001'
+    '2024-02-29T12:00:00Z'
+    '2024-02-29 12:00:00+01:00'
+    '2024-02-29 12:00:00 UTC'
+    '2024-02-29 04:00:00-0800'
+    '2024-02-29 11:00:00.5'
+    '20240229'
+    '2024-060'
+    '2024-W09-4'
+    '2024-02-30'
+    '0001-01-01'
+    '9999-12-31'
+    '\0'
+    '\q'
+    'a''b'
+    "a""b"
+    "a''b"
+    cast('a' as string)
+    cast(5 as string)
+    cast('a' as binary)
+    string(5)
+    cast(true as string)
+    '\'
+    'a\_b'
+    """
+)
+OTHERS = lines(
+    r"""
+    true
+    false
+    cast('true' as boolean)
+    boolean('no')
+    cast('maybe' as boolean)
+    cast(1 as boolean)
+    x'61'
+    X'00ff'
+    x'0'
+    x''
+    x '61'
+    cast('a' as binary)
+    date '2024-02-29'
+    DATE'2024-2-29'
+    date '2024'
+    date '2024-02-29 10:00:00'
+    date '2024-02-30'
+    date('2024-02-29')
+    cast('2024-02-29 10:00:00' as date)
+    cast('2024-02-29' as timestamp)
+    cast(date '2024-02-29' as timestamp)
+    cast(timestamp '2024-02-29 12:00:00' as date)
+    timestamp '2024-02-29 12:00:00'
+    timestamp '2024-02-29 12:00:00Z'
+    timestamp '2024-02-29 12:00:00+00:00'
+    timestamp '2024-02-29 13:30:00+01:30'
+    timestamp '2024-02-29'
+    timestamp '2024-2-29 1:2:3'
+    timestamp '2024-02-29 11:00:00.5'
+    timestamp_ltz '2024-02-29 12:00:00'
+    timestamp '2024-02-29 25:00:00'
+    timestamp '2024-02-29 12:00:60'
+    timestamp('2024-02-29 12:00:00')
+    timestamp '2024-02-29T12:00:00-01'
+    timestamp '2024-02-29 12:00:00 GMT'
+    timestamp '2024-02-29 12:00:00.1234567'
+    date '0001-01-01'
+    date '10000-01-01'
+    """
+)
+TEMPLATES = lines(
+    r"""
+    {c} = {v}
+    {c} < {v}
+    {c} >= {v}
+    {c} <=> {v}
+    {c} in ({v})
+    {v} != {c}
+    {c} between {v} and {v}
+    not {c} <= {v}
+    {c} not in ({v}, {w})
+    {c} in ({v}, {w})
+    """
+)
+LIKES = lines(
+    r"""
+    'a%'
+    '%'
+    'a'
+    'a\%b'
+    'a\\%b'
+    '_'
+    '__'
+    '%\n%'
+    ''
+    '\\\\'
+    'é'
+    r'a\%b'
+    '%b'
+    '%a%'
+    'a_b'
+    """
+)
 
 
 def rows() -> pa.Table:
@@ -468,15 +489,11 @@ def compared(spark: SparkSession, wheres: Sequence[str]) -> int:
     if not hasattr(sf, "arrow_udf"):
         # to Spark 4.0 two quotes in a text are the end of one and the beginning of another
         asked = [where for where in asked if "''" not in where]
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    try:
+    with settings(spark, {"spark.sql.session.timeZone": "UTC"}):
         view = spark.createDataFrame(held)
         for at in range(0, len(asked), BATCH):
             for where, found in theirs(view, asked[at : at + BATCH]).items():
                 assert found == mine[where], where
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", zone)
     return len(asked)
 
 

@@ -15,14 +15,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from executed_plans import run
 from pyspark.sql import DataFrame, SparkSession
 from reader import bag
+from sql_tables import lines, stored
 from trees import create, tree
 
 import mdt
 from mdt.engines.spark import frame as frames
-from mdt.engines.spark.private import java_frame
 from mdt.errors import Invalid
+from mdt.limits import SPARK_LIMIT_MAX
 from mdt.metadata.statistics import usage
 from mdt.table import Table
 
@@ -91,65 +93,38 @@ def arrow(found: DataFrame) -> pa.Table:
     return found.toArrow().cast(SCHEMA)
 
 
-QUERIES = {
-    "select count(*), sum(id) from t": [(56, 1748)],
-    "select count(*) from t a join t b on a.id = b.id where a.day = date'2026-01-02'": [(28,)],
-    "with w as (select * from t where id < 20) select count(*) from w where exists (select 1 from t where t.id = 2 * w.id)": [
-        (14,)
-    ],
-    "select id from t where id = (select max(id) from t)": [(59,)],
-    "select count(*) from (select id from t union all select id from t where id >= 30)": [(86,)],
-    "select city, count(*) from t where id < 12 group by city order by 1 nulls last": [
-        ("%2F", 1),
-        ("a/b", 1),
-        ("two words", 2),
-        ("x=y", 1),
-        ("ö", 2),
-        (None, 1),
-    ],
-}
-
-
-def test_plain_sql_on_a_view_has_the_answers_of_sql(spark: SparkSession, table: Table) -> None:
-    mdt.read(spark, table.path).createOrReplaceTempView("t")
-    spark.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling takes longer than running
-    try:
-        for text, expected in QUERIES.items():
-            assert [tuple(row) for row in spark.sql(text).collect()] == expected, text
-    finally:
-        spark.conf.unset("spark.sql.codegen.wholeStage")
-
-
-SQL = [
-    "x = double('NaN')",
-    "x > 0.5",
-    "x = 0",
-    "x <> 0.7",
-    "f = 0.7",
-    "f >= 0.7",
-    "m > 3.1",
-    "m = 2.5",
-    "m <= 0.333",
-    "at = timestamp'2026-03-08 09:07:00'",
-    "local = timestamp'2026-03-08 09:07:00'",
-    "local < '2026-03-08 10:30:00'",
-    "at >= timestamp'2026-03-08 10:00:00+00:00'",
-    "day = date'2026-01-02'",
-    "city = 'a/b'",
-    "city in ('%2F', 'ö')",
-    "city is null",
-    "not (city = 'x=y')",
-    "note like '50\\\\%'",
-    "note like 'a\\_%'",
-    "note not like 'n%'",
-    "b = X'01'",
-    "id between 3 and 9.5",
-    "id in (1, 2, 3.0, 77)",
-    "id not in (1, 2, null)",
-    "id = 8.5",
-    "x is null or id < 2",
-    "note <=> null",
-]
+SQL = lines(
+    r"""
+    x = double('NaN')
+    x > 0.5
+    x = 0
+    x <> 0.7
+    f = 0.7
+    f >= 0.7
+    m > 3.1
+    m = 2.5
+    m <= 0.333
+    at = timestamp'2026-03-08 09:07:00'
+    local = timestamp'2026-03-08 09:07:00'
+    local < '2026-03-08 10:30:00'
+    at >= timestamp'2026-03-08 10:00:00+00:00'
+    day = date'2026-01-02'
+    city = 'a/b'
+    city in ('%2F', 'ö')
+    city is null
+    not (city = 'x=y')
+    note like '50\\%'
+    note like 'a\_%'
+    note not like 'n%'
+    b = X'01'
+    id between 3 and 9.5
+    id in (1, 2, 3.0, 77)
+    id not in (1, 2, null)
+    id = 8.5
+    x is null or id < 2
+    note <=> null
+    """
+)
 LISTS: list[list[tuple[str, str, Any]]] = [
     [("x", "=", float("nan"))],
     [("x", "in", [float("nan"), -0.0])],
@@ -190,17 +165,6 @@ def test_scans_on_spark_and_in_process_return_the_same_rows(
         )
     assert sum(map(bool, expected.values())) > 0.8 * len(wheres), (
         "most filters should match something"
-    )
-
-
-@pytest.mark.parametrize(
-    "where", [SQL[11], SQL[15], LISTS[1], LISTS[10], "id = 4", "id = 2"], ids=str
-)
-def test_filters_are_true_to_the_rows_after_pruning(
-    spark: SparkSession, table: Table, where: Any
-) -> None:
-    assert bag(arrow(table.scan(where=where).to_spark(spark))) == bag(
-        table.scan(where=where).to_arrow()
     )
 
 
@@ -320,37 +284,6 @@ def test_no_reader_sees_a_mixture_of_commits(spark: SparkSession, tmp_path: Path
     assert len(seen) > 1, "the readers should have seen the table move"
 
 
-def files_read(query: DataFrame) -> int:
-    """Run the query and return how many files of rows its scans opened, by Spark's own count."""
-    query.collect()
-    plan: Any = java_frame(query).queryExecution().executedPlan()
-    text = plan.toString()
-    assert "AdaptiveSparkPlan" in text or "Scan" in text
-    leaves = (
-        plan.finalPhysicalPlan() if "Adaptive" in plan.getClass().getSimpleName() else plan
-    ).collectLeaves()
-    total = 0
-    for leaf in map(leaves.apply, range(leaves.size())):
-        if leaf.getClass().getSimpleName() == "FileSourceScanExec":
-            total += leaf.metrics().apply("numFiles").value()
-    return int(total)
-
-
-def test_a_view_outlives_a_compaction_of_the_metadata_which_numbers_files_anew(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    table = merged(tmp_path / "t", key_index="record")
-    view, before = mdt.read(spark, table.path), table.snapshot()
-    assert (before.dead_rows > 0).any(), "files with deleted rows are told apart by their numbers"
-    wheres = ["id >= 0", "id = 59", "m = 1"]
-    expected = [sorted(map(str, view.where(where).collect())) for where in wheres]
-    table.metadata.compact()
-    after = mdt.open(table.path).snapshot()
-    assert after.seq == before.seq and after.checkpoint.seq != before.checkpoint.seq
-    for again in (view, mdt.read(spark, table.path)):
-        assert [sorted(map(str, again.where(where).collect())) for where in wheres] == expected
-
-
 def test_spark_opens_few_files_for_selective_predicates(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -358,24 +291,31 @@ def test_spark_opens_few_files_for_selective_predicates(
     files, view, snapshot = table.files(), mdt.read(spark, table.path), table.snapshot()
     vectors = [snapshot.vector(number) or () for number in snapshot.live_numbers.tolist()]
     dead = sum(rows <= len(v) for rows, v in zip(files["rows"].to_pylist(), vectors, strict=True))
-    assert files_read(view.select("id")) == len(files) - dead
-    kinds = files["kind"].to_pylist()
-    assert len(set(kinds)) == 2, "base and log files"
-    assert files_read(view.where("city = 'a/b'").select("id")) <= 4
-    assert files_read(view.where("id = 59").select("id")) <= 2
-    assert files_read(view.where("id = 2 and m = 1").select("id")) <= 2, "a row of a log file"
-    assert files_read(view.where("id > 1000").select("id")) == 0
-    assert len(view.inputFiles()) == len(files) - dead
+    assert opened(view) == len(files) - dead == len(view.inputFiles())
+    assert len(set(files["kind"].to_pylist())) == 2, "base and log files"
+    assert opened(view.where("city = 'a/b'")) <= 4
+    assert opened(view.where("id = 59")) <= 2
+    assert opened(view.where("id = 2 and m = 1")) <= 2, "a row of a log file"
+    assert opened(view.where("id > 1000")) == 0
 
 
-WRITES = [
-    "insert into guarded select * from guarded",
-    "insert overwrite guarded select * from guarded where id > 5",
-    "update guarded set note = 'x'",
-    "delete from guarded where id = 1",
-    "truncate table guarded",
-    "merge into guarded using guarded as o on guarded.id = o.id when matched then delete",
-]
+def opened(query: DataFrame) -> int:
+    """Return how many files of rows the scans of a query opened, by Spark's own count."""
+    return sum(run(query.select("id"))[1])
+
+
+WRITES = lines(
+    """
+    insert into guarded select * from guarded
+    insert overwrite guarded select * from guarded where id > 5
+    update guarded set note = 'x'
+    delete from guarded where id = 1
+    truncate table guarded
+    merge into guarded using guarded as o on guarded.id = o.id when matched then delete
+    insert into guarded values (1, 'x', 1)
+    alter table guarded add columns (z int)
+    """
+)
 
 
 def test_reading_changes_no_byte_and_writing_through_a_view_is_refused(
@@ -409,7 +349,7 @@ def test_the_options_of_a_read_hold_for_its_queries(
 def test_a_table_without_write_permission_can_be_read(spark: SparkSession, tmp_path: Path) -> None:
     table = merged(tmp_path / "t")
     read_only = stat.S_IRUSR | stat.S_IXUSR
-    folders = [tmp_path / "t", *(path for path in (tmp_path / "t").rglob("*") if path.is_dir())]
+    folders = [path for path in tmp_path.rglob("*") if path.is_dir()]
     for folder in folders:
         folder.chmod(read_only)
     try:
@@ -424,21 +364,44 @@ def test_spark_filters_columns_with_large_dictionaries_in_every_compression(
     spark: SparkSession, tmp_path: Path, compression: str
 ) -> None:
     """parquet-java fails on LZ4 dictionaries above 8 KiB where it filters by them."""
-    schema = pa.schema([("id", pa.string()), ("name", pa.string()), ("n", pa.int64())])
-    count = 20_000
-    names = [f"a name of some length {i * 7919 % 3000}" for i in range(count)]
-    numbers = [i * 31 % 2500 + (1 << 40) for i in range(count)]
-    table = mdt.create(
-        tmp_path / "table",
-        schema,
-        ["id"],
-        options={"mdt.compression": compression, "mdt.durable": False},
-    )
-    table.insert(pa.table([[f"k{i:06}" for i in range(count)], names, numbers], schema=schema))
+    ids = range(20_000)
+    names = [f"a name of some length {i * 7919 % 3000}" for i in ids]
+    rows = {"id": ids, "name": names, "n": [i * 31 % 2500 + (1 << 40) for i in ids]}
+    options = {"mdt.compression": compression}
+    table = stored(tmp_path / "table", pa.table(rows), options=options)
     frame = mdt.read(spark, table.path)
-    assert frame.where("name = 'a name of some length 77'").count() == names.count(
-        "a name of some length 77"
-    )
-    assert frame.where(f"n > {(1 << 40) + 2490}").count() == sum(
-        n > (1 << 40) + 2490 for n in numbers
-    )
+    for where in ("name = 'a name of some length 77'", f"n > {(1 << 40) + 2490}"):
+        assert frame.where(where).count() == table.scan(where).count() > 0
+
+
+# --- order and limits ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["", " desc", " nulls last", " desc nulls first"])
+def test_spark_sorts_every_type_as_we_do(spark: SparkSession, table: Table, way: str) -> None:
+    for name in SCHEMA.names:
+        scan = table.scan(order_by=f"{name}{way}, id desc", limit=25)
+        theirs = [row["id"] for row in scan.to_spark(spark).collect()]
+        assert theirs == scan.to_arrow()["id"].to_pylist(), name
+
+
+def test_spark_limits_without_an_order_and_after_a_filter(
+    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = table.scan("x > 0").to_arrow()
+    found = table.scan("x > 0", limit=5).to_spark(spark).toArrow()
+    assert len(found) == 5 and not bag(found.select(["id"])) - bag(rows.select(["id"]))
+    assert table.scan(limit=0).to_spark(spark).count() == 0
+    whole = table.scan(limit=SPARK_LIMIT_MAX + 1, order_by="id", columns=["city"]).to_spark(spark)
+    assert whole.columns == ["city"] and whole.count() == table.scan().count()
+    monkeypatch.setattr("mdt.query.SPARK_LIMIT_MAX", 3)
+    assert table.scan(limit=3).to_spark(spark).count() == 3
+    with pytest.raises(mdt.Unsupported, match="Spark takes no limit above 3"):
+        table.scan(limit=4).to_spark(spark)
+
+
+def test_a_table_and_a_scan_can_be_used_in_spark_tasks(spark: SparkSession, table: Table) -> None:
+    scan = table.scan("id < 20")
+    counted = spark.sparkContext.parallelize([0, 1], 2)
+    found = counted.map(lambda _: (table.scan().count(), scan.count())).collect()
+    assert found == [(table.scan().count(), scan.count())] * 2
