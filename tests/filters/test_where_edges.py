@@ -2,13 +2,9 @@
 literals with a type, columns that are called like functions.
 """
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,8 +23,8 @@ ROWS = pa.table(
         "m": D,
         "a": [4, 4, None],
         "b": [0, 2, 1],
-        "i": pa.array([16_777_217, 100_000, 3], pa.int32()),
-        "f": pa.array([16_777_216, 1, 3], pa.float32()),
+        "i": pa.array([16_777_217, 100_000, 3], "int32"),
+        "f": pa.array([16_777_216, 1, 3], "float32"),
         "s": ["x", "7", " 8 "],
         "d": [date(2024, 1, 31), date(2000, 1, 1), date(1969, 12, 31)],
         "ts": pa.array([datetime(2024, 1, 31, 12, tzinfo=UTC)] * 3, pa.timestamp("us", "UTC")),
@@ -37,13 +33,13 @@ ROWS = pa.table(
 )
 
 
-def matching(where: str, rows: pa.Table = ROWS, params: Any = None) -> list[bool]:
-    found: list[bool] = bind(parse_where(where, rows.schema, params), rows.schema)(rows).to_pylist()
+def matching(where, rows=ROWS, params=None):
+    found = bind(parse_where(where, rows.schema, params), rows.schema)(rows).to_pylist()
     return found
 
 
-def values(text: str) -> list[Any]:
-    found: list[Any] = parse_expression(text, ROWS.schema)(ROWS).to_pylist()
+def values(text):
+    found = parse_expression(text, ROWS.schema)(ROWS).to_pylist()
     return found
 
 
@@ -68,7 +64,7 @@ def values(text: str) -> list[Any]:
         ("interval + 1", [2, 3, 4]),
     ],
 )
-def test_values_are_those_of_spark(text: str, expected: list[Any]) -> None:
+def test_values_are_those_of_spark(text, expected):
     assert values(text) == expected
 
 
@@ -96,11 +92,11 @@ def test_values_are_those_of_spark(text: str, expected: list[Any]) -> None:
         ("d < date'0001-01-02' + interval 1 month", [False] * 3),
     ],
 )
-def test_a_filter_means_what_sql_means(where: str, expected: list[bool]) -> None:
+def test_a_filter_means_what_sql_means(where, expected):
     assert matching(where) == expected
 
 
-def test_columns_and_parameters_come_before_functions_of_their_name() -> None:
+def test_columns_and_parameters_come_before_functions_of_their_name():
     rows = pa.table({"d": [date(2000, 1, 1)], "CURRENT_DATE": [date(2000, 1, 1)]})
     assert matching("d = current_date", rows) == [True]
     assert matching("d < current_date()", rows) == [True]
@@ -123,12 +119,12 @@ def test_columns_and_parameters_come_before_functions_of_their_name() -> None:
         "i + 1 = 'x'",
     ],
 )
-def test_what_has_no_value_is_an_error_of_ours(where: str) -> None:
+def test_what_has_no_value_is_an_error_of_ours(where):
     with pytest.raises(MdtError):
         matching(where)
 
 
-def test_no_text_takes_time_or_memory_out_of_proportion() -> None:
+def test_no_text_takes_time_or_memory_out_of_proportion():
     text = "i"
     for _ in range(60):
         text = f"coalesce({text}, 1)"
@@ -146,9 +142,9 @@ def test_no_text_takes_time_or_memory_out_of_proportion() -> None:
         matching("upper(s) in :v", ROWS, {"v": [str(n) for n in range(2000)]})
 
 
-def test_a_function_of_somebodys_own_comes_before_ours() -> None:
+def test_a_function_of_somebodys_own_comes_before_ours():
     @mdt.function(columns=2, name="greatest")
-    def own(a: Any, b: Any) -> Any:
+    def own(a, b):
         return pa.array([True] * len(a))
 
     try:
@@ -158,9 +154,7 @@ def test_a_function_of_somebodys_own_comes_before_ours() -> None:
 
 
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_rows_that_are_deleted_or_left_out_by_other_tests_are_not_evaluated(
-    tmp_path: Path, table_type: str
-) -> None:
+def test_rows_that_are_deleted_or_left_out_by_other_tests_are_not_evaluated(tmp_path, table_type):
     n = 20_000
     rows = pa.table(
         {

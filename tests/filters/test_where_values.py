@@ -1,11 +1,8 @@
 """Filters that compare values of a row: what they match, and what tables do with them."""
 
-from __future__ import annotations
-
 import pickle
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -20,8 +17,8 @@ from mdt.filters.where import parse_where
 ROWS = pa.table(
     {
         "id": ["a", "b", "c", "d"],
-        "i": pa.array([1, 2, None, 4], pa.int32()),
-        "l": pa.array([1, 1, 3, 5], pa.int64()),
+        "i": pa.array([1, 2, None, 4], "int32"),
+        "l": pa.array([1, 1, 3, 5], "int64"),
         "d": [0.5, float("nan"), 3.0, None],
         "t": ["Oslo", "rome", None, "ÅS"],
         "day": pa.array([date(2024, 1, 31), date(1969, 12, 31), None, date(2024, 2, 29)]),
@@ -31,12 +28,12 @@ ROWS = pa.table(
             pa.timestamp("us", "UTC"),
         ),
         "flag": [True, False, None, True],
-        "s": pa.array([{"x": 1}, {"x": 9}, None, {"x": None}], pa.struct([("x", pa.int32())])),
+        "s": pa.array([{"x": 1}, {"x": 9}, None, {"x": None}], pa.struct({"x": "int32"})),
     }
 )
 
 
-def ids(where: str, params: dict[str, object] | None = None) -> str:
+def ids(where, params=None):
     found = parse_where(where, ROWS.schema, params)
     return "".join(ROWS.filter(matches(found, ROWS))["id"].to_pylist())
 
@@ -81,12 +78,12 @@ def ids(where: str, params: dict[str, object] | None = None) -> str:
         ("round(d) = 1", "a"),
     ],
 )
-def test_a_filter_matches_the_rows_that_sql_means(where: str, expected: str) -> None:
+def test_a_filter_matches_the_rows_that_sql_means(where, expected):
     params = {"more": 2, "most": 5} if ":more" in where else None
     assert ids(where, params) == expected
 
 
-def test_what_no_column_is_part_of_is_a_literal_that_indexes_understand() -> None:
+def test_what_no_column_is_part_of_is_a_literal_that_indexes_understand():
     schema = ROWS.schema
     assert parse_where("day >= date_add(date'2024-01-31', 1)", schema) == Leaf(
         "day", ">=", date(2024, 2, 1)
@@ -97,7 +94,7 @@ def test_what_no_column_is_part_of_is_a_literal_that_indexes_understand() -> Non
     )
 
 
-def test_a_comparison_knows_its_columns_and_its_text_and_travels_to_tasks() -> None:
+def test_a_comparison_knows_its_columns_and_its_text_and_travels_to_tasks():
     found = parse_where("i > 0 and (l + s.x) * 2 <= i", ROWS.schema)
     assert columns(found) == {"i", "l", "s.x"}
     compared = found.children[1]
@@ -133,15 +130,13 @@ def test_a_comparison_knows_its_columns_and_its_text_and_travels_to_tasks() -> N
         ("sqrt(t) > 1", Invalid, "sqrt takes numbers"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_before_a_row_is_read(
-    where: str, kind: type[Exception], why: str
-) -> None:
+def test_what_cannot_be_compared_is_refused_before_a_row_is_read(where, kind, why):
     with pytest.raises(kind) as caught:
         parse_where(where, ROWS.schema)
     assert why in str(caught.value)
 
 
-def test_now_is_the_same_in_all_tasks() -> None:
+def test_now_is_the_same_in_all_tasks():
     text = pinned(
         "if(at < now(), current_timestamp, `now`) > current_date - interval 1 day", ["now"]
     )
@@ -155,7 +150,7 @@ def test_now_is_the_same_in_all_tasks() -> None:
     assert pinned(long) is long
 
 
-def test_a_table_reads_counts_changes_and_deletes_by_values_of_a_row(tmp_path: Path) -> None:
+def test_a_table_reads_counts_changes_and_deletes_by_values_of_a_row(tmp_path):
     table = mdt.create(tmp_path / "t", ROWS.schema, key="id", indexes=["bitmap(t)"])
     table.upsert(ROWS)
     assert sorted(table.scan("i < l").to_arrow()["id"].to_pylist()) == ["d"]
@@ -200,5 +195,5 @@ def test_a_table_reads_counts_changes_and_deletes_by_values_of_a_row(tmp_path: P
         ("day(date'2024-02-29')", 29),
     ],
 )
-def test_functions_have_the_values_of_spark(text: str, expected: object) -> None:
+def test_functions_have_the_values_of_spark(text, expected):
     assert parse_expression(text, ROWS.schema)(ROWS).to_pylist() == [expected] * len(ROWS)
