@@ -6,18 +6,13 @@ not made any more, or are wrong, and single rows are read by whole row groups.
 ``mdt/parquet/footer.py`` and ``page_map.py`` are to be mended.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from paging import encoded
 
 import mdt
-from mdt.hudi import base_file
 from mdt.parquet import page_map
 from mdt.parquet.nested import leaf_columns
 from mdt.parquet.page_map import LayoutWarning
@@ -38,16 +33,16 @@ SHAPES = {
     "a dictionary that grew too large": pa.table(
         {"text": ["often"] * 2000 + [f"{i:0200}" for i in range(N - 2000)]}
     ),
-    "nulls only": pa.table({"n": pa.nulls(N, pa.int32()), "text": pa.nulls(N, pa.string())}),
+    "nulls only": pa.table({"n": pa.nulls(N, "int32"), "text": pa.nulls(N, "string")}),
     "nested columns between": pa.table(
         {"a": range(N), "list": [[1, 2], []] * (N // 2), "z": ["x"] * N}
     ),
     "fields of structs": pa.table({"place": [{"zip": "1"}] * N, "n": range(N)}),
     "decimals and times": pa.table(
         {
-            "price": pa.array(range(N), pa.int64()).cast(pa.decimal128(30, 2)),
+            "price": pa.array(range(N), "int64").cast(pa.decimal128(30, 2)),
             "at": pa.array(range(N), pa.timestamp("us", "UTC")),
-            "day": pa.array(range(N), pa.int32()).cast(pa.date32()),
+            "day": pa.array(range(N), "int32").cast("date32"),
         }
     ),
     "maps": pa.table(
@@ -61,21 +56,7 @@ SHAPES = {
 }
 
 
-def written(table: pa.Table, group: int, page_bytes: int, compression: str) -> pa.Buffer:
-    data, _ = base_file.encode(
-        table,
-        row_group_rows=group,
-        avro_schema="{}",
-        min_key=None,
-        max_key=None,
-        bloom=None,
-        page_bytes=page_bytes,
-        compression=compression,
-    )
-    return data
-
-
-def values_of_page(header: bytes) -> int | None:
+def values_of_page(header):
     """Return the number of values of a page, None of a dictionary page; from its header, by the
     format's own text.
     """
@@ -87,7 +68,7 @@ def values_of_page(header: bytes) -> int | None:
         return read_integer(header, find(header, find(header, 0, 8), 1))
 
 
-def pages_by_walking(parquet: pa.Buffer, name: str) -> Iterator[tuple[int, int, int]]:
+def pages_by_walking(parquet, name):
     """Yield (offset, size with header, values before it) of each data page of a column, header
     after header.
     """
@@ -115,9 +96,11 @@ def pages_by_walking(parquet: pa.Buffer, name: str) -> Iterator[tuple[int, int, 
 )
 @pytest.mark.parametrize("shape", SHAPES)
 def test_this_release_of_pyarrow_writes_pages_where_page_maps_say(
-    shape: str, group: int, page_bytes: int, compression: str
-) -> None:
-    parquet = written(SHAPES[shape], group, page_bytes, compression)
+    shape, group, page_bytes, compression
+):
+    parquet = encoded(
+        SHAPES[shape], row_group_rows=group, page_bytes=page_bytes, compression=compression
+    )
     data = page_map.encoded(parquet)
     assert data is not None
     found = page_map.decode(data, path="", offset=0)
@@ -132,13 +115,11 @@ def test_this_release_of_pyarrow_writes_pages_where_page_maps_say(
         )
 
 
-def test_another_layout_is_told_with_the_release_and_costs_no_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def unknown(*_: Any, **__: Any) -> page_map.PageMap:
+def test_another_layout_is_told_with_the_release_and_costs_no_rows(monkeypatch):
+    def unknown(*_, **__):
         raise ValueError("something else stands behind the offset indexes")
 
-    table = mdt.create("memory:///t", pa.schema([("id", pa.int64()), ("n", pa.int64())]), ["id"])
+    table = mdt.create("memory:///t", pa.schema({"id": "int64", "n": "int64"}), ["id"])
     monkeypatch.setattr(page_map, "build", unknown)
     with pytest.warns(
         LayoutWarning, match=f"pyarrow {pa.__version__} .*something else stands behind"
