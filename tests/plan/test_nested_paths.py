@@ -2,38 +2,26 @@
 every level.
 """
 
-from __future__ import annotations
-
-from collections import Counter
-from typing import Any
-
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_tables import QUIET
+from reader import bag
 
 import mdt
-from indexes.predicate import And, Leaf, matches
+from indexes.predicate import Leaf, matches
 from mdt.errors import Invalid, Unsupported
 from mdt.filters.where import parse_where
 from mdt.stores.storage import MemoryStorage
 
-GEO = pa.struct([("lat", pa.float64()), ("zone", pa.int32())])
-ADDRESS = pa.struct(
-    [("city", pa.string()), ("geo", GEO), ("active", pa.bool_()), ("tags", pa.list_(pa.string()))]
-)
-SCHEMA = pa.schema([("id", pa.int64()), ("address", ADDRESS), ("city", pa.string())])
-DEEP = pa.schema(
-    [
-        (
-            "a",
-            pa.struct(
-                [("b", pa.struct([("c", pa.struct([("d", pa.struct([("e", pa.int64())]))]))]))]
-            ),
-        )
-    ]
-)
-QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
+GEO = pa.struct({"lat": "float64", "zone": "int32"})
+ADDRESS = pa.struct({"city": "string", "geo": GEO, "active": "bool", "tags": pa.list_(pa.string())})
+SCHEMA = pa.schema({"id": "int64", "address": ADDRESS, "city": "string"})
+DEEP = pa.int64()
+for name in "edcba":
+    DEEP = pa.struct([(name, DEEP)])
+DEEP = pa.schema(DEEP)
 WHERES = (
     "address.city = 'a'",
     "address.city is null",
@@ -62,20 +50,16 @@ WHERES = (
         ("ADDRESS.Geo.LAT > 1", Leaf("address.geo.lat", ">", 1)),
         ("1 < address.geo.lat", Leaf("address.geo.lat", ">", 1)),
         ("`address`.`city` in ('x')", Leaf("address.city", "in", ("x",))),
-        ("address.active", Leaf("address.active", "=", True)),
-        (
-            "not address.active and city = 'x'",
-            And((Leaf("address.active", "!=", True), Leaf("city", "=", "x"))),
-        ),
+        ("not address.active", Leaf("address.active", "!=", True)),
         ("address.geo is null", Leaf("address.geo", "is null")),
         ([("address.geo.zone", "=", 3)], Leaf("address.geo.zone", "=", 3)),
     ],
 )
-def test_a_field_of_a_struct_is_named_by_its_path(where: Any, expected: object) -> None:
+def test_a_field_of_a_struct_is_named_by_its_path(where, expected):
     assert parse_where(where, SCHEMA) == expected
 
 
-def test_a_path_may_be_longer_than_the_names_of_a_table() -> None:
+def test_a_path_may_be_longer_than_the_names_of_a_table():
     assert parse_where("a.b.c.d.e = 1", DEEP) == Leaf("a.b.c.d.e", "=", 1)
     assert parse_where("a.b.c.d is null", DEEP) == Leaf("a.b.c.d", "is null")
 
@@ -84,32 +68,27 @@ def test_a_path_may_be_longer_than_the_names_of_a_table() -> None:
     ("where", "message"),
     [
         ("address.town = 'x'", "no column 'address.town'"),
-        ("addres.city = 'x'", "no column 'addres.city'"),
+        ("address.cty = 'x'", "address.city"),
         ("id.x = 1", "no column 'id.x'"),
         ("address.geo = 1", "cannot be compared"),
         ("address.tags = 'x'", "cannot be compared"),
         ("address.geo.zone = 'x'", "no whole number"),
         ([("address.nope", "=", 1)], "no column 'address.nope'"),
+        ("address.tags[0] = 'x'", None),
+        ("address['city'] = 'x'", None),
+        ("a.b.c.d.e.f() = 1", None),
+        ("a.b.c.d.* = 1", None),
     ],
 )
-def test_a_path_that_leads_nowhere_is_refused(where: Any, message: str) -> None:
-    with pytest.raises(Invalid, match=message):
+def test_a_path_that_leads_nowhere_is_refused(where, message):
+    with pytest.raises((Invalid, Unsupported), match=message):
         parse_where(where, SCHEMA)
 
 
-def test_the_nearest_path_is_named() -> None:
-    with pytest.raises(Invalid) as raised:
-        parse_where("address.cty = 'x'", SCHEMA)
-    assert "address.city" in raised.value.hint
-
-
-@pytest.mark.parametrize(
-    "where",
-    ["address.tags[0] = 'x'", "address['city'] = 'x'", "a.b.c.d.e.f() = 1", "a.b.c.d.* = 1"],
-)
-def test_what_is_no_plain_path_is_unsupported(where: str) -> None:
-    with pytest.raises((Unsupported, Invalid)):
-        parse_where(where, SCHEMA)
+@pytest.mark.parametrize("index", ["bloom(address.town)", "bloom(address)", "bloom(address.tags)"])
+def test_an_index_on_what_has_no_order_is_refused(index):
+    with pytest.raises(Invalid):
+        mdt.create(MemoryStorage(), SCHEMA, ["id"], indexes=[index])
 
 
 geos = st.none() | st.fixed_dictionaries(
@@ -128,61 +107,54 @@ addresses = st.none() | st.fixed_dictionaries(
 )
 
 
-def _create(**more: Any) -> mdt.Table:
-    options = {
-        "mdt.row.group.rows": 3,
-        "mdt.max.file.bytes": 1 << 20,
-        "mdt.small.file.bytes": 0,
-    } | more.pop("options", {})
+def _create(**more):
+    options = {"mdt.row.group.rows": 3, "mdt.small.file.bytes": 0} | more.pop("options", {})
     indexes = ["bloom(address.city)", "bloom(address.geo.zone, fpp='0.1')"]
     return mdt.create(MemoryStorage(), SCHEMA, ["id"], options=options, indexes=indexes, **more)
 
 
-def _texts(table: pa.Table) -> Counter[str]:
-    """Return the rows as text, and how often each occurs; structs cannot be counted otherwise."""
-    return Counter(map(repr, table.to_pylist()))
-
-
-def _rows(ids: list[int], drawn: list[Any]) -> pa.Table:
-    cities = [None if number % 3 == 0 else "c" for number in ids]
-    return pa.table([ids, pa.array(drawn, ADDRESS), cities], schema=SCHEMA)
+def _rows(addresses_by_id):
+    cities = [None if number % 3 == 0 else "c" for number in addresses_by_id]
+    drawn = pa.array(addresses_by_id.values(), ADDRESS)
+    return pa.table([list(addresses_by_id), drawn, cities], schema=SCHEMA)
 
 
 @given(data=st.data())
 @settings(max_examples=15, **QUIET)
-def test_a_pruned_scan_on_fields_is_a_full_scan(data: st.DataObject) -> None:
+def test_a_pruned_scan_on_fields_is_a_full_scan(data):
     table = _create(table_type=data.draw(st.sampled_from(("MERGE_ON_READ", "COPY_ON_WRITE"))))
-    live: dict[int, Any] = {}
+    live = {}
     for _ in range(data.draw(st.integers(1, 3))):
-        ids = data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=8, unique=True))
-        drawn = data.draw(st.lists(addresses, min_size=len(ids), max_size=len(ids)))
-        table.upsert(_rows(ids, drawn))
-        live |= dict(zip(ids, drawn, strict=True))
-    rows = _rows(list(live), list(live.values()))
+        drawn = data.draw(st.dictionaries(st.integers(0, 20), addresses, min_size=1, max_size=8))
+        table.upsert(_rows(drawn))
+        live |= drawn
+    rows = _rows(live)
     for where in WHERES:
         expected = rows.filter(matches(parse_where(where, SCHEMA), rows))
-        assert _texts(table.scan(where).to_arrow()) == _texts(expected), where
-        assert sorted(table.scan(where, columns=["id"]).to_arrow()["id"].to_pylist()) == sorted(
-            expected["id"].to_pylist()
-        )
+        assert bag(table.scan(where).to_arrow()) == bag(expected), where
+        assert bag(table.scan(where, ["id"]).to_arrow()) == bag(expected.select(["id"]))
 
 
-def _clusters(**options: Any) -> mdt.Table:
+def _clusters(**options):
     """Four files; file n has the cities a<n>… and zones around 10 n, far apart in bounds but for
     the zones.
     """
     table = _create(options=options)
-    for n in range(4):
-        geo = [{"lat": float(n), "zone": 40 * i + n} for i in range(9)]
-        drawn = [
-            {"city": f"{'abcd'[n]}{i}", "geo": geo[i], "active": n == 1, "tags": None}
+    for n, letter in enumerate("abcd"):
+        drawn = {
+            9 * n + i: {
+                "city": f"{letter}{i}",
+                "geo": {"lat": float(n), "zone": 40 * i + n},
+                "active": n == 1,
+                "tags": None,
+            }
             for i in range(9)
-        ]
-        table.bulk_insert(_rows(list(range(9 * n, 9 * n + 9)), drawn))
+        }
+        table.bulk_insert(_rows(drawn))
     return table
 
 
-def test_statistics_of_fields_prune_files_and_row_groups() -> None:
+def test_statistics_of_fields_prune_files_and_row_groups():
     table = _clusters()
     for where in ("address.city like 'b%'", "address.geo.lat = 1", "address.active"):
         assert table.scan(where).explain().files_read == 1, where
@@ -190,7 +162,7 @@ def test_statistics_of_fields_prune_files_and_row_groups() -> None:
     assert (told.files_read, told.row_groups_read) == (1, 1)
 
 
-def test_a_bloom_filter_of_a_field_prunes_where_bounds_cannot() -> None:
+def test_a_bloom_filter_of_a_field_prunes_where_bounds_cannot():
     table = _clusters()
     assert table.definition.indexes[0] == "bloom/1(address.city)"
     told = table.scan("address.geo.zone = 81").explain()
@@ -199,20 +171,13 @@ def test_a_bloom_filter_of_a_field_prunes_where_bounds_cannot() -> None:
     assert table.scan("address.geo.zone = 81").to_arrow()["id"].to_pylist() == [11]
 
 
-def test_statistics_can_be_chosen_by_path_or_by_struct() -> None:
-    def columns(names: str) -> set[str]:
-        return set(
-            _clusters(**{"mdt.column.stats.columns": names})
-            .metadata.newest()
-            .stats["column"]
-            .to_pylist()
-        )
-
-    assert columns("address.geo.lat") == {"id", "address.geo.lat"}
-    assert columns("address.geo,city") == {"id", "address.geo.lat", "address.geo.zone", "city"}
-
-
-@pytest.mark.parametrize("index", ["bloom(address.town)", "bloom(address)", "bloom(address.tags)"])
-def test_an_index_on_what_has_no_order_is_refused(index: str) -> None:
-    with pytest.raises(Invalid):
-        mdt.create(MemoryStorage(), SCHEMA, ["id"], indexes=[index])
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        ("address.geo.lat", {"id", "address.geo.lat"}),
+        ("address.geo,city", {"id", "address.geo.lat", "address.geo.zone", "city"}),
+    ],
+)
+def test_statistics_can_be_chosen_by_path_or_by_struct(names, columns):
+    table = _clusters(**{"mdt.column.stats.columns": names})
+    assert set(table.metadata.newest().stats["column"].to_pylist()) == columns
