@@ -2,39 +2,37 @@
 the keys have.
 """
 
-from __future__ import annotations
-
 from datetime import date
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 import trees
 
 import mdt
 from mdt import Invalid
 from mdt.metadata.files import paths
+from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema(
-    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())]
-)
-BOTH = pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
-KEY_INDEXES = pytest.mark.parametrize("key_index", ["bloom", "record"])
+SCHEMA = pa.schema({"id": "string", "city": "string", "ts": "int64", "fare": "float64"})
 
 
-def rows(numbers: Any, ts: int) -> pa.Table:
+def rows(numbers, ts):
     ids = [f"k{i:05}" for i in numbers]
     cities = [("x", "y")[i % 2] for i in numbers]
     return pa.table([ids, cities, [ts] * len(ids), [i + ts / 10 for i in numbers]], schema=SCHEMA)
 
 
-def life(path: Path, table_type: str, key_index: str, **settings: Any) -> mdt.Table:
+def life(table_type="MERGE_ON_READ", key_index="record", storage=None, **settings):
     """Return a table with base files, updated, deleted and returned keys."""
-    table = trees.create(
-        path, SCHEMA, ordering="ts", table_type=table_type, key_index=key_index, **settings
+    table = mdt.create(
+        storage or MemoryStorage(),
+        SCHEMA,
+        ["id"],
+        ordering="ts",
+        table_type=table_type,
+        key_index=key_index,
+        **settings,
     )
     table.bulk_insert(rows(range(3000), 1))
     for ts in (2, 3):
@@ -44,147 +42,119 @@ def life(path: Path, table_type: str, key_index: str, **settings: Any) -> mdt.Ta
     return table
 
 
-def test_a_column_may_be_named_twice(tmp_path: Path) -> None:
-    table = trees.create(tmp_path / "t", SCHEMA)
-    table.insert(rows(range(3), 1))
-    found = table.get(["k00001", "nobody"], columns=["ts", "id", "ts"])
-    assert (
-        found.schema.names == ["ts", "id", "ts"]
-        and found.columns[0].to_pylist() == [1, None] == found.columns[2].to_pylist()
-    )
-    assert table.get("k00002", columns=["id", "id"]) == {"id": "k00002"}
+@pytest.fixture(scope="module")
+def table():
+    return life()
 
 
-@BOTH
-@KEY_INDEXES
+@pytest.fixture(scope="module")
+def partitioned():
+    return life(partition_by=["city"])
+
+
+@pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
+@pytest.mark.parametrize("key_index", ["bloom", "record"])
 @pytest.mark.parametrize("partition_by", [[], ["city"]])
 def test_get_returns_what_a_scan_finds_in_the_order_of_the_keys(
-    table_type: str, key_index: str, partition_by: list[str], tmp_path: Path
-) -> None:
-    table = life(tmp_path / "t", table_type, key_index, partition_by=partition_by)
+    table_type, key_index, partition_by
+):
+    table = life(table_type, key_index, partition_by=partition_by)
     truth = {row["id"]: row for row in table.scan().to_arrow().to_pylist()}
     assert len(truth) == 3000 - 300 + 30
-    rng = np.random.default_rng(1)
-    asked = [f"k{i:05}" for i in rng.integers(0, 3300, 500)]
-    nothing = dict.fromkeys(SCHEMA.names)
-    assert table.get(asked).to_pylist() == [truth.get(key, nothing) for key in asked]
-    assert table.get(asked, missing="skip").to_pylist() == [
-        truth[key] for key in asked if key in truth
-    ]
-    for key in asked[:20]:
-        assert table.get(key) == truth.get(key)
+    asked = [f"k{i:05}" for i in np.random.default_rng(1).integers(0, 3300, 500)]
+    expected = [truth.get(key, dict.fromkeys(SCHEMA.names)) for key in asked]
+    assert table.get(asked).to_pylist() == expected
+    known = [truth[key] for key in asked if key in truth]
+    assert table.get(asked, missing="skip").to_pylist() == known
+    assert [table.get(key) for key in asked[:20]] == [truth.get(key) for key in asked[:20]]
     table.compact()
-    assert table.get(asked).to_pylist() == [truth.get(key, nothing) for key in asked]
+    assert table.get(asked).to_pylist() == expected
 
 
-def test_keys_may_have_any_form_that_arrow_or_python_has(tmp_path: Path) -> None:
-    table = life(tmp_path / "t", "MERGE_ON_READ", "record", partition_by=["city"])
-    asked = ["k00007", "k02999", "k00001"]
-    expected = table.get(asked)
-    assert expected["id"].to_pylist() == asked
-    forms: list[Any] = [
-        tuple(asked),
-        np.array(asked),
-        pa.array(asked),
-        pa.chunked_array([asked[:1], asked[1:]]),
-        pa.array(asked, pa.large_string()),
-        pa.array(asked).dictionary_encode(),
-        {"id": asked},
-        pa.table({"id": asked, "other": [1, 2, 3]}),
-        [{"id": key} for key in asked],
-        pa.table({"id": asked, "city": ["y", "y", "y"]}),
-        pa.record_batch({"id": asked}),
-    ]
-    for form in forms:
-        assert table.get(form).equals(expected), form
-    assert table.get({"id": "k00007", "city": "y"}) == expected.to_pylist()[0]
-    assert table.get({"id": "k00007", "city": "x"}) is None
-    assert table.get(set(asked)).num_rows == 3
-    assert table.get([]).num_rows == 0
-    assert table.get(["k00007", "k00007"])["id"].to_pylist() == ["k00007", "k00007"]
+ASKED = ["k00007", "k02999", "k00001"]
 
 
-def test_columns_are_chosen_and_meta_columns_may_be_named(tmp_path: Path) -> None:
-    table = life(tmp_path / "t", "MERGE_ON_READ", "record")
-    assert table.get("k00007", columns=["fare"]) == {"fare": 7.1}
-    found = table.get(["k00008", "k00007"], columns=["_hoodie_record_key", "fare"])
-    assert found.to_pydict() == {"_hoodie_record_key": ["k00008", "k00007"], "fare": [8.1, 7.1]}
-    for wrong, hint in (
-        ("fair", "did you mean fare"),
-        ("FAIR", "did you mean fare"),
-        ("x", "columns: .*, id, "),
-    ):
-        with pytest.raises(Invalid, match=f"there is no column '{wrong}'\n  hint: {hint}"):
-            table.get("k00007", columns=[wrong])
+@pytest.mark.parametrize(
+    "form",
+    [
+        tuple(ASKED),
+        np.array(ASKED),
+        pa.array(ASKED),
+        pa.chunked_array([ASKED[:1], ASKED[1:]]),
+        pa.array(ASKED, "large_string"),
+        pa.array(ASKED).dictionary_encode(),
+        {"id": ASKED},
+        pa.table({"id": ASKED, "other": [1, 2, 3]}),
+        [{"id": key} for key in ASKED],
+        pa.table({"id": ASKED, "city": ["y", "y", "y"]}),
+        pa.record_batch({"id": ASKED}),
+    ],
+    ids=range(11),
+)
+def test_keys_may_have_any_form_that_arrow_or_python_has(partitioned, form):
+    found = partitioned.get(form)
+    assert found["id"].to_pylist() == ASKED and found.equals(partitioned.get(ASKED))
 
 
-def test_a_missing_key_is_said_clearly(tmp_path: Path) -> None:
-    table = life(tmp_path / "t", "COPY_ON_WRITE", "bloom")
-    assert table.get("nobody") is None
-    assert table.get(["nobody", "k00007"]).to_pylist()[0] == dict.fromkeys(SCHEMA.names)
-    assert table.get(["nobody", "k00007"], missing="skip")["id"].to_pylist() == ["k00007"]
-    with pytest.raises(Invalid, match="2 keys are not in the table: 'nobody', 'k00010'"):
-        table.get(["nobody", "k00007", "k00010"], missing="error")
-    with pytest.raises(Invalid, match="nobody"):
-        table.get("nobody", missing="error")
-    with pytest.raises(Invalid, match="missing='fine' is not possible"):
-        table.get("nobody", missing="fine")
+def test_one_key_no_key_and_the_same_key_twice_may_be_asked_for(partitioned):
+    row = partitioned.get("k00007")
+    assert partitioned.get({"id": "k00007", "city": "y"}) == row
+    assert partitioned.get({"id": "k00007", "city": "x"}) is None
+    assert partitioned.get(set(ASKED)).num_rows == 3 and partitioned.get([]).num_rows == 0
+    assert partitioned.get(["k00007", "k00007"]).to_pylist() == [row, row]
 
 
-def test_a_key_of_several_partitions_needs_its_partition(tmp_path: Path) -> None:
-    table = trees.create(tmp_path / "t", SCHEMA, ordering="ts", partition_by=["city"])
-    both = pa.table([["a", "a", "b"], ["x", "y", "x"], [1, 1, 1], [1.0, 2.0, 3.0]], schema=SCHEMA)
-    table.upsert(both)
-    with pytest.raises(Invalid, match="1 keys live in several partitions: 'a'"):
-        table.get(["b", "a"])
-    with pytest.raises(Invalid, match="the key 1 names no partition, others do"):
-        table.get([{"id": "a", "city": "y"}, {"id": "b"}])
-    assert table.get({"id": "a", "city": "y"}) == {"id": "a", "city": "y", "ts": 1, "fare": 2.0}
-    found = table.get(pa.table({"id": ["a", "b", "a", "b"], "city": ["y", "x", "x", "y"]}))
-    assert found["fare"].to_pylist() == [2.0, 3.0, 1.0, None]
-
-
-def test_keys_of_several_columns_and_of_other_types(tmp_path: Path) -> None:
-    schema = pa.schema([("day", pa.date32()), ("n", pa.int64()), ("v", pa.string())])
-    table = mdt.create(tmp_path / "t", schema, key=["day", "n"])
-    days = [date(2026, 1, 1 + i % 9) for i in range(90)]
-    data = pa.table([days, list(range(90)), [f"v{i}" for i in range(90)]], schema=schema)
-    table.upsert(data)
-    assert table.get((date(2026, 1, 3), 2)) == {"day": date(2026, 1, 3), "n": 2, "v": "v2"}
-    assert table.get((date(2026, 1, 3), 3)) is None
-    assert table.get([(days[5], 5), (days[80], 80)])["v"].to_pylist() == ["v5", "v80"]
-    assert table.get(data.slice(10, 30)).equals(data.slice(10, 30).combine_chunks())
-    assert table.get({"day": days[5], "n": 5}) == {"day": days[5], "n": 5, "v": "v5"}
-    for wrong in (5, [5], (days[5],), [(days[5], 5, 5)], {"day": days[5]}, pa.array([5]), "x"):
-        with pytest.raises(Invalid, match="key"):
-            table.get(wrong)
-
-
-def test_nested_columns_are_read_with_the_row_groups_that_hold_them(tmp_path: Path) -> None:
-    schema = pa.schema(
-        [
-            ("id", pa.int64()),
-            ("tags", pa.list_(pa.string())),
-            ("at", pa.struct([("x", pa.float64())])),
+@pytest.mark.parametrize(
+    ("keys", "columns", "expected"),
+    [
+        ("k00007", ["fare"], {"fare": 7.1}),
+        ("k00007", ["id", "id"], {"id": "k00007"}),
+        (
+            ["k00008", "k00007"],
+            ["_hoodie_record_key", "fare"],
+            [["_hoodie_record_key", ["k00008", "k00007"]], ["fare", [8.1, 7.1]]],
+        ),
+        (
+            ["k00008", "nobody"],
+            ["ts", "id", "ts"],
+            [["ts", [1, None]], ["id", ["k00008", None]], ["ts", [1, None]]],
+        ),
+    ],
+)
+def test_columns_are_chosen_twice_if_asked_for_and_meta_columns_too(table, keys, columns, expected):
+    found = table.get(keys, columns=columns)
+    if isinstance(found, pa.Table):
+        found = [
+            [name, column.to_pylist()]
+            for name, column in zip(found.column_names, found.columns, strict=True)
         ]
-    )
-    table = mdt.create(tmp_path / "t", schema, key=["id"], options={"mdt.row.group.rows": 1000})
-    n = 5000
-    data = pa.table(
-        [list(range(n)), [[f"t{i}"] for i in range(n)], [{"x": i / 2} for i in range(n)]],
-        schema=schema,
-    )
-    table.bulk_insert(data)
-    asked = [4999, 7, 2500, 9999, 7]
-    found = table.get(asked).to_pylist()
-    assert [row["tags"] for row in found] == [["t4999"], ["t7"], ["t2500"], None, ["t7"]]
-    assert [row["at"] for row in found] == [
-        {"x": 2499.5},
-        {"x": 3.5},
-        {"x": 1250.0},
-        None,
-        {"x": 3.5},
-    ]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "hint"),
+    [("fair", "did you mean fare"), ("FAIR", "did you mean fare"), ("x", "columns: .*, id, ")],
+)
+def test_a_column_that_does_not_exist_is_refused_with_those_that_do(table, column, hint):
+    with pytest.raises(Invalid, match=f"there is no column '{column}'\n  hint: {hint}"):
+        table.get("k00007", columns=[column])
+
+
+@pytest.mark.parametrize(
+    ("keys", "missing", "why"),
+    [
+        (
+            ["nobody", "k00007", "k00010"],
+            "error",
+            "2 keys are not in the table: 'nobody', 'k00010'",
+        ),
+        ("nobody", "error", "nobody"),
+        ("nobody", "fine", "missing='fine' is not possible"),
+    ],
+)
+def test_a_missing_key_is_said_clearly(table, keys, missing, why):
+    with pytest.raises(Invalid, match=why):
+        table.get(keys, missing=missing)
 
 
 @pytest.mark.parametrize(
@@ -203,36 +173,64 @@ def test_nested_columns_are_read_with_the_row_groups_that_hold_them(tmp_path: Pa
         pa.table({"x": [1]}),
         {"x": "k"},
         {"id": "k", 5: "x"},
+        pa.table([["a"], ["b"]], names=["id", "id"]),
     ],
+    ids=range(14),
 )
-def test_what_is_no_key_is_refused(wrong: Any, tmp_path: Path) -> None:
-    table = life(tmp_path / "t", "MERGE_ON_READ", "record")
+def test_what_is_no_key_is_refused(table, wrong):
     with pytest.raises(Invalid):
         table.get(wrong)
 
 
-def test_keys_are_found_without_page_maps(tmp_path: Path) -> None:
-    table = life(tmp_path / "t", "MERGE_ON_READ", "record")
-    expected = table.get(["k00007", "k02999"])
+def test_keys_are_found_without_page_maps():
+    storage = MemoryStorage()
+    table = life(storage=storage)
+    expected = table.get(ASKED)
     files = table.snapshot().files
-    for path, offset in set(
-        zip(
-            files.column("key_map_path").to_pylist(),
-            files.column("page_map_offset").to_pylist(),
-            strict=True,
-        )
-    ):
-        if offset is not None:
-            whole = bytearray((tmp_path / "t" / path).read_bytes())
-            whole[offset] ^= 1
-            (tmp_path / "t" / path).write_bytes(whole)
-    again = mdt.open(tmp_path / "t")
-    assert again.get(["k00007", "k02999"]).equals(expected)
-    assert paths.PRIVATE in str(files.column("key_map_path").to_pylist()[0])
-    assert pc.sum(expected["fare"]).as_py() == pytest.approx(7.1 + 2999.1, abs=0.5)
+    places = (files.column(name).to_pylist() for name in ("key_map_path", "page_map_offset"))
+    for path, offset in {place for place in zip(*places, strict=True) if place[1] is not None}:
+        assert paths.PRIVATE in path
+        whole = bytearray(storage.read(path))
+        whole[offset] ^= 1
+        storage.replace(path, bytes(whole))
+    assert mdt.open(storage).get(ASKED).equals(expected)
 
 
-def test_a_table_of_keys_with_a_column_twice_is_refused(tmp_path: Path) -> None:
-    table = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
-    with pytest.raises(Invalid, match="several columns id"):
-        table.get(pa.table([pa.array(["a"]), pa.array(["b"])], names=["id", "id"]))
+def test_a_key_of_several_partitions_needs_its_partition():
+    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], ordering="ts", partition_by=["city"])
+    both = pa.table([["a", "a", "b"], ["x", "y", "x"], [1, 1, 1], [1.0, 2.0, 3.0]], schema=SCHEMA)
+    table.upsert(both)
+    with pytest.raises(Invalid, match="1 keys live in several partitions: 'a'"):
+        table.get(["b", "a"])
+    with pytest.raises(Invalid, match="the key 1 names no partition, others do"):
+        table.get([{"id": "a", "city": "y"}, {"id": "b"}])
+    assert table.get({"id": "a", "city": "y"}) == {"id": "a", "city": "y", "ts": 1, "fare": 2.0}
+    found = table.get(pa.table({"id": ["a", "b", "a", "b"], "city": ["y", "x", "x", "y"]}))
+    assert found["fare"].to_pylist() == [2.0, 3.0, 1.0, None]
+
+
+def test_keys_of_several_columns_and_of_other_types():
+    days = [date(2026, 1, 1 + i % 9) for i in range(90)]
+    data = pa.table({"day": days, "n": range(90), "v": [f"v{i}" for i in range(90)]})
+    table = mdt.create(MemoryStorage(), data.schema, key=["day", "n"])
+    table.upsert(data)
+    row = {"day": days[5], "n": 5, "v": "v5"}
+    assert table.get((days[5], 5)) == table.get({"day": days[5], "n": 5}) == row
+    assert table.get((days[5], 3)) is None
+    assert table.get([(days[5], 5), (days[80], 80)])["v"].to_pylist() == ["v5", "v80"]
+    assert table.get(data.slice(10, 30)).equals(data.slice(10, 30).combine_chunks())
+    for wrong in (5, [5], (days[5],), [(days[5], 5, 5)], {"day": days[5]}, pa.array([5]), "x"):
+        with pytest.raises(Invalid, match="key"):
+            table.get(wrong)
+
+
+def test_nested_columns_are_read_with_the_row_groups_that_hold_them():
+    rows = [{"id": i, "tags": [f"t{i}"], "at": {"x": i / 2}} for i in range(5000)]
+    data = pa.Table.from_pylist(rows)
+    options = {"mdt.row.group.rows": 1000}
+    table = mdt.create(MemoryStorage(), data.schema, key=["id"], options=options)
+    table.bulk_insert(data)
+    nothing = dict.fromkeys(("id", "tags", "at"))
+    asked = [4999, 7, 2500, 9999, 7]
+    expected = [nothing if i == 9999 else rows[i] for i in asked]
+    assert table.get(asked).to_pylist() == expected

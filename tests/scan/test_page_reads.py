@@ -2,13 +2,10 @@
 damaged the page maps.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +19,6 @@ from indexes.predicate import matches
 from mdt.errors import Corrupt, Missing
 from mdt.filters.where import parse_where
 from mdt.metadata.files.attachments import ObjectReader
-from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import log_tail
 from mdt.parquet import page_map
 from mdt.plan.planner import ScanPlan, SegmentScan
@@ -30,15 +26,12 @@ from mdt.scan import reader as scan
 from mdt.scan import scan_tasks as work
 from mdt.services.checking.check import check
 from mdt.session import Recent
-from mdt.stores.object_range import ObjectRange
-from mdt.stores.storage import MemoryStorage, ObjectStorage, Storage
+from mdt.stores.storage import MemoryStorage, ObjectStorage
 
-SCHEMA = pa.schema(
-    [("id", pa.string()), ("ts", pa.int64()), ("city", pa.string()), ("note", pa.string())]
-)
+SCHEMA = pa.schema({"id": "string", "ts": "int64", "city": "string", "note": "string"})
 
 
-def rows(first: int, last: int, ts: int) -> pa.Table:
+def rows(first, last, ts):
     n = range(first, last)
     columns = [
         [f"k{i:05}" for i in n],
@@ -49,7 +42,7 @@ def rows(first: int, last: int, ts: int) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def table_in(storage: Storage, **options: Any) -> mdt.Table:
+def table_in(storage, **options):
     """Return a table of two base files, log files over both, and deleted rows; its files are of two
     codecs.
     """
@@ -65,21 +58,19 @@ def table_in(storage: Storage, **options: Any) -> mdt.Table:
     return table
 
 
-def full(table: mdt.Table) -> pa.Table:
-    return table.scan().to_arrow().sort_by("id")
+def full(scan):
+    return scan.to_arrow().sort_by("id")
 
 
-def by_positions(
-    metadata: Metadata, wanted: dict[int, BitMap], names: list[str]
-) -> tuple[pa.Table, list[object]]:
+def by_positions(metadata, wanted, names):
     """Return live rows at positions of segments, and the tasks they took."""
-    snapshot = metadata.newest()
-    plan = ScanPlan(snapshot, None, tuple(SegmentScan(i, None, p) for i, p in wanted.items()), ())
+    scans = tuple(SegmentScan(i, None, positions) for i, positions in wanted.items())
+    plan = ScanPlan(metadata.newest(), None, scans, ())
     schema = pa.schema([SCHEMA.field(name) for name in names])
-    tasks: list[object] = list(work.Cutter(metadata, plan, schema).cut(2))
+    tables = scan.read(metadata, plan, names, threads=2)
     return (
-        pa.concat_tables([schema.empty_table(), *scan.read(metadata, plan, names, threads=2)]),
-        tasks,
+        pa.concat_tables([schema.empty_table(), *tables]),
+        list(work.Cutter(metadata, plan, schema).cut(2)),
     )
 
 
@@ -87,102 +78,65 @@ def by_positions(
     "storage", [MemoryStorage, lambda: ObjectStorage("memory:///")], ids=["memory", "ranges"]
 )
 @pytest.mark.parametrize("page_bytes", [256, 4096])
-def test_rows_at_positions_are_those_of_a_full_scan(storage: Any, page_bytes: int) -> None:
+def test_rows_at_positions_are_those_of_a_full_scan(storage, page_bytes):
     table = table_in(storage(), page_bytes=page_bytes)
     snapshot, random = table.snapshot(), np.random.default_rng(5)
-    for names in (["id", "ts", "city", "note"], ["city"]):
+    sizes = {i: n for i, n in enumerate(snapshot.rows.tolist()) if n}
+    for names in (SCHEMA.names, ["city"]):
+        whole = {i: BitMap(range(n)) for i, n in sizes.items()}
+        everything, _ = by_positions(table.metadata, whole, names)
         for size in (1, 5, 300):
-            wanted = {
-                i: BitMap(random.integers(0, n + 2, size))
-                for i, n in enumerate(snapshot.rows.tolist())
-                if n
-            }
-            found, tasks = by_positions(table.metadata, wanted, names)
-            assert size > 5 or all(isinstance(task, work.Rows) for task in tasks)
-            live = [
-                p
-                for i, p in wanted.items()
-                for p in p - (snapshot.vector(i) or BitMap())
-                if p < snapshot.rows[i]
-            ]
-            assert len(found) == len(live)
-            whole = {i: BitMap(range(int(snapshot.rows[i]))) for i in wanted}
-            everything, tasks = by_positions(table.metadata, whole, names)
+            asked = {i: BitMap(random.integers(0, n + 2, size)) for i, n in sizes.items()}
+            found, tasks = by_positions(table.metadata, asked, names)
+            live = [(p & whole[i]) - (snapshot.vector(i) or BitMap()) for i, p in asked.items()]
+            assert len(found) == sum(map(len, live))
+            if size <= 5:
+                parts = [one for task in tasks for one in task.wanted]
+                assert sum(len(one.positions) for one in parts) == len(found)
+                assert all(len({w.page_map.columns for w in task.wanted}) == 1 for task in tasks)
             assert bag(found) <= bag(everything)
-    assert full(table).num_rows == 9000 - 100
+    assert table.scan().count() == 9000 - 100
 
 
-def test_look_ups_by_key_give_the_newest_rows() -> None:
-    table = table_in(MemoryStorage())
-    expected = {row["id"]: row for row in full(table).to_pylist()}
-    keys = [
-        f"k{i:05}"
-        for i in (0, 99, 100, 199, 200, 2989, 2990, 3009, 5999, 6000, 7000, 7299, 8999, 9000)
-    ]
-    found = table.scan([("id", "in", tuple(keys))]).to_arrow().to_pylist()
-    assert sorted(row["id"] for row in found) == [key for key in keys if key in expected]
-    assert all(row == expected[row["id"]] for row in found)
-    assert table.scan("id = 'k03000'", columns=["note"]).to_arrow().to_pylist() == [
-        {"note": expected["k03000"]["note"]}
-    ]
-
-
-FEW = ["n < 3", "n = 5 and city = 'c1'", "s.x = 7", "n > 19990 or note = ''", "n < 0"]
-MANY = ["n >= 10", "city <> 'c2'"]
-
-
-@pytest.mark.parametrize("where", [*FEW, *MANY])
-@pytest.mark.parametrize("names", [["id", "city", "n", "note"], ["s"], ["n"], ["note", "s", "id"]])
-def test_columns_that_are_not_tested_are_those_of_the_rows_that_match(
-    where: str, names: list[str]
-) -> None:
-    found = _WIDE.scan(where, columns=names).to_arrow().to_pylist()
-    mask = matches(parse_where(where, _WIDE.schema), _EVERYTHING)
-    assert sorted(map(repr, found)) == sorted(
-        map(repr, _EVERYTHING.filter(mask).select(names).to_pylist())
-    )
-
-
-def _wide() -> mdt.Table:
+@pytest.fixture(scope="module")
+def wide():
     n = 20_000
-    texts = {
-        "id": [f"{i:05}" for i in range(n)],
-        "city": [f"c{i % 3}" for i in range(n)],
-        "note": ["x" * (i % 60) for i in range(n)],
-    }
-    data = pa.table({**texts, "n": range(n), "s": [{"x": i % 5000} for i in range(n)]})
+    data = pa.table(
+        {
+            "id": [f"{i:05}" for i in range(n)],
+            "city": [f"c{i % 3}" for i in range(n)],
+            "note": ["x" * (i % 60) for i in range(n)],
+            "n": range(n),
+            "s": [{"x": i % 5000} for i in range(n)],
+        }
+    )
     table = mdt.create(MemoryStorage(), data.schema, ["id"], options={"mdt.row.group.rows": 9000})
     table.bulk_insert(data)
     table.upsert(data.slice(4, 4))
     table.delete(data.select(["id"]).slice(0, 2))
-    return table
+    return table, table.scan().to_arrow()
 
 
-_WIDE = _wide()
-_EVERYTHING = _WIDE.scan().to_arrow()
+FEW = ["n < 3", "n = 5 and city = 'c1'", "s.x = 7", "n > 19990 or note = ''", "n < 0"]
 
 
-def test_work_is_cut_into_bounded_pieces_that_hold_every_row_once() -> None:
+@pytest.mark.parametrize("where", [*FEW, "n >= 10", "city <> 'c2'"])
+@pytest.mark.parametrize("names", [["id", "city", "n", "note"], ["s"], ["n"], ["note", "s", "id"]])
+def test_columns_that_are_not_tested_are_those_of_the_rows_that_match(wide, where, names):
+    table, everything = wide
+    expected = everything.filter(matches(parse_where(where, table.schema), everything))
+    assert bag(table.scan(where, columns=names).to_arrow()) == bag(expected.select(names))
+
+
+def test_positions_outside_of_the_row_groups_that_are_left_are_not_read():
     table = table_in(MemoryStorage(), page_bytes=256)
-    snapshot = table.snapshot()
-    positions = {i: BitMap(range(0, int(n), 700)) for i, n in enumerate(snapshot.rows.tolist())}
-    scans = tuple(SegmentScan(i, None, p) for i, p in positions.items())
-    cutter = work.Cutter(table.metadata, ScanPlan(snapshot, None, scans, ()), SCHEMA)
-    for threads in (1, 8):
-        tasks = [task for task in cutter.cut(threads) if isinstance(task, work.Rows)]
-        assert sum(len(w.positions) for task in tasks for w in task.wanted) == sum(
-            len(p - (snapshot.vector(i) or BitMap())) for i, p in positions.items()
-        )
-        for task in tasks:
-            assert len({w.page_map.columns for w in task.wanted}) == 1
-    zoned = ScanPlan(
-        snapshot, None, (SegmentScan(0, (1,), BitMap([0, 1999, 2000, 3999, 4000])),), ()
-    )
+    asked = SegmentScan(0, (1,), BitMap([0, 1999, 2000, 3999, 4000]))
+    zoned = ScanPlan(table.snapshot(), None, (asked,), ())
     (task,) = work.Cutter(table.metadata, zoned, SCHEMA).cut(1)
     assert isinstance(task, work.Rows) and task.wanted[0].positions.tolist() == [2000, 3999]
 
 
-def test_pages_of_files_that_are_gone_or_cut_are_not_read(tmp_path: Any) -> None:
+def test_pages_of_files_that_are_gone_or_cut_are_not_read(tmp_path):
     table = table_in(mdt.stores.storage.LocalStorage(tmp_path, durable=False))
     assert table.scan("id = 'k00500'").count() == 1
     name = next(f["name"] for f in table.files().to_pylist() if f["rows"] == 6000)
@@ -195,20 +149,19 @@ def test_pages_of_files_that_are_gone_or_cut_are_not_read(tmp_path: Any) -> None
         table.scan("id = 'k00500'").count()
 
 
-def _page_maps(table: mdt.Table) -> Iterator[tuple[int, ObjectRange]]:
+def _page_maps(table):
+    """Return where page maps are, by the number of their file."""
     snapshot = table.snapshot()
-    for i in snapshot.live_numbers.tolist():
-        stored = snapshot.segment(i).page_map
-        assert (stored is None) == (snapshot.rows[i] == 0)
-        if stored is not None:
-            yield i, stored
+    found = {i: snapshot.segment(i).page_map for i in snapshot.live_numbers.tolist()}
+    assert all((stored is None) == (snapshot.rows[i] == 0) for i, stored in found.items())
+    return {i: stored for i, stored in found.items() if stored is not None}
 
 
-def test_every_flipped_bit_and_truncation_of_a_page_map_is_found() -> None:
+def test_every_flipped_bit_and_truncation_of_a_page_map_is_found():
     storage = MemoryStorage()
     table = mdt.create(storage, SCHEMA, ["id"], ordering="ts")
     table.bulk_insert(rows(0, 5, 1))
-    ((_, stored),) = _page_maps(table)
+    (stored,) = _page_maps(table).values()
     data = storage.read(stored.path)
     assert len(ObjectReader(storage).page_map(stored).keys) == 9
     for bit in range(8 * stored.offset, 8 * (stored.offset + stored.length)):
@@ -219,91 +172,70 @@ def test_every_flipped_bit_and_truncation_of_a_page_map_is_found() -> None:
             ObjectReader(storage).page_map(stored)
         assert (caught.value.path, caught.value.offset) == (stored.path, stored.offset)
         count("flipped bits of page maps, all found")
-    task = data[stored.offset : stored.offset + stored.length]
-    for length in range(len(task)):
+    for length in range(stored.length):
         with pytest.raises(Corrupt):
-            page_map.decode(task[:length], path="p", offset=0)
+            page_map.decode(data[stored.offset :][:length], path="p", offset=0)
         count("truncations of page maps, all found")
 
 
-def test_a_well_checked_page_map_with_senseless_content_is_corrupt_or_none_of_its_rows_is_read() -> (
-    None
-):
-    found = page_map.encode(page_map.build(pa.py_buffer(_parquet())))
-    for at in range(len(found)):
-        for value in (0, 1, 127, 255):
-            data = found[:at] + bytes((value,)) + found[at + 1 :]
-            try:
-                page_map.decode(data, path="p", offset=7).check()
-            except Corrupt as error:
-                assert (error.path, error.offset) == ("p", 7)
-            count("page maps with a changed byte, read or refused as Corrupt")
-    for number in (1, 2**31, 2**32 - 1):
-        for magic in (b"MPM2", b"MPM3"):
-            with pytest.raises(Corrupt, match="wrong length"):
-                page_map.decode(
-                    struct.pack("<4s7I", magic, 7, number, number, number, 1, 0, 0),
-                    path="p",
-                    offset=0,
-                )
-
-
-def _parquet() -> bytes:
+def test_a_well_checked_page_map_with_senseless_content_is_corrupt_or_none_of_its_rows_is_read():
     table = table_in(MemoryStorage())
     file = table.snapshot().segment(0)
-    return table.storage.read(file.path, file.block_offset, file.block_length)
+    parquet = table.storage.read(file.path, file.block_offset, file.block_length)
+    found = page_map.encode(page_map.build(pa.py_buffer(parquet)))
+    for at, value in product(range(len(found)), (0, 1, 127, 255)):
+        try:
+            page_map.decode(
+                found[:at] + bytes((value,)) + found[at + 1 :], path="p", offset=7
+            ).check()
+        except Corrupt as error:
+            assert (error.path, error.offset) == ("p", 7)
+        count("page maps with a changed byte, read or refused as Corrupt")
+    for number, magic in product((1, 2**31, 2**32 - 1), (b"MPM2", b"MPM3")):
+        head = struct.pack("<4s7I", magic, 7, number, number, number, 1, 0, 0)
+        with pytest.raises(Corrupt, match="wrong length"):
+            page_map.decode(head, path="p", offset=0)
 
 
-@pytest.mark.parametrize("how", ["flipped", "gone"])
-def test_damaged_page_maps_cost_no_rows_and_check_names_them(how: str) -> None:
+def test_damaged_page_maps_cost_no_rows_and_check_names_them():
     table = table_in(MemoryStorage())
-    expected = table.scan([("id", "in", ("k00001", "k07001", "k03000"))]).to_arrow().sort_by("id")
-    storage = table.storage
-    assert isinstance(storage, MemoryStorage)
-    damaged = storage.copy()
-    objects = dict(_page_maps(table))
-    for stored in objects.values():
-        data = bytearray(damaged.read(stored.path))
-        data[stored.offset + 40] ^= 1
-        damaged.replace(stored.path, bytes(data)) if how == "flipped" else None
-    again = mdt.open(damaged)
-    if how == "gone":
-        again.metadata.objects.page_map = _gone  # type: ignore[method-assign]
-    assert (
-        again.scan([("id", "in", ("k00001", "k07001", "k03000"))])
-        .to_arrow()
-        .sort_by("id")
-        .equals(expected)
-    )
-    if how == "flipped":
-        found = {(p.path, p.offset) for p in again.check().problems}
-        assert {(stored.path, stored.offset) for stored in objects.values()} <= found
+    asked = [("id", "in", ("k00001", "k07001", "k03000"))]
+    expected, damaged = full(table.scan(asked)), table.storage.copy()
+    stored = _page_maps(table).values()
+    for one in stored:
+        data = bytearray(damaged.read(one.path))
+        data[one.offset + 40] ^= 1
+        damaged.replace(one.path, bytes(data))
+    assert full(mdt.open(damaged).scan(asked)).equals(expected)
+    found = {(problem.path, problem.offset) for problem in mdt.open(damaged).check().problems}
+    assert {(one.path, one.offset) for one in stored} <= found
     assert table.check().ok
 
 
-def _gone(stored: ObjectRange) -> page_map.PageMap:
-    raise Missing("there is no such object", path=stored.path)
+def test_page_maps_that_are_gone_cost_no_rows(monkeypatch):
+    table = table_in(MemoryStorage())
+    asked = [("id", "in", ("k00001", "k07001", "k03000"))]
+    expected, again = full(table.scan(asked)), mdt.open(table.storage)
+
+    def gone(stored):
+        raise Missing("there is no such object", path=stored.path)
+
+    monkeypatch.setattr(again.metadata.objects, "page_map", gone)
+    assert full(again.scan(asked)).equals(expected)
 
 
-def test_check_compares_page_maps_with_the_files() -> None:
+def test_check_compares_page_maps_with_the_files():
     table = table_in(MemoryStorage())
     storage, snapshot = table.storage, table.snapshot()
-    assert isinstance(storage, MemoryStorage)
-    stored = next(stored for i, stored in _page_maps(table) if i == 0)
-    data = storage.read(stored.path)
-    lie = data[stored.offset : stored.offset + stored.length].replace(b"city", b"tyci")
-    storage.replace(
-        stored.path, data[: stored.offset] + lie + data[stored.offset + stored.length :]
-    )
-    crcs = pa.array(
-        [zlib.crc32(lie), *snapshot.files.column("page_map_crc").to_pylist()[1:]], pa.int64()
-    )
+    stored = _page_maps(table)[0]
+    data, end = storage.read(stored.path), stored.offset + stored.length
+    lie = data[stored.offset : end].replace(b"city", b"tyci")
+    storage.replace(stored.path, data[: stored.offset] + lie + data[end:])
+    _, *crcs = snapshot.files.column("page_map_crc").to_pylist()
     task = log_tail.merged(snapshot.additions)
     at = task.files.schema.get_field_index("page_map_crc")
+    crcs = pa.array([zlib.crc32(lie), *crcs], "int64")
     lying = replace(task, files=task.files.set_column(at, "page_map_crc", crcs))
-    report = check(
-        mdt.open(storage).metadata, replace(snapshot, additions=(lying,), known=Recent(1))
-    )
-    assert f"the page map at {stored.path}:{stored.offset} differs from the file" in [
-        p.text for p in report.problems
-    ]
+    told = replace(snapshot, additions=(lying,), known=Recent(1))
+    texts = [problem.text for problem in check(mdt.open(storage).metadata, told).problems]
+    assert f"the page map at {stored.path}:{stored.offset} differs from the file" in texts

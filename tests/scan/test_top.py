@@ -2,12 +2,8 @@
 tables are read in part.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Sequence
 from functools import cmp_to_key
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +16,7 @@ from reader import bag
 from watched import ORDERED, Watched, files_by_time
 
 import mdt
-from indexes import column_stats
-from indexes.predicate import Predicate, matches
+from indexes.predicate import matches
 from indexes.testing import predicates
 from mdt import Invalid
 from mdt.stores.storage import MemoryStorage
@@ -29,35 +24,38 @@ from mdt.stores.storage import MemoryStorage
 Order = list[tuple[str, str, str]]
 
 
-def place(value: Any) -> Any:
-    """Return ``value`` as something that Python compares as Spark does."""
-    if isinstance(value, float):
-        return (1, 0.0) if math.isnan(value) else (0, value)
-    return value.encode() if isinstance(value, str) else value
+def places(rows, order):
+    """Return what the rows are sorted by, in a form that Python compares as Spark does: None for
+    null.
+    """
+
+    def place(value):
+        if isinstance(value, float):
+            return math.isnan(value), 0.0 if math.isnan(value) else value
+        return value.encode() if isinstance(value, str) else value
+
+    columns = [
+        [None if value is None else place(value) for value in rows[name].to_pylist()]
+        for name, _, _ in order
+    ]
+    return list(zip(*columns, strict=True))
 
 
-def sorted_places(rows: pa.Table, order: Order) -> list[tuple[Any, ...]]:
-    """Return what the rows are sorted by, sorted by Python's own sort: None for null."""
+def sorted_places(rows, order):
+    """Return the same, sorted by Python's own sort."""
 
-    def compare(left: Sequence[Any], right: Sequence[Any]) -> int:
+    def compare(left, right):
         for a, b, (_, way, nulls) in zip(left, right, order, strict=True):
             if (a is None) != (b is None):
                 return -1 if (a is None) == (nulls == "nulls first") else 1
             if a is not None and a != b:
-                return (-1 if a < b else 1) * (1 if way == "asc" else -1)
+                return -1 if (a < b) == (way == "asc") else 1
         return 0
 
     return sorted(places(rows, order), key=cmp_to_key(compare))
 
 
-def places(rows: pa.Table, order: Order) -> list[tuple[Any, ...]]:
-    columns = [
-        [None if v is None else place(v) for v in rows[name].to_pylist()] for name, _, _ in order
-    ]
-    return list(zip(*columns, strict=True))
-
-
-def assert_first(scan: Any, rows: pa.Table, order: Order, limit: int | None) -> None:
+def assert_first(scan, rows, order, limit):
     """Assert that ``scan`` returns the first rows of ``rows`` in ``order``, each as often as there
     are.
     """
@@ -68,19 +66,19 @@ def assert_first(scan: Any, rows: pa.Table, order: Order, limit: int | None) -> 
 
 
 @st.composite
-def orders(draw: st.DrawFn, schema: pa.Schema) -> Order:
+def orders(draw, schema):
     names = draw(st.lists(st.sampled_from(schema.names), min_size=1, max_size=3, unique=True))
     ways, nulls = st.sampled_from(("asc", "desc")), st.sampled_from(("nulls first", "nulls last"))
     return [(name, draw(ways), draw(nulls)) for name in names]
 
 
-def filtered(table: mdt.Table, predicate: Predicate | None, **more: Any) -> Any:
+def filtered(table, predicate, **more):
     scan = table.scan(**more)
     scan.predicate = predicate
     return scan
 
 
-def check_first_rows(data: st.DataObject) -> None:
+def check_first_rows(data):
     table, rows = data.draw(tables())
     for _ in range(4):
         predicate = data.draw(st.none() | predicates(table.schema, rows))
@@ -89,130 +87,130 @@ def check_first_rows(data: st.DataObject) -> None:
         assert_first(filtered(table, predicate, order_by=order, limit=limit), kept, order, limit)
         some = filtered(table, predicate, limit=limit)
         found = some.to_arrow()
-        assert len(found) == some.count() == (len(kept) if limit is None else min(limit, len(kept)))
+        assert len(found) == some.count() == len(kept[:limit])
         assert not bag(found) - bag(kept)
         count("orders, first rows compared with a full sort")
 
 
 @given(data=st.data())
 @settings(max_examples=60, **QUIET)
-def test_the_first_rows_in_an_order_are_those_of_a_full_sort(data: st.DataObject) -> None:
+def test_the_first_rows_in_an_order_are_those_of_a_full_sort(data):
     check_first_rows(data)
 
 
 @pytest.mark.nightly
 @given(data=st.data())
 @settings(max_examples=1500, **QUIET)
-def test_the_first_rows_in_an_order_are_those_of_a_full_sort_many_times(
-    data: st.DataObject,
-) -> None:
+def test_the_first_rows_in_an_order_are_those_of_a_full_sort_many_times(data):
     check_first_rows(data)
 
 
 @pytest.mark.parametrize(
-    "order", ["ts desc", "ts", "note desc", "id asc, x", [("ts", "desc"), ("id", "asc")]]
+    ("order", "column", "falling", "files"),
+    [
+        ("ts desc", "ts", True, 4),
+        ("ts", "ts", False, 4),
+        ("id asc, x", "ts", False, 4),
+        ([("ts", "desc"), ("id", "asc")], "ts", True, 4),
+        # Bounds of notes are cut before the place where they differ: every file may hold the best.
+        ("note desc", "note", True, 40),
+    ],
 )
-def test_the_best_rows_of_an_ordered_table_are_read_from_few_files(order: Any) -> None:
+def test_the_best_rows_of_an_ordered_table_are_read_from_few_files(order, column, falling, files):
     storage = Watched()
     table = files_by_time(storage)
-    rows = table.scan().to_arrow()
+    expected = sorted(table.scan().to_arrow()[column].to_pylist(), reverse=falling)[:10]
     storage.seen.clear()
     scan = table.scan(order_by=order, limit=10)
-    found = scan.to_arrow()
-    # Bounds of notes are cut before the place where they differ: every file may hold the best.
-    assert len(storage.seen) <= (40 if order == "note desc" else 4), storage.seen
-    name, rising = ("note", False) if order == "note desc" else ("ts", order in ("ts", "id asc, x"))
-    expected = sorted(rows[name].to_pylist(), reverse=not rising)[:10]
-    assert found[name].to_pylist() == expected
+    assert scan.to_arrow()[column].to_pylist() == expected
+    assert len(storage.seen) <= files, storage.seen
     assert "known for 40 of 40 files" in str(scan.explain())
 
 
-def test_the_best_rows_are_found_where_a_filter_and_deletes_leave_few(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_best_rows_are_found_where_a_filter_and_deletes_leave_few():
     storage = Watched()
     table = files_by_time(storage)
-    last = 40 * 300
-    table.delete(pa.table({"id": [f"k{t:06}" for t in range(last - 1000, last)]}))
+    end = 40 * 300 - 1000
+    table.delete({"id": [f"k{t:06}" for t in range(end, end + 1000)]})
     storage.seen.clear()
-    assert table.scan(order_by="ts desc", limit=3).to_arrow()["ts"].to_pylist() == [
-        last - 1001,
-        last - 1002,
-        last - 1003,
-    ]
+
+    def newest(number, where=None):
+        scan = table.scan(where, order_by="ts desc", limit=number)
+        return scan.to_arrow()["ts"].to_pylist()
+
+    assert newest(3) == [end - 1, end - 2, end - 3]
     assert len(storage.seen) <= 12, storage.seen
-    found = table.scan("x < 5", order_by="ts desc", limit=4).to_arrow()
-    expected = [t for t in range(last - 1000) if t % 7 and t * 7919 % 10_007 < 5][::-1][:4]
-    assert found["ts"].to_pylist() == expected
+    expected = [t for t in range(end) if t % 7 and t * 7919 % 10_007 < 5]
+    assert newest(4, "x < 5") == expected[:-5:-1]
 
 
-def test_a_limit_reads_no_more_files_than_it_needs() -> None:
+@pytest.mark.parametrize(
+    ("where", "more", "rows", "files"),
+    [
+        (None, {"limit": 10}, 10, 1),
+        (None, {"limit": np.int64(301)}, 301, 2),
+        ("ts >= 0", {"limit": np.uint8(10)}, 10, 16),
+        (None, {"limit": 0}, 0, 0),
+        (None, {"limit": 0, "order_by": "ts"}, 0, 0),
+        ("ts > 3", {"limit": 0}, 0, 0),
+        (None, {"limit": 20_000}, 12_000, 40),
+        (None, {"limit": 10**40, "order_by": "ts"}, 12_000, 40),
+        ("ts >= 0", {"limit": 10**40}, 12_000, 40),
+    ],
+)
+def test_a_limit_reads_no_more_files_than_it_needs(where, more, rows, files):
     storage = Watched()
-    table = files_by_time(storage)
-    for scan, files in (
-        (table.scan(limit=10), 1),
-        (table.scan(limit=301), 2),
-        (table.scan("ts >= 0", limit=10), 16),
-    ):
-        storage.seen.clear()
-        assert scan.to_arrow().num_rows == scan.limit == scan.count()
-        assert len(storage.seen) <= files
+    scan = files_by_time(storage).scan(where, **more)
     storage.seen.clear()
-    assert (
-        table.scan(limit=0).to_arrow().num_rows
-        == table.scan(limit=0, order_by="ts").to_arrow().num_rows
-        == 0
-    )
-    assert table.scan("ts > 3", limit=0).count() == 0 and table.scan(limit=20_000).count() == 12_000
-    assert not storage.seen
-    told = table.scan(limit=10).explain()
+    assert scan.to_arrow().num_rows == scan.count() == rows
+    assert len(storage.seen) <= files
+
+
+def test_a_plan_tells_what_a_limit_reads():
+    told = files_by_time(MemoryStorage()).scan(limit=10).explain()
     assert (told.files_read, told.rows_read, told.limit) == (1, 10, 10)
 
 
-def test_nan_nulls_and_zeros_stand_where_spark_puts_them() -> None:
-    table = mdt.create(
-        MemoryStorage(), pa.schema([("id", pa.int64()), ("x", pa.float32())]), ["id"]
-    )
-    values = [None, -math.inf, -1.5, -0.0, 0.0, math.inf, math.nan]
-    table.bulk_insert(pa.table({"id": range(7), "x": pa.array(values, pa.float32())}))
+@pytest.mark.parametrize(
+    ("order_by", "limit", "expected"),
+    [
+        ("x, id", None, [0, 1, 2, 3, 4, 5, 6]),
+        ("x desc, id", None, [6, 5, 3, 4, 2, 1, 0]),
+        ("x nulls last, id", None, [1, 2, 3, 4, 5, 6, 0]),
+        ("x desc nulls first, id desc", None, [0, 6, 5, 4, 3, 2, 1]),
+        ("x", 1, [0]),
+        ("x", 2, [0, 1]),
+        ("x desc", 2, [6, 5]),
+    ],
+)
+def test_nan_nulls_and_zeros_stand_where_spark_puts_them(order_by, limit, expected):
+    x = pa.array([None, -math.inf, -1.5, -0.0, 0.0, math.inf, math.nan], "float32")
+    rows = pa.table({"id": range(7), "x": x})
+    table = mdt.create(MemoryStorage(), rows.schema, ["id"])
+    table.bulk_insert(rows)
+    found = table.scan(order_by=order_by, limit=limit).to_arrow()
+    assert found["id"].to_pylist() == expected
 
-    def order(order_by: str, limit: int | None = None) -> list[int]:
-        return table.scan(order_by=order_by, limit=limit).to_arrow()["id"].to_pylist()
 
-    assert order("x, id") == [0, 1, 2, 3, 4, 5, 6]
-    assert order("x desc, id") == [6, 5, 3, 4, 2, 1, 0]
-    assert order("x nulls last, id") == [1, 2, 3, 4, 5, 6, 0]
-    assert order("x desc nulls first, id desc") == [0, 6, 5, 4, 3, 2, 1]
-    assert [order("x", n) for n in (1, 2)] == [[0], [0, 1]] and order("x desc", 2) == [6, 5]
-
-
-def test_an_order_by_columns_that_are_not_returned_and_by_fields_of_structs() -> None:
-    schema = pa.schema(
-        [
-            ("id", pa.int64()),
-            ("at", pa.struct([("city", pa.string()), ("no", pa.int32())])),
-            ("desc", pa.int32()),
-        ]
-    )
+@pytest.mark.parametrize(
+    ("order_by", "expected"),
+    [
+        ("at.city desc, `at`.`no`", [8, 5, 2, 7]),
+        ("at.city, id", [9, 0, 3, 6]),
+        ("`desc` desc, id desc", [7, 5, 3, 1]),
+        ("desc desc, id", [1, 3, 5, 7]),
+        ("_hoodie_record_key desc", [9, 8, 7, 6]),
+        (["id desc", ("id", "asc")], [9, 8, 7, 6]),
+    ],
+)
+def test_an_order_by_columns_that_are_not_returned_and_by_fields_of_structs(order_by, expected):
+    at = pa.struct({"city": "string", "no": "int32"})
+    rows = [{"id": i, "at": {"city": "xyz"[i % 3], "no": -i}, "desc": i % 2} for i in range(9)]
+    schema = pa.schema({"id": "int64", "at": at, "desc": "int32"})
     table = mdt.create(MemoryStorage(), schema, ["id"])
-    rows = [{"id": i, "at": {"city": "xyz"[i % 3], "no": -i}, "desc": i % 2} for i in range(9)] + [
-        {"id": 9, "at": None, "desc": None}
-    ]
-    table.bulk_insert(pa.Table.from_pylist(rows, schema))
-    found = table.scan(columns=["id"], order_by="at.city desc, `at`.`no`", limit=4).to_arrow()
-    assert found.to_pylist() == [{"id": 8}, {"id": 5}, {"id": 2}, {"id": 7}]
-    assert table.scan(order_by="at.city").to_arrow()["id"][0].as_py() == 9
-    assert table.scan(order_by="`desc` desc, id desc", limit=2).to_arrow()["id"].to_pylist() == [
-        7,
-        5,
-    ]
-    assert table.scan(order_by="desc desc, id", limit=2).to_arrow()["id"].to_pylist() == [1, 3]
-    assert table.scan(order_by="_hoodie_record_key desc", limit=2, columns=["id"]).to_arrow()[
-        "id"
-    ].to_pylist() == [9, 8]
-    assert table.scan(order_by=["id desc", ("id", "asc")], limit=1).to_arrow()[
-        "id"
-    ].to_pylist() == [9]
+    table.bulk_insert(pa.Table.from_pylist([*rows, {"id": 9}], schema))
+    found = table.scan(columns=["id"], order_by=order_by, limit=4).to_arrow()
+    assert found.to_pydict() == {"id": expected}
 
 
 @pytest.mark.parametrize(
@@ -237,81 +235,27 @@ def test_an_order_by_columns_that_are_not_returned_and_by_fields_of_structs() ->
         ("a" * 400_000, "there is no column"),
         ("ts\0", "there is no column"),
     ],
+    ids=lambda value: repr(value)[:30],
 )
-def test_an_order_that_makes_no_sense_is_refused(order_by: Any, text: str) -> None:
-    table = mdt.create(
-        MemoryStorage(),
-        pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("tags", pa.list_(pa.string()))]),
-        ["id"],
-    )
+def test_an_order_that_makes_no_sense_is_refused(order_by, text):
+    schema = pa.schema({"id": "int64", "ts": "int64", "tags": pa.list_(pa.string())})
+    table = mdt.create(MemoryStorage(), schema, ["id"])
     with pytest.raises(Invalid, match=text) as error:
         table.scan(order_by=order_by)
     assert error.value.hint and len(str(error.value)) < 500
 
 
 @pytest.mark.parametrize("limit", [-1, True, 2.0, "5", b"1", [1], math.nan, object()])
-def test_a_limit_that_is_no_number_of_rows_is_refused(limit: Any) -> None:
+def test_a_limit_that_is_no_number_of_rows_is_refused(limit):
     table = mdt.create(MemoryStorage(), ORDERED, ["id"])
     with pytest.raises(Invalid, match="limit"):
         table.scan(limit=limit)
 
 
-def test_a_limit_may_be_any_integer() -> None:
-    table = files_by_time(MemoryStorage(), files=2, rows=10)
-    for limit in (np.int64(3), np.uint8(3), 3):
-        assert table.scan(limit=limit).to_arrow().num_rows == 3
-    for more in ({}, {"order_by": "ts"}, {"where": "ts >= 0"}):
-        assert table.scan(limit=10**40, **more).to_arrow().num_rows == 20
-
-
-@pytest.mark.parametrize("where", [None, "ts >= 100", "ts < 0"])
-@pytest.mark.parametrize("order_by", [None, "ts desc"])
-@pytest.mark.parametrize("limit", [None, 0, 7, 10_000])
-def test_without_columns_there_are_as_many_rows(
-    where: str | None, order_by: str | None, limit: int | None
-) -> None:
-    table = files_by_time(MemoryStorage(), files=3, rows=150)
-    expected = table.scan(where, limit=limit).count()
-    scan = table.scan(where, [], order_by=order_by, limit=limit)
-    assert (
-        scan.count()
-        == scan.to_arrow().num_rows
-        == sum(batch.num_rows for batch in scan)
-        == expected
-    )
-    assert (
-        pa.table(scan).num_rows
-        == pa.RecordBatchReader.from_stream(scan).read_all().num_rows
-        == expected
-    )
-
-
-def test_an_empty_table_has_no_first_rows() -> None:
-    table = mdt.create(MemoryStorage(), ORDERED, ["id"])
-    for more in (
-        {"limit": 3},
-        {"order_by": "ts"},
-        {"order_by": "ts", "limit": 3},
-        {"where": "ts > 1", "limit": 3},
-    ):
-        found = table.scan(**more).to_arrow()
-        assert found.schema == table.schema and len(found) == 0
-
-
 @pytest.mark.parametrize(
-    "mutant",
-    [
-        lambda right: lambda lookup, predicate, n: np.arange(n) < 1,
-        lambda right: lambda lookup, predicate, n: ~right(lookup, predicate, n),
-    ],
-    ids=["all but the first are left out", "what may hold a row is left out"],
+    "more", [{}, {"order_by": "ts"}, {"where": "ts > 1"}], ids=["rows", "order", "filter"]
 )
-def test_a_search_that_leaves_out_too_much_is_caught(
-    mutant: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = files_by_time(MemoryStorage(), files=4, rows=1500)
-    rows, order = table.scan().to_arrow(), [("x", "asc", "nulls last")]
-    assert_first(table.scan(order_by=order, limit=30), rows, order, 30)
-    monkeypatch.setattr(column_stats, "prune_predicate", mutant(column_stats.prune_predicate))
-    with pytest.raises(AssertionError):
-        assert_first(table.scan(order_by=order, limit=30), rows, order, 30)
+def test_an_empty_table_has_no_first_rows(more):
+    table = mdt.create(MemoryStorage(), ORDERED, ["id"])
+    for limit in (3, None):
+        assert table.scan(limit=limit, **more).to_arrow().equals(table.schema.empty_table())
