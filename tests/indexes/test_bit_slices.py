@@ -1,7 +1,5 @@
 """Slices and positions give back what was put in."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,14 +12,12 @@ from indexes.positions import from_bits, from_positions, to_bitmap
 edges = st.lists(st.integers(0, 64), min_size=2, max_size=12, unique=True).map(sorted)
 
 
-def ranges_of(edges: list[int]) -> list[tuple[int, int]]:
+def ranges_of(edges):
     return list(zip(edges[::2], edges[1::2], strict=False))
 
 
 @given(st.lists(st.integers(0, 63), max_size=200), edges)
-def test_a_set_of_ranges_selects_the_rows_whose_code_is_in_one(
-    codes: list[int], edges: list[int]
-) -> None:
+def test_a_set_of_ranges_selects_the_rows_whose_code_is_in_one(codes, edges):
     slices = list(map(to_bitmap, bit_slices.pack(np.array(codes, np.uint8), 64)))
     expected = [
         row for row, code in enumerate(codes) if any(a <= code < b for a, b in ranges_of(edges))
@@ -42,7 +38,7 @@ def test_a_set_of_ranges_selects_the_rows_whose_code_is_in_one(
         [(n, n + 1) for n in range(1, 1000, 3)],
     ],
 )
-def test_large_segments_are_selected_from_as_numpy_does(ranges: list[tuple[int, int]]) -> None:
+def test_large_segments_are_selected_from_as_numpy_does(ranges):
     codes = np.random.default_rng(5).integers(0, 1000, 140_000).astype(np.uint16)
     wanted = np.logical_or.reduce([(codes >= start) & (codes < stop) for start, stop in ranges])
     wanted[::7] = False
@@ -51,38 +47,31 @@ def test_large_segments_are_selected_from_as_numpy_does(ranges: list[tuple[int, 
     assert np.array_equal(np.array(found.to_array()), np.flatnonzero(wanted))
 
 
-@pytest.mark.parametrize(("codes", "slices"), [(0, 0), (1, 0), (2, 1), (3, 2), (256, 8), (257, 9)])
-def test_codes_take_as_many_slices_as_bits(codes: int, slices: int) -> None:
-    assert bit_slices.slice_count(codes) == slices
+def test_codes_take_as_many_slices_as_bits():
+    assert [bit_slices.slice_count(n) for n in (0, 1, 2, 3, 256, 257)] == [0, 0, 1, 2, 8, 9]
 
 
 @pytest.mark.parametrize("density", [0.0, 0.0001, 0.02, 0.1, 0.5, 0.97, 1.0])
 @pytest.mark.parametrize("rows", [0, 1, 7, 65_536, 70_000, 140_000])
-def test_bits_come_back(density: float, rows: int) -> None:
+def test_bits_come_back(density, rows):
     bits = np.random.default_rng(3).random(rows) < density
     at = np.flatnonzero(bits)
-    assert (
-        to_bitmap(from_bits(bits))
-        == to_bitmap(from_positions(at.astype(np.uint32)))
-        == BitMap(at.tolist())
-    )
+    for packed in (from_bits(bits), from_positions(at.astype(np.uint32))):
+        assert to_bitmap(packed) == BitMap(at.tolist())
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=50, unique=True).map(sorted))
-def test_positions_come_back(positions: list[int]) -> None:
+def test_positions_come_back(positions):
     assert list(to_bitmap(from_positions(np.array(positions, np.uint32)))) == positions
 
 
-def test_the_empty_end_of_a_container_is_not_kept() -> None:
+def test_runs_are_kept_as_runs_and_the_empty_end_of_a_container_is_not_kept():
+    assert len(from_bits(np.repeat(np.arange(8) % 2 == 0, 10_000))) < 100
     bits = np.random.default_rng(3).random(78_125) < 0.5
     assert len(from_bits(bits)) <= 78_125 // 8 + 32
 
 
-def test_runs_are_kept_as_runs() -> None:
-    assert len(from_bits(np.repeat(np.arange(8) % 2 == 0, 10_000))) < 100
-
-
 @pytest.mark.parametrize("data", [b"", b"abc", b"\xff" * 50, b"\x3a\x30\0\0\xff\xff\xff\xff"])
-def test_bytes_that_are_no_positions_are_refused(data: bytes) -> None:
+def test_bytes_that_are_no_positions_are_refused(data):
     with pytest.raises(ValueError):
         to_bitmap(data)

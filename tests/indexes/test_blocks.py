@@ -2,8 +2,6 @@
 nothing unchecked.
 """
 
-from __future__ import annotations
-
 import struct
 
 import pytest
@@ -18,53 +16,45 @@ KIND = b"test/1"
 MANY = [bytes([i % 251]) * (i % 40) for i in range(700)]
 
 
-def opened(data: bytes) -> Blocks:
+def opened(data):
     return Blocks.open(InMemory(data), KIND)
 
 
 @given(st.lists(st.binary(max_size=50), max_size=20))
-def test_blocks_come_back_as_they_were_put_in(blocks: list[bytes]) -> None:
+def test_blocks_come_back_as_they_were_put_in(blocks):
     found = opened(pack(blocks, kind=KIND))
     assert [bytes(found.read(i)) for i in range(found.count)] == blocks
     assert [found.length(i) for i in range(found.count)] == [len(block) for block in blocks]
     assert [bytes(block) for block in found.read_range(0, found.count)] == blocks
 
 
-def test_views_are_packed_like_bytes() -> None:
-    assert pack([memoryview(b"abc")], kind=KIND) == pack([b"abc"], kind=KIND)
+FAR = [b"a" * 9000, b"b" * 5000, b"c" * 7000]
 
 
-def test_opening_a_small_container_is_one_read_and_its_blocks_none() -> None:
-    summary = Recording(pack([b"a" * 100, b"b" * 10], kind=KIND))
-    blocks = Blocks.open(summary, KIND)
-    assert bytes(blocks.read(1)) == b"b" * 10
-    assert summary.reads == [(0, HEAD_BYTES)]
+@pytest.mark.parametrize(
+    ("blocks", "first", "end", "sizes"),
+    [
+        ([b"a" * 100, b"b" * 10], 0, 2, [HEAD_BYTES]),
+        (FAR, 1, 2, [HEAD_BYTES, 5000]),
+        (FAR, 1, 3, [HEAD_BYTES, 12_000]),
+        (FAR, 1, 1, [HEAD_BYTES]),
+    ],
+    ids=["blocks beside the table", "a far block", "neighbours", "none"],
+)
+def test_blocks_are_one_read_besides_that_of_the_table(blocks, first, end, sizes):
+    summary = Recording(pack(list(map(memoryview, blocks)), kind=KIND))
+    found = Blocks.open(summary, KIND).read_range(first, end)
+    assert [bytes(block) for block in found] == blocks[first:end]
+    assert [stop - start for start, stop in summary.reads] == sizes
 
 
-def test_a_long_table_is_two_reads() -> None:
+def test_a_long_table_is_two_reads():
     summary = Recording(pack(MANY, kind=KIND))
     blocks = Blocks.open(summary, KIND)
     assert len(summary.reads) == 2 and bytes(blocks.read(699)) == MANY[699]
 
 
-def test_a_far_block_is_one_read_of_its_bytes() -> None:
-    summary = Recording(pack([b"a" * 9000, b"b" * 5000, b"c" * 7000], kind=KIND))
-    blocks = Blocks.open(summary, KIND)
-    assert bytes(blocks.read(1)) == b"b" * 5000
-    assert [stop - start for start, stop in summary.reads] == [HEAD_BYTES, 5000]
-
-
-def test_neighbours_are_read_together() -> None:
-    summary = Recording(pack([b"a" * 9000, b"b" * 5000, b"c" * 7000], kind=KIND))
-    assert [len(block) for block in Blocks.open(summary, KIND).read_range(1, 3)] == [5000, 7000]
-    assert [stop - start for start, stop in summary.reads] == [HEAD_BYTES, 12000]
-
-
-def test_no_neighbours_are_no_read() -> None:
-    assert opened(pack([b"a"], kind=KIND)).read_range(1, 1) == []
-
-
-def test_a_damaged_block_is_refused_and_the_others_are_read() -> None:
+def test_a_damaged_block_is_refused_and_the_others_are_read():
     data = bytearray(pack([b"a" * 50, b"b" * 50, b"c" * 50], kind=KIND))
     data[data.index(b"bb")] ^= 1
     blocks = opened(bytes(data))
@@ -75,7 +65,7 @@ def test_a_damaged_block_is_refused_and_the_others_are_read() -> None:
         blocks.read_range(0, 3)
 
 
-def test_every_flipped_bit_is_noticed() -> None:
+def test_every_flipped_bit_is_noticed():
     good = pack([b"abc", b"", b"defg"], kind=KIND)
     for bit in range(8 * len(good)):
         damaged = bytearray(good)
@@ -85,19 +75,25 @@ def test_every_flipped_bit_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("blocks", [[], [b"abc", b"defg"], MANY])
-def test_a_container_of_another_size_is_refused(blocks: list[bytes]) -> None:
+def test_a_container_of_another_size_is_refused(blocks):
     good = pack(blocks, kind=KIND)
     for data in (*(good[:cut] for cut in range(0, len(good), 7)), good[:-1], good + b"\0"):
         with pytest.raises(ValueError):
             opened(data)
 
 
-def test_a_container_of_another_kind_is_refused() -> None:
+def test_other_kinds_and_blocks_that_are_not_there_are_refused():
     with pytest.raises(ValueError, match="kind"):
-        Blocks.open(InMemory(pack([b"abc"], kind=b"text/1")), KIND)
+        opened(pack([b"abc"], kind=b"text/1"))
+    for kind in (b"too long/1", b"a\0"):
+        with pytest.raises(ValueError, match="kind"):
+            pack([], kind=kind)
+    for block in (-1, 2):
+        with pytest.raises(ValueError, match="no block"):
+            opened(pack([b"", b""], kind=KIND)).read(block)
 
 
-def test_a_count_that_does_not_fit_is_not_believed() -> None:
+def test_a_count_that_does_not_fit_is_not_believed():
     data = bytearray(pack([b"abc"], kind=KIND))
     struct.pack_into("<I", data, 12, 2**32 - 1)
     summary = Recording(bytes(data))
@@ -106,23 +102,11 @@ def test_a_count_that_does_not_fit_is_not_believed() -> None:
     assert len(summary.reads) == 1
 
 
-def test_a_summary_that_reads_short_is_refused() -> None:
+def test_a_summary_that_reads_short_is_refused():
     class Short(InMemory):
-        def read(self, start: int, stop: int) -> memoryview:
+        def read(self, start, stop):
             return memoryview(self.data)[start : stop - 1 if start else stop]
 
     blocks = Blocks.open(Short(pack([b"a" * 9000, b"b" * 500], kind=KIND)), KIND)
     with pytest.raises(ValueError):
         blocks.read(1)
-
-
-@pytest.mark.parametrize("block", [-1, 2])
-def test_a_block_that_is_not_there_is_refused(block: int) -> None:
-    with pytest.raises(ValueError, match="no block"):
-        opened(pack([b"", b""], kind=KIND)).read(block)
-
-
-@pytest.mark.parametrize("kind", [b"too long/1", b"a\0"])
-def test_a_kind_that_cannot_be_told_apart_is_refused(kind: bytes) -> None:
-    with pytest.raises(ValueError, match="kind"):
-        pack([], kind=kind)

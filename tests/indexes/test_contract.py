@@ -8,9 +8,9 @@ from datetime import date
 import numpy as np
 import pyarrow as pa
 import pytest
+from example_index import LengthIndex
 
 from indexes import base, functions, predicate
-from indexes.base import SkippingIndex
 from indexes.predicate import OPS, Leaf, call, matches, negate
 from indexes.registry import Registry
 
@@ -64,9 +64,7 @@ def test_a_value_of_the_listed_kind_is_taken_and_others_are_not(op):
                 matches(Leaf("c", op, wrong), TEXTS)
     assert ("bytes" in kind) == (op == "starts with")
     if "bytes" in kind:
-        assert matches(
-            Leaf("c", op, b"a"), TEXTS.cast(pa.schema([("c", pa.binary())]))
-        ).to_pylist()[0]
+        assert matches(Leaf("c", op, b"a"), TEXTS.cast(pa.schema({"c": "binary"}))).to_pylist()[0]
 
 
 @pytest.mark.parametrize("op", LISTED)
@@ -78,38 +76,19 @@ def test_null_rows_match_where_the_list_says_so_and_nowhere_else(op):
 
 
 def test_not_in_with_none_and_a_call_with_none_match_no_row():
-    assert not any(matches(Leaf("c", "not in", ("a", None)), TEXTS).to_pylist())
-    for leaf in (
-        call("is_text_for_contract", ["c"], [None]),
-        negate(call("is_text_for_contract", ["c"], [None])),
-    ):
+    null_call = call("is_text_for_contract", ["c"], [None])
+    for leaf in (Leaf("c", "not in", ("a", None)), null_call, negate(null_call)):
         assert not any(matches(leaf, TEXTS).to_pylist())
 
 
 def test_the_negation_of_the_negation_of_a_call_is_the_call():
     one = call("is_text_for_contract", ["c"], ["a"])
     assert negate(negate(one)) == one and negate(one) != one
-    assert (one.op, negate(one).op, one.columns, one.value) == (
-        "is_text_for_contract",
-        "not is_text_for_contract",
-        ("c",),
-        ("a",),
-    )
+    assert (one.op, one.columns, one.value) == ("is_text_for_contract", ("c",), ("a",))
+    assert negate(one).op == "not is_text_for_contract"
 
 
 def test_verdicts_on_row_groups_and_on_rows_exclude_each_other():
-    class Both(SkippingIndex):
-        name = "both/1"
-        row_groups = finds_rows = True
-
-        def supports(self, type):
-            return True
-
-        def summarize(self, values):
-            return b""
-
-        def prune(self, summaries, leaf, type):
-            return np.ones(len(summaries), bool)
-
+    both = type("Both", (LengthIndex,), {"row_groups": True, "finds_rows": True})
     with pytest.raises(ValueError, match="exclude each other"):
-        Registry(()).register(Both)
+        Registry(()).register(both)

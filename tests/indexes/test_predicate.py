@@ -1,12 +1,9 @@
 """What predicates mean, against a row-by-row model in plain Python."""
 
-from __future__ import annotations
-
 import math
 import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +16,6 @@ from indexes.predicate import (
     And,
     Leaf,
     Or,
-    Predicate,
     Unknown,
     bind,
     check,
@@ -32,7 +28,7 @@ from indexes.testing import ALL_TYPES, column_of, foreign_literals, leaves_for, 
 from indexes.testing import columns as arrays
 
 
-def rank(value: Any, type: pa.DataType, literal: bool = False) -> Any:
+def rank(value, type, literal=False):
     """A value or literal in a form whose Python order is the order that is promised."""
     if pa.types.is_decimal(type) and isinstance(value, float):
         value = Decimal(repr(value)) if math.isfinite(value) else value
@@ -49,14 +45,14 @@ def rank(value: Any, type: pa.DataType, literal: bool = False) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-def like(pattern: str, text: str) -> bool:
+def like(pattern, text):
     wild = {"%": ".*", "_": "."}
     parts = re.findall(r"\\.|.", pattern, re.DOTALL)
     regex = "".join(wild.get(part) or re.escape(part[-1]) for part in parts)
     return re.fullmatch(regex, text, re.DOTALL) is not None
 
 
-def tokens(text: str, spec: int | str) -> set[str]:
+def tokens(text, spec):
     """Words, or with ``spec`` "ngram(2)" pairs, for texts that have no special case."""
     folded = text.lower()
     if spec:
@@ -64,7 +60,7 @@ def tokens(text: str, spec: int | str) -> set[str]:
     return set("".join(c if word_table()[ord(c)] else " " for c in folded).split(" ")) - {""}
 
 
-def keeps(leaf: Leaf, value: Any, type: pa.DataType) -> bool | None:
+def keeps(leaf, value, type):
     """SQL's answer for one row: True, False, or None for unknown."""
     type = type.value_type if pa.types.is_dictionary(type) else type
     op, wanted = leaf.op, leaf.value
@@ -101,7 +97,7 @@ def keeps(leaf: Leaf, value: Any, type: pa.DataType) -> bool | None:
     return bool(answers.get(op, left == right))
 
 
-def evaluate(predicate: Predicate, row: dict[str, Any], schema: pa.Schema) -> bool | None:
+def evaluate(predicate, row, schema):
     if isinstance(predicate, Leaf):
         return keeps(predicate, row[predicate.column], schema.field(predicate.column).type)
     assert not isinstance(predicate, Unknown)
@@ -113,7 +109,7 @@ def evaluate(predicate: Predicate, row: dict[str, Any], schema: pa.Schema) -> bo
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> pa.Table:
+def tables(draw):
     size = draw(st.integers(0, 8))
     fields = draw(st.lists(st.sampled_from(ALL_TYPES), min_size=1, max_size=2))
     drawn = [draw(arrays(type, max_size=8)) for type in fields]
@@ -122,18 +118,18 @@ def tables(draw: st.DrawFn) -> pa.Table:
 
 
 @pytest.mark.parametrize("type", ALL_TYPES, ids=str)
-def test_every_operator_agrees_with_the_row_model_on_corner_values(type: pa.DataType) -> None:
+def test_every_operator_and_its_negation_agree_with_the_row_model_on_corner_values(type):
     column = column_of([*pool(type), None], type)
     table = pa.table({"c": column})
     rows = column.to_pylist()
     for leaf in leaves_for("c", type, [*pool(type)[:14], *foreign_literals(type)]):
-        expected = [keeps(leaf, value, type) is True for value in rows]
-        assert matches(leaf, table).to_pylist() == expected, leaf
+        expected = [keeps(leaf, value, type) for value in rows]
+        assert matches(leaf, table).to_pylist() == [one is True for one in expected], leaf
+        assert matches(negate(leaf), table).to_pylist() == [one is False for one in expected], leaf
 
 
 @given(data=st.data())
-@settings(deadline=None)
-def test_trees_and_their_negation_agree_with_the_row_model(data: st.DataObject) -> None:
+def test_trees_and_their_negation_agree_with_the_row_model(data):
     table = data.draw(tables())
     tree = data.draw(predicates(table.schema, table))
     rows = [evaluate(tree, row, table.schema) for row in table.to_pylist()]
@@ -144,73 +140,40 @@ def test_trees_and_their_negation_agree_with_the_row_model(data: st.DataObject) 
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=50)
-def test_batches_chunks_and_slices_match_as_the_table_does(data: st.DataObject) -> None:
+@settings(max_examples=50)
+def test_batches_chunks_and_slices_match_as_the_table_does(data):
     table = data.draw(tables())
     tree = data.draw(predicates(table.schema, table))
     whole = matches(tree, table)
     assert isinstance(whole, pa.ChunkedArray) and whole.type == pa.bool_() and whole.null_count == 0
     cut = data.draw(st.integers(0, table.num_rows))
     run = bind(tree, table.schema)
-    assert (
-        run(pa.concat_tables([table.slice(0, cut), table.slice(cut)])).to_pylist()
-        == whole.to_pylist()
-    )
-    for batch in table.slice(cut).to_batches():
+    assert run(pa.concat_tables([table[:cut], table[cut:]])).to_pylist() == whole.to_pylist()
+    for batch in table[cut:].to_batches():
         assert isinstance(run(batch), pa.BooleanArray)
-    assert len(table.filter(whole)) == sum(whole.to_pylist())
 
 
-def test_nan_is_above_infinity_and_equal_to_itself() -> None:
-    table = pa.table({"f": pa.array([1.0, math.inf, math.nan, None], pa.float32())})
-    for op, value, expected in [
-        (">", math.inf, [2]),
-        (">", 0.5, [0, 1, 2]),
-        ("<=", math.nan, [0, 1, 2]),
-        ("<", math.nan, [0, 1]),
-        ("=", math.nan, [2]),
-        ("!=", 1.0, [1, 2]),
-        ("in", (math.nan, 1.0), [0, 2]),
-        ("not in", (math.nan,), [0, 1]),
-    ]:
-        mask = matches(Leaf("f", op, value), table).to_pylist()
-        assert [at for at, keep in enumerate(mask) if keep] == expected, op
+@pytest.mark.parametrize(
+    ("op", "value", "expected"),
+    [
+        ("is null", None, [False, True, True, False]),
+        ("!=", "b", [True, False, False, True]),
+        ("not in", ("b",), [True, False, False, True]),
+    ],
+)
+def test_unused_and_null_dictionary_entries_do_not_match(op, value, expected):
+    codes = pa.array([0, 1, None, 0], "int8")
+    table = pa.table({"d": pa.DictionaryArray.from_arrays(codes, pa.array(["a", None, "b"]))})
+    assert matches(Leaf("d", op, value), table).to_pylist() == expected
 
 
-def test_unused_and_null_dictionary_entries_do_not_match() -> None:
-    encoded = pa.DictionaryArray.from_arrays(
-        pa.array([0, 1, None, 0], pa.int8()), pa.array(["a", None, "b"])
-    )
-    table = pa.table({"d": encoded})
-    assert matches(Leaf("d", "is null"), table).to_pylist() == [False, True, True, False]
-    assert matches(Leaf("d", "!=", "b"), table).to_pylist() == [True, False, False, True]
-    assert matches(Leaf("d", "not in", ("b",)), table).to_pylist() == [True, False, False, True]
-
-
-def test_a_prefix_of_bytes_can_be_negated() -> None:
-    table = pa.table({"b": [b"\xff\xffa", b"\xff", b"a", None]})
-    assert matches(negate(Leaf("b", "starts with", b"\xff\xff")), table).to_pylist() == [
-        False,
-        True,
-        True,
-        False,
-    ]
-    assert matches(negate(Leaf("b", "starts with", b"a")), table).to_pylist() == [
-        True,
-        True,
-        False,
-        False,
-    ]
-
-
-def test_empty_trees_are_true_and_false() -> None:
-    table = pa.table({"a": [1, 2]})
-    assert matches(And(()), table).to_pylist() == [True, True]
-    assert matches(Or(()), table).to_pylist() == [False, False]
+def test_empty_trees_are_true_and_false():
+    table = pa.table({"a": [1]})
+    assert [matches(tree(()), table).to_pylist() for tree in (And, Or)] == [[True], [False]]
     assert simplify(And((Leaf("a", "=", 1), And((Or(()),))))) == Or(())
 
 
-def test_unknown_cannot_be_evaluated_but_can_be_negated_and_checked() -> None:
+def test_unknown_cannot_be_evaluated_but_can_be_negated_and_checked():
     table = pa.table({"a": [1]})
     tree = And((Leaf("a", "=", 1), Unknown("f(a)")))
     check(tree, table.schema)
@@ -220,42 +183,38 @@ def test_unknown_cannot_be_evaluated_but_can_be_negated_and_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    "leaf",
+    ("column", "op", "value"),
     [
-        Leaf("a", "=", "x"),
-        Leaf("a", "in", (1, "x")),
-        Leaf("a", "like", "x%"),
-        Leaf("a", "starts with", "x"),
-        Leaf("s", "<", 1),
-        Leaf("s", "like", 1),
-        Leaf("s", "like", "x\\"),
-        Leaf("s", "starts with", b"x"),
-        Leaf("s", "match", 1),
-        Leaf("a", "match", "x"),
-        Leaf("s", "match", ("x", "klingon")),
-        Leaf("s", "not match", ("x",)),
-        Leaf("s", "match", "\ud800"),
-        Leaf("l", "=", 1),
-        Leaf("l", "in", ()),
-        Leaf("s", "=", "\ud800"),
-        Leaf("s", "like", "\ud800%"),
+        ("a", "=", "x"),
+        ("a", "in", (1, "x")),
+        ("a", "like", "x%"),
+        ("a", "starts with", "x"),
+        ("s", "<", 1),
+        ("s", "like", 1),
+        ("s", "like", "x\\"),
+        ("s", "starts with", b"x"),
+        ("s", "match", 1),
+        ("a", "match", "x"),
+        ("s", "match", ("x", "klingon")),
+        ("s", "not match", ("x",)),
+        ("s", "match", "\ud800"),
+        ("l", "=", 1),
+        ("l", "in", ()),
+        ("s", "=", "\ud800"),
+        ("s", "like", "\ud800%"),
     ],
 )
-def test_check_names_column_type_and_value(leaf: Leaf) -> None:
-    schema = pa.schema({"a": pa.int64(), "s": pa.string(), "l": pa.list_(pa.int64())})
-    with pytest.raises(
-        ValueError,
-        match=rf"'{leaf.column}' has type {re.escape(str(schema.field(leaf.column).type))}",
-    ):
-        check(leaf, schema)
+def test_check_names_column_type_and_value(column, op, value):
+    schema = pa.schema({"a": "int64", "s": "string", "l": pa.list_(pa.int64())})
+    wrong = f"'{column}' has type {schema.field(column).type}"
+    with pytest.raises(ValueError, match=re.escape(wrong)):
+        check(Leaf(column, op, value), schema)
     check(Leaf("l", "is null"), schema)
 
 
-def test_match_finds_all_words_in_any_order_and_its_negation_is_exact() -> None:
-    table = pa.table(
-        {"s": ["Red, fast CARS", "a fast car", None, "", "ΟΔΟΣ Straße", "西安的大唐不夜城很热闹"]}
-    )
-    for value, expected in [
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
         ("cars red", [0]),
         ("FAST", [0, 1]),
         ("fast car", [1]),
@@ -272,20 +231,21 @@ def test_match_finds_all_words_in_any_order_and_its_negation_is_exact() -> None:
         (("大唐不夜城", "chinese"), [5]),
         (("大唐", "ngram(2)"), [5]),
         (("", "chinese"), []),
-    ]:
-        leaf = Leaf("s", "match", value)
-        assert np.flatnonzero(matches(leaf, table).to_numpy()).tolist() == expected, value
-        rest = sorted({0, 1, 3, 4, 5} - {*expected})
-        assert np.flatnonzero(matches(negate(leaf), table).to_numpy()).tolist() == rest, value
-        assert negate(negate(leaf)) == leaf
-    for null in (Leaf("s", "match"), negate(Leaf("s", "match"))):
-        assert not any(matches(null, table).to_pylist())
+        (None, []),
+    ],
+)
+def test_match_finds_all_words_in_any_order_and_its_negation_is_exact(query, expected):
+    texts = ["Red, fast CARS", "a fast car", None, "", "ΟΔΟΣ Straße", "西安的大唐不夜城很热闹"]
+    table, leaf = pa.table({"s": texts}), Leaf("s", "match", query)
+    assert np.flatnonzero(matches(leaf, table)).tolist() == expected
+    rest = np.flatnonzero(matches(negate(leaf), table)).tolist()
+    assert rest == [n for n in (0, 1, 3, 4, 5) if n not in expected and query is not None]
+    assert negate(negate(leaf)) == leaf
 
 
-def test_missing_columns_unknown_operators_and_bare_lists_are_refused() -> None:
+def test_missing_columns_unknown_operators_and_bare_lists_are_refused():
     with pytest.raises(ValueError, match="no column 'b'"):
-        check(Leaf("b", "=", 1), pa.schema({"a": pa.int64()}))
-    with pytest.raises(ValueError, match="unknown operator"):
-        Leaf("a", "==", 1)
-    with pytest.raises(ValueError, match="tuple"):
-        Leaf("a", "in", 1)
+        check(Leaf("b", "=", 1), pa.schema({"a": "int64"}))
+    for op, why in (("==", "unknown operator"), ("in", "tuple")):
+        with pytest.raises(ValueError, match=why):
+            Leaf("a", op, 1)

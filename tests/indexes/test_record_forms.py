@@ -1,8 +1,6 @@
-"""Key parts of ``record/1`` that have 32 bits of each hash beside those of its shard, and those
-that other versions left.
+"""Key parts of ``record/1``: how they are laid out, what a look-up reads and verifies, those that
+have 32 bits of each hash beside those of its shard, and those that other versions left.
 """
-
-from __future__ import annotations
 
 import struct
 import zlib
@@ -23,53 +21,75 @@ INDEX = RecordKeyIndex()
 NARROW = record._NARROW_ENTRIES
 
 
-def made(hashes: KeyHashes, groups: int) -> bytes:
+def made(hashes, groups=9):
     return INDEX.build(pa.nulls(len(hashes)), hashes, np.arange(len(hashes)) % groups, groups)
 
 
-def pairs(key_part: bytes, hashes: KeyHashes) -> list[tuple[int, int]]:
+def pairs(key_part, hashes):
     found = INDEX.locate(key_part, pa.nulls(len(hashes)), hashes)
     return sorted(zip(found.key.tolist(), found.group.tolist(), strict=True))
 
 
-def of_version_2(hashes: KeyHashes, groups: int, bits: int) -> bytes:
-    """Return the key part that version 2 had of ``made(hashes, groups)``."""
+def those_of(keys, groups=9):
+    """Return what is found where the hashes of ``keys`` are looked up in ``made(hashes, groups)``."""
+    return [(at, key % groups) for at, key in enumerate(keys)]
+
+
+def spread(words):
+    words = np.array(words, np.uint64)
+    return KeyHashes(words, np.zeros(len(words), np.uint64))
+
+
+def of_version(version, hashes, groups, bits):
+    """Return the key part that version 1 or 2 had of ``made(hashes, groups)``."""
     order = hashes.order()
-    hi, number = hashes.hi[order].astype("<u8"), (order % groups).astype(np.uint8)
-    starts = np.searchsorted(
-        hi >> np.uint64(64 - bits), np.arange((1 << bits) + 1, dtype=np.uint64)
-    ).astype("<u8")
+    kind = np.dtype("<u4") if version == 1 else np.dtype("u1")
+    hi, number = hashes.hi[order].astype("<u8"), (order % groups).astype(kind)
+    shards = np.arange((1 << bits) + 1, dtype=np.uint64)
+    starts = np.searchsorted(hi >> np.uint64(64 - bits), shards).astype("<u8")
     digest, checks = mmh3.mmh3_x64_128_digest, []
     for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         seed = int.from_bytes(digest(hi[first:last].tobytes(), 0)[:4], "little")
         checks.append(digest(number[first:last].tobytes(), seed)[:8])
-    head = struct.pack("<8sQQI", b"MDTREC\0\2", len(hi), groups, bits)
+    head = struct.pack("<8sQQI", b"MDTREC\0" + bytes([version]), len(hi), groups, bits)
     fan_out = starts.tobytes() + b"".join(checks)
     crc = zlib.crc32(fan_out, zlib.crc32(head))
     return head + struct.pack("<I", crc) + fan_out + hi.tobytes() + number.tobytes()
 
 
 @pytest.mark.parametrize(
-    ("count", "bits", "width"),
-    [(NARROW - 1, 4, 8), (NARROW, 8, 4), (262_144, 8, 4), (600_000, 9, 4)],
+    ("count", "groups", "bits", "width"),
+    [
+        (100, 1, 0, 9),
+        (100, 256, 0, 9),
+        (100, 257, 0, 10),
+        (100, 65_536, 0, 10),
+        (100, 65_537, 0, 12),
+        (100, 2**32, 0, 12),
+        (NARROW - 1, 9, 4, 9),
+        (NARROW, 9, 8, 5),
+        (262_144, 9, 8, 5),
+        (600_000, 9, 9, 5),
+    ],
 )
-def test_every_key_is_found_and_no_other(count: int, bits: int, width: int) -> None:
-    hashes, absent = random_hashes(count), random_hashes(50_000, seed=2)
-    key_part = made(hashes, 9)
-    assert len(key_part) == 32 + 8 * ((1 << bits) + 1) + (8 << bits) + count * (width + 1)
+def test_every_key_is_found_and_no_other_in_as_few_bytes_as_are_needed(count, groups, bits, width):
+    hashes = random_hashes(count)
+    group = np.arange(count) % groups
+    group[7] = groups - 1
+    key_part = INDEX.build(pa.nulls(count), hashes, group, groups)
+    assert len(key_part) == 32 + 8 * ((1 << bits) + 1) + (8 << bits) + count * width
     some = np.random.default_rng(3).permutation(count)[:5000]
     for asked in (np.arange(count), some, some[:7], some[:1]):
-        expected = [(n, key % 9) for n, key in enumerate(asked.tolist())]
-        assert pairs(key_part, hashes.take(asked)) == expected
-    assert pairs(key_part, absent) == []
+        assert pairs(key_part, hashes.take(asked)) == list(enumerate(group[asked].tolist()))
+    assert pairs(key_part, random_hashes(50_000, seed=2)) == []
     others = random_hashes(5 * count, seed=4)
     many = KeyHashes(np.append(hashes.hi, others.hi), np.append(hashes.lo, others.lo))
     found = pairs(key_part, many)
-    assert found[:count] == [(n, n % 9) for n in range(count)]
+    assert found[:count] == list(enumerate(group.tolist()))
     assert len(found) - count <= 9, "some 0.8 of 3 M keys have 41 bits of one of 600,000"
 
 
-def test_a_part_of_many_keys_is_as_the_format_page_says() -> None:
+def test_a_part_of_many_keys_is_as_the_format_page_says():
     n = NARROW + 10
     hashes = random_hashes(n)
     hi = hashes.hi.tolist()
@@ -83,10 +103,9 @@ def test_a_part_of_many_keys_is_as_the_format_page_says() -> None:
     number = struct.unpack_from(f"<{n}H", key_part, end + 4 * n)
     assert len(key_part) == end + 6 * n
     whole = [s << 32 | word for s in range(2**b) for word in known[starts[s] : starts[s + 1]]]
-    assert whole == sorted(word >> 24 for word in hi)
-    assert sorted(zip(whole, number, strict=True)) == sorted(
-        (word >> 24, i % 300) for i, word in enumerate(hi)
-    )
+    assert whole == sorted(whole)
+    expected = sorted((word >> 24, i % 300) for i, word in enumerate(hi))
+    assert sorted(zip(whole, number, strict=True)) == expected
     digest = mmh3.mmh3_x64_128_digest
     for s in range(2**b):
         first, last = starts[s], starts[s + 1]
@@ -95,83 +114,181 @@ def test_a_part_of_many_keys_is_as_the_format_page_says() -> None:
         assert check == key_part[32 + 8 * (2**b + 1) + 8 * s :][:8]
 
 
-def test_the_known_bits_decide() -> None:
+def test_the_known_bits_decide():
     hashes = random_hashes(NARROW)
     key_part = made(hashes, 1)
-    last_known, first_unknown = np.uint64(1 << (63 - 39)), np.uint64(1 << (63 - 40))
-    for asked, is_found in ((hashes.hi ^ first_unknown, True), (hashes.hi ^ last_known, False)):
+    for bit, is_found in ((40, True), (39, False)):
+        asked = hashes.hi ^ np.uint64(1 << (63 - bit))
         for some in (slice(None), slice(500), slice(1)):
             found = pairs(key_part, KeyHashes(asked[some], hashes.lo[some]))
-            assert found == ([(n, 0) for n in range(len(asked[some]))] if is_found else [])
+            assert found == (those_of(range(len(asked[some])), 1) if is_found else [])
 
 
-def test_parts_of_all_forms_are_merged_and_lose_no_key_and_no_more_bits_than_they_must() -> None:
+@pytest.mark.parametrize(
+    ("version", "count", "bits"), [(1, 900, 0), (2, 600_000, 9)], ids=["version 1", "version 2"]
+)
+def test_parts_of_older_versions_answer_and_are_merged_into_new_ones(version, count, bits):
+    hashes = random_hashes(count)
+    older = of_version(version, hashes, 9, bits)
+    for asked in (np.arange(count), np.arange(0, count, 1000), np.array([5])):
+        assert pairs(older, hashes.take(asked)) == those_of(asked.tolist())
+    assert pairs(older, KeyHashes(hashes.hi[:500] ^ np.uint64(1), hashes.lo[:500])) == []
+    assert INDEX.merge([older], [np.arange(9)], 9) == made(hashes)
+
+
+def test_parts_of_all_forms_are_merged_and_lose_no_key_and_no_more_bits_than_they_must():
     parts = [random_hashes(600_000, 1), random_hashes(900, 2), random_hashes(NARROW, 3)]
-    key_parts = [of_version_2(parts[0], 9, 9), made(parts[1], 9), made(parts[2], 9)]
-    for chosen in ([0], [1], [2], [0, 1], [1, 2], [0, 1, 2]):
+    key_parts = [of_version(2, parts[0], 9, 9), made(parts[1]), made(parts[2])]
+    for chosen, known in (
+        ([0], 41),
+        ([1], 64),
+        ([2], 40),
+        ([0, 1], 41),
+        ([1, 2], 40),
+        ([0, 1, 2], 40),
+    ):
         renumbered = [np.arange(9) + 9 * n for n in range(len(chosen))]
         merged = INDEX.merge([key_parts[n] for n in chosen], renumbered, 9 * len(chosen))
-        known = record._open(merged).form.known
-        assert (
-            known
-            == {(0,): 41, (1,): 64, (2,): 40, (0, 1): 41, (1, 2): 40, (0, 1, 2): 40}[tuple(chosen)]
-        )
+        assert record._open(merged).form.known == known
         for place, n in enumerate(chosen):
-            assert pairs(merged, parts[n]) == [
-                (key, key % 9 + 9 * place) for key in range(len(parts[n]))
-            ]
-    assert INDEX.merge([key_parts[0]], [np.arange(9)], 9) == made(parts[0], 9)
+            expected = [(at, group + 9 * place) for at, group in those_of(range(len(parts[n])))]
+            assert pairs(merged, parts[n]) == expected
     few = INDEX.merge([key_parts[2]], [np.where(np.arange(9) == 4, 0, -1)], 1)
-    assert len(few) < 9 * NARROW
-    assert record._open(few).form.width == 8 and record._open(few).form.known == 40
+    form = record._open(few).form
+    assert len(few) < 9 * NARROW and (form.width, form.known) == (8, 40)
     assert pairs(few, parts[2]) == [(key, 0) for key in range(4, NARROW, 9)]
 
 
-def test_a_part_of_version_2_answers_as_before() -> None:
-    hashes = random_hashes(600_000)
-    older = of_version_2(hashes, 9, 9)
-    for asked in (np.arange(600_000), np.arange(0, 600_000, 1000), np.array([5])):
-        assert pairs(older, hashes.take(asked)) == [
-            (n, key % 9) for n, key in enumerate(asked.tolist())
-        ]
-    one_bit = KeyHashes(hashes.hi[:500] ^ np.uint64(1), hashes.lo[:500])
-    assert pairs(older, one_bit) == []
+def test_a_key_part_works_at_any_alignment():
+    hashes = random_hashes(3000)
+    for shift in range(1, 8):
+        view = memoryview(b"\0" * shift + made(hashes))[shift:]
+        assert pairs(view, hashes) == those_of(range(3000))
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 4)), max_size=200),
     st.integers(1, 40),
 )
-@settings(deadline=None)
-def test_hashes_with_the_same_known_bits_give_each_group_once(
-    rows: list[tuple[int, int, int]], piece: int
-) -> None:
+def test_hashes_with_the_same_known_bits_give_each_group_once(rows, piece):
     """Upper bits, unknown bits and group of each of few keys among many."""
-    hi = np.array([(upper << 62) | unknown for upper, unknown, _ in rows], np.uint64)
-    group = np.array([group for _, _, group in rows], np.int64)
-    fill = random_hashes(NARROW).hi
-    every, groups = np.concatenate([hi, fill]), np.concatenate([group, np.full(NARROW, 5)])
-    whole = KeyHashes(every, np.zeros(len(every), np.uint64))
-    key_part = INDEX.build(pa.nulls(len(every)), whole, groups, 6)
-    expected = {upper: sorted({g for u, _, g in rows if u == upper}) for upper, _, _ in rows}
-    for upper, groups_of in expected.items():
+    every = np.append(
+        np.array([(upper << 62) | unknown for upper, unknown, _ in rows], np.uint64),
+        random_hashes(NARROW).hi,
+    )
+    groups = np.append(np.array([group for _, _, group in rows], int), np.full(NARROW, 5))
+    key_part = INDEX.build(pa.nulls(len(every)), spread(every), groups, 6)
+    for upper in {upper for upper, _, _ in rows}:
+        expected = sorted({group for u, _, group in rows if u == upper})
         for asked in ([upper << 62], [upper << 62, 7 << 60, (upper << 62) | 3]):
-            asked_hashes = KeyHashes(np.array(asked, np.uint64), np.zeros(len(asked), np.uint64))
-            found = [pair for pair in pairs(key_part, asked_hashes) if pair[0] == 0 and pair[1] < 5]
-            assert found == [(0, g) for g in groups_of]
-    by_group = [
-        KeyHashes(every[groups == g], np.zeros(int((groups == g).sum()), np.uint64))
-        for g in range(6)
-    ]
+            found = [
+                pair for pair in pairs(key_part, spread(asked)) if pair[0] == 0 and pair[1] < 5
+            ]
+            assert found == [(0, group) for group in expected]
+    by_group = [spread(every[groups == group]) for group in range(6)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record, "_PIECE_ENTRIES", piece * 1000)
         assert INDEX.build_of_groups([pa.nulls(len(one)) for one in by_group], by_group) == key_part
 
 
+HASHES = st.one_of(
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 40),
+    st.integers(2**64 - 40, 2**64 - 1),
+    st.integers(2**63 - 20, 2**63 + 20),
+)
+"""Spread evenly, as those of keys are, and side by side."""
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.tuples(HASHES, st.integers(0, 4)), max_size=80),
+    st.lists(HASHES, min_size=2, max_size=60),
+    st.sampled_from([1, 4, 2048]),
+    st.sampled_from([1, 4, 64]),
+    st.booleans(),
+)
+def test_a_look_up_finds_every_group_however_hashes_are_spread(
+    entries, asked, per_shard, near, is_opened
+):
+    numbers = np.array([group for _, group in entries], np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record, "_SHARD_ENTRIES", per_shard)
+        patch.setattr(record, "_NEAR", near)
+        words = spread([word for word, _ in entries])
+        key_part = INDEX.build(pa.nulls(len(words)), words, numbers, 5)
+        found = pairs(INDEX.opened(key_part) if is_opened else key_part, spread(asked))
+    expected = {
+        (key, group) for key, one in enumerate(asked) for word, group in entries if word == one
+    }
+    assert found == sorted(expected)
+
+
+def shard_of(key_part, one):
+    """Return where the only shard that a look-up of one hash needs begins and ends."""
+    opened = record._open(key_part)
+    shard = int(one.hi[0]) >> (64 - opened.form.bits)
+    return (int(at) for at in opened.starts[shard : shard + 2])
+
+
+def test_a_look_up_detects_every_flipped_bit_that_it_depends_on():
+    hashes = random_hashes(6000)
+    key_part, one = made(hashes), hashes.take(np.array([77]))
+    start, end = shard_of(key_part, one)
+    hashes_at, groups_at = len(key_part) - 9 * 6000, len(key_part) - 6000
+    for byte in (
+        *range(hashes_at),
+        *range(hashes_at + 8 * start, hashes_at + 8 * end, 97),
+        *range(groups_at + start, groups_at + end, 13),
+    ):
+        damaged = bytearray(key_part)
+        damaged[byte] ^= 1 << byte % 8
+        with pytest.raises(ValueError, match="record key part"):
+            pairs(bytes(damaged), one)
+
+
+def test_a_look_up_reads_no_hash_and_no_group_of_another_shard():
+    hashes = random_hashes(20_000)
+    key_part = made(hashes)
+    hashes_at, groups_at = len(key_part) - 9 * 20_000, len(key_part) - 20_000
+    for row in range(0, 20_000, 1999):
+        start, end = shard_of(key_part, hashes.take(np.array([row])))
+        damaged = bytearray(key_part)
+        damaged[hashes_at : hashes_at + 8 * start] = b"\xff" * (8 * start)
+        damaged[hashes_at + 8 * end : groups_at + start] = bytes(
+            groups_at + start - hashes_at - 8 * end
+        )
+        for times in (1, 2):
+            assert pairs(bytes(damaged), hashes.take(np.array([row] * times))) == those_of(
+                [row] * times
+            )
+        with pytest.raises(ValueError, match="shard"):
+            INDEX.merge([bytes(damaged)], [np.arange(9)], 9)
+
+
+def test_an_opened_key_part_verifies_each_shard_once_and_finds_damage_in_those_it_has_not_seen():
+    hashes = random_hashes(60_000)
+    key_part = made(hashes)
+    damaged = bytearray(key_part)
+    opened = INDEX.opened(memoryview(damaged))
+    ordered = hashes.take(hashes.order())
+    expected = pairs(key_part, ordered)
+    some = ordered.take(np.arange(20_000))
+    assert pairs(opened, some) == expected[:20_000]
+    assert 0 < opened.verified.sum() < len(opened.verified)
+    damaged[-1] ^= 1
+    assert pairs(opened, some) == expected[:20_000]
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"shard {len(opened.verified) - 1} is damaged"):
+            pairs(opened, ordered)
+    damaged[-1] ^= 1
+    for _ in range(2):
+        assert pairs(opened, ordered) == expected
+    assert opened.verified.all()
+
+
 @pytest.mark.parametrize("known", [0, 39, 41, 64, 65, 2**16 - 1])
-def test_a_part_that_says_that_it_knows_more_or_fewer_bits_than_it_can_is_refused(
-    known: int,
-) -> None:
+def test_a_part_that_says_that_it_knows_more_or_fewer_bits_than_it_can_is_refused(known):
     key_part = bytearray(made(random_hashes(NARROW), 1))
     key_part[26:28] = struct.pack("<H", known)
     end = 32 + 8 * 257 + 8 * 256
