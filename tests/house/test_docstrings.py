@@ -1,20 +1,17 @@
 """The examples in docstrings show what happens."""
 
-from __future__ import annotations
-
 import doctest
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import tidy
+from documents import ROOT
 
 import mdt
 from mdt.stores.storage import MemoryStorage
 
-ROOT = Path(tidy.__file__).parent.parent
 MODULES = [module.name for module in tidy.load(ROOT, "mdt", "indexes") if ">>> " in module.text]
 EXAMPLES_MIN = 80
 """Examples are for people, and a file that is searched in vain for them is a test that runs
@@ -23,9 +20,7 @@ nothing.
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_show_what_happens(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_examples_show_what_happens(name, tmp_path, monkeypatch):
     """``t`` is a table of three trips, ``pa`` pyarrow, ``np`` numpy; "..." stands for any text; the
     folder is empty.
     """
@@ -45,7 +40,7 @@ def test_examples_show_what_happens(
     assert result.attempted > 0 and result.failed == 0
 
 
-def test_examples_are_found_where_they_stand() -> None:
+def test_examples_are_found_where_they_stand():
     assert {
         "mdt",
         "mdt.table.reading",

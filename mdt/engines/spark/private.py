@@ -1,5 +1,5 @@
 """Everything of PySpark and Py4J that is not public and that mdt touches; no other module does
-(tests/support/tidy.py).
+(ruff's SLF001 and TID251).
 
 PySpark promises nothing of these from one release to the next: a test tells which of them a release
 changed.  What is touched of Spark in the JVM, classes of Catalyst above all, stands in the ``java``
