@@ -1,16 +1,11 @@
 """What README and the other pages show works: their blocks run, their links lead somewhere."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import documents
 import pytest
 import s3
 from documents import Block
 
-NOT_RUN: dict[tuple[str, str], str] = {
+NOT_RUN = {
     (
         "docs/storage.md",
         't = mdt.open("gs://trips-bucket/trips", storage_options={"service_account": "key.json"})',
@@ -46,17 +41,17 @@ WITH_CODE = [
 
 
 @pytest.fixture(scope="module")
-def s3_endpoint() -> Iterator[str]:
+def s3_endpoint():
     """A mock of S3 in the place of the real one."""
     with s3.mock_server() as endpoint:
         yield endpoint
 
 
-def first_line(block: Block) -> str:
+def first_line(block):
     return block.code.partition("\n")[0]
 
 
-def run_all(blocks: list[Block], folder: Path) -> int:
+def run_all(blocks, folder):
     """Run what can be run, in order; return how many blocks that were."""
     namespace = {"__name__": "__main__"}
     runnable = [
@@ -73,9 +68,7 @@ def run_all(blocks: list[Block], folder: Path) -> int:
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
-def test_every_block_runs(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+def test_every_block_runs(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
     if any("pyspark" in block.code for block in BLOCKS[page] if block.language == "python"):
         # what SparkSession.builder.getOrCreate() returns from here on
@@ -88,7 +81,7 @@ def test_every_block_runs(
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_block_names_a_language_that_somebody_runs_or_shows(page: str) -> None:
+def test_every_block_names_a_language_that_somebody_runs_or_shows(page):
     unknown = [
         str(b) for b in BLOCKS[page] if b.language not in documents.SHOWN_ONLY | {"python", "sh"}
     ]
@@ -97,18 +90,18 @@ def test_every_block_names_a_language_that_somebody_runs_or_shows(page: str) -> 
     )
 
 
-def test_blocks_that_are_not_run_exist_and_have_a_reason() -> None:
+def test_blocks_that_are_not_run_exist_and_have_a_reason():
     known = {(block.page, first_line(block)) for blocks in BLOCKS.values() for block in blocks}
     assert set(NOT_RUN) <= known
     assert all(NOT_RUN.values())
 
 
-def test_the_readme_has_blocks_of_both_kinds() -> None:
+def test_the_readme_has_blocks_of_both_kinds():
     assert {block.language for block in BLOCKS["README.md"]} >= {"python", "sh"}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
+def test_links_lead_somewhere(page):
     assert not list(documents.dead_links(documents.ROOT / page))
 
 
@@ -132,20 +125,20 @@ mdt --version
 """
 
 
-def test_blocks_have_their_language_line_and_code() -> None:
+def test_blocks_have_their_language_line_and_code():
     found = [(b.line, b.language, b.code) for b in documents.blocks("page.md", PAGE)]
     assert found == [(4, "python", "x = 1"), (8, "text", "```sh\n```"), (12, "sh", "mdt --version")]
     with pytest.raises(ValueError, match=r"page.md:1: .*never closed"):
         documents.blocks("page.md", "```python\nx = 1\n")
 
 
-def test_dead_links_and_anchors_are_found(tmp_path: Path) -> None:
+def test_dead_links_and_anchors_are_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(PAGE, encoding="utf-8")
     assert list(documents.dead_links(page)) == ["gone.md", "plot.png", "#three"]
 
 
-def test_blocks_share_a_namespace_and_an_error_names_the_line_of_the_page(tmp_path: Path) -> None:
+def test_blocks_share_a_namespace_and_an_error_names_the_line_of_the_page(tmp_path):
     blocks = [
         Block("page.md", 4, "python", "x = 1"),
         Block("page.md", 9, "python", "assert x == 1\nx.y"),
@@ -174,12 +167,12 @@ WRONG_COMMANDS = {
 
 
 @pytest.mark.parametrize("command", WRONG_COMMANDS.values(), ids=WRONG_COMMANDS.keys())
-def test_a_page_may_not_show(command: str, tmp_path: Path) -> None:
+def test_a_page_may_not_show(command, tmp_path):
     with pytest.raises(AssertionError):
         documents.run_shell(Block("page.md", 1, "sh", command), tmp_path)
 
 
-def test_comments_continued_lines_and_pipes_are_understood(tmp_path: Path) -> None:
+def test_comments_continued_lines_and_pipes_are_understood(tmp_path):
     lines = (
         "# nothing\n\nmdt \\\n  --help | grep -q Hudi   # the first line\npip install pyspark-mdt"
     )

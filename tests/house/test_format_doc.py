@@ -2,8 +2,6 @@
 without mdt's codec.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import math
@@ -12,7 +10,6 @@ import struct
 import zlib
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import mmh3
 import numpy as np
@@ -56,17 +53,14 @@ FILE_COLUMNS = [
 ]
 
 
-def rows(numbers: range, ts: int, fare: float) -> pa.Table:
+def rows(numbers, ts, fare):
     n = len(numbers)
-    columns = {
-        "id": [f"key {i:03}" for i in numbers],
-        "city": [("x", "y/z")[i % 2] for i in numbers],
-    }
-    return pa.table({**columns, "ts": [ts] * n, "fare": [fare] * n}, SCHEMA)
+    places = [("x", "y/z")[i % 2] for i in numbers]
+    return pa.table([[f"key {i:03}" for i in numbers], places, [ts] * n, [fare] * n], schema=SCHEMA)
 
 
 @pytest.fixture(scope="module", params=["bloom", "record"])
-def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("doc") / "t"
     table = trees.create(
         path, SCHEMA, partition_by=["city"], ordering="ts", key_index=request.param
@@ -78,18 +72,18 @@ def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
-def private(root: Path, name: str) -> bytes:
+def private(root, name):
     return (root / ".hoodie" / ".mdt" / name).read_bytes()
 
 
-def unframed(data: bytes, kind: bytes) -> bytes:
+def unframed(data, kind):
     magic, found, version, zero, crc, length = struct.unpack_from("<4s4sHHIQ", data)
     assert (magic, found, version, zero, length) == (b"MDT1", kind, 1, 0, len(data) - 24)
     assert zlib.crc32(data[24:], zlib.crc32(data[:12] + bytes(4) + data[16:24])) == crc
     return data[24:]
 
 
-def unpacked(payload: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
+def unpacked(payload):
     n, zero = struct.unpack_from("<II", payload)
     document = json.loads(payload[8 : 8 + n])
     start = 8 + n + -n % 8
@@ -105,78 +99,87 @@ def unpacked(payload: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     return document["header"], sections
 
 
-def table_of(stream: bytes) -> list[dict[str, Any]]:
+def table_of(stream):
     assert not stream.startswith(b"MDTLZ4")
     return pa.ipc.open_stream(stream).read_all().to_pylist()
 
 
-def record(root: Path, seq: int) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+def record(root, seq):
     header, sections = unpacked(unframed(private(root, f"log/{seq:020}"), b"CMIT"))
     assert header["seq"] == seq
     return header, {name: table_of(section) for name, section in sections.items()}
 
 
-def folded(root: Path) -> dict[str, Any]:
+def folded(root):
     """Follow section 4: apply the records in order."""
-    state: dict[str, Any] = {"files": {}, "stats": [], "vectors": {}, "key_parts": []}
+    state = {"files": {}, "stats": [], "vectors": {}, "key_parts": []}
+    files, vectors = state["files"], state["vectors"]
     for seq in range(COMMITS):
         _, sections = record(root, seq)
         for row in sections.get("removed", ()):
-            del state["files"][row["segment"]]
-            state["vectors"].pop(row["segment"], None)
+            del files[row["segment"]]
+            vectors.pop(row["segment"], None)
         for row in sections.get("files", ()):
             number = seq << 20 | row["segment"]
-            state["files"][number] = {**row, "segment": number, "shard": seq << 20 | row["shard"]}
-        state["stats"] += [
-            {**row, "segment": seq << 20 | row["segment"]} for row in sections.get("stats", ())
-        ]
+            files[number] = {**row, "segment": number, "shard": seq << 20 | row["shard"]}
+        for row in sections.get("stats", ()):
+            state["stats"].append({**row, "segment": seq << 20 | row["segment"]})
         for row in sections.get("vectors", ()):
-            if row["segment"] not in state["files"]:
-                continue
-            old = state["vectors"].get(row["segment"], BitMap())
-            state["vectors"][row["segment"]] = old | BitMap.deserialize(row["positions"])
+            if row["segment"] in files:
+                known = vectors.get(row["segment"], BitMap())
+                vectors[row["segment"]] = known | BitMap.deserialize(row["positions"])
         state["key_parts"] += sections.get("key_parts", ())
     return state
 
 
-def parquet_rows(root: Path, file: dict[str, Any]) -> list[dict[str, Any]]:
+def live_rows(root, state):
+    """Yield (file, position, row) of the rows that no vector names."""
+    for number, file in state["files"].items():
+        for position, row in enumerate(parquet_rows(root, file)):
+            if position not in state["vectors"].get(number, BitMap()):
+                yield file, position, row
+
+
+def parquet_rows(root, file):
     data = (root / file["partition"] / file["name"]).read_bytes()
     assert len(data) == file["size"]
     if not file["rows"]:
         assert not file["row_group_rows"]
         return []
-    begin = file["block_offset"]
-    parquet = pq.ParquetFile(pa.BufferReader(data[begin : begin + file["block_length"]]))
-    groups = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
-    assert groups == file["row_group_rows"]
-    end = begin + file["block_length"]
+    begin, end = file["block_offset"], file["block_offset"] + file["block_length"]
+    parquet = pq.ParquetFile(pa.BufferReader(data[begin:end]))
+    groups = [parquet.metadata.row_group(i) for i in range(parquet.num_row_groups)]
+    assert [group.num_rows for group in groups] == file["row_group_rows"]
     assert zlib.crc32(data[end - file["footer_length"] : end]) == file["footer_crc"]
     assert file["footer_length"] == 8 + int.from_bytes(data[end - 8 : end - 4], "little")
-    stored = np.frombuffer(
-        base64.b64decode(parquet.metadata.metadata[b"mdt.digests"]), "<u4"
-    ).tolist()
-    chunks = [
-        parquet.metadata.row_group(g).column(c)
-        for g in range(len(groups))
-        for c in range(parquet.metadata.num_columns)
-    ]
-    starts = [
-        begin + (c.dictionary_page_offset if c.has_dictionary_page else c.data_page_offset)
-        for c in chunks
-    ]
-    assert stored == [
-        digest(data[s : s + c.total_compressed_size]) for s, c in zip(starts, chunks, strict=True)
-    ]
-    return list(parquet.read().to_pylist())
+    digests = []
+    for group in groups:
+        for chunk in map(group.column, range(parquet.metadata.num_columns)):
+            first = chunk.dictionary_page_offset if chunk.has_dictionary_page else None
+            start = begin + (first or chunk.data_page_offset)
+            digests.append(digest(data[start : start + chunk.total_compressed_size]))
+    told = base64.b64decode(parquet.metadata.metadata[b"mdt.digests"])
+    assert np.frombuffer(told, "<u4").tolist() == digests
+    return parquet.read().to_pylist()
 
 
-def stored(root: Path, path: str, offset: int, length: int, crc: int) -> bytes:
+def digest(data, seed=0):
+    return int.from_bytes(mmh3.mmh3_x64_128_digest(data, seed)[:4], "little")
+
+
+def stored(root, path, offset, length, crc):
     data = (root / path).read_bytes()[offset : offset + length]
     assert offset % 8 == 0 and zlib.crc32(data) == crc
     return data
 
 
-def key_map(root: Path, file: dict[str, Any]) -> list[tuple[int, int, int, int]]:
+def numbers_of(data, start, width, n):
+    """Return n little-endian numbers of some bytes each."""
+    places = range(start, start + width * n, width)
+    return [int.from_bytes(data[at : at + width], "little") for at in places]
+
+
+def key_map(root, file):
     """Return (hi, upper 16 bits of lo, ordering, position) of each entry."""
     data = stored(root, *(file[f"key_map_{name}"] for name in ("path", "offset", "length", "crc")))
     magic, flags, n, b, crc, least = struct.unpack_from("<4sIQIIQ", data)
@@ -184,71 +187,51 @@ def key_map(root: Path, file: dict[str, Any]) -> list[tuple[int, int, int, int]]
     yes, o, p, zero = flags.to_bytes(4, "little")
     assert (magic, yes, zero, len(data)) == (b"MKM4", 1, 0, at + (10 + o + p) * n)
     assert crc == zlib.crc32(data[:20] + data[24:at])
-    starts = struct.unpack_from(f"<{2**b + 1}I", data, 32)
-    checks = struct.unpack_from(f"<{2**b}I", data, 32 + 4 * (2**b + 1))
-    hi, lo = (
-        struct.unpack_from(f"<{n}{of}", data, place) for of, place in (("Q", at), ("H", at + 8 * n))
-    )
-    third, fourth = at + 10 * n, at + (10 + o) * n
-    ordering = [
-        least + int.from_bytes(data[third + o * i : third + o * (i + 1)], "little")
-        for i in range(n)
-    ]
-    position = [
-        int.from_bytes(data[fourth + p * i : fourth + p * (i + 1)], "little") for i in range(n)
-    ]
-    assert (
-        least == min(ordering)
-        and max(ordering) - least < 256**o
-        and (o == 1 or max(ordering) - least >= 256 ** (o - 1))
-    )
+    starts = numbers_of(data, 32, 4, 2**b + 1)
+    checks = numbers_of(data, 32 + 4 * (2**b + 1), 4, 2**b)
+    parts = [(at, 8), (at + 8 * n, 2), (at + 10 * n, o), (at + (10 + o) * n, p)]
+    hi, lo, more, position = (numbers_of(data, begin, width, n) for begin, width in parts)
+    ordering = [least + number for number in more]
+    spread = max(more)
+    assert min(more) == 0 and spread < 256**o and (o == 1 or spread >= 256 ** (o - 1))
     assert (starts[0], starts[-1]) == (0, n)
     for shard, (first, last) in enumerate(pairwise(starts)):
         assert all(word >> 64 - b == shard for word in hi[first:last] if b)
-        digest = 0
-        for begin, width in ((at, 8), (at + 8 * n, 2), (third, o), (fourth, p)):
-            part = data[begin + width * first : begin + width * last]
-            digest = int.from_bytes(mmh3.mmh3_x64_128_digest(part, digest)[:4], "little")
-        assert digest == checks[shard]
+        check = 0
+        for begin, width in parts:
+            check = digest(data[begin + width * first : begin + width * last], check)
+        assert check == checks[shard]
     return list(zip(hi, lo, ordering, position, strict=True))
 
 
-def murmur(text: str, seed: int) -> int:
+def murmur(text, seed):
     return mmh3.hash128(text, seed, signed=False) >> 64
 
 
-def flipped(number: int) -> int:
+def flipped(number):
     return number + 2**63
 
 
-def double_key(value: float) -> bytes:
+def double_key(value):
     bits = int.from_bytes(struct.pack(">d", value), "big")
     return (bits ^ (2**64 - 1) if bits >> 63 else bits | 1 << 63).to_bytes(8, "big")
 
 
-def secret_of(root: Path) -> bytes:
+def secret_of(root):
     return bytes.fromhex(record(root, 0)[0]["definition"]["key_hash"]["secret"])
 
 
-def test_the_fold_of_the_log_gives_the_rows(root: Path) -> None:
+def test_the_fold_of_the_log_gives_the_rows(root):
     state = folded(root)
-    live = [
-        {name: row[name] for name in SCHEMA.names}
-        for number, file in state["files"].items()
-        for position, row in enumerate(parquet_rows(root, file))
-        if position not in state["vectors"].get(number, BitMap())
-    ]
+    live = [{name: row[name] for name in SCHEMA.names} for _, _, row in live_rows(root, state)]
     found = mdt.open(root).scan().to_arrow().to_pylist()
-    assert sorted(map(repr, live)) == sorted(map(repr, found))
-    assert (
-        len(live) == 55
-        and any(state["vectors"].values())
-        and any(f["kind"] for f in state["files"].values())
-    )
+    assert sorted(map(repr, live)) == sorted(map(repr, found)) and len(live) == 55
+    assert any(state["vectors"].values())
+    assert any(file["kind"] for file in state["files"].values())
 
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_records_say_which_rows_died_and_came(tmp_path: Path, table_type: str) -> None:
+def test_records_say_which_rows_died_and_came(tmp_path, table_type):
     table = trees.create(
         tmp_path / "t", SCHEMA, partition_by=["city"], ordering="ts", table_type=table_type
     )
@@ -256,54 +239,46 @@ def test_records_say_which_rows_died_and_came(tmp_path: Path, table_type: str) -
     table.upsert(rows(range(30, 50), 2, -2.5))
     table.delete(rows(range(5), 0, 0.0))
     table.compact()
-    files: dict[int, list[dict[str, Any]]] = {}
+    files = {}
     for seq in range(table.snapshot().seq + 1):
         header, sections = record(tmp_path / "t", seq)
-        died = [
-            files[row["segment"]][n]
-            for row in sections.get("vectors", ())
-            for n in BitMap.deserialize(row["positions"])
-        ]
-        fresh = {
-            row["segment"]: BitMap.deserialize(row["positions"])
-            for row in sections.get("fresh", ())
-        }
-        came = []
+        died, came = [], []
+        for row in sections.get("vectors", ()):
+            died += [files[row["segment"]][n] for n in BitMap.deserialize(row["positions"])]
+        fresh = {row["segment"]: row["positions"] for row in sections.get("fresh", ())}
         for file in sections.get("files", ()):
             found = files[seq << 20 | file["segment"]] = parquet_rows(tmp_path / "t", file)
-            came += [found[n] for n in fresh.get(file["segment"], range(len(found)))]
-        told = {
-            kind: sorted(row["id"] for row in found)
-            for kind, found in (("died", died), ("came", came))
-        }
+            some = fresh.get(file["segment"])
+            came += found if some is None else [found[n] for n in BitMap.deserialize(some)]
         before, after = (
             {row["id"]: row for row in table.scan(as_of=max(0, at)).to_arrow().to_pylist()}
             for at in (seq - 1, seq)
         )
-        assert told["died"] == sorted(
-            key for key, row in before.items() if after.get(key) != row
-        ), header["operation"]
-        assert told["came"] == sorted(
-            key for key, row in after.items() if before.get(key) != row
-        ), header["operation"]
+        for told, old, new in ((died, before, after), (came, after, before)):
+            expected = sorted(key for key, row in old.items() if new.get(key) != row)
+            assert sorted(row["id"] for row in told) == expected, header["operation"]
         assert {row["_hoodie_commit_time"] for row in came} <= {header["instant"]}
 
 
-def test_headers_and_definition_have_the_fields_of_the_page(root: Path) -> None:
+def assert_on_page(*names):
+    assert not [name for name in names if f"`{name}`" not in PAGE]
+
+
+def test_headers_and_definition_have_the_fields_of_the_page(root):
     for seq in range(COMMITS):
         header, sections = record(root, seq)
-        assert all(f"`{name}`" in PAGE for name in [*header, *sections, *header["counts"]])
-        assert re.fullmatch("[0-9a-f]{32}", header["txn"]) and re.fullmatch(
-            "[0-9]{17}", header["instant"]
-        )
+        assert_on_page(*header, *sections, *header["counts"])
+        assert re.fullmatch("[0-9a-f]{32}", header["txn"])
+        assert re.fullmatch("[0-9]{17}", header["instant"])
         for table in sections.values():
-            assert all(f"`{column}`" in PAGE for column in table[0])
+            assert_on_page(*table[0])
     definition = record(root, 0)[0]["definition"]
-    assert all(f"`{name}`" in PAGE for name in definition) and definition["format"] == 4
+    assert_on_page(*definition)
+    assert definition["format"] == 4
     assert pa.ipc.read_schema(pa.py_buffer(base64.b64decode(definition["schema"]))) == SCHEMA
 
 
-def test_key_maps_hold_hashes_ordering_values_and_positions(root: Path) -> None:
+def test_key_maps_hold_hashes_ordering_values_and_positions(root):
     secret = secret_of(root)
     for file in folded(root)["files"].values():
         if not file["rows"]:
@@ -316,57 +291,36 @@ def test_key_maps_hold_hashes_ordering_values_and_positions(root: Path) -> None:
         assert key_map(root, file) == [(hi, lo >> 48, *more) for hi, lo, *more in sorted(expected)]
 
 
-def test_page_maps_say_where_the_pages_of_each_column_stand(root: Path) -> None:
+def test_page_maps_say_where_the_pages_of_each_column_stand(root):
     for file in folded(root)["files"].values():
         if not file["rows"]:
             assert file["page_map_offset"] is None
             continue
-        data = stored(
-            root,
-            file["key_map_path"],
-            *(file[f"page_map_{name}"] for name in ("offset", "length", "crc")),
-        )
+        place = [file[f"page_map_{name}"] for name in ("offset", "length", "crc")]
+        data = stored(root, file["key_map_path"], *place)
         magic, zero, c, g, p, n_rows, n, zeros = struct.unpack_from("<4s7I", data)
-        assert (magic, zero, n_rows, zeros, len(data)) == (
-            b"MPM3",
-            0,
-            file["rows"],
-            0,
-            32 + 21 * c * g + 12 * p + n,
-        )
+        assert (magic, zero, n_rows, zeros) == (b"MPM3", 0, file["rows"], 0)
+        assert len(data) == 32 + 21 * c * g + 12 * p + n
         assert (g, p) == (1, c), "small files have one page in each chunk"
-        start = struct.unpack_from(f"<{c}Q", data, 32)
+        start = numbers_of(data, 32, 8, c)
         dictionary, pages, size, first = (
-            struct.unpack_from(f"<{c}I", data, 32 + 8 * c + 4 * c * i) for i in range(4)
+            numbers_of(data, 32 + 8 * c + 4 * c * i, 4, c) for i in range(4)
         )
-        names = data[len(data) - n :].decode().split("\n")
+        digests, codecs = numbers_of(data, 32 + 24 * c, 4, 2 * c), data[32 + 32 * c :]
         assert set(pages) == {1} and set(first) == {0}
-        digests = struct.unpack_from(f"<{2 * c}I", data, 32 + 24 * c)
-        codecs = {0: "UNCOMPRESSED", 1: "SNAPPY", 7: "LZ4"}
         bytes_ = (root / file["partition"] / file["name"]).read_bytes()[file["block_offset"] :]
-        group = pq.ParquetFile(pa.BufferReader(bytes_[: file["block_length"]])).metadata.row_group(
-            0
-        )
-        for i, name in enumerate(names):
-            chunk = group.column(i)
-            assert (chunk.path_in_schema, chunk.data_page_offset) == (
-                name,
-                start[i] + dictionary[i],
-            )
+        parquet = pq.ParquetFile(pa.BufferReader(bytes_[: file["block_length"]]))
+        for i, name in enumerate(data[len(data) - n :].decode().split("\n")):
+            chunk, page = parquet.metadata.row_group(0).column(i), start[i] + dictionary[i]
+            assert (chunk.path_in_schema, chunk.data_page_offset) == (name, page)
             assert chunk.total_compressed_size == dictionary[i] + size[i]
             assert bool(dictionary[i]) == chunk.has_dictionary_page
-            assert codecs[data[32 + 32 * c + i]] == chunk.compression
-            page = start[i] + dictionary[i]
-            assert digests[i] == digest(bytes_[start[i] : page]) and digests[c + i] == digest(
-                bytes_[page : page + size[i]]
-            )
+            assert {0: "UNCOMPRESSED", 1: "SNAPPY", 7: "LZ4"}[codecs[i]] == chunk.compression
+            assert digests[i] == digest(bytes_[start[i] : page])
+            assert digests[c + i] == digest(bytes_[page : page + size[i]])
 
 
-def digest(data: bytes) -> int:
-    return int.from_bytes(mmh3.mmh3_x64_128_digest(data, 0)[:4], "little")
-
-
-def record_groups(key_part: bytes, hi: int) -> set[int]:
+def record_groups(key_part, hi):
     n, groups, b, p, crc = struct.unpack_from("<QQHHI", key_part, 8)
     # tests/indexes/test_record_forms.py has larger ones
     assert key_part[:8] == b"MDTREC\0\3" and b < 8 and p == 64
@@ -374,97 +328,85 @@ def record_groups(key_part: bytes, hi: int) -> set[int]:
     end = 32 + 8 * (shards + 1) + 8 * shards
     assert zlib.crc32(key_part[32:end], zlib.crc32(key_part[:28])) == crc
     assert groups <= 256 and len(key_part) == end + 9 * n
-    starts = struct.unpack_from(f"<{shards + 1}Q", key_part, 32)
+    starts = numbers_of(key_part, 32, 8, shards + 1)
     shard = hi >> 64 - b if b else 0
     first, last = starts[shard], starts[shard + 1]
     hash_bytes = key_part[end + 8 * first : end + 8 * last]
     group_bytes = key_part[end + 8 * n + first : end + 8 * n + last]
-    seed = int.from_bytes(mmh3.mmh3_x64_128_digest(hash_bytes, 0)[:4], "little")
-    (check,) = struct.unpack_from("<8s", key_part, 32 + 8 * (shards + 1) + 8 * shard)
-    assert mmh3.mmh3_x64_128_digest(group_bytes, seed)[:8] == check
-    hashes = struct.unpack(f"<{last - first}Q", hash_bytes)
-    numbers = list(group_bytes)
-    assert list(hashes) == sorted(hashes) and all(number < groups for number in numbers)
-    return {group for found, group in zip(hashes, numbers, strict=True) if found == hi}
+    check = 32 + 8 * (shards + 1) + 8 * shard
+    found = mmh3.mmh3_x64_128_digest(group_bytes, digest(hash_bytes))[:8]
+    assert found == key_part[check : check + 8]
+    hashes = numbers_of(hash_bytes, 0, 8, last - first)
+    assert hashes == sorted(hashes) and all(number < groups for number in group_bytes)
+    return {group for one, group in zip(hashes, group_bytes, strict=True) if one == hi}
 
 
-def bloom_groups(key_part: bytes, key: bytes, lo: int) -> set[int]:
-    assert key_part[:8] == b"MDTBLO\0\1"
+def bloom_block_holds(block, lo):
+    """Return whether a block of 32 bytes of a Bloom filter has the bits of a hash."""
+    words = numbers_of(block, 0, 4, 8)
+    bits = [((lo & 0xFFFFFFFF) * salt % 2**32) >> 27 for salt in SALTS]
+    return all(word >> bit & 1 for word, bit in zip(words, bits, strict=True))
+
+
+def bloom_groups(key_part, key, lo):
     e, _, blocks, bound_bytes = struct.unpack_from("<QQQQ", key_part, 8)
     at = 40 + 32 * blocks
-    assert len(key_part) == at + 10 * e + bound_bytes + 4
-    assert struct.unpack("<I", key_part[-4:])[0] == zlib.crc32(key_part[:-4])
-    groups, sizes = (
-        struct.unpack_from(f"<{e}I", key_part, at),
-        struct.unpack_from(f"<{e}I", key_part, at + 4 * e),
-    )
-    lengths = key_part[at + 8 * e : at + 10 * e]
-    bounds: list[bytes | None] = []
-    where = at + 10 * e
-    for length in lengths:
+    assert key_part[:8] == b"MDTBLO\0\1" and len(key_part) == at + 10 * e + bound_bytes + 4
+    assert numbers_of(key_part, len(key_part) - 4, 4, 1) == [zlib.crc32(key_part[:-4])]
+    groups, sizes = (numbers_of(key_part, at + 4 * e * i, 4, e) for i in range(2))
+    bounds, where = [], at + 10 * e
+    for length in key_part[at + 8 * e : where]:
         bounds.append(None if length == 255 else key_part[where : where + length])
-        where += 0 if length == 255 else length
+        where += length % 255
     found, first = set(), 0
     for entry in range(e):
         low, high = bounds[entry], bounds[e + entry]
         if low is not None and low <= key and (high is None or key <= high):
             block = 40 + 32 * (first + ((lo >> 32) * sizes[entry] >> 32))
-            words = struct.unpack_from("<8I", key_part, block)
-            bits = [((lo & 0xFFFFFFFF) * salt % 2**32) >> 27 for salt in SALTS]
-            if all(word >> bit & 1 for word, bit in zip(words, bits, strict=True)):
+            if bloom_block_holds(key_part[block : block + 32], lo):
                 found.add(groups[entry])
         first += sizes[entry]
     return found
 
 
-def test_key_parts_find_the_file_group_of_every_key(root: Path) -> None:
+def test_key_parts_find_the_file_group_of_every_key(root):
     state, secret = folded(root), secret_of(root)
     index = record(root, 0)[0]["definition"]["key_index"]
     false = 0
-    for number, file in state["files"].items():
-        for position, row in enumerate(parquet_rows(root, file)):
-            if position in state["vectors"].get(number, BitMap()):
-                continue
-            found, key = set(), row["_hoodie_record_key"]
-            hi, lo = multilinear(secret, key.encode())
-            for key_part in state["key_parts"]:
-                assert key_part["index"] == f"{index}/1" and key_part["path"] is None
-                data = key_part["payload"]
-                numbers = (
-                    record_groups(data, hi)
-                    if index == "record"
-                    else bloom_groups(data, key.encode(), lo)
-                )
-                found |= {key_part["groups"][group] for group in numbers}
-            assert file["file_id"] in found
-            false += len(found) - 1
+    for file, _, row in live_rows(root, state):
+        found, key = set(), row["_hoodie_record_key"].encode()
+        hi, lo = multilinear(secret, key)
+        for part in state["key_parts"]:
+            assert part["index"] == f"{index}/1" and part["path"] is None
+            data = part["payload"]
+            is_exact = index == "record"
+            numbers = record_groups(data, hi) if is_exact else bloom_groups(data, key, lo)
+            found |= {part["groups"][group] for group in numbers}
+        assert file["file_id"] in found
+        false += len(found) - 1
     assert false <= (0 if index == "record" else 10)
 
 
-def test_statistics_are_keys_of_the_smallest_and_largest_value(root: Path) -> None:
+def test_statistics_are_keys_of_the_smallest_and_largest_value(root):
     state = folded(root)
+    keys = {
+        "fare": double_key,
+        "ts": lambda value: flipped(value).to_bytes(8, "big"),
+    }
     for row in state["stats"]:
         if row["segment"] not in state["files"]:
             continue
         values = [r[row["column"]] for r in parquet_rows(root, state["files"][row["segment"]])]
-        nans = sum(isinstance(value, float) and math.isnan(value) for value in values)
-        assert (row["row_group"], row["values"], row["nulls"], row["nans"]) == (
-            -1,
-            len(values),
-            0,
-            nans,
-        )
-        if row["column"] == "fare":
-            low, high = double_key(min(values)), double_key(float("nan") if nans else max(values))
-        elif row["column"] == "ts":
-            low, high = (flipped(value).to_bytes(8, "big") for value in (min(values), max(values)))
-        else:
-            low, high = min(values).encode(), max(values).encode()
-        assert (row["min"], row["max"]) == (low, high)
+        nans = [value for value in values if isinstance(value, float) and math.isnan(value)]
+        told = row["row_group"], row["values"], row["nulls"], row["nans"]
+        assert told == (-1, len(values), 0, len(nans))
+        key = keys.get(row["column"], str.encode)
+        high = nans[0] if nans else max(values)
+        assert (row["min"], row["max"]) == (key(min(values)), key(high))
         assert row["min_exact"] and row["max_exact"]
 
 
-def test_instants_name_their_record(root: Path) -> None:
+def test_instants_name_their_record(root):
     for seq in range(COMMITS):
         header, _ = record(root, seq)
         instant = json.loads((root / ".hoodie" / f"{header['instant']}.deltacommit").read_text())
@@ -472,7 +414,7 @@ def test_instants_name_their_record(root: Path) -> None:
         assert instant["extraMetadata"]["mdt.txn"] == header["txn"]
 
 
-def test_write_tokens_carry_the_transaction_s_token(root: Path) -> None:
+def test_write_tokens_carry_the_transaction_s_token(root):
     for seq in range(1, COMMITS):
         header, sections = record(root, seq)
         for file in sections["files"]:
@@ -483,107 +425,91 @@ def test_write_tokens_carry_the_transaction_s_token(root: Path) -> None:
             assert found and found[1].split("-")[1:] == [str(header["token"]), "0"]
 
 
-def test_compacted_metadata_says_what_the_log_says(root: Path) -> None:
+def test_compacted_metadata_says_what_the_log_says(root):
     mdt.open(root).metadata.compact()
     seq = json.loads(private(root, "hint"))["seq"]
     assert seq == COMMITS - 1
     header, sections = unpacked(unframed(private(root, f"checkpoints/{seq:020}.manifest"), b"COLS"))
     assert header["seq"] == seq and header["definition"] == record(root, 0)[0]["definition"]
-    assert sections.keys() == {"pages"} and all(f"`{name}`" in PAGE for name in header)
+    assert sections.keys() == {"pages"}
     found, sizes = columns_of(root, header, table_of(sections["pages"]))
+    assert_on_page(*header)
     assert all(f"`{re.sub('/.*', '/<', name)}" in PAGE for name in found)
     state = folded(root)
-    live = [n for n, file in state["files"].items()]
+    files, vectors = list(state["files"].values()), state["vectors"]
+    live = list(state["files"])
     for name in FILE_COLUMNS:
-        assert [row[name] for row in found[f"files/{name}"]] == [
-            file[name] for file in state["files"].values()
-        ]
-    vectors = [row["value"] for row in found["vector"]]
-    assert {
-        s: BitMap.deserialize(v) for s, v in zip(live, vectors, strict=True) if v is not None
-    } == state["vectors"]
-    assert [row["value"] for row in found["dead"]] == [
-        len(state["vectors"].get(s, ())) for s in live
-    ]
+        assert [row[name] for row in found[f"files/{name}"]] == [file[name] for file in files]
+    values = {}
+    for name, column in found.items():
+        if column and "value" in column[0]:
+            values[name] = [row["value"] for row in column]
+    kept = {s: v for s, v in zip(live, values["vector"], strict=True) if v is not None}
+    assert {s: BitMap.deserialize(v) for s, v in kept.items()} == vectors
+    assert values["dead"] == [len(vectors.get(s, ())) for s in live]
     for row in state["stats"]:
         if row["segment"] in live:
             stored = found[f"stats/{row['column']}"][live.index(row["segment"])]
-            assert stored == {name: row[name] for name in stored}
+            assert stored.items() <= row.items()
     assert [row["seq"] for row in found["history"]] == list(range(COMMITS))
-    assert all(f"`{column}`" in PAGE for column in found["history"][0])
-    assert set(sizes) == {
-        file.name for file in (root / ".hoodie" / ".mdt" / "checkpoints").glob("*.pages-*")
-    }
-    check_groups(found, list(state["files"].values()))
-
-
-def columns_of(
-    root: Path, header: dict[str, Any], pages: list[dict[str, int]]
-) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return the rows of each column, and how far each object is filled."""
-    found: dict[str, Any] = {}
-    ends: dict[str, int] = {}
-    left = iter(pages)
-    for name, every, count in header["columns"]:
-        found[name] = []
-        for _ in range(count):
-            page = next(left)
-            path = root / header["objects"][page["object"]]
-            assert page["offset"] == ends.get(path.name, 0)
-            data = path.read_bytes()[page["offset"] : page["offset"] + page["length"]]
-            assert zlib.crc32(data) == page["crc"]
-            found[name] += table_of(data)
-            ends[path.name] = page["offset"] + page["length"]
-        total = (
-            "groups"
-            if name == "group_name"
-            else "shards"
-            if name.startswith("summaries/")
-            else "rows"
-        )
-        assert count == (-(-header[total] // every) if every else 1)
-    assert next(left, None) is None
-    assert all(
-        (root / ".hoodie" / ".mdt" / "checkpoints" / name).stat().st_size == end
-        for name, end in ends.items()
-    )
-    return found, ends
-
-
-def check_groups(found: dict[str, Any], files: list[dict[str, Any]]) -> None:
-    one = {
-        name: [row["value"] for row in rows]
-        for name, rows in found.items()
-        if rows and "value" in rows[0]
-    }
-    names = list(dict.fromkeys(file["file_id"] for file in files))
-    assert one["group_name"] == names and one["group"] == [
-        names.index(file["file_id"]) for file in files
-    ]
-    assert sorted(one["group_by_hash"]) == list(range(len(names)))
-    assert one["group_hash"] == sorted(murmur(name, 0) for name in names)
-    assert [murmur(names[g], 0) for g in one["group_by_hash"]] == one["group_hash"]
-    partitions = one["partition_name"]
-    for g, name in enumerate(names):
-        mine = [n for n, file in enumerate(files) if file["file_id"] == name]
-        assert one["members"][one["members_start"][g] : one["members_start"][g + 1]] == mine
-        assert one["group_bytes"][g] == sum(files[n]["size"] for n in mine)
-        assert one["group_logs"][g] == sum(files[n]["kind"] for n in mine)
-        assert partitions[one["group_partition"][g]] == files[mine[0]]["partition"]
-    for p, path in enumerate(partitions):
-        order = one["group_by_size"][one["partition_start"][p] : one["partition_start"][p + 1]]
-        assert sorted(order) == [g for g in range(len(names)) if one["group_partition"][g] == p]
-        assert [one["group_bytes"][g] for g in order] == sorted(
-            one["group_bytes"][g] for g in order
-        )
-        base = [file for file in files if file["partition"] == path and not file["kind"]]
-        assert one["partition_bytes"][p] == sum(file["size"] for file in base)
-        assert one["partition_rows"][p] == sum(file["rows"] for file in base)
+    assert_on_page(*found["history"][0])
+    folder = root / ".hoodie" / ".mdt" / "checkpoints"
+    assert set(sizes) == {file.name for file in folder.glob("*.pages-*")}
+    check_groups(values, files)
+    names = values["group_name"]
     known = {names[g] for row in found["key_parts"] for g in row["groups"] if g >= 0}
     assert known >= {file["file_id"] for file in files if file["inserts"]}
 
 
-def test_every_object_below_mdt_has_a_name_of_the_page(root: Path) -> None:
+def columns_of(root, header, pages):
+    """Return the rows of each column, and how far each object is filled."""
+    found, ends, left = {}, {}, iter(pages)
+    for name, every, count in header["columns"]:
+        found[name] = []
+        for _ in range(count):
+            page = next(left)
+            path, start = root / header["objects"][page["object"]], page["offset"]
+            assert start == ends.get(path.name, 0)
+            ends[path.name] = end = start + page["length"]
+            data = path.read_bytes()[start:end]
+            assert zlib.crc32(data) == page["crc"]
+            found[name] += table_of(data)
+        total = "shards" if name.startswith("summaries/") else "rows"
+        total = "groups" if name == "group_name" else total
+        assert count == (-(-header[total] // every) if every else 1)
+    assert next(left, None) is None
+    folder = root / ".hoodie" / ".mdt" / "checkpoints"
+    assert {name: (folder / name).stat().st_size for name in ends} == ends
+    return found, ends
+
+
+def check_groups(one, files):
+    """Check what checkpoints say of file groups and partitions, beside what they say of files."""
+    names = list(dict.fromkeys(file["file_id"] for file in files))
+    numbers = range(len(names))
+    assert one["group_name"] == names
+    assert one["group"] == [names.index(file["file_id"]) for file in files]
+    assert sorted(one["group_by_hash"]) == list(numbers)
+    assert one["group_hash"] == sorted(murmur(name, 0) for name in names)
+    assert [murmur(names[g], 0) for g in one["group_by_hash"]] == one["group_hash"]
+    for g, (first, last) in enumerate(pairwise(one["members_start"])):
+        mine = one["members"][first:last]
+        group = [files[n] for n in mine]
+        assert mine == [n for n, file in enumerate(files) if file["file_id"] == names[g]]
+        assert one["group_bytes"][g] == sum(file["size"] for file in group)
+        assert one["group_logs"][g] == sum(file["kind"] for file in group)
+        assert one["partition_name"][one["group_partition"][g]] == group[0]["partition"]
+    for p, (first, last) in enumerate(pairwise(one["partition_start"])):
+        order = one["group_by_size"][first:last]
+        assert sorted(order) == [g for g in numbers if one["group_partition"][g] == p]
+        assert order == sorted(order, key=lambda g: one["group_bytes"][g])
+        path = one["partition_name"][p]
+        base = [file for file in files if file["partition"] == path and not file["kind"]]
+        assert one["partition_bytes"][p] == sum(file["size"] for file in base)
+        assert one["partition_rows"][p] == sum(file["rows"] for file in base)
+
+
+def test_every_object_below_mdt_has_a_name_of_the_page(root):
     folder = root / ".hoodie" / ".mdt"
     known = re.compile(
         r"log/\d{20}|attachments/\d{17}/\d+.*\.attached|checkpoints/\d{20}(\.manifest|-[0-9a-f]{8}\.(pages|key_part)-\d+)|hint|usage/[0-9a-f]{32}\.json|pending/\d{17}"
@@ -592,7 +518,7 @@ def test_every_object_below_mdt_has_a_name_of_the_page(root: Path) -> None:
     assert names and all(known.fullmatch(name) for name in names)
 
 
-def test_a_clustering_says_which_file_groups_end_and_what_follows_them(tmp_path: Path) -> None:
+def test_a_clustering_says_which_file_groups_end_and_what_follows_them(tmp_path):
     table = trees.create(tmp_path / "t", SCHEMA, partition_by=["city"], ordering="ts")
     table.bulk_insert(rows(range(40), 1, 1.5))
     table.bulk_insert(rows(range(40, 60), 1, -2.5))
@@ -600,24 +526,20 @@ def test_a_clustering_says_which_file_groups_end_and_what_follows_them(tmp_path:
     segments = set(table.files()["segment"].to_pylist())
     table.cluster(["fare", "ts"], curve="hilbert")
     header, sections = record(tmp_path / "t", 3)
-    assert (header["action"], header["operation"], header["counts"]) == (
-        "replacecommit",
-        "cluster",
-        {},
-    )
-    assert all(f"`{name}`" in PAGE for name in header)
+    told = header["action"], header["operation"], header["counts"]
+    assert told == ("replacecommit", "cluster", {})
+    assert_on_page(*header)
     assert {(place, name) for place, names in header["replaced"].items() for name in names} == ended
-    slices = [one for unit in header["clustering_plan"] for one in unit["slices"]]
-    assert {(one["partitionPath"], one["fileId"]) for one in slices} == ended
-    outputs = [name for unit in header["clustering_plan"] for name in unit["outputs"]]
+    slices, outputs = [], []
+    for unit in header["clustering_plan"]:
+        slices += [(one["partitionPath"], one["fileId"]) for one in unit["slices"]]
+        outputs += unit["outputs"]
+    assert set(slices) == ended
     assert outputs == [file["file_id"] for file in sections["files"]]
     assert {row["segment"] for row in sections["removed"]} == segments
     assert all(file["inserts"] == file["rows"] for file in sections["files"])
     assert {name for part in sections["key_parts"] for name in part["groups"]} == set(outputs)
-    instant = json.loads(
-        (tmp_path / "t" / ".hoodie" / f"{header['instant']}.replacecommit").read_text()
-    )
-    assert (
-        instant["partitionToReplaceFileIds"] == header["replaced"]
-        and instant["operationType"] == "CLUSTER"
-    )
+    path = tmp_path / "t" / ".hoodie" / f"{header['instant']}.replacecommit"
+    instant = json.loads(path.read_text())
+    assert instant["partitionToReplaceFileIds"] == header["replaced"]
+    assert instant["operationType"] == "CLUSTER"

@@ -1,35 +1,77 @@
-"""FORMAT.md, section 7: key parts that are decoded by what the page says alone; the other two are
-in test_format_doc.py.
+"""FORMAT.md, sections 3, 5 and 7: hashes of keys, key parts and tombstones by what the page says
+alone; two kinds of key parts more are in test_format_doc.py.
 """
 
-from __future__ import annotations
-
+import hashlib
+import re
 import struct
 import zlib
+from datetime import datetime
 
 import numpy as np
+import pyarrow as pa
+from key_hash_reference import multilinear, path_hash
+from test_format_doc import (
+    PAGE,
+    columns_of,
+    numbers_of,
+    private,
+    record,
+    secret_of,
+    table_of,
+    unframed,
+    unpacked,
+)
 
+import mdt
+from indexes.key_hash import MultilinearHash
 from indexes.key_testing import hashed
 from indexes.keys.bucket import BucketKeyIndex
 from indexes.keys.simple import SimpleKeyIndex
 
+SECRET = bytes(range(32))
+EXAMPLE = PAGE.partition("Example, secret")[2].partition("The hash of a partition's path")[0]
 
-def checked(key_part: bytes, magic: bytes) -> bytes:
+
+def words_of(text):
+    return [int(word, 16) for word in re.findall("`([0-9a-f]{16})`", text)]
+
+
+def row(name):
+    [line] = re.findall(rf"\| {name} \|(.*)\|\n", EXAMPLE)
+    return words_of(line)
+
+
+def test_the_example_of_the_page_follows_from_its_steps():
+    derived = hashlib.shake_256(b"mdt multilinear/1" + SECRET).digest(1120)[:-32]
+    rows = [numbers_of(derived, 32 * i, 8, 4) for i in range(3)]
+    assert [row(rf"`c\[{i}\]`") for i in range(3)] == rows
+    assert "`315f6469`" in EXAMPLE and struct.unpack("<I", b"id_1")[0] == 0x315F6469
+    sums = [(a + 4 * b + 0x315F6469 * c) % 2**64 for a, b, c in zip(*rows, strict=True)]
+    assert row("sum") == sums
+
+
+def test_the_hashes_of_the_page_are_those_of_reference_and_product():
+    words, keys = words_of(EXAMPLE.partition("So `hi`")[2]), ["id_1", "x" * 129]
+    assert words == [word for key in keys for word in multilinear(SECRET, key.encode())]
+    found = MultilinearHash(SECRET).hash(pa.array(keys))
+    assert words == [found.hi[0], found.lo[0], found.hi[1], found.lo[1]]
+
+
+def built(index, keys, magic):
     """Return a key part without its crc, which holds."""
+    key_part = index.build(*hashed(keys), np.array([4, 1, 4]), 6)
     assert key_part[:8] == magic
     assert zlib.crc32(key_part[:-4]) == struct.unpack("<I", key_part[-4:])[0]
     return key_part[:-4]
 
 
-def test_a_simple_key_part_names_the_groups_that_have_keys() -> None:
-    key_part = checked(
-        SimpleKeyIndex().build(*hashed(["a", "b", "c"]), np.array([4, 1, 4]), 6), b"MDTSIM\0\1"
-    )
-    assert struct.unpack_from("<Q", key_part, 8) == (6,)
-    assert struct.unpack(f"<{len(key_part) // 4 - 4}I", key_part[16:]) == (1, 4)
+def test_a_simple_key_part_names_the_groups_that_have_keys():
+    key_part = built(SimpleKeyIndex(), ["a", "b", "c"], b"MDTSIM\0\1")
+    assert struct.unpack("<QII", key_part[8:]) == (6, 1, 4)
 
 
-def bucket_of(values: list[str], buckets: int) -> int:
+def bucket_of(values, buckets):
     h = 1
     for value in values:
         s = 0
@@ -40,16 +82,44 @@ def bucket_of(values: list[str], buckets: int) -> int:
     return (h & 0x7FFFFFFF) % buckets
 
 
-def test_a_bucket_key_part_names_the_buckets_of_each_group() -> None:
+def test_a_bucket_key_part_names_the_buckets_of_each_group():
     keys = ["id:a,day:x", "id:b\U0001f600,day:y", "plain"]
-    made = BucketKeyIndex("9", "id,day").build(*hashed(keys), np.array([4, 1, 4]), 6)
-    key_part = checked(made, b"MDTBUC\0\1")
+    key_part = built(BucketKeyIndex("9", "id,day"), keys, b"MDTBUC\0\1")
     groups, buckets, p = struct.unpack_from("<QII", key_part, 8)
     words = struct.unpack(f"<{2 * p}I", key_part[24:])
     assert (groups, buckets) == (6, 9)
-    expected = [
-        (bucket_of(["a", "x"], 9), 4),
-        (bucket_of(["b\U0001f600", "y"], 9), 1),
-        (bucket_of(["plain"], 9), 4),
-    ]
+    values = (["a", "x"], ["b\U0001f600", "y"], ["plain"])
+    expected = zip((bucket_of(value, 9) for value in values), (4, 1, 4), strict=True)
     assert list(zip(words[:p], words[p:], strict=True)) == sorted(set(expected))
+
+
+def mark(secret, key, path):
+    of_key, of_path = multilinear(secret, key.encode()), path_hash(secret, path)
+    return of_key[0] ^ of_path[0], of_key[1] ^ of_path[1]
+
+
+def test_tombstones_are_what_section_3_says(tmp_path):
+    rows = {"id": ["a", "b", "c"], "city": ["x", "x", "y"], "ts": [5, 6, 7]}
+    table = mdt.create(
+        tmp_path,
+        pa.table(rows).schema,
+        ["id"],
+        partition_by=["city"],
+        ordering="ts",
+        options={"mdt.delete.keeps.ordering": True},
+    )
+    table.upsert(rows)
+    table.delete({"id": ["a", "c"], "city": ["x", "y"]})
+    table.metadata.compact()
+    secret, found = secret_of(tmp_path), record(tmp_path, 2)[1]["tombstones"]
+    expected = [
+        (*mark(secret, key, f"city={city}"), (1 << 63) + ts)
+        for key, city, ts in (("a", "x", 5), ("c", "y", 7))
+    ]
+    assert [(row["hi"], row["lo"], row["ordering"]) for row in found] == sorted(expected)
+    manifest = private(tmp_path, f"checkpoints/{2:020}.manifest")
+    header, sections = unpacked(unframed(manifest, b"COLS"))
+    stored = columns_of(tmp_path, header, table_of(sections["pages"]))[0]["tombstones"]
+    assert [{name: row[name] for name in found[0]} for row in stored] == found
+    instant = datetime.strptime(table.history()["instant"][2].as_py() + "000Z", "%Y%m%d%H%M%S%f%z")
+    assert {row["deleted_us"] for row in stored} == {round(instant.timestamp() * 1e6)}

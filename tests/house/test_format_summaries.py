@@ -2,20 +2,15 @@
 those of ``indexes``.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Hashable, Iterable
 from decimal import Decimal
 from itertools import pairwise
 from os.path import commonprefix
-from pathlib import Path
-from typing import Any
 
 import mmh3
 import numpy as np
@@ -23,7 +18,7 @@ import pyarrow as pa
 import pytest
 import trees
 from pyroaring import BitMap
-from test_format_doc import PAGE, SALTS, double_key, flipped, record, stored
+from test_format_doc import PAGE, bloom_block_holds, double_key, flipped, record, stored
 
 import mdt
 from indexes.bitmap import BitmapIndex
@@ -34,12 +29,12 @@ from indexes.text import TextIndex
 
 ROWS = 3_000
 RNG = np.random.default_rng(7)
-SOME_NAN: float = struct.unpack("<d", b"\1" * 6 + b"\xf8\xff")[0]
+SOME_NAN = struct.unpack("<d", b"\1" * 6 + b"\xf8\xff")[0]
 DOUBLES = [-math.inf, -1.5, -0.0, 0.0, 2.0**-1074, 3.25, math.inf, math.nan, SOME_NAN]
 REDUNDANT = "the same beginning of many texts, and long: " * 10
 
 
-def chosen(values: list[Any], type: pa.DataType, nulls: float = 0.0) -> pa.Array:
+def chosen(values, type, nulls=0.0):
     """Return rows that repeat ``values`` at random, with a share of nulls."""
     picked = [values[i] for i in RNG.integers(0, len(values), ROWS)]
     return pa.array([None if RNG.random() < nulls else value for value in picked], type)
@@ -68,7 +63,7 @@ COLUMNS = {
 EACH_COLUMN = pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS.keys())
 
 
-def key_of(value: Any, type: pa.DataType) -> bytes:
+def key_of(value, type):
     """Return the key of a value after section 8."""
     if isinstance(value, bool):
         return bytes([value])
@@ -81,20 +76,20 @@ def key_of(value: Any, type: pa.DataType) -> bytes:
     return bytes(value.encode())
 
 
-def keys_of(column: pa.Array) -> list[bytes | None]:
+def keys_of(column):
     return [None if value is None else key_of(value, column.type) for value in column.to_pylist()]
 
 
-def by_content(rows: Iterable[Iterable[Hashable]]) -> dict[Any, list[int]]:
+def by_content(rows):
     """Return what rows hold -> their positions."""
-    found: dict[Any, list[int]] = {}
+    found = {}
     for position, row in enumerate(rows):
         for one in row:
             found.setdefault(one, []).append(position)
     return found
 
 
-def unpacked(summary: bytes, kind: bytes) -> list[bytes]:
+def unpacked(summary, kind):
     """7.3.  Return the blocks."""
     magic, found, n = struct.unpack_from("<4s8sI", summary)
     assert (magic, found) == (b"MDTP", kind.ljust(8, b"\0"))
@@ -107,18 +102,18 @@ def unpacked(summary: bytes, kind: bytes) -> list[bytes]:
     return blocks
 
 
-def positions(block: bytes) -> set[int]:
+def positions(block):
     return set(BitMap.deserialize(block + bytes(8192)))
 
 
-def dictionary(blocks: list[bytes], d: int) -> list[bytes]:
+def dictionary(blocks, d):
     """7.4.  Return the keys of a dictionary whose index is the first of ``blocks``; checks its
     blocks' separators.
     """
     w, count = struct.unpack_from("<BI", blocks[0])
     b = -(-d // 256)
     assert count == d
-    keys: list[bytes] = []
+    keys = []
     if w == 8:
         starts = [first.to_bytes(8, "big") for first in struct.unpack(f"<{b}Q", blocks[0][5:])]
     else:
@@ -142,7 +137,7 @@ def dictionary(blocks: list[bytes], d: int) -> list[bytes]:
     return keys
 
 
-def numbers_in(rest: bytes, k: int, first: bytes) -> list[bytes]:
+def numbers_in(rest, k, first):
     shift, v = rest[:2]
     assert len(rest) == 2 + v * (k - 1)
     numbers = [int.from_bytes(first, "big")]
@@ -151,7 +146,7 @@ def numbers_in(rest: bytes, k: int, first: bytes) -> list[bytes]:
     return [number.to_bytes(8, "big") for number in numbers]
 
 
-def texts_in(rest: bytes, k: int) -> list[bytes]:
+def texts_in(rest, k):
     v = rest[0]
     lengths = struct.unpack_from(f"<{k}{'I' if v == 4 else 'B'}", rest, 1 + k)
     at, key, keys = 1 + k + v * k, b"", []
@@ -163,13 +158,13 @@ def texts_in(rest: bytes, k: int) -> list[bytes]:
     return keys
 
 
-def bitmaps(summary: bytes) -> tuple[int, int, dict[bytes | None, set[int]]]:
+def bitmaps(summary):
     """7.4.  Return form, rows, and key (None for null) -> positions."""
     blocks = unpacked(summary, b"bitmap/1")
     form, rows, nulls, d, left_out = struct.unpack("<BIIIi", blocks[0])
     keys = dictionary(blocks[1:], d)
     at = 2 + -(-d // 256)
-    found: dict[bytes | None, set[int]] = {}
+    found = {}
     if nulls:
         found[None] = positions(blocks[at])
         assert len(found[None]) == nulls
@@ -197,9 +192,7 @@ def bitmaps(summary: bytes) -> tuple[int, int, dict[bytes | None, set[int]]]:
 
 @EACH_COLUMN
 @pytest.mark.parametrize("form", [0, 1, None], ids=["values", "slices", "smaller"])
-def test_bitmaps_hold_the_positions_of_every_value(
-    form: int | None, column: pa.Array, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bitmaps_hold_the_positions_of_every_value(form, column, monkeypatch):
     monkeypatch.setattr(BitmapIndex, "form", None if form is None else ("values", "slices")[form])
     used, rows, found = bitmaps(BitmapIndex().summarize(column))
     assert (used if form is None else form, len(column)) == (used, rows)
@@ -208,7 +201,7 @@ def test_bitmaps_hold_the_positions_of_every_value(
     }
 
 
-def test_a_value_of_half_of_the_rows_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_of_half_of_the_rows_is_left_out(monkeypatch):
     monkeypatch.setattr(BitmapIndex, "form", "values")
     blocks = unpacked(BitmapIndex().summarize(pa.array([1, 2, 2, 3])), b"bitmap/1")
     assert (blocks[0][13:], [bool(block) for block in blocks[3:]]) == (
@@ -217,7 +210,7 @@ def test_a_value_of_half_of_the_rows_is_left_out(monkeypatch: pytest.MonkeyPatch
     )
 
 
-def postings(summary: bytes) -> tuple[str, int, dict[str, list[int]]]:
+def postings(summary):
     """7.5.  Return identity, rows, and term -> positions."""
     header, *blocks = unpacked(summary, b"text/1")
     rows, i, f = struct.unpack_from("<3I", header)
@@ -225,7 +218,7 @@ def postings(summary: bytes) -> tuple[str, int, dict[str, list[int]]]:
     texts = header[len(header) - f :]
     assert ends[-1] == f and len(header) == 12 + i + 4 * (len(ends) - 1) + f
     fences = [texts[start:end] for start, end in pairwise(ends)]
-    found: dict[bytes, list[int]] = {}
+    found = {}
     for number, block in enumerate(blocks):
         terms = postings_of_block(block)
         assert number == 0 or all(term < fences[number - 1] <= min(terms) for term in found)
@@ -234,7 +227,7 @@ def postings(summary: bytes) -> tuple[str, int, dict[str, list[int]]]:
     return header[12 : 12 + i].decode(), rows, {term.decode(): at for term, at in found.items()}
 
 
-def postings_of_block(block: bytes) -> dict[bytes, list[int]]:
+def postings_of_block(block):
     """Return term -> positions."""
     t, p, m, *lengths = struct.unpack_from("<8I", block)
     bounds = np.cumsum([32, *lengths]).tolist()
@@ -260,7 +253,7 @@ def postings_of_block(block: bytes) -> dict[bytes, list[int]]:
     }
 
 
-def words(text: str) -> set[str]:
+def words(text):
     """Return the tokens of text whose word characters are ASCII letters, digits and é; cut to 128
     code points.
     """
@@ -285,7 +278,7 @@ RARE = ["rare", *[""] * 70_000, "rare", "rare"]
 @pytest.mark.parametrize(
     "texts", [TEXTS, RARE, TEXTS[:3], []], ids=["many", "far apart", "no words", "no rows"]
 )
-def test_a_text_index_holds_the_positions_of_every_word(texts: list[str | None]) -> None:
+def test_a_text_index_holds_the_positions_of_every_word(texts):
     summary = TextIndex("word").summarize(pa.array(texts, pa.string()))
     assert postings(summary) == (
         "word 1",
@@ -299,22 +292,22 @@ def test_a_text_index_holds_the_positions_of_every_word(texts: list[str | None])
     )
 
 
-def test_a_text_index_of_ngrams_holds_runs_of_code_points() -> None:
+def test_a_text_index_of_ngrams_holds_runs_of_code_points():
     texts = ["aİB aib", "zz", None, "日本語 日本"]
     folded = [(text or "").replace("İ", "i").lower() for text in texts]
     grams = by_content({text[at : at + 3] for at in range(len(text) - 2)} for text in folded)
     assert postings(TextIndex("ngram(3)").summarize(pa.array(texts))) == ("ngram(3) 1", 4, grams)
 
 
-def lo_of(key: bytes) -> int:
+def lo_of(key):
     return int.from_bytes(mmh3.mmh3_x64_128_digest(key, 0)[:8], "little")
 
 
-def filter_of(summary: bytes) -> tuple[int, list[bytes]]:
+def filter_of(summary):
     """7.6.  Return the flags and the blocks of a column's Bloom filter."""
     magic, version, flags, zero, w, crc = struct.unpack_from("<4sBBHII", summary)
     assert (magic, version, zero, crc) == (b"MCBL", 1, 0, zlib.crc32(summary[:12]))
-    blocks: list[bytes] = []
+    blocks = []
     at, page = 16, 0
     while len(blocks) < w:
         end = at + 32 * min(128, w - len(blocks))
@@ -325,17 +318,13 @@ def filter_of(summary: bytes) -> tuple[int, list[bytes]]:
     return flags, blocks
 
 
-def may_hold(blocks: list[bytes], key: bytes) -> bool:
+def may_hold(blocks, key):
     lo = lo_of(key)
-    block = struct.unpack("<8I", blocks[(lo >> 32) * len(blocks) >> 32])
-    return all(
-        word >> (((lo & 0xFFFFFFFF) * salt % 2**32) >> 27) & 1
-        for word, salt in zip(block, SALTS, strict=True)
-    )
+    return bloom_block_holds(blocks[(lo >> 32) * len(blocks) >> 32], lo)
 
 
 @EACH_COLUMN
-def test_a_bloom_filter_holds_every_value(column: pa.Array) -> None:
+def test_a_bloom_filter_holds_every_value(column):
     flags, blocks = filter_of(ColumnBloom().summarize(column))
     keys = set(keys_of(column))
     assert flags == (None in keys) + 2 * bool(keys - {None})
@@ -345,7 +334,7 @@ def test_a_bloom_filter_holds_every_value(column: pa.Array) -> None:
 
 
 @EACH_COLUMN
-def test_column_statistics_hold_bounds_and_counts(column: pa.Array) -> None:
+def test_column_statistics_hold_bounds_and_counts(column):
     summary = ColumnStats().summarize(column)
     version, flags, nulls, nans, rows, _, low, high = struct.unpack_from(">BBqqqqHH", summary)
     keys = sorted(key for key in keys_of(column) if key is not None)
@@ -362,13 +351,13 @@ def test_column_statistics_hold_bounds_and_counts(column: pa.Array) -> None:
         assert bool(flags & 4) == (lowest == keys[0]) and bool(flags & 8) == (len(keys[-1]) <= 64)
 
 
-def mixed(x: int) -> int:
+def mixed(x):
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
     return x ^ x >> 31
 
 
-def sketch_hash(key: bytes) -> int:
+def sketch_hash(key):
     """7.8.  Return the hash of a key."""
     if len(key) > 512:
         return lo_of(key)
@@ -379,7 +368,7 @@ def sketch_hash(key: bytes) -> int:
     return mixed((len(key) * factors[0] + sums) % 2**64)
 
 
-def registers_of(keys: Iterable[bytes]) -> bytes:
+def registers_of(keys):
     found = bytearray(2048)
     for h in map(sketch_hash, keys):
         rank = min(53, 1 + 53 - (h >> 11).bit_length())
@@ -388,7 +377,7 @@ def registers_of(keys: Iterable[bytes]) -> bytes:
 
 
 @EACH_COLUMN
-def test_table_statistics_hold_counts_and_a_sketch(column: pa.Array) -> None:
+def test_table_statistics_hold_counts_and_a_sketch(column):
     summary = TableStats().summarize(column)
     magic, version, n, zero, rows, nulls, _, rest, crc = struct.unpack_from("<4sBBHQQQQI", summary)
     assert (magic, version, zero, crc) == (
@@ -413,7 +402,7 @@ def test_table_statistics_hold_counts_and_a_sketch(column: pa.Array) -> None:
     assert payload[:2048] == registers_of(keys)
 
 
-def test_offsets_of_the_page_s_tables_follow_from_the_sizes() -> None:
+def test_offsets_of_the_page_s_tables_follow_from_the_sizes():
     section = PAGE[PAGE.index("### 7.3") : PAGE.index("## 8.")]
     found = [
         re.findall(r"^\| (\d+) \| (\d+) \|", table, re.MULTILINE) for table in section.split("\n\n")
@@ -428,7 +417,7 @@ SPECS = ["bitmap/1(city)", "text/1(note, tokenizer='ngram(3)')", "bloom/1(place.
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory):
     path = tmp_path_factory.mktemp("summaries") / "t"
     rows = [
         {"id": i, "city": "xyz"[i % 3], "note": f"note {i}", "place": {"zip": i % 7}}
@@ -441,17 +430,18 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_commit_records_say_where_each_summary_stands(root: Path) -> None:
+def summary_of(root, row):
+    place = [row[name] for name in ("path", "offset", "length", "crc")]
+    return row["payload"] or stored(root, *place)
+
+
+def test_commit_records_say_where_each_summary_stands(root):
     assert record(root, 0)[0]["definition"]["indexes"] == SPECS
-    summaries = record(root, 1)[1]["summaries"]
-    assert {row["index"] for row in summaries} == set(SPECS)
-    data: dict[str, bytes] = {}
+    summaries, data = record(root, 1)[1]["summaries"], {}
     for row in summaries:
-        place = [row[name] for name in ("path", "offset", "length", "crc")]
-        data[row["index"]] = row["payload"] or stored(root, *place)
-        assert (
-            (row["payload"] is None) == (len(data[row["index"]]) > 256) == (row["path"] is not None)
-        )
+        found = data[row["index"]] = summary_of(root, row)
+        assert (row["payload"] is None) == (len(found) > 256) == (row["path"] is not None)
+    assert data.keys() == set(SPECS)
     assert {key and key.decode() for key in bitmaps(data[SPECS[0]])[2]} == set("xyz")
     assert postings(data[SPECS[1]])[1] == 500
     first, part = unpacked(data[SPECS[2]], b"parts/1")
@@ -459,25 +449,21 @@ def test_commit_records_say_where_each_summary_stands(root: Path) -> None:
     assert all(may_hold(filter_of(part)[1], key_of(i, pa.int64())) for i in range(7))
 
 
-def test_parts_stand_behind_the_first_rows_of_the_segments_of_their_shard(tmp_path: Path) -> None:
+def test_parts_stand_behind_the_first_rows_of_the_segments_of_their_shard(tmp_path):
     data = pa.table({"id": range(90), "city": ["abc"[i % 3] for i in range(90)], "n": range(90)})
     table = trees.create(tmp_path / "t", data.schema, partition_by=["city"], indexes=["bloom(n)"])
     table.bulk_insert(data)
     files, (summary,) = (record(tmp_path / "t", 1)[1][name] for name in ("files", "summaries"))
-    assert [(row["shard"], row["first_row"]) for row in files] == [
-        (0, 0),
-        (0, 30),
-        (0, 60),
-    ] and summary["shard"] == 0
-    place = [summary[name] for name in ("path", "offset", "length", "crc")]
-    first, *parts = unpacked(summary["payload"] or stored(tmp_path / "t", *place), b"parts/1")
+    assert [(row["shard"], row["first_row"]) for row in files] == [(0, 0), (0, 30), (0, 60)]
+    assert summary["shard"] == 0
+    first, *parts = unpacked(summary_of(tmp_path / "t", summary), b"parts/1")
     assert struct.unpack("<3I", first) == (0, 30, 60) and len(parts) == 3
-    for at, file in enumerate(files):
+    for part, file in zip(parts, files, strict=True):
         mine = [i for i in range(90) if "abc"[i % 3] == file["partition"]]
-        assert all(may_hold(filter_of(parts[at])[1], key_of(i, pa.int64())) for i in mine)
+        assert all(may_hold(filter_of(part)[1], key_of(i, pa.int64())) for i in mine)
 
 
-def test_reports_of_use_have_the_fields_of_the_page(root: Path) -> None:
+def test_reports_of_use_have_the_fields_of_the_page(root):
     table = mdt.open(root, {"mdt.usage.counts": True})
     assert table.scan("city = 'xx' and id > 3 and note like '%7%'").to_arrow().num_rows == 0
     table.metadata.usage.report()

@@ -2,16 +2,12 @@
 without pyspark.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
 
 import documents
 import oldest
@@ -47,7 +43,7 @@ print(getattr(build_meta, "build_" + sys.argv[1])(sys.argv[2]))
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def built(tmp_path_factory):
     """Return a function that builds "wheel" or "sdist" of a copy of the tree, warnings of
     setuptools being errors.
     """
@@ -59,7 +55,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         else:
             shutil.copy(ROOT / name, tree / name)
 
-    def build(kind: str) -> Path:
+    def build(kind):
         done = ran([sys.executable, "-W", "error", "-c", BUILD, kind, str(folder)], tree, tree)
         assert done.returncode == 0, done.stderr
         assert "Deprecat" not in done.stdout + done.stderr, done.stderr
@@ -69,17 +65,17 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="module")
-def wheel(built: Callable[[str], Path]) -> Path:
+def wheel(built):
     return built("wheel")
 
 
-def python_files(*tops: str) -> set[str]:
+def python_files(*tops):
     return {
         file.relative_to(ROOT).as_posix() for top in tops for file in (ROOT / top).rglob("*.py")
     }
 
 
-def test_the_wheel_has_every_module_the_java_sources_and_no_tests(wheel: Path) -> None:
+def test_the_wheel_has_every_module_the_java_sources_and_no_tests(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     info = {name for name in names if ".dist-info/" in name}
     java = {file.relative_to(ROOT).as_posix() for file in (ROOT / "mdt").rglob("*.java")}
@@ -91,7 +87,7 @@ def test_the_wheel_has_every_module_the_java_sources_and_no_tests(wheel: Path) -
     assert any(name.endswith("licenses/LICENSE") for name in info)
 
 
-def test_the_sdist_has_what_a_build_needs_and_no_tests(built: Callable[[str], Path]) -> None:
+def test_the_sdist_has_what_a_build_needs_and_no_tests(built):
     with tarfile.open(built("sdist")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     texts = {
@@ -107,7 +103,7 @@ def test_the_sdist_has_what_a_build_needs_and_no_tests(built: Callable[[str], Pa
     assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
 
 
-def test_the_licence_is_an_expression(wheel: Path) -> None:
+def test_the_licence_is_an_expression(wheel):
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith("METADATA"))
         metadata = archive.read(name).decode()
@@ -121,7 +117,7 @@ sys.modules["pyspark"] = sys.modules["py4j"] = None
 """
 
 
-def test_the_quick_start_runs_from_the_wheel_without_pyspark(wheel: Path, tmp_path: Path) -> None:
+def test_the_quick_start_runs_from_the_wheel_without_pyspark(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     first = next(
@@ -160,13 +156,13 @@ for number, entry in enumerate(ENTRIES):
 """
 
 
-def test_without_pyspark_every_entry_to_spark_names_the_extra(tmp_path: Path) -> None:
+def test_without_pyspark_every_entry_to_spark_names_the_extra(tmp_path):
     code = f"{WITHOUT_PYSPARK}\nENTRIES = {list(SPARK_ENTRIES.values())}\n{NO_SPARK}"
     done = ran([sys.executable, "-c", code], tmp_path)
     assert done.returncode == 0, done.stderr
 
 
-def test_an_old_pyspark_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_pyspark_is_named(monkeypatch):
     import pyspark
 
     monkeypatch.setattr(pyspark, "__version__", "3.5.1")
@@ -181,7 +177,7 @@ def test_an_old_pyspark_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pyspark-mdt[spark]" in caught.value.hint
 
 
-def test_dir_shows_the_public_names_only() -> None:
+def test_dir_shows_the_public_names_only():
     mdt.create  # noqa: B018 - the modules of the package are loaded now
     assert set(dir(mdt)) == {*mdt.__all__, "__version__"}
     assert dir(indexes) == sorted(indexes.__all__)
@@ -191,11 +187,11 @@ def test_dir_shows_the_public_names_only() -> None:
         indexes.nonsense  # noqa: B018 - asked for
 
 
-def test_the_version_is_that_of_the_project() -> None:
+def test_the_version_is_that_of_the_project():
     assert mdt.__version__ == PROJECT["version"]
 
 
-def test_the_core_needs_no_pyspark_and_the_extra_s3_no_mock_server() -> None:
+def test_the_core_needs_no_pyspark_and_the_extra_s3_no_mock_server():
     named = [re.split(r"[\[<>=!~]", text)[0] for text in PROJECT["dependencies"]]
     assert "pyspark" not in named and "obstore" in named
     extras = PROJECT["optional-dependencies"]
@@ -204,7 +200,7 @@ def test_the_core_needs_no_pyspark_and_the_extra_s3_no_mock_server() -> None:
     assert {re.split("[<>=]", text)[0] for text in extras["testing"]} == {"hypothesis", "pytest"}
 
 
-def test_every_dependency_says_its_oldest_release_and_is_tried_with_it() -> None:
+def test_every_dependency_says_its_oldest_release_and_is_tried_with_it():
     asked = {
         *PROJECT["dependencies"],
         *(text for extra in PROJECT["optional-dependencies"].values() for text in extra),

@@ -2,11 +2,8 @@
 cannot be had.
 """
 
-from __future__ import annotations
-
 import json
 import sys
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -21,7 +18,7 @@ from benchmarks.trips import FLAT, Trips, WrongAnswer
 JOB = Job("scan", "arrow", 1_000, 7, False, 1)
 
 
-def test_a_job_in_another_environment_gives_the_figures_of_one_here() -> None:
+def test_a_job_in_another_environment_gives_the_figures_of_one_here():
     (figure,) = run_by(sys.executable, JOB)
     assert (figure.workload, figure.peer, figure.rows, figure.times, figure.error) == (
         "full scan",
@@ -38,8 +35,8 @@ def test_a_job_in_another_environment_gives_the_figures_of_one_here() -> None:
 
 
 def test_rows_of_trips_have_a_nested_a_nullable_and_a_wide_column_unless_they_are_flat(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     trips = Trips(1_000, integers=True)
     rows = trips.load()
     trips.check(rows)
@@ -53,8 +50,8 @@ def test_rows_of_trips_have_a_nested_a_nullable_and_a_wide_column_unless_they_ar
     assert Trips(1_000, integers=True).load().equals(rows.drop_columns(["geo", "tip", "detail"]))
 
 
-def test_reads_of_few_rows_beside_nested_columns_are_measured() -> None:
-    lines: list[str] = []
+def test_reads_of_few_rows_beside_nested_columns_are_measured():
+    lines = []
     nested.run(1_000, 7, 1, lines.append)
     found = [json.loads(line) for line in lines]
     assert [line["kind"] for line in found] == ["flat", "struct", "list", "map"] * 8
@@ -62,9 +59,9 @@ def test_reads_of_few_rows_beside_nested_columns_are_measured() -> None:
 
 
 def test_a_peer_whose_environment_cannot_be_had_is_left_out_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refused(python: Path, *requirements: str) -> None:
+    tmp_path, monkeypatch, capsys
+):
+    def refused(python, *requirements):
         raise Missing(f"{requirements[0]} cannot be installed: no network")
 
     monkeypatch.setattr(environments, "make", refused)
@@ -80,12 +77,10 @@ def test_a_peer_whose_environment_cannot_be_had_is_left_out_with_the_reason(
     assert "ducklake is left out: duckdb==" in capsys.readouterr().err
 
 
-def test_an_environment_is_made_once_and_belongs_to_a_peer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[tuple[str, ...]] = []
+def test_an_environment_is_made_once_and_belongs_to_a_peer(tmp_path, monkeypatch):
+    made = []
 
-    def make(python: Path, *requirements: str) -> None:
+    def make(python, *requirements):
         made.append(requirements)
         python.parent.mkdir(parents=True)
         python.touch()

@@ -2,14 +2,10 @@
 is said.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from datetime import date
 from decimal import Decimal
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,14 +19,11 @@ from benchmarks.tpcds.queries import NAMES, NUMBERS, agree, answer, queries, spa
 from benchmarks.tpch.front import load
 from benchmarks.tpch.measure import CLEAN, PLAIN, Run, Variant, WrongAnswer
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 TEXT = 'SELECT d_year, sum(d_dom) AS "the sum" FROM date_dim GROUP BY 1;\n'
 
 
 @pytest.fixture
-def generated(tmp_path: Path) -> Path:
+def generated(tmp_path):
     """A folder as the generator leaves it, with one small table and the same query under every
     number.
     """
@@ -49,7 +42,7 @@ def generated(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_part_of_the_99_queries_is_chosen_by_name() -> None:
+def test_a_part_of_the_99_queries_is_chosen_by_name():
     assert (
         15 <= len(NAMES) <= 25
         and sorted(set(NUMBERS)) == list(NUMBERS)
@@ -60,13 +53,13 @@ def test_a_part_of_the_99_queries_is_chosen_by_name() -> None:
         named("Q100")
 
 
-def test_texts_are_those_of_the_generator_in_the_words_of_spark(generated: Path) -> None:
+def test_texts_are_those_of_the_generator_in_the_words_of_spark(generated):
     assert spark_text(TEXT) == "SELECT d_year, sum(d_dom) AS `the sum` FROM date_dim GROUP BY 1"
     assert queries(generated) == dict.fromkeys(NAMES, spark_text(TEXT))
     assert answer(generated, NAMES[0]) == [(1998, 5.0), (1999, 4.0)]
 
 
-def test_answers_agree_where_only_the_form_of_numbers_differs() -> None:
+def test_answers_agree_where_only_the_form_of_numbers_differs():
     day = date(2000, 2, 1)
     assert agree(
         [(None, Decimal("1.50"), "b"), (day, 3, "a")], [(day, 3.0, "a"), (None, 1.50001, "b")]
@@ -83,17 +76,13 @@ def test_answers_agree_where_only_the_form_of_numbers_differs() -> None:
         assert not agree(wrong, [(day, 3, "a")])
 
 
-def test_facts_stand_in_the_order_of_their_dates_and_have_as_many_files_as_their_scale_says() -> (
-    None
-):
+def test_facts_stand_in_the_order_of_their_dates_and_have_as_many_files_as_their_scale_says():
     facts = {name: layout.order for name, layout in tables.LAYOUTS.items() if layout.order}
     assert len(facts) == 6 and all(columns[0].endswith("date_sk") for columns in facts.values())
     assert [tables.LAYOUTS["store_sales"].files_at(scale) for scale in (2, 1, 0.01)] == [64, 32, 8]
 
 
-def test_an_answer_that_is_not_duckdbs_fails_the_run(
-    spark: SparkSession, generated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_is_not_duckdbs_fails_the_run(spark, generated, tmp_path, monkeypatch):
     layouts = {"date_dim": tables.LAYOUTS["date_dim"]}
     load(
         tmp_path, layouts, lambda name: tables.ordered(generated, name), 0.01, "snappy", dirty=False
@@ -117,9 +106,7 @@ def test_an_answer_that_is_not_duckdbs_fails_the_run(
         list(tpcds(run, NAMES[-1:], generated))
 
 
-def test_tables_are_generated_once_by_a_python_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_are_generated_once_by_a_python_of_their_own(tmp_path, monkeypatch):
     asked, script, folder = list[tuple[str, ...]](), tmp_path / "script.py", tmp_path / "made"
     script.write_text(
         "import sys, pathlib\nf = pathlib.Path(sys.argv[1])\nf.mkdir()\n(f /"
@@ -127,7 +114,7 @@ def test_tables_are_generated_once_by_a_python_of_their_own(
     )
     monkeypatch.setattr(generate, "__file__", str(script))
 
-    def make(python: Path, *requirements: str) -> None:
+    def make(python, *requirements):
         asked.append(requirements)
         python.parent.mkdir(parents=True)
         python.symlink_to(sys.executable)
@@ -142,10 +129,8 @@ def test_tables_are_generated_once_by_a_python_of_their_own(
     assert asked == [tables.REQUIREMENTS]
 
 
-def test_an_environment_that_cannot_be_made_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def make(python: Path, *requirements: str) -> None:
+def test_an_environment_that_cannot_be_made_is_told(tmp_path, monkeypatch):
+    def make(python, *requirements):
         raise Missing(f"{requirements[0]} cannot be installed")
 
     monkeypatch.setattr(tables, "make", make)
