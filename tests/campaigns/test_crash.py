@@ -1,10 +1,6 @@
 """Crash sweeps: a process dies at the k-th change of storage; the next one finds a whole table."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,7 +16,6 @@ from worlds import (
     MOR,
     SCHEMA,
     Flow,
-    State,
     assert_clean,
     city,
     cluster_while_another_commits,
@@ -29,6 +24,7 @@ from worlds import (
     cut,
     cut_while_another_commits,
     deleted,
+    fill,
     filled,
     later,
     logged,
@@ -48,26 +44,32 @@ from mdt.errors import Invalid, Unavailable
 from mdt.metadata.files import attachments, paths
 from mdt.metadata.log import commit_log
 from mdt.services import auto_maintenance
-from mdt.stores.storage import MemoryStorage, Storage
+from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
 pytestmark = pytest.mark.usefixtures("records_decoded_once")
 
 MIXED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
+FIRST_STATE = {key: (1, 1.0) for key in BASE_STATE}
+"""What the world of :func:`worlds.filled` holds after its first commit."""
 
 
-def upsert_mixed(storage: Storage) -> None:
+def upsert_mixed(storage):
     mdt.open(storage).upsert(rows(range(2, 9), 3, 3.0))
 
 
-def upsert_with_many_attachments(storage: Storage) -> None:
+def delete_two(storage):
+    mdt.open(storage).delete(rows((0, 3), 0, 0.0))
+
+
+def upsert_with_many_attachments(storage):
     """An upsert whose attachments are an object each, stored while files are made."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attachments, "ATTACHED_BYTES_MIN", 1)
         upsert_mixed(storage)
 
 
-def upsert_with_services(storage: Storage) -> None:
+def upsert_with_services(storage):
     """An upsert after which one file group is compacted, and the other is left to the next one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(auto_maintenance, "FREE_BYTES", 0)
@@ -86,7 +88,7 @@ MERGED = {
 }
 
 
-def merge_all_kinds(storage: Storage, kind_of_table: type[mdt.Table] = mdt.Table) -> None:
+def merge_all_kinds(storage, kind_of_table=mdt.Table):
     """An update, a delete, an insert, and updates of rows that the source has not; twice it does
     the same.
     """
@@ -102,7 +104,7 @@ def merge_all_kinds(storage: Storage, kind_of_table: type[mdt.Table] = mdt.Table
     merge.when_not_matched_by_source("target.id = 'k3'").update({"fare": 3.5, "ts": 0}).execute()
 
 
-def upsert_with_deletes(storage: Storage) -> None:
+def upsert_with_deletes(storage):
     """An upsert of which two rows are marked as deletes, one of them too old; twice it does the
     same.
     """
@@ -115,16 +117,12 @@ def upsert_with_deletes(storage: Storage) -> None:
 NARROW = SCHEMA.set(3, pa.field("fare", pa.float32()))
 
 
-def narrow() -> MemoryStorage:
+def narrow():
     """Return a table with log files that holds BASE_STATE in a type that an upsert widens."""
-    storage = MemoryStorage()
-    table = make(storage, MOR, "record", schema=NARROW)
-    table.upsert(rows(range(6), 1, 1.0))
-    table.upsert(rows(range(3), 2, 2.0))
-    return storage
+    return fill(make(MemoryStorage(), MOR, "record", schema=NARROW))
 
 
-def upsert_that_evolves(storage: Storage) -> None:
+def upsert_that_evolves(storage):
     """Up to three commits: log files stand in the way of a new column beside a wider one, so they
     are compacted first.
     """
@@ -133,59 +131,50 @@ def upsert_that_evolves(storage: Storage) -> None:
     assert {"compact", "alter_schema"} <= set(table.history()["operation"].to_pylist())
 
 
-def upsert_a_column(storage: Storage) -> None:
+def upsert_a_column(storage):
     """Fares of rows that are there; their times stay."""
     mdt.open(storage).upsert(rows((0, 3), 0, 9.0).drop_columns(["ts"]), partial=True)
 
 
-def upsert_the_larger(storage: Storage) -> None:
+def upsert_the_larger(storage):
     """Of a row that is there the larger fare stays, and a new row; twice it does the same."""
     mdt.open(storage).upsert(rows((0, 22), 3, 1.5), mergers={"fare": "max"})
 
 
-def delete_for_good(storage: Storage) -> None:
+def delete_for_good(storage):
     """Deletes of a key that lives and of one that does not; older rows of both come too late."""
     table = mdt.open(storage)
     table.delete(rows((0, 22), 5, 0.0))
     assert table.upsert(rows((0, 22), 4, 4.0)).late == 2
 
 
-def remembering() -> MemoryStorage:
+def remembering():
     """Return a table that holds BASE_STATE, keeps the ordering values of deletes, and compacts its
     metadata often.
     """
-    storage = MemoryStorage()
-    table = make(
-        storage,
-        MOR,
-        "record",
-        **{"mdt.delete.keeps.ordering": True, "mdt.metadata.compact.records": 3},
-    )
-    table.upsert(rows(range(6), 1, 1.0))
-    table.upsert(rows(range(3), 2, 2.0))
-    return storage
+    return filled(MOR, "record", 3, **{"mdt.delete.keeps.ordering": True})
 
 
-def alter_and_upsert(storage: Storage) -> None:
+def alter_and_upsert(storage):
     """Two commits; the second one's files have the newer schema, and rows of older ones."""
     table = mdt.open(storage)
     table.alter(reorder=["fare", "id"])
     table.upsert(rows(range(2, 9), 3, 3.0))
 
 
-def rekey_and_upsert(storage: Storage) -> None:
+def rekey_and_upsert(storage):
     """Two commits; the second one finds keys by the new hash."""
     mdt.open(storage).rekey()
     mdt.open(storage).upsert(rows(range(2, 9), 3, 3.0))
 
 
-def empty(table_type: str, key_index: str) -> MemoryStorage:
+def empty(table_type, key_index):
     storage = MemoryStorage()
     make(storage, table_type, key_index)
     return storage
 
 
-def died(start: MemoryStorage, at: int, mode: Any = "before") -> MemoryStorage:
+def died(start, at, mode="before"):
     """Return the table after an upsert that died at its ``at``-th change, long enough ago to be
     taken for dead.
     """
@@ -195,16 +184,10 @@ def died(start: MemoryStorage, at: int, mode: Any = "before") -> MemoryStorage:
     return start
 
 
-def flow(
-    name: str, table_type: str, key_index: str, run: Any, after: Any, records: int = 32
-) -> Flow:
-    return Flow(name, lambda: filled(table_type, key_index, records), run, BASE_STATE, after)
-
-
-def again(tag: str, name: Callable[[mdt.Table], object]) -> Callable[[Storage], None]:
+def again(tag, name):
     """Return a flow that gives a tag, whether or not it is there."""
 
-    def run(storage: Storage) -> None:
+    def run(storage):
         table = mdt.open(storage)
         if tag in table.snapshot().tags.seqs:
             table.untag(tag)
@@ -213,234 +196,140 @@ def again(tag: str, name: Callable[[mdt.Table], object]) -> Callable[[Storage], 
     return run
 
 
-def saved() -> MemoryStorage:
+def saved():
     storage = filled(MOR, "record")
     mdt.open(storage).savepoint("s", at=1)
     return storage
 
 
-def upserted_first() -> State:
-    """Return what the world of :func:`worlds.filled` holds after its first commit."""
-    return {key: (1, 1.0) for key in BASE_STATE}
-
-
-FLOWS = [
-    Flow(
-        "first upsert",
-        lambda: empty(MOR, "bloom"),
-        upsert_mixed,
-        {},
-        upserted({}, range(2, 9), 3, 3.0),
-    ),
-    flow("upsert into logs, bloom", MOR, "bloom", upsert_mixed, MIXED),
-    flow("upsert with many attachments", MOR, "record", upsert_with_many_attachments, MIXED),
-    Flow(
-        "upsert with a service step",
-        lambda: logged(MOR, "record"),
-        upsert_with_services,
-        BASE_STATE,
-        MIXED,
-    ),
-    flow("upsert into logs, lmdb", MOR, "lmdb", upsert_mixed, MIXED),
-    flow("upsert by rewrite, bloom", COW, "bloom", upsert_mixed, MIXED),
-    flow("upsert by rewrite, buckets", COW, "bucket(buckets='2')", upsert_mixed, MIXED),
-    flow(
-        "delete by log",
-        MOR,
-        "bucket(buckets='2')",
-        lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)),
-        deleted(BASE_STATE, (0, 3)),
-    ),
-    flow(
-        "delete by rewrite",
-        COW,
-        "simple",
-        lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)),
-        deleted(BASE_STATE, (0, 3)),
-    ),
-    flow(
-        "delete by a condition",
-        MOR,
-        "bloom",
-        lambda s: mdt.open(s).delete_where("fare = 2.0"),
-        {k: v for k, v in BASE_STATE.items() if v[1] != 2.0},
-    ),
-    flow(
-        "update by a condition",
-        COW,
-        "record",
-        lambda s: mdt.open(s).update_where(values={"fare": 9.0}, where="fare = 2.0"),
-        {k: (ts, 9.0 if fare == 2.0 else fare) for k, (ts, fare) in BASE_STATE.items()},
-    ),
-    flow("merge into logs and a base file", MOR, "record", merge_all_kinds, MERGED),
-    flow("merge in tasks", MOR, "record", lambda s: merge_all_kinds(s, ThreadTable), MERGED),
-    flow("compaction, bloom", MOR, "bloom", lambda s: mdt.open(s).compact(), BASE_STATE),
-    flow("compaction, record", MOR, "record", lambda s: mdt.open(s).compact(), BASE_STATE),
-    Flow(
-        "log compaction",
-        lambda: logged(MOR, "record"),
-        lambda s: compact_logs(mdt.open(s)),
-        BASE_STATE,
-        BASE_STATE,
-    ),
-    flow(
-        "compaction beside an upsert",
-        MOR,
-        "record",
-        compact_while_another_commits,
-        upserted(BASE_STATE, [0], 3, 3.0),
-    ),
-    Flow(
-        "clustering, bloom",
-        lambda: spread(MOR, "bloom"),
-        lambda s: mdt.open(s).cluster("fare"),
-        CLUSTERED_STATE,
-        CLUSTERED_STATE,
-    ),
-    Flow(
-        "clustering, record",
-        lambda: spread(COW, "record"),
-        lambda s: mdt.open(s).cluster(["fare", "id"], curve="hilbert"),
-        CLUSTERED_STATE,
-        CLUSTERED_STATE,
-    ),
-    Flow(
-        "clustering beside an upsert",
-        lambda: spread(MOR, "record"),
-        cluster_while_another_commits,
-        CLUSTERED_STATE,
-        upserted(CLUSTERED_STATE, [0], 3, 3.0),
-    ),
-    Flow("cutting, bloom", lambda: spread(MOR, "bloom"), cut, CLUSTERED_STATE, CLUSTERED_STATE),
-    flow("cutting, record", MOR, "record", cut, BASE_STATE),
-    flow(
-        "cutting beside an upsert",
-        MOR,
-        "record",
-        cut_while_another_commits,
-        upserted(BASE_STATE, [0], 3, 3.0),
-    ),
-    flow("upsert that compacts the metadata", MOR, "record", upsert_mixed, MIXED, records=3),
-    flow(
-        "compaction of the metadata",
-        MOR,
-        "bloom",
-        lambda s: mdt.open(s).metadata.compact(),
-        BASE_STATE,
-    ),
-    flow("restore, memory", MOR, "memory", lambda s: mdt.open(s).restore(1), upserted_first()),
-    flow("restore, bloom", COW, "bloom", lambda s: mdt.open(s).restore(1), upserted_first()),
-    flow("tag", MOR, "record", again("t", lambda t: t.tag("t")), BASE_STATE),
-    flow("savepoint", MOR, "record", again("s", lambda t: t.savepoint("s")), BASE_STATE),
-    Flow(
-        "untag of a savepoint",
-        saved,
-        lambda s: mdt.open(s).untag("s") if "s" in mdt.open(s).snapshot().tags.seqs else None,
-        BASE_STATE,
-        BASE_STATE,
-    ),
-    Flow(
-        "rollback",
-        lambda: died(filled(MOR, "record"), 9),
-        lambda s: mdt.open(s).abort(),
-        BASE_STATE,
-        BASE_STATE,
-    ),
-    Flow(
-        "rollback that publishes",
-        lambda: died(filled(MOR, "bloom"), 14, "after"),
-        lambda s: mdt.open(s).abort(),
-        BASE_STATE,
-        MIXED,
-    ),
-    Flow(
-        "upsert that rolls back another",
-        lambda: died(filled(COW, "bloom"), 9, "after"),
-        upsert_mixed,
-        BASE_STATE,
-        MIXED,
-    ),
-]
-FLOWS += [
-    flow("alter", MOR, "bloom", lambda s: mdt.open(s).alter(reorder=["fare", "id"]), BASE_STATE),
-    flow(
-        "alter of options, with metadata",
-        MOR,
-        "bloom",
-        lambda s: mdt.open(s).alter(options={"mdt.page.bytes": 4096}, metadata={"run": "1"}),
-        BASE_STATE,
-    ),
-    flow("rekey, bloom", MOR, "bloom", lambda s: mdt.open(s).rekey(), BASE_STATE),
-    flow("rekey and an upsert, record", COW, "record", lambda s: rekey_and_upsert(s), MIXED),
-    flow("alter and its first files", COW, "record", lambda s: alter_and_upsert(s), MIXED),
-]
 OTHERS = {key: row for key, row in BASE_STATE.items() if city(int(key[1:])) == "y"}
-FLOWS += [
-    flow(
-        "insert overwrite, record",
-        MOR,
-        "record",
-        lambda s: mdt.open(s).insert_overwrite(rows((0, 22), 1, 9.0)),
-        upserted(OTHERS, (0, 22), 1, 9.0),
+FRESH = rows((0, 22), 1, 9.0)
+
+
+def on_table(act):
+    """Return a flow of one call of a table."""
+    return lambda storage: act(mdt.open(storage))
+
+
+def flow_of(start, run, before, after):
+    return lambda name: Flow(name, start, run, before, after)
+
+
+def flow(kind, run, after=BASE_STATE, records=32):
+    """Return a flow that begins with BASE_STATE, without its name."""
+    return flow_of(lambda: filled(*kind, records), run, BASE_STATE, after)
+
+
+def clustered(kind, run, after=CLUSTERED_STATE):
+    return flow_of(lambda: spread(*kind), run, CLUSTERED_STATE, after)
+
+
+LOGS, LOGS_BLOOM = (MOR, "record"), (MOR, "bloom")
+BASES, BASES_BLOOM = (COW, "record"), (COW, "bloom")
+MADE = {
+    "first upsert": flow_of(
+        lambda: empty(*LOGS_BLOOM), upsert_mixed, {}, upserted({}, range(2, 9), 3, 3.0)
     ),
-    flow(
-        "insert overwrite, named partitions",
-        COW,
-        "record",
-        lambda s: mdt.open(s).insert_overwrite(rows((0, 22), 1, 9.0), partitions=["city=*"]),
+    "upsert into logs, bloom": flow(LOGS_BLOOM, upsert_mixed, MIXED),
+    "upsert with many attachments": flow(LOGS, upsert_with_many_attachments, MIXED),
+    "upsert with a service step": flow_of(
+        lambda: logged(*LOGS), upsert_with_services, BASE_STATE, MIXED
+    ),
+    "upsert into logs, lmdb": flow((MOR, "lmdb"), upsert_mixed, MIXED),
+    "upsert by rewrite, bloom": flow(BASES_BLOOM, upsert_mixed, MIXED),
+    "upsert by rewrite, buckets": flow((COW, "bucket(buckets='2')"), upsert_mixed, MIXED),
+    "delete by log": flow((MOR, "bucket(buckets='2')"), delete_two, deleted(BASE_STATE, (0, 3))),
+    "delete by rewrite": flow((COW, "simple"), delete_two, deleted(BASE_STATE, (0, 3))),
+    "delete by a condition": flow(
+        LOGS_BLOOM,
+        on_table(lambda t: t.delete_where("fare = 2.0")),
+        deleted(BASE_STATE, range(3)),
+    ),
+    "update by a condition": flow(
+        BASES,
+        on_table(lambda t: t.update_where(values={"fare": 9.0}, where="fare = 2.0")),
+        {**BASE_STATE, **dict.fromkeys(("k0", "k1", "k2"), (2, 9.0))},
+    ),
+    "merge into logs and a base file": flow(LOGS, merge_all_kinds, MERGED),
+    "merge in tasks": flow(LOGS, lambda s: merge_all_kinds(s, ThreadTable), MERGED),
+    "compaction, bloom": flow(LOGS_BLOOM, on_table(mdt.Table.compact)),
+    "compaction, record": flow(LOGS, on_table(mdt.Table.compact)),
+    "log compaction": flow_of(
+        lambda: logged(*LOGS), on_table(compact_logs), BASE_STATE, BASE_STATE
+    ),
+    "compaction beside an upsert": flow(
+        LOGS, compact_while_another_commits, upserted(BASE_STATE, [0], 3, 3.0)
+    ),
+    "clustering, bloom": clustered(LOGS_BLOOM, on_table(lambda t: t.cluster("fare"))),
+    "clustering, record": clustered(
+        BASES, on_table(lambda t: t.cluster(["fare", "id"], curve="hilbert"))
+    ),
+    "clustering beside an upsert": clustered(
+        LOGS, cluster_while_another_commits, upserted(CLUSTERED_STATE, [0], 3, 3.0)
+    ),
+    "cutting, bloom": clustered(LOGS_BLOOM, cut),
+    "cutting, record": flow(LOGS, cut),
+    "cutting beside an upsert": flow(
+        LOGS, cut_while_another_commits, upserted(BASE_STATE, [0], 3, 3.0)
+    ),
+    "upsert that compacts the metadata": flow(LOGS, upsert_mixed, MIXED, records=3),
+    "compaction of the metadata": flow(LOGS_BLOOM, on_table(lambda t: t.metadata.compact())),
+    "restore, memory": flow((MOR, "memory"), on_table(lambda t: t.restore(1)), FIRST_STATE),
+    "restore, bloom": flow(BASES_BLOOM, on_table(lambda t: t.restore(1)), FIRST_STATE),
+    "tag": flow(LOGS, again("t", lambda t: t.tag("t"))),
+    "savepoint": flow(LOGS, again("s", lambda t: t.savepoint("s"))),
+    "untag of a savepoint": flow_of(saved, again("s", lambda t: None), BASE_STATE, BASE_STATE),
+    "rollback": flow_of(
+        lambda: died(filled(*LOGS), 9), on_table(mdt.Table.abort), BASE_STATE, BASE_STATE
+    ),
+    "rollback that publishes": flow_of(
+        lambda: died(filled(*LOGS_BLOOM), 14, "after"), on_table(mdt.Table.abort), BASE_STATE, MIXED
+    ),
+    "upsert that rolls back another": flow_of(
+        lambda: died(filled(*BASES_BLOOM), 9, "after"), upsert_mixed, BASE_STATE, MIXED
+    ),
+    "alter": flow(LOGS_BLOOM, on_table(lambda t: t.alter(reorder=["fare", "id"]))),
+    "alter of options, with metadata": flow(
+        LOGS_BLOOM,
+        on_table(lambda t: t.alter(options={"mdt.page.bytes": 4096}, metadata={"run": "1"})),
+    ),
+    "rekey, bloom": flow(LOGS_BLOOM, on_table(mdt.Table.rekey)),
+    "rekey and an upsert, record": flow(BASES, rekey_and_upsert, MIXED),
+    "alter and its first files": flow(BASES, alter_and_upsert, MIXED),
+    "insert overwrite, record": flow(
+        LOGS, on_table(lambda t: t.insert_overwrite(FRESH)), upserted(OTHERS, (0, 22), 1, 9.0)
+    ),
+    "insert overwrite, named partitions": flow(
+        BASES,
+        on_table(lambda t: t.insert_overwrite(FRESH, partitions=["city=*"])),
         upserted({}, (0, 22), 1, 9.0),
     ),
-    flow(
-        "insert overwrite of the table, bloom",
-        COW,
-        "bloom",
-        lambda s: mdt.open(s).insert_overwrite_table(rows((0, 22), 1, 9.0)),
+    "insert overwrite of the table, bloom": flow(
+        BASES_BLOOM,
+        on_table(lambda t: t.insert_overwrite_table(FRESH)),
         upserted({}, (0, 22), 1, 9.0),
     ),
-    flow(
-        "delete of a partition",
-        MOR,
-        "bloom",
-        lambda s: mdt.open(s).delete_partition("city=x"),
-        OTHERS,
+    "delete of a partition": flow(
+        LOGS_BLOOM, on_table(lambda t: t.delete_partition("city=x")), OTHERS
     ),
-    flow("truncate", COW, "record", lambda s: mdt.open(s).truncate(), {}),
-]
-FLOWS.append(
-    Flow(
-        "delete that leaves tombstones",
-        remembering,
-        delete_for_good,
-        BASE_STATE,
-        deleted(BASE_STATE, (0,)),
-    )
-)
-FLOWS += [
-    flow(
-        "partial upsert into logs",
-        MOR,
-        "record",
-        upsert_a_column,
-        {**BASE_STATE, "k0": (2, 9.0), "k3": (1, 9.0)},
+    "truncate": flow(BASES, on_table(mdt.Table.truncate), {}),
+    "delete that leaves tombstones": flow_of(
+        remembering, delete_for_good, BASE_STATE, deleted(BASE_STATE, (0,))
     ),
-    flow(
-        "upsert that merges a column",
-        COW,
-        "bloom",
-        upsert_the_larger,
-        {**BASE_STATE, "k0": (3, 2.0), "k22": (3, 1.5)},
+    "partial upsert into logs": flow(
+        LOGS, upsert_a_column, {**BASE_STATE, "k0": (2, 9.0), "k3": (1, 9.0)}
     ),
-]
-FLOWS += [
-    flow(
-        "upsert with marked deletes",
-        MOR,
-        "record",
+    "upsert that merges a column": flow(
+        BASES_BLOOM, upsert_the_larger, {**BASE_STATE, "k0": (3, 2.0), "k22": (3, 1.5)}
+    ),
+    "upsert with marked deletes": flow(
+        LOGS,
         upsert_with_deletes,
         {**deleted(BASE_STATE, (0,)), "k3": (3, 3.0), "k22": (3, 3.0)},
     ),
-    Flow("upsert that evolves and compacts", narrow, upsert_that_evolves, BASE_STATE, MIXED),
-]
+    "upsert that evolves and compacts": flow_of(narrow, upsert_that_evolves, BASE_STATE, MIXED),
+}
+FLOWS = [make_flow(name) for name, make_flow in MADE.items()]
 NAMES = [f.name for f in FLOWS]
 AT_NIGHT = {
     "insert overwrite of the table, bloom",
@@ -468,7 +357,7 @@ SOME = [pytest.param(f, marks=() if f.name in QUICK else pytest.mark.nightly) fo
 
 
 @cache
-def _crashed(flow: Flow) -> list[tuple[str, MemoryStorage]]:
+def _crashed(flow):
     whole = flow.start()
     flow.run(whole)
     assert ours(whole) == flow.after == theirs(whole)
@@ -477,12 +366,12 @@ def _crashed(flow: Flow) -> list[tuple[str, MemoryStorage]]:
     return found
 
 
-def crashes(flow: Flow) -> Iterator[tuple[str, MemoryStorage]]:
+def crashes(flow):
     """Yield the survivors of a flow, copies of one sweep that all tests share."""
     return ((where, storage.copy()) for where, storage in _crashed(flow))
 
 
-def is_unpublished(storage: MemoryStorage) -> bool:
+def is_unpublished(storage):
     """Return whether the newest commit record is not on Hudi's timeline yet."""
     table = mdt.open(storage)
     record = commit_log.read(storage, table.snapshot().seq)
@@ -490,7 +379,7 @@ def is_unpublished(storage: MemoryStorage) -> bool:
     return not publish.is_published(storage, record, table.definition)
 
 
-def assert_whole(flow: Flow, storage: MemoryStorage, where: str) -> Any:
+def assert_whole(flow, storage, where):
     """Assert that readers see the state before or after, and return which."""
     seen = ours(storage)
     assert seen in (flow.before, flow.after), f"a mixture {where}"
@@ -503,7 +392,7 @@ def assert_whole(flow: Flow, storage: MemoryStorage, where: str) -> Any:
 
 
 @pytest.mark.parametrize("flow", BY_DAY, ids=NAMES)
-def test_after_a_crash_readers_see_all_or_nothing_and_rollback_cleans_up(flow: Flow) -> None:
+def test_after_a_crash_readers_see_all_or_nothing_and_rollback_cleans_up(flow):
     for where, survivor in crashes(flow):
         seen = assert_whole(flow, survivor, where)
         mdt.open(survivor).abort()
@@ -515,8 +404,8 @@ def test_after_a_crash_readers_see_all_or_nothing_and_rollback_cleans_up(flow: F
 
 @pytest.mark.parametrize("flow", BY_DAY, ids=NAMES)
 def test_after_a_crash_a_writer_of_hudis_finds_every_file_that_is_not_committed_by_its_marker(
-    flow: Flow,
-) -> None:
+    flow,
+):
     start = flow.start()
     roll_back(start)
     before = data_files(start)
@@ -526,7 +415,7 @@ def test_after_a_crash_a_writer_of_hudis_finds_every_file_that_is_not_committed_
         assert data_files(survivor) == committed, where
 
 
-def published_files(storage: MemoryStorage) -> set[str]:
+def published_files(storage):
     """Return the data files of the commits that are on Hudi's timeline."""
     metadata = mdt.open(storage).metadata
     found = set[str]()
@@ -538,7 +427,7 @@ def published_files(storage: MemoryStorage) -> set[str]:
 
 
 @pytest.mark.parametrize("flow", BY_DAY, ids=NAMES)
-def test_after_a_crash_the_next_writer_recovers_without_being_told(flow: Flow) -> None:
+def test_after_a_crash_the_next_writer_recovers_without_being_told(flow):
     for where, survivor in crashes(flow):
         later(survivor)
         flow.run(survivor)
@@ -550,7 +439,7 @@ def test_after_a_crash_the_next_writer_recovers_without_being_told(flow: Flow) -
 
 
 @pytest.mark.parametrize("flow", SOME, ids=NAMES)
-def test_a_writer_that_does_not_wait_for_the_dead_one_commits_beside_it(flow: Flow) -> None:
+def test_a_writer_that_does_not_wait_for_the_dead_one_commits_beside_it(flow):
     for where, survivor in crashes(flow):
         seen = ours(survivor)
         mdt.open(survivor).upsert(rows([0, 20], 9, 9.0))
@@ -562,7 +451,7 @@ def test_a_writer_that_does_not_wait_for_the_dead_one_commits_beside_it(flow: Fl
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_crash_while_a_table_is_made_leaves_none_or_one_that_opens(mode: Any) -> None:
+def test_a_crash_while_a_table_is_made_leaves_none_or_one_that_opens(mode):
     whole = FaultyStorage(MemoryStorage())
     make(whole, MOR, "record")
     for k in range(1, len(whole.operations) + 1):
@@ -591,9 +480,7 @@ def test_a_crash_while_a_table_is_made_leaves_none_or_one_that_opens(mode: Any) 
 @pytest.mark.parametrize(
     "first", [2, 6, 8, *(pytest.param(k, marks=pytest.mark.nightly) for k in (1, 3, 4, 5, 7))]
 )
-def test_a_crash_during_the_recovery_of_a_crash_is_recovered_too(
-    first: int, table_type: str
-) -> None:
+def test_a_crash_during_the_recovery_of_a_crash_is_recovered_too(first, table_type):
     for mode in ("torn", "after"):
         start = died(filled(table_type, "record"), first, mode)
         seen = ours(start)
@@ -608,7 +495,7 @@ def test_a_crash_during_the_recovery_of_a_crash_is_recovered_too(
             assert ours(survivor) == MIXED
 
 
-def test_a_crash_in_a_third_process_in_a_row_is_recovered_too() -> None:
+def test_a_crash_in_a_third_process_in_a_row_is_recovered_too():
     start = died(filled(MOR, "record"), 6, "torn")
     for first in range(1, 9):
         for second in range(1, 9, 2):
@@ -629,40 +516,40 @@ class _Unreadable(MemoryStorage):
     fail_at = 0
     reads = 0
 
-    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+    def read(self, path, offset=0, length=None):
         self._fail()
         return super().read(path, offset, length)
 
-    def open(self, path: str) -> Any:
+    def open(self, path):
         self._fail()
         return super().open(path)
 
-    def size(self, path: str) -> int | None:
+    def size(self, path):
         self._fail()
         return super().size(path)
 
-    def list(self, prefix: str) -> Any:
+    def list(self, prefix):
         self._fail()
         return super().list(prefix)
 
-    def _fail(self) -> None:
+    def _fail(self):
         self.reads += 1
         if self.reads == self.fail_at:
             raise Unavailable("the storage does not answer (a fault made by a test)")
 
 
-def unreadable(storage: MemoryStorage, fail_at: int) -> _Unreadable:
+def unreadable(storage, fail_at):
     found = _Unreadable()
     vars(found).update(vars(storage.copy()), fail_at=fail_at)
     return found
 
 
 @pytest.mark.parametrize("flow", SOME, ids=NAMES)
-def test_a_read_that_fails_surfaces_as_unavailable_and_changes_nothing_by_half(flow: Flow) -> None:
+def test_a_read_that_fails_surfaces_as_unavailable_and_changes_nothing_by_half(flow):
     whole = unreadable(flow.start(), 0)
     flow.run(whole)
     for k in range(1, whole.reads + 1):
-        storage: MemoryStorage = unreadable(flow.start(), k)
+        storage = unreadable(flow.start(), k)
         try:
             flow.run(storage)
             acknowledged = True
@@ -678,7 +565,7 @@ def test_a_read_that_fails_surfaces_as_unavailable_and_changes_nothing_by_half(f
         assert_clean(storage)
 
 
-def test_a_failed_read_in_a_scan_surfaces_as_unavailable() -> None:
+def test_a_failed_read_in_a_scan_surfaces_as_unavailable():
     whole = unreadable(filled(MOR, "bloom"), 0)
     assert ours(whole) == BASE_STATE
     for k in range(1, whole.reads + 1):
@@ -688,7 +575,7 @@ def test_a_failed_read_in_a_scan_surfaces_as_unavailable() -> None:
         count("failed reads")
 
 
-def test_the_claim_of_a_dead_writer_stands_until_it_is_old_enough() -> None:
+def test_the_claim_of_a_dead_writer_stands_until_it_is_old_enough():
     storage = filled(MOR, "record")
     with pytest.raises(Crash):
         upsert_mixed(FaultyStorage(storage, 6))

@@ -9,27 +9,25 @@ could go on at most so many times.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pytest
 import worlds
+from counting import count
 from pooled import thread
-from worlds import State, as_state, city, deleted, rows, upserted
+from worlds import COW, MOR, State, as_state, city, deleted, ours, rows, theirs, told, upserted
 
 import mdt
 from mdt.commit import recovery as rollback
-from mdt.commit.operation import Operation
 from mdt.commit.transaction import steps
-from mdt.config import Options, parse_options
 from mdt.engines import write as writes
 from mdt.errors import Invalid
 from mdt.filters.where import parse_where
 from mdt.metadata.metadata import Metadata
 from mdt.schema.alter import Alteration
-from mdt.schema.definition import TableDefinition
 from mdt.services.history.altering import Alter
 from mdt.services.history.restoring import Restore
 from mdt.services.indexing.index_builder import IndexBuild, IndexChange
@@ -40,16 +38,10 @@ from mdt.services.layout.log_compaction import LogCompaction
 from mdt.services.layout.small_files import Joining
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.write.by_name import write_here
-from mdt.write.clauses import Clause, Clauses
 from mdt.write.conditional import Conditional
-from mdt.write.matching import matched_on
-from mdt.write.merge import Merge, MergedRows, merge_of
-from mdt.write.merge_source import Source
-from mdt.write.operations import RowOperation
 from mdt.write.overwriting import Drop
 from mdt.write.setting import setting
 
-Model = Callable[[State], State]
 PAUSES = frozenset(("written", "checked", "committed"))
 """Where a step ends.  Preparing reads immutable files, and claims and new names commute with
 everything that other writers do, so that for writers among themselves more pauses add schedules,
@@ -80,7 +72,7 @@ class Actor:
 
     name: str
     start: Callable[[Storage], Generator[str, None, Ended]]
-    model: Model
+    model: Callable[[State], State] = lambda state: state
 
 
 @dataclass
@@ -93,31 +85,39 @@ class Run:
     schedule: tuple[int, ...] = ()
     ended: dict[int, Ended] = field(default_factory=dict)
     spread: bool = False
+    alive: dict[int, Any] = field(default_factory=dict)
+
+    def move(self, choice):
+        """Let an actor take a step; return whether it has ended."""
+        self.schedule = (*self.schedule, choice)
+        try:
+            next(self.alive[choice])
+        except StopIteration as done:
+            del self.alive[choice]
+            self.ended[choice] = done.value
+        return choice not in self.alive
 
     @property
-    def conflicts(self) -> int:
+    def conflicts(self):
         """How many attempts lost."""
         return sum(e.attempts - 1 for e in self.ended.values())
 
+    def done(self):
+        """Return (seq, number) of the actors that have committed, in the order of their commits."""
+        return sorted((ended.seq, n) for n, ended in self.ended.items() if ended.seq >= 0)
 
-def driven(
-    storage: Storage, make: Callable[[Metadata], Operation[Any]], pauses: frozenset[str]
-) -> Generator[str, None, Ended]:
+
+def driven(storage, make, pauses=PAUSES):
     """Carry out an operation, pausing after some phases."""
     metadata = Metadata(storage)
     driver = steps(metadata, make(metadata), attempts=20)
     while True:
         try:
             phase = next(driver)
-        except StopIteration as done:
-            record = done.value.record
-            return Ended(
-                -1 if record is None else record.seq,
-                done.value.attempts,
-                "",
-                record,
-                done.value.snapshot.seq,
-            )
+        except StopIteration as ended:
+            done = ended.value
+            seq = -1 if done.record is None else done.record.seq
+            return Ended(seq, done.attempts, "", done.record, done.snapshot.seq)
         except Invalid as error:
             return Ended(refused=error.message)
         except NothingGained:
@@ -126,272 +126,192 @@ def driven(
             yield phase
 
 
-def _options(definition: TableDefinition) -> Options:
-    return parse_options(definition.options)
+def acting(name, make, model=lambda state: state, pauses=PAUSES):
+    """Return an actor who carries out what ``make`` makes of metadata, definition and options."""
+
+    def operation(metadata):
+        definition = metadata.newest().definition
+        return make(metadata, definition, metadata.options(definition))
+
+    return Actor(name, lambda storage: driven(storage, operation, pauses), model)
 
 
-def upsert(
-    ids: Sequence[int],
-    ts: int,
-    fare: float,
-    name: str = "upsert",
-    pauses: frozenset[str] = PAUSES,
-    *,
-    in_tasks: bool = False,
-) -> Actor:
+def refused(actor, *errors):
+    """Return an actor whose commit may be refused by an error."""
+
+    def start(storage):
+        try:
+            return (yield from actor.start(storage))
+        except errors as error:
+            return Ended(refused=error.message)
+
+    return Actor(actor.name, start, actor.model)
+
+
+def writing(name, data, operation, model=lambda state: state, *, pauses=PAUSES, **how):
+    """Return a writer of rows by the name of an operation, or by a rule."""
+    return acting(name, lambda m, d, o: write_here(m, o, data, operation, d, **how), model, pauses)
+
+
+def writing_in_tasks(name, data, operation, model=lambda state: state, pauses=PAUSES):
+    """Return the same in tasks of an engine."""
+
+    def make(metadata, definition, options):
+        return writes.write(thread(), metadata, options, [data], data.schema, operation)
+
+    return acting(name, make, model, pauses)
+
+
+def upsert(ids, ts, fare, name="upsert", pauses=PAUSES, *, in_tasks=False):
     """A writer of rows, in the calling thread or in tasks of an engine."""
-
-    def make(metadata: Metadata) -> RowOperation:
-        definition, data = metadata.newest().definition, rows(ids, ts, fare)
-        options = _options(definition)
-        if in_tasks:
-            return writes.write(thread(), metadata, options, [data], data.schema, name)
-        return write_here(metadata, options, data, name, definition)
-
-    return Actor(
-        f"{name} {ids}",
-        lambda s: driven(s, make, pauses),
-        lambda state: upserted(state, ids, ts, fare),
-    )
+    make = writing_in_tasks if in_tasks else writing
+    after = lambda state: upserted(state, ids, ts, fare)
+    return make(f"{name} {ids}", rows(ids, ts, fare), name, after, pauses=pauses)
 
 
-def delete(ids: Sequence[int]) -> Actor:
+def delete(ids):
     """A writer that deletes keys."""
-
-    def make(metadata: Metadata) -> RowOperation:
-        definition = metadata.newest().definition
-        return write_here(metadata, _options(definition), rows(ids, 0, 0.0), "delete", definition)
-
-    return Actor(
-        f"delete {ids}", lambda s: driven(s, make, PAUSES), lambda state: deleted(state, ids)
-    )
+    return writing(f"delete {ids}", rows(ids, 0, 0.0), "delete", lambda state: deleted(state, ids))
 
 
-def restore(seq: int, state: State) -> Actor:
+def restore(seq, state):
     """Somebody who brings the state after commit ``seq`` back."""
-
-    def make(metadata: Metadata) -> Restore:
-        definition = metadata.newest().definition
-        return Restore(metadata, _options(definition), lambda _: seq, definition.commit_action)
-
-    return Actor(f"restore {seq}", lambda s: driven(s, make, PAUSES), lambda _: state)
+    make = lambda m, d, o: Restore(m, o, lambda _: seq, d.commit_action)
+    return acting(f"restore {seq}", make, lambda _: state)
 
 
-def conditional(where: str, fare: float | None = None) -> Actor:
+def conditional(where, fare=None):
     """Somebody who deletes the rows that match, or gives them another fare; understands ``fare =
     number`` alone.
     """
     wanted = float(where.removeprefix("fare = "))
 
-    def make(metadata: Metadata) -> Conditional:
-        definition = metadata.newest().definition
+    def make(metadata, definition, options):
         given = None if fare is None else setting(definition, {"fare": fare}, {})
-        asked = parse_where(where, definition.schema)
-        return Conditional(
-            metadata,
-            _options(definition),
-            asked,
-            definition.schema,
-            definition.commit_action,
-            given,
-        )
+        asked, action = parse_where(where, definition.schema), definition.commit_action
+        return Conditional(metadata, options, asked, definition.schema, action, given)
 
-    def after(state: State) -> State:
-        changed = {
-            key: (ts, old if fare is None or old != wanted else fare)
-            for key, (ts, old) in state.items()
-        }
-        return {key: row for key, row in changed.items() if fare is not None or row[1] != wanted}
+    def after(state):
+        hit = {key: (ts, fare) for key, (ts, old) in state.items() if old == wanted}
+        if fare is not None:
+            return {**state, **hit}
+        return {key: row for key, row in state.items() if key not in hit}
 
     name = f"delete where {where}" if fare is None else f"set fare = {fare} where {where}"
-    return Actor(name, lambda s: driven(s, make, PAUSES), after)
+    return acting(name, make, after)
 
 
-def overwrite(
-    ids: Sequence[int],
-    ts: int,
-    fare: float,
-    name: str = "insert_overwrite",
-    ends: Sequence[str] | None = None,
-) -> Actor:
-    """A writer of rows in the place of their partitions, of those that ``ends`` names, such as
-    ``city=x``, or of the whole table.
+def without(state, cities):
+    """Return a state without the rows of some cities."""
+    return {key: row for key, row in state.items() if city(int(key[1:])) not in cities}
+
+
+def overwrite(ids, ts, fare, name="insert_overwrite", ends=None):
+    """A writer of rows in the place of their partitions, of all (``ends=["*"]``), or of the whole
+    table.
     """
-
-    def make(metadata: Metadata) -> RowOperation:
-        definition = metadata.newest().definition
-        data = rows(ids, ts, fare)
-        return write_here(metadata, _options(definition), data, name, definition, ends=ends)
-
-    def after(state: State) -> State:
-        replaced = (
-            {city(i) for i in ids} if name == "insert_overwrite" and ends is None else {"x", "y"}
-        )
-        if ends is not None and "*" not in ends:
-            replaced = {path.removeprefix("city=") for path in ends}
-        kept = {key: row for key, row in state.items() if city(int(key[1:])) not in replaced}
-        return upserted(kept, ids, ts, fare)
-
-    told = f"{name} {ids}" + ("" if ends is None else f" {ends}")
-    return Actor(told, lambda s: driven(s, make, PAUSES), after)
+    replaced = {city(i) for i in ids} if name == "insert_overwrite" and not ends else "xy"
+    after = lambda state: upserted(without(state, replaced), ids, ts, fare)
+    said = f"{name} {ids}" if ends is None else f"{name} {ids} {ends}"
+    return writing(said, rows(ids, ts, fare), name, after, ends=ends)
 
 
-def drop(pattern: str | None) -> Actor:
-    """Somebody who deletes the partitions that match, such as ``city=x``, or all rows."""
-
-    def make(metadata: Metadata) -> Drop:
-        return Drop(
-            None if pattern is None else [pattern], "delete_partition" if pattern else "truncate"
-        )
-
-    def after(state: State) -> State:
-        gone = {"x", "y"} if pattern in (None, "city=*") else {pattern.removeprefix("city=")}
-        return {key: row for key, row in state.items() if city(int(key[1:])) not in gone}
-
-    return Actor(f"drop {pattern}", lambda s: driven(s, make, PAUSES), after)
+def drop(pattern):
+    """Somebody who deletes the partitions that match, ``city=x`` or ``city=*``, or all rows."""
+    gone = "x" if pattern == "city=x" else "xy"
+    named, what = ([pattern], "delete_partition") if pattern else (None, "truncate")
+    return acting(f"drop {pattern}", lambda *_: Drop(named, what), lambda s: without(s, gone))
 
 
-def merge(
-    ids: Sequence[int],
-    ts: int,
-    fare: float,
-    say: Callable[[Clauses], Sequence[Clause]],
-    model: Model,
-    on: str | None = None,
-) -> Actor:
-    """Somebody who merges rows; ``say`` makes the clauses, ``model`` says what they do.  ``on``:
-    how rows are matched, None by key.
-    """
-
-    def make(metadata: Metadata) -> Merge:
-        definition = metadata.newest().definition
-        source = Source(rows(ids, ts, fare), definition)
-        how = matched_on(on, source, definition)
-        clauses = say(Clauses(source, definition, how.equal))
-        merged = MergedRows(metadata, _options(definition), source, how, clauses)
-        return merge_of(merged, definition.commit_action, definition.schema)
-
-    return Actor(f"merge {ids}", lambda s: driven(s, make, PAUSES), model)
-
-
-def compaction(groups: Sequence[int] | None = None) -> Actor:
+def compaction(groups=None):
     """A table service.  ``groups``: the file groups of one step, by their numbers at the beginning;
     None: all.
     """
 
-    def make(metadata: Metadata) -> Compaction:
-        snapshot = metadata.newest()
-        names = None if groups is None else snapshot.file_groups.names(groups)
-        return Compaction(metadata, _options(snapshot.definition), names=names)
+    def make(metadata, definition, options):
+        names = None if groups is None else metadata.newest().file_groups.names(groups)
+        return Compaction(metadata, options, names=names)
 
-    return Actor("compaction", lambda s: driven(s, make, PAUSES), lambda state: state)
+    return acting("compaction", make)
 
 
-def log_compaction() -> Actor:
+def groups_of(metadata):
+    """Return the names of all file groups."""
+    groups = metadata.newest().file_groups
+    return groups.names(range(groups.count))
+
+
+def log_compaction():
     """A table service that joins log files."""
-
-    def make(metadata: Metadata) -> LogCompaction:
-        snapshot = metadata.newest()
-        names = snapshot.file_groups.names(range(snapshot.file_groups.count))
-        return LogCompaction(metadata, _options(snapshot.definition), names=names)
-
-    return Actor("log compaction", lambda s: driven(s, make, PAUSES), lambda state: state)
+    return acting("log compaction", lambda m, d, o: LogCompaction(m, o, names=groups_of(m)))
 
 
-def clustering(by: Sequence[str] = ("fare", "id"), curve: str = "sort") -> Actor:
+def clustering(by=("fare", "id"), curve="sort"):
     """A table service that replaces file groups."""
-
-    def make(metadata: Metadata) -> Clustering:
-        return Clustering(metadata, _options(metadata.newest().definition), by, curve)
-
-    return Actor("clustering", lambda s: driven(s, make, PAUSES), lambda state: state)
+    return acting("clustering", lambda m, d, o: Clustering(m, o, by, curve))
 
 
-def joining() -> Actor:
+def joining():
     """A table service that joins small file groups."""
-
-    def make(metadata: Metadata) -> Joining:
-        definition = metadata.newest().definition
-        return Joining(metadata, _options(definition), definition.key, "sort")
-
-    return Actor("joining", lambda s: driven(s, make, PAUSES), lambda state: state)
+    return acting("joining", lambda m, d, o: Joining(m, o, d.key, "sort"))
 
 
-def cutting() -> Actor:
+def cutting():
     """A table service that makes several file groups of one."""
-    return Actor("cutting", lambda s: driven(s, worlds.cutting, PAUSES), lambda state: state)
+    return acting("cutting", lambda m, d, o: worlds.cutting(m))
 
 
-def index_build() -> Actor:
+def index_build():
     """A builder of indexes that makes one commit."""
-
-    def make(metadata: Metadata) -> IndexBuild:
-        return IndexBuild(metadata, _options(metadata.newest().definition))
-
-    return Actor("builder", lambda s: driven(s, make, PAUSES), lambda state: state)
+    return acting("builder", lambda m, d, o: IndexBuild(m, o))
 
 
-def index_change(name: str, **change: tuple[str, ...]) -> Actor:
+def index_change(name, **change):
     """A user who adds, drops or forgets indexes."""
-
-    def make(metadata: Metadata) -> IndexChange:
-        return IndexChange(metadata, name, **change)
-
-    return Actor(name, lambda s: driven(s, make, PAUSES), lambda state: state)
+    return acting(name, lambda m, d, o: IndexChange(m, name, **change))
 
 
-def rekey() -> Actor:
+def rekey():
     """Somebody who gives the table another key hash."""
-
-    def make(metadata: Metadata) -> Rekey:
-        return Rekey(metadata, _options(metadata.newest().definition))
-
-    return Actor("rekey", lambda s: driven(s, make, PAUSES), lambda state: state)
+    return acting("rekey", lambda m, d, o: Rekey(m, o))
 
 
-def alter() -> Actor:
+def alter():
     """Somebody who drops the fare and adds it again: all rows of older commits have another one."""
-
-    def make(metadata: Metadata) -> Alter:
-        fresh = pa.field("fare", pa.float64())
-        wanted = Alteration(
-            add={"fare": fresh}, drop=["fare"], defaults={"fare": 9.0}, reorder=["fare", "id"]
-        )
-        return Alter(lambda _: wanted, metadata.newest().definition.commit_action, beyond_hudi=True)
-
-    return Actor(
-        "alter",
-        lambda s: driven(s, make, PAUSES),
-        lambda state: {key: (ts, 9.0) for key, (ts, _) in state.items()},
+    wanted = Alteration(
+        add={"fare": pa.field("fare", pa.float64())},
+        drop=["fare"],
+        defaults={"fare": 9.0},
+        reorder=["fare", "id"],
     )
+    make = lambda m, d, o: Alter(lambda _: wanted, d.commit_action, beyond_hudi=True)
+    return acting("alter", make, lambda state: {key: (ts, 9.0) for key, (ts, _) in state.items()})
 
 
-def rollback_of_all() -> Actor:
+def rollback_of_all():
     """Somebody who takes every running transaction for dead, and pauses wherever recovery could be
     interrupted.
     """
 
-    def start(storage: Storage) -> Generator[str, None, Ended]:
+    def start(storage):
         metadata = Metadata(storage)
-        doomed = [
-            c for c in rollback.pending(metadata) if c.txn not in metadata.newest().transactions
-        ]
+        known = metadata.newest().transactions
+        doomed = [claim for claim in rollback.pending(metadata) if claim.txn not in known]
         yield "looked"
-        ended = yield from driven(storage, lambda _: rollback.Rollback(doomed), PAUSES)
+        ended = yield from driven(storage, lambda _: rollback.Rollback(doomed))
         for claim in doomed:
             yield "declared dead"
             if claim.txn in metadata.newest().rolled_back:
                 rollback.remove(metadata, claim)
         return ended
 
-    return Actor("rollback", start, lambda state: state)
+    return Actor("rollback", start)
 
 
-def reader() -> Actor:
+def reader():
     """Somebody who takes a snapshot, reads it, reads it again later, and must see the same rows."""
 
-    def start(storage: Storage) -> Generator[str, None, Ended]:
-
+    def start(storage):
         scan = mdt.open(storage).scan()
         first = as_state(scan.to_arrow())
         yield "read"
@@ -399,62 +319,156 @@ def reader() -> Actor:
         yield "taken"
         again, later = as_state(scan.to_arrow()), as_state(old.to_arrow())
         assert again == first, "a snapshot changed under its reader"
-        return Ended(
-            begun_at=scan.snapshot.seq,
-            record=[(scan.snapshot.seq, first), (old.snapshot.seq, later)],
-        )
+        seen = [(scan.snapshot.seq, first), (old.snapshot.seq, later)]
+        return Ended(begun_at=scan.snapshot.seq, record=seen)
 
-    return Actor("reader", start, lambda state: state)
+    return Actor("reader", start)
 
 
-def explore(
-    start: Callable[[], MemoryStorage],
-    actors: Sequence[Actor],
-    *,
-    preemptions: int | None = None,
-    watch: Callable[[Run, int], None] | None = None,
-) -> Iterator[Run]:
+def explore(start, actors, *, preemptions=None, watch=None):
     """Yield the run of every schedule; ``watch`` is called whenever an actor has ended."""
-    waiting: list[tuple[int, ...]] = [()]
+    waiting = [()]
     while waiting:
-        prefix = waiting.pop()
-        run = Run(start())
-        alive = {n: actor.start(run.storage) for n, actor in enumerate(actors)}
-        taken = 0
-        while alive:
-            last = run.schedule[-1] if run.schedule else -1
-            choice = last if last in alive else min(alive)
-            depth = len(run.schedule)
+        prefix, taken = waiting.pop(), 0
+        run = begun(start, actors)
+        while run.alive:
+            last, depth = run.schedule[-1] if run.schedule else -1, len(run.schedule)
+            choice = last if last in run.alive else min(run.alive)
             if depth < len(prefix):
                 choice = prefix[depth]
-            else:
-                cost = int(last in alive)
-                if preemptions is None or taken + cost <= preemptions:
-                    waiting += [(*run.schedule, other) for other in alive if other != choice]
-            taken += int(last in alive and choice != last)
-            run.schedule = (*run.schedule, choice)
-            try:
-                next(alive[choice])
-            except StopIteration as done:
-                del alive[choice]
-                run.ended[choice] = done.value
-                if watch is not None:
-                    watch(run, choice)
+            elif preemptions is None or taken + (last in run.alive) <= preemptions:
+                waiting += [(*run.schedule, other) for other in run.alive if other != choice]
+            taken += last in run.alive and choice != last
+            if run.move(choice) and watch is not None:
+                watch(run, choice)
         yield run
 
 
-def at_random(
-    start: Callable[[], MemoryStorage], actors: Sequence[Actor], draw: random.Random
-) -> Run:
+def at_random(start, actors, draw):
     """Return the run of one schedule that is drawn."""
-    run = Run(start())
-    alive = {n: actor.start(run.storage) for n, actor in enumerate(actors)}
-    while alive:
-        choice = draw.choice(sorted(alive))
-        run.schedule = (*run.schedule, choice)
-        try:
-            next(alive[choice])
-        except StopIteration as done:
-            del alive[choice]
-            run.ended[choice] = done.value
+    run = begun(start, actors)
+    while run.alive:
+        run.move(draw.choice(sorted(run.alive)))
     return run
+
+
+def begun(start, actors):
+    run = Run(start())
+    run.alive = {n: actor.start(run.storage) for n, actor in enumerate(actors)}
+    return run
+
+
+def checked(start, actors, depth):
+    """Yield the run of every schedule, and the table that it leaves, in which nothing is wrong."""
+    for run in explore(start, actors, preemptions=depth):
+        count("schedules")
+        table = mdt.open(run.storage)
+        assert table.check().ok, run.schedule
+        yield run, table
+
+
+# Schedules of the worlds of worlds.py, whose model is a dict
+
+CHECK_EVERY = 9
+"""A full check costs more than a schedule; rows, history and claims are looked at after each one.
+"""
+KINDS = [(MOR, "record"), (MOR, "bloom"), (COW, "bloom")]
+DEPTH = [1, pytest.param(None, marks=pytest.mark.nightly)]
+"""Of schedules by day: how often an actor may be interrupted; at night, as often as it can."""
+
+
+def states(actors, run, newest):
+    """Return what the table must hold after each commit to ``newest``: the model, applied in the
+    order of the commits.
+    """
+    model = {seq: actors[n].model for seq, n in run.done()}
+    found = [{}, {key: (1, 1.0) for key in worlds.BASE_STATE}, worlds.BASE_STATE]
+    if run.spread:
+        found.append(worlds.CLUSTERED_STATE)
+    for seq in range(len(found), newest + 1):
+        found.append(model[seq](found[-1]) if seq in model else found[-1])
+    return found
+
+
+def assert_serial(actors, run):
+    """Assert that the run left what its actors, one after the other in the order of their commits,
+    would leave.
+    """
+    commits = told(run.storage)
+    assert commits.seqs == list(range(commits.seq + 1)), run.schedule
+    assert ours(run.storage) == states(actors, run, commits.seq)[-1], run.schedule
+    assert not commits.pending, run.schedule
+    assert {run.ended[n].record.txn for _, n in run.done()} <= commits.txns, run.schedule
+
+
+def explored(
+    kind,
+    *actors,
+    preemptions=None,
+    check_every=CHECK_EVERY,
+    is_spread=False,
+    is_beyond_hudi=False,
+    start=worlds.filled,
+):
+    """Run every schedule, assert what holds for all, and return the runs.
+
+    ``is_spread``: with two file groups a partition.  ``is_beyond_hudi``: columns are altered as
+    hudi-rs does not read them, so it is not asked.
+    """
+    runs = []
+    start = worlds.spread if is_spread else start
+    for number, run in enumerate(explore(lambda: start(*kind), actors, preemptions=preemptions)):
+        run.spread = is_spread
+        count("schedules")
+        assert_serial(actors, run)
+        if number % check_every == 0:
+            assert is_beyond_hudi or ours(run.storage) == theirs(run.storage), run.schedule
+            worlds.assert_clean(run.storage)
+        runs.append(run)
+    count("conflicts in schedules", sum(run.conflicts for run in runs))
+    return runs
+
+
+def row_of(key):
+    """Return who looks at a row after a run."""
+    return lambda run: ours(run.storage).get(key)
+
+
+def fares(run):
+    """Return the different fares after a run."""
+    return frozenset(fare for _, fare in ours(run.storage).values())
+
+
+def case(
+    sentence,
+    kind,
+    *actors,
+    night=(),
+    depths=(None,),
+    by_day=True,
+    conflicts=None,
+    look=None,
+    ends=None,
+):
+    """Return the parameters of :func:`assert_case` for each of ``depths`` on one kind of table by
+    day, and on others at night; all but the first depth are of the night, too.
+
+    conflicts: How many attempts may lose.  ends: All that ``look`` may see after a run.
+    """
+    found = []
+    for one in (kind, *night):
+        for depth in depths:
+            is_late = not by_day or one != kind or depth != depths[0]
+            marks = pytest.mark.nightly if is_late else ()
+            name = f"{sentence}-{'-'.join(one)}-{depth}"
+            values = one, actors, depth, conflicts, look, ends
+            found.append(pytest.param(values, id=name, marks=marks))
+    return found
+
+
+def assert_case(values):
+    """Run every schedule of a case; each of its conflicts, and of its ends, must be met."""
+    kind, actors, depth, conflicts, look, ends = values
+    runs = explored(kind, *actors, preemptions=depth)
+    assert conflicts is None or {run.conflicts for run in runs} == conflicts
+    assert look is None or {look(run) for run in runs} == ends

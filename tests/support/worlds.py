@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -121,10 +121,6 @@ bytes: what was seen in them, or found clean, once is not looked for again (thre
 the crashes).
 """
 
-_seen_by_us: dict[Objects, State] = {}
-_seen_by_hudi: dict[Objects, State] = {}
-_clean: set[Objects] = set()
-
 
 def objects_of(storage: Storage) -> Objects | None:
     """Return what a storage in memory holds; None of another one, which may fail or count."""
@@ -133,14 +129,28 @@ def objects_of(storage: Storage) -> Objects | None:
     return tuple((info.path, storage.read(info.path)) for info in storage.list(""))
 
 
+R = TypeVar("R")
+
+
+def once_a_world(look: Callable[[Storage], R]) -> Callable[[Storage], R]:
+    """Return a function of a storage that is called once for all that hold the same."""
+    known: dict[Objects, R] = {}
+
+    def looked(storage: Storage) -> R:
+        objects = objects_of(storage)
+        if objects is None:
+            return look(storage)
+        if objects not in known:
+            known[objects] = look(storage)
+        return known[objects]
+
+    return looked
+
+
+@once_a_world
 def ours(storage: Storage) -> State:
     """Open the table anew and return what a scan sees."""
-    objects = objects_of(storage)
-    if objects is None:
-        return as_state(mdt.open(storage).scan().to_arrow())
-    if objects not in _seen_by_us:
-        _seen_by_us[objects] = as_state(mdt.open(storage).scan().to_arrow())
-    return _seen_by_us[objects]
+    return as_state(mdt.open(storage).scan().to_arrow())
 
 
 @dataclass(frozen=True)
@@ -155,21 +165,13 @@ class Told:
     pending: int
 
 
-_told: dict[Objects, Told] = {}
-
-
+@once_a_world
 def told(storage: Storage) -> Told:
     """Open the table anew and return what it says of its commits."""
-    objects = objects_of(storage)
-    if objects is not None and objects in _told:
-        return _told[objects]
     table = mdt.open(storage)
     history = table.history()
     seqs, txns = history["seq"].to_pylist(), set(history["txn"].to_pylist())
-    found = Told(table.snapshot().seq, seqs, txns, len(pending(table.metadata)))
-    if objects is not None:
-        _told[objects] = found
-    return found
+    return Told(table.snapshot().seq, seqs, txns, len(pending(table.metadata)))
 
 
 def replayed(table: Table) -> State:
@@ -192,12 +194,10 @@ def theirs(storage: MemoryStorage) -> State | None:
     if storage.size(paths.properties()) is None:
         return None
     names = [info.path for info in storage.list("") if not info.path.startswith(paths.PRIVATE)]
-    objects = tuple((name, MemoryStorage.read(storage, name)) for name in names)
-    if objects not in _seen_by_hudi:
-        _seen_by_hudi[objects] = _read_by_hudi(objects)
-    return _seen_by_hudi[objects]
+    return _read_by_hudi(tuple((name, MemoryStorage.read(storage, name)) for name in names))
 
 
+@cache
 def _read_by_hudi(objects: Objects) -> State:
     folder = tempfile.mkdtemp(prefix="world")
     try:
@@ -213,17 +213,9 @@ def _read_by_hudi(objects: Objects) -> State:
         shutil.rmtree(folder)
 
 
+@once_a_world
 def assert_clean(storage: Storage) -> None:
     """Assert that nothing is damaged and nothing is left of any unfinished transaction."""
-    objects = objects_of(storage)
-    if objects is None:
-        _assert_clean(storage)
-    elif objects not in _clean:
-        _assert_clean(storage)
-        _clean.add(objects)
-
-
-def _assert_clean(storage: Storage) -> None:
     table = mdt.open(storage)
     report = table.check()
     assert report.ok, report
@@ -232,15 +224,11 @@ def _assert_clean(storage: Storage) -> None:
         assert replayed(table) == as_state(table.scan().to_arrow()), (
             "changes do not make the newest state"
         )
-    records = [
-        r
-        for seq in range(table.snapshot().seq + 1)
-        if (r := table.metadata.record(seq)) is not None
-    ]
-    instants = {r.instant for r in records if r.action not in publish.NO_INSTANTS}
-    assert len(instants) == sum(r.action not in publish.NO_INSTANTS for r in records), (
-        "an instant is used twice"
-    )
+    found = map(table.metadata.record, range(table.snapshot().seq + 1))
+    records = [record for record in found if record is not None]
+    used = [r.instant for r in records if r.action not in publish.NO_INSTANTS]
+    instants = set(used)
+    assert len(instants) == len(used), "an instant is used twice"
     layout = layout_of(table.definition)
     instants |= {r.instant for r in records if "plan" in r.header.get("indexing", {})}
     if table.tags().num_rows:  # they hold back Hudi's timeline, and not the log
@@ -271,52 +259,51 @@ class Flow:
 BASE_STATE: State = upserted(upserted({}, range(6), 1, 1.0), range(3), 2, 2.0)
 
 
-@cache
-def _filled(table_type: str, key_index: str, records: int) -> MemoryStorage:
-    """Return a table with two commits in it, the second an update."""
-    storage = MemoryStorage()
-    table = make(storage, table_type, key_index, **{"mdt.metadata.compact.records": records})
+P = ParamSpec("P")
+
+
+def copied(make: Callable[P, MemoryStorage]) -> Callable[P, MemoryStorage]:
+    """Return a function that gives a fresh copy of a world, which is made once."""
+    made = cache(make)
+    return lambda *given, **more: made(*given, **more).copy()
+
+
+def fill(table: Table) -> MemoryStorage:
+    """Write BASE_STATE into an empty table: two commits, the second an update."""
     table.upsert(rows(range(6), 1, 1.0))
     table.upsert(rows(range(3), 2, 2.0))
-    return storage
+    assert isinstance(table.storage, MemoryStorage)
+    return table.storage
 
 
-def filled(table_type: str, key_index: str, records: int = 32) -> MemoryStorage:
-    """Return a fresh copy of a table that holds BASE_STATE; its metadata are compacted after
-    ``records`` commits.
+@copied
+def filled(table_type: str, key_index: str, records: int = 32, **options: Any) -> MemoryStorage:
+    """Return a table that holds BASE_STATE; its metadata are compacted after ``records``
+    commits.
     """
-    return _filled(table_type, key_index, records).copy()
+    options["mdt.metadata.compact.records"] = records
+    return fill(make(MemoryStorage(), table_type, key_index, **options))
 
 
 CLUSTERED_STATE: State = upserted(BASE_STATE, range(6, 12), 1, 1.5)
 
 
-@cache
-def _spread(table_type: str, key_index: str) -> MemoryStorage:
+@copied
+def spread(table_type: str, key_index: str) -> MemoryStorage:
+    """Return a table that holds CLUSTERED_STATE in two file groups a partition, which overlap in
+    ``fare``.
+    """
     storage = filled(table_type, key_index)
     mdt.open(storage).bulk_insert(rows(range(6, 12), 1, 1.5))
     return storage
 
 
-def spread(table_type: str, key_index: str) -> MemoryStorage:
-    """Return a fresh copy of a table that holds CLUSTERED_STATE in two file groups a partition,
-    which overlap in ``fare``.
-    """
-    return _spread(table_type, key_index).copy()
-
-
-@cache
-def _logged(table_type: str, key_index: str) -> MemoryStorage:
+@copied
+def logged(table_type: str, key_index: str) -> MemoryStorage:
+    """Return a table that holds BASE_STATE and has two log files in each file group."""
     storage = filled(table_type, key_index)
     mdt.open(storage).upsert(rows(range(2), 2, 2.0))
     return storage
-
-
-def logged(table_type: str, key_index: str) -> MemoryStorage:
-    """Return a fresh copy of a table that holds BASE_STATE and has two log files in each file
-    group.
-    """
-    return _logged(table_type, key_index).copy()
 
 
 def compact_logs(table: Table) -> CommitResult[Any]:
