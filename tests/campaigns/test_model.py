@@ -2,10 +2,7 @@
 dictionary holds.
 """
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -26,51 +23,39 @@ pytestmark = pytest.mark.usefixtures("records_decoded_once")
 _EXAMPLES = int(os.environ.get("MDT_MODEL_EXAMPLES", "40"))
 
 
-@pytest.mark.timeout(900)
-def test_every_reader_sees_what_the_model_holds_after_every_step_of_random_histories() -> None:
-    run_state_machine_as_test(TableAgainstDictionary, settings=histories(_EXAMPLES))
+def campaign(name, machine, by_day, at_night):
+    marks = pytest.mark.nightly, pytest.mark.timeout(3600)
+    yield pytest.param(machine, max(1, by_day), id=name, marks=pytest.mark.timeout(900))
+    yield pytest.param(machine, at_night, id=f"many of {name}", marks=marks)
 
 
-@pytest.mark.timeout(900)
-def test_every_reader_sees_what_the_model_holds_when_columns_are_altered_between() -> None:
-    run_state_machine_as_test(AlteredAgainstDictionary, settings=histories(max(1, _EXAMPLES // 4)))
-
-
-@pytest.mark.timeout(900)
-def test_every_reader_sees_the_rows_of_tables_whose_keys_repeat() -> None:
-    run_state_machine_as_test(RepeatedAgainstList, settings=histories(max(1, _EXAMPLES // 8)))
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(3600)
-def test_many_histories_of_tables_whose_keys_repeat() -> None:
-    run_state_machine_as_test(RepeatedAgainstList, settings=histories(5 * _EXAMPLES))
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(3600)
-def test_many_histories_of_tables_whose_columns_are_altered() -> None:
-    run_state_machine_as_test(AlteredAgainstDictionary, settings=histories(10 * _EXAMPLES))
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(3600)
-def test_every_reader_sees_what_the_model_holds_after_twenty_times_as_many_histories() -> None:
-    run_state_machine_as_test(TableAgainstDictionary, settings=histories(20 * _EXAMPLES))
+@pytest.mark.parametrize(
+    ("machine", "examples"),
+    [
+        *campaign("one model", TableAgainstDictionary, _EXAMPLES, 20 * _EXAMPLES),
+        *campaign("altered columns", AlteredAgainstDictionary, _EXAMPLES // 4, 10 * _EXAMPLES),
+        *campaign("repeated keys", RepeatedAgainstList, _EXAMPLES // 8, 5 * _EXAMPLES),
+    ],
+)
+def test_every_reader_sees_what_the_model_holds_after_every_step_of_random_histories(
+    machine, examples
+):
+    run_state_machine_as_test(machine, settings=histories(examples))
 
 
 _SMALL = pa.schema([("id", pa.string()), ("ts", pa.int64())])
+POSITIONS = {"hoodie.write.record.positions": True}
 
 
-def _small(*rows: tuple[str, int]) -> pa.Table:
+def _small(*rows):
     return pa.table([[key for key, _ in rows], [ts for _, ts in rows]], schema=_SMALL)
 
 
 def test_a_key_that_returns_with_a_smaller_ordering_value_does_not_bring_its_old_row_back(
-    tmp_path: Path,
-) -> None:
-    options = {"hoodie.write.record.positions": True}
-    table = mdt.create(tmp_path, _SMALL, ["id"], ordering="ts", key_index="record", options=options)
+    tmp_path,
+):
+    settings = {"ordering": "ts", "key_index": "record", "options": POSITIONS}
+    table = mdt.create(tmp_path, _SMALL, ["id"], **settings)
     table.upsert(_small(("a", 5), ("b", 5)))
     table.delete(_small(("a", 0)))
     table.upsert(_small(("a", 1)))
@@ -83,28 +68,21 @@ def test_a_key_that_returns_with_a_smaller_ordering_value_does_not_bring_its_old
         assert bag(found) == expected
 
 
-def test_positions_of_updates_belong_to_the_rows_that_they_replace(tmp_path: Path) -> None:
-    table = mdt.create(
-        tmp_path, _SMALL, ["id"], ordering="ts", options={"hoodie.write.record.positions": True}
-    )
+def test_positions_of_updates_belong_to_the_rows_that_they_replace(tmp_path):
+    table = mdt.create(tmp_path, _SMALL, ["id"], ordering="ts", options=POSITIONS)
     table.upsert(_small(("a", 1), ("b", 5), ("c", 9)))
     table.upsert(_small(("c", 9), ("a", 2), ("b", 6)))
     assert _position_headers(table) == [True]
     assert bag(hudi_table(tmp_path, _SMALL, BY_POSITION)) == bag(
         _small(("a", 2), ("b", 6), ("c", 9))
     )
+    plain = mdt.create(MemoryStorage(), _SMALL, ["id"], ordering="ts")
+    plain.upsert(_small(("a", 1)))
+    plain.upsert(_small(("a", 2)))
+    assert _position_headers(plain) == [False], "unless asked for: Hudi 0.15 fails on them"
 
 
-def test_positions_are_left_out_unless_asked_for_because_hudi_0_15_fails_on_them(
-    tmp_path: Path,
-) -> None:
-    table = mdt.create(tmp_path, _SMALL, ["id"], ordering="ts")
-    table.upsert(_small(("a", 1)))
-    table.upsert(_small(("a", 2)))
-    assert _position_headers(table) == [False]
-
-
-def _position_headers(table: mdt.Table) -> list[bool]:
+def _position_headers(table):
     """Return for each block of each log file whether it has positions and says of which base
     file.
     """
@@ -115,7 +93,7 @@ def _position_headers(table: mdt.Table) -> list[bool]:
     return [{log_file.POSITIONS, log_file.BASE_INSTANT} <= block.header.keys() for block in blocks]
 
 
-def test_many_commits_leave_few_files_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_commits_leave_few_files_open(monkeypatch):
     monkeypatch.setattr(objects, "SUMMARY_FILES_OPEN_MAX", 3)
     table = mdt.create(MemoryStorage(), _SMALL, ["id"], ordering="ts")
     for number in range(12):
@@ -124,7 +102,7 @@ def test_many_commits_leave_few_files_open(monkeypatch: pytest.MonkeyPatch) -> N
     assert table.scan("id = 'a'").to_arrow().to_pylist() == [{"id": "a", "ts": 11}]
 
 
-def test_options_are_kept_under_one_name_and_may_be_overridden_by_the_other() -> None:
+def test_options_are_kept_under_one_name_and_may_be_overridden_by_the_other():
     given = {"hoodie.metadata.compact.max.delta.commits": 2, "mdt.column.stats.columns": ["ts"]}
     table = mdt.create(MemoryStorage(), _SMALL, ["id"], options=given)
     assert table.options.column_stats_columns == ("ts",)

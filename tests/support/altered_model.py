@@ -2,26 +2,21 @@
 altered, too.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 from counting import count
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 from model import TableAgainstDictionary
-from strategies import Row, Shape, rows, shapes
+from strategies import rows, shapes
 
 from mdt.errors import Invalid
-from mdt.schema.definition import TableDefinition
 
 FLOATS = (0.5, -2.25, 16777216.0, float("nan"), None)
 DATES = (date(2026, 1, 1), date(1969, 12, 31), None)
-TYPES: dict[str, tuple[pa.DataType, tuple[Any, ...]]] = {
+TYPES = {
     "int32": (pa.int32(), (-1, 0, 7, None)),
     "int64": (pa.int64(), (-(2**40), 0, 7, None)),
     "float": (pa.float32(), FLOATS),
@@ -46,7 +41,7 @@ WIDER = {
 }
 
 
-def as_wider(value: Any, kind: str) -> Any:
+def as_wider(value, kind):
     """Return a value of a column that became one of ``kind``."""
     if value is None or kind.startswith("decimal"):
         return value
@@ -62,18 +57,18 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
     """
 
     @initialize(shape=shapes(), beyond=st.booleans())
-    def create(self, shape: Shape, beyond: bool) -> None:
+    def create(self, shape, beyond):
         super().create(shape)
         self.made = set(shape.schema.names)
-        self.kinds: dict[str, str] = {}
-        self.dropped: list[str] = []
+        self.kinds = {}
+        self.dropped = []
         self.beyond = beyond
         self.asked = True
         self.named = 0
-        self.known: dict[int, tuple[dict[str, str], set[str], bool]] = {}
+        self.known = {}
 
     @rule(data=st.data(), kind=st.sampled_from(sorted(TYPES)))
-    def add(self, data: st.DataObject, kind: str) -> None:
+    def add(self, data, kind):
         gone = sorted(set(self.dropped).difference(self.schema.names)) if self.beyond else []
         comes_back = bool(gone) and data.draw(st.booleans(), label="comes back")
         name = data.draw(st.sampled_from(gone)) if comes_back else f"c{self.named}"
@@ -94,7 +89,7 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         )
 
     @rule(data=st.data())
-    def drop(self, data: st.DataObject) -> None:
+    def drop(self, data):
         free = self._free()
         if not free:
             return
@@ -106,7 +101,7 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         )
 
     @rule(data=st.data())
-    def rename(self, data: st.DataObject) -> None:
+    def rename(self, data):
         free = self._free()
         if not free or not self.beyond:
             return
@@ -120,7 +115,7 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         self._alter(data, change, is_beyond=True, rename={old: new})
 
     @rule(data=st.data())
-    def widen(self, data: st.DataObject) -> None:
+    def widen(self, data):
         free = [
             name
             for name, kind in self.kinds.items()
@@ -136,18 +131,18 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         self._alter(data, change, is_beyond=before == "date", widen={name: TYPES[kind][0]})
 
     @rule(data=st.data())
-    def reorder(self, data: st.DataObject) -> None:
+    def reorder(self, data):
         names = data.draw(st.permutations(self.schema.names))
         self._alter(data, lambda row: row, reorder=names[: data.draw(st.integers(1, len(names)))])
 
     def _alter(
         self,
-        data: st.DataObject,
-        change: Callable[[Row], Row],
+        data,
+        change,
         *,
-        is_beyond: bool = False,
-        **what: Any,
-    ) -> None:
+        is_beyond=False,
+        **what,
+    ):
         writer = self._writer(data)
         try:
             done = writer.alter(**what, beyond_hudi=self.beyond)
@@ -165,10 +160,10 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         self._compare_pruned(data)
         self._compare_look_ups(data)
 
-    def _remember(self, seq: int) -> None:
+    def _remember(self, seq):
         self.known[seq] = (dict(self.kinds), set(self.made), self.asked)
 
-    def _have_columns_again(self, seq: int, before: TableDefinition) -> None:
+    def _have_columns_again(self, seq, before):
         now = self.table.snapshot().definition
         if (
             now.version is before.version
@@ -195,7 +190,7 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
             )
         )
 
-    def _as_now(self, row: Row) -> Row:
+    def _as_now(self, row):
         """Return a row of an older state, of which some columns are wider now."""
         found = {}
         for field in self.schema:
@@ -213,18 +208,18 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
             )
         return found
 
-    def _free(self) -> list[str]:
+    def _free(self):
         """Return the columns that may be altered."""
         return [name for name in self.schema.names if name in self.kinds or name in ("x", "note")]
 
-    def _forget(self, name: str) -> None:
+    def _forget(self, name):
         self.kinds.pop(name, None)
         self.made.discard(name)
 
-    def _rows(self, **sizes: int) -> st.SearchStrategy[list[Row]]:
+    def _rows(self, **sizes):
         extra = {name: st.sampled_from(TYPES[kind][1]) for name, kind in self.kinds.items()}
 
-        def filled(batch: list[Row]) -> st.SearchStrategy[list[Row]]:
+        def filled(batch):
             more = st.lists(st.fixed_dictionaries(extra), min_size=len(batch), max_size=len(batch))
             return more.map(
                 lambda given: [
@@ -235,9 +230,9 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
 
         return rows(self.shape, **sizes).map(self._in_known_partitions).flatmap(filled)
 
-    def _is_as_made(self, name: str) -> bool:
+    def _is_as_made(self, name):
         return name in self.made
 
-    def _hudi_knows(self, *seqs: int) -> bool:
+    def _hudi_knows(self, *seqs):
         newest = self.alters[-1][0] if self.alters else 0
         return self.asked and all(seq >= newest for seq in seqs)

@@ -4,14 +4,10 @@ the dictionary holds.
 
 from __future__ import annotations
 
-import math
-import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -22,13 +18,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from losing import lose
-from model_gathering import upserted
-from model_marked import MarkedRules
 from model_merge import MergeRules
 from model_past import PastRules
 from reader import BY_POSITION, bag, bag_of, hudi_table
 from spilled import SpilledTable
-from strategies import KEYS, Row, Shape, rows, shapes, smallest_ordering_value
+from strategies import KEYS, rank, rows, shapes, smallest_ordering_value
 from worlds import compact_logs
 
 import mdt
@@ -37,7 +31,6 @@ from indexes.registry import parse_spec
 from indexes.testing import predicates
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.files.file_group import LOG
-from mdt.schema.definition import TableDefinition
 from mdt.services.checking.keys import check_placement
 from mdt.services.checking.state import TableState
 from mdt.services.layout import small_files, split_groups
@@ -65,12 +58,7 @@ INDEXES = (
 )
 
 
-def _rank(row: Row) -> Any:
-    """Return the ordering value as Hudi's readers compare it: -0.0 is below 0.0."""
-    return (row["ts"], math.copysign(1.0, row["ts"])) if isinstance(row["ts"], float) else row["ts"]
-
-
-class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
+class TableAgainstDictionary(MergeRules, PastRules):
     """The model: identity -> row.  A larger ordering value wins, at equal ones the later write; a
     delete is absolute.
     """
@@ -78,21 +66,21 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
     kind_of_table: type[mdt.Table] = mdt.Table
     kind_of_other: type[mdt.Table] = SpilledTable
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="mdt-model-"))
         self.path = self.folder / "table"
-        self.model: dict[Any, Row] = {}
-        self.past: dict[int, list[Row]] = {}
-        self.graves: dict[Any, Row] = {}
-        self.graves_then: dict[int, dict[Any, Row]] = {}
-        self.tags: dict[str, int] = {}
-        self.schemas: dict[int, pa.Schema] = {}
-        self.alters: list[tuple[int, Callable[[Row], Row]]] = []
+        self.model = {}
+        self.past = {}
+        self.graves = {}
+        self.graves_then = {}
+        self.tags = {}
+        self.schemas = {}
+        self.alters = []
         self.steps = 0
 
     @initialize(shape=shapes())
-    def create(self, shape: Shape) -> None:
+    def create(self, shape):
         self.shape = shape
         self.schema = shape.schema
         small_files.JOINED_MIN = shape.joined_min
@@ -103,15 +91,13 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         mdt.create(self._storage(), shape.schema, **shape.arguments())
         self.table, self.other = self._opened(), self._opened(self.kind_of_other)
 
-    def teardown(self) -> None:
+    def teardown(self):
         small_files.JOINED_MIN, small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE = DEFAULTS
         split_groups.PART_BYTES, split_groups.PART_ROWS = CUT
         if hasattr(self, "table") and sys.exc_info()[0] is None:
             # else the step that failed is what to show
-            count(
-                "log compactions in the model",
-                self.table.history()["operation"].to_pylist().count("log_compact"),
-            )
+            joined = self.table.history()["operation"].to_pylist().count("log_compact")
+            count("log compactions in the model", joined)
             report = self.table.check()
             assert report.ok and not report.warnings, str(report)
             self._check_the_past()
@@ -122,29 +108,20 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
     # Writes
 
     @rule(data=st.data())
-    def upsert(self, data: st.DataObject) -> None:
+    def upsert(self, data):
         self._upsert(data, data.draw(self._rows()))
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())
-    def update(self, data: st.DataObject) -> None:
-        known = data.draw(
-            st.lists(st.sampled_from(list(self.model.values())), min_size=2, max_size=8)
-        )
-        fresh = data.draw(self._rows(min_size=len(known), max_size=len(known)))
+    def update(self, data):
+        known = self._known(data, min_size=2, max_size=8)
         kept = list(self.shape.key)
         kept += [] if data.draw(st.booleans(), label="moves") else self.shape.partition_by
         kept += [] if data.draw(st.booleans(), label="other ordering values") else ["ts"]
-        self._upsert(
-            data,
-            [
-                new | {name: old[name] for name in kept}
-                for old, new in zip(known, fresh, strict=True)
-            ],
-        )
+        self._upsert(data, self._with_parts_of(data, known, kept))
 
     @rule(data=st.data(), bulk=st.booleans())
-    def insert(self, data: st.DataObject, bulk: bool) -> None:
+    def insert(self, data, bulk):
         batch = data.draw(self._rows(max_size=6))
         writer = self._writer(data)
         write = writer.bulk_insert if bulk else writer.insert
@@ -157,10 +134,10 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         self._compare_pruned(data)
 
     @rule(data=st.data())
-    def delete(self, data: st.DataObject) -> None:
+    def delete(self, data):
         batch = data.draw(self._rows(max_size=4))
-        if self.model and data.draw(st.booleans()):
-            batch += data.draw(st.lists(st.sampled_from(list(self.model.values())), max_size=4))
+        if data.draw(st.booleans()):
+            batch += self._known(data, max_size=4)
         at = self.shape.keeps_deletes and data.draw(st.booleans(), label="at an ordering value")
         self._expect(self._writer(data).delete(self._keys(batch, at)), self._remove(batch, at))
         self._compare_pruned(data)
@@ -169,17 +146,13 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
 
     @precondition(lambda self: self.graves)
     @rule(data=st.data())
-    def bring_deleted_keys_again(self, data: st.DataObject) -> None:
+    def bring_deleted_keys_again(self, data):
         """Rows of keys that were deleted, with ordering values below, at, and above those of the
         deletes.
         """
         how = data.draw(st.sampled_from(("upsert", "insert", "merge")), label="how")
         dead = [row for identity, row in self.graves.items() if identity not in self.model]
-        fresh = data.draw(self._rows(min_size=len(dead), max_size=len(dead)))
-        names = (*self.shape.key, *self.shape.partition_by)
-        batch = [
-            new | {name: old[name] for name in names} for old, new in zip(dead, fresh, strict=True)
-        ]
+        batch = self._with_parts_of(data, dead, self.shape.located_by)
         counts = self._put(batch)
         writer, rows = self._writer(data), self._arrow(batch)
         if how == "merge":
@@ -188,23 +161,18 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         else:
             done = writer.upsert(rows) if how == "upsert" else writer.insert(rows)
         self._expect(done, counts)
-        count(
-            "rows that the model leaves out as older than the delete of their key", counts["late"]
-        )
+        late = "rows that the model leaves out as older than the delete of their key"
+        count(late, counts["late"])
         count("rows that the model revives", counts["inserted"])
         self._compare_pruned(data)
 
     @precondition(lambda self: self.model and self.shape.ordering and not self.shape.keeps_deletes)
     @rule(data=st.data(), between=st.booleans())
-    def delete_and_insert_again_with_a_smaller_ordering_value(
-        self, data: st.DataObject, between: bool
-    ) -> None:
+    def delete_and_insert_again_with_a_smaller_ordering_value(self, data, between):
         row = max(self.model.values(), key=lambda r: r["ts"])
-        again = (
-            row
-            | {"ts": smallest_ordering_value(self.shape)}
-            | ({"note": "again"} if self._is_as_made("note") else {})
-        )
+        again = row | {"ts": smallest_ordering_value(self.shape)}
+        if self._is_as_made("note"):
+            again["note"] = "again"
         writer = self._writer(data)
         self._expect(writer.delete(self._keys([row])), self._remove([row]))
         if between:
@@ -213,32 +181,30 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
 
     @precondition(lambda self: self.model)
     @rule(data=st.data(), others=st.integers(0, 2))
-    def delete_and_insert_again_beside_new_keys(self, data: st.DataObject, others: int) -> None:
+    def delete_and_insert_again_beside_new_keys(self, data, others):
         """The new keys make room for the old ones elsewhere; the old ones must return to where
         their dead rows stand.
         """
-        known = data.draw(
-            st.lists(st.sampled_from(list(self.model.values())), min_size=1, max_size=4)
-        )
+        known = self._known(data, min_size=1, max_size=4)
         self._expect(self._writer(data).delete(self._keys(known)), self._remove(known))
         for _ in range(others):
             self._upsert(data, data.draw(self._rows(max_size=4)))
-        again = {
-            self.shape.identity(row): row
-            for row in known
-            if self.shape.identity(row) not in self.model
-        }
+        again = list(self._absent(known).values())
         if again:
             writer = self._writer(data)
-            write = data.draw(
-                st.sampled_from((writer.upsert, writer.insert, writer.bulk_insert)), label="how"
-            )
-            self._expect(write(self._arrow(list(again.values()))), self._put(list(again.values())))
+            writes = (writer.upsert, writer.insert, writer.bulk_insert)
+            write = data.draw(st.sampled_from(writes), label="how")
+            self._expect(write(self._arrow(again)), self._put(again))
         self._compare_pruned(data)
+
+    def _absent(self, rows):
+        """Return identity -> row of those that do not live."""
+        found = {self.shape.identity(row): row for row in rows}
+        return {identity: row for identity, row in found.items() if identity not in self.model}
 
     @precondition(lambda self: len(self.past) > 1)
     @rule(data=st.data(), rolls_back=st.booleans())
-    def restore(self, data: st.DataObject, rolls_back: bool) -> None:
+    def restore(self, data, rolls_back):
         seq = data.draw(st.sampled_from(sorted(self.past)), label="seq")
         writer = self._writer(data)
         before = self.table.snapshot().definition
@@ -254,28 +220,26 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
     # What must not change any row
 
     @rule(data=st.data(), name=st.sampled_from(("a", "b", "c")), is_savepoint=st.booleans())
-    def tag_or_untag(self, data: st.DataObject, name: str, is_savepoint: bool) -> None:
+    def tag_or_untag(self, data, name, is_savepoint):
         writer = self._writer(data)
         if name in self.tags:
             assert writer.snapshot(name).seq == self.tags.pop(name)
             writer.untag(name)
             self._forget_what_went()
-        elif self.past and not (
-            is_savepoint and len(self.table.tags().filter(pc.field("savepoint")))
-        ):
+        elif self.past and not (is_savepoint and any(self.table.tags()["savepoint"].to_pylist())):
             at = data.draw(st.sampled_from(sorted(self.past)), label="at")
             self.tags[name] = writer.savepoint(name, at) if is_savepoint else writer.tag(name, at)
         assert dict(self.table.snapshot().tags.seqs) == self.tags
 
     @rule(data=st.data())
-    def compact(self, data: st.DataObject) -> None:
+    def compact(self, data):
         self._writer(data).compact()
         assert not self.table.files().filter(pc.equal(self.table.files()["kind"], LOG)).num_rows
         self._compare_pruned(data)
 
     @precondition(lambda self: self.model)
     @rule(data=st.data(), commits=st.sampled_from((2, 0)))
-    def compact_logs(self, data: st.DataObject, commits: int) -> None:
+    def compact_logs(self, data, commits):
         """Log files of about one size are joined, also those of a few commits that come just
         before.
         """
@@ -283,8 +247,7 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         for _ in range(commits):
             self._upsert(data, [row])
         compact_logs(self._writer(data))
-        self._compare_pruned(data)
-        self._compare_look_ups(data)
+        self._compare(data)
 
     @rule(
         data=st.data(),
@@ -293,28 +256,22 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         ),
         curve=st.sampled_from(CURVES),
     )
-    def cluster(self, data: st.DataObject, by: list[str], curve: str) -> None:
+    def cluster(self, data, by, curve):
         writer = self._writer(data)
-        fresh = {
-            self.shape.identity(row): row
-            for row in data.draw(self._rows(max_size=6), label="new file groups")
-        }
-        fresh = {identity: row for identity, row in fresh.items() if identity not in self.model}
-        if fresh:
-            batch = list(fresh.values())
+        batch = data.draw(self._rows(max_size=6), label="new file groups")
+        batch = list(self._absent(batch).values())
+        if batch:
             self._expect(writer.bulk_insert(self._arrow(batch)), self._put(batch))
         if self.shape.has_buckets:
             with pytest.raises(Unsupported, match="buckets"):
                 writer.cluster("id")
             return
-        done = writer.cluster(
-            [name for name in by if self._is_as_made(name)] or ["id"], curve=curve
-        )
+        by = [name for name in by if self._is_as_made(name)]
+        done = writer.cluster(by or ["id"], curve=curve)
         if done.instant:
             count("clusterings in the model that wrote")
         assert done.attempts == 1 and not done.warnings
-        self._compare_pruned(data)
-        self._compare_look_ups(data)
+        self._compare(data)
 
     @rule(
         data=st.data(),
@@ -322,7 +279,7 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         twice=st.booleans(),
         name=st.sampled_from(("a", "b", None)),
     )
-    def clean(self, data: st.DataObject, kept: int, twice: bool, name: str | None) -> None:
+    def clean(self, data, kept, twice, name):
         """Old states go, and their files, but of those with a tag; with two checkpoints before the
         horizon old records, too.
         """
@@ -336,10 +293,9 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         self._forget_what_went()
         retention = self.table.snapshot().retention
         count("cleanings in the model" + (" of tables with an archive" if retention.first else ""))
-        self._compare_pruned(data)
-        self._compare_look_ups(data)
+        self._compare(data)
 
-    def _forget_what_went(self) -> None:
+    def _forget_what_went(self):
         """States before the horizon can be read if they have a tag, and what happened after them is
         not told.
         """
@@ -348,10 +304,7 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
             with pytest.raises(mdt.Expired):
                 self.table.changes(seq).to_arrow()
             if seq in self.tags.values():
-                found = self.table.scan(as_of=seq).to_arrow()
-                assert bag(found) == bag_of(self.past[seq], self.schemas[seq].names), (
-                    f"tagged, commit {seq}"
-                )
+                self._check_state(self.table.scan(as_of=seq), seq)
                 count("states in the model that only a tag keeps")
                 continue
             del self.past[seq]
@@ -359,14 +312,14 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
                 self.table.scan(as_of=seq)
 
     @rule(data=st.data(), draw=st.randoms(use_true_random=False))
-    def repair(self, data: st.DataObject, draw: random.Random) -> None:
+    def repair(self, data, draw):
         lose(self.table, draw)
         assert self._writer(data).repair().ok
         self.table, self.other = self._opened(), self._opened(self.kind_of_other)
         self._compare_pruned(data)
 
     @rule(data=st.data(), reopen=st.booleans())
-    def compact_the_metadata_or_open_again(self, data: st.DataObject, reopen: bool) -> None:
+    def compact_the_metadata_or_open_again(self, data, reopen):
         if reopen:
             self.table = self._opened()
         else:
@@ -377,7 +330,7 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
         data=st.data(),
         specs=st.lists(st.sampled_from(INDEXES), min_size=1, max_size=3, unique=True),
     )
-    def create_indexes(self, data: st.DataObject, specs: list[str]) -> None:
+    def create_indexes(self, data, specs):
         specs = [spec for spec in specs if all(map(self._is_as_made, parse_spec(spec).columns))]
         if specs:
             self._writer(data).create_index(
@@ -387,7 +340,7 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
 
     @precondition(lambda self: self.table.definition.indexes)
     @rule(data=st.data(), change=st.sampled_from(("drop", "rebuild", "forget", "build")))
-    def change_an_index(self, data: st.DataObject, change: str) -> None:
+    def change_an_index(self, data, change):
         spec = data.draw(st.sampled_from(self.table.snapshot().definition.indexes))
         writer = self._writer(data)
         if change == "drop":
@@ -403,7 +356,7 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
     # What must hold after every step
 
     @invariant()
-    def all_readers_see_the_model(self) -> None:
+    def all_readers_see_the_model(self):
         if not hasattr(self, "table"):
             return
         self.steps += 1
@@ -426,45 +379,38 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
                 "hudi-rs, by position"
             )
 
-    def _compare_pruned(self, data: st.DataObject) -> None:
+    def _compare_pruned(self, data):
         """Compare one scan with a random filter, and one that looks up a key."""
-        names = self.schema.names
         table = self._arrow(list(self.model.values()))
         scan = self.table.scan()
         scan.predicate = data.draw(predicates(self.schema, table))
         expected = table.filter(matches(scan.predicate, table))
         assert bag(scan.to_arrow()) == bag(expected), scan.explain()
         assert scan.count() == len(expected)
-        row = (
-            data.draw(st.sampled_from(list(self.model.values())))
-            if self.model
-            else {"id": KEYS[self.shape.key_type][0].as_py(), "sub": 0}
-        )
-        scan = self.table.scan([(name, "=", row[name]) for name in self.shape.key])
-        wanted = [
-            r for r in self.model.values() if all(r[name] == row[name] for name in self.shape.key)
-        ]
-        assert bag(scan.to_arrow()) == bag_of(wanted, names)
+        row = {"id": KEYS[self.shape.key_type][0].as_py(), "sub": 0}
+        if self.model:
+            row = data.draw(st.sampled_from(list(self.model.values())))
+        key = {name: row[name] for name in self.shape.key}
+        scan = self.table.scan([(name, "=", value) for name, value in key.items()])
+        wanted = [one for one in self.model.values() if key.items() <= one.items()]
+        assert bag(scan.to_arrow()) == bag_of(wanted, self.schema.names)
         assert scan.explain().files_read == len(wanted), "each live key is in one segment"
 
-    def _compare_look_ups(self, data: st.DataObject) -> None:
+    def _compare_look_ups(self, data):
         """Compare rows by key, of live, dead and unknown keys, in a random order."""
         batch = data.draw(self._rows(max_size=6), label="looked up")
-        live = (
-            data.draw(st.lists(st.sampled_from(list(self.model.values())), max_size=6))
-            if self.model
-            else []
-        )
-        asked = data.draw(st.permutations([*batch, *live]))
-        names = list(dict.fromkeys((*self.shape.key, *self.shape.partition_by)))
-        expected = [self._live(row, names) or dict.fromkeys(self.schema.names) for row in asked]
-        found = self.table.get(self._arrow(asked).select(names))
-        assert found["id"].to_pylist() == [row["id"] for row in expected], (
-            "rows come in the order of the keys"
-        )
+        asked = data.draw(st.permutations([*batch, *self._known(data, max_size=6)]))
+        expected = [self._live(row) or dict.fromkeys(self.schema.names) for row in asked]
+        found = self.table.get(self._arrow(asked).select(list(self.shape.located_by)))
+        ids = [row["id"] for row in expected]
+        assert found["id"].to_pylist() == ids, "rows come in the order of the keys"
         assert bag(found) == bag_of(expected, self.schema.names)
 
-    def _live(self, row: Row, names: list[str]) -> Row | None:
+    def _compare(self, data):
+        self._compare_pruned(data)
+        self._compare_look_ups(data)
+
+    def _live(self, row):
         """Return the live row with the key and partition of ``row``: under table scope a key may
         live in another partition.
         """
@@ -473,54 +419,90 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
             return None
         return known if all(known[name] == row[name] for name in self.shape.key) else None
 
-    def _upsert(self, data: st.DataObject, batch: list[Row]) -> None:
-        writer, batch = self._writer(data), self._in_known_partitions(batch)
-        self._expect(upserted(data, writer, self._arrow(batch)), self._put(batch))
-        self._compare_pruned(data)
-        self._compare_look_ups(data)
+    def _known(self, data, **sizes):
+        """Draw rows of the model, as far as there are any."""
+        if not self.model:
+            return []
+        return data.draw(st.lists(st.sampled_from(list(self.model.values())), **sizes), "known")
 
-    def _check_the_past(self) -> None:
-        for seq, expected in self.past.items():
-            found = mdt.open(self._storage(), as_of=seq).scan().to_arrow()
-            assert bag(found) == bag_of(expected, self.schemas[seq].names), f"as of commit {seq}"
+    def _with_parts_of(self, data, rows, names):
+        """Draw as many rows, which have the values of these in some columns."""
+        fresh = data.draw(self._rows(min_size=len(rows), max_size=len(rows)))
+        pairs = zip(rows, fresh, strict=True)
+        return [new | {name: old[name] for name in names} for old, new in pairs]
 
-    def _storage(self) -> LocalStorage:
+    def _in_known_partitions(self, batch):
+        """Return rows with the partition where their key lives in place of none: under table scope
+        they are refused without one.
+        """
+        if self.shape.scope == "partition" or not self.shape.moves:
+            return batch
+        return [row | self._known_partition(row) for row in batch]
+
+    def _known_partition(self, row):
+        old = self.model.get(self.shape.identity(row), row)
+        return {name: old[name] for name in self.shape.partition_by if row[name] is None}
+
+    def _upsert(self, data, batch):
+        """Upsert rows, or give the first one and the others to a writer that gathers them."""
+        table, batch = self._writer(data), self._in_known_partitions(batch)
+        rows = self._arrow(batch)
+        if data.draw(st.integers(0, 3), label="gathered") < 3:
+            done = table.upsert(rows)
+        else:
+            with table.writer(max_seconds=3600) as writer:
+                told = [writer.upsert(part) for part in (rows[:1], rows[1:])]
+            count("upserts that the model gathers")
+            assert told[0].result() is told[1].result()
+            done = told[0].result()
+        self._expect(done, self._put(batch))
+        self._compare(data)
+
+    def _check_the_past(self):
+        for seq in self.past:
+            self._check_state(mdt.open(self._storage(), as_of=seq).scan(), seq)
+
+    def _check_state(self, scan, seq):
+        expected = bag_of(self.past[seq], self.schemas[seq].names)
+        assert bag(scan.to_arrow()) == expected, f"as of commit {seq}"
+
+    def _storage(self):
         return LocalStorage(self.path, durable=False)
 
-    def _opened(self, kind: type[mdt.Table] | None = None) -> mdt.Table:
+    def _opened(self, kind=None):
         return (kind or self.kind_of_table)(self._storage())
 
-    def _writer(self, data: st.DataObject) -> mdt.Table:
+    def _writer(self, data):
         return data.draw(st.sampled_from((self.table, self.other)), label="writer")
 
-    def _arrow(self, batch: list[Row], schema: pa.Schema | None = None) -> pa.Table:
+    def _arrow(self, batch, schema=None):
         return pa.Table.from_pylist(batch, schema=schema or self.schema)
 
     # What the model of altered tables has otherwise
 
-    def _rows(self, **sizes: int) -> st.SearchStrategy[list[Row]]:
+    def _rows(self, **sizes):
         """Return a strategy for rows of the table as it is."""
         return rows(self.shape, **sizes).map(self._in_known_partitions)
 
-    def _is_as_made(self, name: str) -> bool:
+    def _is_as_made(self, name):
         """Return whether a column is what it was when the table was made."""
         return name in self.schema.names
 
-    def _remember(self, seq: int) -> None:
+    def _remember(self, seq):
         """Remember the columns after commit ``seq``."""
 
-    def _have_columns_again(self, seq: int, before: TableDefinition) -> None:
+    def _have_columns_again(self, seq, before):
         """Have the columns after commit ``seq``, to which the table was restored, and whose rows
         the model has; ``before``: as it was.
         """
 
-    def _hudi_knows(self, *seqs: int) -> bool:
+    def _hudi_knows(self, *seqs):
         """Return whether Hudi's readers see what we see of the states after commits ``seqs``, by
         default of the newest one.
         """
         return True
 
-    def _altered(self, seq: int, until: int) -> list[Row]:
+    def _altered(self, seq, until):
         """Return the rows after commit ``seq`` with the columns of that after ``until``."""
         found = self.past[seq]
         for at, change in self.alters:
@@ -528,82 +510,66 @@ class TableAgainstDictionary(MergeRules, PastRules, MarkedRules):
                 found = [change(row) for row in found]
         return found
 
-    def _keys(self, batch: list[Row], at: bool = False) -> pa.Table:
-        names = dict.fromkeys(
-            (*self.shape.key, *(self.shape.partition_by if self.shape.scope == "partition" else ()))
-        )
-        return self._arrow(batch).select([*names, "ts"] if at else list(names))
+    def _keys(self, batch, at=False):
+        return self._arrow(batch).select([*self.shape.identified_by, *["ts"] * at])
 
-    def _bury(self, identity: Any, at: Row | None = None) -> None:
+    def _bury(self, identity, at=None):
         """Delete a row of the model, at the ordering value of a row or at its own."""
         row = self.model.pop(identity)
         if self.shape.keeps_deletes:
             self.graves[identity] = row if at is None else at
 
-    def _is_outlived(self, identity: Any, row: Row) -> bool:
+    def _is_outlived(self, identity, row):
         """Return whether the key of a row that does not live was deleted at a larger ordering
         value.
         """
-        return (
-            self.shape.keeps_deletes
-            and identity in self.graves
-            and _rank(row) < _rank(self.graves[identity])
-        )
+        return identity in self.graves and rank(row) < rank(self.graves[identity])
 
-    def _put(self, batch: list[Row]) -> dict[str, int]:
+    def _put(self, batch):
         """Upsert into the model; return the counts that the table must give."""
-        newest: dict[Any, Row] = {}
+        newest = {}
         for row in batch:
-            rival = newest.get(self.shape.identity(row))
-            if rival is None or self.shape.ordering is None or _rank(row) >= _rank(rival):
-                newest[self.shape.identity(row)] = row
-        counts = {
-            "inserted": 0,
-            "updated": 0,
-            "deleted": 0,
-            "late": len(batch) - len(newest),
-            "missing": 0,
-        }
+            identity = self.shape.identity(row)
+            if identity not in newest or not self.shape.is_older(row, newest[identity]):
+                newest[identity] = row
+        late = len(batch) - len(newest)
+        counts = {"inserted": 0, "updated": 0, "deleted": 0, "late": late, "missing": 0}
         for identity, row in newest.items():
             old = self.model.get(identity)
-            is_late = (
-                old is not None and self.shape.ordering is not None and _rank(row) < _rank(old)
-            )
-            if is_late or (old is None and self._is_outlived(identity, row)):
+            if self._is_outlived(identity, row) if old is None else self.shape.is_older(row, old):
                 counts["late"] += 1
             else:
                 counts["inserted" if old is None else "updated"] += 1
                 self.model[identity] = self.shape.updated(old, row)
         return counts
 
-    def _remove(self, batch: list[Row], at: bool = False) -> dict[str, int]:
+    def _remove(self, batch, at=False):
         """Delete from the model, ``at`` the ordering values of the batch or at those of the rows;
         return the counts that the table must give.
         """
         counts = {"inserted": 0, "updated": 0, "deleted": 0, "late": 0, "missing": 0}
-        for identity in {self.shape.identity(row) for row in batch}:
-            named = max(
-                (row for row in batch if self.shape.identity(row) == identity),
-                key=_rank if at else repr,
-            )
+        named = {}
+        for row in sorted(batch, key=rank) if at else batch:
+            named[self.shape.identity(row)] = row
+        for identity, row in named.items():
             old = self.model.get(identity)
             if old is None:
                 counts["missing"] += 1
-                if at and not self._is_outlived(identity, named):
-                    self.graves[identity] = named
-            elif at and _rank(named) < _rank(old):
+                if at and not self._is_outlived(identity, row):
+                    self.graves[identity] = row
+            elif at and rank(row) < rank(old):
                 counts["late"] += 1
             else:
                 counts["deleted"] += 1
-                self._bury(identity, named if at else None)
+                self._bury(identity, row if at else None)
         return counts
 
-    def _expect(self, result: mdt.WriteResult, counts: dict[str, int]) -> None:
+    def _expect(self, result, counts):
         assert {name: getattr(result, name) for name in counts} == counts
         assert result.attempts == 1 and not result.warnings
 
 
-def histories(examples: int) -> settings:
+def histories(examples):
     """Return how many histories to run."""
     return settings(
         max_examples=examples,

@@ -1,96 +1,72 @@
 """The rule of the model that upserts parts of rows, and merges columns."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from counting import count
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
-from model_overwriting import OverwritingRules
-from strategies import Row
+from model_writes import WritingRules
+from strategies import rank
 
-import mdt
 from mdt.errors import Invalid
 
-Merge = Callable[[Any, Any], Any]
 
-
-def _place(value: Any) -> Any:
+def place(value):
     """Return a value by which values stand in Spark's order."""
     if isinstance(value, float):
         return math.isnan(value), 0.0 if math.isnan(value) else value
     return value
 
 
-def _larger(older: Any, newer: Any) -> Any:
-    if older is None or newer is None:
-        return older if newer is None else newer
-    return older if _place(older) > _place(newer) else newer
+def unless_null(merge):
+    """Return a merger of two values that takes the other one where one is null."""
+
+    def merged(older, newer):
+        if older is None or newer is None:
+            return older if newer is None else newer
+        return merge(older, newer)
+
+    return merged
 
 
-def _smaller(older: Any, newer: Any) -> Any:
-    if older is None or newer is None:
-        return older if newer is None else newer
-    return older if _place(older) < _place(newer) else newer
+larger = unless_null(lambda older, newer: older if place(older) > place(newer) else newer)
+smaller = unless_null(lambda older, newer: older if place(older) < place(newer) else newer)
+newest = unless_null(lambda older, newer: newer)
+total = unless_null(lambda older, newer: older + newer)
 
 
-def _known(older: Any, newer: Any) -> Any:
-    return older if newer is None else newer
-
-
-def _sum(older: Any, newer: Any) -> Any:
-    return newer if older is None else older if newer is None else older + newer
-
-
-def _oldest(older: Any, newer: Any) -> Any:
+def oldest(older, newer):
     """A merger of somebody's own: what was there first stays, null or not."""
     return older
 
 
-MERGERS: dict[str, dict[str, tuple[Any, Merge]]] = {
-    "x": {"max": ("max", _larger), "min": ("min", _smaller), "sum": ("sum", _sum)},
-    "note": {"coalesce": ("coalesce", _known), "max": ("max", _larger), "own": (_oldest, _oldest)},
-    "day": {"min": ("min", _smaller)},
+MERGERS = {
+    "x": {"max": larger, "min": smaller, "sum": total},
+    "note": {"coalesce": newest, "max": larger, oldest: oldest},
+    "day": {"min": smaller},
 }
-"""Column -> name -> what a call takes, and what it does to values of Python."""
+"""Column -> what a call takes -> what it does to values of Python."""
 
 
-class BlendingRules(OverwritingRules):
+class BlendingRules(WritingRules):
     """Partial upserts and mergers, for the machines that have whole upserts."""
 
     @rule(data=st.data(), partial=st.booleans())
-    def upsert_with_what_was_there(self, data: st.DataObject, partial: bool) -> None:
+    def upsert_with_what_was_there(self, data, partial):
         batch = data.draw(self._rows(max_size=8))
-        if self.model and data.draw(st.booleans(), label="known"):
-            known = data.draw(st.lists(st.sampled_from(list(self.model.values())), max_size=6))
-            fresh = data.draw(self._rows(min_size=len(known), max_size=len(known)))
-            names = {*self.shape.key, *self.shape.partition_by}
-            batch += [
-                new | {name: old[name] for name in names}
-                for old, new in zip(known, fresh, strict=True)
-            ]
-        needed = {
-            *self.shape.key,
-            *(self.shape.partition_by if self.shape.scope == "partition" else ()),
-        }
-        free = [name for name in self.schema.names if name not in needed]
-        missing = (
-            set(data.draw(st.lists(st.sampled_from(free), min_size=1, unique=True)))
-            if partial
-            else set[str]()
-        )
-        mergers = self._mergers(data, partial)
+        if data.draw(st.booleans(), label="known"):
+            known = self._known(data, max_size=6)
+            batch += self._with_parts_of(data, known, self.shape.located_by)
+        names = self.schema.names
+        free = [name for name in names if name not in self.shape.identified_by]
+        missing = set()
+        if partial:
+            missing = set(data.draw(st.lists(st.sampled_from(free), min_size=1, unique=True)))
+        say = self._mergers(data, partial)
         writer, rows = self._writer(data), self._arrow(batch).drop_columns(sorted(missing))
-        after = self._blended(
-            batch,
-            missing,
-            {name: merge for name, (_, merge) in mergers.items() if name not in missing},
-        )
-        say = {name: given for name, (given, _) in mergers.items()}
+        mergers = {name: MERGERS[name][how] for name, how in say.items() if name not in missing}
+        after = self._blended(batch, missing, mergers)
         if after is None:
             with pytest.raises(Invalid, match="the ordering field is null"):
                 writer.upsert(rows, partial=partial, mergers=say)
@@ -100,33 +76,29 @@ class BlendingRules(OverwritingRules):
             count("rows that the model blends", counts["updated"])
         self._compare_pruned(data)
 
-    def _mergers(self, data: st.DataObject, partial: bool) -> dict[str, tuple[Any, Merge]]:
-        fixed = (*self.shape.key, *self.shape.partition_by)
+    def _mergers(self, data, partial):
         names = [
             name
             for name in MERGERS
-            if name in self.schema.names and self._is_as_made(name) and name not in fixed
+            if name in self.schema.names
+            and self._is_as_made(name)
+            and name not in self.shape.located_by
         ]
         if not names:
             return {}
-        chosen = data.draw(
-            st.lists(st.sampled_from(names), min_size=0 if partial else 1, unique=True),
-            label="mergers",
-        )
-        return {
-            name: MERGERS[name][data.draw(st.sampled_from(list(MERGERS[name])))] for name in chosen
-        }
+        some = st.lists(st.sampled_from(names), min_size=0 if partial else 1, unique=True)
+        chosen = data.draw(some, label="mergers")
+        return {name: data.draw(st.sampled_from(list(MERGERS[name]))) for name in chosen}
 
-    def _blended(
-        self, batch: list[Row], missing: set[str], mergers: dict[str, Merge]
-    ) -> tuple[dict[Any, Row], dict[str, int]] | None:
+    def _blended(self, batch, missing, mergers):
         """Return the model after the upsert, and its counts; None if new rows lack their ordering
         value.
         """
-        ordered = self.shape.ordering is not None and "ts" not in missing
+        lacks_order = self.shape.ordering is not None and "ts" in missing
+        ordered = self.shape.ordering is not None and not lacks_order
         counts = {"inserted": 0, "updated": 0, "deleted": 0, "late": 0, "missing": 0}
-        folded: dict[Any, Row] = {}
-        for row in sorted(batch, key=self._rank) if ordered else batch:
+        folded = {}
+        for row in sorted(batch, key=rank) if ordered else batch:
             identity = self.shape.identity(row)
             older = folded.get(identity)
             if older is not None and not mergers:
@@ -135,18 +107,17 @@ class BlendingRules(OverwritingRules):
         model = dict(self.model)
         for identity, row in folded.items():
             old = self.model.get(identity)
-            new = {name: None if name in missing else value for name, value in row.items()}
             if old is None:
-                if self.shape.ordering is not None and "ts" in missing:
+                if lacks_order:
                     return None
                 if self._is_outlived(identity, row):
                     counts["late"] += 1
                     continue
                 counts["inserted"] += 1
-                model[identity] = new
+                model[identity] = row | dict.fromkeys(missing)
                 continue
-            new = {name: old[name] if name in missing else value for name, value in row.items()}
-            is_late = ordered and self._rank(row) < self._rank(old)
+            new = row | {name: old[name] for name in missing}
+            is_late = ordered and rank(row) < rank(old)
             if is_late and not mergers:
                 counts["late"] += 1
                 continue
@@ -155,22 +126,5 @@ class BlendingRules(OverwritingRules):
             model[identity] = self.shape.updated(old, merged)
         return model, counts
 
-    def _merged(self, older: Row, newer: Row, mergers: dict[str, Merge]) -> Row:
+    def _merged(self, older, newer, mergers):
         return newer | {name: merge(older[name], newer[name]) for name, merge in mergers.items()}
-
-    def _rank(self, row: Row) -> Any:
-        """Return the ordering value as Hudi's readers compare it: -0.0 is below 0.0."""
-        return (
-            (row["ts"], math.copysign(1.0, row["ts"]))
-            if isinstance(row["ts"], float)
-            else row["ts"]
-        )
-
-    def _is_outlived(self, identity: Any, row: Row) -> bool:
-        raise NotImplementedError
-
-    def _expect(self, result: mdt.WriteResult, counts: dict[str, int]) -> None:
-        raise NotImplementedError
-
-    def _compare_pruned(self, data: st.DataObject) -> None:
-        raise NotImplementedError

@@ -4,7 +4,6 @@ beside their SQL.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,33 +12,26 @@ import pytest
 from counting import count
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
-from model_blending import BlendingRules
+from model_blending import BlendingRules, place
 from strategies import Row, smallest_ordering_value
 
 import mdt
 from mdt.errors import Invalid
 
-Pair = tuple[Row | None, Row | None]
-"""A row of the source and one of the table, as far as there are such."""
 
-
-def _number(value: float | None) -> Any:
-    return None if value is None else (math.isnan(value), 0.0 if math.isnan(value) else value)
-
-
-def _above(a: Any, b: Any) -> bool:
+def _above(a, b):
     return a is not None and b is not None and a > b
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a, b):
     return a is not None and a == b
 
 
-CONDITIONS: dict[str, dict[str | None, Callable[[Any, Any], bool]]] = {
+CONDITIONS = {
     "matched": {
-        "source.x > target.x": lambda s, t: _above(_number(s["x"]), _number(t["x"])),
+        "source.x > target.x": lambda s, t: _above(place(s["x"]), place(t["x"])),
         "source.x = target.x or target.note is null": (
-            lambda s, t: _same(_number(s["x"]), _number(t["x"])) or t["note"] is None
+            lambda s, t: _same(place(s["x"]), place(t["x"])) or t["note"] is None
         ),
         "source.ts >= target.ts and source.x is not null": (
             lambda s, t: (
@@ -58,7 +50,7 @@ CONDITIONS: dict[str, dict[str | None, Callable[[Any, Any], bool]]] = {
         None: lambda s, t: True,
     },
     "not_matched_by_source": {
-        "target.x > 0.0": lambda s, t: _above(_number(t["x"]), _number(0.0)),
+        "target.x > 0.0": lambda s, t: _above(place(t["x"]), place(0.0)),
         "target.note is null and target.x is not null": (
             lambda s, t: t["note"] is None and t["x"] is not None
         ),
@@ -69,7 +61,7 @@ CONDITIONS: dict[str, dict[str | None, Callable[[Any, Any], bool]]] = {
     },
 }
 """By kind of clause: SQL -> what it says of a pair."""
-UPDATES: list[tuple[dict[str, Any], Callable[[Any, Any], Row]]] = [
+UPDATES = [
     ({"x": "source.x", "note": mdt.col("target.note")}, lambda s, t: {"x": s["x"]}),
     (
         {"note": "coalesce(target.note, source.note, 'none')"},
@@ -91,7 +83,7 @@ class Said:
     set: Any
     make: Callable[[Any, Any], Row | None]
 
-    def holds(self, pair: Pair) -> bool:
+    def holds(self, pair):
         return CONDITIONS[self.kind][self.condition](*pair)
 
 
@@ -100,25 +92,16 @@ class MergeRules(BlendingRules):
 
     @precondition(lambda self: all(map(self._is_as_made, ("x", "note"))))
     @rule(data=st.data(), on=st.sampled_from(ONS))
-    def merge(self, data: st.DataObject, on: str) -> None:
+    def merge(self, data, on):
         batch = data.draw(self._rows(max_size=6), label="source")
         dedupe = on != "note" and data.draw(st.booleans(), label="dedupe")
         if not dedupe and data.draw(st.integers(0, 4), label="repeats"):
             batch = list({self._matched_by(on, row): row for row in batch}.values())
-        known = (
-            data.draw(st.lists(st.sampled_from(list(self.model.values())), max_size=3))
-            if self.model
-            else []
-        )
-        whole = on != "note" and (
-            self.shape.scope == "table" or on == "identity" or not self.shape.levels
-        )
-        clauses = self._clauses(data, whole)
-        if known and (dedupe or (on == "identity" and not self._all_pairs(on, batch))):
-            batch = batch + [
-                row | {"x": 2.5}
-                for row in {self.shape.identity(one): one for one in known}.values()
-            ]
+        known = {self.shape.identity(row): row for row in self._known(data, max_size=3)}
+        is_local = self.shape.scope == "partition" and on != "identity" and self.shape.levels
+        clauses = self._clauses(data, on != "note" and not is_local)
+        if dedupe or (on == "identity" and not self._all_pairs(on, batch)):
+            batch = batch + [row | {"x": 2.5} for row in known.values()]
         merged = self._newest(on, batch) if dedupe else batch
         count("rows of the model's merges that a newer one replaces", len(batch) - len(merged))
         after = self._after(merged, self._all_pairs(on, merged), clauses)
@@ -129,18 +112,15 @@ class MergeRules(BlendingRules):
                 merge.execute()
         else:
             done = merge.execute()
-            model, counts = after
+            self.model, counts = after
             assert {name: getattr(done, name) for name in counts} == counts and done.attempts == 1
-            assert done.source_rows == len(merged) and bool(done.instant) == (
-                sum(counts.values()) > counts["late"]
-            )
-            self.model = model
+            is_changed = sum(counts.values()) > counts["late"]
+            assert (done.source_rows, bool(done.instant)) == (len(merged), is_changed)
             count("rows that the model merges", sum(counts.values()))
-        self._compare_pruned(data)
-        self._compare_look_ups(data)
+        self._compare(data)
 
-    def _clauses(self, data: st.DataObject, whole: bool) -> list[Said]:
-        found: list[Said] = []
+    def _clauses(self, data, whole):
+        found = []
         for _ in range(data.draw(st.integers(1, 4), label="clauses")):
             kind = data.draw(st.sampled_from(list(CONDITIONS)))
             if any(said.kind == kind and said.condition is None for said in found):
@@ -149,92 +129,79 @@ class MergeRules(BlendingRules):
             found.append(Said(kind, condition, *self._action(data, kind, whole)))
         return found
 
-    def _action(
-        self, data: st.DataObject, kind: str, whole: bool
-    ) -> tuple[Any, Callable[[Any, Any], Row | None]]:
+    def _action(self, data, kind, whole):
         if kind == "not_matched":
             columns = [name for name in self.schema.names if name != "note"]
             some = {name: f"source.{name}" for name in columns}, lambda s, t: s | {"note": None}
             return data.draw(st.sampled_from((("*", lambda s, t: s), some)))
-        choices: list[tuple[Any, Callable[[Any, Any], Any]]] = [(None, lambda s, t: None)]
+        choices = [(None, lambda s, t: None)]
         if kind == "matched":
             choices += [(given, lambda s, t, made=made: t | made(s, t)) for given, made in UPDATES]
             if whole:
                 choices.append(("*", lambda s, t: self.shape.updated(t, s)))
         else:
-            values = {"ts": smallest_ordering_value(self.shape), "note": None}
-            said = {
-                name: f"'{value}'" if isinstance(value, str) else value
-                for name, value in values.items()
-            }
-            choices += [(said, lambda s, t: t | values), ({"x": "target.x"}, lambda s, t: t)]
+            least = smallest_ordering_value(self.shape)
+            said = {"ts": f"'{least}'" if isinstance(least, str) else least, "note": None}
+            choices += [
+                (said, lambda s, t: t | {"ts": least, "note": None}),
+                ({"x": "target.x"}, lambda s, t: t),
+            ]
         return data.draw(st.sampled_from(choices))
 
-    def _newest(self, on: str, batch: list[Row]) -> list[Row]:
+    def _newest(self, on, batch):
         """Return of the rows that are matched by the same the one with the largest ordering value,
         of equal ones the last.
         """
-        found: dict[Any, Row] = {}
+        found = {}
         for row in batch:
             by = self._matched_by(on, row)
-            if (
-                self.shape.ordering is None
-                or by not in found
-                or self._rank(row) >= self._rank(found[by])
-            ):
+            if by not in found or not self.shape.is_older(row, found[by]):
                 found[by] = row
         return list(found.values())
 
-    def _all_pairs(self, on: str, batch: list[Row]) -> list[tuple[Row, Row]]:
+    def _all_pairs(self, on, batch):
         return [(s, t) for s in batch for t in self.model.values() if self._pairs(on, s, t)]
 
-    def _matched_by(self, on: str, row: Row) -> Any:
-        by = {
-            "identity": self.shape.identity,
-            "key": lambda row: tuple(row[name] for name in self.shape.key),
-        }
-        return by[on](row) if on in by else row["note"]
+    def _matched_by(self, on, row):
+        if on == "identity":
+            return self.shape.identity(row)
+        return tuple(row[name] for name in self.shape.key) if on == "key" else row["note"]
 
-    def _pairs(self, on: str, source: Row, target: Row) -> bool:
+    def _pairs(self, on, source, target):
         mine, theirs = self._matched_by(on, source), self._matched_by(on, target)
         return mine is not None and mine == theirs
 
-    def _after(
-        self, batch: list[Row], pairs: list[tuple[Row, Row]], clauses: list[Said]
-    ) -> tuple[dict[Any, Row], dict[str, int]] | None:
+    def _after(self, batch, pairs, clauses):
         """Return the model after a merge, and the counts; None for one that is refused."""
-        identity, counts = (
-            self.shape.identity,
-            {"inserted": 0, "updated": 0, "deleted": 0, "late": 0},
-        )
-        deleted = list[Row]()
-        targets = [id(t) for _, t in pairs]
-        if len(set(targets)) < len(targets) and any(said.kind == "matched" for said in clauses):
+        identity, deleted, fresh = self.shape.identity, [], []
+        counts = {"inserted": 0, "updated": 0, "deleted": 0, "late": 0}
+        matched, targets = {id(s) for s, _ in pairs}, {id(t) for _, t in pairs}
+
+        def clause_of(kind, *pair):
+            return next((one for one in clauses if one.kind == kind and one.holds(pair)), None)
+
+        if len(targets) < len(pairs) and any(said.kind == "matched" for said in clauses):
             return None
         model = dict(self.model)
-        alone = [t for t in self.model.values() if id(t) not in set(targets)]
-        for kind, some in (
-            ("matched", pairs),
-            ("not_matched_by_source", [(None, t) for t in alone]),
-        ):
-            for s, t in some:
-                said = next((c for c in clauses if c.kind == kind and c.holds((s, t))), None)
-                if said is not None:
-                    assert t is not None
-                    made = said.make(s, t)
-                    counts["deleted" if made is None else "updated"] += 1
-                    del model[identity(t)]
-                    deleted += [t] if made is None else []
-                    model |= {} if made is None else {identity(made): made}
-        matched, fresh = {id(s) for s, _ in pairs}, list[Row]()
+        some = [("matched", s, t) for s, t in pairs]
+        for t in self.model.values():
+            if id(t) not in targets:
+                some.append(("not_matched_by_source", None, t))
+        for kind, s, t in some:
+            said = clause_of(kind, s, t)
+            if said is None:
+                continue
+            made = said.make(s, t)
+            counts["deleted" if made is None else "updated"] += 1
+            del model[identity(t)]
+            if made is None:
+                deleted.append(t)
+            else:
+                model[identity(made)] = made
         for s in batch:
-            said = next(
-                (c for c in clauses if c.kind == "not_matched" and c.holds((s, None))), None
-            )
+            said = clause_of("not_matched", s, None)
             if id(s) not in matched and said is not None:
-                row = said.make(s, None)
-                assert row is not None
-                fresh.append(row)
+                fresh.append(said.make(s, None))
         identities = {identity(row) for row in fresh}
         if len(identities) < len(fresh) or identities & self.model.keys():
             return None
@@ -244,14 +211,8 @@ class MergeRules(BlendingRules):
             self._bury(identity(row))
         return model | {identity(row): row for row in fresh if row not in late}, counts
 
-    def _said(
-        self, writer: mdt.Table, batch: list[Row], on: str, clauses: list[Said], dedupe: bool
-    ) -> Any:
-        ons: dict[str, Any] = {
-            "identity": None,
-            "key": list(self.shape.key),
-            "note": "target.note = source.note",
-        }
+    def _said(self, writer, batch, on, clauses, dedupe):
+        ons = {"identity": None, "key": list(self.shape.key), "note": "target.note = source.note"}
         merge = writer.merge(self._arrow(batch), ons[on], dedupe=dedupe)
         for said in clauses:
             when = getattr(merge, f"when_{said.kind}")(said.condition)
@@ -260,14 +221,3 @@ class MergeRules(BlendingRules):
             else:
                 merge = when.delete() if said.set is None else when.update(said.set)
         return merge
-
-    # What the model has
-
-    def _rows(self, **sizes: int) -> st.SearchStrategy[list[Row]]:
-        raise NotImplementedError
-
-    def _compare_pruned(self, data: st.DataObject) -> None:
-        raise NotImplementedError
-
-    def _compare_look_ups(self, data: st.DataObject) -> None:
-        raise NotImplementedError

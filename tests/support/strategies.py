@@ -145,6 +145,20 @@ class Shape:
             "options": options,
         }
 
+    @property
+    def located_by(self) -> tuple[str, ...]:
+        """The columns that name a row and its place."""
+        return tuple(dict.fromkeys((*self.key, *self.partition_by)))
+
+    @property
+    def identified_by(self) -> tuple[str, ...]:
+        """The columns that a delete needs."""
+        return self.located_by if self.scope == "partition" else self.key
+
+    def is_older(self, row: Row, other: Row) -> bool:
+        """Return whether another row of the same key wins by its ordering value."""
+        return self.ordering is not None and rank(row) < rank(other)
+
     def partition(self, row: Row) -> tuple[Any, ...]:
         """Return what decides the partition of ``row``."""
         return (
@@ -165,6 +179,11 @@ class Shape:
         """Return what may be live only once: the key, and under partition scope the partition."""
         key = tuple(row[name] for name in self.key)
         return key if self.scope == "table" else (self.partition(row), key)
+
+
+def rank(row: Row) -> Any:
+    """Return the ordering value as Hudi's readers compare it: -0.0 is below 0.0."""
+    return (row["ts"], math.copysign(1.0, row["ts"])) if isinstance(row["ts"], float) else row["ts"]
 
 
 KEY_INDEXES = (
