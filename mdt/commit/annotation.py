@@ -37,7 +37,7 @@ def annotating(metadata: CommitMetadata) -> Iterator[None]:
     Raises Invalid for what is not text, for names that are Hudi's or ours, and for more than a
     commit takes.
     """
-    if not metadata:
+    if metadata is None or (isinstance(metadata, Mapping) and not metadata):
         yield
         return
     token = _current.set(_checked(metadata))

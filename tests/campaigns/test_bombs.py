@@ -5,18 +5,14 @@ Every bomb goes off in a process of its own, whose largest resident size is comp
 before; NumPy's, Arrow's and CRoaring's memory count alike.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import resource
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -40,7 +36,7 @@ what its first scan, write and check import and keep.
 """
 
 
-def every_position(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+def every_position(header, tables):
     bitmap = BitMap(range(2**32))
     bitmap.run_optimize()
     tables["vectors"] = with_column(
@@ -48,21 +44,21 @@ def every_position(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
     )
 
 
-def many_rows(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+def many_rows(header, tables):
     tables["files"] = with_column(tables["files"], "rows", [2**32 - 1] * len(tables["files"]))
 
 
-def large_row_groups(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+def large_row_groups(header, tables):
     tables["files"] = with_column(
         tables["files"], "row_group_rows", [[2**31 - 1] * 1000] * len(tables["files"])
     )
 
 
-def long_lists(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+def long_lists(header, tables):
     header["left_out"] = ["x"] * (limits.LIST_ITEMS_MAX + 1)
 
 
-BOMBS: dict[str, tuple[int, Callable[[dict[str, Any], dict[str, pa.Table]], None]]] = {
+BOMBS = {
     "a vector of every position": (2, every_position),
     "rows of 2^32": (1, many_rows),
     "row groups of 2^31 rows": (1, large_row_groups),
@@ -70,7 +66,7 @@ BOMBS: dict[str, tuple[int, Callable[[dict[str, Any], dict[str, pa.Table]], None
 }
 
 
-def unfolding(body: str) -> MemoryStorage:
+def unfolding(body):
     """Return a table with a statistics section of 300 MB of zeros, compressed as a whole or in
     Arrow's own way.
     """
@@ -95,7 +91,7 @@ def unfolding(body: str) -> MemoryStorage:
     return storage
 
 
-def meet(storage: MemoryStorage) -> int:
+def meet(storage):
     """Do with a table what users do and return by how many bytes the process has grown."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for act in (
@@ -111,7 +107,7 @@ def meet(storage: MemoryStorage) -> int:
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 
 
-def run(name: str, folder: str) -> None:
+def run(name, folder):
     """Meet the bomb whose table stands in ``folder``; called in a process of its own."""
     storage = MemoryStorage()
     for root, _, files in os.walk(folder):
@@ -121,16 +117,14 @@ def run(name: str, folder: str) -> None:
     print(meet(storage))
 
 
-def grown(storage: MemoryStorage, folder: Path, name: str) -> int:
+def grown(storage, folder, name):
     """Return by how many bytes a new process grows that meets the table in ``storage``."""
     for info in storage.list(""):
         target = folder / info.path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(storage.read(info.path))
-    here = Path(__file__).resolve()
-    places = [str(here.parents[2]), str(here.parents[1]), str(here.parent)]
     code = (
-        f"import sys; sys.path[:0] = {places!r}\nfrom test_bombs import run\nrun({name!r},"
+        f"import sys; sys.path[:] = {sys.path!r}\nfrom test_bombs import run\nrun({name!r},"
         f" {str(folder)!r})"
     )
     done = subprocess.run(
@@ -140,7 +134,7 @@ def grown(storage: MemoryStorage, folder: Path, name: str) -> int:
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_forged_record_takes_no_memory(name: str, tmp_path: Path) -> None:
+def test_a_forged_record_takes_no_memory(name, tmp_path):
     seq, change = BOMBS[name]
     storage = good()
     forge(storage, seq, change)
@@ -150,14 +144,14 @@ def test_a_forged_record_takes_no_memory(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", ["section", "lz4", "zstd"])
-def test_a_section_that_unfolds_to_much_takes_no_memory(body: str, tmp_path: Path) -> None:
+def test_a_section_that_unfolds_to_much_takes_no_memory(body, tmp_path):
     storage = unfolding(body)
     with pytest.raises(Corrupt, match="unfolds to too much|compressed body"):
         mdt.open(storage)
     assert grown(storage, tmp_path, body) < GROWTH_BYTES_MAX
 
 
-def test_a_section_may_not_claim_more_than_its_bytes_can_hold() -> None:
+def test_a_section_may_not_claim_more_than_its_bytes_can_hold():
     data = b"MDTLZ4\0\0" + struct.pack("<Q", limits.LZ4_RATIO_MAX * 40 + 1) + bytes(40)
     with pytest.raises(Corrupt, match="claims too much"):
         codec.decode_ipc(data, None, path="x")
@@ -166,21 +160,21 @@ def test_a_section_may_not_claim_more_than_its_bytes_can_hold() -> None:
 @pytest.mark.parametrize(
     "path", [paths.hint(), paths.commit(4), paths.pending("20200101000000000"), paths.properties()]
 )
-def test_an_object_that_is_too_large_is_not_read(path: str) -> None:
+def test_an_object_that_is_too_large_is_not_read(path):
     storage = good()
-    read: list[str] = []
+    read = []
 
     class Large(MemoryStorage):
         """Has one object of a terabyte, by what it says."""
 
-        def read_whole(self, name: str, bytes_max: int) -> bytes:
+        def read_whole(self, name, bytes_max):
             if name == path:
                 raise Corrupt(
                     "the object is too large", path=name, expected=f"{bytes_max}", got=f"{1 << 40}"
                 )
             return super().read_whole(name, bytes_max)
 
-        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        def read(self, name, offset=0, length=None):
             read.append(name)
             return super().read(name, offset, length)
 
@@ -195,7 +189,7 @@ def test_an_object_that_is_too_large_is_not_read(path: str) -> None:
     assert paths.commit(0) in read
 
 
-def _cleaned() -> MemoryStorage:
+def _cleaned():
     storage = MemoryStorage()
     table = mdt.create(
         storage, pa.schema([("id", pa.int64()), ("p", pa.int64())]), key=["id"], partition_by=["p"]
@@ -209,7 +203,7 @@ def _cleaned() -> MemoryStorage:
     return storage
 
 
-def test_services_read_no_object_that_has_grown() -> None:
+def test_services_read_no_object_that_has_grown():
     start = _cleaned()
     grown = [
         info.path for info in start.list("") if not info.path.startswith(paths.attachments_dir())
@@ -225,13 +219,11 @@ def test_services_read_no_object_that_has_grown() -> None:
         class Large(MemoryStorage):
             """Has one object of a terabyte, by what it says."""
 
-            def read_whole(self, name: str, bytes_max: int, path: str = path) -> bytes:
+            def read_whole(self, name, bytes_max, path=path):
                 check_size(name, 1 << 40 if name == path else 0, bytes_max)
                 return super().read_whole(name, bytes_max)
 
-            def read(
-                self, name: str, offset: int = 0, length: int | None = None, path: str = path
-            ) -> bytes:
+            def read(self, name, offset=0, length=None, path=path):
                 assert name != path or length is not None, f"all of {path} is read"
                 return super().read(name, offset, length)
 
@@ -249,7 +241,7 @@ def test_services_read_no_object_that_has_grown() -> None:
                 service(mdt.open(large))
 
 
-def test_a_missing_record_is_named_with_what_to_do() -> None:
+def test_a_missing_record_is_named_with_what_to_do():
     for seq in (1, 2, 3):
         for later in (False, True):
             storage = good()
@@ -262,7 +254,7 @@ def test_a_missing_record_is_named_with_what_to_do() -> None:
             assert "backup" in caught.value.hint
 
 
-def test_json_that_is_deep_or_long_is_corrupt() -> None:
+def test_json_that_is_deep_or_long_is_corrupt():
     for text in (b"[" * 200_000, b'{"a":' * 100_000, b"1" * 100_000, b'"\\ud800"' * 2):
         with pytest.raises(Corrupt):
             codec.parse_json(text, path="x")

@@ -2,10 +2,7 @@
 report names what is lost.
 """
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable, Iterator
 from functools import cache
 from unittest.mock import patch
 
@@ -14,7 +11,6 @@ from counting import count
 from worlds import (
     BASE_STATE,
     MOR,
-    State,
     deleted,
     filled,
     later,
@@ -36,11 +32,9 @@ from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
 ROWS = 300
-STATE: State = deleted(
-    upserted(upserted({}, range(ROWS), 1, 1.0), range(0, ROWS, 3), 2, 2.0), (6, 7, 8)
-)
+STATE = deleted(upserted(upserted({}, range(ROWS), 1, 1.0), range(0, ROWS, 3), 2, 2.0), (6, 7, 8))
 """What the world holds."""
-KINDS: dict[str, Callable[[str], bool]] = {
+KINDS = {
     "record": lambda path: path.startswith(paths.log_dir()),
     "archive": lambda path: path.startswith(paths.archive_dir()),
     "hint": lambda path: path == paths.hint(),
@@ -67,7 +61,7 @@ DERIVED = (
     "partition marker",
 )
 """What can always be made again."""
-WAYS: dict[str, Callable[[bytes], bytes | None]] = {
+WAYS = {
     "flip": (
         lambda data: (
             data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
@@ -81,7 +75,7 @@ SAMPLE = 5
 
 
 @cache
-def world(key_index: str) -> MemoryStorage:
+def world(key_index):
     """Return a table with base files, log files, dead rows, an index, a part of its log archived,
     three checkpoints, a tag.
     """
@@ -109,9 +103,9 @@ def world(key_index: str) -> MemoryStorage:
 
 
 @cache
-def objects(key_index: str) -> dict[str, list[str]]:
+def objects(key_index):
     """Return the objects of the world by kind; those of Hudi's archive are of none."""
-    found: dict[str, list[str]] = {}
+    found = {}
     for info in world(key_index).list(""):
         kind = next((kind for kind, holds in KINDS.items() if info.size and holds(info.path)), None)
         if kind is not None:
@@ -119,7 +113,7 @@ def objects(key_index: str) -> dict[str, list[str]]:
     return found
 
 
-def damaged(key_index: str, path: str, way: str) -> MemoryStorage:
+def damaged(key_index, path, way):
     """Return a copy of the world with one object damaged."""
     storage = world(key_index).copy()
     data = WAYS[way](storage.read(path))
@@ -130,18 +124,18 @@ def damaged(key_index: str, path: str, way: str) -> MemoryStorage:
     return later(storage)
 
 
-def needed(key_index: str) -> set[str]:
+def needed(key_index):
     """Return the data files of the newest state."""
     snapshot = mdt.open(world(key_index)).snapshot()
     return set(references.file_paths(snapshot.listing()).to_pylist())
 
 
-def mended(key_index: str, kind: str, path: str, way: str) -> None:
+def mended(key_index, kind, path, way):
     """Assert that a repair mends the damage, or names what is lost, and finds nothing to do the
     next time.
     """
     storage, where = damaged(key_index, path, way), f"{way} {path} ({key_index})"
-    found: tuple[str, ...] = ()
+    found = ()
     try:
         found = tuple(problem.path for problem in mdt.open(storage).check().problems)
     except mdt.MdtError as error:
@@ -173,7 +167,7 @@ def mended(key_index: str, kind: str, path: str, way: str) -> None:
     )
 
 
-def cases() -> Iterator[tuple[str, str, str, str]]:
+def cases():
     for key_index in ("record", "bloom"):
         for kind, found in objects(key_index).items():
             for path in found:
@@ -181,13 +175,13 @@ def cases() -> Iterator[tuple[str, str, str, str]]:
                     yield key_index, kind, path, way
 
 
-def seeded() -> random.Random:
+def seeded():
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     return random.Random(seed)
 
 
-def test_what_is_damaged_is_mended_or_named() -> None:
+def test_what_is_damaged_is_mended_or_named():
     draw = seeded()
     key_index = draw.choice(["record", "bloom"])
     assert set(objects(key_index)) == set(KINDS)
@@ -195,12 +189,12 @@ def test_what_is_damaged_is_mended_or_named() -> None:
         mended(key_index, kind, draw.choice(objects(key_index)[kind]), draw.choice(list(WAYS)))
 
 
-def broken(place: str, key_index: str = "record") -> Callable[[], MemoryStorage]:
+def broken(place, key_index="record"):
     """Return who makes a small table of which every object of a place is gone, but for a record
     that no checkpoint has.
     """
 
-    def start() -> MemoryStorage:
+    def start():
         storage = filled(MOR, key_index)
         table = mdt.open(storage)
         table.metadata.compact()
@@ -217,7 +211,7 @@ def broken(place: str, key_index: str = "record") -> Callable[[], MemoryStorage]
 PLACES = [paths.attachments_dir(), paths.log_dir(), paths.checkpoints_dir(), ".hoodie/2"]
 
 
-def taken_up(survivor: MemoryStorage, where: str) -> None:
+def taken_up(survivor, where):
     """Assert that the next repair does what one that died has left."""
     count("crash points of repairs")
     later(survivor)
@@ -230,7 +224,7 @@ def taken_up(survivor: MemoryStorage, where: str) -> None:
     assert ours(survivor) == upserted(BASE_STATE, [0, 20], 9, 9.0) == theirs(survivor), where
 
 
-def test_a_repair_that_dies_somewhere_is_taken_up_by_the_next_one() -> None:
+def test_a_repair_that_dies_somewhere_is_taken_up_by_the_next_one():
     draw = seeded()
     start = broken(draw.choice(PLACES[:2]))
     whole = FaultyStorage(start())
@@ -245,12 +239,12 @@ def test_a_repair_that_dies_somewhere_is_taken_up_by_the_next_one() -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("place", PLACES)
-def test_a_repair_that_dies_anywhere_is_taken_up_by_the_next_one(place: str) -> None:
+def test_a_repair_that_dies_anywhere_is_taken_up_by_the_next_one(place):
     for where, survivor in survivors(broken(place), lambda storage: mdt.repair(storage)):
         taken_up(survivor, where)
 
 
 @pytest.mark.nightly
-def test_whatever_is_damaged_is_mended_or_named() -> None:
+def test_whatever_is_damaged_is_mended_or_named():
     for case in cases():
         mended(*case)

@@ -2,8 +2,6 @@
 knows after each kill.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -11,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -40,7 +37,7 @@ _WRITER = textwrap.dedent("""
     """)
 
 
-def killed(table: mdt.Table, number: int, draw: random.Random) -> None:
+def killed(table, number, draw):
     """Let a process write, and kill it while it does."""
     command = [
         sys.executable,
@@ -58,7 +55,7 @@ def killed(table: mdt.Table, number: int, draw: random.Random) -> None:
     child.stdout.close()
 
 
-def campaign(folder: Path, kills: int, seed: int) -> None:
+def campaign(folder, kills, seed):
     draw = random.Random(seed)
     keys = {"mdt.key.store.dir": str(folder / "keys")}
     options = {"mdt.durable": False, "mdt.rollback.after.seconds": 0}
@@ -80,11 +77,11 @@ def campaign(folder: Path, kills: int, seed: int) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_store_knows_what_the_table_knows_after_five_kills(tmp_path: Path) -> None:
+def test_a_store_knows_what_the_table_knows_after_five_kills(tmp_path):
     campaign(tmp_path, 5, seed=1)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-def test_a_store_knows_what_the_table_knows_after_two_hundred_kills(tmp_path: Path) -> None:
+def test_a_store_knows_what_the_table_knows_after_two_hundred_kills(tmp_path):
     campaign(tmp_path, 200, seed=2)

@@ -2,14 +2,11 @@
 row is lost or doubled.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random
 import signal
 import time
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -25,14 +22,14 @@ MEGABYTES_MAX = 60
 """Of the directory, at the end of a soak of any length."""
 ENDED = ("services", "reads", "followed")
 """What must have ended once at least, and where it is noted."""
-PARTITIONS: list[list[str]] = [["writer"], []]
+PARTITIONS = [["writer"], []]
 STARVED = 5
 """Times as long a soak goes on where the machine is so busy that something has not ended once:
 starting a process takes seconds there.
 """
 
 
-def soak(folder: Path, seconds: int, seed: int) -> None:
+def soak(folder, seconds, seed):
     """Let all actors run, kill one of them every now and then, and check what is left.
 
     Each writer has a partition of its own, or all of them write into the same file groups.
@@ -68,7 +65,7 @@ def soak(folder: Path, seconds: int, seed: int) -> None:
     count("processes killed in a soak", killed)
 
 
-def check(folder: Path) -> None:
+def check(folder):
     """Assert that the table holds what the journals say, that nothing is damaged, and that the disk
     is bounded.
     """
@@ -101,14 +98,14 @@ def check(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(STARVED * SECONDS + 300)
 def test_killed_writers_services_and_readers_lose_no_row_and_a_follower_keeps_up(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     soak(tmp_path, SECONDS, seed=random.randrange(10**6))
     check(tmp_path)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-def test_half_an_hour_of_it(tmp_path: Path) -> None:
+def test_half_an_hour_of_it(tmp_path):
     soak(tmp_path, 1800, seed=random.randrange(10**6))
     check(tmp_path)

@@ -5,15 +5,11 @@ By day a few dozen queries, at night thousands. Each failure prints the tables, 
 settings, and the command that runs that case again.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,10 +17,7 @@ from counting import count
 from reader import comparable
 from sql_queries import COUNT, KEYS, Query, Writer, settings
 from sql_tables import settings as held
-from sql_worlds import PLAIN, WAYS, World, world
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from sql_worlds import PLAIN, WAYS, world
 
 WORLDS, CASES = 3, 10
 """By day: so many pairs of tables, so many queries on each."""
@@ -41,7 +34,7 @@ Answer = tuple[str, Any]
 """("rows", a table) or ("error", what Spark calls it)."""
 
 
-def answer(spark: SparkSession, text: str) -> Answer:
+def answer(spark, text):
     """Return what a query gives: rows, or an error."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -55,12 +48,12 @@ def answer(spark: SparkSession, text: str) -> Answer:
         return "error", (causes or str(error).splitlines())[-1]
 
 
-def bag(table: pa.Table, exact: bool) -> Counter[tuple[Any, ...]]:
+def bag(table, exact):
     """Return the rows as a multiset; either zero is the same unless ``exact``."""
     return Counter(sequence(table, exact))
 
 
-def sequence(table: pa.Table, exact: bool) -> list[tuple[Any, ...]]:
+def sequence(table, exact):
     """Return the rows in their order, in a form that can be compared."""
     columns = [
         [comparable(value if exact else _one_zero(value)) for value in column.to_pylist()]
@@ -69,7 +62,7 @@ def sequence(table: pa.Table, exact: bool) -> list[tuple[Any, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def _one_zero(value: Any) -> Any:
+def _one_zero(value):
     if isinstance(value, float):
         return value + 0.0
     if isinstance(value, dict):
@@ -77,7 +70,7 @@ def _one_zero(value: Any) -> Any:
     return value
 
 
-def difference(query: Query, expected: Answer, found: Answer, every: Answer) -> str:
+def difference(query, expected, found, every):
     """Return what is wrong with an answer, or nothing. ``every``: the rows that the query may
     choose from, where it may.
     """
@@ -104,21 +97,21 @@ def difference(query: Query, expected: Answer, found: Answer, every: Answer) -> 
     return f"lost {_few(lost)}, extra {_few(extra)}" if lost or extra else ""
 
 
-def _few(rows: Counter[tuple[Any, ...]]) -> str:
+def _few(rows):
     return f"{rows.total()} {list(rows)[:SHOWN]}"
 
 
-def _said(answered: Answer) -> str:
+def _said(answered):
     return f"error {answered[1]}" if answered[0] == "error" else f"{len(answered[1])} rows"
 
 
-def ways(draw: random.Random) -> Iterator[tuple[str, str]]:
+def ways(draw):
     """Yield how the tables are read, and which of them is plain Parquet all the same."""
     for way in draw.sample(WAYS, 2):
         yield way, draw.choice(("", "", "", "b", "a"))
 
 
-def run_case(spark: SparkSession, of: World, seed: str) -> list[str]:
+def run_case(spark, of, seed):
     """Run the query of a seed in several ways and return what is wrong."""
     draw = random.Random(seed)
     query, values = Writer(of, draw).query(), settings(draw)
@@ -144,14 +137,14 @@ def run_case(spark: SparkSession, of: World, seed: str) -> list[str]:
     return wrong
 
 
-def run(spark: SparkSession, folder: Path, worlds: int, cases: int) -> None:
+def run(spark, folder, worlds, cases):
     """Run queries on tables of a new seed, or of the one to replay; fail with all that was
     wrong.
     """
     given = os.environ.get(REPLAY, "").split(":")
     seed = given[0] or str(random.randrange(1 << 30))
     print(f"seed {seed}")
-    wrong: list[str] = []
+    wrong = []
     for number in [int(given[1])] if given[1:] else range(worlds):
         with world(spark, f"{seed}:{number}", folder / str(number)) as of:
             for case in [int(given[2])] if given[2:] else range(cases):
@@ -160,29 +153,23 @@ def run(spark: SparkSession, folder: Path, worlds: int, cases: int) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_random_queries_have_the_answers_of_plain_parquet(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_random_queries_have_the_answers_of_plain_parquet(spark, tmp_path):
     run(spark, tmp_path, round(WORLDS * SCALE), CASES)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
-def test_thousands_of_random_queries_have_the_answers_of_plain_parquet(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_thousands_of_random_queries_have_the_answers_of_plain_parquet(spark, tmp_path):
     run(spark, tmp_path, round(WORLDS_NIGHTLY * SCALE), CASES_NIGHTLY)
 
 
 @pytest.mark.nightly
-def test_a_planner_that_leaves_out_a_file_is_noticed(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planner_that_leaves_out_a_file_is_noticed(spark, tmp_path, monkeypatch):
     from mdt.engines.spark import frame as frames  # and so pyspark, which takes a second
 
     right = frames.plan
 
-    def wrong(metadata: Any, snapshot: Any, predicate: Any, *more: Any) -> Any:
+    def wrong(metadata, snapshot, predicate, *more):
         found = right(metadata, snapshot, predicate, *more)
         return found if predicate is None else replace(found, segments=found.segments[:-1])
 
@@ -191,17 +178,17 @@ def test_a_planner_that_leaves_out_a_file_is_noticed(
         assert any(run_case(spark, of, f"noticed:{case}") for case in range(20))
 
 
-def test_wrong_answers_are_told_from_right_ones() -> None:
-    rows: Answer = ("rows", pa.table({"o0": [1.0, 0.0, None], "o1": ["a", "b", "c"]}))
-    negative: Answer = ("rows", pa.table({"o0": [1.0, -0.0, None], "o1": ["a", "b", "c"]}))
-    turned: Answer = ("rows", rows[1].take([2, 0, 1]))
+def test_wrong_answers_are_told_from_right_ones():
+    rows = ("rows", pa.table({"o0": [1.0, 0.0, None], "o1": ["a", "b", "c"]}))
+    negative = ("rows", pa.table({"o0": [1.0, -0.0, None], "o1": ["a", "b", "c"]}))
+    turned = ("rows", rows[1].take([2, 0, 1]))
     fewer, failed, two = (
         ("rows", rows[1].slice(1)),
         ("error", "DIVIDE_BY_ZERO"),
         ("rows", rows[1].slice(0, 2)),
     )
-    every: Answer = ("rows", pa.concat_tables([rows[1], pa.table({"o0": [0.0], "o1": ["d"]})]))
-    tie: Answer = ("rows", pa.table({"o0": [1.0, 0.0, None], "o1": ["a", "d", "c"]}))
+    every = ("rows", pa.concat_tables([rows[1], pa.table({"o0": [0.0], "o1": ["d"]})]))
+    tie = ("rows", pa.table({"o0": [1.0, 0.0, None], "o1": ["a", "d", "c"]}))
     whole, top, limited = Query(""), Query("", KEYS, 1, "every"), Query("", COUNT, every="every")
     right = [
         (whole, turned, rows),

@@ -5,15 +5,12 @@ tables back.
 project.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 SCHEMA = StructType(
@@ -28,7 +25,7 @@ SCHEMA = StructType(
 NAMES = SCHEMA.fieldNames()
 
 
-def session(jar: str) -> SparkSession:
+def session(jar):
     """Return a small local session with Hudi's extensions."""
     settings = {
         "spark.jars": jar,
@@ -52,12 +49,12 @@ def session(jar: str) -> SparkSession:
     return spark
 
 
-def read(spark: SparkSession, path: str) -> list[list[Any]]:
+def read(spark, path):
     """Return the rows that Hudi's reader sees."""
     return [list(row) for row in spark.read.format("hudi").load(path).select(*NAMES).collect()]
 
 
-def write_rows(frame: DataFrame, job: dict[str, Any]) -> None:
+def write_rows(frame, job):
     """Upsert or delete rows through the data source."""
     options = {
         "hoodie.table.name": job["name"],
@@ -76,7 +73,7 @@ def write_rows(frame: DataFrame, job: dict[str, Any]) -> None:
     frame.write.format("hudi").options(**options).mode("append").save(job["path"])
 
 
-def write_sql(spark: SparkSession, job: dict[str, Any]) -> None:
+def write_sql(spark, job):
     """Run a statement on the table, which it calls ``{table}``."""
     for name, value in job["options"].items():
         spark.conf.set(name, value)
@@ -89,7 +86,7 @@ def write_sql(spark: SparkSession, job: dict[str, Any]) -> None:
             spark.conf.unset(name)
 
 
-def carry_out(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
+def carry_out(spark, job):
     """Return the rows before one job, after it, and after each of the upserts that follow, or its
     error.
     """
@@ -114,7 +111,7 @@ def carry_out(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
         }
 
 
-def main(jar: str, jobs: str, results: str) -> None:
+def main(jar, jobs, results):
     """Carry out all jobs; one line of JSON for each."""
     spark = session(jar)
     with Path(results).open("w") as out:

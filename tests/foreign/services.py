@@ -5,28 +5,21 @@ Without ``--read`` it makes the tables with this package; with it, in Hudi's env
 them and compares.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 CALLS = ("show_timeline", "show_commits", "show_archived_commits", "show_cleans", "show_savepoints")
 
 
-def texts(rows: list[dict[str, Any]]) -> list[list[list[str]]]:
+def texts(rows):
     return sorted(sorted([name, str(value)] for name, value in row.items()) for row in rows)
 
 
-def through_services(
-    t: Any, rows: Callable[[range, int], Any], save: Callable[[str], None]
-) -> None:
+def through_services(t, rows, save):
     """Run every service on a table, and deletes and updates by condition; save it after each."""
     t.bulk_insert(rows(range(200), 1))
     for n in range(12):
@@ -64,7 +57,7 @@ def through_services(
     save("untagged")
 
 
-def through_columns(t: Any, rows: Callable[[range, int], Any], save: Callable[[str], None]) -> None:
+def through_columns(t, rows, save):
     """Alter a table, build indexes on it, purge it; save it after each."""
     import pyarrow as pa
 
@@ -92,11 +85,11 @@ def through_columns(t: Any, rows: Callable[[range, int], Any], save: Callable[[s
     save("purged")
 
 
-def through_overwrites(t: Any, save: Callable[[str], None]) -> None:
+def through_overwrites(t, save):
     """Merge, replace and drop partitions; save the table after each."""
     import mdt
 
-    def given(ids: range, ts: int) -> Any:
+    def given(ids, ts):
         return [{"id": f"k{i}", "city": "xy"[i % 2], "ts": ts, "v": i, "extra": "o"} for i in ids]
 
     t.merge(given(range(30, 50), 140)).when_matched(
@@ -123,7 +116,7 @@ def through_overwrites(t: Any, save: Callable[[str], None]) -> None:
     save("filled_again")
 
 
-def through_rows(t: Any, save: Callable[[str], None]) -> None:
+def through_rows(t, save):
     """Write parts of rows, columns that are merged, rows that are late, and that move, small
     commits together; save the table after each.
     """
@@ -131,9 +124,9 @@ def through_rows(t: Any, save: Callable[[str], None]) -> None:
 
     is_text = pa.types.is_string(t.schema.field("at").type)
 
-    def given(ids: range, at: int, **more: list[Any]) -> dict[str, list[Any]]:
+    def given(ids, at, **more):
         places = ["xy"[i % 2] for i in ids]
-        when: Any = f"day {at:03}" if is_text else at
+        when = f"day {at:03}" if is_text else at
         return {"id": [f"k{i}" for i in ids], "city": places, "at": [when] * len(ids), **more}
 
     t.upsert(given(range(40), 10, v=list(range(40)), cost=[Decimal(i) / 4 for i in range(40)]))
@@ -160,10 +153,10 @@ def through_rows(t: Any, save: Callable[[str], None]) -> None:
     save("changed")
 
 
-def through_repeats(t: Any, save: Callable[[str], None]) -> None:
+def through_repeats(t, save):
     """Keys that live more than once; save the table after each step."""
 
-    def given(ids: range, v: int) -> dict[str, list[Any]]:
+    def given(ids, v):
         return {
             "id": [f"k{i}" for i in ids],
             "city": ["xy"[i % 2] for i in ids],
@@ -181,7 +174,7 @@ def through_repeats(t: Any, save: Callable[[str], None]) -> None:
     save("repeated_changed")
 
 
-def make(root: Path) -> None:
+def make(root):
     """Make tables of both types, and a copy of each after each service, with the rows that it must
     have.
     """
@@ -191,91 +184,54 @@ def make(root: Path) -> None:
     from mdt.services.reclaiming import cleaning
 
     cleaning.ARCHIVE_RECORDS_MIN = 4
-    schema = pa.schema(
-        [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int32())]
-    )
+    first = [("id", pa.string()), ("city", pa.string())]
+    schema = pa.schema([*first, ("ts", pa.int64()), ("v", pa.int32())])
+    last = [("v", pa.int32()), ("cost", pa.decimal128(9, 2))]
     by_text, by_number = (
-        pa.schema(
-            [
-                ("id", pa.string()),
-                ("city", pa.string()),
-                ("at", at),
-                ("v", pa.int32()),
-                ("cost", pa.decimal128(9, 2)),
-            ]
-        )
-        for at in (pa.string(), pa.int64())
+        pa.schema([*first, ("at", at), *last]) for at in (pa.string(), pa.int64())
     )
-    jobs: list[dict[str, Any]] = []
+    jobs = []
 
-    def rows(ids: range, ts: int) -> pa.Table:
+    def rows(ids, ts):
         n = list(ids)
-        columns = [
-            [f"k{i}" for i in n],
-            ["xy"[i % 2] for i in n],
-            [ts] * len(n),
-            [i + ts for i in n],
-        ]
-        return pa.table(columns, schema=schema)
+        columns = [f"k{i}" for i in n], ["xy"[i % 2] for i in n], [ts] * len(n), [i + ts for i in n]
+        return pa.table(list(columns), schema=schema)
 
-    def save(table: mdt.Table, live: Path, kind: str, moment: str) -> None:
-        name = f"{kind}_{moment}"
-        shutil.copytree(live, root / name)
-        jobs.append(
-            {
-                "name": name,
-                "path": str(root / name),
-                "rows": texts(table.scan().to_arrow().to_pylist()),
-            }
-        )
+    def made(name, table_type, schema, ordering, **more):
+        """Return a table, and what saves a copy of it."""
+        live = root / f"live_{name}"
+        settings = {"partition_by": ["city"], "ordering": ordering, "table_type": table_type}
+        table = mdt.create(live, schema, key=["id"], **settings, **more)
+
+        def save(moment):
+            copy = root / f"{name}_{moment}"
+            shutil.copytree(live, copy)
+            found = texts(table.scan().to_arrow().to_pylist())
+            jobs.append({"name": copy.name, "path": str(copy), "rows": found})
+
+        return table, save
 
     for kind in ("MERGE_ON_READ", "COPY_ON_WRITE"):
-        live = root / f"live_{kind}"
-        t = mdt.create(
-            live,
-            schema,
-            key=["id"],
-            partition_by=["city"],
-            ordering="ts",
-            table_type=kind,
-            options={"mdt.metadata.compact.records": 3},
-        )
-        keep = partial(save, t, live, kind)
-        through_services(t, rows, keep)
-        through_columns(t, rows, keep)
-        through_overwrites(t, keep)
+        t, save = made(kind, kind, schema, "ts", options={"mdt.metadata.compact.records": 3})
+        through_services(t, rows, save)
+        through_columns(t, rows, save)
+        through_overwrites(t, save)
         for key_index in ("bloom", "record", "bucket", "memory", "simple", "lmdb"):
-            live = root / f"live_{kind}_{key_index}"
             keeps = key_index in ("record", "simple", "lmdb")
-            t = mdt.create(
-                live,
-                by_number if keeps else by_text,
-                key=["id"],
-                partition_by=["city"],
-                ordering="at",
-                table_type=kind,
-                key_index=key_index,
-                scope="partition" if key_index == "bucket" else "table",
-                options={
-                    "mdt.delete.keeps.ordering": keeps,
-                    "mdt.key.store.dir": str(root / "keys"),
-                },
-            )
-            through_rows(t, partial(save, t, live, f"{kind}_{key_index}"))
-        live = root / f"live_{kind}_repeats"
-        t = mdt.create(
-            live,
-            by_number,
-            key=["id"],
-            partition_by=["city"],
-            table_type=kind,
-            options={"mdt.keys.repeat": True},
-        )
-        through_repeats(t, partial(save, t, live, f"{kind}_repeats"))
+            options = {
+                "mdt.delete.keeps.ordering": keeps,
+                "mdt.key.store.dir": str(root / "keys"),
+            }
+            scope = "partition" if key_index == "bucket" else "table"
+            kept = by_number if keeps else by_text
+            settings = {"key_index": key_index, "scope": scope, "options": options}
+            through_rows(*made(f"{kind}_{key_index}", kind, kept, "at", **settings))
+        repeats = {"options": {"mdt.keys.repeat": True}}
+        through_repeats(*made(f"{kind}_repeats", kind, by_number, None, **repeats))
     (root / "jobs.json").write_text(json.dumps(jobs))
 
 
-def read(root: Path, jar: str) -> None:
+def read(root, jar):
     """Read every copy with Hudi, compare, and say how many rows Hudi's procedures have about its
     timeline.
     """
@@ -307,7 +263,7 @@ def read(root: Path, jar: str) -> None:
         print("same rows" if same else "OTHER ROWS", job["name"], told)
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", help="of Hudi's environment")
     parser.add_argument("--jar", required=True)

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,7 +82,7 @@ class Kind:
     partitioned: bool
     ordering: str
 
-    def create(self, path: Path, max_bytes: int) -> Table:
+    def create(self, path, max_bytes):
         """Create an empty table with small files."""
         return mdt.create(
             path,
@@ -101,15 +100,15 @@ class Kind:
             },
         )
 
-    def identity(self, row: Row) -> Any:
+    def identity(self, row):
         """Return what may live once."""
         return (row[1], row[0]) if self.partitioned and self.scope == "partition" else row[0]
 
-    def place(self, row: Row) -> tuple[str, str]:
+    def place(self, row):
         """Return partition and key."""
         return (row[1] if self.partitioned else "", row[0])
 
-    def indexes(self) -> tuple[str, ...]:
+    def indexes(self):
         """Return the indexes of Hudi's that mean the same as ours.
 
         Hudi's Bloom and simple indexes read base files only, so they find the keys of a record
@@ -138,11 +137,11 @@ class History:
     """What Hudi's readers see, if the newest commit is not on Hudi's timeline."""
     died: int = 0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.table = self.kind.create(self.folder, self.draw.choice((4_000, 8_000, 1 << 20)))
         self.is_far = self.draw.random() < 0.4
 
-    def fresh(self, key: int, city: str | None = None) -> Row:
+    def fresh(self, key, city=None):
         """Return a row that is newer than all before."""
         self.clock += 1
         return (
@@ -153,7 +152,7 @@ class History:
             f"n{self.clock % 7}",
         )
 
-    def step(self) -> str:
+    def step(self):
         """Do one thing at random; in one of two the writer dies in the midst of it."""
         self.unseen = None
         name = self.draw.choice(STEPS)
@@ -164,7 +163,7 @@ class History:
             return name
         return self.dies(name, act, done)
 
-    def dies(self, name: str, act: Callable[[Table], object], done: History) -> str:
+    def dies(self, name, act, done):
         """Do it with a writer that dies at some change of storage, if it makes as many."""
         seq, local = mdt.open(self.folder).snapshot().seq, LocalStorage(self.folder, durable=False)
         kind = FarStorage if self.is_far else FaultyStorage
@@ -185,14 +184,14 @@ class History:
         self.rows, self.dead = done.rows, done.dead
         return f"{name}, died at {at} after its commit"
 
-    def copied(self) -> History:
+    def copied(self):
         """Return what must be true of the rows, alone."""
         other = History.__new__(History)
         other.kind, other.draw, other.clock = self.kind, self.draw, self.clock
         other.rows, other.dead = dict(self.rows), dict(self.dead)
         return other
 
-    def planned(self, name: str) -> tuple[Callable[[Table], object], History]:
+    def planned(self, name):
         """Return what does one thing, and the rows afterwards."""
         done, draw = self.copied(), self.draw
         if name == "upsert":
@@ -221,16 +220,16 @@ class History:
             return lambda table: table.cluster(by=["v"]), done
         return lambda table: table.compact(), done
 
-    def upserting(self, new: list[Row], done: History) -> tuple[Callable[[Table], object], History]:
+    def upserting(self, new, done):
         """Return what upserts rows, and the rows afterwards."""
         done.put(new)
         return lambda table: table.upsert(arrow(new)), done
 
-    def upsert(self, rows: list[Row]) -> None:
+    def upsert(self, rows):
         self.table.upsert(arrow(rows))
         self.put(rows)
 
-    def put(self, rows: list[Row]) -> None:
+    def put(self, rows):
         """Upsert into the model; a row that moves dies where it was."""
         for row in rows:
             old = self.rows.get(self.kind.identity(row))
@@ -239,14 +238,14 @@ class History:
             self.rows[self.kind.identity(row)] = row
             self.dead.pop(self.kind.place(row), None)
 
-    def remove(self, rows: list[Row]) -> None:
+    def remove(self, rows):
         for row in rows:
             found = self.rows.pop(self.kind.identity(row), None)
             if found is not None:
                 self.dead[self.kind.place(found)] = found
 
 
-def join_logs(table: Table) -> object:
+def join_logs(table):
     """Join log files of each file group."""
     groups = table.snapshot().file_groups
     return run(
@@ -255,7 +254,7 @@ def join_logs(table: Table) -> object:
     )
 
 
-def arrow(rows: list[Row]) -> pa.Table:
+def arrow(rows):
     """Return rows as a table."""
     return pa.table(
         [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * 5, schema=SCHEMA
@@ -273,9 +272,7 @@ class Job:
     opened: Table
 
 
-def jobs_of(
-    kind: Kind, folder: Path, draw: random.Random, number: int, commits: int
-) -> Iterator[Job]:
+def jobs_of(kind, folder, draw, number, commits):
     """Yield the take-over of one history, none if Hudi has no index that means the same."""
     if not kind.indexes():
         return
@@ -289,7 +286,7 @@ def jobs_of(
     yield take_over(history, copy, number, name)
 
 
-def take_over(history: History, copy: Path, number: int, after: str) -> Job:
+def take_over(history, copy, number, after):
     """Return a random job on a copy of the table."""
     kind, draw = history.kind, history.draw
     table = mdt.open(copy)
@@ -369,11 +366,11 @@ def take_over(history: History, copy: Path, number: int, after: str) -> Job:
     return Job(said, expected, table)
 
 
-def _not_alive(theirs: History) -> list[Row]:
+def _not_alive(theirs):
     return [row for row in theirs.dead.values() if theirs.kind.identity(row) not in theirs.rows]
 
 
-def _upserted(theirs: History, *, is_global: bool) -> list[Row]:
+def _upserted(theirs, *, is_global):
     """Return rows for keys that live, for some that died, for new ones, and where the index is
     global for some that move.
     """
@@ -392,7 +389,7 @@ def _upserted(theirs: History, *, is_global: bool) -> list[Row]:
     return list({theirs.kind.identity(row): row for row in rows}.values())
 
 
-def wrong(job: Job, result: dict[str, Any]) -> str:
+def wrong(job, result):
     """Return what is wrong after a take-over, "" if nothing is."""
     if "error" in result:
         return f"Hudi failed: {result['error'][:1500]}"
@@ -419,7 +416,7 @@ def wrong(job: Job, result: dict[str, Any]) -> str:
     return ""
 
 
-def main() -> int:
+def main():
     """Make histories, let Hudi take over, compare; the number of failures is the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -473,7 +470,7 @@ def main() -> int:
     assert process.stdout is not None
     results = (json.loads(line) for line in process.stdout if line.startswith("{"))
     failures = 0
-    counts: Counter[str] = Counter()
+    counts = Counter()
     for job, result in zip(jobs, results, strict=True):
         what = (
             f"{job.said['kind']['table_type']} {job.said['kind']['key_index']} {job.said['op']}"

@@ -9,8 +9,6 @@ each answer must be the right one, or an error of ours, and what fails must have
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -52,7 +50,7 @@ OPTIONS = {
     "mdt.row.group.rows": 900,
     "mdt.page.bytes": 512,
 }
-KINDS: dict[str, dict[str, Any]] = {
+KINDS = {
     "lz4": {
         "table_type": "MERGE_ON_READ",
         "key_index": "bloom",
@@ -81,11 +79,11 @@ BLOCK = 512
 """Bytes that are zeroed or change places: a sector."""
 
 
-def rows(ids: range, version: int = 1) -> pa.Table:
+def rows(ids, version=1):
     """Return one row for each id; all but the key changes with ``version``."""
     draw = random.Random(f"{ids} {version}")
 
-    def row(i: int) -> dict[str, Any]:
+    def row(i):
         n = draw.randrange(10_000)
         return {
             "id": f"k{i:05}",
@@ -108,12 +106,12 @@ def rows(ids: range, version: int = 1) -> pa.Table:
     return pa.Table.from_pylist([row(i) for i in ids], schema=SCHEMA)
 
 
-def by_id(table: pa.Table) -> pa.Table:
+def by_id(table):
     """Return rows in the order of their keys, so that equal tables are equal."""
     return table.combine_chunks().sort_by("id").combine_chunks()
 
 
-def fresh_rows() -> pa.Table:
+def fresh_rows():
     """Return the upsert that every damaged table gets: updates in all file groups, and inserts."""
     return pa.concat_tables([rows(range(5, 2200, 97), 9), rows(range(3000, 3005), 9)])
 
@@ -126,7 +124,7 @@ class World:
     answers: dict[str, Any]
 
 
-def questions(table: mdt.Table) -> Iterator[tuple[str, Callable[[], Any]]]:
+def questions(table):
     """Yield what a table is asked: a name, and who gives an answer that can be compared."""
     yield "full scan", lambda: by_id(table.scan().to_arrow())
     yield "keys", lambda: by_id(table.scan([("id", "in", KEYS)]).to_arrow())
@@ -137,14 +135,14 @@ def questions(table: mdt.Table) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"count where {text}", lambda text=text: table.scan(text).count()
 
 
-def rewrites(table: mdt.Table) -> Iterator[tuple[str, Callable[[], Any]]]:
+def rewrites(table):
     """Yield what rewrites rows of a table: a name, and who does it."""
     yield "compaction", table.compact
     yield "upsert", lambda: table.upsert(fresh_rows())
 
 
 @cache
-def world(codec: str) -> World:
+def world(codec):
     """Return the table of a codec: base files, log files or rewritten ones, deleted rows, indexes,
     compacted metadata.
     """
@@ -158,7 +156,7 @@ def world(codec: str) -> World:
     table.metadata.compact()
     table.upsert(rows(range(1490, 1510), 3))
     table.delete(rows(range(100, 140)).select(["id", "city"]))
-    answers: dict[str, Any] = {name: ask() for name, ask in questions(mdt.open(storage))}
+    answers = {name: ask() for name, ask in questions(mdt.open(storage))}
     for number, (name, _) in enumerate(list(rewrites(table))):
         copy = storage.copy()
         list(rewrites(mdt.open(copy)))[number][1]()
@@ -167,7 +165,7 @@ def world(codec: str) -> World:
     return World(storage, answers)
 
 
-def kind_of(path: str) -> str:
+def kind_of(path):
     """Return what kind of file stands at a path."""
     if path.startswith(".hoodie/.mdt/"):
         name = path.removeprefix(".hoodie/.mdt/").partition("/")[0]
@@ -180,9 +178,9 @@ def kind_of(path: str) -> str:
 
 
 @cache
-def files(codec: str) -> dict[str, list[str]]:
+def files(codec):
     """Return the files of a world by kind."""
-    found: dict[str, list[str]] = {}
+    found = {}
     for info in world(codec).storage.list(""):
         if info.size:
             found.setdefault(kind_of(info.path), []).append(info.path)
@@ -190,7 +188,7 @@ def files(codec: str) -> dict[str, list[str]]:
 
 
 @cache
-def spans(codec: str) -> dict[str, list[tuple[int, int]]]:
+def spans(codec):
     """Return by data file where what Parquet's page checksums leave out stands: page headers, and
     the end with the footer.
     """
@@ -213,7 +211,7 @@ def spans(codec: str) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def somewhere(draw: random.Random, codec: str, path: str, size: int) -> int:
+def somewhere(draw, codec, path, size):
     """Return a byte of a file: in data files half of the time one that no page checksum covers."""
     known = spans(codec).get(path)
     if known is None or draw.random() < 0.5:
@@ -222,7 +220,7 @@ def somewhere(draw: random.Random, codec: str, path: str, size: int) -> int:
     return min(draw.randrange(start, max(end, start + 1)), size - 1)
 
 
-def hit(draw: random.Random, codec: str, storage: MemoryStorage) -> tuple[str, str]:
+def hit(draw, codec, storage):
     """Damage one file of ``storage``, a copy of a world's; return its kind, and what was done."""
     kind = draw.choice(sorted(files(codec)))
     path = draw.choice(files(codec)[kind])
@@ -252,7 +250,7 @@ def hit(draw: random.Random, codec: str, storage: MemoryStorage) -> tuple[str, s
     return kind, f"{what} at byte {at} of {path} ({kind}, {codec})"
 
 
-def outcome(draw: random.Random, codec: str, found: Counter[str]) -> list[str]:
+def outcome(draw, codec, found):
     """Damage a copy of a world, ask it all but some of the filters, and in every other case rewrite
     it in one of the ways, which takes longest; seldom where the file says nothing of rows.
 
@@ -284,9 +282,7 @@ def outcome(draw: random.Random, codec: str, found: Counter[str]) -> list[str]:
     return wrong + _rewritten(did, name, number, storage, whole.answers[name], found)
 
 
-def _judged(
-    did: str, name: str, ask: Callable[[], Any], answer: Any, found: Counter[str]
-) -> list[str]:
+def _judged(did, name, ask, answer, found):
     try:
         got = ask()
     except MdtError:
@@ -300,9 +296,7 @@ def _judged(
     return [f"{did}: {name}: another answer"]
 
 
-def _rewritten(
-    did: str, name: str, number: int, storage: MemoryStorage, answer: Any, found: Counter[str]
-) -> list[str]:
+def _rewritten(did, name, number, storage, answer, found):
     log = [info.path for info in storage.list(paths.log_dir())]
     try:
         list(rewrites(mdt.open(storage)))[number][1]()

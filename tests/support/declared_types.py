@@ -2,14 +2,11 @@
 docs/schema.md lists.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +15,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "schema.md").read_text(en
 NOON, DAY = datetime(2026, 3, 8, 12, 0, 0), date(1969, 12, 31)
 ZONES = {"naive": None, "UTC": "UTC", "Oslo": "Europe/Oslo"}
 
-FLAT: dict[str, tuple[pa.DataType, list[Any]]] = {
+FLAT = {
     "bool": (pa.bool_(), [True, False]),
     **{
         f"int{n}": (getattr(pa, f"int{n}")(), [-(2 ** (n - 1)), 2 ** (n - 1) - 1])
@@ -96,7 +93,7 @@ REQUIRED = pa.schema(
 GOOD = {"id": 1, "v": 1, "s": {"a": 1, "b": None}, "l": [{"x": 1}], "m": [("k", 1)]}
 
 
-def _table_of_types() -> list[list[str]]:
+def _table_of_types():
     section = PAGE[PAGE.index("| Arrow type |") :]
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -104,7 +101,7 @@ def _table_of_types() -> list[list[str]]:
     ]
 
 
-NAMED_TYPES: dict[str, pa.DataType] = {
+NAMED_TYPES = {
     **{
         name: type
         for name, (type, _) in FLAT.items()
@@ -131,7 +128,7 @@ NAMED_TYPES: dict[str, pa.DataType] = {
 }
 
 
-def types_in_readme() -> dict[str, tuple[pa.DataType, list[str]]]:
+def types_in_readme():
     """Return name -> type, and the cells after the first, of each type that the page's table
     names.
     """

@@ -16,11 +16,9 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from mdt.source.settings import PREFIX, parse
 
@@ -48,21 +46,21 @@ class Block:
     language: str
     code: str
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.page}:{self.line}"
 
 
-def pages() -> list[Path]:
+def pages():
     """Return the Markdown pages of the project."""
     below = [page for top in ("docs", "tests", "benchmarks") for page in (ROOT / top).rglob("*.md")]
     return sorted([*ROOT.glob("*.md"), *below])
 
 
-def blocks(page: str, text: str) -> list[Block]:
+def blocks(page, text):
     """Return the fenced blocks of a page.  Raises ValueError for a fence that is never closed."""
-    found: list[Block] = []
-    lines: list[str] = []
-    opened: tuple[str, str, int] | None = None
+    found = []
+    lines = []
+    opened = None
     for number, line in enumerate(text.splitlines(), 1):
         fence = _FENCE.match(line)
         if opened is None:
@@ -78,7 +76,7 @@ def blocks(page: str, text: str) -> list[Block]:
     return found
 
 
-def prose(text: str) -> str:
+def prose(text):
     """Return a page without its fenced blocks and code spans."""
     kept, inside = [], False
     for line in text.splitlines():
@@ -89,20 +87,20 @@ def prose(text: str) -> str:
     return "\n".join(kept)
 
 
-def links(text: str) -> list[str]:
+def links(text):
     """Return the targets of a page's links and images that are not addresses on the network."""
     targets = [found[1] or found[2] for found in _LINK.finditer(prose(text))]
     return [target for target in targets if not re.match(r"[a-z]+:", target)]
 
 
-def anchors(text: str) -> set[str]:
+def anchors(text):
     """Return the anchors that a page's headings make, spelled as Git forges do."""
     outside = "\n".join("" if line.startswith("```") else line for line in text.splitlines())
     titles = [re.sub(r"[`*]", "", title).lower() for title in _HEADING.findall(outside)]
     return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}
 
 
-def dead_links(page: Path) -> Iterator[str]:
+def dead_links(page):
     """Yield the links of a page that lead nowhere."""
     text = page.read_text(encoding="utf-8")
     for target in links(text):
@@ -114,7 +112,7 @@ def dead_links(page: Path) -> Iterator[str]:
             yield target
 
 
-def run_python(block: Block, namespace: dict[str, Any]) -> None:
+def run_python(block, namespace):
     """Run a block in ``namespace``; its line numbers are those of the page.  The level of our
     loggers is as before.
     """
@@ -126,7 +124,7 @@ def run_python(block: Block, namespace: dict[str, Any]) -> None:
         logging.getLogger("mdt").setLevel(level)
 
 
-def run_shell(block: Block, folder: Path) -> None:
+def run_shell(block, folder):
     """Run every command of a block in ``folder``.  Raises AssertionError for one that fails or that
     nobody can run.
     """
@@ -141,7 +139,7 @@ def run_shell(block: Block, folder: Path) -> None:
             COMMANDS[words[0]](line, words, folder)
 
 
-def _try_pip(line: str, words: list[str], folder: Path) -> None:
+def _try_pip(line, words, folder):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert words[1] == "install", line
     for word in words[2:]:
@@ -151,17 +149,17 @@ def _try_pip(line: str, words: list[str], folder: Path) -> None:
         assert not unknown, f"{line}: pyproject.toml has no extra {unknown}"
 
 
-def _try_spark_submit(line: str, words: list[str], folder: Path) -> None:
+def _try_spark_submit(line, words, folder):
     said = [word.partition("=")[::2] for word in words if word.startswith(PREFIX)]
     assert said and parse(dict(said)), f"{line}: it says nothing of mdt"
 
 
-def _try_make(line: str, words: list[str], folder: Path) -> None:
+def _try_make(line, words, folder):
     done = ran(["make", "-n", *words[1:]], ROOT)
     assert done.returncode == 0, f"{line}: {done.stderr}"
 
 
-def _try_python(line: str, words: list[str], folder: Path) -> None:
+def _try_python(line, words, folder):
     if words[1] != "-m":
         assert (ROOT / words[1]).is_file(), f"{line}: no such file"
         return
@@ -171,16 +169,14 @@ def _try_python(line: str, words: list[str], folder: Path) -> None:
         assert done.returncode == 0, f"{line}: {done.stdout}"
 
 
-def _run_mdt(line: str, words: list[str], folder: Path) -> None:
+def _run_mdt(line, words, folder):
     """Run the line in a shell that finds this tree's ``mdt``, so that pipes work as they stand."""
     found = f'mdt() {{ {shlex.quote(sys.executable)} -m mdt "$@"; }}'
     done = ran(["bash", "-c", f"{found}\nset -e -o pipefail\n{line}"], folder)
     assert done.returncode == 0, f"{line}: {done.stderr}"
 
 
-def ran(
-    command: list[str], folder: Path, packages: Path = ROOT
-) -> subprocess.CompletedProcess[str]:
+def ran(command, folder, packages=ROOT):
     """Run a command in ``folder`` and return how it ended; Python finds the packages of
     ``packages`` first.
     """
@@ -196,7 +192,7 @@ def ran(
     )
 
 
-COMMANDS: dict[str, Callable[[str, list[str], Path], None]] = {
+COMMANDS = {
     "pip": _try_pip,
     "make": _try_make,
     "mdt": _run_mdt,

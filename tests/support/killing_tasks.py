@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ class Killing:
     function: Callable[[Rows], Rows]
     flag: str
 
-    def __call__(self, rows: Rows) -> Iterator[Any]:
+    def __call__(self, rows):
         yield from self.function(rows)
         try:
             Path(self.flag).touch(exist_ok=False)
@@ -34,7 +34,7 @@ class Killing:
         time.sleep(600)  # until Spark ends this process, too
 
 
-def _executor() -> int:
+def _executor():
     """Return the process of the executor, which stands above the daemon that this process was made
     by.
     """
@@ -48,15 +48,15 @@ def _executor() -> int:
 class Phases:
     """Counts the stages that run our code in tasks, and lets one of them kill an executor."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder, self.count, self.kills = folder, 0, -1
 
-    def counted(self, made: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(self, made):
         """Return ``made``, which makes the rows of a stage of others and of a function, and is one
         phase each time.
         """
 
-        def phase(rows: Any, function: Callable[[Rows], Rows], *more: Any) -> Any:
+        def phase(rows, function, *more):
             number, self.count = self.count, self.count + 1
             kills = number == self.kills
             flag = str(self.folder / f"killed-{time.monotonic_ns()}")

@@ -7,12 +7,9 @@ has seen half a commit.  Before a commit the writer notes its number in a journa
 it was acknowledged.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,12 +32,12 @@ OPTIONS = {
 }
 
 
-def rows(writer: int, n: int) -> pa.Table:
+def rows(writer, n):
     ids = list(range(writer * KEYS, (writer + 1) * KEYS))
     return pa.table([ids, [writer] * KEYS, [n] * KEYS], schema=SCHEMA)
 
 
-def create(folder: Path, partition_by: list[str]) -> None:
+def create(folder, partition_by):
     """Make the table."""
     options = {**OPTIONS, "mdt.max.file.bytes": 4096}
     mdt.create(
@@ -53,9 +50,9 @@ def create(folder: Path, partition_by: list[str]) -> None:
     )
 
 
-def seen(table: pa.Table) -> dict[int, int]:
+def seen(table):
     """Return the number of each writer that has rows; asserts that all of its keys have it."""
-    numbers: dict[int, list[int]] = {}
+    numbers = {}
     for row in table.select(["writer", "n"]).to_pylist():
         numbers.setdefault(row["writer"], []).append(row["n"])
     for writer, found in numbers.items():
@@ -65,14 +62,14 @@ def seen(table: pa.Table) -> dict[int, int]:
     return {writer: found[0] for writer, found in numbers.items()}
 
 
-def note(path: Path, text: str) -> None:
+def note(path, text):
     """Add a line to a file so that it survives the end of this process."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(descriptor, f"{text}\n".encode())
     os.close(descriptor)
 
 
-def journal(folder: Path, writer: int) -> tuple[int, list[int]]:
+def journal(folder, writer):
     """Return what a writer's rows may be: the number that was acknowledged last (GONE: none), and
     those that were tried since.
     """
@@ -87,7 +84,7 @@ def journal(folder: Path, writer: int) -> tuple[int, list[int]]:
     return acknowledged, tried
 
 
-def write(folder: Path, writer: int, seed: int) -> None:
+def write(folder, writer, seed):
     """Upsert and delete for ever."""
     draw, table = random.Random(seed), mdt.open(folder / "t", OPTIONS)
     n = seed * 1_000_000
@@ -107,7 +104,7 @@ def write(folder: Path, writer: int, seed: int) -> None:
         note(folder / f"journal-{writer}", f"ok {number}")
 
 
-def gather(folder: Path, writer: int, draw: random.Random, n: int) -> None:
+def gather(folder, writer, draw, n):
     """Upsert and delete for ever by a writer that gathers, two numbers at a time."""
     with mdt.open(folder / "t", OPTIONS).writer(max_seconds=0) as gathering:
         while True:
@@ -127,7 +124,7 @@ def gather(folder: Path, writer: int, draw: random.Random, n: int) -> None:
             note(folder / f"journal-{writer}", f"ok {number}")
 
 
-def look_after(folder: Path, writer: int, seed: int) -> None:
+def look_after(folder, writer, seed):
     """Compact, cluster, clean and abort for ever."""
     cleaning.ARCHIVE_RECORDS_MIN = 8
     draw, table = random.Random(seed), mdt.open(folder / "t", OPTIONS)
@@ -142,7 +139,7 @@ def look_after(folder: Path, writer: int, seed: int) -> None:
         note(folder / "services", "done")
 
 
-def read(folder: Path, writer: int, seed: int) -> None:
+def read(folder, writer, seed):
     """Scan for ever, also states that were there a moment ago."""
     table = mdt.open(folder / "t", OPTIONS)
     while True:
@@ -161,7 +158,7 @@ def read(folder: Path, writer: int, seed: int) -> None:
         note(folder / "reads", "done")
 
 
-def applied(state: dict[int, tuple[int, int]], changes: pa.Table) -> None:
+def applied(state, changes):
     """Apply changes to a copy: key -> (writer, n)."""
     for row in changes.to_pylist():
         if row["_change"] in ("delete", "update_before"):
@@ -173,14 +170,14 @@ def applied(state: dict[int, tuple[int, int]], changes: pa.Table) -> None:
             state[row["id"]] = row["writer"], row["n"]
 
 
-def copied(table: mdt.Table, seq: int) -> dict[int, tuple[int, int]]:
+def copied(table, seq):
     """Return the rows after commit ``seq``."""
     return {
         row["id"]: (row["writer"], row["n"]) for row in table.scan(as_of=seq).to_arrow().to_pylist()
     }
 
 
-def follow(folder: Path, writer: int, seed: int) -> None:
+def follow(folder, writer, seed):
     """Apply changes to a copy for ever, and compare it; a range that was cleaned means to begin
     again.
     """
@@ -202,7 +199,7 @@ def follow(folder: Path, writer: int, seed: int) -> None:
         time.sleep(0.05)
 
 
-ACTORS: Mapping[str, Callable[[Path, int, int], None]] = {
+ACTORS = {
     "writer 0": write,
     "writer 1": write,
     "writer 2": write,
@@ -213,7 +210,7 @@ ACTORS: Mapping[str, Callable[[Path, int, int], None]] = {
 }
 
 
-def act(name: str, folder: str, seed: int) -> None:
+def act(name, folder, seed):
     """Be an actor until killed; what goes wrong is noted."""
     try:
         ACTORS[name](Path(folder), int(name[-1]) if name[-1].isdigit() else 0, seed)

@@ -5,8 +5,6 @@ A worker that begins with PySpark's daemon spends a second of a processor on imp
 those that fail or are idle for a minute.
 """
 
-from __future__ import annotations
-
 import pyarrow.compute
 from pyspark import daemon
 

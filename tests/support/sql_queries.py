@@ -7,15 +7,11 @@ order of rows, so only whole numbers are summed.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
-from sql_worlds import World
 
 ROWS, KEYS, COUNT = "rows", "keys", "count"
 """Rows as a multiset; sort keys in their order, the rest among the rows of ``every``; so many of
@@ -82,7 +78,7 @@ class Query:
     exact: bool = False
 
 
-def literal(value: Any, type: pa.DataType) -> str:
+def literal(value, type):
     """Return ``value`` as Spark SQL writes a literal of ``type``."""
     if value is None:
         return "null"
@@ -111,7 +107,7 @@ def literal(value: Any, type: pa.DataType) -> str:
 class Writer:
     """Draws queries for one world. ``draw``: where every choice comes from."""
 
-    def __init__(self, world: World, draw: random.Random) -> None:
+    def __init__(self, world, draw):
         self.draw = draw
         self.types = {
             name: {field.name: field.type for field in made.schema} | FIELDS
@@ -120,9 +116,9 @@ class Writer:
         self.values = {name: _with_fields(made.values) for name, made in world.tables.items()}
         self.key = world.tables["a"].schema.field("id").type
 
-    def query(self) -> Query:
+    def query(self):
         """Return a query of any kind."""
-        kinds: dict[Callable[[], Query], int] = {
+        kinds = {
             self.top: 8,
             self.joined: 8,
             self.reduced: 4,
@@ -141,20 +137,23 @@ class Writer:
 
     # Pieces
 
-    def table(self) -> str:
-        return self.draw.choice(("a", "a", "a", "b"))
+    def table(self):
+        return self.pick("a", "a", "a", "b")
 
-    def chance(self, share: float) -> bool:
+    def pick(self, *options):
+        return self.draw.choice(options)
+
+    def chance(self, share):
         return self.draw.random() < share
 
-    def column(self, table: str, *kinds: str) -> str:
+    def column(self, table, *kinds):
         """Return a column, or a field of a struct, that has one of the kinds, any scalar one
         without.
         """
         types = [type for kind in kinds or KINDS for type in KINDS[kind]]
         return self.draw.choice([name for name, type in self.types[table].items() if type in types])
 
-    def values_of(self, table: str, column: str, count: int) -> list[str]:
+    def values_of(self, table, column, count):
         """Return literals for tests of a column: of its rows, beside them, null now and then."""
         type = self.types[table][column]
         known = self.values[table][column] or [None]
@@ -166,7 +165,7 @@ class Writer:
             found.append("null" if self.chance(0.03) else literal(value, type))
         return found
 
-    def leaf(self, table: str, alias: str) -> str:
+    def leaf(self, table, alias):
         """Return a test of one column."""
         column = self.column(table)
         name, other = (
@@ -214,61 +213,57 @@ class Writer:
             ]
         return self.draw.choice(found)
 
-    def condition(self, table: str, alias: str, depth: int = 2) -> str:
+    def condition(self, table, alias, depth=2):
         """Return a test of a row."""
         if depth and self.chance(0.4):
             left, right = (
                 self.condition(table, alias, depth - 1),
                 self.condition(table, alias, depth - 1),
             )
-            return self.draw.choice(
-                (
-                    f"({left} and {right})",
-                    f"({left} and {right})",
-                    f"({left} or {right})",
-                    f"not ({left})",
-                )
+            return self.pick(
+                f"({left} and {right})",
+                f"({left} and {right})",
+                f"({left} or {right})",
+                f"not ({left})",
             )
         return (
-            self.draw.choice(("1 = 1", "1 = 0", "cast(null as boolean)"))
+            self.pick("1 = 1", "1 = 0", "cast(null as boolean)")
             if self.chance(0.02)
             else self.leaf(table, alias)
         )
 
-    def where(self, *tables: tuple[str, str], share: float = 0.6) -> str:
+    def where(self, *tables, share=0.6):
         """Return a where clause on some of (table, alias), or nothing."""
         tests = [self.condition(table, alias) for table, alias in tables if self.chance(share)]
         return f" where {' and '.join(tests)}" if tests else ""
 
-    def some(self, table: str, alias: str, count: int) -> list[str]:
+    def some(self, table, alias, count):
         """Return so many columns of a table, structs and fields among them."""
         names = [*self.types[table]]
         return [f"{alias}.{self.draw.choice(names)}" for _ in range(count)]
 
-    def orders(self, keys: Sequence[str]) -> str:
+    def orders(self, keys):
         """Return an order by clause."""
         ways = [
-            self.draw.choice(
-                (
-                    "",
-                    " asc",
-                    " desc",
-                    " desc",
-                    " nulls first",
-                    " nulls last",
-                    " asc nulls last",
-                    " desc nulls first",
-                )
+            self.pick(
+                "",
+                " asc",
+                " desc",
+                " desc",
+                " nulls first",
+                " nulls last",
+                " asc nulls last",
+                " desc nulls first",
             )
             for _ in keys
         ]
         return " order by " + ", ".join(key + way for key, way in zip(keys, ways, strict=True))
 
-    def limit(self) -> str:
-        offset = f" offset {self.draw.choice((0, 1, 5, 1000))}" if self.chance(0.25) else ""
-        return f" limit {self.draw.choice((0, 1, 1, 2, 3, 5, 10, 10, 50, 1000))}{offset}"
+    def limit(self):
+        offset = f" offset {self.pick(0, 1, 5, 1000)}" if self.chance(0.25) else ""
+        return f" limit {self.pick(0, 1, 1, 2, 3, 5, 10, 10, 50, 1000)}{offset}"
 
-    def key_pairs(self, left: str, right: str, count: int) -> list[tuple[str, str]]:
+    def key_pairs(self, left, right, count):
         """Return pairs of columns that two tables can be joined by, the first with few partners."""
         known = [
             pair
@@ -283,30 +278,30 @@ class Writer:
         )
         return [self.draw.choice(first), *(self.draw.choice(known) for _ in range(count - 1))]
 
-    def on(self, left: tuple[str, str], right: tuple[str, str]) -> str:
+    def on(self, left, right):
         """Return the condition of a join of two (table, alias)."""
-        pairs = self.key_pairs(left[0], right[0], self.draw.choice((1, 1, 1, 2)))
+        pairs = self.key_pairs(left[0], right[0], self.pick(1, 1, 1, 2))
         op = "<=>" if self.chance(0.1) else "="
         found = [f"{left[1]}.{one} {op} {right[1]}.{two}" for one, two in pairs]
         if self.chance(0.15):
-            found.append(f"{left[1]}.n {self.draw.choice(('<', '>=', '!='))} {right[1]}.n")
+            found.append(f"{left[1]}.n {self.pick('<', '>=', '!=')} {right[1]}.n")
         if self.chance(0.15):
-            found.append(self.leaf(*self.draw.choice((left, right))))
+            found.append(self.leaf(*self.pick(left, right)))
         return " and ".join(found)
 
-    def hint(self, *aliases: str) -> str:
-        name = self.draw.choice(("", "", "", "", "broadcast", "merge", "shuffle_hash"))
+    def hint(self, *aliases):
+        name = self.pick("", "", "", "", "broadcast", "merge", "shuffle_hash")
         return f"/*+ {name}({self.draw.choice(aliases)}) */ " if name else ""
 
     # Queries
 
-    def top(self) -> Query:
+    def top(self):
         """Return the first rows of a table in an order: total, or with ties."""
         table = self.table()
-        keys = [f"t.{self.column(table)}" for _ in range(self.draw.choice((1, 1, 1, 2)))]
+        keys = [f"t.{self.column(table)}" for _ in range(self.pick(1, 1, 1, 2))]
         if is_total := self.chance(0.4):
             keys.append("t.id")
-        rest = self.some(table, "t", self.draw.choice((1, 3)))
+        rest = self.some(table, "t", self.pick(1, 3))
         body = (
             f"select {_named([*keys, *rest])} from {table} t{self.where((table, 't'), share=0.5)}"
         )
@@ -318,25 +313,23 @@ class Writer:
             )
         return Query(text, KEYS, len(keys), body)
 
-    def joined(self) -> Query:
+    def joined(self):
         """Return a join of two tables, or of one with itself."""
-        left, right = (self.table(), "l"), (self.draw.choice(("b", "b", "a")), "r")
-        kind = self.draw.choice(
-            (
-                "join",
-                "join",
-                "join",
-                "left join",
-                "right join",
-                "full join",
-                "left semi join",
-                "left anti join",
-            )
+        left, right = (self.table(), "l"), (self.pick("b", "b", "a"), "r")
+        kind = self.pick(
+            "join",
+            "join",
+            "join",
+            "left join",
+            "right join",
+            "full join",
+            "left semi join",
+            "left anti join",
         )
         seen = [left] if "semi" in kind or "anti" in kind else [left, right]
         body = f"from {left[0]} l {kind} {right[0]} r on {self.on(left, right)}"
         if self.chance(0.4):  # a filter below the join, where it is not moved there by itself
-            side = self.draw.choice((left, right))
+            side = self.pick(left, right)
             inner = f"(select * from {side[0]} {side[1]} where {self.condition(*side)}) {side[1]}"
             body = body.replace(f"{side[0]} {side[1]} ", f"{inner} ", 1)
         columns = [column for table, alias in seen for column in self.some(table, alias, 2)]
@@ -351,7 +344,7 @@ class Writer:
             return Query(text + self.orders(columns[:1]) + self.limit(), KEYS, 1, text)
         return Query(text, exact=True)
 
-    def reduced(self) -> Query:
+    def reduced(self):
         """Return a join with the few rows of the other table that a test leaves, grouped or not."""
         one, two = self.key_pairs("a", "b", 1)[0]
         inner = f"(select distinct r.{two} v from b r where {self.condition('b', 'r')})"
@@ -363,17 +356,17 @@ class Writer:
             )
         return Query(f"select {_named(self.some('a', 'l', 3))} {body}", exact=True)
 
-    def three(self) -> Query:
+    def three(self):
         """Return a join of three."""
         first, second = self.on(("a", "l"), ("b", "r")), self.on(("b", "r"), ("a", "z"))
-        kind = self.draw.choice(("join", "left join", "left semi join"))
+        kind = self.pick("join", "left join", "left semi join")
         body = f"from a l join b r on {first} {kind} a z on {second}"
         return Query(
             "select count(*) c, count(l.n) d, count(r.k) e, max(l.k) f"
             f" {body}{self.where(('a', 'l'), ('b', 'r'))}"
         )
 
-    def with_subquery(self) -> Query:
+    def with_subquery(self):
         """Return rows that a subquery chooses."""
         one, two = self.key_pairs("a", "b", 1)[0]
         number, other = self.column("a", "number"), self.column("b", "number")
@@ -381,8 +374,8 @@ class Writer:
         joiner = " and" if inner else " where"
         also = f"{inner}{joiner} r.{two} = l.{one}"
         extreme, aggregate = (
-            self.draw.choice(("min", "max", "avg")),
-            self.draw.choice(("count(*)", f"max(r.{other})", f"min(r.{other})")),
+            self.pick("min", "max", "avg"),
+            self.pick("count(*)", f"max(r.{other})", f"min(r.{other})"),
         )
         tests = (
             f"l.{one} in (select r.{two} from b r{inner})",
@@ -406,7 +399,7 @@ class Writer:
             f"select {_named(columns)} from a l where {self.draw.choice(tests)}{more}", exact=True
         )
 
-    def window(self) -> Query:
+    def window(self):
         """Return ranks and running sums, and the first rows of each group."""
         table, group, by = (
             self.table(),
@@ -420,11 +413,10 @@ class Writer:
             f" lag(t.n) over ({order}) l from {table} t"
         )
         return Query(
-            f"select * from ({body}{self.where((table, 't'))}) where r <="
-            f" {self.draw.choice((1, 2, 1000))}"
+            f"select * from ({body}{self.where((table, 't'))}) where r <= {self.pick(1, 2, 1000)}"
         )
 
-    def common(self) -> Query:
+    def common(self):
         """Return a query that names a subquery and uses it twice."""
         one, two = self.key_pairs("a", "a", 1)[0]
         table = self.table()
@@ -447,7 +439,7 @@ class Writer:
         )
         return Query(f"{chosen} {self.draw.choice(bodies)}")
 
-    def of_sets(self) -> Query:
+    def of_sets(self):
         """Return what two queries have together, in common, or the one alone."""
         column = self.draw.choice(
             [name for name in self.types["a"] if self.types["b"].get(name) == self.types["a"][name]]
@@ -456,9 +448,7 @@ class Writer:
             f"select t.{column} v, t.k k from {table} t{self.where((table, 't'))}"
             for table in (self.table(), self.draw.choice("ab"))
         ]
-        op = self.draw.choice(
-            ("union", "union all", "intersect", "except", "intersect all", "except all")
-        )
+        op = self.pick("union", "union all", "intersect", "except", "intersect all", "except all")
         text = f"{sides[0]} {op} {sides[1]}"
         if self.chance(0.3):
             return Query(
@@ -469,35 +459,35 @@ class Writer:
             )
         return Query(text)
 
-    def aggregates(self, table: str, count: int) -> list[str]:
+    def aggregates(self, table, count):
         """Return aggregates that do not depend on the order of rows."""
         found = ["count(*)"] if self.chance(0.6) else []
         for _ in range(count):
-            name = self.draw.choice(("min", "max", "min", "max", "count", "count(distinct"))
+            name = self.pick("min", "max", "min", "max", "count", "count(distinct")
             column = f"t.{self.column(table)}"
             found.append(f"{name} {column})" if "(" in name else f"{name}({column})")
         if self.chance(0.1):
             found.append(f"count(*) filter (where {self.condition(table, 't')})")
         return found
 
-    def extremes(self) -> Query:
+    def extremes(self):
         """Return counts, least and greatest values of a table."""
         table = self.table()
-        count = self.draw.choice((0, 1, 2, 4))
+        count = self.pick(0, 1, 2, 4)
         return Query(
             f"select {_named(self.aggregates(table, count) or ['count(1)'])} from {table}"
             f" t{self.where((table, 't'), share=0.4)}"
         )
 
-    def grouped(self) -> Query:
+    def grouped(self):
         """Return the same for each group."""
         table = self.table()
         groups = [
-            f"t.{self.draw.choice(('g', 'p', 'k', 'ok', 's.t', 'd', 'x'))}"
-            for _ in range(self.draw.choice((1, 1, 2)))
+            f"t.{self.pick('g', 'p', 'k', 'ok', 's.t', 'd', 'x')}"
+            for _ in range(self.pick(1, 1, 2))
         ]
         having = (
-            f" having {self.draw.choice(('count(*) > 1', 'max(t.n) > 10', 'min(t.k) is null'))}"
+            f" having {self.pick('count(*) > 1', 'max(t.n) > 10', 'min(t.k) is null')}"
             if self.chance(0.3)
             else ""
         )
@@ -508,43 +498,40 @@ class Writer:
         )
         if self.chance(0.2):
             return Query(
-                f"select * from ({text}) order by o0 limit {self.draw.choice((1, 5))}",
-                KEYS,
-                1,
-                text,
+                f"select * from ({text}) order by o0 limit {self.pick(1, 5)}", KEYS, 1, text
             )
         return Query(text)
 
-    def distinct(self) -> Query:
+    def distinct(self):
         """Return different values, some of them in an order."""
         table = self.table()
         column = f"t.{self.column(table)}"
         text = f"select distinct {column} o0 from {table} t{self.where((table, 't'))}"
         if self.chance(0.4):
             return Query(
-                f"{text} order by o0{self.draw.choice(('', ' desc', ' desc nulls first'))} limit 3",
+                f"{text} order by o0{self.pick('', ' desc', ' desc nulls first')} limit 3",
                 KEYS,
                 1,
                 text,
             )
         return Query(text)
 
-    def limited(self) -> Query:
+    def limited(self):
         """Return some rows in no order."""
         table = self.table()
         text = f"select {_named(self.some(table, 't', 3))} from {table} t{self.where((table, 't'))}"
         return Query(text + self.limit(), COUNT, every=text, exact=True)
 
 
-def _named(columns: Sequence[str]) -> str:
+def _named(columns):
     return ", ".join(f"{column} o{i}" for i, column in enumerate(columns))
 
 
-def _kind(type: pa.DataType) -> str:
+def _kind(type):
     return next(kind for kind, types in KINDS.items() if type in types)
 
 
-def _with_fields(values: dict[str, list[Any]]) -> dict[str, list[Any]]:
+def _with_fields(values):
     """Return values by column, and by field of the struct."""
     inner = [value["u"] for value in values["s"] if value["u"] is not None]
     fields = {
@@ -554,7 +541,7 @@ def _with_fields(values: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return values | fields | {"s.u.x": [value["x"] for value in inner if value["x"] is not None]}
 
 
-def _beside(value: Any, draw: random.Random) -> Any:
+def _beside(value, draw):
     """Return a value next to one, of the same type."""
     if isinstance(value, bool):
         return not value
@@ -573,7 +560,7 @@ def _beside(value: Any, draw: random.Random) -> Any:
     return value
 
 
-SETTINGS: dict[str, tuple[str, ...]] = {
+SETTINGS = {
     "spark.sql.adaptive.enabled": ("true", "true", "false"),
     "spark.sql.ansi.enabled": ("true", "false"),
     "spark.sql.cbo.enabled": ("true", "false"),
@@ -609,6 +596,6 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 """What each setting may be; compiling takes longer than running."""
 
 
-def settings(draw: random.Random) -> dict[str, str]:
+def settings(draw):
     """Return one value of each setting."""
     return {name: draw.choice(values) for name, values in SETTINGS.items()}

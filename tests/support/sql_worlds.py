@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import math
 import random
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -29,7 +28,7 @@ from indexes.testing import pool
 from mdt.hudi.base_file import CALENDAR
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 Row = dict[str, Any]
 
@@ -39,7 +38,7 @@ table. What was written since there was nothing does not.
 """
 WAYS = (*FOLLOWING, SINCE)
 PLAIN = "plain"
-KEYS: dict[str, pa.DataType] = {"text": pa.string(), "number": pa.int64(), "day": pa.date32()}
+KEYS = {"text": pa.string(), "number": pa.int64(), "day": pa.date32()}
 FIXED = {
     "k": pa.int64(),
     "g": pa.string(),
@@ -110,7 +109,7 @@ class Made:
     story: list[str] = field(default_factory=list)
 
     @property
-    def values(self) -> dict[str, list[Any]]:
+    def values(self):
         """The values of each column that are there, nulls left out."""
         live = list(self.rows.values())
         return {
@@ -127,11 +126,11 @@ class World:
     tables: dict[str, Made] = field(default_factory=dict)
     frames: dict[str, dict[str, DataFrame]] = field(default_factory=dict)
 
-    def told(self) -> str:
+    def told(self):
         """Return what was done to the tables."""
         return "\n".join(f"  {made.name}: {', '.join(made.story)}" for made in self.tables.values())
 
-    def use(self, way: str, plain: str = "") -> None:
+    def use(self, way, plain=""):
         """Let the names of the tables mean ``way``; those in ``plain``, plain Parquet all the
         same.
         """
@@ -140,7 +139,7 @@ class World:
 
 
 @contextmanager
-def world(spark: SparkSession, seed: str, folder: Path) -> Iterator[World]:
+def world(spark, seed, folder):
     """Yield the world of a seed; its catalog tables are dropped afterwards."""
     import mdt.spark  # and so pyspark, which takes a second
 
@@ -183,9 +182,7 @@ class _Maker:
     ``begin``: the first of its times.
     """
 
-    def __init__(
-        self, draw: random.Random, name: str, key: str, path: Path, rise: int, begin: datetime
-    ) -> None:
+    def __init__(self, draw, name, key, path, rise, begin):
         self.draw, self.rise, self.key = draw, rise, key
         self.first_time = begin
         self.first_day = begin.date() if begin.year == 1 else (begin - BEFORE_TIMES).date()
@@ -194,9 +191,9 @@ class _Maker:
         self.made = Made(name, path, schema, draw.random() < 0.4)
         self.pools = {column: (*pool(type), None) for column, type in odd.items()}
         self.is_sparse = draw.random() < 0.2
-        self.states: list[tuple[int, pa.Schema, dict[Any, Row]]] = []
+        self.states = []
 
-    def make(self, count: int) -> Made:
+    def make(self, count):
         draw, made = self.draw, self.made
         options = {
             "mdt.row.group.rows": draw.choice((3, 10, 1024)),
@@ -205,7 +202,7 @@ class _Maker:
         }
         if draw.random() < 0.3:
             options["mdt.column.stats.columns"] = draw.choice(("", "k,n", "id,x,s.n"))
-        more: dict[str, Any] = {
+        more = {
             "table_type": draw.choice(("MERGE_ON_READ", "MERGE_ON_READ", "COPY_ON_WRITE")),
             "key_index": draw.choice(("bloom", "record")),
             "partition_by": ["p"] if made.partitioned else [],
@@ -229,15 +226,15 @@ class _Maker:
         self._choose()
         return made
 
-    def goes_on(self) -> bool:
+    def goes_on(self):
         """Return whether the table is to change once more after it was opened."""
         return self.made.at is None and self.draw.random() < 0.3
 
-    def go_on(self) -> None:
+    def go_on(self):
         self.made.story.append("read")
         self._change(mdt.open(self.made.path), ("upsert", "delete", "compact"))
 
-    def _change(self, table: mdt.Table, kinds: Sequence[str] = CHANGES) -> None:
+    def _change(self, table, kinds=CHANGES):
         draw, made = self.draw, self.made
         what = draw.choice(kinds)
         numbers = [row["number"] for row in made.rows.values()]
@@ -270,14 +267,14 @@ class _Maker:
             )
         self._keep(mdt.open(table.path))
 
-    def _delete(self, table: mdt.Table, numbers: list[int]) -> None:
+    def _delete(self, table, numbers):
         made = self.made
         gone = [made.rows.pop(self._key(number)) for number in numbers]
         made.story.append(f"delete {sorted(numbers)}")
         table.delete(pa.Table.from_pylist(gone, made.schema))
         self._keep(mdt.open(table.path))
 
-    def _write(self, table: mdt.Table, write: Any, numbers: list[int]) -> None:
+    def _write(self, table, write, numbers):
         made = self.made
         rows = [self._row(number) for number in numbers]
         made.story.append(f"{getattr(write, '__name__', 'upsert with a column more')} {numbers}")
@@ -286,14 +283,14 @@ class _Maker:
         made.rows.update((row["id"], row) for row in rows)
         self._keep(mdt.open(table.path))
 
-    def _keep(self, table: mdt.Table) -> None:
+    def _keep(self, table):
         history = table.history()
         newest = max(history["seq"].to_pylist(), default=0) if len(history) else 0
         self.states.append(
             (newest, self.made.schema, {key: dict(row) for key, row in self.made.rows.items()})
         )
 
-    def _choose(self) -> None:
+    def _choose(self):
         """Let an earlier state be the one that is read, in some tables."""
         made = self.made
         if self.draw.random() < 0.2 and len(self.states) > 1:
@@ -304,7 +301,7 @@ class _Maker:
             ][-1]
             made.story.append(f"read as of {made.at}")
 
-    def write_plain(self) -> None:
+    def write_plain(self):
         made = self.made
         rows = [{name: row[name] for name in made.schema.names} for row in made.rows.values()]
         data = pa.Table.from_pylist(rows, made.schema).replace_schema_metadata(CALENDAR)
@@ -322,19 +319,19 @@ class _Maker:
                 use_dictionary=False,
             )
 
-    def _key(self, number: int) -> Any:
+    def _key(self, number):
         return {
             "text": f"k{number:04}",
             "number": number - 5,
             "day": self.first_day + timedelta(days=number),
         }[self.key]
 
-    def _row(self, number: int) -> Row:
+    def _row(self, number):
         """Return a row of a number: what rises with it, mostly, and what is drawn."""
         draw = self.draw
         near = number if draw.random() < 0.9 else draw.randrange(self.rise)
 
-        def maybe(value: Any, nulls: float = 0.08) -> Any:
+        def maybe(value, nulls=0.08):
             return None if draw.random() < (0.8 if self.is_sparse else nulls) else value
 
         row = {
@@ -358,7 +355,7 @@ class _Maker:
         return row | ({LATE: maybe(near, 0.5)} if LATE in self.made.schema.names else {})
 
 
-def _frame(spark: SparkSession, made: Made, way: str) -> DataFrame:
+def _frame(spark, made, way):
     """Return a table at its state, read in a way."""
     if way == PLAIN:
         return spark.read.parquet(str(made.path.with_name(f"{made.name}_{PLAIN}")))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from datetime import date
 from decimal import Decimal
-from typing import Any
 
 import sqlglot
 from sqlglot import exp
@@ -18,7 +17,7 @@ from indexes import predicate
 from indexes.like import quote_like
 from indexes.predicate import And, Leaf, Or, Predicate
 
-_COMPARISONS: dict[type[exp.Expr], str] = {
+_COMPARISONS = {
     exp.EQ: "=",
     exp.NEQ: "!=",
     exp.LT: "<",
@@ -30,12 +29,12 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def translate(text: str) -> Predicate:
+def translate(text):
     """Return the predicate of a filter that is known to be one, its columns in lower case."""
     return predicate.simplify(_predicate(sqlglot.parse_one(text, dialect="spark"), False))
 
 
-def _predicate(node: exp.Expr, negated: bool) -> Predicate:
+def _predicate(node, negated):
     if isinstance(node, exp.Paren):
         return _predicate(node.this, negated)
     if isinstance(node, exp.Not):
@@ -55,7 +54,7 @@ def _predicate(node: exp.Expr, negated: bool) -> Predicate:
     return predicate.negate(found) if negated else found
 
 
-def _test(node: exp.Expr) -> Predicate:
+def _test(node):
     if isinstance(node, exp.Column):
         return Leaf(_column(node), "=", True)
     if type(node) in _COMPARISONS:
@@ -87,18 +86,18 @@ def _test(node: exp.Expr) -> Predicate:
     return Leaf(_column(node.this), "like", f"%{quote_like(_literal(node.expression))}{rest}")
 
 
-def _comparison(node: Any, op: str) -> Leaf:
+def _comparison(node, op):
     left, right = _unwrapped(node.this), _unwrapped(node.expression)
     if isinstance(left, exp.Column):
         return Leaf(_column(left), op, _literal(right))
     return Leaf(_column(right), _MIRRORED.get(op, op), _literal(left))
 
 
-def _column(node: Any) -> str:
+def _column(node):
     return ".".join(part.name for part in _unwrapped(node).parts).lower()
 
 
-def _literal(node: Any) -> Any:
+def _literal(node):
     node = _unwrapped(node)
     if isinstance(node, exp.Null):
         return None
@@ -122,7 +121,7 @@ def _literal(node: Any) -> Any:
     )
 
 
-def _unwrapped(node: Any) -> Any:
+def _unwrapped(node):
     while isinstance(node, exp.Paren):
         node = node.this
     return node
