@@ -183,7 +183,7 @@ class Handle:
         """Return ``data`` as rows of the engine that holds them, None if the calling thread takes
         them.
         """
-        return late.choice.given(data, self.definition.schema.names)
+        return late.choice.given(data, self._metadata.known().definition.schema.names)
 
     def _engine(self, spark: Any) -> Engine[Any] | None:
         """Return the engine of a session, None for the calling thread."""
