@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from executed_plans import nodes
+from executed_plans import nodes, optimized, views
 from pyspark.sql import DataFrame, SparkSession
-from sql_tables import settings
+from sql_tables import cases, settings, stored, tuples
 
 import mdt
-import mdt.spark
 from mdt.engines.spark import file_index, private
 from mdt.engines.spark import frame as frames
 
-FACTS = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("day", pa.int32()),
-        ("who", pa.int32()),
-        ("v", pa.float64()),
-        ("note", pa.string()),
-    ]
-)
 FILES, ROWS = 10, 200
 COSTS = {"spark.sql.cbo.enabled": "true", "spark.sql.cbo.joinReorder.enabled": "true"}
+HISTOGRAMS = "spark.sql.statistics.histogram.enabled"
+ALONE = {"mdt.services.auto": "false"}
+
+
+def numbers(values: Iterable[int]) -> pa.Array:
+    return pa.array(values, pa.int32())
 
 
 def facts(day: int) -> pa.Table:
     ids = range(day * ROWS, (day + 1) * ROWS)
-    return pa.table(
-        [list(ids), [day] * ROWS, [i % 50 for i in ids], [i / 2 for i in ids], ["n" * 20] * ROWS],
-        schema=FACTS,
-    )
+    columns = {"id": ids, "day": numbers([day] * ROWS), "who": numbers([i % 50 for i in ids])}
+    return pa.table(columns | {"v": [i / 2 for i in ids], "note": ["n" * 20] * ROWS})
 
 
 @pytest.fixture(scope="module")
@@ -44,31 +38,25 @@ def measured(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
     root = tmp_path_factory.mktemp("measured")
-    mdt.spark.enable(spark)
-    table = mdt.create(root / "facts", FACTS, key=["id"], options={"mdt.services.auto": "false"})
+    table = mdt.create(root / "facts", facts(0).schema, "id", options=ALONE)
     for day in range(FILES):
         table.bulk_insert(facts(day))
-    people = mdt.create(
-        root / "people", pa.schema([("who", pa.int32()), ("name", pa.string())]), key=["who"]
-    )
-    people.insert(
-        pa.table(
-            [pa.array(range(50), pa.int32()), [f"p{i}" for i in range(50)]], names=["who", "name"]
-        )
-    )
-    for name in ("facts", "people"):
-        mdt.read(spark, root / name).createOrReplaceTempView(name)
-    with settings(spark, {"spark.sql.shuffle.partitions": "2"}):
-        yield spark
-    for name in ("facts", "people"):
-        spark.catalog.dropTempView(name)
+    names = pa.table({"who": numbers(range(50)), "name": [f"p{i}" for i in range(50)]})
+    people = stored(root / "people", names, key="who")
+    with views(spark, facts=table, people=people) as session:
+        yield session
 
 
 def sizes(frame: DataFrame, *, rows: bool = False) -> list[int]:
     """Return the bytes, or rows, of each relation of the optimized plan."""
-    leaves = private.java_frame(frame).queryExecution().optimizedPlan().collectLeaves()
+    leaves = optimized(frame).collectLeaves()
     stats = [leaves.apply(at).stats() for at in range(leaves.size())]
     return [int(str(one.rowCount().get() if rows else one.sizeInBytes())) for one in stats]
+
+
+def total(frame: DataFrame) -> int:
+    """Return how many rows the optimized plan is taken to give."""
+    return int(str(optimized(frame).stats().rowCount().get()))
 
 
 JOIN = "select f.id, p.name from facts f join people p on f.who = p.who"
@@ -80,35 +68,24 @@ def test_the_size_of_a_relation_is_what_is_left_of_it(measured: SparkSession) ->
     assert part < whole * 0.4 and same == people
 
 
-def test_the_cost_model_has_rows_and_columns(measured: SparkSession) -> None:
+def test_the_cost_model_has_rows_and_columns_and_samples_of_what_no_index_knows(
+    measured: SparkSession,
+) -> None:
     with settings(measured, COSTS):
         assert sizes(measured.sql(JOIN), rows=True) == [FILES * ROWS, 50]
         frame = measured.sql(f"{JOIN} where f.day in (2, 4)")
         assert sizes(frame, rows=True) == [2 * ROWS, 50]
-        plan = private.java_frame(frame).queryExecution().optimizedPlan()
-        assert int(str(plan.stats().rowCount().get())) == 2 * ROWS, "each has one person"
-        with settings(measured, {"spark.sql.statistics.histogram.enabled": "true"}):
-            half = (
-                private.java_frame(measured.sql(f"{JOIN} where f.id >= 1000 and f.v < 600"))
-                .queryExecution()
-                .optimizedPlan()
-            )
-            assert 100 < int(str(half.stats().rowCount().get())) < 400
-
-
-def test_the_cost_model_has_samples_of_what_no_index_knows(measured: SparkSession) -> None:
-    with settings(measured, COSTS):
+        assert total(frame) == 2 * ROWS, "each has one person"
         frame = measured.sql(f"{JOIN} where f.note = '{'n' * 20}'")
         assert sizes(frame, rows=True) == [FILES * ROWS, 50]
-        plan = private.java_frame(frame).queryExecution().optimizedPlan()
-        assert int(str(plan.stats().rowCount().get())) == FILES * ROWS, "one value of note"
-        assert len(frame.collect()) == FILES * ROWS
+        assert total(frame) == FILES * ROWS == len(frame.collect()), "one value of note"
+        with settings(measured, {HISTOGRAMS: "true"}):
+            half = measured.sql(f"{JOIN} where f.id >= 1000 and f.v < 600")
+            assert 100 < total(half) < 400
 
 
-SEMI = (
-    "select count(*) from facts f where f.day < 3 and {} (select 1 from people p where p.who ="
-    " f.who and p.name > 'p2')"
-)
+SEMI = """select count(*) from facts f where f.day < 3
+    and {} (select 1 from people p where p.who = f.who and p.name > 'p2')"""
 
 
 @pytest.mark.parametrize("word", ["exists", "not exists"])
@@ -118,14 +95,9 @@ def test_both_sides_of_a_condition_that_becomes_a_join_are_measured(
 ) -> None:
     with settings(measured, costs):
         frame = measured.sql(SEMI.format(word))
-        joined = measured.sql(
-            "select f.id from facts f join people p on f.who = p.who where f.day < 3 and p.name >"
-            " 'p2'"
-        )
-        if costs:
-            assert sizes(frame, rows=True) == sizes(joined, rows=True) == [3 * ROWS, 50]
-        else:
-            assert sizes(frame) == sizes(joined)
+        joined = measured.sql(f"{JOIN} where f.day < 3 and p.name > 'p2'").select("id")
+        assert sizes(frame, rows=bool(costs)) == sizes(joined, rows=bool(costs))
+        assert not costs or sizes(frame, rows=True) == [3 * ROWS, 50]
 
 
 @pytest.mark.parametrize(
@@ -162,27 +134,18 @@ def test_a_subquery_that_is_one_row_is_not_measured(
 
 
 def test_a_pruned_side_is_broadcast(measured: SparkSession) -> None:
-    bytes_of = sizes(measured.sql(JOIN))[0]
-    query = (
-        "select count(a.note), count(b.note) from facts a join facts b on a.id = b.id where"
-        " a.day = 3"
-    )
-    with settings(
-        measured,
-        {
-            "spark.sql.autoBroadcastJoinThreshold": str(bytes_of // 4),
-            "spark.sql.adaptive.enabled": "false",
-        },
-    ):
-        found = measured.sql(query)
-        assert found.collect()[0] == (ROWS, ROWS)
-        assert "BroadcastHashJoin" in [node.nodeName() for node in nodes(found)]
-        with settings(measured, {"spark.mdt.optimize": "none"}):
-            path = measured.sql("select 1 from facts").inputFiles()[0].rpartition("/")[0]
-            frame = mdt.read(measured, path)
-        plain = measured.sql(query.replace("facts", "{facts}"), facts=frame)
-        assert plain.collect()[0] == (ROWS, ROWS)
-        assert "SortMergeJoin" in [node.nodeName() for node in nodes(plain)]
+    query = """select count(a.note), count(b.note) from {facts} a join {facts} b
+        on a.id = b.id where a.day = 3"""
+    few = {
+        "spark.sql.autoBroadcastJoinThreshold": str(sizes(measured.sql(JOIN))[0] // 4),
+        "spark.sql.adaptive.enabled": "false",
+    }
+    path = measured.sql("select 1 from facts").inputFiles()[0].rpartition("/")[0]
+    for optimize, kind in (("all", "BroadcastHashJoin"), ("none", "SortMergeJoin")):
+        with settings(measured, {**few, "spark.mdt.optimize": optimize}):
+            frame = measured.sql(query, facts=mdt.read(measured, path))
+            assert frame.collect()[0] == (ROWS, ROWS)
+            assert kind in [node.nodeName() for node in nodes(frame)]
 
 
 def test_estimates_that_fail_cost_nothing_but_themselves(
@@ -198,9 +161,7 @@ def test_estimates_that_fail_cost_nothing_but_themselves(
     with settings(measured, COSTS):
         assert sorted(measured.sql(f"{JOIN} where f.day = 1").collect()) == sorted(expected)
     assert measured.sql("select count(*) from facts").collect()[0][0] == FILES * ROWS
-    assert [
-        row[0] for row in measured.sql("select id from facts order by id desc limit 2").collect()
-    ] == [1999, 1998]
+    assert tuples(measured.sql("select id from facts order by id desc limit 2")) == [1998, 1999]
 
 
 def test_a_query_is_planned_once(measured: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,50 +175,36 @@ def test_a_query_is_planned_once(measured: SparkSession, monkeypatch: pytest.Mon
     assert len([one for one in planned if "value=7" in one]) == 1
 
 
-ODD = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("tenant", pa.int64()),
-        ("at", pa.timestamp("us", "UTC")),
-        ("wall", pa.timestamp("us")),
-        ("v", pa.float64()),
-        ("name", pa.string()),
-    ]
+CONDITIONS = cases(
+    """
+    tenant > 5 -> 60
+    at > timestamp'2020-01-01 00:00:00' -> 60
+    wall > timestamp_ntz'2020-01-01' -> 60
+    v < 0 -> 20
+    name >= 'n1' -> 40
+    wall is not null and a.name <> 'x' -> 60
+    """
 )
-CONDITIONS = {
-    "tenant > 5": 60,
-    "at > timestamp'2020-01-01 00:00:00'": 60,
-    "wall > timestamp_ntz'2020-01-01'": 60,
-    "v < 0": 20,
-    "name >= 'n1'": 40,
-    "wall is not null and a.name <> 'x'": 60,
-}
 
 
 @pytest.mark.parametrize("histograms", ["true", "false"])
 def test_the_cost_model_meets_every_type_and_constant_files(
     spark: SparkSession, tmp_path: Path, histograms: str
 ) -> None:
-    table = mdt.create(tmp_path / "t", ODD, key=["id"], options={"mdt.services.auto": "false"})
-    for file, v in enumerate((-1.7e308, 1.7e308, 0.5)):
-        columns = [
-            list(range(20 * file, 20 * file + 20)),
-            [100_000_000] * 20,
-            [datetime(2024, 1, 1, tzinfo=UTC)] * 20,
-            [datetime(2024, 1, 1)] * 20,
-            [v] * 20,
-            [f"n{file}"] * 20,
-        ]
-        table.bulk_insert(
-            pa.table([pa.array(c, t) for c, t in zip(columns, ODD.types, strict=True)], schema=ODD)
-        )
+    def odd(file: int, v: float) -> pa.Table:
+        moment = pa.array([datetime(2024, 1, 1)] * 20, pa.timestamp("us"))
+        times = {"at": moment.cast(pa.timestamp("us", "UTC")), "wall": moment}
+        columns = {"id": range(20 * file, 20 * file + 20), "tenant": [100_000_000] * 20, **times}
+        return pa.table(columns | {"v": [v] * 20, "name": [f"n{file}"] * 20})
+
+    table = stored(tmp_path / "t", odd(0, -1.7e308), options=ALONE)
+    table.bulk_insert(odd(1, 1.7e308))
+    table.bulk_insert(odd(2, 0.5))
     frame = mdt.read(spark, table.path)
-    with settings(spark, {**COSTS, "spark.sql.statistics.histogram.enabled": histograms}):
-        for condition, number in CONDITIONS.items():
-            query = (
-                f"select a.id, b.name from {{t}} a join {{t}} b on a.id = b.id where a.{condition}"
-            )
-            assert len(spark.sql(query, t=frame).collect()) == number, condition
+    join = "select a.id, b.name from {t} a join {t} b on a.id = b.id where a."
+    with settings(spark, {**COSTS, HISTOGRAMS: histograms}):
+        for condition, number in CONDITIONS:
+            assert spark.sql(join + condition, t=frame).count() == int(number), condition
 
 
 def test_a_setting_that_makes_files_larger_is_kept(measured: SparkSession) -> None:
@@ -270,19 +217,13 @@ def test_a_setting_that_makes_files_larger_is_kept(measured: SparkSession) -> No
 def test_sessions_of_one_session_share_one_rule(measured: SparkSession) -> None:
     expected = sizes(measured.sql(f"{JOIN} where f.day < 3"))
     path = measured.sql("select 1 from facts").inputFiles()[0].rpartition("/")[0]
-    count = (
-        private.java_session(measured)
-        .extensions()
-        .buildPreCBORules(private.java_session(measured))
-        .size()
-    )
+    java = private.java_session(measured)
     for _ in range(3):
         other = measured.newSession()
         mdt.read(other, path).createOrReplaceTempView("facts")
         mdt.read(other, path.replace("facts", "people")).createOrReplaceTempView("people")
         assert sizes(other.sql(f"{JOIN} where f.day < 3")) == expected
-    java = private.java_session(measured)
-    assert java.extensions().buildPreCBORules(java).size() == count == 1
+        assert java.extensions().buildPreCBORules(java).size() == 1
 
 
 class Calls:
@@ -308,11 +249,8 @@ def test_all_relations_of_a_query_are_asked_for_at_once(
     measured: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = Calls(monkeypatch)
-    query = (
-        f"{JOIN} join people q on q.who = p.who join facts g on g.id = f.id and g.day < 3 where"
-        " f.day < 5"
-    )
-    frame = measured.sql(query)
+    more = "join people q on q.who = p.who join facts g on g.id = f.id and g.day < 3"
+    frame = measured.sql(f"{JOIN} {more} where f.day < 5")
     found = sizes(frame)
     assert len(found) == 4 and (calls.calls, calls.relations) == (1, 3), (
         "people, who are joined with themselves, are asked for once"

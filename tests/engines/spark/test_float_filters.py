@@ -1,5 +1,5 @@
-"""Filters on floating point columns give the same rows on Spark, in process and by hand: both
-zeros, NaN and infinities.
+"""Filters on floating point columns give the same rows on Spark, in process, and on rows that no
+file holds: both zeros, NaN and infinities.
 
 parquet-java decides by row group and page whether a filter can hold, with bits where SQL has
 values: -0.0 equals 0.0.
@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
-from trees import create
+from pyspark.sql import DataFrame, SparkSession
+from sql_tables import lines, stored
 
 import mdt
 from mdt.hudi import base_file
@@ -55,131 +54,87 @@ KINDS = {
     "plain": [1.5, 2.5],
 }
 """What the files of a partition hold, so that row groups can be skipped by what they lack."""
-LITERALS = {
-    "0.0": 0.0,
-    "-0.0": -0.0,
-    "double('NaN')": math.nan,
-    "double('infinity')": math.inf,
-    "-1e0": -1.0,
-}
-Test = Callable[[float, float], bool]
-
-
-def order(value: float) -> tuple[bool, float]:
-    """Return a key by which Spark orders: NaN above all, equal to itself; both zeros equal."""
-    return (math.isnan(value), 0.0 if math.isnan(value) else value)
-
-
-def ordered(compare: Callable[[Any, Any], bool]) -> Test:
-    return lambda a, b: compare(order(a), order(b))
-
-
-OPERATORS: dict[str, Test] = {
-    "{c} = {v}": ordered(operator.eq),
-    "{c} <=> {v}": ordered(operator.eq),
-    "{c} != {v}": ordered(operator.ne),
-    "{c} < {v}": ordered(operator.lt),
-    "{c} <= {v}": ordered(operator.le),
-    "{c} > {v}": ordered(operator.gt),
-    "{c} >= {v}": ordered(operator.ge),
-    "{c} in ({v}, -7)": ordered(operator.eq),
-    "{c} not in ({v}, -7)": ordered(operator.ne),
-    "not {c} = {v}": ordered(operator.ne),
-    "{c} between {v} and {v}": ordered(operator.eq),
-    "{v} > {c}": ordered(operator.lt),
-}
+LITERALS = ("0.0", "-0.0", "double('NaN')", "double('infinity')", "-1e0")
+OPERATORS = lines(
+    """
+    {c} = {v}
+    {c} <=> {v}
+    {c} != {v}
+    {c} < {v}
+    {c} <= {v}
+    {c} > {v}
+    {c} >= {v}
+    {c} in ({v}, -7)
+    {c} not in ({v}, -7)
+    not {c} = {v}
+    {c} between {v} and {v}
+    {v} > {c}
+    """
+)
 
 
 def rows(repeat: int, spread: float = 0.0) -> pa.Table:
     """Return rows of every kind, ``repeat`` of each value; ``spread``: a step between plain values,
     so that there are many.
     """
-    found, ids = [], itertools.count()
+    found: list[dict[str, Any]] = []
     for kind, values in KINDS.items():
         for i, value in itertools.product(range(repeat), values):
-            x = (
-                value + i * spread
-                if spread and value is not None and value not in (0.0, math.nan)
-                else value
-            )
-            found.append(
-                {
-                    "id": next(ids),
-                    "p": kind,
-                    "d": x,
-                    "f": x,
-                    "st": {"d": x, "f": x, "n": {"d": x}},
-                    "l": [x],
-                    "m": [("k", x)],
-                    "ls": [{"d": x}],
-                }
-            )
+            x = value + i * spread if value and not math.isnan(value) else value
+            nested = {"st": {"d": x, "f": x, "n": {"d": x}}, "l": [x], "m": [("k", x)]}
+            found.append({"id": len(found), "p": kind, "d": x, "f": x, **nested, "ls": [{"d": x}]})
     return pa.Table.from_pylist(found, SCHEMA)
 
 
-def in_spark(spark: SparkSession, table: mdt.Table, wheres: list[str]) -> dict[str, list[int]]:
+def in_spark(spark: SparkSession, rows: DataFrame, wheres: list[str]) -> list[list[int]]:
     """Return the ids that each filter finds.  Together in a union: the filters are pushed down as
     in queries of their own.
     """
-    mdt.read(spark, table.path).createOrReplaceTempView("floats")
-    found: dict[str, list[int]] = {where: [] for where in wheres}
+    rows.createOrReplaceTempView("floats")
+    found: list[list[int]] = [[] for _ in wheres]
+    numbered = [f"select {q} q, id from floats where {where}" for q, where in enumerate(wheres)]
     for start in range(0, len(wheres), 30):
-        numbered = list(enumerate(wheres))[start : start + 30]
-        text = " union all ".join(
-            f"select {q} q, id from floats where {where}" for q, where in numbered
-        )
-        answer = spark.sql(text).toArrow()
-        for q, i in zip(answer["q"].to_pylist(), answer["id"].to_pylist(), strict=True):
-            found[wheres[q]].append(i)
-    return {where: sorted(ids) for where, ids in found.items()}
+        parts = numbered[start : start + 30]
+        for q, id in spark.sql(" union all ".join(parts)).collect():
+            found[q].append(id)
+    return [sorted(ids) for ids in found]
 
 
 def filters(
     paths: Sequence[str], templates: Sequence[str], literals: Sequence[str]
-) -> Iterator[tuple[str, str, Test, float]]:
-    """Yield filter, column, and what is compared with what, for each combination."""
+) -> Iterator[str]:
+    """Yield a filter for each combination."""
     for path, template, text in itertools.product(paths, templates, literals):
         literal = text if "(" in text or "e" in text else text + PATHS[path]
-        yield template.format(c=path, v=literal), path, OPERATORS[template], LITERALS[text]
+        yield template.format(c=path, v=literal)
 
 
-def assert_right(
-    spark: SparkSession,
-    table: mdt.Table,
-    held: pa.Table,
-    wheres: Iterable[tuple[str, str, Test, float]],
-) -> None:
-    """Assert that every filter finds, on Spark and in process, what Python finds in ``held``."""
-    values = {path: held.column("d" if PATHS[path] == "D" else "f").to_pylist() for path in PATHS}
-    ids = held["id"].to_pylist()
-    wanted = {
-        where: sorted(
-            i for i, v in zip(ids, values[path], strict=True) if v is not None and test(v, literal)
-        )
-        for where, path, test, literal in wheres
-    }
-    found = in_spark(spark, table, list(wanted))
-    for where, expected in wanted.items():
-        assert found[where] == expected, where
-        assert sorted(table.scan(where, ["id"]).to_arrow()["id"].to_pylist()) == expected, where
+def assert_right(spark: SparkSession, table: mdt.Table, held: pa.Table, wheres: list[str]) -> None:
+    """Assert that every filter finds, on Spark and in process, what Spark finds in ``held``."""
+    expected = in_spark(spark, spark.createDataFrame(held), wheres)
+    assert any(expected)
+    found = in_spark(spark, mdt.read(spark, table.path), wheres)
+    for where, ours, wanted in zip(wheres, found, expected, strict=True):
+        assert ours == wanted, where
+        assert sorted(table.scan(where, ["id"]).to_arrow()["id"].to_pylist()) == wanted, where
 
 
 def dictionaries(path: Path) -> set[str]:
     """Return the leaves of floats that have a dictionary in a base file below ``path``."""
     found = set()
     for file in path.rglob("*.parquet"):
-        if ".hoodie" not in file.parts:
-            metadata = pq.ParquetFile(file).metadata
-            for group, column in itertools.product(
-                range(metadata.num_row_groups), range(metadata.num_columns)
-            ):
-                chunk = metadata.row_group(group).column(column)
-                if chunk.physical_type in ("FLOAT", "DOUBLE") and chunk.has_dictionary_page:
-                    found.add(chunk.path_in_schema)
+        if ".hoodie" in file.parts:
+            continue
+        metadata = pq.read_metadata(file)
+        places = itertools.product(range(metadata.num_row_groups), range(metadata.num_columns))
+        for group, column in places:
+            chunk = metadata.row_group(group).column(column)
+            if chunk.physical_type in ("FLOAT", "DOUBLE") and chunk.has_dictionary_page:
+                found.add(chunk.path_in_schema)
     return found
 
 
-EVERY = (tuple(PATHS), tuple(OPERATORS), tuple(LITERALS))
+EVERY = (tuple(PATHS), tuple(OPERATORS), LITERALS)
 SOME = (
     ("d", "st.f"),
     ("{c} = {v}", "{c} >= {v}", "{c} <= {v}", "{c} in ({v}, -7)"),
@@ -202,19 +157,13 @@ are what dictionaries pay for.
 def test_zeros_nan_and_infinities_are_found_whatever_pages_hold_them(
     spark: SparkSession, tmp_path: Path, codec: str, repeat: int, spread: float, wheres: Any
 ) -> None:
-    table = create(
-        tmp_path / "t",
-        SCHEMA,
-        partition_by=["p"],
-        table_type="MERGE_ON_READ",
-        options={"mdt.compression": codec},
-    )
     held = rows(repeat, spread)
-    table.bulk_insert(held)
+    options = {"mdt.compression": codec}
+    table = stored(tmp_path / "t", held, partition_by="p", options=options)
     table.upsert(held.filter(pa.array([i % 7 == 0 for i in range(len(held))])))
     assert any(".log." in name for name in table.files()["name"].to_pylist())
     assert dictionaries(tmp_path) == set()
-    assert_right(spark, table, held, filters(*wheres))
+    assert_right(spark, table, held, list(filters(*wheres)))
 
 
 @pytest.mark.timeout(1800)
@@ -222,17 +171,12 @@ def test_zeros_nan_and_infinities_are_found_whatever_pages_hold_them(
 def test_files_that_have_dictionaries_of_floats_are_read_right_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wheres: Any
 ) -> None:
-    monkeypatch.setattr(
-        base_file,
-        "_repetitive",
-        lambda table: {
-            leaf.path: 0.0
-            for leaf in leaf_columns(table.schema)
-            if not pa.types.is_boolean(leaf.type)
-        },
-    )
-    table = create(tmp_path / "t", SCHEMA, partition_by=["p"])
+    def some(table: pa.Table) -> dict[str, float]:
+        leaves = leaf_columns(table.schema)
+        return {leaf.path: 0.0 for leaf in leaves if not pa.types.is_boolean(leaf.type)}
+
+    monkeypatch.setattr(base_file, "_repetitive", some)
     held = rows(3)
-    table.bulk_insert(held)
+    table = stored(tmp_path / "t", held, partition_by="p")
     assert {"d", "f", "st.n.d", "l.list.element"} <= dictionaries(tmp_path)
-    assert_right(spark, table, held, filters(*wheres))
+    assert_right(spark, table, held, list(filters(*wheres)))

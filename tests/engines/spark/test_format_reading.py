@@ -4,7 +4,6 @@ same scan.
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from sql_tables import tuples
 
 import mdt
 import mdt.spark
@@ -37,41 +37,28 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return found
 
 
-@pytest.fixture
-def named(spark: SparkSession) -> SparkSession:
-    """The session, in which the format is known and no table of the tests is."""
-    mdt.spark.enable(spark)
-    for name in ("format_trips", "format_ranged"):
-        spark.sql(f"drop table if exists {name}")
-    return spark
-
-
 def read(spark: SparkSession, table: Table, **options: str) -> DataFrame:
     return spark.read.format("mdt").options(**options).load(table.path)
-
-
-def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row) for row in frame.collect())
 
 
 def test_the_format_reads_by_the_scan_of_mdt_read_and_leaves_out_files(
     named: SparkSession, table: Table
 ) -> None:
-    assert rows(read(named, table)) == NOW
+    assert tuples(read(named, table)) == NOW
     query = read(named, table).where("fare > 5")
     plan = java_frame(query).queryExecution().executedPlan().toString()
     assert "FileScan" in plan and "MdtFileIndex" in plan
     assert read(named, table).where("city = 'Rome'").rdd.getNumPartitions() == 0
-    assert rows(query) == [("a", "Oslo", 9.0)]
+    assert tuples(query) == [("a", "Oslo", 9.0)]
 
 
 def test_a_state_is_chosen_by_our_names_and_by_those_of_hudi(
     named: SparkSession, table: Table
 ) -> None:
     instant = str(table.history()["instant"][1])
-    assert rows(read(named, table, as_of="1")) == THEN
-    assert rows(read(named, table, **{"as.of.instant": instant})) == THEN
-    assert rows(read(named, table, query_type="read_optimized")) == rows(
+    assert tuples(read(named, table, as_of="1")) == THEN
+    assert tuples(read(named, table, **{"as.of.instant": instant})) == THEN
+    assert tuples(read(named, table, query_type="read_optimized")) == tuples(
         mdt.read(named, table.path, query_type="read_optimized")
     )
 
@@ -79,16 +66,16 @@ def test_a_state_is_chosen_by_our_names_and_by_those_of_hudi(
 def test_rows_that_commits_wrote_and_changes_are_asked_for_by_since(
     named: SparkSession, table: Table
 ) -> None:
-    assert rows(read(named, table, since="1")) == [("a", "Oslo", 9.0)]
-    assert rows(read(named, table, since="1", until="1")) == []
+    assert tuples(read(named, table, since="1")) == [("a", "Oslo", 9.0)]
+    assert tuples(read(named, table, since="1", until="1")) == []
     hudis = {
         "hoodie.datasource.query.type": "incremental",
         "hoodie.datasource.read.begin.instanttime": "000",
     }
-    assert rows(read(named, table, **hudis).where("fare < 5").select("id")) == [("c",)]
+    assert tuples(read(named, table, **hudis).where("fare < 5").select("id")) == ["c"]
     assert read(named, table, since="0").count() == 2
     changes = read(named, table, since="1", changes="all").select("_change", "id", "fare")
-    assert rows(changes.where("id <> 'b'")) == [
+    assert tuples(changes.where("id <> 'b'")) == [
         ("update_after", "a", 9.0),
         ("update_before", "a", 1.5),
     ]
@@ -139,22 +126,22 @@ def test_a_table_of_the_catalog_follows_the_table_and_a_query_may_name_a_state(
 ) -> None:
     own = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
     own.upsert(OLD)
-    named.sql(f"create table format_trips using mdt location '{own.path}'")
-    assert rows(named.sql("select * from format_trips with (as_of = '0')")) == []
-    assert rows(named.table("format_trips")) == THEN
+    named.sql(f"create table trips using mdt location '{own.path}'")
+    assert tuples(named.sql("select * from trips with (as_of = '0')")) == []
+    assert tuples(named.table("trips")) == THEN
     own.delete({"id": ["b"]})
     own.upsert({"id": ["a"], "city": ["Oslo"], "fare": [9.0]})
-    assert rows(named.sql("select * from format_trips")) == NOW
-    assert rows(named.sql("select * from format_trips with (as_of = '1') where fare < 2")) == [
+    assert tuples(named.sql("select * from trips")) == NOW
+    assert tuples(named.sql("select * from trips with (as_of = '1') where fare < 2")) == [
         ("a", "Oslo", 1.5)
     ]
-    assert rows(named.sql("select * from format_trips")) == NOW
+    assert tuples(named.sql("select * from trips")) == NOW
     assert "a range of commits" in refusal(
-        lambda: named.sql("select * from format_trips with (since = '1')").collect()
+        lambda: named.sql("select * from trips with (since = '1')").collect()
     )
     own.alter(add={"n": pa.int64()})
-    named.sql("refresh table format_trips")
-    assert named.table("format_trips").columns == ["id", "city", "fare", "n"]
+    named.sql("refresh table trips")
+    assert named.table("trips").columns == ["id", "city", "fare", "n"]
 
 
 def test_a_range_of_commits_can_be_a_view_and_no_table_of_the_catalog(
@@ -164,27 +151,9 @@ def test_a_range_of_commits_can_be_a_view_and_no_table_of_the_catalog(
         f"create or replace temporary view format_late using mdt options (path '{table.path}',"
         " since '1')"
     )
-    assert rows(named.sql("select id from format_late where fare > 1")) == [("a",)]
-    named.sql(f"create table format_ranged using mdt options (path '{table.path}', since '1')")
-    assert "CREATE TEMPORARY VIEW" in refusal(lambda: named.table("format_ranged").collect())
-
-
-def test_any_thread_and_any_session_of_the_process_knows_the_format(
-    named: SparkSession, table: Table
-) -> None:
-    found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(read(named, table).count()))
-    thread.start()
-    thread.join()
-    assert found == [2]
-    assert read(named.newSession(), table).count() == 2
-    mdt.spark.enable(named.newSession())
-
-
-def test_a_session_of_spark_connect_is_refused() -> None:
-    remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
-    with pytest.raises(Unsupported, match="Spark Connect"):
-        mdt.spark.enable(remote)
+    assert tuples(named.sql("select id from format_late where fare > 1")) == ["a"]
+    named.sql(f"create table ranged using mdt options (path '{table.path}', since '1')")
+    assert "CREATE TEMPORARY VIEW" in refusal(lambda: named.table("ranged").collect())
 
 
 def test_a_session_whose_class_loader_is_not_sparks_is_refused_by_name_and_read_without(
@@ -198,4 +167,4 @@ def test_a_session_whose_class_loader_is_not_sparks_is_refused_by_name_and_read_
     other = spark.newSession()
     with pytest.raises(Unsupported, match="class loader"):
         mdt.spark.enable(other)
-    assert rows(mdt.read(other, table.path)) == NOW
+    assert tuples(mdt.read(other, table.path)) == NOW
