@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ SCHEMA = columns("id string, p string, v int64")
 RUN = {"run": "nightly-7", "who": "Zoë"}
 
 
-def rows(*ids: str, v: int = 1) -> pa.Table:
+def rows(*ids, v=1):
     return pa.table([list(ids), [id[0] for id in ids], [v] * len(ids)], schema=SCHEMA)
 
 
@@ -62,7 +61,7 @@ WRITES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
 """Methods and their arguments."""
 
 
-def made(place: Any = None) -> mdt.Table:
+def made(place=None):
     """Return a table in which each of WRITES finds something to do."""
     table = mdt.create(
         MemoryStorage() if place is None else place,
@@ -78,7 +77,7 @@ def made(place: Any = None) -> mdt.Table:
     return table
 
 
-def assert_told(table: mdt.Table, before: int) -> None:
+def assert_told(table, before):
     """Assert that all commits after ``before`` have the metadata, and the next one has none."""
     told = table.history().slice(before + 1)
     assert len(told) and told["metadata"].to_pylist() == [list(RUN.items())] * len(told)
@@ -87,14 +86,14 @@ def assert_told(table: mdt.Table, before: int) -> None:
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_every_write_and_service_takes_metadata(name: str) -> None:
+def test_every_write_and_service_takes_metadata(name):
     table = made()
     method, arguments, more = WRITES[name]
     getattr(table, method)(*arguments, **more, metadata=RUN)
     assert_told(table, before=4)
 
 
-def test_merges_writers_and_upserts_of_what_comes_in_pieces_take_metadata() -> None:
+def test_merges_writers_and_upserts_of_what_comes_in_pieces_take_metadata():
     table = made()
     table.merge(rows("a", v=7)).when_matched().update("*").execute(metadata=RUN)
     table.upsert(iter([rows("a")]), metadata=RUN)
@@ -104,7 +103,7 @@ def test_merges_writers_and_upserts_of_what_comes_in_pieces_take_metadata() -> N
     assert_told(table, before=4)
 
 
-def test_hudi_has_metadata_beside_its_own(tmp_path: Path) -> None:
+def test_hudi_has_metadata_beside_its_own(tmp_path):
     table = mdt.create(tmp_path / "t", SCHEMA, ["id"])
     done = table.upsert(rows("a"), metadata=RUN)
     told = json.loads((tmp_path / "t" / ".hoodie" / f"{done.instant}.deltacommit").read_bytes())[
@@ -114,7 +113,7 @@ def test_hudi_has_metadata_beside_its_own(tmp_path: Path) -> None:
     assert told["mdt.seq"] == "1" and "fields" in told["schema"]
 
 
-def test_metadata_stay_when_records_leave_the_log() -> None:
+def test_metadata_stay_when_records_leave_the_log():
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], options={"mdt.metadata.compact.records": 1})
     for n in range(ARCHIVE_RECORDS_MIN + 4):
         table.upsert(rows(f"k{n}"), metadata={"run": str(n)})
@@ -127,7 +126,7 @@ def test_metadata_stay_when_records_leave_the_log() -> None:
     ]
 
 
-def test_the_history_has_times_and_what_was_written(tmp_path: Path) -> None:
+def test_the_history_has_times_and_what_was_written(tmp_path):
     table = made(tmp_path / "t")
     history = table.history()
     now = datetime.now(UTC)
@@ -156,7 +155,7 @@ def test_the_history_has_times_and_what_was_written(tmp_path: Path) -> None:
         ("run", "takes a dict"),
     ],
 )
-def test_other_metadata_are_refused_and_nothing_is_written(metadata: Any, message: str) -> None:
+def test_other_metadata_are_refused_and_nothing_is_written(metadata, message):
     table = made()
     with pytest.raises(Invalid, match=message):
         table.truncate(metadata=metadata)
@@ -164,7 +163,7 @@ def test_other_metadata_are_refused_and_nothing_is_written(metadata: Any, messag
 
 
 @pytest.mark.parametrize("value", [{"schema": "{}"}, {"a": 1}, {"a": "x" * 70_000}, ["a"], "a"])
-def test_forged_metadata_of_a_record_are_corrupt(value: Any) -> None:
+def test_forged_metadata_of_a_record_are_corrupt(value):
     table = made()
     record = commit_log.read(table.storage, 2)
     forged = commit_log.CommitRecord(2, {**record.header, "metadata": value}, record.tables)
@@ -173,7 +172,7 @@ def test_forged_metadata_of_a_record_are_corrupt(value: Any) -> None:
         mdt.open(table.storage)
 
 
-def test_histories_of_older_writers_have_nulls_in_later_columns() -> None:
+def test_histories_of_older_writers_have_nulls_in_later_columns():
     older = pa.schema(list(HISTORY)[:-HISTORY_ADDED])
     data = codec.encode_ipc(pa.Table.from_pylist([{"seq": 3, "instant": "x"}], schema=older))
     found = codec.decode_ipc(data, HISTORY, path="p", added=HISTORY_ADDED)

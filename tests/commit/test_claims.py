@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -35,7 +33,7 @@ from mdt.hudi.layout import layout_of
 from mdt.metadata.files import paths
 from mdt.metadata.history.foreign_writers import Watch
 from mdt.metadata.metadata import Metadata
-from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
+from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import Crash
 
 pytestmark = pytest.mark.usefixtures("records_decoded_once")
@@ -104,21 +102,21 @@ FORGED = [
 ]
 
 
-def put(storage: Storage, data: bytes, instant: str = OLD) -> None:
+def put(storage, data, instant=OLD):
     storage.replace(paths.pending(instant), data)
 
 
-def announced(storage: Storage, instant: str) -> Sequence[tuple[str, bytes]]:
+def announced(storage, instant):
     """What tells Hudi that a write at ``instant`` began: (path, content)."""
     return layout_of(mdt.open(storage).definition).announced(instant, "deltacommit")
 
 
-def everything(storage: MemoryStorage) -> set[str]:
+def everything(storage):
     return {info.path for info in storage.list("")}
 
 
 @pytest.mark.parametrize("data", FORGED, ids=lambda data: repr(data[:40]))
-def test_a_claim_that_makes_no_sense_is_set_aside_and_named_by_check(data: bytes) -> None:
+def test_a_claim_that_makes_no_sense_is_set_aside_and_named_by_check(data):
     storage = filled("MERGE_ON_READ", "record")
     put(storage, data)
     before = everything(storage)
@@ -141,7 +139,7 @@ def test_a_claim_that_makes_no_sense_is_set_aside_and_named_by_check(data: bytes
     count("senseless claims, set aside")
 
 
-def test_a_claim_with_the_instant_or_the_token_of_a_commit_deletes_nothing_of_it() -> None:
+def test_a_claim_with_the_instant_or_the_token_of_a_commit_deletes_nothing_of_it():
     for table_type in ("MERGE_ON_READ", "COPY_ON_WRITE"):
         storage = filled(table_type, "record")
         table = mdt.open(storage)
@@ -169,7 +167,7 @@ def test_a_claim_with_the_instant_or_the_token_of_a_commit_deletes_nothing_of_it
         assert_clean(storage)
 
 
-def test_a_claim_removes_only_files_with_its_own_token() -> None:
+def test_a_claim_removes_only_files_with_its_own_token():
     storage = filled("MERGE_ON_READ", "record")
     group = "0" * 8 + "-0000-4000-8000-" + "0" * 12 + "-0"
     mine = [
@@ -197,7 +195,7 @@ def test_a_claim_removes_only_files_with_its_own_token() -> None:
     assert "0" * 32 in mdt.open(storage).snapshot().rolled_back
 
 
-def test_recovery_deletes_nothing_behind_a_link(tmp_path: Path) -> None:
+def test_recovery_deletes_nothing_behind_a_link(tmp_path):
     home = tmp_path / "home"
     group = "0" * 8 + "-0000-4000-8000-" + "0" * 12 + "-0"
     names = ["thesis.txt", "5.attached", f"{group}_0-5-0_{OLD}.parquet"]
@@ -221,7 +219,7 @@ def test_recovery_deletes_nothing_behind_a_link(tmp_path: Path) -> None:
     assert mdt.open(str(tmp_path / "t")).check().ok
 
 
-def test_a_claim_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_that_is_too_large_is_not_read(monkeypatch):
     storage = filled("MERGE_ON_READ", "record")
     monkeypatch.setattr(claims, "CLAIM_BYTES_MAX", 100)
     put(storage, json.dumps(GOOD).encode())
@@ -233,7 +231,7 @@ def test_a_claim_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) 
 # Leftovers
 
 
-def killed_after(storage: MemoryStorage, phase: str) -> None:
+def killed_after(storage, phase):
     """Leave a writer at ``phase`` that is taken for dead, goes on to the end of its writing, and is
     killed then.
     """
@@ -250,8 +248,8 @@ def killed_after(storage: MemoryStorage, phase: str) -> None:
 @pytest.mark.parametrize("phase", ["claimed", "written"])
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 def test_what_a_writer_leaves_that_went_on_after_it_was_rolled_back_is_named_and_removed(
-    phase: str, table_type: str
-) -> None:
+    phase, table_type
+):
     storage = filled(table_type, "record")
     killed_after(storage, phase)
     state = ours(storage)
@@ -265,7 +263,7 @@ def test_what_a_writer_leaves_that_went_on_after_it_was_rolled_back_is_named_and
     assert_clean(storage)
 
 
-def test_pending_instants_of_a_dead_writer_are_named_and_removed() -> None:
+def test_pending_instants_of_a_dead_writer_are_named_and_removed():
     storage = filled("MERGE_ON_READ", "record")
     killed_after(storage, "written")
     (dead,) = mdt.open(storage).snapshot().log.dead_instants
@@ -276,7 +274,7 @@ def test_pending_instants_of_a_dead_writer_are_named_and_removed() -> None:
     assert_clean(storage)
 
 
-def test_files_whose_claim_was_lost_are_declared_dead_before_they_go() -> None:
+def test_files_whose_claim_was_lost_are_declared_dead_before_they_go():
     storage = filled("MERGE_ON_READ", "record")
     writer = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE).start(storage)
     while next(writer) != "written":
@@ -294,7 +292,7 @@ def test_files_whose_claim_was_lost_are_declared_dead_before_they_go() -> None:
     assert_clean(storage)
 
 
-def test_files_that_another_hudi_writer_may_have_made_stay() -> None:
+def test_files_that_another_hudi_writer_may_have_made_stay():
     storage = filled("MERGE_ON_READ", "record")
     theirs_file = "city=x/" + "0" * 8 + f"-0000-4000-8000-000000000000-0_0-14-37_{OLD}.parquet"
     storage.create(theirs_file, b"x")
@@ -308,15 +306,15 @@ def test_files_that_another_hudi_writer_may_have_made_stay() -> None:
 
 
 @pytest.mark.parametrize("preemptions", [1, pytest.param(2, marks=pytest.mark.nightly)])
-def test_no_leftover_is_found_beside_running_writers_and_none_after_them(preemptions: int) -> None:
+def test_no_leftover_is_found_beside_running_writers_and_none_after_them(preemptions):
     """What is named while writers run must stay nobody's for ever: a sweep at any moment deletes
     nothing of theirs.
     """
 
-    def start() -> MemoryStorage:
+    def start():
         return filled("MERGE_ON_READ", "record")
 
-    def sweeping(storage: Storage) -> Any:
+    def sweeping(storage):
         for _ in range(3):
             assert not leftovers.find(Metadata(storage)).files
             yield "swept"
@@ -335,9 +333,7 @@ def test_no_leftover_is_found_beside_running_writers_and_none_after_them(preempt
         )
 
 
-def test_a_rollback_of_everything_beside_a_living_writer_costs_it_an_attempt_and_nothing_else() -> (
-    None
-):
+def test_a_rollback_of_everything_beside_a_living_writer_costs_it_an_attempt_and_nothing_else():
     writer = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE)
     for run in explore(
         lambda: filled("MERGE_ON_READ", "record"), (writer, sweeping_rollback()), preemptions=2
@@ -347,10 +343,10 @@ def test_a_rollback_of_everything_beside_a_living_writer_costs_it_an_attempt_and
         assert_clean(run.storage)
 
 
-def sweeping_rollback() -> Actor:
+def sweeping_rollback():
     """Somebody who calls t.abort() three times."""
 
-    def start(storage: Storage) -> Any:
+    def start(storage):
         for _ in range(3):
             mdt.open(storage).abort()
             yield "rolled back"
@@ -359,8 +355,8 @@ def sweeping_rollback() -> Actor:
     return Actor("rollback", start, lambda state: state)
 
 
-def test_recoveries_beside_each_other_leave_nothing_of_a_dead_writer_that_goes_on() -> None:
-    def start() -> MemoryStorage:
+def test_recoveries_beside_each_other_leave_nothing_of_a_dead_writer_that_goes_on():
+    def start():
         storage = filled("MERGE_ON_READ", "record")
         storage.sleep(LATER_SECONDS)
         return storage
@@ -374,7 +370,7 @@ def test_recoveries_beside_each_other_leave_nothing_of_a_dead_writer_that_goes_o
             assert_clean(run.storage)
 
 
-def test_a_claim_of_a_writer_whose_clock_is_a_month_ahead_is_dead_as_soon_as_others() -> None:
+def test_a_claim_of_a_writer_whose_clock_is_a_month_ahead_is_dead_as_soon_as_others():
     storage = filled("MERGE_ON_READ", "record")
     month_us = 30 * 24 * 3600 * 1_000_000
     claim = {**GOOD, "instant": "20990101000000000", "started_us": storage.now_us() + month_us}
@@ -387,8 +383,8 @@ def test_a_claim_of_a_writer_whose_clock_is_a_month_ahead_is_dead_as_soon_as_oth
 
 
 def test_the_timeline_is_looked_at_as_often_for_many_dead_writers_as_for_few(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     looks: list[int] = []
     look = Watch.look
     monkeypatch.setattr(Watch, "look", lambda self, layout: looks.append(1) or look(self, layout))
@@ -410,7 +406,7 @@ def test_the_timeline_is_looked_at_as_often_for_many_dead_writers_as_for_few(
     assert found[0] == found[1]
 
 
-def _cut_at_the_log(put: Callable[[str, bytes], bool], path: str, data: bytes) -> bool:
+def _cut_at_the_log(put, path, data):
     if "/log/" in path:
         raise Crash("the power is cut")
     return put(path, data)

@@ -4,8 +4,6 @@ is no damage, and no other Hudi writer.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from worlds import COW, MOR, make, ours, rows, theirs
 
@@ -22,33 +20,33 @@ class Lagging(FaultyStorage):
     for first; it can put none over it.
     """
 
-    def __init__(self, inner: MemoryStorage, seconds: float) -> None:
+    def __init__(self, inner, seconds):
         super().__init__(inner)
         self._us, self._asked = int(seconds * 1_000_000), dict[str, int]()
         self.hidden = set[str]()
 
-    def _is_hidden(self, path: str) -> bool:
+    def _is_hidden(self, path):
         now = self.inner.now_us()
         return path in self.hidden and now - self._asked.setdefault(path, now) < self._us
 
-    def read_whole(self, path: str, bytes_max: int) -> bytes:
+    def read_whole(self, path, bytes_max):
         """See :class:`Storage`."""
         if self._is_hidden(path):
             raise Missing("there is no such object", path=path)
         return super().read_whole(path, bytes_max)
 
-    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+    def read(self, path, offset=0, length=None):
         """See :class:`Storage`."""
         if self._is_hidden(path):
             raise Missing("there is no such object", path=path)
         return super().read(path, offset, length)
 
-    def size(self, path: str) -> int | None:
+    def size(self, path):
         """See :class:`Storage`."""
         return None if self._is_hidden(path) else super().size(path)
 
 
-def beside(seconds: float) -> tuple[mdt.Table, Lagging, mdt.Table]:
+def beside(seconds):
     """Return a table as one machine has it, which sees commit 3 late, and as the one has it that
     makes that commit.
     """
@@ -62,12 +60,12 @@ def beside(seconds: float) -> tuple[mdt.Table, Lagging, mdt.Table]:
     return reader, storage, writer
 
 
-def instant_of(table: mdt.Table) -> str:
+def instant_of(table):
     """Return the path of the newest completed commit."""
     return f"{paths.HUDI}/{table.snapshot().last_instant}.deltacommit"
 
 
-def test_a_record_that_is_shown_within_a_second_is_waited_for() -> None:
+def test_a_record_that_is_shown_within_a_second_is_waited_for():
     reader, _, writer = beside(LATE_LOOK_SECONDS[-1])
     writer.upsert(rows([7], 3, 3.0))
     assert reader.scan().count() == 4
@@ -75,8 +73,8 @@ def test_a_record_that_is_shown_within_a_second_is_waited_for() -> None:
 
 @pytest.mark.parametrize("is_instant_hidden", [False, True])
 def test_a_record_that_is_shown_later_is_unavailable_and_the_handle_goes_on(
-    is_instant_hidden: bool,
-) -> None:
+    is_instant_hidden,
+):
     reader, storage, writer = beside(30)
     writer.upsert(rows([7], 3, 3.0))
     if is_instant_hidden:
@@ -91,12 +89,12 @@ def test_a_record_that_is_shown_later_is_unavailable_and_the_handle_goes_on(
     assert ours(storage.inner) == theirs(storage.inner)
 
 
-def test_a_writer_whose_number_is_taken_by_a_record_it_cannot_see_begins_again() -> None:
+def test_a_writer_whose_number_is_taken_by_a_record_it_cannot_see_begins_again():
     reader, storage, writer = beside(3)
     commits = []
     original = storage.put_if_absent
 
-    def beaten(path: str, data: Any) -> bool:
+    def beaten(path, data):
         if path.startswith(paths.log_dir()) and not commits:
             commits.append(path)
             writer.upsert(rows([7], 3, 3.0))
@@ -113,7 +111,7 @@ def test_a_writer_whose_number_is_taken_by_a_record_it_cannot_see_begins_again()
     assert ours(storage.inner) == theirs(storage.inner)
 
 
-def test_a_record_that_is_not_shown_for_minutes_is_gone() -> None:
+def test_a_record_that_is_not_shown_for_minutes_is_gone():
     reader, storage, writer = beside(10**9)
     writer.upsert(rows([7], 3, 3.0))
     storage.inner.sleep(LATE_SECONDS_MAX)
@@ -121,7 +119,7 @@ def test_a_record_that_is_not_shown_for_minutes_is_gone() -> None:
         reader.scan()
 
 
-def test_a_commit_of_another_hudi_writer_is_refused_at_once() -> None:
+def test_a_commit_of_another_hudi_writer_is_refused_at_once():
     reader, storage, writer = beside(30)
     storage.inner.create(f"{paths.HUDI}/20990101000000000.deltacommit", b"{}")
     before = storage.inner.now_us()
@@ -131,7 +129,7 @@ def test_a_commit_of_another_hudi_writer_is_refused_at_once() -> None:
     assert writer.definition
 
 
-def test_a_writer_whose_new_keys_go_where_others_write_all_the_time_commits_at_last() -> None:
+def test_a_writer_whose_new_keys_go_where_others_write_all_the_time_commits_at_last():
     inner = MemoryStorage()
     other = make(inner, COW, "record")
     other.upsert(rows([0], 1, 1.0))
@@ -139,7 +137,7 @@ def test_a_writer_whose_new_keys_go_where_others_write_all_the_time_commits_at_l
     commits = []
     original = storage.put_if_absent
 
-    def beaten(path: str, data: Any) -> bool:
+    def beaten(path, data):
         if path.startswith(paths.log_dir()) and len(commits) < 30:
             commits.append(path)
             other.upsert(rows([10 + len(commits)], 1, 1.0))

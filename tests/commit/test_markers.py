@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hudis_rollback import LATER, data_files, named_by_markers, roll_back
@@ -19,8 +17,7 @@ from mdt.errors import Unavailable, Unsupported
 from mdt.hudi.layout import layout_of
 from mdt.limits import UNPUBLISHED_SECONDS_MAX
 from mdt.metadata.files import paths
-from mdt.stores.contract import Data
-from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
+from mdt.stores.storage import LocalStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 from mdt.testing.slow import FarStorage
 
@@ -41,12 +38,12 @@ class Watched(FarStorage):
     transaction stand.
     """
 
-    def __init__(self, inner: Storage, *, is_remote: bool) -> None:
+    def __init__(self, inner, *, is_remote):
         super().__init__(inner)
         self.is_remote = is_remote  # type: ignore[misc]
         self.data_files = 0
 
-    def create(self, path: str, data: Data) -> None:
+    def create(self, path, data):
         """See :class:`Storage`."""
         if not paths.is_hudis(path):
             marked = [i for i in self._under_way() if path in named_by_markers(self.inner, i)]
@@ -54,7 +51,7 @@ class Watched(FarStorage):
             self.data_files += 1
         super().create(path, data)
 
-    def _under_way(self) -> list[str]:
+    def _under_way(self):
         """Return the instants of transactions that Hudi knows of, with a heartbeat."""
         beating = [info.path.rpartition("/")[2] for info in self.inner.list(paths.heartbeats_dir())]
         states = [info.path for info in self.inner.list_dir(paths.HUDI)]
@@ -66,8 +63,8 @@ class Watched(FarStorage):
 @pytest.mark.parametrize("is_remote", [False, True], ids=["near", "far"])
 @pytest.mark.parametrize("name", WRITES)
 def test_no_data_file_is_stored_before_its_marker_and_nothing_is_left_after_the_commit(
-    name: str, is_remote: bool
-) -> None:
+    name, is_remote
+):
     inner = spread(COW, "record") if name == "cluster" else filled(MOR, "record")
     storage = Watched(inner, is_remote=is_remote)
     WRITES[name](mdt.open(storage))
@@ -76,13 +73,11 @@ def test_no_data_file_is_stored_before_its_marker_and_nothing_is_left_after_the_
     assert_clean(inner)
 
 
-def test_tasks_in_other_processes_mark_their_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_in_other_processes_mark_their_files(tmp_path, monkeypatch):
     table = local_table(tmp_path)
     seen, original = list[set[str]](), publish.publish
 
-    def looked(storage: Storage, record: Any, definition: Any) -> None:
+    def looked(storage, record, definition):
         marked, files = named_by_markers(storage, record.instant), data_files(storage)
         seen.append({file for file in files if record.instant in file})
         assert seen[-1] <= marked <= files
@@ -93,7 +88,7 @@ def test_tasks_in_other_processes_mark_their_files(
     assert len(seen) == 1 and seen[0]
 
 
-def local_table(path: Path) -> mdt.Table:
+def local_table(path):
     """Return a table on a disk, with log files."""
     options = {"mdt.services.auto": False}
     schema = columns("id string, city string")
@@ -104,7 +99,7 @@ def local_table(path: Path) -> mdt.Table:
     return table
 
 
-def test_a_far_transaction_makes_one_list_of_markers_however_many_files_it_has() -> None:
+def test_a_far_transaction_makes_one_list_of_markers_however_many_files_it_has():
     storage = FarStorage(filled(MOR, "record"))
     table = mdt.open(storage)
     before = len(storage.operations)
@@ -117,13 +112,13 @@ def test_a_far_transaction_makes_one_list_of_markers_however_many_files_it_has()
     assert sum(one.startswith("delete") for one in made) == 1
 
 
-def test_a_local_table_keeps_no_directories_of_markers(tmp_path: Path) -> None:
+def test_a_local_table_keeps_no_directories_of_markers(tmp_path):
     local_table(tmp_path)
     assert os.listdir(tmp_path / "t" / ".hoodie" / ".temp") == []
 
 
 @pytest.fixture(params=[MOR, COW])
-def unpublished(request: pytest.FixtureRequest) -> MemoryStorage:
+def unpublished(request):
     """Return a table whose newest commit stands in the log, and not on Hudi's timeline: its writer
     died between the two.
     """
@@ -133,7 +128,7 @@ def unpublished(request: pytest.FixtureRequest) -> MemoryStorage:
     return storage
 
 
-def dies_at_the_log(storage: MemoryStorage, name: str, mode: str) -> None:
+def dies_at_the_log(storage, name, mode):
     """Let a writer die when it appends to the log."""
     whole = FaultyStorage(storage.copy())
     WRITES[name](mdt.open(whole))
@@ -143,12 +138,12 @@ def dies_at_the_log(storage: MemoryStorage, name: str, mode: str) -> None:
         WRITES[name](mdt.open(FaultyStorage(storage, at, mode)))
 
 
-def completed(storage: Storage) -> list[str]:
+def completed(storage):
     """Return the paths of the completed commits of Hudi's timeline."""
     return [info.path for info in storage.list_dir(paths.HUDI) if info.path.endswith("commit")]
 
 
-def test_a_commit_that_hudi_has_rolled_back_is_never_published(unpublished: MemoryStorage) -> None:
+def test_a_commit_that_hudi_has_rolled_back_is_never_published(unpublished):
     before = completed(unpublished)
     assert roll_back(unpublished)
     for act in (
@@ -161,8 +156,8 @@ def test_a_commit_that_hudi_has_rolled_back_is_never_published(unpublished: Memo
 
 
 def test_a_commit_whose_files_are_gone_is_not_published_even_if_no_rollback_is_seen(
-    unpublished: MemoryStorage,
-) -> None:
+    unpublished,
+):
     before = completed(unpublished)
     roll_back(unpublished)
     unpublished.delete(f"{paths.HUDI}/{LATER}.rollback")
@@ -174,13 +169,13 @@ def test_a_commit_whose_files_are_gone_is_not_published_even_if_no_rollback_is_s
 
 
 def test_a_writer_that_was_paused_before_it_published_looks_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     storage = filled(COW, "record")
     before = completed(storage)
     original = transaction.commit_log.append
 
-    def paused(*given: Any) -> bool:
+    def paused(*given):
         done = original(*given)
         storage.sleep(UNPUBLISHED_SECONDS_MAX + 1)
         assert roll_back(storage)
@@ -193,9 +188,9 @@ def test_a_writer_that_was_paused_before_it_published_looks_again(
 
 
 def test_a_commit_that_could_not_be_published_says_what_a_writer_of_hudis_would_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def failing(*_: Any) -> None:
+    monkeypatch,
+):
+    def failing(*_):
         raise Unavailable("the disk is away")
 
     monkeypatch.setattr(publish, "publish", failing)
@@ -203,7 +198,7 @@ def test_a_commit_that_could_not_be_published_says_what_a_writer_of_hudis_would_
     assert any("a Hudi writer would remove its files" in warning for warning in result.warnings)
 
 
-def test_markers_that_a_dead_writer_left_go_with_it() -> None:
+def test_markers_that_a_dead_writer_left_go_with_it():
     storage = filled(MOR, "record")
     with pytest.raises(Crash):
         WRITES["upsert"](mdt.open(FaultyStorage(storage, 8)))
@@ -212,7 +207,7 @@ def test_markers_that_a_dead_writer_left_go_with_it() -> None:
     assert not storage.list(paths.markers_dir()) and not storage.list(paths.heartbeats_dir())
 
 
-def test_markers_of_a_transaction_that_ended_are_named_by_check_and_removed() -> None:
+def test_markers_of_a_transaction_that_ended_are_named_by_check_and_removed():
     storage = filled(MOR, "record")
     instant = mdt.open(storage).snapshot().last_instant
     left = [f"{paths.markers_of(instant)}/city=x/f.parquet.marker.CREATE", paths.heartbeat(instant)]
@@ -225,7 +220,7 @@ def test_markers_of_a_transaction_that_ended_are_named_by_check_and_removed() ->
     assert storage.size(other) == 0 and all(storage.size(path) is None for path in left)
 
 
-def test_a_pending_overwrite_of_ours_is_not_taken_for_another_writers() -> None:
+def test_a_pending_overwrite_of_ours_is_not_taken_for_another_writers():
     storage = filled(MOR, "record")
     dies_at_the_log(storage, "insert_overwrite", "before")
     assert ours(storage) == BASE_STATE == theirs(storage)
@@ -235,16 +230,14 @@ def test_a_pending_overwrite_of_ours_is_not_taken_for_another_writers() -> None:
 @pytest.mark.parametrize(
     "name, action", [("insert_overwrite", "replacecommit"), ("compact", "compaction")]
 )
-def test_the_plan_of_a_service_stands_in_the_place_of_what_announced_it(
-    name: str, action: str
-) -> None:
+def test_the_plan_of_a_service_stands_in_the_place_of_what_announced_it(name, action):
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     WRITES[name](table)
     assert storage.size(f"{paths.HUDI}/{table.snapshot().last_instant}.{action}.requested")
 
 
-def test_a_pending_service_of_another_writer_is_refused_as_before() -> None:
+def test_a_pending_service_of_another_writer_is_refused_as_before():
     storage = filled(MOR, "record")
     path = layout_of(mdt.open(storage).definition).retracted("20990101000000000", "replacecommit")[
         1
@@ -254,9 +247,7 @@ def test_a_pending_service_of_another_writer_is_refused_as_before() -> None:
         mdt.open(storage)
 
 
-def test_a_heartbeat_stands_before_the_instant_without_it_hudi_refuses_to_roll_back_what_later_commits_follow() -> (
-    None
-):
+def test_a_heartbeat_stands_before_the_instant_without_it_hudi_refuses_to_roll_back_what_later_commits_follow():
     storage = FarStorage(filled(MOR, "record"))
     WRITES["upsert"](mdt.open(storage))
     put = [one.partition(" ")[2] for one in storage.operations if one.startswith("put_")]

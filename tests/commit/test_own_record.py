@@ -10,16 +10,14 @@ from worlds import COW, MOR, as_state, make, rows
 
 import mdt
 from mdt.commit import transaction
-from mdt.commit.operation import Changes
 from mdt.errors import Internal
 from mdt.metadata.files import paths
 from mdt.metadata.log import commit_log
 from mdt.stores.storage import MemoryStorage
-from mdt.table import Table
 from mdt.testing.faulty import FaultyStorage
 
 
-def _lived(table_type: str) -> Table:
+def _lived(table_type):
     """Return a table with a record of most kinds of transactions, all written by one process."""
     table = make(MemoryStorage(), table_type, "record")
     table.upsert(rows(range(8), 1, 1.0))
@@ -39,7 +37,7 @@ def _lived(table_type: str) -> Table:
 
 
 @pytest.mark.parametrize("table_type", [COW, MOR])
-def test_what_a_writer_remembers_of_its_records_is_what_the_log_says(table_type: str) -> None:
+def test_what_a_writer_remembers_of_its_records_is_what_the_log_says(table_type):
     table = _lived(table_type)
     kinds = set()
     for seq in range(table.snapshot().retention.first, table.snapshot().seq + 1):
@@ -54,13 +52,13 @@ def test_what_a_writer_remembers_of_its_records_is_what_the_log_says(table_type:
 
 
 def test_a_record_that_its_readers_would_refuse_is_not_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     table = make(MemoryStorage(), MOR, "record")
     table.upsert(rows(range(8), 1, 1.0))
     before, make_tables = table.snapshot().seq, transaction.record_tables
 
-    def without_slices(changes: Changes, instant: str) -> object:
+    def without_slices(changes, instant):
         return {**make_tables(changes, instant), "slices": commit_log.SLICES.empty_table()}
 
     with monkeypatch.context() as patch:
@@ -72,7 +70,7 @@ def test_a_record_that_its_readers_would_refuse_is_not_written(
     assert table.upsert(rows(range(4), 3, 3.0)).updated == 4 and table.check().ok
 
 
-def test_a_small_commit_looks_into_the_log_thirteen_times_at_most() -> None:
+def test_a_small_commit_looks_into_the_log_thirteen_times_at_most():
     storage = FaultyStorage(make(MemoryStorage(), MOR, "record").storage, count_reads=True)
     table = mdt.open(storage)
     table.upsert(rows(range(8), 1, 1.0))

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 from counting import count
@@ -17,12 +16,11 @@ from worlds import COW, MOR, assert_clean, filled, later, ours, rows, theirs
 
 import mdt
 from mdt.stores.local import LocalStorage
-from mdt.stores.storage import Storage
 from mdt.testing.faulty import Crash, FaultyStorage
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> mdt.Table:
+def table(tmp_path):
     """A table on a disk with a base and a log file."""
     table = mdt.create(tmp_path, columns("id string, v int64"), key=["id"], table_type=MOR)
     table.upsert([{"id": "a", "v": 1}, {"id": "b", "v": 1}])
@@ -30,16 +28,16 @@ def table(tmp_path: Path) -> mdt.Table:
     return table
 
 
-def upsert(storage: Storage) -> None:
+def upsert(storage):
     mdt.open(storage).upsert(rows(range(3), 7, 7.0))
 
 
 @pytest.fixture(scope="module", params=[MOR, COW])
-def table_type(request: pytest.FixtureRequest) -> str:
+def table_type(request):
     return str(request.param)
 
 
-def test_a_power_cut_at_any_change_leaves_all_or_nothing(table_type: str) -> None:
+def test_a_power_cut_at_any_change_leaves_all_or_nothing(table_type):
     before = ours(filled(table_type, "record"))
     whole = FaultyStorage(filled(table_type, "record"))
     upsert(whole)
@@ -59,7 +57,7 @@ def test_a_power_cut_at_any_change_leaves_all_or_nothing(table_type: str) -> Non
         assert_clean(survivor)
 
 
-def test_a_power_cut_after_a_commit_takes_no_row(table_type: str) -> None:
+def test_a_power_cut_after_a_commit_takes_no_row(table_type):
     storage = filled(table_type, "record")
     faulty = FaultyStorage(storage)
     upsert(faulty)
@@ -71,9 +69,7 @@ def test_a_power_cut_after_a_commit_takes_no_row(table_type: str) -> None:
     assert ours(storage) == seen == theirs(storage)
 
 
-def test_what_need_not_last_waits_for_no_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_need_not_last_waits_for_no_disk(tmp_path, monkeypatch):
     storage = LocalStorage(tmp_path / "t")
     storage.create("x", b"")
     flushed: list[int] = []
@@ -84,21 +80,17 @@ def test_what_need_not_last_waits_for_no_disk(
     assert storage.read("z") == b"bytes" and storage.size("y") == 0
 
 
-def test_a_small_upsert_flushes_eleven_times(
-    table: mdt.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_upsert_flushes_eleven_times(table, monkeypatch):
     flushed: list[int] = []
     monkeypatch.setattr(os, "fsync", flushed.append)
     table.upsert([{"id": "a", "v": 3}])
     assert len(flushed) == 11
 
 
-def test_data_and_what_describes_them_are_flushed_at_the_same_time(
-    table: mdt.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_and_what_describes_them_are_flushed_at_the_same_time(table, monkeypatch):
     both, met = threading.Barrier(2), set[str]()
 
-    def flush(descriptor: int) -> None:
+    def flush(descriptor):
         name = os.readlink(f"/proc/self/fd/{descriptor}")
         if ".log." in name or name.endswith(".attached"):
             met.add(name.rpartition(".")[2])
@@ -109,7 +101,7 @@ def test_data_and_what_describes_them_are_flushed_at_the_same_time(
     assert len(met) == 2
 
 
-def test_a_row_can_be_added_while_the_interpreter_ends(tmp_path: Path) -> None:
+def test_a_row_can_be_added_while_the_interpreter_ends(tmp_path):
     script = f"""
 import atexit, mdt, pyarrow as pa
 table = mdt.create({str(tmp_path / "t")!r}, pa.schema([("id", pa.string())]), key=["id"])

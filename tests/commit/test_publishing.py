@@ -7,19 +7,16 @@ from worlds import MOR, filled, rows
 
 import mdt
 from mdt.commit import publish, transaction
-from mdt.metadata.log.commit_log import CommitRecord
 from mdt.services.history.tagging import AddTag
-from mdt.stores.storage import Storage
-from mdt.table.table import Table
 
 
 @pytest.fixture
-def published(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def published(monkeypatch):
     """Return the seqs of records, in the order in which they are published from now on."""
     seen: list[int] = []
     original = publish.publish
 
-    def told(storage: Storage, record: CommitRecord, *rest: object) -> None:
+    def told(storage, record, *rest):
         seen.append(record.seq)
         original(storage, record, *rest)
 
@@ -27,7 +24,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def test_each_of_many_tags_in_a_row_is_published_once(published: list[int]) -> None:
+def test_each_of_many_tags_in_a_row_is_published_once(published):
     table = mdt.open(filled(MOR, "record"))
     first = table.snapshot().seq + 1
     published.clear()
@@ -38,8 +35,8 @@ def test_each_of_many_tags_in_a_row_is_published_once(published: list[int]) -> N
 
 
 def test_a_savepoint_whose_writer_has_not_got_to_publish_it_is_published_by_the_next_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     table = mdt.open(filled(MOR, "record"))
     saved = table.snapshot()
     with monkeypatch.context() as patched:
@@ -50,13 +47,13 @@ def test_a_savepoint_whose_writer_has_not_got_to_publish_it_is_published_by_the_
     assert savepoints(table) == [saved.last_instant]
 
 
-def savepoints(table: Table) -> list[str]:
+def savepoints(table):
     """Return the times of the savepoints that Hudi sees."""
     names = [info.path.rpartition("/")[2] for info in table.storage.list_dir(".hoodie")]
     return [name.partition(".")[0] for name in names if name.endswith(".savepoint")]
 
 
-def run_beside(table: Table, name: str) -> None:
+def run_beside(table, name):
     """Tag the newest state as a writer does that looked for crashed ones before the others
     committed.
     """

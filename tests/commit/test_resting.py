@@ -4,9 +4,6 @@ they had begun there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from texts import columns
@@ -14,18 +11,17 @@ from texts import columns
 import mdt
 from mdt.errors import Conflict, Invalid
 from mdt.stores.memory import MemoryStorage
-from mdt.table import Table
 from mdt.testing.slow import CountingStorage
 
 
-def doubled(table: Table, n: int) -> Any:
+def doubled(table, n):
     return table.merge([row("a", "Oslo", n)]).when_matched().update({"n": "source.n"}).execute()
 
 
 SCHEMA = columns("id string, city string, n int64, ts int64")
 
 
-def filled() -> Table:
+def filled():
     table = mdt.create(
         MemoryStorage(),
         SCHEMA,
@@ -38,11 +34,11 @@ def filled() -> Table:
     return table
 
 
-def row(key: str, city: str, n: int = 1, ts: int = 1) -> dict[str, Any]:
+def row(key, city, n=1, ts=1):
     return {"id": key, "city": city, "n": n, "ts": ts}
 
 
-def rested(table: Table, others: Callable[[Table], object]) -> Any:
+def rested(table, others):
     """Double n of row a and insert row x, as they follow from the state before ``others`` changed
     something.
     """
@@ -66,7 +62,7 @@ def rested(table: Table, others: Callable[[Table], object]) -> Any:
     ],
     ids=["nothing", "another partition", "another key", "other rows go", "an index"],
 )
-def test_what_others_did_to_other_rows_is_no_conflict(others: Callable[[Table], object]) -> None:
+def test_what_others_did_to_other_rows_is_no_conflict(others):
     table = filled()
     done = rested(table, others)
     assert (done.updated, done.inserted) == (1, 1) and not table.check().problems
@@ -85,20 +81,18 @@ def test_what_others_did_to_other_rows_is_no_conflict(others: Callable[[Table], 
     ],
     ids=["the row", "the key", "rows by a condition", "the columns", "where it stands"],
 )
-def test_what_others_did_to_what_was_read_is_a_conflict_and_nothing_is_written(
-    others: Callable[[Table], object], reason: str
-) -> None:
+def test_what_others_did_to_what_was_read_is_a_conflict_and_nothing_is_written(others, reason):
     table = filled()
     with pytest.raises(Conflict, match=reason):
         rested(table, others)
     assert "merge" not in table.history()["operation"].to_pylist() and not table.check().problems
 
 
-def test_a_key_that_came_meanwhile_is_a_conflict_and_one_that_was_there_is_invalid() -> None:
+def test_a_key_that_came_meanwhile_is_a_conflict_and_one_that_was_there_is_invalid():
     table = filled()
     seq = table.snapshot().seq
 
-    def insert(key: str) -> None:
+    def insert(key):
         table.resting_on(seq).merge(
             [row(key, "Rome", 50)], on=["n", "city"]
         ).when_not_matched().insert().execute()
@@ -110,7 +104,7 @@ def test_a_key_that_came_meanwhile_is_a_conflict_and_one_that_was_there_is_inval
         insert("y")
 
 
-def test_the_handle_that_rests_is_another_one() -> None:
+def test_the_handle_that_rests_is_another_one():
     table = filled()
     seq = table.snapshot().seq
     table.upsert([row("a", "Oslo", 7, 2)])
@@ -118,7 +112,7 @@ def test_the_handle_that_rests_is_another_one() -> None:
     assert doubled(table, 8).updated == 1
 
 
-def test_rows_that_come_in_pieces_rest_on_the_state_too() -> None:
+def test_rows_that_come_in_pieces_rest_on_the_state_too():
     options = {"mdt.write.memory.max": 1}
     rows = pa.Table.from_pylist([row("a", "Oslo", 2, 3)], SCHEMA)
     table = filled()
@@ -129,9 +123,7 @@ def test_rows_that_come_in_pieces_rest_on_the_state_too() -> None:
     assert table.history()["operation"].to_pylist().count("upsert") == 2 and table.check().ok
 
 
-def test_who_says_how_a_table_is_written_opens_it_not_again_and_takes_nothing_back_that_was_said() -> (
-    None
-):
+def test_who_says_how_a_table_is_written_opens_it_not_again_and_takes_nothing_back_that_was_said():
     storage = CountingStorage(filled().storage)
     table = mdt.open(storage)
     asked = storage.rounds

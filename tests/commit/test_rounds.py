@@ -4,7 +4,6 @@ asked at once is answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -35,18 +34,18 @@ from mdt.services.checking.state import TableState
 from mdt.session import Recent
 from mdt.stores.concurrent_io import AtOnce
 from mdt.stores.contract import awaited
-from mdt.stores.storage import MemoryStorage, Storage
+from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 from mdt.testing.slow import CountingStorage, SlowStorage
 
 UPSERTED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
 
 
-def upsert(storage: Storage) -> None:
+def upsert(storage):
     mdt.open(storage).upsert(rows(range(2, 9), 3, 3.0))
 
 
-def rounds(storage: CountingStorage, act: Callable[[], object]) -> list[set[str]]:
+def rounds(storage, act):
     """Return what ``act`` asks of the storage, one set for each time that it waits: operation and
     folder.
     """
@@ -74,9 +73,7 @@ PUBLISH = [{"put_if_absent .hoodie", "list .hoodie"}, {"delete pending"}]
     [(MOR, [MARKED | ATTACHED, NEW]), (COW, [MARKED | {"read city=x"}, NEW | ATTACHED])],
     ids=[MOR, COW],
 )
-def test_a_small_upsert_waits_as_often_as_what_it_asks_depends_on_answers(
-    table_type: str, written: Any
-) -> None:
+def test_a_small_upsert_waits_as_often_as_what_it_asks_depends_on_answers(table_type, written):
     storage = CountingStorage(make(MemoryStorage(), table_type, "record").storage)
     table = mdt.open(storage)
     for number in range(3):
@@ -90,14 +87,14 @@ def test_a_small_upsert_waits_as_often_as_what_it_asks_depends_on_answers(
     ]
 
 
-def test_an_upsert_into_many_file_groups_waits_no_more_often_than_one_into_one() -> None:
+def test_an_upsert_into_many_file_groups_waits_no_more_often_than_one_into_one():
     storage = CountingStorage(
         make(MemoryStorage(), MOR, "record", **{"mdt.services.auto": False}).storage
     )
     table = mdt.open(storage)
     cities = [f"c{number}" for number in range(12)]
 
-    def wide(ts: int) -> Any:
+    def wide(ts):
         ids, at = pa.array([f"k{name}" for name in cities]), rows(range(12), ts, 1.0)
         return at.set_column(at.column_names.index("id"), "id", ids).set_column(
             at.column_names.index("city"), "city", pa.array(cities)
@@ -116,7 +113,7 @@ def test_an_upsert_into_many_file_groups_waits_no_more_often_than_one_into_one()
 
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_a_crash_while_what_is_begun_last_ends_first_leaves_all_or_nothing(table_type: str) -> None:
+def test_a_crash_while_what_is_begun_last_ends_first_leaves_all_or_nothing(table_type):
     whole = FaultyStorage(filled(table_type, "record"), late=True)
     upsert(whole)
     for k in range(1, len(whole.operations) + 1):
@@ -133,7 +130,7 @@ def test_a_crash_while_what_is_begun_last_ends_first_leaves_all_or_nothing(table
             assert_clean(survivor)
 
 
-def test_a_reply_that_is_lost_while_what_is_begun_last_ends_first_is_no_lie() -> None:
+def test_a_reply_that_is_lost_while_what_is_begun_last_ends_first_is_no_lie():
     whole = FaultyStorage(filled(MOR, "record"), late=True)
     upsert(whole)
     for k in range(1, len(whole.operations) + 1):
@@ -151,7 +148,7 @@ def test_a_reply_that_is_lost_while_what_is_begun_last_ends_first_is_no_lie() ->
 
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_on_a_storage_that_takes_its_time_threads_write_the_same_rows(table_type: str) -> None:
+def test_on_a_storage_that_takes_its_time_threads_write_the_same_rows(table_type):
     inner = filled(table_type, "bloom")
     table = mdt.open(SlowStorage(inner, 0.05))
     table.upsert(rows(range(2, 9), 3, 3.0))
@@ -161,12 +158,10 @@ def test_on_a_storage_that_takes_its_time_threads_write_the_same_rows(table_type
     assert_clean(inner)
 
 
-def test_operations_that_begin_others_and_wait_for_them_need_no_more_threads_than_there_are() -> (
-    None
-):
+def test_operations_that_begin_others_and_wait_for_them_need_no_more_threads_than_there_are():
     at_once = AtOnce()
 
-    def tree(depth: int) -> int:
+    def tree(depth):
         if not depth:
             return 1
         waiting = [at_once.begin(partial(tree, depth - 1)) for _ in range(3)]
@@ -175,10 +170,10 @@ def test_operations_that_begin_others_and_wait_for_them_need_no_more_threads_tha
     assert tree(5) == 3**5
 
 
-def test_an_error_is_raised_when_everything_else_has_ended() -> None:
+def test_an_error_is_raised_when_everything_else_has_ended():
     at_once, ended = AtOnce(), []
 
-    def fails() -> None:
+    def fails():
         raise Unavailable("no answer")
 
     with pytest.raises(Unavailable, match="no answer"):
@@ -186,9 +181,7 @@ def test_an_error_is_raised_when_everything_else_has_ended() -> None:
     assert ended == [1]
 
 
-def test_an_open_and_a_look_up_of_one_key_wait_no_more_often_for_a_longer_log_and_more_pages() -> (
-    None
-):
+def test_an_open_and_a_look_up_of_one_key_wait_no_more_often_for_a_longer_log_and_more_pages():
     inner = make(MemoryStorage(), MOR, "record", **{"mdt.metadata.compact.records": 4}).storage
     table = mdt.open(inner)
     for number in range(7):
@@ -206,14 +199,14 @@ def test_an_open_and_a_look_up_of_one_key_wait_no_more_often_for_a_longer_log_an
     assert len(rounds(storage, lambda: opened[0].get(["k5"]))) == 3
 
 
-def _check_log(state: TableState) -> None:
+def _check_log(state):
     """Check what follows from the log."""
     for check in (log.check, timeline.check, unfinished.check):
         assert not list(check(state))
 
 
 @pytest.mark.parametrize("name", ["state", "changes", "abort", "check"])
-def test_what_asks_for_many_records_waits_for_sixteen_of_them_at_once(name: str) -> None:
+def test_what_asks_for_many_records_waits_for_sixteen_of_them_at_once(name):
     kept = {"mdt.metadata.compact.records": 500, "mdt.services.auto": False}
     waited = []
     for commits in (2, 34):
@@ -235,7 +228,7 @@ def test_what_asks_for_many_records_waits_for_sixteen_of_them_at_once(name: str)
     assert waited[1] - waited[0] < 64 // 3, f"64 records more, and it waited {waited} times"
 
 
-def _lived_in(commits: int, **more: Any) -> Storage:
+def _lived_in(commits, **more):
     """Return a table with as many small files as commits, all of them live, in a partition each."""
     storage = MemoryStorage()
     table = make(storage, MOR, "record", **{"mdt.services.auto": False, **more})
@@ -248,7 +241,7 @@ def _lived_in(commits: int, **more: Any) -> Storage:
 
 
 @pytest.mark.parametrize("name", ["scan", "changes", "get"])
-def test_page_maps_of_many_files_are_read_at_once(name: str) -> None:
+def test_page_maps_of_many_files_are_read_at_once(name):
     storage = CountingStorage(_lived_in(12))
     table = mdt.open(storage)
     act = {
@@ -263,7 +256,7 @@ def test_page_maps_of_many_files_are_read_at_once(name: str) -> None:
     assert maps == (2 if name == "get" else 1), "key maps are read before page maps"
 
 
-def test_archiving_deletes_from_the_log_while_it_deletes_from_the_timeline() -> None:
+def test_archiving_deletes_from_the_log_while_it_deletes_from_the_timeline():
     table = make(
         MemoryStorage(),
         MOR,
@@ -278,7 +271,7 @@ def test_archiving_deletes_from_the_log_while_it_deletes_from_the_timeline() -> 
     assert_clean(table.storage)
 
 
-def test_what_many_leases_and_partitions_tell_is_asked_at_once() -> None:
+def test_what_many_leases_and_partitions_tell_is_asked_at_once():
     inner = _lived_in(12)
     storage = CountingStorage(inner)
     with ExitStack() as stack:

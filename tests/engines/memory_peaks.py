@@ -12,7 +12,6 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,7 @@ _SPREAD = 7_368_787
 """What keys differ by from row to row, so that the rows of a file come from everywhere."""
 
 
-def batches(start: int, stop: int, seed: int = 0) -> Iterator[pa.RecordBatch]:
+def batches(start, stop, seed=0):
     """Yield rows with the keys of numbers ``start`` to ``stop``."""
     draw = np.random.default_rng(seed)
     for at in range(start, stop, _BATCH_ROWS):
@@ -39,26 +38,26 @@ def batches(start: int, stop: int, seed: int = 0) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _status(name: str) -> int:
+def _status(name):
     """Return a figure of this process, bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
-def peak(write: Callable[[], object]) -> int:
+def peak(write):
     """Return how many bytes of memory the process has at most during ``write``."""
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     write()
     return _status("VmHWM")
 
 
-def own_peak(write: Callable[[], object]) -> int:
+def own_peak(write):
     """Return how many bytes of its own memory the process has at most during ``write``, asked for
     every few milliseconds.
     """
     done, most = threading.Event(), [0]
 
-    def look() -> None:
+    def look():
         while not done.wait(0.003):
             most[0] = max(most[0], _status("RssAnon"))
 
@@ -72,7 +71,7 @@ def own_peak(write: Callable[[], object]) -> int:
     return most[0]
 
 
-def fill(folder: Path, rows: int) -> None:
+def fill(folder, rows):
     """Make tables of one file of ``rows`` rows each, as only a write with more memory does."""
     options = {
         "mdt.durable": False,
@@ -87,7 +86,7 @@ def fill(folder: Path, rows: int) -> None:
     table.upsert(pa.Table.from_batches(batches(0, rows // 20, 2)))
 
 
-def rewrites(folder: Path, limit: int, rows: int) -> dict[str, int]:
+def rewrites(folder, limit, rows):
     """Return the peaks of writes that rewrite such a file."""
     command = [sys.executable, __file__, str(folder), "fill", str(rows)]
     subprocess.run(command, check=True)
@@ -108,7 +107,7 @@ def rewrites(folder: Path, limit: int, rows: int) -> dict[str, int]:
     return {name: most - before for name, most in peaks.items()}
 
 
-def main(folder: Path, limit: int, rows: int) -> dict[str, int]:
+def main(folder, limit, rows):
     """Return the peak of each write of some ``rows``."""
     mdt.create(folder / "small", SCHEMA, key=["id"], options={"mdt.durable": False})
     small = mdt.open(folder / "small", options={"mdt.write.memory.max": 1})

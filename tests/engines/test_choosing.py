@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -37,15 +36,13 @@ STEPS: list[Callable[[mdt.Table], Any]] = [
 ]
 
 
-def on(folder: Path) -> LocalStorage:
+def on(folder):
     return LocalStorage(folder, durable=False)
 
 
 @pytest.mark.parametrize("keeps", [True, pytest.param(False, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_what_tasks_choose_and_write_is_what_one_process_does(
-    tmp_path: Path, table_type: str, keeps: bool
-) -> None:
+def test_what_tasks_choose_and_write_is_what_one_process_does(tmp_path, table_type, keeps):
     options = {
         "mdt.max.file.bytes": 4096,
         "mdt.small.file.bytes": 0,
@@ -67,7 +64,7 @@ def test_what_tasks_choose_and_write_is_what_one_process_does(
     assert_clean(on(tmp_path / "tasks"))
 
 
-def test_values_that_do_not_fit_are_named_and_nothing_is_left(tmp_path: Path) -> None:
+def test_values_that_do_not_fit_are_named_and_nothing_is_left(tmp_path):
     storage = on(tmp_path)
     table = make(storage, MOR, "record")
     table.upsert(rows(range(9), 1, 1.0))
@@ -78,8 +75,8 @@ def test_values_that_do_not_fit_are_named_and_nothing_is_left(tmp_path: Path) ->
 
 
 def test_the_driver_reads_no_row_and_what_it_plans_is_all_that_tasks_look_into(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0}
     table = make(on(tmp_path / "t"), MOR, "record", **options)
     table.bulk_insert(rows(range(3000), 1, 1.0))

@@ -5,7 +5,6 @@ an operation or nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,10 +27,10 @@ from worlds import (
 )
 
 import mdt
-from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
+from mdt.stores.storage import LocalStorage, MemoryStorage
 
 
-def merge_all_kinds(table: mdt.Table) -> object:
+def merge_all_kinds(table):
     return merged(
         table,
         rows([0, 1, 3, 8, 9], 3, 9.0),
@@ -42,7 +41,7 @@ def merge_all_kinds(table: mdt.Table) -> object:
     )
 
 
-def by_conditions(table: mdt.Table) -> object:
+def by_conditions(table):
     table.delete_where("ts < 2")
     return table.update_where(values={"fare": 3.0}, where="fare = 2")
 
@@ -72,11 +71,11 @@ FLOWS: dict[str, tuple[Callable[[mdt.Table], object], list[State]]] = {
     ],
 )
 def test_after_a_crash_of_the_driver_at_any_change_readers_see_all_or_nothing(
-    tmp_path: Path, kind: type[mdt.Table], table_type: str, name: str
-) -> None:
+    tmp_path, kind, table_type, name
+):
     act, states = FLOWS[name]
 
-    def run(storage: Storage) -> None:
+    def run(storage):
         act(kind(storage))
 
     start: Callable[[], Any] = lambda: filled(table_type, "bloom")

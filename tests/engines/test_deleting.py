@@ -5,8 +5,7 @@ disk.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,9 +34,7 @@ SCHEMA = pa.schema(
 )
 
 
-def data(
-    seed: int, size: int, keys: int = 60, cities: tuple[str | None, ...] = ("Oslo", "Rome", None)
-) -> pa.Table:
+def data(seed, size, keys=60, cities=("Oslo", "Rome", None)):
     """Random rows, of which some repeat keys."""
     draw = np.random.default_rng(seed)
     numbers = draw.integers(0, keys, size)
@@ -52,7 +49,7 @@ def data(
     ).cast(SCHEMA)
 
 
-def seen(table: mdt.Table) -> list[Any]:
+def seen(table):
     return sorted(
         (str(row), row["_hoodie_partition_path"])
         for row in (
@@ -81,9 +78,7 @@ SHAPES = list(
     "shape",
     [pytest.param(s, marks=[pytest.mark.nightly] if n % 5 else []) for n, s in enumerate(SHAPES)],
 )
-def test_a_delete_in_tasks_is_that_in_process(
-    engine: type[mdt.Table], shape: tuple[str, str, str, str]
-) -> None:
+def test_a_delete_in_tasks_is_that_in_process(engine, shape):
     """Counts, rows, and what the table remembers of deletes: shown by rows that come again, late or
     not.
     """
@@ -131,15 +126,13 @@ def test_a_delete_in_tasks_is_that_in_process(
     assert_clean(tables[1].storage)
 
 
-def created(**options: Any) -> mdt.Table:
+def created(**options):
     return mdt.create(
         MemoryStorage(), SCHEMA, key=["id", "sub"], partition_by=["city"], options=options
     )
 
 
-def test_keys_in_pieces_are_put_aside_and_their_further_columns_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_in_pieces_are_put_aside_and_their_further_columns_are_not(tmp_path, monkeypatch):
     widths = []
     grouped = SpillingEngine.grouped
     monkeypatch.setattr(
@@ -172,16 +165,14 @@ def test_keys_in_pieces_are_put_aside_and_their_further_columns_are_not(
         ),
     ],
 )
-def test_keys_that_do_not_fit_are_refused_as_they_are_in_memory(
-    keys: pa.Table, why: str, options: dict[str, Any]
-) -> None:
+def test_keys_that_do_not_fit_are_refused_as_they_are_in_memory(keys, why, options):
     table = created(**options)
     with pytest.raises(Invalid, match=why):
         table.delete(keys.to_reader(max_chunksize=4))
     assert_clean(table.storage)
 
 
-def test_a_delete_holds_no_more_keys_than_memory_is_for() -> None:
+def test_a_delete_holds_no_more_keys_than_memory_is_for():
     """16 MB of keys, for 4 MB: neither what comes, nor a task, nor the driver has more than a few
     of them at a time.
     """
@@ -196,7 +187,7 @@ def test_a_delete_holds_no_more_keys_than_memory_is_for() -> None:
     )
     with memory_watched() as look:
 
-        def keys() -> Iterator[pa.RecordBatch]:
+        def keys():
             for start in range(0, size, 1 << 12):
                 look()
                 ids = np.arange(start, start + (1 << 12))

@@ -4,7 +4,7 @@ they fit into memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ SCHEMA = pa.schema(
 )
 
 
-def data(seed: int, size: int = 30) -> pa.Table:
+def data(seed, size=30):
     """Random rows with more columns, wider ones, and fewer fields than the table's."""
     draw = np.random.default_rng(seed)
     kinds = pa.array(draw.choice(["u", "v", None], size), pa.string()).dictionary_encode()
@@ -51,11 +51,11 @@ def data(seed: int, size: int = 30) -> pa.Table:
     )
 
 
-def seen(table: mdt.Table) -> list[Any]:
+def seen(table):
     return sorted(table.scan().to_arrow().to_pylist(), key=str)
 
 
-def filled(options: dict[str, Any]) -> mdt.Table:
+def filled(options):
     table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], table_type=COW, options=options)
     old = {"kind": "u", "note": "old"}
     table.upsert(
@@ -67,7 +67,7 @@ def filled(options: dict[str, Any]) -> mdt.Table:
     return table
 
 
-def grown(table: pa.Table) -> Iterator[pa.Table]:
+def grown(table):
     """Yield pieces, of which the later ones have columns that the first ones lack."""
     for number, piece in enumerate(in_pieces(table)):
         yield (
@@ -93,7 +93,7 @@ FORMS: dict[str, Callable[[pa.Table, Path], Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_that_come_in_pieces_evolve_a_table_as_a_table_does(tmp_path: Path, form: str) -> None:
+def test_rows_that_come_in_pieces_evolve_a_table_as_a_table_does(tmp_path, form):
     given = data(1, 0 if form == "none" else 30)
     whole = pa.concat_tables(grown(given), promote_options="default") if form == "grown" else given
     expected = filled({})
@@ -107,14 +107,14 @@ def test_rows_that_come_in_pieces_evolve_a_table_as_a_table_does(tmp_path: Path,
         assert_clean(table.storage)
 
 
-def test_mergers_take_pieces_that_evolve(tmp_path: Path) -> None:
+def test_mergers_take_pieces_that_evolve(tmp_path):
     tables = [filled({}), filled(SMALL)]
     for table, given in zip(tables, (data(2), data(2).to_reader(max_chunksize=4)), strict=True):
         table.upsert(given, evolve=True, mergers={"n": "sum"})
     assert seen(tables[0]) == seen(tables[1])
 
 
-def test_pieces_that_do_not_fit_each_other_or_the_table_are_refused() -> None:
+def test_pieces_that_do_not_fit_each_other_or_the_table_are_refused():
     for options in ({}, SMALL):
         table = filled(options)
         before = seen(table)
@@ -132,7 +132,7 @@ def test_pieces_that_do_not_fit_each_other_or_the_table_are_refused() -> None:
 
 
 @pytest.mark.parametrize("as_reader", [False, True])
-def test_an_upsert_that_evolves_holds_no_more_rows_than_memory_is_for(as_reader: bool) -> None:
+def test_an_upsert_that_evolves_holds_no_more_rows_than_memory_is_for(as_reader):
     """35 MB of rows, neither before the table is altered nor after."""
     size, text = 1 << 18, pa.array(["x" * 120] * (1 << 12))
     table = mdt.create(
@@ -144,7 +144,7 @@ def test_an_upsert_that_evolves_holds_no_more_rows_than_memory_is_for(as_reader:
     schema = columns("id int64, v int64, text string")
     with memory_watched() as look:
 
-        def batches() -> Iterator[pa.RecordBatch]:
+        def batches():
             for start in range(0, size, len(text)):
                 look()
                 ids = np.arange(start, start + len(text))
@@ -156,7 +156,7 @@ def test_an_upsert_that_evolves_holds_no_more_rows_than_memory_is_for(as_reader:
     assert table.schema.field("v").type == pa.int64()
 
 
-def test_a_column_without_chunks_gets_the_fields_of_the_table() -> None:
+def test_a_column_without_chunks_gets_the_fields_of_the_table():
     empty = pa.table({"s": pa.chunked_array([], pa.struct([("b", pa.string())]))})
     found = completed(empty, filled({}).definition)
     assert {field.name for field in found.schema.field("s").type} == {"a", "b"}

@@ -5,8 +5,6 @@ what a write in process leaves.
 from __future__ import annotations
 
 import random
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -57,7 +55,7 @@ TAGGED = [
 ]
 
 
-def drawn(draw: random.Random, count: int, keys: int, scope: str = "table") -> pa.Table:
+def drawn(draw, count, keys, scope="table"):
     """Return ``count`` rows of at most ``keys`` keys.
 
     Under table scope those of a third of the keys have no city, since a key does not move there;
@@ -80,11 +78,11 @@ def drawn(draw: random.Random, count: int, keys: int, scope: str = "table") -> p
     return pa.Table.from_pylist(made, schema=SCHEMA)
 
 
-def on(folder: Path) -> LocalStorage:
+def on(folder):
     return LocalStorage(folder, durable=False)
 
 
-def pair(folder: Path, kind: dict[str, Any]) -> tuple[mdt.Table, mdt.Table]:
+def pair(folder, kind):
     """Return two tables of one kind; rows of the first are written by processes."""
     options = {"mdt.max.file.bytes": 1024, "mdt.small.file.bytes": 0, **kind.get("options", {})}
     for name in ("there", "here"):
@@ -92,19 +90,19 @@ def pair(folder: Path, kind: dict[str, Any]) -> tuple[mdt.Table, mdt.Table]:
     return PooledTable(on(folder / "there")), mdt.open(on(folder / "here"))
 
 
-def counts(result: mdt.WriteResult) -> list[int]:
+def counts(result):
     return [getattr(result, name) for name in COUNTS]
 
 
-def no_tag(*arguments: Any) -> Any:
+def no_tag(*arguments):
     raise AssertionError("rows of a load are not tagged")
 
 
 @pytest.mark.parametrize("name", ["upsert", "insert_overwrite", "insert_overwrite_table"])
 @pytest.mark.parametrize("kind", LOADED, ids=str)
 def test_a_load_leaves_the_rows_counts_and_files_of_one_in_process(
-    tmp_path: Path, kind: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, kind, name, monkeypatch
+):
     there, here = pair(tmp_path, kind)
     rows = drawn(random.Random(f"{kind}{name}"), 900, 700, kind["scope"])
     with monkeypatch.context() as patch:
@@ -123,9 +121,7 @@ def test_a_load_leaves_the_rows_counts_and_files_of_one_in_process(
 
 
 @pytest.mark.parametrize("name", ["insert", "bulk_insert"])
-def test_a_checked_insert_of_keys_that_are_not_new_is_refused_and_leaves_nothing(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_checked_insert_of_keys_that_are_not_new_is_refused_and_leaves_nothing(tmp_path, name):
     there, _ = pair(tmp_path, LOADED[0])
     rows = drawn(random.Random(5), 50, 1_000_000)
     twice = pa.concat_tables([rows, rows.slice(7, 1)])
@@ -140,9 +136,7 @@ def test_a_checked_insert_of_keys_that_are_not_new_is_refused_and_leaves_nothing
 
 
 @pytest.mark.parametrize("kind", TAGGED, ids=str)
-def test_rows_that_may_meet_others_are_tagged(
-    tmp_path: Path, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_may_meet_others_are_tagged(tmp_path, kind, monkeypatch):
     there, here = pair(tmp_path, kind)
     rows = drawn(random.Random(3), 200, 150, kind.get("scope", "partition"))
     monkeypatch.setattr(loading, "label", no_tag)
@@ -150,9 +144,7 @@ def test_rows_that_may_meet_others_are_tagged(
 
 
 @pytest.mark.parametrize("name", ["insert", "bulk_insert"])
-def test_a_checked_insert_of_a_key_that_occurs_twice_is_refused_and_leaves_nothing(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_checked_insert_of_a_key_that_occurs_twice_is_refused_and_leaves_nothing(tmp_path, name):
     there, _ = pair(tmp_path, LOADED[0])
     rows = drawn(random.Random(5), 50, 1_000_000)
     twice = pa.concat_tables([rows, rows.slice(7, 1)])
@@ -166,9 +158,7 @@ def test_a_checked_insert_of_a_key_that_occurs_twice_is_refused_and_leaves_nothi
 
 
 @pytest.mark.parametrize("key", [["id"], ["sub", "id"]])
-def test_a_load_with_a_null_key_is_refused_wherever_the_row_stands(
-    tmp_path: Path, key: list[str]
-) -> None:
+def test_a_load_with_a_null_key_is_refused_wherever_the_row_stands(tmp_path, key):
     there, _ = pair(tmp_path, {**LOADED[0], "key": key, "table_type": "MERGE_ON_READ"})
     rows = drawn(random.Random(9), 300, 1_000_000)
     for at in (0, 150, 299):
@@ -180,9 +170,7 @@ def test_a_load_with_a_null_key_is_refused_wherever_the_row_stands(
         assert_clean(there.storage)
 
 
-def test_rows_of_a_load_that_are_lost_or_come_twice_are_no_success(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_a_load_that_are_lost_or_come_twice_are_no_success(tmp_path, monkeypatch):
     there, _ = pair(tmp_path, LOADED[0])
     rows = drawn(random.Random(10), 50, 1_000_000)
     dealt = LocalEngine.dealt
@@ -196,7 +184,7 @@ def test_rows_of_a_load_that_are_lost_or_come_twice_are_no_success(
         assert_clean(there.storage)
 
 
-def test_errors_of_tasks_name_keys_and_values_and_no_numbers_of_rows(tmp_path: Path) -> None:
+def test_errors_of_tasks_name_keys_and_values_and_no_numbers_of_rows(tmp_path):
     mdt.create(on(tmp_path / "t"), columns("id string, n int16 not null"), key=["id"])
     table = PooledTable(on(tmp_path / "t"))
     ids, numbers = [f"k{n}" for n in range(50)], list(range(50))

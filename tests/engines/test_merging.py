@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -80,7 +78,7 @@ NEW: list[Said] = [
 ]
 
 
-def drawn(draw: random.Random, numbers: list[int], scope: str = "table") -> pa.Table:
+def drawn(draw, numbers, scope="table"):
     """Return one row for each number, some with nulls.
 
     Under table scope the rows of a third of the keys have no city, since a key does not move there;
@@ -100,13 +98,13 @@ def drawn(draw: random.Random, numbers: list[int], scope: str = "table") -> pa.T
     return pa.Table.from_pylist(made, schema=SCHEMA)
 
 
-def _city(draw: random.Random, n: int, scope: str) -> str | None:
+def _city(draw, n, scope):
     city = ["ä b", "y"][n % 2 if draw.random() < 0.9 else draw.randrange(2)]
     has_none = draw.random() < 0.2 if scope == "partition" else n // 2 % 3 == 0
     return None if has_none else city
 
 
-def unique(table: pa.Table, kind: dict[str, Any]) -> pa.Table:
+def unique(table, kind):
     """Return one row for each key."""
     by = dict.fromkeys(
         [*kind["key"], *(kind["partition_by"] if kind["scope"] == "partition" else [])]
@@ -116,11 +114,11 @@ def unique(table: pa.Table, kind: dict[str, Any]) -> pa.Table:
     )
 
 
-def on(folder: Path) -> LocalStorage:
+def on(folder):
     return LocalStorage(folder, durable=False)
 
 
-def outcome(table: mdt.Table, source: pa.Table, by: Any, clauses: list[Said]) -> Any:
+def outcome(table, source, by, clauses):
     """Return the counts of a merge, or its error as far as both ways say it."""
     try:
         done = merged(table, source, *clauses, on=by)
@@ -131,7 +129,7 @@ def outcome(table: mdt.Table, source: pa.Table, by: Any, clauses: list[Said]) ->
     return {name: getattr(done, name) for name in COUNTS}
 
 
-def pair(folder: Path, kind: dict[str, Any], there: type[mdt.Table]) -> tuple[mdt.Table, mdt.Table]:
+def pair(folder, kind, there):
     """Return two tables of one kind: one is merged into by an engine, one in process."""
     options = {
         "mdt.durable": False,
@@ -144,7 +142,7 @@ def pair(folder: Path, kind: dict[str, Any], there: type[mdt.Table]) -> tuple[md
     return there(on(folder / "there")), mdt.open(on(folder / "here"))
 
 
-def filled(both: tuple[mdt.Table, mdt.Table], kind: dict[str, Any], draw: random.Random) -> None:
+def filled(both, kind, draw):
     """Fill both tables in process, so that they have the same files: base and log files, dead
     rows.
     """
@@ -169,9 +167,7 @@ def filled(both: tuple[mdt.Table, mdt.Table], kind: dict[str, Any], draw: random
 @pytest.mark.parametrize(
     "kind", KINDS, ids=lambda k: f"{k['table_type']}-{k['key_index']}-{k['scope']}"
 )
-def test_random_merges_end_as_in_process(
-    tmp_path: Path, kind: dict[str, Any], engine: type[mdt.Table], steps: int
-) -> None:
+def test_random_merges_end_as_in_process(tmp_path, kind, engine, steps):
     draw, both = random.Random(f"{kind} {steps}"), pair(tmp_path, kind, engine)
     filled(both, kind, draw)
     for step in range(steps):
@@ -196,7 +192,7 @@ def test_random_merges_end_as_in_process(
         agreed(both[0], expected=both[1].scan().to_arrow())
 
 
-def test_what_cannot_be_said_part_by_part_is_refused() -> None:
+def test_what_cannot_be_said_part_by_part_is_refused():
     table, source = ThreadTable(filled_world(MOR, "record")), rows([0], 3, 3.0)
     with pytest.raises(Unsupported, match="matched by the record key"):
         table.merge(source, "fare")

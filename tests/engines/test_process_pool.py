@@ -5,20 +5,14 @@ fail.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pooled
 import pytest
 from counting import count
 from hypothesis.stateful import run_state_machine_as_test
 from model import TableAgainstDictionary, histories
-from model_merge import Said
 from pooled import PooledTable, processes
-from strategies import Row
-from worlds import CLUSTERED_STATE, State, as_state, assert_clean, make, ours, rows, upserted
+from worlds import CLUSTERED_STATE, as_state, assert_clean, make, ours, rows, upserted
 
 import mdt
 from mdt.engines import tasks, write_tasks
@@ -36,9 +30,7 @@ class PooledAgainstDictionary(TableAgainstDictionary):
 
     kind_of_table = kind_of_other = PooledTable
 
-    def _said(
-        self, writer: mdt.Table, batch: list[Row], on: str, clauses: list[Said], dedupe: bool
-    ) -> Any:
+    def _said(self, writer, batch, on, clauses, dedupe):
         if on == "note":  # no engine joins other columns than the key
             return super()._said(mdt.open(writer.storage), batch, on, clauses, dedupe)
         merge = super()._said(writer, batch, on, clauses, dedupe)
@@ -48,12 +40,12 @@ class PooledAgainstDictionary(TableAgainstDictionary):
 
 
 @pytest.mark.timeout(900)
-def test_every_reader_sees_what_the_model_holds_when_another_engine_writes() -> None:
+def test_every_reader_sees_what_the_model_holds_when_another_engine_writes():
     run_state_machine_as_test(PooledAgainstDictionary, settings=histories(_EXAMPLES))
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Path:
+def start(tmp_path):
     """A table on disk with the rows of CLUSTERED_STATE, and log files."""
     table = make(on(tmp_path / "start"), "MERGE_ON_READ", "record")
     table.upsert(rows(range(6), 1, 1.0))
@@ -62,11 +54,11 @@ def start(tmp_path: Path) -> Path:
     return tmp_path / "start"
 
 
-def on(folder: Path) -> LocalStorage:
+def on(folder):
     return LocalStorage(folder, durable=False)
 
 
-def test_an_engine_is_a_module_that_recognises_its_data_and_its_sessions(start: Path) -> None:
+def test_an_engine_is_a_module_that_recognises_its_data_and_its_sessions(start):
     options = {"mdt.spark.driver.summaries.max": 0}
     table, pool = mdt.open(on(start), options), pooled.Pool()
     held = pooled.PooledRows(processes(), rows(range(2, 9), 3, 3.0))
@@ -86,7 +78,7 @@ def test_an_engine_is_a_module_that_recognises_its_data_and_its_sessions(start: 
     assert table.upsert(held.table).engine == "arrow", "Arrow data are for the calling thread"
 
 
-def test_many_inserts_are_cut_at_keys_so_that_files_hold_narrow_ranges(tmp_path: Path) -> None:
+def test_many_inserts_are_cut_at_keys_so_that_files_hold_narrow_ranges(tmp_path):
     options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0}
     make(on(tmp_path / "t"), "MERGE_ON_READ", "record", **options)
     table = PooledTable(on(tmp_path / "t"))
@@ -116,16 +108,16 @@ UPSERTED = upserted(CLUSTERED_STATE, range(2, 9), 3, 3.0)
     ids=["upsert", "compact", "cluster"],
 )
 def test_a_task_that_fails_after_it_wrote_commits_nothing(
-    start: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    act: Callable[[mdt.Table], object],
-    module: ModuleType,
-    name: str,
-    after: State,
-    fault: Callable[..., Any],
-    kind: type[Exception],
-    why: str,
-) -> None:
+    start,
+    monkeypatch,
+    act,
+    module,
+    name,
+    after,
+    fault,
+    kind,
+    why,
+):
     engine = process_engine(1)
     monkeypatch.setattr(pooled, "processes", lambda: engine)
     monkeypatch.setattr(module, name, fault)
@@ -140,7 +132,7 @@ def test_a_task_that_fails_after_it_wrote_commits_nothing(
     assert ours(on(start)) == after
 
 
-def test_attempts_of_tasks_have_names_of_their_own(start: Path) -> None:
+def test_attempts_of_tasks_have_names_of_their_own(start):
     PooledTable(on(start)).create_index("bitmap(fare)")
     first, second = (next(processes()._attempts) for _ in range(2))
     assert first > 0 and second == first + 1

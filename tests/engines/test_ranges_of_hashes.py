@@ -4,14 +4,12 @@ table's hashes.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import mdt
-from indexes.key_hash import KeyHash, MultilinearHash, MurmurHash
+from indexes.key_hash import MultilinearHash, MurmurHash
 from mdt.engines import tasks
 from mdt.engines.parting import by_part, part_of
 from mdt.hudi.record_keys import record_keys
@@ -24,9 +22,7 @@ KEYS = pa.table({"id": [f"k{n}" for n in range(3000)], "n": pa.array(np.arange(3
 
 @pytest.mark.parametrize("key_hash", HASHES)
 @pytest.mark.parametrize("names", [["id"], ["n"], ["id", "n"]])
-def test_parts_of_key_columns_are_ranges_of_their_hashes(
-    names: list[str], key_hash: KeyHash
-) -> None:
+def test_parts_of_key_columns_are_ranges_of_their_hashes(names, key_hash):
     part = part_of(KEYS, names, 7, key_hash)
     hashes = key_hash.hash(record_keys(KEYS, names)).hi
     order = np.argsort(hashes)
@@ -35,7 +31,7 @@ def test_parts_of_key_columns_are_ranges_of_their_hashes(
 
 
 @pytest.mark.parametrize("key_hash", [None, *HASHES])
-def test_rows_of_one_part_are_those_with_equal_values(key_hash: KeyHash | None) -> None:
+def test_rows_of_one_part_are_those_with_equal_values(key_hash):
     given = pa.table({"n": KEYS["n"], "f": KEYS["n"].cast(pa.float64())})
     for name in ("n", "f"):
         parts = part_of(given, [name], 5, key_hash)
@@ -44,7 +40,7 @@ def test_rows_of_one_part_are_those_with_equal_values(key_hash: KeyHash | None) 
     assert len(set(part_of(zeros, ["f"], 97, key_hash).tolist())) == 1
 
 
-def test_a_task_verifies_its_range_of_each_key_map_and_no_more(tmp_path: Path) -> None:
+def test_a_task_verifies_its_range_of_each_key_map_and_no_more(tmp_path):
     table = mdt.create(tmp_path, KEYS.schema, ["id"], key_index="record")
     table.upsert(pa.table({"id": [f"k{n}" for n in range(30_000)], "n": np.arange(30_000)}))
     keys = pa.table({"id": [f"k{n}" for n in range(0, 30_000, 3)], "n": np.arange(10_000)})

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ import pytest
 from counting import count
 from pooled import PooledTable
 from reader import hudi_table
-from worlds import MODES, State, as_state, assert_clean, make, rows
+from worlds import MODES, as_state, assert_clean, make, rows
 
 import mdt
 from mdt.stores.storage import LocalStorage
@@ -23,23 +22,23 @@ from mdt.testing.faulty import Crash, FaultyStorage
 Service = Callable[[mdt.Table], Any]
 
 
-def compact(table: mdt.Table) -> Any:
+def compact(table):
     return table.compact()
 
 
-def cluster(table: mdt.Table) -> Any:
+def cluster(table):
     return table.cluster("fare")
 
 
 SERVICES = [compact, cluster]
 
 
-def on(folder: Path) -> LocalStorage:
+def on(folder):
     return LocalStorage(folder, durable=False)
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Path:
+def start(tmp_path):
     """A table on disk with log files in several file groups, whose ranges overlap."""
     options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0, "mdt.services.auto": False}
     table = make(on(tmp_path / "start"), "MERGE_ON_READ", "record", **options)
@@ -52,19 +51,19 @@ def start(tmp_path: Path) -> Path:
     return tmp_path / "start"
 
 
-def seen_by_all(folder: Path) -> State:
+def seen_by_all(folder):
     """Return what we see, after hudi-rs has seen the same."""
     found = state(folder)
     assert as_state(hudi_table(folder, mdt.open(on(folder)).schema)) == found
     return found
 
 
-def state(folder: Path) -> State:
+def state(folder):
     return as_state(mdt.open(on(folder)).scan().to_arrow())
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_what_tasks_write_anew_is_what_one_process_writes(start: Path, service: Service) -> None:
+def test_what_tasks_write_anew_is_what_one_process_writes(start, service):
     copy, before = shutil.copytree(start, start.with_name("copy")), state(start)
     there, here = service(PooledTable(on(start))), service(mdt.open(on(copy)))
     assert there.seq == here.seq > 6 and there.instant
@@ -83,9 +82,7 @@ def test_what_tasks_write_anew_is_what_one_process_writes(start: Path, service: 
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_after_a_crash_of_the_driver_the_rows_are_there_and_nothing_is_left(
-    start: Path, service: Service
-) -> None:
+def test_after_a_crash_of_the_driver_the_rows_are_there_and_nothing_is_left(start, service):
     before = state(start)
     whole = FaultyStorage(on(shutil.copytree(start, start.with_name("whole"))))
     service(PooledTable(whole))
@@ -104,16 +101,14 @@ def test_after_a_crash_of_the_driver_the_rows_are_there_and_nothing_is_left(
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_file_group_that_changes_while_tasks_write_is_left_out(
-    start: Path, service: Service
-) -> None:
+def test_a_file_group_that_changes_while_tasks_write_is_left_out(start, service):
     run = mdt.engines.rewriting.EngineRewrite.__call__
 
     class Beside(PooledTable):
-        def _rewriting_on(self, engine: Any) -> Any:
+        def _rewriting_on(self, engine):
             runner = super()._rewriting_on(engine)
 
-            def beside(*given: Any) -> Any:
+            def beside(*given):
                 changes = run(runner, *given)
                 if state(start)["k1"] != (3, 77.0):
                     mdt.open(on(start)).upsert(rows(range(1, 2), 3, 77.0))

@@ -22,7 +22,7 @@ from mdt.engines.write_tasks import by_bucket
 from mdt.hudi.record_keys import sort_keys
 
 
-def deal_of(places: list[tuple[str, int, list[bytes], list[int]]], buckets: int) -> Deal:
+def deal_of(places, buckets):
     """Return what deals rows: place, number of a file group, bounds of keys, and who takes what
     lies between them.
     """
@@ -31,7 +31,7 @@ def deal_of(places: list[tuple[str, int, list[bytes], list[int]]], buckets: int)
     return Deal(pa.table(arrays, ["place", "number", "bounds", "takers"]), KEY, buckets)
 
 
-def bounds_of(cuts: list[tuple[str, int]]) -> list[bytes]:
+def bounds_of(cuts):
     rows = pa.Table.from_pylist([{"k": k, "n": n} for k, n in cuts], columns("k string, n int64"))
     return sorted(sort_keys(rows, KEY).cast(pa.binary()).to_pylist())
 
@@ -41,7 +41,7 @@ KEY = ("k", "n")
 
 
 @st.composite
-def tagged(draw: st.DrawFn) -> pa.Table:
+def tagged(draw):
     """Draw tagged rows of all sorts, some of which no bucket takes."""
     rows = []
     for _ in range(draw(st.integers(1, 60))):
@@ -66,16 +66,16 @@ def tagged(draw: st.DrawFn) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def bag(rows: pa.Table) -> Counter[Any]:
+def bag(rows):
     return Counter(tuple(row.items()) for row in rows.to_pylist())
 
 
-def made(rows: pa.Table) -> list[bytes]:
+def made(rows):
     with mock.patch.object(blocks, "_ROWS_MAX", 5), mock.patch.object(blocks, "MARK_ROWS", 2):
         return list(blocks.blocks_of(iter(rows.combine_chunks().to_batches()), KEY))
 
 
-def counted(rows: pa.Table) -> blocks.Counts:
+def counted(rows):
     expected: blocks.Counts = {}
     for row in rows.to_pylist():
         at = tuple(row[name] for name in tasks.COUNTED.names)
@@ -84,13 +84,13 @@ def counted(rows: pa.Table) -> blocks.Counts:
     return expected
 
 
-def heads(found: list[bytes]) -> list[bytes]:
+def heads(found):
     """Return what the JVM takes of each: RowBlocks.java."""
     return [data[: 5 + int.from_bytes(data[1:5], "little")] for data in found]
 
 
 @given(tagged())
-def test_rows_come_back_and_what_stands_beside_them_is_true(rows: pa.Table) -> None:
+def test_rows_come_back_and_what_stands_beside_them_is_true(rows):
     found = made(rows)
     assert bag(pa.Table.from_batches(blocks.rows_of(found), SCHEMA)) == bag(rows)
     for data in found:
@@ -110,7 +110,7 @@ def test_rows_come_back_and_what_stands_beside_them_is_true(rows: pa.Table) -> N
 
 
 @given(tagged(), st.lists(st.tuples(st.text(max_size=2), st.integers(-2, 2)), max_size=4))
-def test_cut_blocks_are_dealt_as_rows_are(rows: pa.Table, cuts: list[tuple[str, int]]) -> None:
+def test_cut_blocks_are_dealt_as_rows_are(rows, cuts):
     """But for partition ``y`` and file group 2, which have no bucket."""
     bounds = bounds_of(cuts)
     places = [(path, -1, bounds, list(range(len(bounds) + 1))) for path in ("", "x")]
@@ -133,9 +133,7 @@ def test_cut_blocks_are_dealt_as_rows_are(rows: pa.Table, cuts: list[tuple[str, 
     st.lists(st.tuples(st.text(max_size=2) | st.none(), st.integers(-2, 2)), max_size=40),
     st.integers(1, 5),
 )
-def test_rows_that_come_together_keep_the_order_of_the_input(
-    rows: list[tuple[str | None, int]], parts: int
-) -> None:
+def test_rows_that_come_together_keep_the_order_of_the_input(rows, parts):
     given_rows = pa.table(
         {"k": [k for k, _ in rows], "n": [n for _, n in rows], "at": range(len(rows))},
         schema=columns("k string, n int64, at int64"),
@@ -163,9 +161,7 @@ def test_rows_that_come_together_keep_the_order_of_the_input(
 
 
 @given(tagged(), st.lists(st.tuples(st.text(max_size=2), st.integers(-2, 2)), max_size=2))
-def test_each_row_goes_to_the_bucket_of_its_place_and_key(
-    rows: pa.Table, cuts: list[tuple[str, int]]
-) -> None:
+def test_each_row_goes_to_the_bucket_of_its_place_and_key(rows, cuts):
     """Partition ``y`` and file group 2 have no bucket, so their rows go nowhere."""
     bounds = bounds_of(cuts)
     takers = list(range(5, 6 + len(bounds)))
@@ -187,7 +183,7 @@ def test_each_row_goes_to_the_bucket_of_its_place_and_key(
     assert found == expected, "in the order in which they came"
 
 
-def test_rows_of_many_partitions_are_dealt_in_one_go() -> None:
+def test_rows_of_many_partitions_are_dealt_in_one_go():
     """Not partition by partition, each time looking at all rows."""
     count = 2_000
     row = {"__mdt_kind": INSERT, "__mdt_group": -1, "__mdt_position": 0, "__mdt_n": 0}
@@ -202,7 +198,7 @@ def test_rows_of_many_partitions_are_dealt_in_one_go() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 4), max_size=6), min_size=1, max_size=4))
-def test_rows_of_a_bucket_stand_side_by_side_in_their_order(buckets: list[list[int]]) -> None:
+def test_rows_of_a_bucket_stand_side_by_side_in_their_order(buckets):
     schema = pa.schema([(BUCKET, pa.int32()), ("at", pa.int64())])
     numbers = iter(range(100))
     parts = [
@@ -221,7 +217,7 @@ def test_rows_of_a_bucket_stand_side_by_side_in_their_order(buckets: list[list[i
 
 
 @given(tagged(), st.sampled_from([(INSERT,), (READ, ABSENT)]))
-def test_chosen_rows_are_those_with_the_values(rows: pa.Table, kinds: tuple[int, ...]) -> None:
+def test_chosen_rows_are_those_with_the_values(rows, kinds):
     names = ["__mdt_segment", "__mdt_kind"]
     found = pa.Table.from_batches(blocks.chosen({"__mdt_kind": kinds}, names, made(rows)))
     assert bag(found) == bag(

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from mdt.stores.storage import MemoryStorage
 from mdt.write.operations import RowOperation
 
 
-def created(kind: type[mdt.Table] = mdt.Table, **more: Any) -> mdt.Table:
+def created(kind=mdt.Table, **more):
     """Return an empty table of a kind."""
     table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], **more)
     return table if kind is mdt.Table else kind(table.storage)
@@ -50,7 +50,7 @@ what is made of its rows.
 SCHEMA = columns("id string, city string, ts int64, fare float64, note large_string, at time64[ns]")
 
 
-def data(seed: int, size: int = 40, keys: int = 60) -> pa.Table:
+def data(seed, size=40, keys=60):
     """Random rows, of which some repeat keys."""
     draw = np.random.default_rng(seed)
     return pa.table(
@@ -66,7 +66,7 @@ def data(seed: int, size: int = 40, keys: int = 60) -> pa.Table:
     )
 
 
-def seen(table: mdt.Table) -> list[dict[str, Any]]:
+def seen(table):
     return sorted(
         table.scan().to_arrow().to_pylist(),
         key=lambda row: (row["id"], row["city"], row["ts"], row["fare"]),
@@ -88,7 +88,7 @@ WRITES: dict[str, Callable[[mdt.Table, Any], Any]] = {
     "shape", [0, 3, *(pytest.param(shape, marks=pytest.mark.nightly) for shape in (1, 2, 4, 5))]
 )
 @pytest.mark.parametrize("name", WRITES)
-def test_a_write_is_the_same_whether_or_not_its_rows_fit_into_memory(name: str, shape: int) -> None:
+def test_a_write_is_the_same_whether_or_not_its_rows_fit_into_memory(name, shape):
     """Counts, rows and errors; also which of the rows with one key stays, with ordering values and
     without.
     """
@@ -116,9 +116,7 @@ def test_a_write_is_the_same_whether_or_not_its_rows_fit_into_memory(name: str, 
     assert_clean(tables[1].storage)
 
 
-def test_whatever_comes_in_pieces_may_be_larger_than_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_comes_in_pieces_may_be_larger_than_memory(tmp_path, monkeypatch):
     put_aside = []
     monkeypatch.setattr(
         Spiller, "flush", lambda self, flush=Spiller.flush: put_aside.append(flush(self))
@@ -133,8 +131,8 @@ def test_whatever_comes_in_pieces_may_be_larger_than_memory(
 
 
 def test_what_a_caller_holds_in_memory_and_what_is_small_goes_through_no_file(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(Scratch, "__init__", lambda *_: pytest.fail("a scratch file"))
     table = created(options=SMALL)
     assert table.upsert(data(1)).inserted
@@ -158,9 +156,7 @@ def test_what_a_caller_holds_in_memory_and_what_is_small_goes_through_no_file(
         ([data(1), 7], "an item of type int"),
     ],
 )
-def test_pieces_that_do_not_fit_are_refused_as_they_are_in_memory(
-    pieces: list[Any], why: str
-) -> None:
+def test_pieces_that_do_not_fit_are_refused_as_they_are_in_memory(pieces, why):
     for kind in (mdt.Table, SpilledTable):
         table = created(kind)
         with pytest.raises(Invalid, match=why):
@@ -169,7 +165,7 @@ def test_pieces_that_do_not_fit_are_refused_as_they_are_in_memory(
         assert_clean(table.storage)
 
 
-def test_new_keys_in_pieces_fill_buckets_that_have_no_file_yet() -> None:
+def test_new_keys_in_pieces_fill_buckets_that_have_no_file_yet():
     storage, new = MemoryStorage(), pa.table({"id": [f"k{n}" for n in range(40)]})
     mdt.create(storage, new.schema, key=["id"], key_index="bucket(buckets='3')")
     table = SpilledTable(storage)
@@ -179,7 +175,7 @@ def test_new_keys_in_pieces_fill_buckets_that_have_no_file_yet() -> None:
     assert table.insert(new).inserted == table.scan().count() == 40
 
 
-def test_columns_that_are_views_are_put_aside() -> None:
+def test_columns_that_are_views_are_put_aside():
     """pyarrow gathers no rows of them."""
     view, views = pa.string_view(), pa.list_(pa.struct([("b", pa.binary_view())]))
     given = pa.table(
@@ -202,21 +198,21 @@ def test_columns_that_are_views_are_put_aside() -> None:
         assert tables[1].scan().count() == 10
 
 
-def test_a_value_that_does_not_fit_is_named_by_its_row_in_all_of_the_data() -> None:
+def test_a_value_that_does_not_fit_is_named_by_its_row_in_all_of_the_data():
     table = mdt.create(MemoryStorage(), columns("id string, n int8"), key=["id"], options=SMALL)
     pieces = [pa.table({"id": [f"k{n}"], "n": [n if n != 7 else 300]}) for n in range(10)]
     with pytest.raises(Invalid, match=r"row 7 \(id='k7'\) has 300"):
         table.upsert(iter(pieces))
 
 
-def test_a_column_that_some_pieces_lack_is_null_there() -> None:
+def test_a_column_that_some_pieces_lack_is_null_there():
     table, expected = created(options=SMALL), created()
     table.upsert(iter([data(1).drop_columns(["note"]), data(2)]))
     expected.upsert([data(1).drop_columns(["note"]), data(2)])
     assert seen(table) == seen(expected)
 
 
-def failing(after: int) -> Iterator[pa.RecordBatch]:
+def failing(after):
     for number, batch in enumerate(data(5, 40, 1000).to_batches(max_chunksize=4)):
         if number == after:
             raise OSError("the source is gone")
@@ -225,9 +221,7 @@ def failing(after: int) -> Iterator[pa.RecordBatch]:
 
 @pytest.mark.parametrize("as_reader", [False, True])
 @pytest.mark.parametrize("after", [1, 9])
-def test_a_source_that_fails_in_the_middle_leaves_nothing(
-    tmp_path: Path, after: int, as_reader: bool
-) -> None:
+def test_a_source_that_fails_in_the_middle_leaves_nothing(tmp_path, after, as_reader):
     folder, aside = tmp_path / "t", tmp_path / "aside"
     aside.mkdir()
     options = SMALL | {"mdt.write.spill.dir": str(aside)}
@@ -250,11 +244,11 @@ def test_a_source_that_fails_in_the_middle_leaves_nothing(
     assert table.upsert(failing(1000)).inserted
 
 
-def test_a_disk_that_is_full_commits_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_commits_nothing(monkeypatch):
     table = created(options=SMALL)
     written, write = [], os.pwrite
 
-    def full(*of: Any) -> int:
+    def full(*of):
         written.append(of)
         if len(written) == 50:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -268,20 +262,20 @@ def test_a_disk_that_is_full_commits_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert_clean(table.storage)
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
     table = created(options=SMALL | {"mdt.write.spill.dir": str(tmp_path / "no")})
     with pytest.raises(Invalid, match=r"no scratch file can be made(.|\n)*mdt.write.spill.dir"):
         table.upsert(data(5).to_reader(max_chunksize=4))
 
 
-def test_progress_tells_files_and_what_it_raises_ends_the_write() -> None:
+def test_progress_tells_files_and_what_it_raises_ends_the_write():
     table = created(partition_by=["city"], options=SMALL)
     told: list[tuple[int, int]] = []
     table.upsert(data(5).to_reader(max_chunksize=4), progress=lambda *of: told.append(of))
     assert told and told[-1][0] == told[-1][1] == len(table.files())
     assert told == sorted(told)
 
-    def stop(done: int, total: int) -> None:
+    def stop(done, total):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -290,7 +284,7 @@ def test_progress_tells_files_and_what_it_raises_ends_the_write() -> None:
     assert_clean(table.storage)
 
 
-def test_another_writer_in_between_sends_spilled_rows_through_once_more() -> None:
+def test_another_writer_in_between_sends_spilled_rows_through_once_more():
     table = created(SpilledTable, table_type=COW)
     other = mdt.open(table.storage)
     other.upsert(data(1))
@@ -303,7 +297,7 @@ def test_another_writer_in_between_sends_spilled_rows_through_once_more() -> Non
     assert_clean(table.storage)
 
 
-def test_a_source_that_cannot_be_merged_part_by_part_is_brought_into_memory() -> None:
+def test_a_source_that_cannot_be_merged_part_by_part_is_brought_into_memory():
     table = created(options=SMALL)
     given = data(1, 20, 1000)
     table.upsert(given)
@@ -318,7 +312,7 @@ def test_a_source_that_cannot_be_merged_part_by_part_is_brought_into_memory() ->
     assert merge.execute().deleted == 20
 
 
-def test_sources_of_several_columns_or_types_are_merged_in_memory() -> None:
+def test_sources_of_several_columns_or_types_are_merged_in_memory():
     table = created(options=SMALL)
     given = data(1, 20, 1000)
     table.upsert(given)
@@ -335,7 +329,7 @@ def test_sources_of_several_columns_or_types_are_merged_in_memory() -> None:
 # The pieces that it is made of
 
 
-def test_a_scratch_file_has_no_name_and_gives_back_what_it_got(tmp_path: Path) -> None:
+def test_a_scratch_file_has_no_name_and_gives_back_what_it_got(tmp_path):
     scratch = Scratch(str(tmp_path))
     at = [scratch.append(bytes([n]) * n) for n in range(5)]
     assert [scratch.read(start, n).to_pybytes() for n, start in enumerate(at)] == [
@@ -348,7 +342,7 @@ def test_a_scratch_file_has_no_name_and_gives_back_what_it_got(tmp_path: Path) -
     assert Scratch()._where == os.path.abspath(tempfile.gettempdir())
 
 
-def test_parts_keep_the_order_of_rows_and_equal_keys_meet() -> None:
+def test_parts_keep_the_order_of_rows_and_equal_keys_meet():
     engine = SpillingEngine(1 << 20, "", 2)
     table = pa.table({"k": [n % 7 for n in range(500)], "n": list(range(500))})
     raw = engine.empty(table.schema)
@@ -373,7 +367,7 @@ def test_parts_keep_the_order_of_rows_and_equal_keys_meet() -> None:
     assert engine.each(lambda share, attempt: share * 2, [1, 2, 3]) == [2, 4, 6]
 
 
-def test_no_more_rows_are_held_at_a_time_than_memory_is_for() -> None:
+def test_no_more_rows_are_held_at_a_time_than_memory_is_for():
     engine = SpillingEngine(spilled.SHARE * 1_000_000, "", 2)
     table = pa.table({"k": np.arange(200_000)})
     raw = engine.empty(table.schema, ["k"])
@@ -389,7 +383,7 @@ def test_no_more_rows_are_held_at_a_time_than_memory_is_for() -> None:
     assert sorted(part for parts, _ in runs for part in parts) == list(range(spilled.PARTS))
     held, most = [0], [0]
 
-    def hold(batches: Iterator[pa.RecordBatch], attempt: int) -> bytes:
+    def hold(batches, attempt):
         mine = sum(spilled.weight(batch.nbytes, len(batch)) for batch in batches)
         held[0] += mine
         most[0] = max(most[0], held[0])
@@ -403,7 +397,7 @@ def test_no_more_rows_are_held_at_a_time_than_memory_is_for() -> None:
 @pytest.mark.skipif(
     not Path("/proc/self/clear_refs").exists(), reason="memory is measured as Linux tells it"
 )
-def test_writes_take_little_more_memory_than_they_may(tmp_path: Path) -> None:
+def test_writes_take_little_more_memory_than_they_may(tmp_path):
     """Of a generator, with all that is made of its rows; a process of its own, so that nobody
     else's memory is counted.
     """
@@ -425,8 +419,8 @@ def test_writes_take_little_more_memory_than_they_may(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_written_anew_counts_for_the_memory_of_its_task(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """Its rows come from the table, and not from the parts of the input."""
     engine = SpillingEngine(spilled.SHARE * 1_000_000, "", 2)
     rows = engine.spread(pa.table({"k": [1, 2, 3]}))

@@ -23,7 +23,7 @@ ADDED: Said = ("matched", None, {"fare": "target.fare + source.fare"})
 RAISED: Said = ("matched", "source.fare > target.fare + 10", None)
 
 
-def started() -> MemoryStorage:
+def started():
     """Return a table with the keys 0 to 5, which remembers deletes."""
     storage = MemoryStorage()
     table = make(storage, MOR, "record", **{"mdt.delete.keeps.ordering": True})
@@ -32,11 +32,11 @@ def started() -> MemoryStorage:
     return storage
 
 
-def delete(table: mdt.Table) -> Any:
+def delete(table):
     return table.delete(rows([0, 2, 30], 5, 1.0))
 
 
-def merge(*clauses: Said) -> Callable[[mdt.Table], Any]:
+def merge(*clauses):
     return lambda table: merged(table, rows([0, 21], 3, 3.0), *clauses)
 
 
@@ -71,11 +71,11 @@ def merge(*clauses: Said) -> Callable[[mdt.Table], Any]:
     ],
 )
 def test_a_write_begins_again_after_writers_of_what_it_has_read(
-    kind: type[mdt.Table],
-    act: Callable[[mdt.Table], Any],
-    others: Callable[[mdt.Table], object],
-    attempts: int,
-) -> None:
+    kind,
+    act,
+    others,
+    attempts,
+):
     """And ends as if it had come after them."""
     storage = started()
     after = mdt.open(storage.copy())
@@ -90,7 +90,7 @@ def test_a_write_begins_again_after_writers_of_what_it_has_read(
 
 
 @EVERY_KIND
-def test_a_merge_is_refused_after_an_alter(kind: type[mdt.Table]) -> None:
+def test_a_merge_is_refused_after_an_alter(kind):
     storage = started()
     waiting = said(kind(storage).merge(rows([0, 21], 3, 3.0)), [ADDED])
     other = mdt.open(storage)
@@ -105,14 +105,12 @@ def test_a_merge_is_refused_after_an_alter(kind: type[mdt.Table]) -> None:
 
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_an_attempt_that_outlives_its_transaction_stores_nothing(
-    table_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_attempt_that_outlives_its_transaction_stores_nothing(table_type, monkeypatch):
     """As of an executor that was cut off, and goes on."""
     storage, results = filled(table_type, "record"), LocalEngine.results
     attempts: list[Callable[[], Any]] = []
 
-    def spied(self: LocalEngine, parts: Any, function: Any) -> list[bytes]:
+    def spied(self, parts, function):
         attempts.append(lambda: [function(iter(part.to_batches()), 99) for part in parts])
         return results(self, parts, function)
 

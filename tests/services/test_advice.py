@@ -10,7 +10,7 @@ import pytest
 
 import mdt
 from mdt.scan.index_use import BLOCK_ROWS, BLOCKS, sample
-from mdt.services.indexing.index_report import ADVICE_QUERIES_MIN, Advice
+from mdt.services.indexing.index_report import ADVICE_QUERIES_MIN
 from mdt.stores.storage import MemoryStorage
 
 ROWS = 20_000
@@ -26,28 +26,28 @@ TABLE = pa.table(
 
 
 @pytest.fixture
-def table() -> mdt.Table:
+def table():
     options = {"mdt.usage.counts": True, "mdt.row.group.rows": 2_000}
     found = mdt.create(MemoryStorage(), TABLE.schema, key=["id"], options=options)
     found.bulk_insert(TABLE)
     return found
 
 
-def ask(table: mdt.Table, *filters: str) -> None:
+def ask(table, *filters):
     for _ in range(ADVICE_QUERIES_MIN):
         for where in filters:
             table.scan(where).to_arrow()
 
 
-def advice(table: mdt.Table) -> dict[tuple[str, str], Advice]:
+def advice(table):
     return {(one.action, one.index): one for one in table.advise()}
 
 
-def name_of(row: int) -> str:
+def name_of(row):
     return f"name = '{TABLE['name'][row].as_py()}'"
 
 
-def test_an_index_is_proposed_where_it_saves_bytes_and_nowhere_else(table: mdt.Table) -> None:
+def test_an_index_is_proposed_where_it_saves_bytes_and_nowhere_else(table):
     ask(table, name_of(7), "same = 'same'", "fare > 0.0001", "day = 3")
     found = advice(table)
     assert found.keys() == {("create", "bitmap(name)")}, (
@@ -66,7 +66,7 @@ def test_an_index_is_proposed_where_it_saves_bytes_and_nowhere_else(table: mdt.T
     )
 
 
-def test_what_an_index_saves_is_counted_from_its_creation(table: mdt.Table) -> None:
+def test_what_an_index_saves_is_counted_from_its_creation(table):
     ask(table, name_of(7), "same = 'same'")
     table.create_index("bitmap(name)")
     assert advice(table) == {}, "nothing has asked it yet"
@@ -75,8 +75,8 @@ def test_what_an_index_saves_is_counted_from_its_creation(table: mdt.Table) -> N
 
 
 def test_an_index_that_saves_nothing_is_to_be_dropped_though_queries_ask_it(
-    table: mdt.Table,
-) -> None:
+    table,
+):
     table.create_index(["bitmap(fare)", "bloom(id)"])
     ask(table, "fare > 0.0001")
     found = advice(table)
@@ -88,7 +88,7 @@ def test_an_index_that_saves_nothing_is_to_be_dropped_though_queries_ask_it(
     )
 
 
-def test_a_sample_is_of_live_rows_of_the_whole_table(table: mdt.Table) -> None:
+def test_a_sample_is_of_live_rows_of_the_whole_table(table):
     table.delete_where("day = 3")
     days, ids = (
         sample(table.metadata, table.snapshot(), name).to_pylist() for name in ("day", "id")
@@ -100,7 +100,7 @@ def test_a_sample_is_of_live_rows_of_the_whole_table(table: mdt.Table) -> None:
     )
 
 
-def test_two_tests_that_are_selective_together_share_what_they_save(table: mdt.Table) -> None:
+def test_two_tests_that_are_selective_together_share_what_they_save(table):
     """Of each thousand rows one has a given pair of remainders, and of each block some have
     either.
     """

@@ -4,9 +4,6 @@ calls the wrong rows new.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from counting import count
@@ -20,27 +17,26 @@ from indexes.bitmap import BitmapIndex
 from mdt.commit import transaction
 from mdt.errors import Missing
 from mdt.metadata.files import paths
-from mdt.metadata.files.file_group import FRESH, NewFile
+from mdt.metadata.files.file_group import FRESH
 from mdt.services.checking.problems import Kind
-from mdt.stores.storage import MemoryStorage, Storage
-from mdt.table.table import Table
-from mdt.testing.slow import FarStorage, Result
+from mdt.stores.storage import MemoryStorage
+from mdt.testing.slow import FarStorage
 
 SCHEMA = columns("id int64, n int64")
 OPTIONS = {"mdt.services.auto": False}
 
 
-def rows(n: int) -> pa.Table:
+def rows(n):
     return pa.table({"id": range(50), "n": [n] * 50}, schema=SCHEMA)
 
 
-def flip(storage: MemoryStorage, path: str, at: int) -> None:
+def flip(storage, path, at):
     data = bytearray(storage.read(path))
     data[at] ^= 1
     storage.replace(path, bytes(data))
 
 
-def test_a_missing_file_of_a_tagged_state_is_named_beside_a_damaged_record() -> None:
+def test_a_missing_file_of_a_tagged_state_is_named_beside_a_damaged_record():
     storage = MemoryStorage()
     table = mdt.create(storage, SCHEMA, key=["id"], table_type="COPY_ON_WRITE", options=OPTIONS)
     table.upsert(rows(1))
@@ -62,7 +58,7 @@ def test_a_missing_file_of_a_tagged_state_is_named_beside_a_damaged_record() -> 
     assert missing.path == first.path and "after commit 1, which has a tag" in missing.text
 
 
-def test_a_damaged_key_map_is_named_beside_its_damaged_file() -> None:
+def test_a_damaged_key_map_is_named_beside_its_damaged_file():
     storage = MemoryStorage()
     table = mdt.create(storage, SCHEMA, key=["id"], table_type="MERGE_ON_READ", options=OPTIONS)
     table.upsert(rows(1))
@@ -75,14 +71,12 @@ def test_a_damaged_key_map_is_named_beside_its_damaged_file() -> None:
 
 
 @pytest.mark.parametrize("name", ["summarize", "rows", "can_test"])
-def test_an_index_that_fails_does_not_stop_a_check(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_fails_does_not_stop_a_check(name, monkeypatch):
     storage = MemoryStorage()
     table = mdt.create(storage, SCHEMA, key=["id"], indexes=["bitmap(n)"], options=OPTIONS)
     table.upsert(rows(1))
 
-    def fails(*given: Any, **more: Any) -> Any:
+    def fails(*given, **more):
         raise ZeroDivisionError("a broken index")
 
     original = BitmapIndex.summarize
@@ -94,11 +88,11 @@ def test_an_index_that_fails_does_not_stop_a_check(
 class Forgetful(FarStorage):
     """Answers look number ``false`` as if nothing were there."""
 
-    def __init__(self, inner: Storage) -> None:
+    def __init__(self, inner):
         super().__init__(inner)
         self.looks = self.false = 0
 
-    def _look(self, name: str, path: str, act: Callable[[], Result]) -> Result:
+    def _look(self, name, path, act):
         self.looks += 1
         if self.looks != self.false:
             return super()._look(name, path, act)
@@ -107,14 +101,14 @@ class Forgetful(FarStorage):
         return None if name == "size" else []  # type: ignore[return-value]
 
 
-def opened(inner: MemoryStorage, false: int) -> tuple[Table, Forgetful]:
+def opened(inner, false):
     storage = Forgetful(inner)
     table = mdt.open(storage)
     storage.looks, storage.false = 0, false
     return table, storage
 
 
-def test_one_false_answer_of_a_far_store_is_no_damage() -> None:
+def test_one_false_answer_of_a_far_store_is_no_damage():
     inner = filled(MOR, "record")
     table, storage = opened(inner, 0)
     assert table.check().ok
@@ -126,7 +120,7 @@ def test_one_false_answer_of_a_far_store_is_no_damage() -> None:
         count("false answers of a store")
 
 
-def test_damage_on_a_far_store_is_told() -> None:
+def test_damage_on_a_far_store_is_told():
     inner = filled(MOR, "record")
     marker, *_ = [
         info.path for info in inner.list("") if info.path.endswith(".hoodie_partition_metadata")
@@ -138,13 +132,11 @@ def test_damage_on_a_far_store_is_told() -> None:
 
 
 @pytest.mark.parametrize("told", [BitMap([0]), BitMap(), None], ids=["others", "none", "all"])
-def test_rows_that_a_record_wrongly_calls_new_or_old_are_found_and_mended(
-    told: BitMap | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_a_record_wrongly_calls_new_or_old_are_found_and_mended(told, monkeypatch):
     table = make(MemoryStorage(), COW, "record")
     table.upsert(world_rows(range(6), 1, 1.0))
 
-    def forged(files: Sequence[NewFile]) -> pa.Table:
+    def forged(files):
         found = [] if told is None else [told.serialize()] * len(files)
         return pa.table([list(range(len(found))), found], schema=FRESH)
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
-import pyarrow as pa
 import pytest
 from aging import ARCHIVE_RECORDS, grown, names, upsert
-from worlds import State, as_state, assert_clean
+from worlds import as_state, assert_clean
 
 import mdt
 from mdt.commit import leftovers
@@ -19,23 +16,18 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot.apply import apply
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.services.checking.check import walk
-from mdt.services.checking.problems import Problem
-from mdt.services.checking.state import TableState
 from mdt.services.reclaiming import archiving, cleaning
-from mdt.stores.storage import MemoryStorage
 
 
 @pytest.mark.parametrize("is_cleaning, looks", [(False, 1), (True, 2)])
-def test_what_others_do_beside_a_check_that_has_begun_is_no_damage(
-    is_cleaning: bool, looks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_others_do_beside_a_check_that_has_begun_is_no_damage(is_cleaning, looks, monkeypatch):
     """A commit to a table whose log is short, and a cleaning, after which it looks again."""
     table, past = grown(20)
     if not is_cleaning:
         _cleaned(table.storage, past)
     other, acts = mdt.open(table.storage), iter(range(1))
 
-    def act() -> None:
+    def act():
         for _ in acts:
             upsert(other, past, range(4), 5000)
             if is_cleaning:
@@ -48,11 +40,11 @@ def test_what_others_do_beside_a_check_that_has_begun_is_no_damage(
 
 
 @pytest.fixture(autouse=True)
-def _archived_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def _archived_early(monkeypatch):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", ARCHIVE_RECORDS)
 
 
-def _cleaned(storage: MemoryStorage, past: dict[int, State]) -> None:
+def _cleaned(storage, past):
     """Upsert, compact the metadata and clean until every older checkpoint has gone."""
     writer = mdt.open(storage)
     for n in range(20):
@@ -61,13 +53,13 @@ def _cleaned(storage: MemoryStorage, past: dict[int, State]) -> None:
 
 
 def test_a_process_opens_a_table_whose_checkpoint_is_cleaned_at_that_moment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     table, past = grown(20)
     upsert(table, past, range(4), 500)
     found = list[Snapshot]()
 
-    def meanwhile(snapshot: Snapshot, record: commit_log.CommitRecord) -> Snapshot:
+    def meanwhile(snapshot, record):
         if not found:
             found.append(snapshot)
             _cleaned(table.storage, past)
@@ -83,7 +75,7 @@ def test_a_process_opens_a_table_whose_checkpoint_is_cleaned_at_that_moment(
     assert reader.check().ok
 
 
-def test_who_stands_on_a_checkpoint_that_goes_takes_a_newer_one() -> None:
+def test_who_stands_on_a_checkpoint_that_goes_takes_a_newer_one():
     table, past = grown(20)
     slow = mdt.open(table.storage, {"mdt.metadata.compact.records": 30})
     for n in range(10):
@@ -109,16 +101,14 @@ def test_who_stands_on_a_checkpoint_that_goes_takes_a_newer_one() -> None:
     "step", ["_require_checkpoint", "_archive_timeline", "_remove_checkpoints"]
 )
 @pytest.mark.parametrize("others", ["archive", "clean on"])
-def test_of_two_archivings_at_once_neither_fails(
-    monkeypatch: pytest.MonkeyPatch, step: str, others: str
-) -> None:
+def test_of_two_archivings_at_once_neither_fails(monkeypatch, step, others):
     table, past = grown(20)
     with monkeypatch.context() as patch:
         patch.setattr("mdt.services.reclaiming.archiving.archive", lambda metadata: 0)
         table.clean(retain_commits=3)
     went, done = getattr(archiving, step), []
 
-    def meanwhile(metadata: Metadata, snapshot: Snapshot) -> None:
+    def meanwhile(metadata, snapshot):
         if not done:
             done.append(step)
             if others == "archive":
@@ -136,12 +126,12 @@ def test_of_two_archivings_at_once_neither_fails(
 
 
 def test_who_looks_for_leftovers_beside_a_cleaning_finds_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     table, past = grown(20)
     went, done = references.everything, []
 
-    def meanwhile(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
+    def meanwhile(metadata, snapshot):
         if not done:
             done.append(snapshot)
             _cleaned(table.storage, past)
@@ -152,7 +142,7 @@ def test_who_looks_for_leftovers_beside_a_cleaning_finds_them(
     assert done[0].retention.first < mdt.open(table.storage).snapshot().retention.first
 
 
-def test_a_cleaning_whose_record_was_forged_takes_nothing_out_of_the_log() -> None:
+def test_a_cleaning_whose_record_was_forged_takes_nothing_out_of_the_log():
     table, _ = grown(20)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mdt.services.reclaiming.archiving.archive", lambda metadata: 0)
@@ -175,7 +165,7 @@ def test_a_cleaning_whose_record_was_forged_takes_nothing_out_of_the_log() -> No
         ]
 
 
-def test_the_end_of_a_build_of_an_index_whose_beginning_has_left_the_log_is_no_damage() -> None:
+def test_the_end_of_a_build_of_an_index_whose_beginning_has_left_the_log_is_no_damage():
     table, past = grown(3, **{"mdt.metadata.compact.records": 1000})
     table.create_index(["bitmap(ts)"], mode="async")
     begun = table.metadata.compact().seq
@@ -188,13 +178,13 @@ def test_the_end_of_a_build_of_an_index_whose_beginning_has_left_the_log_is_no_d
     assert_clean(table.storage)
 
 
-def _before_each_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[int]:
+def _before_each_look(monkeypatch, act):
     """Do ``act`` whenever a check has taken its snapshot and begins to look; return the list that
     the seqs of these will be in.
     """
     seqs: list[int] = []
 
-    def looked(state: TableState, progress: None) -> Iterator[Problem]:
+    def looked(state, progress):
         seqs.append(state.snapshot.seq)
         act()
         return walk(state, progress)
@@ -204,8 +194,8 @@ def _before_each_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
 
 
 def test_damage_is_found_though_others_clean_all_the_time_and_what_they_take_is_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     table, past = grown(20)
     storage = table.storage
     marker = next(
@@ -213,7 +203,7 @@ def test_damage_is_found_though_others_clean_all_the_time_and_what_they_take_is_
     )
     storage.replace(marker, b"partitionDepth=7\n")
 
-    def cleaned() -> None:
+    def cleaned():
         upsert(mdt.open(storage), past, range(4), 1000 + len(past))
         mdt.open(storage).clean(retain_commits=1)
 

@@ -4,10 +4,7 @@ sleeps does harm.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,17 +22,16 @@ from mdt.metadata.log import archive, commit_log, trusted_names
 from mdt.metadata.metadata import Metadata
 from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import LocalStorage
-from mdt.table import Table
 from mdt.testing.faulty import Crash, FaultyStorage
 from mdt.write.by_name import write_here
 
 
 @pytest.fixture(autouse=True)
-def _archived_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def _archived_early(monkeypatch):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", ARCHIVE_RECORDS)
 
 
-def test_the_newest_commits_stay_readable_and_files_of_older_ones_go() -> None:
+def test_the_newest_commits_stay_readable_and_files_of_older_ones_go():
     table, past = grown(30)
     before, first = names(table), table.history()["instant"][1].as_py()
     report = table.clean(retain_commits=8)
@@ -48,7 +44,7 @@ def test_the_newest_commits_stay_readable_and_files_of_older_ones_go() -> None:
         table.scan(as_of=first)
 
 
-def test_without_a_choice_the_options_say_what_is_kept_by_our_names_and_by_hudis() -> None:
+def test_without_a_choice_the_options_say_what_is_kept_by_our_names_and_by_hudis():
     table, past = grown(12, **{"hoodie.cleaner.commits.retained": 3})
     assert table.clean().horizon == sorted(past)[-3]
     other, past = grown(
@@ -59,7 +55,7 @@ def test_without_a_choice_the_options_say_what_is_kept_by_our_names_and_by_hudis
     assert other.snapshot().retention.horizon > 0
 
 
-def test_by_hours_all_states_of_the_last_hours_stay() -> None:
+def test_by_hours_all_states_of_the_last_hours_stay():
     table, past = grown(6)
     table.storage.sleep(7200)
     for n in range(6):
@@ -71,7 +67,7 @@ def test_by_hours_all_states_of_the_last_hours_stay() -> None:
     assert_kept(table, past)
 
 
-def test_by_versions_a_state_stays_while_each_file_group_has_a_new_enough_base_file() -> None:
+def test_by_versions_a_state_stays_while_each_file_group_has_a_new_enough_base_file():
     table, past = grown(25)
     compactions = [seq for seq in past if table.history()["action"][seq].as_py() == "compaction"]
     assert table.clean(retain_versions=2).horizon == compactions[-2]
@@ -82,7 +78,7 @@ def test_by_versions_a_state_stays_while_each_file_group_has_a_new_enough_base_f
         table.clean(retain_commits=0)
 
 
-def test_history_is_complete_for_ever_and_the_log_stays_short() -> None:
+def test_history_is_complete_for_ever_and_the_log_stays_short():
     table, past = grown(5)
     listed = []
     for n in range(60):
@@ -101,7 +97,7 @@ def test_history_is_complete_for_ever_and_the_log_stays_short() -> None:
     assert_kept(table, past)
 
 
-def test_on_a_disk_no_directory_stays_of_a_commit_that_has_left_the_log(tmp_path: Path) -> None:
+def test_on_a_disk_no_directory_stays_of_a_commit_that_has_left_the_log(tmp_path):
     table, past = grown(12, storage=LocalStorage(tmp_path, durable=False))
     table.clean(retain_commits=4)
     table.clean(retain_commits=4)
@@ -113,7 +109,7 @@ def test_on_a_disk_no_directory_stays_of_a_commit_that_has_left_the_log(tmp_path
     assert as_state(mdt.open(str(tmp_path)).scan().to_arrow()) == past[max(past)]
 
 
-def test_a_lease_holds_a_state_until_it_ends_or_is_given_back() -> None:
+def test_a_lease_holds_a_state_until_it_ends_or_is_given_back():
     table, past = grown(20)
     old = sorted(past)[5]
     with table.leased(3600, as_of=old) as view:
@@ -147,14 +143,14 @@ def test_a_lease_holds_a_state_until_it_ends_or_is_given_back() -> None:
         b'{"seq":0,"until_us":9223372036854775807}',
     ],
 )
-def test_a_senseless_lease_holds_nothing(lease: bytes) -> None:
+def test_a_senseless_lease_holds_nothing(lease):
     table, past = grown(8)
     table.storage.create(paths.lease("x"), lease)
     assert table.clean(retain_commits=2).horizon == sorted(past)[-2]
 
 
 @contextmanager
-def paused(table: Table, phase: str, ids: range, ts: int) -> Iterator[Any]:
+def paused(table, phase, ids, ts):
     """Yield a writer in a process of its own that stands still after ``phase``; ``next`` lets it go
     on.
     """
@@ -172,9 +168,7 @@ def paused(table: Table, phase: str, ids: range, ts: int) -> Iterator[Any]:
     "phase", ["begun", "prepared", "claimed", "written", "checked", "committed"]
 )
 @pytest.mark.parametrize("is_forgotten", [False, True], ids=["claim stands", "claim taken away"])
-def test_a_writer_that_sleeps_while_its_past_is_archived_commits_once_or_tells(
-    phase: str, is_forgotten: bool
-) -> None:
+def test_a_writer_that_sleeps_while_its_past_is_archived_commits_once_or_tells(phase, is_forgotten):
     table, past = grown(10)
     with paused(table, phase, range(20, 24), 1000) as driver:
         is_committed = phase == "committed"
@@ -199,7 +193,7 @@ def test_a_writer_that_sleeps_while_its_past_is_archived_commits_once_or_tells(
     count("writers that slept while their past was archived")
 
 
-def test_instants_of_records_in_the_log_stay_whichever_order_they_were_claimed_in() -> None:
+def test_instants_of_records_in_the_log_stay_whichever_order_they_were_claimed_in():
     """A transaction may claim its instant before another one and commit after it: the log may begin
     between the two.
     """
@@ -222,7 +216,7 @@ def test_instants_of_records_in_the_log_stay_whichever_order_they_were_claimed_i
     count("logs that begin between two commits of which the second is older", len(starts))
 
 
-def test_a_process_that_slept_past_the_archive_sees_the_newest_state_and_no_stray_record() -> None:
+def test_a_process_that_slept_past_the_archive_sees_the_newest_state_and_no_stray_record():
     table, past = grown(10)
     sleeper = mdt.open(table.storage)
     old = sleeper.snapshot().seq
@@ -248,7 +242,7 @@ def test_a_process_that_slept_past_the_archive_sees_the_newest_state_and_no_stra
     assert_kept(table, past)
 
 
-def test_a_reader_of_a_state_that_goes_meanwhile_is_told_so() -> None:
+def test_a_reader_of_a_state_that_goes_meanwhile_is_told_so():
     table, past = grown(10)
     reader = mdt.open(table.storage)
     scan, plain = reader.scan(), reader.scan("fare > 0")
@@ -269,7 +263,7 @@ def test_a_reader_of_a_state_that_goes_meanwhile_is_told_so() -> None:
     assert as_state(reader.scan().to_arrow()) == past[max(past)]
 
 
-def of_data(storage: Any) -> list[str]:
+def of_data(storage):
     """Return the paths of all data files and of Hudi's commits: what a repeated cleaning must end
     with, too.
     """
@@ -277,7 +271,7 @@ def of_data(storage: Any) -> list[str]:
     return sorted(path for path in listed if ".clean" not in path and "/archived/" not in path)
 
 
-def test_a_cleaning_that_dies_is_finished_by_the_next_writer_or_the_next_cleaning() -> None:
+def test_a_cleaning_that_dies_is_finished_by_the_next_writer_or_the_next_cleaning():
     """Also past a tag, whose state stays."""
     table, past = grown(7)
     past[table.tag("kept")] = past[max(past)]
@@ -304,7 +298,7 @@ def test_a_cleaning_that_dies_is_finished_by_the_next_writer_or_the_next_cleanin
         assert of_data(survivor) == expected
 
 
-def test_two_cleanings_and_a_writer_in_every_order_lose_nothing() -> None:
+def test_two_cleanings_and_a_writer_in_every_order_lose_nothing():
     table, past = grown(12)
     for pause in ("begun", "prepared", "claimed", "written", "checked", "committed"):
         storage = table.storage.copy()
@@ -324,7 +318,7 @@ def test_two_cleanings_and_a_writer_in_every_order_lose_nothing() -> None:
         count("schedules with cleanings")
 
 
-def test_a_forged_cleaning_removes_nothing_that_a_state_refers_to() -> None:
+def test_a_forged_cleaning_removes_nothing_that_a_state_refers_to():
     table, past = grown(12)
     storage = table.storage
     whole = FaultyStorage(storage.copy())
@@ -349,7 +343,7 @@ def test_a_forged_cleaning_removes_nothing_that_a_state_refers_to() -> None:
     assert ours(storage) == upserted(past[max(past)], [30], 99, 9.0) == theirs(storage)
 
 
-def test_damage_to_the_archive_is_found_and_no_state_needs_it() -> None:
+def test_damage_to_the_archive_is_found_and_no_state_needs_it():
     table, past = grown(30)
     table.clean(retain_commits=3)
     span = archive.spans(table.storage)[0]
@@ -366,7 +360,7 @@ def test_damage_to_the_archive_is_found_and_no_state_needs_it() -> None:
     assert_kept(table, past)
 
 
-def test_states_are_made_from_the_older_checkpoint_if_the_newer_one_is_damaged() -> None:
+def test_states_are_made_from_the_older_checkpoint_if_the_newer_one_is_damaged():
     table, past = grown(30)
     table.clean(retain_commits=3)
     horizon = table.snapshot().retention.horizon
@@ -381,7 +375,7 @@ def test_states_are_made_from_the_older_checkpoint_if_the_newer_one_is_damaged()
     assert ours(table.storage) == past[max(past)]
 
 
-def test_a_table_cleans_itself_after_writes_unless_told_not_to() -> None:
+def test_a_table_cleans_itself_after_writes_unless_told_not_to():
     table, past = grown(5, **{"mdt.clean.retain.commits": 10})
     sizes = []
     for n in range(122):  # what a cleaning leaves is done by the next two writes
@@ -403,7 +397,7 @@ def test_a_table_cleans_itself_after_writes_unless_told_not_to() -> None:
 
 
 @pytest.mark.parametrize("is_reopened, later", [(False, 2), (True, 1)])
-def test_no_write_pays_for_both_a_cleaning_and_its_archiving(is_reopened: bool, later: int) -> None:
+def test_no_write_pays_for_both_a_cleaning_and_its_archiving(is_reopened, later):
     """Who writes once archives what the writer before has cleaned."""
     table, _ = grown(5, **{"mdt.clean.retain.commits": 10})
     wanted, begins = [], []
@@ -420,11 +414,11 @@ def test_no_write_pays_for_both_a_cleaning_and_its_archiving(is_reopened: bool, 
     assert all(begins[n] == wanted[n] for n in archived)
 
 
-def test_a_service_that_fails_is_a_warning_of_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_fails_is_a_warning_of_the_write(monkeypatch):
     table, _ = grown(3, **{"mdt.clean.retain.commits": 1})
     monkeypatch.setattr(cleaning, "CLEAN_COMMITS_MIN", 1)
 
-    def fail(metadata: Metadata, snapshot: object, horizon: int) -> list[str]:
+    def fail(metadata, snapshot, horizon):
         raise Unavailable("no answer (a fault made by a test)")
 
     monkeypatch.setattr(references, "left_by", fail)
@@ -435,8 +429,8 @@ def test_a_service_that_fails_is_a_warning_of_the_write(monkeypatch: pytest.Monk
 
 
 def test_history_has_no_gap_if_a_cleaning_dies_before_it_archives_and_the_next_goes_further(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     table, past = grown(20)
     with monkeypatch.context() as patch:
         patch.setattr("mdt.services.reclaiming.archiving.archive", lambda metadata: 0)
@@ -454,8 +448,8 @@ def test_history_has_no_gap_if_a_cleaning_dies_before_it_archives_and_the_next_g
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
 def test_what_waits_for_the_next_listing_is_no_problem_and_a_file_of_nobody_is_one(
-    table_type: str,
-) -> None:
+    table_type,
+):
     table, past = grown(5, table_type, **{"mdt.clean.retain.commits": 4})
     for n in range(40):
         upsert(table, past, range(4), 10 + n)

@@ -6,9 +6,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import fastavro
 import numpy as np
@@ -38,7 +35,7 @@ SMALL = {"mdt.max.file.bytes": 30_000, "mdt.small.file.bytes": 0, "mdt.durable":
 CURVES = ["sort", "zorder", "hilbert"]
 
 
-def data(first: int, count: int, seed: int = 1) -> pa.Table:
+def data(first, count, seed=1):
     rng = np.random.default_rng(seed)
     city = np.array(["x", "y"])[np.arange(first, first + count) % 2]
     return pa.table(
@@ -57,7 +54,7 @@ def data(first: int, count: int, seed: int = 1) -> pa.Table:
     )
 
 
-def table_of(path: Path | None = None, count: int = 6_000, **more: Any) -> mdt.Table:
+def table_of(path=None, count=6_000, **more):
     """Return a table whose files overlap in every column but the key."""
     storage = MemoryStorage() if path is None else path
     options = {**SMALL, **more.pop("options", {})}
@@ -67,7 +64,7 @@ def table_of(path: Path | None = None, count: int = 6_000, **more: Any) -> mdt.T
     return table
 
 
-def files_read(table: mdt.Table, where: str) -> int:
+def files_read(table, where):
     return table.scan(where).explain().files_read
 
 
@@ -82,9 +79,7 @@ BY_DAY = KINDS[:6:2] + KINDS[7::2]
     "table_type, key_index, curve",
     [pytest.param(*kind, marks=() if kind in BY_DAY else pytest.mark.nightly) for kind in KINDS],
 )
-def test_every_reader_sees_the_same_rows_after_clustering(
-    table_type: str, key_index: str, curve: str, tmp_path: Path
-) -> None:
+def test_every_reader_sees_the_same_rows_after_clustering(table_type, key_index, curve, tmp_path):
     table = table_of(
         tmp_path / "t",
         table_type=table_type,
@@ -117,7 +112,7 @@ def test_every_reader_sees_the_same_rows_after_clustering(
     agreed(table)
 
 
-def _meta(table: mdt.Table) -> dict[str, dict[str, Any]]:
+def _meta(table):
     """Return Hudi's own columns of each row by its key, as hudi-rs reads them."""
     names = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
     schema = columns(", ".join(f"_hoodie_{name} string" for name in names))
@@ -125,7 +120,7 @@ def _meta(table: mdt.Table) -> dict[str, dict[str, Any]]:
     return {row["_hoodie_record_key"]: row for row in found}
 
 
-def test_queries_read_fewer_files_after_sorting_and_along_a_curve_for_each_column() -> None:
+def test_queries_read_fewer_files_after_sorting_and_along_a_curve_for_each_column():
     one, both = "a between 0.30 and 0.31", "b between 300 and 310"
     sorted_, curved = table_of(), table_of()
     assert files_read(sorted_, one) == files_read(sorted_, both) == len(sorted_.files())
@@ -138,7 +133,7 @@ def test_queries_read_fewer_files_after_sorting_and_along_a_curve_for_each_colum
 
 
 @pytest.mark.parametrize("curve", CURVES)
-def test_a_second_clustering_finds_nothing_to_gain(curve: str) -> None:
+def test_a_second_clustering_finds_nothing_to_gain(curve):
     table = table_of()
     assert table.cluster(["s", "a"], curve=curve).instant
     again = table.cluster(["s", "a"], curve=curve)
@@ -147,9 +142,9 @@ def test_a_second_clustering_finds_nothing_to_gain(curve: str) -> None:
 
 
 def test_rows_that_are_moved_in_pieces_stand_as_those_that_are_moved_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def clustered() -> list[list[float]]:
+    monkeypatch,
+):
+    def clustered():
         table = table_of(count=1_800)
         assert table.cluster("a").groups_made > 2
         files = map(table.snapshot().segment, table.snapshot().live_numbers.tolist())
@@ -163,7 +158,7 @@ def test_rows_that_are_moved_in_pieces_stand_as_those_that_are_moved_at_once(
     assert together == sorted(together)
 
 
-def test_an_order_by_other_columns_is_made_anew() -> None:
+def test_an_order_by_other_columns_is_made_anew():
     table = table_of()
     for by, curve in (
         ("a", "sort"),
@@ -176,7 +171,7 @@ def test_an_order_by_other_columns_is_made_anew() -> None:
     assert overlaps(table.snapshot(), ["a"]) == {"a": 1.0}
 
 
-def test_only_files_that_overlap_are_written_again() -> None:
+def test_only_files_that_overlap_are_written_again():
     table = table_of(count=9_000)
     table.cluster("a")
     old = set(table.files()["file_id"].to_pylist())
@@ -190,7 +185,7 @@ def test_only_files_that_overlap_are_written_again() -> None:
     assert done.overlap["a"][1] < done.overlap["a"][0]
 
 
-def test_small_files_are_joined_though_none_overlap() -> None:
+def test_small_files_are_joined_though_none_overlap():
     table = mdt.create(MemoryStorage(), data(0, 0).schema, ["id"], options=SMALL)
     for first in range(0, 1_000, 100):
         table.bulk_insert(data(first, 100))
@@ -200,7 +195,7 @@ def test_small_files_are_joined_though_none_overlap() -> None:
     assert len(table.files()) <= 5
 
 
-def test_partitions_are_clustered_alone_and_may_be_chosen() -> None:
+def test_partitions_are_clustered_alone_and_may_be_chosen():
     table = table_of(partition_by=["city"])
     other = [row for row in table.files().to_pylist() if row["partition"] == "city=y"]
     assert table.cluster(["a"], partitions="city=x").instant
@@ -211,7 +206,7 @@ def test_partitions_are_clustered_alone_and_may_be_chosen() -> None:
         table.cluster("a", partitions="city=z")
 
 
-def test_a_clustered_file_keeps_its_order_when_it_is_rewritten() -> None:
+def test_a_clustered_file_keeps_its_order_when_it_is_rewritten():
     for table_type in trees.TABLE_TYPES:
         table = table_of(table_type=table_type, count=1_000)
         table.cluster("a")
@@ -223,7 +218,7 @@ def test_a_clustered_file_keeps_its_order_when_it_is_rewritten() -> None:
         assert rises.mean() > 0.99, "only where one file ends and the next begins may it fall"
 
 
-def test_a_partition_whose_rows_have_all_died_is_left_without_files() -> None:
+def test_a_partition_whose_rows_have_all_died_is_left_without_files():
     table = table_of(count=1_200)
     table.delete(data(0, 1_200))
     done = table.cluster("a")
@@ -232,14 +227,14 @@ def test_a_partition_whose_rows_have_all_died_is_left_without_files() -> None:
     assert table.insert(data(0, 5)).inserted == 5
 
 
-def test_fields_of_structs_and_nulls_are_columns_like_others() -> None:
+def test_fields_of_structs_and_nulls_are_columns_like_others():
     table = table_of()
     table.cluster(["at.lat", "s"], curve="zorder")
     before = overlaps(table.snapshot(), ["at.lat", "s"])
     assert all(depth < 0.8 * len(table.files()) for depth in before.values())
 
 
-def test_auto_takes_the_columns_that_queries_filter_on() -> None:
+def test_auto_takes_the_columns_that_queries_filter_on():
     table = table_of(options={"mdt.usage.counts": True})
     with pytest.raises(Invalid, match="no query was counted"):
         table.cluster()
@@ -261,14 +256,12 @@ def test_auto_takes_the_columns_that_queries_filter_on() -> None:
         (7, {}, "by takes text"),
     ],
 )
-def test_what_cannot_be_clustered_by_is_refused(
-    by: Any, more: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_be_clustered_by_is_refused(by, more, message):
     with pytest.raises(Invalid, match=message):
         table_of(count=10).cluster(by, **more)
 
 
-def test_units_have_no_more_bytes_than_the_option_says() -> None:
+def test_units_have_no_more_bytes_than_the_option_says():
     table = table_of(options={"mdt.cluster.unit.bytes": 100_000})
     found = units(table.snapshot(), table.options, ["a"], "sort")
     size = {row["file_id"]: row["size"] for row in table.files().to_pylist()}
@@ -280,11 +273,11 @@ def test_units_have_no_more_bytes_than_the_option_says() -> None:
     assert done.overlap["a"][1] < done.overlap["a"][0] and bag(table.scan().to_arrow()) == before
 
 
-def clustering(table: mdt.Table, by: Sequence[str] = ("a",), curve: str = "sort") -> Clustering:
+def clustering(table, by=("a",), curve="sort"):
     return Clustering(table.metadata, table.options, by, curve)
 
 
-def test_units_that_another_writer_changed_are_left_out_with_their_files() -> None:
+def test_units_that_another_writer_changed_are_left_out_with_their_files():
     table = table_of(partition_by=["city"])
     before = table.scan().count()
     other = mdt.open(table.storage)
@@ -297,7 +290,7 @@ def test_units_that_another_writer_changed_are_left_out_with_their_files() -> No
     assert table.scan().count() == before and table.check().ok
 
 
-def test_where_nothing_is_gained_nothing_is_left() -> None:
+def test_where_nothing_is_gained_nothing_is_left():
     table = table_of(count=3_000)
     table.cluster(["a", "b"], curve="zorder")
     assert units(table.snapshot(), table.options, ["a", "b"], "zorder"), (
@@ -310,7 +303,7 @@ def test_where_nothing_is_gained_nothing_is_left() -> None:
     assert {info.path for info in table.storage.list("")} == files
 
 
-def test_what_a_clustering_tells_hudi_is_its_plan_and_which_groups_end() -> None:
+def test_what_a_clustering_tells_hudi_is_its_plan_and_which_groups_end():
     storage = spread(MOR, "record")
     table = mdt.open(storage)
     ended = {row["file_id"] for row in table.files().to_pylist()}
@@ -332,15 +325,15 @@ def test_what_a_clustering_tells_hudi_is_its_plan_and_which_groups_end() -> None
 
 
 def test_check_notices_a_group_that_hudi_takes_for_replaced_and_that_lives(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     table = mdt.open(spread(MOR, "record"))
     table.cluster("fare")
     table.upsert(rows([0], 9, 9.0))
     assert table.check().ok
     read, live = commit_log.read, table.files()["file_id"][0].as_py()
 
-    def forged(storage: Any, seq: int) -> Any:
+    def forged(storage, seq):
         record = read(storage, seq)
         if record is not None and record.replaced:
             record.header["replaced"]["city=x"].append(live)
@@ -350,7 +343,7 @@ def test_check_notices_a_group_that_hudi_takes_for_replaced_and_that_lives(
     assert any("replaced" in problem.text for problem in table.check().problems)
 
 
-def test_a_single_file_gets_narrow_row_groups() -> None:
+def test_a_single_file_gets_narrow_row_groups():
     table = mdt.create(
         MemoryStorage(), data(0, 0).schema, ["id"], options={"mdt.row.group.rows": 100}
     )
@@ -363,7 +356,7 @@ def test_a_single_file_gets_narrow_row_groups() -> None:
     assert not table.cluster("a").instant
 
 
-def test_a_required_column_stays_required_in_files_that_services_write() -> None:
+def test_a_required_column_stays_required_in_files_that_services_write():
     schema = columns("id int64 not null, a double not null")
     table = mdt.create(MemoryStorage(), schema, ["id"], options=SMALL)
     for first in range(0, 300, 100):

@@ -4,8 +4,6 @@ others stay as they are.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,18 +13,18 @@ from texts import columns
 import mdt
 from mdt.errors import Invalid
 from mdt.metadata.files.file_group import LOG
-from mdt.services.layout.compaction_strategies import STRATEGIES, Dirty, chosen, dirty
+from mdt.services.layout.compaction_strategies import STRATEGIES, chosen, dirty
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = columns("id int64, day string, x string")
 DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
 
 
-def rows(ids: range, day: str, x: str = "") -> pa.Table:
+def rows(ids, day, x=""):
     return pa.table([list(ids), [day] * len(ids), [x] * len(ids)], schema=SCHEMA)
 
 
-def filled() -> mdt.Table:
+def filled():
     """Return a table of three days: much in the log files of the first, many of the second, most
     rows of the third deleted.
     """
@@ -41,11 +39,11 @@ def filled() -> mdt.Table:
     return table
 
 
-def days(table: mdt.Table, groups: list[int]) -> list[str]:
+def days(table, groups):
     return [table.snapshot().file_groups.partition(group)[-10:] for group in groups]
 
 
-def with_logs(table: mdt.Table) -> set[str]:
+def with_logs(table):
     return {row["partition"][-10:] for row in table.files().to_pylist() if row["kind"] == LOG}
 
 
@@ -59,7 +57,7 @@ def with_logs(table: mdt.Table) -> set[str]:
         ("newest_partitions", 2),
     ],
 )
-def test_a_strategy_says_which_file_groups_come_first(strategy: str, first: int) -> None:
+def test_a_strategy_says_which_file_groups_come_first(strategy, first):
     table = filled()
     order = days(table, chosen(table.snapshot(), strategy))
     assert order[0] == DAYS[first] and sorted(order) == list(DAYS)
@@ -69,7 +67,7 @@ def test_a_strategy_says_which_file_groups_come_first(strategy: str, first: int)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_compactions_within_a_budget_end_with_everything_compacted(strategy: str) -> None:
+def test_compactions_within_a_budget_end_with_everything_compacted(strategy):
     table = filled()
     before = table.scan().to_arrow().sort_by([("id", "ascending"), ("day", "ascending")])
     for left in (2, 1, 0):
@@ -80,7 +78,7 @@ def test_compactions_within_a_budget_end_with_everything_compacted(strategy: str
     assert table.check().ok
 
 
-def test_partitions_that_are_not_named_stay_as_they_are() -> None:
+def test_partitions_that_are_not_named_stay_as_they_are():
     table = filled()
     table.compact(partitions="day=2026-01-02")
     assert with_logs(table) == {DAYS[0], DAYS[2]}
@@ -90,10 +88,10 @@ def test_partitions_that_are_not_named_stay_as_they_are() -> None:
         table.compact(partitions="day=1999-*")
 
 
-def test_a_function_of_ones_own_ranks_groups_and_leaves_some_out() -> None:
+def test_a_function_of_ones_own_ranks_groups_and_leaves_some_out():
     table = filled()
 
-    def only_the_first_day(found: Dirty) -> Any:
+    def only_the_first_day(found):
         return np.where(found.partition == "day=2026-01-01", 1.0, np.nan)
 
     table.compact(strategy=only_the_first_day)
@@ -109,7 +107,7 @@ def test_a_function_of_ones_own_ranks_groups_and_leaves_some_out() -> None:
             table.compact(strategy=wrong)  # type: ignore[arg-type]
 
 
-def test_what_is_told_of_dirty_groups_is_what_stands_there() -> None:
+def test_what_is_told_of_dirty_groups_is_what_stands_there():
     table = filled()
     found = dirty(table.snapshot())
     files = table.files().to_pylist()

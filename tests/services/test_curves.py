@@ -8,7 +8,6 @@ import math
 from datetime import date
 from decimal import Decimal
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,26 +32,24 @@ GRIDS = [(2, 8), (3, 4), (4, 4), (5, 2)]
 """Columns, and cells along each of them."""
 
 
-def grid(columns: int, side: int) -> np.ndarray[Any, Any]:
+def grid(columns, side):
     """Return every cell of a grid -> int64[columns, side ** columns]."""
     return np.array(list(product(range(side), repeat=columns)), np.int64).T
 
 
-def ranked(cells: np.ndarray[Any, Any]) -> list[Any]:
+def ranked(cells):
     return [ranks(pa.array(axis)) for axis in cells]
 
 
 @pytest.mark.parametrize("columns, side", GRIDS)
-def test_the_curve_of_hilbert_goes_through_every_cell_in_steps_of_one(
-    columns: int, side: int
-) -> None:
+def test_the_curve_of_hilbert_goes_through_every_cell_in_steps_of_one(columns, side):
     cells = grid(columns, side)
     order = np.argsort(codes(ranked(cells), "hilbert"), kind="stable")
     assert (np.abs(np.diff(cells[:, order], axis=1)).sum(axis=0) == 1).all()
 
 
 @pytest.mark.parametrize("columns, side", GRIDS)
-def test_the_z_order_takes_the_bits_of_the_columns_in_turn(columns: int, side: int) -> None:
+def test_the_z_order_takes_the_bits_of_the_columns_in_turn(columns, side):
     cells = grid(columns, side)
     bits = side.bit_length() - 1
     expected = [
@@ -70,9 +67,7 @@ def test_the_z_order_takes_the_bits_of_the_columns_in_turn(columns: int, side: i
 
 
 @pytest.mark.parametrize("curve", ["zorder", "hilbert"])
-def test_blocks_of_rows_are_coded_as_if_they_were_one(
-    curve: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_of_rows_are_coded_as_if_they_were_one(curve, monkeypatch):
     given_ = [np.random.default_rng(seed).permutation(1_000) for seed in range(3)]
     whole = codes(given_, curve)
     monkeypatch.setattr("mdt.services.layout.curves._BLOCK_ROWS", 7)
@@ -93,9 +88,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("kind", list(NUMBERS))
-def test_ranks_of_many_numbers_are_told_by_a_sample_without_changing_their_order(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_of_many_numbers_are_told_by_a_sample_without_changing_their_order(kind, monkeypatch):
     n = 20_000
     column = NUMBERS[kind](np.random.default_rng(3), n)
     exact = ranks(column)
@@ -114,7 +107,7 @@ def test_ranks_of_many_numbers_are_told_by_a_sample_without_changing_their_order
 
 
 @pytest.mark.parametrize("curve", CURVES)
-def test_columns_of_every_type_with_nulls_take_part(curve: str) -> None:
+def test_columns_of_every_type_with_nulls_take_part(curve):
     columns = [pa.chunked_array([one.slice(0, 1), one.slice(1)]) for one in COLUMNS]
     for taken in (*([one] for one in columns), columns, columns[:3]):
         assert sorted(row_order(taken, curve).tolist()) == [0, 1, 2, 3]
@@ -122,9 +115,9 @@ def test_columns_of_every_type_with_nulls_take_part(curve: str) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3) | st.none(), st.floats(width=32) | st.none())))
 def test_sorting_goes_by_the_first_column_then_the_next_with_nan_and_null_last(
-    rows: list[tuple[Any, Any]],
-) -> None:
-    def place(value: Any) -> tuple[int, float]:
+    rows,
+):
+    def place(value):
         return (2, 0.0) if value is None else (1, 0.0) if math.isnan(value) else (0, value)
 
     types = (pa.int64(), pa.float64())
@@ -134,11 +127,11 @@ def test_sorting_goes_by_the_first_column_then_the_next_with_nan_and_null_last(
 
 
 @pytest.mark.parametrize("curve", CURVES)
-def test_equal_rows_keep_their_order(curve: str) -> None:
+def test_equal_rows_keep_their_order(curve):
     column = pa.chunked_array([pa.array([1] * 5)])
     for columns in ([column, column], [column]):
         assert row_order(columns, curve).tolist() == list(range(5))
 
 
-def test_ranks_count_the_values_below_with_nan_and_null_above_all() -> None:
+def test_ranks_count_the_values_below_with_nan_and_null_above_all():
     assert ranks(pa.array([5.0, math.nan, None, -0.0, 0.0])).tolist() == [2, 3, 4, 0, 0]

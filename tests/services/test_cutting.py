@@ -5,8 +5,6 @@ what they are to every reader.
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +18,13 @@ import mdt
 from mdt.metadata.files.file_group import BASE
 from mdt.services import auto_maintenance
 from mdt.services.layout import small_files, split_groups
-from mdt.stores.storage import MemoryStorage
 
 SCHEMA = columns("id int64, ts int64, x float64, note string")
 LOADED = 20_000
 
 
 @pytest.fixture(autouse=True)
-def a_part_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def a_part_is_small(monkeypatch):
     monkeypatch.setattr(small_files, "REWRITTEN_BYTES_MAX", 0)
     monkeypatch.setattr(split_groups, "PART_BYTES", 100_000)
     monkeypatch.setattr(split_groups, "PART_ROWS", 100)
@@ -36,7 +33,7 @@ def a_part_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # how fast this machine is decides nothing
 
 
-def rows(ids: Any, ts: int) -> pa.Table:
+def rows(ids, ts):
     # which no encoding makes small
     notes = [f"{i * 2654435761**2 % 2**36:09x}" for i in map(int, ids)]
     columns = [
@@ -48,7 +45,7 @@ def rows(ids: Any, ts: int) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def written(path: Path, batch: int, commits: int, by: str = "id") -> mdt.Table:
+def written(path, batch, commits, by="id"):
     """Return a table of LOADED rows in the order of a column after so many upserts of ``batch``
     rows each, spread over all keys.
     """
@@ -78,7 +75,7 @@ def written(path: Path, batch: int, commits: int, by: str = "id") -> mdt.Table:
     return table
 
 
-def base_files(table: mdt.Table, path: Path) -> list[pa.Table]:
+def base_files(table, path):
     return [
         pq.read_table(path / file["name"])
         for file in table.files().to_pylist()
@@ -86,14 +83,12 @@ def base_files(table: mdt.Table, path: Path) -> list[pa.Table]:
     ]
 
 
-def operations(table: mdt.Table) -> Counter[str]:
+def operations(table):
     return Counter(table.history()["operation"].to_pylist())
 
 
 @pytest.mark.parametrize("by", ["id", "x"])
-def test_a_file_group_that_large_commits_would_rewrite_again_and_again_is_cut(
-    tmp_path: Path, by: str
-) -> None:
+def test_a_file_group_that_large_commits_would_rewrite_again_and_again_is_cut(tmp_path, by):
     table = written(tmp_path / "t", 1_000, 7, by)
     assert operations(table)["cluster"] == 1 + (by == "x"), "it is cut once"
     parts = [one.column(by).to_numpy() for one in base_files(table, tmp_path / "t")]
@@ -104,9 +99,7 @@ def test_a_file_group_that_large_commits_would_rewrite_again_and_again_is_cut(
     assert len(agreed(table)) == LOADED
 
 
-def test_each_write_then_compacts_a_part_of_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_write_then_compacts_a_part_of_the_table(tmp_path, monkeypatch):
     monkeypatch.setattr(auto_maintenance, "FREE_BYTES", 0)
     monkeypatch.setattr(auto_maintenance, "SPEED_BYTES", 0)
     table = written(tmp_path / "t", 1_000, 24)
@@ -116,19 +109,17 @@ def test_each_write_then_compacts_a_part_of_the_table(
     assert table.scan().count() == LOADED and table.check().ok
 
 
-def test_small_commits_leave_a_file_group_whole(tmp_path: Path) -> None:
+def test_small_commits_leave_a_file_group_whole(tmp_path):
     table = written(tmp_path / "t", 90, 30)
     assert operations(table)["cluster"] == 0 and table.snapshot().file_groups.count == 1
 
 
-def groups_in(storage: MemoryStorage, partition: str) -> int:
+def groups_in(storage, partition):
     files = mdt.open(storage).files().to_pylist()
     return len({file["file_id"] for file in files if file["partition"] == partition})
 
 
-def test_a_file_group_that_another_writer_changes_meanwhile_stays_whole_and_the_others_are_cut() -> (
-    None
-):
+def test_a_file_group_that_another_writer_changes_meanwhile_stays_whole_and_the_others_are_cut():
     storage = filled(MOR, "record")
     assert (groups_in(storage, "city=x"), groups_in(storage, "city=y")) == (1, 1)
     cut_while_another_commits(storage)

@@ -4,9 +4,6 @@ known.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from reader import agreed
@@ -37,7 +34,7 @@ OPTIONS = {
 }
 
 
-def made(place: Any, **options: Any) -> mdt.Table:
+def made(place, **options):
     table = mdt.create(
         place,
         SCHEMA,
@@ -52,17 +49,17 @@ def made(place: Any, **options: Any) -> mdt.Table:
     return table
 
 
-def since(table: mdt.Table) -> list[int]:
+def since(table):
     return [version.since for version in table.definition.versions]
 
 
-def one(number: int, **more: Any) -> list[dict[str, Any]]:
+def one(number, **more):
     return [{"id": f"new {number}", "p": "b", "v": number, "note": "x", **more}]
 
 
 def test_a_table_that_is_altered_six_hundred_times_keeps_the_versions_of_its_states(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     table = made(tmp_path / "t", **{"mdt.services.auto": False})
     for n in range(1, 601):
         if n % 2:
@@ -97,7 +94,7 @@ def test_a_table_that_is_altered_six_hundred_times_keeps_the_versions_of_its_sta
     agreed(table, expected=before)
 
 
-def test_a_table_that_is_only_altered_lets_versions_go_by_itself() -> None:
+def test_a_table_that_is_only_altered_lets_versions_go_by_itself():
     table = made(MemoryStorage())
     for n in range(130):
         table.alter(**({"drop": ["x"]} if n % 2 else {"add": {"x": "int64"}}), beyond_hudi=True)
@@ -105,7 +102,7 @@ def test_a_table_that_is_only_altered_lets_versions_go_by_itself() -> None:
     assert table.check().ok
 
 
-def test_the_first_version_stays_for_it_is_that_of_the_properties() -> None:
+def test_the_first_version_stays_for_it_is_that_of_the_properties():
     table = made(MemoryStorage(), **{"mdt.services.auto": False})
     table.alter(drop=["note"])
     table.alter(add={"x": "int64"}, beyond_hudi=True)
@@ -119,8 +116,8 @@ def test_the_first_version_stays_for_it_is_that_of_the_properties() -> None:
 
 
 def test_versions_of_tagged_states_stay_and_such_a_state_is_restored_with_its_columns(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     table = made(tmp_path / "t", **{"mdt.services.auto": False})
     table.alter(add={"x": "int32", "y": "string"})
     table.upsert(one(1, x=5, y="of y"))
@@ -147,11 +144,11 @@ def test_versions_of_tagged_states_stay_and_such_a_state_is_restored_with_its_co
 ID, FLAG = pa.field("id", pa.string()), pa.field("flag", pa.bool_())
 
 
-def version(began: int, ids: tuple[int, ...], *columns: pa.Field) -> SchemaVersion:
+def version(began, ids, *columns):
     return SchemaVersion(began, pa.schema(columns), pa.schema(columns), ids)
 
 
-def test_what_versions_leave_behind_keeps_ids_and_names_apart() -> None:
+def test_what_versions_leave_behind_keeps_ids_and_names_apart():
     first = first_version(pa.schema([ID, FLAG]), pa.schema([ID, FLAG]))
     chain = (first, version(3, (0,), ID), version(5, (0, 2), ID, FLAG), version(7, (0,), ID))
     assert statistics_names(chain)[2]["flag"] == "flag@2.5"
@@ -173,7 +170,7 @@ def test_what_versions_leave_behind_keeps_ids_and_names_apart() -> None:
             without(chain, wrong)
 
 
-def record_of(table: mdt.Table, **header: Any) -> CommitRecord:
+def record_of(table, **header):
     """Return a record that follows the newest state."""
     snapshot = table.metadata.newest()
     told = {
@@ -186,7 +183,7 @@ def record_of(table: mdt.Table, **header: Any) -> CommitRecord:
     return CommitRecord(snapshot.seq + 1, {**told, "seq": snapshot.seq + 1, **header}, {})
 
 
-def test_a_version_of_a_live_file_and_the_newest_do_not_leave() -> None:
+def test_a_version_of_a_live_file_and_the_newest_do_not_leave():
     table = made(MemoryStorage())
     table.alter(add={"x": "int64"})
     snapshot = table.metadata.newest()
@@ -199,7 +196,7 @@ def test_a_version_of_a_live_file_and_the_newest_do_not_leave() -> None:
             apply(snapshot, record_of(table, ended_versions=[ended]))
 
 
-def test_who_alters_begins_again_after_versions_have_left() -> None:
+def test_who_alters_begins_again_after_versions_have_left():
     theirs = record_of(made(MemoryStorage()), ended_versions=[1])
     reasons = [
         check(Footprint("b" * 32, alters=alters), theirs, None, None) for alters in (True, False)

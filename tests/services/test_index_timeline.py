@@ -24,7 +24,7 @@ from mdt.stores.storage import MemoryStorage
 SPEC = "bitmap/1(fare)"
 
 
-def states(storage: MemoryStorage) -> dict[str, list[str]]:
+def states(storage):
     """Return the states of each ``indexing`` instant."""
     layout = layout_of(mdt.open(storage).definition)
     found: dict[str, list[str]] = {}
@@ -35,7 +35,7 @@ def states(storage: MemoryStorage) -> dict[str, list[str]]:
     return {time: sorted(of) for time, of in found.items()}
 
 
-def seen(storage: MemoryStorage) -> list[list[str]]:
+def seen(storage):
     """Return the states of all plans; hudi-rs must see the rows, and nothing be wrong."""
     assert ours(storage) == BASE_STATE == theirs(storage)
     assert_clean(storage)
@@ -46,8 +46,8 @@ ALL, PENDING = ["completed", "inflight", "requested"], ["inflight", "requested"]
 
 
 def test_a_build_is_requested_with_its_plan_and_completed_when_all_files_are_covered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(index_builder, "INDEX_COMMIT_ROWS", 1)
     storage = filled(MOR, "record")
     table = mdt.open(storage)
@@ -71,13 +71,13 @@ def test_a_build_is_requested_with_its_plan_and_completed_when_all_files_are_cov
     assert told["indexPartitionInfos"] == plan["indexPartitionInfos"]
 
 
-def planned() -> MemoryStorage:
+def planned():
     storage = filled(MOR, "record")
     mdt.open(storage).create_index("bitmap(fare)", mode="async")
     return storage
 
 
-def test_who_comes_after_a_builder_that_died_completes_its_plan() -> None:
+def test_who_comes_after_a_builder_that_died_completes_its_plan():
     for where, survivor in survivors(planned, lambda storage: mdt.open(storage).build_indexes()):
         count("crash points of builds that Hudi is told of")
         assert ours(survivor) == BASE_STATE == theirs(survivor), where
@@ -86,7 +86,7 @@ def test_who_comes_after_a_builder_that_died_completes_its_plan() -> None:
         assert not open_plans(mdt.open(survivor).metadata, mdt.open(survivor).snapshot())
 
 
-def test_an_index_that_is_dropped_before_it_was_built_leaves_no_plan() -> None:
+def test_an_index_that_is_dropped_before_it_was_built_leaves_no_plan():
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     table.create_index(["bitmap(fare)", "bloom(id)"], mode="async")
@@ -96,7 +96,7 @@ def test_an_index_that_is_dropped_before_it_was_built_leaves_no_plan() -> None:
     assert seen(storage) == []
 
 
-def test_of_two_indexes_of_a_plan_both_must_be_built() -> None:
+def test_of_two_indexes_of_a_plan_both_must_be_built():
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     table.create_index(["bitmap(fare)", "bloom(id)"], mode="async")
@@ -108,7 +108,7 @@ def test_of_two_indexes_of_a_plan_both_must_be_built() -> None:
     assert seen(storage) == [ALL, ALL]
 
 
-def test_of_an_empty_table_there_is_nothing_to_build_and_a_plan_whose_files_went_ends() -> None:
+def test_of_an_empty_table_there_is_nothing_to_build_and_a_plan_whose_files_went_ends():
     storage = MemoryStorage()
     table = make(storage, MOR, "record")
     table.create_index("bitmap(fare)", mode="async")
@@ -122,7 +122,7 @@ def test_of_an_empty_table_there_is_nothing_to_build_and_a_plan_whose_files_went
     assert_clean(storage)
 
 
-def test_an_index_that_cannot_be_built_stays_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_cannot_be_built_stays_planned(monkeypatch):
     storage = filled(MOR, "record")
     monkeypatch.setattr(index_builder, "summaries_of", lambda *given: {})
     with pytest.raises(mdt.Unsupported, match="could not be made"):
@@ -130,7 +130,7 @@ def test_an_index_that_cannot_be_built_stays_planned(monkeypatch: pytest.MonkeyP
     assert seen(storage) == [PENDING]
 
 
-def test_a_plan_that_is_damaged_on_the_timeline_is_written_again() -> None:
+def test_a_plan_that_is_damaged_on_the_timeline_is_written_again():
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     table.create_index("bitmap(fare)")
@@ -141,7 +141,7 @@ def test_a_plan_that_is_damaged_on_the_timeline_is_written_again() -> None:
     assert table.repair().ok and seen(storage) == [ALL]
 
 
-def test_what_is_told_is_a_pure_function() -> None:
+def test_what_is_told_is_a_pure_function():
     told: Any = (["bitmap/1(a)"], "20260101000000000")
     assert index_plan.encode_plan(*told) == index_plan.encode_plan(*told)
     assert index_plan.encode_metadata(*told) != index_plan.encode_plan(*told)

@@ -4,16 +4,14 @@ costs a row or lasts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import reduce
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from counting import count
-from schedules import Actor, compaction, explore, index_build, index_change, upsert
+from schedules import compaction, explore, index_build, index_change, upsert
 from worlds import BASE_STATE, assert_clean, filled, later, ours, rows, survivors, theirs
 
 import mdt
@@ -26,7 +24,7 @@ from mdt.metadata.snapshot.shards import Shards
 from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.statistics.usage import FOLDED_AFTER_SECONDS, REPORTS_MAX, Counts, IndexUse
 from mdt.services.indexing import index_builder
-from mdt.stores.storage import MemoryStorage, Storage
+from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import FaultyStorage
 from mdt.write import summarize
 
@@ -38,7 +36,7 @@ QUESTIONS = {
 }
 
 
-def built() -> MemoryStorage:
+def built():
     """Return a table with two indexes of all of its rows."""
     storage = planned()
     mdt.open(storage).build_indexes()
@@ -53,7 +51,7 @@ MOR = "MERGE_ON_READ"
 
 
 @pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_pieces(monkeypatch):
     """Let the small worlds have what large tables have: summaries in objects, and builds of several
     commits.
     """
@@ -62,18 +60,18 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def planned(table_type: str = MOR) -> MemoryStorage:
+def planned(table_type=MOR):
     """Return a table with two indexes that cover nothing yet."""
     storage = filled(table_type, "record")
     mdt.open(storage).create_index(SPECS, mode="async")
     return storage
 
 
-def build(storage: Storage) -> None:
+def build(storage):
     mdt.open(storage).build_indexes()
 
 
-def content(storage: Storage) -> dict[tuple[str, int], bytes]:
+def content(storage):
     """Return the bytes of every live summary, by index and shard."""
     metadata = Metadata(storage)
     snapshot, found = metadata.newest(), {}
@@ -89,15 +87,15 @@ def content(storage: Storage) -> dict[tuple[str, int], bytes]:
     return found
 
 
-def coverage(table: mdt.Table) -> list[float]:
+def coverage(table):
     return list(table.indexes()["coverage"].to_pylist())
 
 
-def note(table: mdt.Table, where: str, kind: str) -> Any:
+def note(table, where, kind):
     return next(n for n in table.scan(where).explain().indexes if n.index.startswith(kind))
 
 
-def assert_answers(table: mdt.Table) -> None:
+def assert_answers(table):
     """Assert that pruned scans return what a full scan filtered returns."""
     whole = table.scan().to_arrow()
     for where, test in QUESTIONS.items():
@@ -106,7 +104,7 @@ def assert_answers(table: mdt.Table) -> None:
         assert table.scan(where).count() == len(expected)
 
 
-def test_an_index_is_added_in_one_line_and_kept_by_every_writer() -> None:
+def test_an_index_is_added_in_one_line_and_kept_by_every_writer():
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     result = table.create_index("bitmap(fare)")
@@ -127,7 +125,7 @@ def test_an_index_is_added_in_one_line_and_kept_by_every_writer() -> None:
     assert_clean(storage)
 
 
-def test_an_index_that_exists_is_only_caught_up_with() -> None:
+def test_an_index_that_exists_is_only_caught_up_with():
     table = mdt.open(planned())
     assert coverage(table) == [0.0, 0.0]
     assert note(table, "fare = 2.0", "bitmap").reason == "not_covered"
@@ -140,8 +138,8 @@ def test_an_index_that_exists_is_only_caught_up_with() -> None:
 
 
 def test_a_batch_of_a_build_lists_the_files_of_its_own_shards_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     table = mdt.open(planned())
     for first in (30, 40, 50):
         table.upsert(rows(range(first, first + 9), 5, 5.0))
@@ -159,15 +157,15 @@ def test_a_batch_of_a_build_lists_the_files_of_its_own_shards_only(
 
 
 def test_what_an_index_costs_does_not_grow_with_the_number_of_indexes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     columns = pa.schema([("id", pa.string()), *((f"c{n}", pa.int64()) for n in range(12))])
     table = mdt.create(MemoryStorage(), columns, ["id"], options={"mdt.services.auto": False})
     table.upsert({"id": ["a"], **{f"c{n}": [n] for n in range(12)}})
     asked: list[str] = []
     covered = Snapshot.covered_shards
 
-    def counted(self: Snapshot, index: str) -> Any:
+    def counted(self, index):
         asked.append(index)
         return covered(self, index)
 
@@ -183,7 +181,7 @@ def test_what_an_index_costs_does_not_grow_with_the_number_of_indexes(
 
 
 @pytest.mark.parametrize("name", ["bitmap(fare)", "bitmap/1(fare)", "fare"])
-def test_an_index_is_dropped_by_its_text_or_its_column(name: str) -> None:
+def test_an_index_is_dropped_by_its_text_or_its_column(name):
     storage = built()
     table = mdt.open(storage)
     table.drop_index(name)
@@ -199,7 +197,7 @@ def test_an_index_is_dropped_by_its_text_or_its_column(name: str) -> None:
     assert sorted(coverage(table)) == [100.0, 100.0]
 
 
-def test_mistakes_name_what_is_possible() -> None:
+def test_mistakes_name_what_is_possible():
     table = mdt.open(planned())
     for call, text in (
         (lambda: table.create_index("bitmap(fair)"), "no column 'fair'"),
@@ -216,7 +214,7 @@ def test_mistakes_name_what_is_possible() -> None:
     assert table.definition.indexes == SPECS
 
 
-def test_a_rebuilt_index_equals_the_maintained_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rebuilt_index_equals_the_maintained_one(monkeypatch):
     # a shard of which files have left has other summaries
     monkeypatch.setattr(summarize, "SHARD_SEGMENT_ROWS_MAX", 0)
     storage = built()
@@ -229,13 +227,13 @@ def test_a_rebuilt_index_equals_the_maintained_one(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_index_that_fails_on_a_file_costs_no_write_and_is_named_by_the_builder(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     storage = planned()
     _, bitmap = index_of(SPECS[0])
     assert isinstance(bitmap, SkippingIndex)
 
-    def fails(self: Any, values: pa.Array) -> bytes:
+    def fails(self, values):
         raise RuntimeError("out of order")
 
     monkeypatch.setattr(type(bitmap), "summarize", fails)
@@ -248,7 +246,7 @@ def test_an_index_that_fails_on_a_file_costs_no_write_and_is_named_by_the_builde
     assert_clean(storage)
 
 
-def test_damaged_summaries_of_either_kind_cost_time_and_are_rebuilt() -> None:
+def test_damaged_summaries_of_either_kind_cost_time_and_are_rebuilt():
     storage = built()
     damaged = storage.copy()
     for info in storage.list(".hoodie/.mdt/attachments"):
@@ -267,8 +265,8 @@ def test_damaged_summaries_of_either_kind_cost_time_and_are_rebuilt() -> None:
 
 @pytest.mark.parametrize("table_type", [MOR, "COPY_ON_WRITE"])
 def test_a_build_that_dies_anywhere_goes_on_where_it_was_and_ends_like_one_that_did_not(
-    table_type: str,
-) -> None:
+    table_type,
+):
     fresh = planned(table_type)
     build(fresh)
     expected = content(fresh)
@@ -286,7 +284,7 @@ def test_a_build_that_dies_anywhere_goes_on_where_it_was_and_ends_like_one_that_
 
 
 @pytest.mark.parametrize("change", ["create", "drop", "rebuild"])
-def test_a_change_of_indexes_that_dies_anywhere_has_happened_or_not(change: str) -> None:
+def test_a_change_of_indexes_that_dies_anywhere_has_happened_or_not(change):
     run = {
         "create": lambda s: mdt.open(s).create_index("bitmap(ts)", mode="async"),
         "drop": lambda s: mdt.open(s).drop_index("fare"),
@@ -319,7 +317,7 @@ def test_a_change_of_indexes_that_dies_anywhere_has_happened_or_not(change: str)
     ],
     ids=lambda company: " beside ".join(actor.name for actor in company),
 )
-def test_builders_writers_and_changes_of_indexes_never_conflict(company: list[Actor]) -> None:
+def test_builders_writers_and_changes_of_indexes_never_conflict(company):
     runs = 0
     for run in explore(planned().copy, company, preemptions=2):
         runs += 1
@@ -343,7 +341,7 @@ def test_builders_writers_and_changes_of_indexes_never_conflict(company: list[Ac
     assert runs > 5
 
 
-def test_use_is_counted_across_processes_and_leads_to_advice() -> None:
+def test_use_is_counted_across_processes_and_leads_to_advice():
     storage = built()
     first, second = mdt.open(storage, COUNTED), mdt.open(storage, COUNTED)
     assert first.advise() == [], "no advice from no queries"
@@ -365,7 +363,7 @@ def test_use_is_counted_across_processes_and_leads_to_advice() -> None:
     )
 
 
-def test_reports_of_use_may_be_damaged_or_impossible_to_write() -> None:
+def test_reports_of_use_may_be_damaged_or_impossible_to_write():
     storage = built()
     table = mdt.open(storage, COUNTED)
     table.scan("fare = 2.0").to_arrow()
@@ -378,7 +376,7 @@ def test_reports_of_use_may_be_damaged_or_impossible_to_write() -> None:
     assert mdt.open(storage).indexes()["queries"].to_pylist()[0] == 1
 
 
-def test_warming_loads_what_plans_need_and_explain_shows_what_was_found_in_caches() -> None:
+def test_warming_loads_what_plans_need_and_explain_shows_what_was_found_in_caches():
     storage = built()
     table = mdt.open(storage)
     table.warm()
@@ -393,7 +391,7 @@ def test_warming_loads_what_plans_need_and_explain_shows_what_was_found_in_cache
     assert table.scan("fare = 2.0").count() == mdt.open(storage).scan("fare = 2.0").count()
 
 
-def test_readers_write_nothing_unless_they_are_asked_to_count_and_advice_says_how_to_ask() -> None:
+def test_readers_write_nothing_unless_they_are_asked_to_count_and_advice_says_how_to_ask():
     storage = built()
     before = storage.list("")
     silent = mdt.open(storage)
@@ -415,7 +413,7 @@ def test_readers_write_nothing_unless_they_are_asked_to_count_and_advice_says_ho
     assert silent.advise() == [], "too few queries"
 
 
-def test_old_reports_of_use_are_folded_by_a_process_that_reports_and_by_no_reader() -> None:
+def test_old_reports_of_use_are_folded_by_a_process_that_reports_and_by_no_reader():
     storage = built()
     for _ in range(REPORTS_MAX):
         storage.replace(

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,11 +26,11 @@ LOADED = 20_000
 
 
 @pytest.fixture(autouse=True)
-def every_group_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def every_group_is_large(monkeypatch):
     monkeypatch.setattr(small_files, "REWRITTEN_BYTES_MAX", 0)
 
 
-def rows(ids: Any, x: float = 0.0) -> pa.Table:
+def rows(ids, x=0.0):
     notes = [f"{i * 2654435761 % 2**40:010x}" for i in ids]  # which no encoding makes small
     return pa.table(
         [pa.array(ids, pa.int64()), pa.array([int(x)] * len(ids)), [x] * len(ids), notes],
@@ -40,7 +38,7 @@ def rows(ids: Any, x: float = 0.0) -> pa.Table:
     )
 
 
-def loaded(path: Path, **options: Any) -> mdt.Table:
+def loaded(path, **options):
     given = {"mdt.durable": False, "mdt.compact.log.files": 4, **options}
     table = mdt.create(
         path,
@@ -55,15 +53,15 @@ def loaded(path: Path, **options: Any) -> mdt.Table:
     return table
 
 
-def logs(table: mdt.Table) -> int:
+def logs(table):
     return len(table.files()) - 1
 
 
-def operations(table: mdt.Table) -> Counter[str]:
+def operations(table):
     return Counter(table.history()["operation"].to_pylist())
 
 
-def join(table: mdt.Table) -> bool:
+def join(table):
     names = table.snapshot().file_groups.names([0])
     return (
         run(table.metadata, LogCompaction(table.metadata, table.options, names=names)).record
@@ -72,9 +70,7 @@ def join(table: mdt.Table) -> bool:
 
 
 @pytest.mark.parametrize("positions", [False, True])
-def test_log_files_of_a_large_group_are_joined_and_every_reader_sees_the_same(
-    tmp_path: Path, positions: bool
-) -> None:
+def test_log_files_of_a_large_group_are_joined_and_every_reader_sees_the_same(tmp_path, positions):
     table = loaded(tmp_path / "t", **{"mdt.write.record.positions": positions})
     [base] = [file["name"] for file in table.files().to_pylist()]
     expected = dict.fromkeys(range(LOADED), 0.0)
@@ -94,7 +90,7 @@ def test_log_files_of_a_large_group_are_joined_and_every_reader_sees_the_same(
     assert table.check().ok
 
 
-def test_rows_that_a_log_compaction_moves_are_no_changes(tmp_path: Path) -> None:
+def test_rows_that_a_log_compaction_moves_are_no_changes(tmp_path):
     table = loaded(tmp_path / "t", **{"mdt.services.auto": False})
     for number in range(1, 5):
         table.upsert(rows([number, 7], float(number)))
@@ -108,8 +104,8 @@ def test_rows_that_a_log_compaction_moves_are_no_changes(tmp_path: Path) -> None
 
 
 def test_log_files_with_deletes_stay_and_those_before_them_move_only_without_dead_rows(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     table = loaded(tmp_path / "t", **{"mdt.services.auto": False})
     table.upsert(rows([1], 1.0))
     table.upsert(rows([2], 2.0))
@@ -129,7 +125,7 @@ def test_log_files_with_deletes_stay_and_those_before_them_move_only_without_dea
     assert table.get([2])["x"].to_pylist() == [1.0] and table.check().ok
 
 
-def test_log_files_without_live_rows_go_with_the_others(tmp_path: Path) -> None:
+def test_log_files_without_live_rows_go_with_the_others(tmp_path):
     table = loaded(tmp_path / "t")
     for number in range(1, 21):
         table.upsert(rows([1, 2, 3], float(number)))
@@ -138,16 +134,14 @@ def test_log_files_without_live_rows_go_with_the_others(tmp_path: Path) -> None:
     agreed(table)
 
 
-def test_a_group_is_compacted_when_log_files_are_a_fifth_of_it(tmp_path: Path) -> None:
+def test_a_group_is_compacted_when_log_files_are_a_fifth_of_it(tmp_path):
     table = loaded(tmp_path / "t")
     for number in range(1, 13):
         table.upsert(rows(range(1_000 * number, 1_000 * number + 1_000), float(number)))
     assert operations(table)["compact"] >= 1 and table.check().ok
 
 
-def test_a_group_is_compacted_earlier_when_its_commits_have_paid_for_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_is_compacted_earlier_when_its_commits_have_paid_for_that(tmp_path, monkeypatch):
     for part in (8, 80):
         table = loaded(tmp_path / str(part))
         monkeypatch.setattr(
@@ -159,7 +153,7 @@ def test_a_group_is_compacted_earlier_when_its_commits_have_paid_for_that(
         assert table.check().ok
 
 
-def test_a_log_compaction_leaves_out_a_group_that_changed_meanwhile(tmp_path: Path) -> None:
+def test_a_log_compaction_leaves_out_a_group_that_changed_meanwhile(tmp_path):
     table = loaded(tmp_path / "t", **{"mdt.services.auto": False, "mdt.max.file.bytes": 40_000})
     count = table.snapshot().file_groups.count
     assert count > 1
@@ -176,9 +170,7 @@ def test_a_log_compaction_leaves_out_a_group_that_changed_meanwhile(tmp_path: Pa
 @pytest.mark.parametrize(
     "seed", [0, 1, 2, 3, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 60))]
 )
-def test_random_histories_with_log_compactions_hold_what_a_dictionary_holds(
-    seed: int, tmp_path: Path
-) -> None:
+def test_random_histories_with_log_compactions_hold_what_a_dictionary_holds(seed, tmp_path):
     draw = random.Random(seed)
     ordering = draw.choice(["ts", None])
     options = {

@@ -19,7 +19,7 @@ OPTIONS = {"mdt.max.file.bytes": 40_000, "mdt.small.file.bytes": 0, "mdt.service
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def rows(count: int, first: int = 0) -> pa.Table:
+def rows(count, first=0):
     random = np.random.default_rng(first)
     columns = [
         np.arange(first, first + count),
@@ -33,7 +33,7 @@ def rows(count: int, first: int = 0) -> pa.Table:
     )
 
 
-def filled(**more: object) -> mdt.Table:
+def filled(**more):
     table = mdt.create(
         MemoryStorage(), SCHEMA, ["id"], table_type="MERGE_ON_READ", options={**OPTIONS, **more}
     )
@@ -42,17 +42,17 @@ def filled(**more: object) -> mdt.Table:
     return table
 
 
-def rectangles(picture: str) -> list[ElementTree.Element]:
+def rectangles(picture):
     return [
         one for one in ElementTree.fromstring(picture).iter(f"{SVG}rect") if one.get("stroke-width")
     ]
 
 
-def texts(picture: str) -> list[str]:
+def texts(picture):
     return [str(one.text) for one in ElementTree.fromstring(picture).iter(f"{SVG}text")]
 
 
-def test_the_text_counts_commits_groups_logs_dead_rows_and_indexes() -> None:
+def test_the_text_counts_commits_groups_logs_dead_rows_and_indexes():
     table = filled()
     table.create_index("bitmap(city)")
     table.upsert(rows(100, 50))
@@ -71,7 +71,7 @@ def test_the_text_counts_commits_groups_logs_dead_rows_and_indexes() -> None:
     assert repr(table.show()) == f"<mdt picture of {table.definition.name}, commit {found.seq}>"
 
 
-def test_what_is_due_is_told_until_it_is_done() -> None:
+def test_what_is_due_is_told_until_it_is_done():
     table = filled(**{"mdt.compact.log.files": 2, "mdt.clean.retain.commits": 1})
     assert table.show().summary.due == ()
     for first in range(16):
@@ -86,7 +86,7 @@ def test_what_is_due_is_told_until_it_is_done() -> None:
     assert table.show().summary.due == ()
 
 
-def test_files_are_drawn_before_and_after_the_newest_clustering() -> None:
+def test_files_are_drawn_before_and_after_the_newest_clustering():
     table = filled()
     assert len(rectangles(table.show(["a", "b"]).svg())) == len(table.files())
     before = len(table.files())
@@ -106,7 +106,7 @@ def test_files_are_drawn_before_and_after_the_newest_clustering() -> None:
     ) + len(table.files())
 
 
-def test_by_default_files_are_drawn_over_the_columns_in_which_they_overlap_least() -> None:
+def test_by_default_files_are_drawn_over_the_columns_in_which_they_overlap_least():
     table = filled()
     found = table.show().layout
     assert found is not None and found.columns[0] == "id"
@@ -116,8 +116,8 @@ def test_by_default_files_are_drawn_over_the_columns_in_which_they_overlap_least
 
 
 def test_of_very_many_files_some_are_drawn_and_that_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(file_map, "FILES_DRAWN_MAX", 3)
     table = filled()
     found = table.show(["id", "a"])
@@ -125,7 +125,7 @@ def test_of_very_many_files_some_are_drawn_and_that_is_told(
     assert any("of them shown" in text for text in texts(found.svg()))
 
 
-def test_names_and_values_are_text_in_every_picture() -> None:
+def test_names_and_values_are_text_in_every_picture():
     table = mdt.create(MemoryStorage(), columns("k string, v string"), ["k"])
     table.upsert([{"k": "<script>", "v": '"&x"'}])
     table.tag("<i>")
@@ -134,7 +134,7 @@ def test_names_and_values_are_text_in_every_picture() -> None:
     assert {"<script>", '"&x"', "<i>"} < set(texts(table.show().svg()))
 
 
-def test_an_empty_table_and_one_of_a_single_column_have_a_timeline_only() -> None:
+def test_an_empty_table_and_one_of_a_single_column_have_a_timeline_only():
     empty = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     single = mdt.create(MemoryStorage(), columns("id int64"), ["id"])
     single.upsert([{"id": 1}])
@@ -144,7 +144,7 @@ def test_an_empty_table_and_one_of_a_single_column_have_a_timeline_only() -> Non
         assert "due: nothing" in str(picture)
 
 
-def test_columns_that_are_older_than_some_files_and_nulls_are_drawn_as_unknown() -> None:
+def test_columns_that_are_older_than_some_files_and_nulls_are_drawn_as_unknown():
     table = filled()
     table.alter(add={"c": "int64"})
     assert table.show(["a", "c"]).layout is not None
@@ -153,7 +153,7 @@ def test_columns_that_are_older_than_some_files_and_nulls_are_drawn_as_unknown()
     assert found is not None and len(found.states) == 2
 
 
-def test_columns_that_cannot_be_drawn_and_states_that_cannot_be_read_are_refused() -> None:
+def test_columns_that_cannot_be_drawn_and_states_that_cannot_be_read_are_refused():
     table = filled()
     for names in (["a"], ["a", "a"], ["a", "none"], ["a", "b", "id"]):
         with pytest.raises(Invalid, match="two columns"):

@@ -5,9 +5,7 @@ table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +29,7 @@ OPTIONS = {
 }
 
 
-def rows(ids: Iterable[int], ts: int) -> pa.Table:
+def rows(ids, ts):
     """Return rows every value of which tells who it is of: number and ts."""
     n = list(ids)
     times = [7_000_000_000_000_000 + 1000 * i + ts for i in n]
@@ -47,7 +45,7 @@ def rows(ids: Iterable[int], ts: int) -> pa.Table:
     )
 
 
-def traces(i: int, ts: int, *, key: bool) -> list[bytes]:
+def traces(i, ts, *, key):
     """Return the bytes that a row of :func:`rows` may leave; those of its key only if that is gone,
     too.
     """
@@ -62,11 +60,11 @@ def traces(i: int, ts: int, *, key: bool) -> list[bytes]:
     return found + ([f"key<{i:04d}>".encode()] if key else [])
 
 
-def everything(storage: MemoryStorage) -> dict[str, bytes]:
+def everything(storage):
     return {info.path: MemoryStorage.read(storage, info.path) for info in storage.list("")}
 
 
-def holding(storage: MemoryStorage, wanted: Iterable[bytes]) -> dict[bytes, str]:
+def holding(storage, wanted):
     """Return which of ``wanted`` stands where."""
     objects = everything(storage)
     return {
@@ -77,14 +75,14 @@ def holding(storage: MemoryStorage, wanted: Iterable[bytes]) -> dict[bytes, str]
     }
 
 
-def hashes_left(table: mdt.Table, ids: Iterable[int]) -> list[str]:
+def hashes_left(table, ids):
     """Return the objects in which the hash of a key stands."""
     hashed = table.definition.key_hash.hash(pa.array([f"key<{i:04d}>" for i in ids])).hi
     wanted = [int(one).to_bytes(8, "little") for one in np.asarray(hashed).tolist()]
     return sorted(set(holding(table.storage, wanted).values()))
 
 
-def lived(table_type: str, key_index: str) -> tuple[mdt.Table, dict[int, int]]:
+def lived(table_type, key_index):
     """Return a table with a history, and its live rows: number -> ts."""
     storage = MemoryStorage()
     table = mdt.create(
@@ -105,11 +103,11 @@ def lived(table_type: str, key_index: str) -> tuple[mdt.Table, dict[int, int]]:
     )
     live: dict[int, int] = {}
 
-    def write(ids: range, ts: int) -> None:
+    def write(ids, ts):
         table.upsert(rows(ids, ts))
         live.update(dict.fromkeys(ids, ts))
 
-    def delete(ids: range) -> None:
+    def delete(ids):
         table.delete(rows(ids, 0).select(["id", "city"]))
         for i in ids:
             live.pop(i, None)
@@ -128,7 +126,7 @@ def lived(table_type: str, key_index: str) -> tuple[mdt.Table, dict[int, int]]:
     return table, live
 
 
-def _everybody() -> dict[int, set[int]]:
+def _everybody():
     written: dict[int, set[int]] = {}
     for ids, ts in (
         (range(400), 1),
@@ -141,7 +139,7 @@ def _everybody() -> dict[int, set[int]]:
     return written
 
 
-def gone(live: dict[int, int]) -> list[bytes]:
+def gone(live):
     """Return all bytes that must not be found."""
     found = []
     for i, times in _everybody().items():
@@ -150,16 +148,14 @@ def gone(live: dict[int, int]) -> list[bytes]:
     return found
 
 
-def read(table: mdt.Table) -> dict[str, str]:
+def read(table):
     found = table.scan(columns=["id", "name"]).to_arrow().to_pylist()
     return {row["id"]: row["name"] for row in found}
 
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 @pytest.mark.parametrize("key_index", ["bloom", "record"])
-def test_no_byte_is_left_of_rows_that_were_deleted_or_replaced(
-    table_type: str, key_index: str
-) -> None:
+def test_no_byte_is_left_of_rows_that_were_deleted_or_replaced(table_type, key_index):
     table, live = lived(table_type, key_index)
     expected = {f"key<{i:04d}>": f"name<{i:04d}.{ts}>" for i, ts in live.items()}
     wanted = gone(live)
@@ -189,7 +185,7 @@ def test_no_byte_is_left_of_rows_that_were_deleted_or_replaced(
 
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_buckets_stay_buckets_in_a_purge(table_type: str) -> None:
+def test_buckets_stay_buckets_in_a_purge(table_type):
     table = mdt.create(
         MemoryStorage(),
         SCHEMA,
@@ -208,7 +204,7 @@ def test_buckets_stay_buckets_in_a_purge(table_type: str) -> None:
     assert len(read(table)) == 200 and table.check().ok
 
 
-def test_hudi_reads_the_same_rows_after_a_purge(tmp_path: Path) -> None:
+def test_hudi_reads_the_same_rows_after_a_purge(tmp_path):
     table = mdt.create(
         LocalStorage(tmp_path, durable=False),
         SCHEMA,
@@ -225,7 +221,7 @@ def test_hudi_reads_the_same_rows_after_a_purge(tmp_path: Path) -> None:
         agreed(table)
 
 
-def test_a_purge_ends_leases_and_waits_for_nobody() -> None:
+def test_a_purge_ends_leases_and_waits_for_nobody():
     table, _ = lived("MERGE_ON_READ", "record")
     with table.leased(600) as view:
         table.purge()
@@ -239,7 +235,7 @@ def test_a_purge_ends_leases_and_waits_for_nobody() -> None:
         mdt.open(storage).purge()
 
 
-def test_a_purge_that_dies_is_carried_out_by_the_next() -> None:
+def test_a_purge_that_dies_is_carried_out_by_the_next():
     start, live = lived("MERGE_ON_READ", "bloom")
     expected = {f"key<{i:04d}>": f"name<{i:04d}.{ts}>" for i, ts in live.items()}
     whole = FaultyStorage(start.storage.copy())
@@ -260,9 +256,7 @@ def test_a_purge_that_dies_is_carried_out_by_the_next() -> None:
         assert report.ok, str(report)
 
 
-def test_a_purge_after_one_of_whose_commits_a_reply_was_lost_does_not_take_itself_for_another_transaction() -> (
-    None
-):
+def test_a_purge_after_one_of_whose_commits_a_reply_was_lost_does_not_take_itself_for_another_transaction():
     start, live = lived("MERGE_ON_READ", "bloom")
     whole = FaultyStorage(start.storage.copy())  # type: ignore[attr-defined]
     mdt.open(whole).purge()
@@ -282,7 +276,7 @@ def test_a_purge_after_one_of_whose_commits_a_reply_was_lost_does_not_take_itsel
         assert holding(storage, gone(live)) == {} and table.check().ok
 
 
-def test_values_of_a_column_that_was_dropped_go_too_and_tags_with_them() -> None:
+def test_values_of_a_column_that_was_dropped_go_too_and_tags_with_them():
     table, live = lived("MERGE_ON_READ", "record")
     table.tag("before")
     table.alter(drop=["note"])
@@ -292,7 +286,7 @@ def test_values_of_a_column_that_was_dropped_go_too_and_tags_with_them() -> None
     assert not len(table.tags()) and len(read(table)) == len(live) and table.check().ok
 
 
-def test_a_table_that_has_lost_nothing_is_not_written_anew() -> None:
+def test_a_table_that_has_lost_nothing_is_not_written_anew():
     storage = MemoryStorage()
     table = mdt.create(
         storage, SCHEMA, key=["id"], partition_by=["city"], options=OPTIONS, indexes=INDEXES

@@ -4,10 +4,6 @@ were.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 from old_tables import A, B, old_table
 from texts import columns
@@ -20,19 +16,19 @@ SCHEMA = columns("id string, city string, v string, ts int64")
 KEY_INDEXES = ["record", "bloom", "simple", "bucket(buckets='2')", "memory", "lmdb"]
 
 
-def row(key: str, value: str, ts: int = 1) -> dict[str, Any]:
+def row(key, value, ts=1):
     return {"id": key, "city": "Oslo" if ord(key[-1]) % 2 else "Rome", "v": value, "ts": ts}
 
 
-def rows(numbers: range, value: str, ts: int = 1) -> list[dict[str, Any]]:
+def rows(numbers, value, ts=1):
     return [row(f"k{n:03}", value, ts) for n in numbers]
 
 
-def state(table: mdt.Table, **how: Any) -> dict[str, str]:
+def state(table, **how):
     return {one["id"]: one["v"] for one in table.scan(**how).to_arrow().to_pylist()}
 
 
-def lived(create: Callable[..., mdt.Table], place: Any, **settings: Any) -> mdt.Table:
+def lived(create, place, **settings):
     """A table with base and log files, dead rows and a checkpoint before the last writes."""
     table = create(place, SCHEMA, key=["id"], **settings)
     table.upsert(rows(range(100), "one"))
@@ -46,9 +42,7 @@ def lived(create: Callable[..., mdt.Table], place: Any, **settings: Any) -> mdt.
 @pytest.mark.parametrize("key_index", KEY_INDEXES)
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("create", [mdt.create, old_table])
-def test_every_key_is_found_after_a_rekey(
-    tmp_path: Path, key_index: str, table_type: str, create: Callable[..., mdt.Table]
-) -> None:
+def test_every_key_is_found_after_a_rekey(tmp_path, key_index, table_type, create):
     options = {"mdt.key.store.dir": str(tmp_path / "keys")} if key_index == "lmdb" else {}
     table = lived(
         create,
@@ -78,7 +72,7 @@ def test_every_key_is_found_after_a_rekey(
     assert table.history()["operation"].to_pylist().count("rekey") == 1
 
 
-def test_an_old_table_tells_keys_apart_after_a_rekey() -> None:
+def test_an_old_table_tells_keys_apart_after_a_rekey():
     table = lived(old_table, MemoryStorage(), key_index="simple")
     table.upsert([row(A, "a1")])
     assert table.upsert([row(B, "b0")]).updated == 1, "which is why old tables are rekeyed"
@@ -89,7 +83,7 @@ def test_an_old_table_tells_keys_apart_after_a_rekey() -> None:
 
 
 @pytest.mark.parametrize("create", [mdt.create, old_table])
-def test_states_before_a_rekey_are_what_they_were(create: Callable[..., mdt.Table]) -> None:
+def test_states_before_a_rekey_are_what_they_were(create):
     storage = MemoryStorage()
     table = lived(create, storage, ordering="ts")
     seq, before = table.snapshot().seq, state(table)
@@ -115,7 +109,7 @@ def test_states_before_a_rekey_are_what_they_were(create: Callable[..., mdt.Tabl
 
 
 @pytest.mark.parametrize("create", [mdt.create, old_table])
-def test_a_state_before_a_rekey_can_be_restored(create: Callable[..., mdt.Table]) -> None:
+def test_a_state_before_a_rekey_can_be_restored(create):
     table = lived(create, MemoryStorage())
     seq, before = table.snapshot().seq, state(table)
     table.rekey()
@@ -126,7 +120,7 @@ def test_a_state_before_a_rekey_can_be_restored(create: Callable[..., mdt.Table]
     assert table.check().ok and table.upsert(rows(range(200), "five")).inserted == 200 - len(before)
 
 
-def test_old_key_maps_go_with_the_states_that_have_them(tmp_path: Path) -> None:
+def test_old_key_maps_go_with_the_states_that_have_them(tmp_path):
     table = lived(old_table, LocalStorage(tmp_path, durable=False))
     table.rekey()
     table.upsert(rows(range(20, 30), "four", 4))
@@ -140,7 +134,7 @@ def test_old_key_maps_go_with_the_states_that_have_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("forget", [False, True])
-def test_remembered_deletes_must_be_forgotten(forget: bool) -> None:
+def test_remembered_deletes_must_be_forgotten(forget):
     table = old_table(
         MemoryStorage(),
         SCHEMA,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +11,6 @@ import pytest
 from texts import columns
 
 import mdt
-from indexes.base import KeyHashes, UInt64Array
 from mdt.commit.transaction import run
 from mdt.limits import LATE_SECONDS_MAX
 from mdt.metadata.files import paths
@@ -24,7 +21,7 @@ from mdt.services.checking.state import TableState
 from mdt.stores.storage import MemoryStorage
 
 
-def left(table: mdt.Table) -> bool:
+def left(table):
     """Return whether all is well, and all rows are there, for a process of its own."""
     opened = mdt.open(table.storage)
     return opened.check().ok and opened.scan().count() == 400
@@ -33,13 +30,13 @@ def left(table: mdt.Table) -> bool:
 SCHEMA = columns("id string, few int64, v float64")
 
 
-def rows(ids: range, v: float = 1.0) -> pa.Table:
+def rows(ids, v=1.0):
     return pa.table(
         [[f"k{i}" for i in ids], [i % 40 for i in ids], [v + i for i in ids]], schema=SCHEMA
     )
 
 
-def made(key_index: str = "record", **more: Any) -> mdt.Table:
+def made(key_index="record", **more):
     options = {"mdt.services.auto": False, "mdt.metadata.compact.records": 64}
     table = mdt.create(
         MemoryStorage(),
@@ -55,13 +52,13 @@ def made(key_index: str = "record", **more: Any) -> mdt.Table:
     return table
 
 
-def flipped(storage: Any, path: str, at: int = -1) -> None:
+def flipped(storage, path, at=-1):
     data = bytearray(storage.read(path))
     data[at if at >= 0 else len(data) // 2] ^= 4
     storage.replace(path, bytes(data))
 
 
-def test_of_a_whole_table_there_is_nothing_to_say_and_nothing_is_committed() -> None:
+def test_of_a_whole_table_there_is_nothing_to_say_and_nothing_is_committed():
     table = made()
     seq = table.snapshot().seq
     report = table.repair()
@@ -69,7 +66,7 @@ def test_of_a_whole_table_there_is_nothing_to_say_and_nothing_is_committed() -> 
     assert repr(report) == "<mdt repair: 0 damaged, 0 rebuilt, 0 lost>"
 
 
-def test_key_maps_and_page_maps_are_put_back_byte_for_byte_without_a_commit() -> None:
+def test_key_maps_and_page_maps_are_put_back_byte_for_byte_without_a_commit():
     table = made()
     storage, seq = table.storage, table.snapshot().seq
     stored = table.snapshot().segment(0).key_map
@@ -84,7 +81,7 @@ def test_key_maps_and_page_maps_are_put_back_byte_for_byte_without_a_commit() ->
 
 
 @pytest.mark.parametrize("is_tagged", [False, True])
-def test_what_only_past_states_need_is_missed_and_put_back(is_tagged: bool) -> None:
+def test_what_only_past_states_need_is_missed_and_put_back(is_tagged):
     table = made()
     storage = table.storage
     known = {info.path for info in storage.list(paths.attachments_dir())}
@@ -104,7 +101,7 @@ def test_what_only_past_states_need_is_missed_and_put_back(is_tagged: bool) -> N
     assert left(table)
 
 
-def test_a_data_file_that_only_past_states_need_is_named_when_it_is_gone() -> None:
+def test_a_data_file_that_only_past_states_need_is_named_when_it_is_gone():
     table = made()
     then = set(table.files()["name"].to_pylist())
     table.compact()
@@ -117,8 +114,8 @@ def test_a_data_file_that_only_past_states_need_is_named_when_it_is_gone() -> No
 
 
 def test_a_check_beside_a_cleaning_does_not_miss_what_that_has_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     table = made()
     table.compact()
     snapshot = table.snapshot()
@@ -126,7 +123,7 @@ def test_a_check_beside_a_cleaning_does_not_miss_what_that_has_taken(
     other = mdt.open(table.storage)
     list_ = MemoryStorage.list
 
-    def cleaned_first(storage: MemoryStorage, prefix: str) -> Any:
+    def cleaned_first(storage, prefix):
         if not prefix:
             monkeypatch.setattr(MemoryStorage, "list", list_)
             other.clean(retain_commits=1)
@@ -137,7 +134,7 @@ def test_a_check_beside_a_cleaning_does_not_miss_what_that_has_taken(
     assert mdt.open(table.storage).snapshot().retention.horizon > snapshot.retention.horizon
 
 
-def test_a_summary_that_was_made_again_counts_and_a_checkpoint_keeps_it() -> None:
+def test_a_summary_that_was_made_again_counts_and_a_checkpoint_keeps_it():
     table = made()
     table.metadata.compact()
     summary, *_ = [
@@ -162,8 +159,8 @@ def test_a_summary_that_was_made_again_counts_and_a_checkpoint_keeps_it() -> Non
 
 @pytest.mark.parametrize("key_index", ["record", "bloom"])
 def test_a_damaged_key_part_is_made_again_of_all_keys_and_older_parts_say_nothing_more(
-    key_index: str,
-) -> None:
+    key_index,
+):
     table = mdt.create(
         MemoryStorage(), SCHEMA, ["id"], key_index=key_index, options={"mdt.services.auto": False}
     )
@@ -180,7 +177,7 @@ def test_a_damaged_key_part_is_made_again_of_all_keys_and_older_parts_say_nothin
     assert table.upsert(rows(range(79_999, 80_001))).updated == 1 and table.check().ok
 
 
-def test_file_groups_that_the_key_index_does_not_know_are_known_again() -> None:
+def test_file_groups_that_the_key_index_does_not_know_are_known_again():
     table = made()
     table.metadata.compact()
     (part,) = table.snapshot().key_parts
@@ -191,7 +188,7 @@ def test_file_groups_that_the_key_index_does_not_know_are_known_again() -> None:
     assert part not in known.key_parts and table.check().ok
 
 
-def test_a_record_that_is_gone_ends_the_states_before_the_next_checkpoint_and_their_tags() -> None:
+def test_a_record_that_is_gone_ends_the_states_before_the_next_checkpoint_and_their_tags():
     table = made()
     table.tag("early", at=1)
     table.tag("late", at=2)
@@ -212,7 +209,7 @@ def test_a_record_that_is_gone_ends_the_states_before_the_next_checkpoint_and_th
     assert table.scan(as_of=seq).count() == 400
 
 
-def test_a_process_that_had_read_a_record_writes_what_it_knew() -> None:
+def test_a_process_that_had_read_a_record_writes_what_it_knew():
     table = made()
     flipped(table.storage, paths.commit(2))
     with pytest.raises(mdt.Corrupt):
@@ -223,7 +220,7 @@ def test_a_process_that_had_read_a_record_writes_what_it_knew() -> None:
     assert mdt.open(table.storage).check().ok and table.scan().count() == 400
 
 
-def test_a_table_without_its_newest_record_is_said_to_be_lost_and_nothing_is_changed() -> None:
+def test_a_table_without_its_newest_record_is_said_to_be_lost_and_nothing_is_changed():
     table = made()
     storage = table.storage
     storage.delete(paths.commit(2))
@@ -237,7 +234,7 @@ def test_a_table_without_its_newest_record_is_said_to_be_lost_and_nothing_is_cha
     assert [(info.path, storage.read(info.path)) for info in storage.list("")] == before
 
 
-def test_rows_of_a_damaged_file_are_counted_and_the_rest_is_mended() -> None:
+def test_rows_of_a_damaged_file_are_counted_and_the_rest_is_mended():
     table = made()
     storage = table.storage
     file = table.snapshot().segment(0)
@@ -251,7 +248,7 @@ def test_rows_of_a_damaged_file_are_counted_and_the_rest_is_mended() -> None:
     assert any(one.kind == Kind.TIMELINE for one in report.rebuilt)
 
 
-def test_damage_of_a_file_that_no_row_stands_in_is_mended_by_a_new_file() -> None:
+def test_damage_of_a_file_that_no_row_stands_in_is_mended_by_a_new_file():
     table = made()
     snapshot = table.snapshot()
     log = next(s for s in map(snapshot.segment, snapshot.live_numbers.tolist()) if s.kind)
@@ -262,7 +259,7 @@ def test_damage_of_a_file_that_no_row_stands_in_is_mended_by_a_new_file() -> Non
 
 
 @pytest.mark.parametrize("way", ["flip", "delete"])
-def test_a_file_that_a_compaction_made_is_made_again_while_what_it_read_is_there(way: str) -> None:
+def test_a_file_that_a_compaction_made_is_made_again_while_what_it_read_is_there(way):
     table = made(table_type="MERGE_ON_READ")
     table.compact()
     table.upsert(rows(range(5), 30.0))
@@ -278,12 +275,12 @@ def test_a_file_that_a_compaction_made_is_made_again_while_what_it_read_is_there
     assert left(table)
 
 
-def test_what_is_kept_of_a_file_and_is_wrong_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_of_a_file_and_is_wrong_is_made_anew(monkeypatch):
     from mdt.metadata.files import key_map
 
     build = key_map.build
 
-    def turned_round(hashes: KeyHashes, ordering: UInt64Array | None) -> key_map.KeyMap:
+    def turned_round(hashes, ordering):
         made = build(hashes, ordering)
         return replace(made, position=np.asarray(made.position)[::-1].copy())
 
@@ -296,7 +293,7 @@ def test_what_is_kept_of_a_file_and_is_wrong_is_made_anew(monkeypatch: pytest.Mo
     assert table.upsert(rows(range(10))).updated == 10 and table.check().ok
 
 
-def test_a_claim_that_makes_no_sense_goes_when_it_is_old() -> None:
+def test_a_claim_that_makes_no_sense_goes_when_it_is_old():
     table = made()
     path = paths.pending("20990101000000000")
     table.storage.put_if_absent(path, b"nonsense")
@@ -306,7 +303,7 @@ def test_a_claim_that_makes_no_sense_goes_when_it_is_old() -> None:
     assert table.repair().ok and left(table)
 
 
-def test_history_that_nothing_knows_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_that_nothing_knows_keeps_its_place(monkeypatch):
     monkeypatch.setattr("mdt.services.reclaiming.cleaning.ARCHIVE_RECORDS_MIN", 1)
     table = made()
     for n in range(4):
@@ -327,7 +324,7 @@ def test_history_that_nothing_knows_keeps_its_place(monkeypatch: pytest.MonkeyPa
     assert (history["operation"].to_pylist()[0] == "unknown") == (not report.ok)
 
 
-def test_writers_go_on_while_a_table_is_repaired() -> None:
+def test_writers_go_on_while_a_table_is_repaired():
     table = made()
     snapshot = table.snapshot()
     for number in snapshot.live_numbers.tolist():
@@ -345,7 +342,7 @@ def test_writers_go_on_while_a_table_is_repaired() -> None:
     assert table.check().ok and table.scan().count() == 400 and table.get("k7")["v"] == 25.0 + 7
 
 
-def test_a_table_of_another_writer_and_a_place_without_one_are_refused(tmp_path: Path) -> None:
+def test_a_table_of_another_writer_and_a_place_without_one_are_refused(tmp_path):
     with pytest.raises(mdt.Invalid, match="is not a table of mdt"):
         mdt.repair(tmp_path)
     table = made()
@@ -357,7 +354,7 @@ def test_a_table_of_another_writer_and_a_place_without_one_are_refused(tmp_path:
         mdt.repair(table.storage)
 
 
-def test_the_report_is_shown_in_notebooks_and_escaped() -> None:
+def test_the_report_is_shown_in_notebooks_and_escaped():
     table = made()
     flipped(table.storage, paths.properties(), 0)
     flipped(table.storage, table.snapshot().segment(0).path, 400)
@@ -366,7 +363,7 @@ def test_the_report_is_shown_in_notebooks_and_escaped() -> None:
 
 
 @pytest.mark.parametrize("key_index", ["bloom", "record"])
-def test_key_maps_of_states_before_a_rekey_are_put_back(key_index: str) -> None:
+def test_key_maps_of_states_before_a_rekey_are_put_back(key_index):
     storage = MemoryStorage()
     table = mdt.create(storage, columns("id string, n int64"), ["id"], key_index=key_index)
     for n in range(2):

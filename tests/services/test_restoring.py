@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -31,7 +29,7 @@ KINDS = [
 ]
 
 
-def rows(*found: tuple[str, str, int, int]) -> pa.Table:
+def rows(*found):
     return pa.Table.from_pylist(
         [dict(zip(SCHEMA.names, row, strict=True)) for row in found], schema=SCHEMA
     )
@@ -39,10 +37,10 @@ def rows(*found: tuple[str, str, int, int]) -> pa.Table:
 
 @pytest.fixture(params=KINDS, ids=str)
 def table(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    made: Callable[[tuple[str, str, str, str | None]], Path],
-) -> mdt.Table:
+    request,
+    tmp_path,
+    made,
+):
     """Return a table with updates, inserts, deletes, a key that returned, and services between
     them.
     """
@@ -51,13 +49,13 @@ def table(
 
 @pytest.fixture(scope="module")
 def made(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[[tuple[str, str, str, str | None]], Path]:
+    tmp_path_factory,
+):
     """Return what makes the table of a kind, once."""
     return cache(lambda kind: _made(tmp_path_factory.mktemp("restoring") / "t", *kind))
 
 
-def _made(path: Path, kind: str, key_index: str, scope: str, ordering: str | None) -> Path:
+def _made(path, kind, key_index, scope, ordering):
     found = mdt.create(
         path,
         SCHEMA,
@@ -78,11 +76,11 @@ def _made(path: Path, kind: str, key_index: str, scope: str, ordering: str | Non
     return path
 
 
-def states(table: mdt.Table) -> list[Any]:
+def states(table):
     return [bag(table.scan(as_of=seq).to_arrow()) for seq in range(table.snapshot().seq + 1)]
 
 
-def test_the_changes_of_a_restore_are_those_that_it_undoes(table: mdt.Table) -> None:
+def test_the_changes_of_a_restore_are_those_that_it_undoes(table):
     newest = table.snapshot().seq
     undone = table.changes(1, newest).to_arrow().to_pylist()
     result = table.restore(1)
@@ -111,7 +109,7 @@ def test_the_changes_of_a_restore_are_those_that_it_undoes(table: mdt.Table) -> 
     )
 
 
-def test_rollback_takes_back_a_commit_and_all_after_it(table: mdt.Table) -> None:
+def test_rollback_takes_back_a_commit_and_all_after_it(table):
     known, newest = states(table), table.snapshot().seq
     table.rollback(newest)
     assert bag(table.scan().to_arrow()) == known[newest - 1]
@@ -123,14 +121,14 @@ def test_rollback_takes_back_a_commit_and_all_after_it(table: mdt.Table) -> None
             table.rollback(wrong)
 
 
-def told_of(path: Path) -> dict[str, Any]:
+def told_of(path):
     (found,) = fastavro.reader(io.BytesIO(path.read_bytes()))
     return found
 
 
 def test_a_restore_stands_on_hudis_timeline_beside_its_commit_and_names_nothing_that_went(
-    table: mdt.Table, tmp_path: Path
-) -> None:
+    table, tmp_path
+):
     timeline = tmp_path / "t" / ".hoodie"
     to = table.history()["instant"].to_pylist()[1]
     instant = table.restore(1).instant
@@ -156,7 +154,7 @@ def test_a_restore_stands_on_hudis_timeline_beside_its_commit_and_names_nothing_
     assert lost.read_bytes() == content
 
 
-def test_what_cannot_be_restored_is_refused(table: mdt.Table) -> None:
+def test_what_cannot_be_restored_is_refused(table):
     newest = table.snapshot().seq
     assert table.restore(newest).instant is None or table.snapshot().seq == newest, "nothing to do"
     with pytest.raises(Invalid, match="no commit 99"):
@@ -165,7 +163,7 @@ def test_what_cannot_be_restored_is_refused(table: mdt.Table) -> None:
         mdt.open(table.path, as_of=1).restore(0)
 
 
-def test_a_restore_that_meets_another_commit_begins_again_on_it(table: mdt.Table) -> None:
+def test_a_restore_that_meets_another_commit_begins_again_on_it(table):
     known = table.scan(as_of=1).to_arrow()
     other = mdt.open(table.path)
     with meanwhile(Restore, lambda: other.upsert(rows(("z", "new", 1, 1)))):

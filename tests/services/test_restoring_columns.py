@@ -5,15 +5,12 @@ without them meanwhile.
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from reader import agreed, bag
 from trees import TABLE_TYPES, create
-
-import mdt
 
 SCHEMA = pa.schema(
     [
@@ -45,7 +42,7 @@ COLUMNS = {"widened": WIDE, "may be null": NULLABLE}
 """What is not narrowed again."""
 
 
-def rows(ids: str, at: int) -> list[dict[str, Any]]:
+def rows(ids, at):
     return [
         {"id": id, "city": "xy"[n % 2], "ts": at, "n": at, "note": f"{at} {id}", "must": n}
         | {"s": {"a": n, "b": id} if n % 3 else None}
@@ -53,7 +50,7 @@ def rows(ids: str, at: int) -> list[dict[str, Any]]:
     ]
 
 
-def made(path: Path, **more: Any) -> mdt.Table:
+def made(path, **more):
     table = create(
         path,
         SCHEMA,
@@ -68,17 +65,17 @@ def made(path: Path, **more: Any) -> mdt.Table:
     return table
 
 
-def again(table: mdt.Table, id: str) -> dict[str, Any]:
+def again(table, id):
     """Return a row of the table as it is now, changed in the columns that it has."""
     row: dict[str, Any] = table.scan([("id", "=", id)]).to_arrow().to_pylist()[0]
     return row | {"ts": 9}
 
 
-def states(table: mdt.Table) -> list[Any]:
+def states(table):
     return [bag(table.scan(as_of=seq).to_arrow()) for seq in range(table.snapshot().seq + 1)]
 
 
-def kinds() -> list[Any]:
+def kinds():
     """Return every alteration with each kind of table; by day with two of the four."""
     found = []
     for name, (kind, ordering) in product(ALTERATIONS, product(TABLE_TYPES, ("ts", None))):
@@ -90,9 +87,7 @@ def kinds() -> list[Any]:
 
 
 @pytest.mark.parametrize("name, table_type, ordering", kinds())
-def test_the_columns_and_rows_of_a_state_come_back(
-    name: str, table_type: str, ordering: str, tmp_path: Path
-) -> None:
+def test_the_columns_and_rows_of_a_state_come_back(name, table_type, ordering, tmp_path):
     table = made(tmp_path / "t", table_type=table_type, ordering=ordering)
     old = table.snapshot().seq
     table.alter(**ALTERATIONS[name], beyond_hudi=True)
@@ -133,16 +128,14 @@ def test_the_columns_and_rows_of_a_state_come_back(
     assert table.check().ok
 
 
-def _statistics(table: mdt.Table) -> list[str]:
+def _statistics(table):
     """Return the columns of which the newest checkpoint has statistics, after making one."""
     table.metadata.compact()
     return sorted(table.snapshot().checkpoint.names("stats"))
 
 
 @pytest.mark.parametrize("tagged", [False, True])
-def test_statistics_of_a_column_that_went_stay_as_long_as_it_may_come_back(
-    tagged: bool, tmp_path: Path
-) -> None:
+def test_statistics_of_a_column_that_went_stay_as_long_as_it_may_come_back(tagged, tmp_path):
     """A checkpoint that is made of another one has what one has that is made of all records: check
     compares them.
     """
@@ -171,8 +164,8 @@ def test_statistics_of_a_column_that_went_stay_as_long_as_it_may_come_back(
 
 
 def test_an_index_of_a_column_that_went_does_not_come_back_and_one_of_a_column_that_stayed_answers(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     table = made(tmp_path / "t")
     old = table.snapshot().seq
     table.alter(drop=["note"])

@@ -5,8 +5,6 @@ themselves, and their number has a bound.
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,11 +25,11 @@ SCHEMA = columns("id int64, x float64")
 KINDS = [("MERGE_ON_READ", "bloom"), ("MERGE_ON_READ", "record"), ("COPY_ON_WRITE", "bloom")]
 
 
-def rows(ids: Any, x: float = 0.0) -> pa.Table:
+def rows(ids, x=0.0):
     return pa.table([pa.array(ids, pa.int64()), [x] * len(ids)], schema=SCHEMA)
 
 
-def made(table_type: str, key_index: str, path: Path | None = None, **options: Any) -> mdt.Table:
+def made(table_type, key_index, path=None, **options):
     storage = MemoryStorage() if path is None else path
     given = {"mdt.durable": False, **options}
     return mdt.create(
@@ -39,14 +37,12 @@ def made(table_type: str, key_index: str, path: Path | None = None, **options: A
     )
 
 
-def bases(table: mdt.Table) -> set[str]:
+def bases(table):
     return {row["name"] for row in table.files().to_pylist() if row["kind"] == BASE}
 
 
 @pytest.mark.parametrize("table_type, key_index", KINDS)
-def test_an_insert_of_ten_rows_leaves_a_base_file_of_ten_thousand_alone(
-    table_type: str, key_index: str
-) -> None:
+def test_an_insert_of_ten_rows_leaves_a_base_file_of_ten_thousand_alone(table_type, key_index):
     table = made(table_type, key_index, **{"mdt.compact.log.files": 100})
     table.bulk_insert(rows(range(10_000)))
     [large] = bases(table)
@@ -57,7 +53,7 @@ def test_an_insert_of_ten_rows_leaves_a_base_file_of_ten_thousand_alone(
     assert table.check().ok
 
 
-def test_inserts_go_into_a_file_that_is_rewritten_anyway() -> None:
+def test_inserts_go_into_a_file_that_is_rewritten_anyway():
     table = made("COPY_ON_WRITE", "bloom")
     table.bulk_insert(rows(range(10_000)))
     table.upsert(rows([5, *range(10_000, 10_010)], 1.0))
@@ -65,9 +61,7 @@ def test_inserts_go_into_a_file_that_is_rewritten_anyway() -> None:
 
 
 @pytest.mark.parametrize("key_index", ["bloom", "record"])
-def test_a_file_group_with_many_log_files_is_compacted_by_itself(
-    key_index: str, tmp_path: Path
-) -> None:
+def test_a_file_group_with_many_log_files_is_compacted_by_itself(key_index, tmp_path):
     table = made("MERGE_ON_READ", key_index, tmp_path / "t", **{"mdt.compact.log.files": 4})
     table.insert(rows(range(50)))
     for number in range(20):
@@ -78,9 +72,7 @@ def test_a_file_group_with_many_log_files_is_compacted_by_itself(
 
 
 @pytest.mark.parametrize("table_type, key_index", KINDS[::2])
-def test_small_file_groups_are_joined_by_themselves(
-    table_type: str, key_index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_file_groups_are_joined_by_themselves(table_type, key_index, tmp_path, monkeypatch):
     monkeypatch.setattr(assign, "REWRITTEN_BYTES_MIN", 0)
     monkeypatch.setattr(assign, "REWRITTEN_TIMES_MAX", 0)
     table = made(table_type, key_index, tmp_path / "t")
@@ -93,7 +85,7 @@ def test_small_file_groups_are_joined_by_themselves(
     agreed(table, expected=rows(range(600), 7.0))
 
 
-def test_whoever_wants_many_files_keeps_them() -> None:
+def test_whoever_wants_many_files_keeps_them():
     for options in ({"mdt.small.file.bytes": 0}, {"mdt.services.auto": False}):
         table = made("MERGE_ON_READ", "bloom", **options)
         for number in range(20):
@@ -102,7 +94,7 @@ def test_whoever_wants_many_files_keeps_them() -> None:
         assert len(table.files()) >= 20
 
 
-def test_services_that_look_everywhere_find_what_writers_left() -> None:
+def test_services_that_look_everywhere_find_what_writers_left():
     table = made("MERGE_ON_READ", "record", **{"mdt.services.auto": False})
     table.insert(rows(range(50)))
     for number in range(20):
@@ -116,7 +108,7 @@ def test_services_that_look_everywhere_find_what_writers_left() -> None:
     assert table.check().ok
 
 
-def bound(table: mdt.Table) -> float:
+def bound(table):
     """Return how many live files the law of the module allows in a table without partitions."""
     size = sum(table.files()["size"].to_pylist())
     groups = small_files.JOINED_MIN * small_files.SIZES + size / small_files.small_bytes(
@@ -125,7 +117,7 @@ def bound(table: mdt.Table) -> float:
     return groups * (1 + small_files.LOGS_FACTOR * table.options.compact_log_files)
 
 
-def many_commits(table: mdt.Table, commits: int) -> int:
+def many_commits(table, commits):
     """Upsert ten rows at a time, half of them new; return the largest number of live files."""
     rng, most = np.random.default_rng(3), 0
     for number in range(commits):
@@ -138,17 +130,15 @@ def many_commits(table: mdt.Table, commits: int) -> int:
 
 
 @pytest.mark.parametrize("table_type, key_index", KINDS)
-def test_the_number_of_live_files_has_a_bound_that_commits_do_not_raise(
-    table_type: str, key_index: str
-) -> None:
+def test_the_number_of_live_files_has_a_bound_that_commits_do_not_raise(table_type, key_index):
     table = made(table_type, key_index, **{"mdt.max.file.bytes": 40_000})
     assert many_commits(table, 150) <= bound(table)
 
 
 @pytest.mark.parametrize("table_type, key_index", KINDS[1:])
 def test_the_bound_holds_where_writes_leave_no_time_for_services(
-    monkeypatch: pytest.MonkeyPatch, table_type: str, key_index: str
-) -> None:
+    monkeypatch, table_type, key_index
+):
     monkeypatch.setattr(auto_maintenance, "FREE_BYTES", 0)
     monkeypatch.setattr(auto_maintenance, "SPEED_BYTES", 0)
     table = made(table_type, key_index, **{"mdt.max.file.bytes": 40_000})
@@ -159,7 +149,7 @@ def test_the_bound_holds_where_writes_leave_no_time_for_services(
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("table_type, key_index", KINDS)
-def test_two_thousand_small_commits_leave_few_live_files(table_type: str, key_index: str) -> None:
+def test_two_thousand_small_commits_leave_few_live_files(table_type, key_index):
     table = made(table_type, key_index)
     assert (
         many_commits(table, 2_000)

@@ -20,7 +20,7 @@ SCHEMA = pa.schema(
 )
 
 
-def _rows(first: int, last: int) -> pa.Table:
+def _rows(first, last):
     numbers = np.arange(first, last)
     xs = [math.nan if i % 100 == 0 else float(i % 7) for i in numbers.tolist()]
     places = [
@@ -30,11 +30,11 @@ def _rows(first: int, last: int) -> pa.Table:
     return pa.table([[f"k{i:06}" for i in numbers], numbers, xs, places], schema=SCHEMA)
 
 
-def _of(table: mdt.Table) -> dict[str, dict[str, object]]:
+def _of(table):
     return {row["column"]: row for row in table.stats().to_pylist()}
 
 
-def test_counts_and_bounds_are_there_without_being_asked_for() -> None:
+def test_counts_and_bounds_are_there_without_being_asked_for():
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     table.insert(_rows(0, 500))
     table.insert(_rows(500, 1000))
@@ -50,7 +50,7 @@ def test_counts_and_bounds_are_there_without_being_asked_for() -> None:
     assert all(int(str(row["bytes"])) > 0 for row in found.values())
 
 
-def test_analyze_adds_distinct_and_common_values_which_writers_keep() -> None:
+def test_analyze_adds_distinct_and_common_values_which_writers_keep():
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     table.insert(_rows(0, 3000))
     found = {row["column"]: row for row in table.analyze().to_pylist()}
@@ -65,13 +65,13 @@ def test_analyze_adds_distinct_and_common_values_which_writers_keep() -> None:
     assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
 
 
-def test_an_empty_table_has_statistics_without_numbers() -> None:
+def test_an_empty_table_has_statistics_without_numbers():
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     table.analyze(["n"])
     assert {row["rows"] for row in table.stats().to_pylist()} == {None}
 
 
-def test_damaged_statistics_are_left_out() -> None:
+def test_damaged_statistics_are_left_out():
     storage = MemoryStorage()
     table = mdt.create(storage, SCHEMA, ["id"])
     table.insert(_rows(0, 3000))

@@ -4,8 +4,6 @@ explain says of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,17 +12,15 @@ from texts import columns
 
 import mdt
 from indexes import registry
-from indexes.base import BoolArray
 from indexes.predicate import Leaf, forms, matches
 from mdt.plan import table_index
-from mdt.plan.planner import IndexNote
 from mdt.stores.memory import MemoryStorage
 
 SCHEMA = columns("id int64, note string")
 
 
 @pytest.fixture
-def table() -> mdt.Table:
+def table():
     """Four files; the notes of file n are n + 1 characters long, and sort the same in every
     file.
     """
@@ -37,11 +33,11 @@ def table() -> mdt.Table:
     return t
 
 
-def _note(t: mdt.Table, where: str) -> IndexNote:
+def _note(t, where):
     return next(n for n in t.scan(where=where).explain().indexes if n.index.startswith("length"))
 
 
-def test_an_index_of_another_package_prunes_files_and_is_explained(table: mdt.Table) -> None:
+def test_an_index_of_another_package_prunes_files_and_is_explained(table):
     scan = table.scan(where="note = 'zzz'")
     assert scan.to_arrow()["id"].to_pylist() == [5]
     note = _note(table, "note = 'zzz'")
@@ -51,18 +47,16 @@ def test_an_index_of_another_package_prunes_files_and_is_explained(table: mdt.Ta
     assert scan.explain().files_read == 1
 
 
-def test_the_persisted_name_holds_the_version_of_the_index(table: mdt.Table) -> None:
+def test_the_persisted_name_holds_the_version_of_the_index(table):
     assert table.definition.indexes == ("length/1(note)",)
 
 
-def test_an_index_is_not_used_for_another_column(table: mdt.Table) -> None:
+def test_an_index_is_not_used_for_another_column(table):
     note = _note(table, "id < 3")
     assert (note.used, note.reason) == (False, "column_not_tested")
 
 
-def test_an_index_that_is_not_installed_costs_no_rows_and_says_so(
-    table: mdt.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_is_not_installed_costs_no_rows_and_says_so(table, monkeypatch):
     gone = registry.Unknown("length/1", "no package offers length/1")
     monkeypatch.setattr(registry, "find", lambda name: gone)
     scan = table.scan(where="note = 'zzz'")
@@ -74,12 +68,8 @@ def test_an_index_that_is_not_installed_costs_no_rows_and_says_so(
     ) and "no package offers" in note.detail
 
 
-def test_a_summary_that_cannot_be_read_costs_no_rows_and_says_so(
-    table: mdt.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def prune(
-        self: LengthIndex, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType
-    ) -> BoolArray:
+def test_a_summary_that_cannot_be_read_costs_no_rows_and_says_so(table, monkeypatch):
+    def prune(self, summaries, leaf, type):
         raise ValueError("not a summary of length/1")
 
     monkeypatch.setattr(LengthIndex, "prune", prune)
@@ -87,7 +77,7 @@ def test_a_summary_that_cannot_be_read_costs_no_rows_and_says_so(
     assert _note(table, "note = 'zzz'").reason == "damaged"
 
 
-def test_a_wrong_index_would_lose_rows(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_index_would_lose_rows(table, monkeypatch):
     """The tests above can fail: an index that breaks the law is believed."""
     monkeypatch.setattr(
         LengthIndex, "prune", lambda self, s, leaf, type: np.zeros(len(s), np.bool_)
@@ -95,7 +85,7 @@ def test_a_wrong_index_would_lose_rows(table: mdt.Table, monkeypatch: pytest.Mon
     assert table.scan(where="note = 'zzz'").to_arrow()["id"].to_pylist() == []
 
 
-def test_an_unknown_index_is_refused_at_creation() -> None:
+def test_an_unknown_index_is_refused_at_creation():
     with pytest.raises(mdt.Invalid, match="no_such_index"):
         mdt.create(MemoryStorage(), SCHEMA, key=["id"], indexes=["no_such_index(note)"])
 
@@ -113,22 +103,18 @@ def test_an_unknown_index_is_refused_at_creation() -> None:
     ],
 )
 def test_an_index_that_knows_only_prefixes_and_equality_is_asked_about_like(
-    table: mdt.Table, where: str, ids: list[int], files: int
-) -> None:
+    table, where, ids, files
+):
     """Statistics know nothing of m: it lies between the bounds of every file."""
     scan = table.scan(where=where)
     assert sorted(scan.to_arrow()["id"].to_pylist()) == ids
     assert scan.explain().files_read == files
 
 
-def test_an_index_that_knows_only_like_is_asked_about_prefixes(
-    table: mdt.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_knows_only_like_is_asked_about_prefixes(table, monkeypatch):
     asked: list[Leaf] = []
 
-    def prune(
-        self: LengthIndex, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType
-    ) -> BoolArray:
+    def prune(self, summaries, leaf, type):
         asked.append(leaf)
         return np.full(len(summaries), leaf.op != "like")
 
@@ -137,7 +123,7 @@ def test_an_index_that_knows_only_like_is_asked_about_prefixes(
     assert asked[-1] == Leaf("note", "like", "m\\%%")
 
 
-def test_every_form_of_a_test_is_true_for_the_same_rows() -> None:
+def test_every_form_of_a_test_is_true_for_the_same_rows():
     rows = pa.table(
         {"note": ["", "a", "ab", "abc", "a%", "a_c", "%", "_", "\\", "a\\b", None, "aB", "é", "ée"]}
     )
@@ -187,7 +173,7 @@ LIKES = [
 ]
 
 
-def _lost(table: mdt.Table) -> list[Leaf]:
+def _lost(table):
     """Return the tests of which a plan with indexes loses rows."""
     rows = table.scan().to_arrow()
     tests = [Leaf("note", op, text) for op in ("like", "starts with", "not like") for text in LIKES]
@@ -202,7 +188,7 @@ def _lost(table: mdt.Table) -> list[Leaf]:
     return found
 
 
-def _always(op: str, value: Callable[[str], str]) -> Callable[[Leaf], tuple[Leaf, ...]]:
+def _always(op, value):
     """Return a wrong ``forms``: every LIKE that ends in % is also this."""
     return lambda leaf: (
         (Leaf(leaf.column, op, value(str(leaf.value))), leaf)
@@ -225,9 +211,7 @@ FORMS_THAT_LOSE_ROWS = {
     "indexes",
     [["bitmap(note)"], ["text(note, tokenizer='ngram(2)')"], ["length(note)"], ["bloom(note)"]],
 )
-def test_forms_of_a_test_lose_no_rows_and_wrong_ones_are_caught(
-    indexes: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forms_of_a_test_lose_no_rows_and_wrong_ones_are_caught(indexes, monkeypatch):
     table = mdt.create(
         MemoryStorage(), SCHEMA, key=["id"], indexes=indexes, options={"mdt.small.file.bytes": 0}
     )

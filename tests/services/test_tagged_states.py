@@ -4,11 +4,9 @@ them.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from aging import ARCHIVE_RECORDS, assert_kept, grown, names, upsert
-from worlds import COW, MOR, State, as_state, assert_clean, meanwhile
+from worlds import COW, MOR, as_state, assert_clean, meanwhile
 
 import mdt
 from mdt.errors import Conflict, Corrupt, Expired, Invalid
@@ -17,17 +15,14 @@ from mdt.metadata.files import paths
 from mdt.metadata.snapshot.checkpoints import Checkpoints
 from mdt.services.history.tagging import AddTag
 from mdt.services.reclaiming import cleaning
-from mdt.table import Table
 
 
 @pytest.fixture(autouse=True)
-def _archived_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def _archived_early(monkeypatch):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", ARCHIVE_RECORDS)
 
 
-def tagged(
-    table_type: str = MOR, save: str = "tag", **options: Any
-) -> tuple[Table, dict[int, State], int]:
+def tagged(table_type=MOR, save="tag", **options):
     """Return a table with a tag "kept" that has had many commits, compactions and a clustering
     since, what it held, and the tag's seq.
     """
@@ -43,9 +38,7 @@ def tagged(
 
 @pytest.mark.parametrize("save", ["tag", "savepoint"])
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_a_tagged_state_is_read_as_it_was_though_all_around_it_went(
-    table_type: str, save: str
-) -> None:
+def test_a_tagged_state_is_read_as_it_was_though_all_around_it_went(table_type, save):
     table, past, seq = tagged(table_type, save)
     table.clean(retain_commits=2)
     assert table.snapshot().retention.first > seq + 1, "records around it left the log"
@@ -64,7 +57,7 @@ def test_a_tagged_state_is_read_as_it_was_though_all_around_it_went(
     ]
 
 
-def test_what_only_a_tag_kept_goes_with_it() -> None:
+def test_what_only_a_tag_kept_goes_with_it():
     table, past, seq = tagged()
     other = mdt.open(table.storage.copy())
     other.untag("kept")
@@ -88,9 +81,7 @@ def test_what_only_a_tag_kept_goes_with_it() -> None:
     assert_clean(table.storage)
 
 
-def test_a_damaged_checkpoint_of_a_tag_is_written_anew_while_the_log_can_and_stops_cleaning_afterwards() -> (
-    None
-):
+def test_a_damaged_checkpoint_of_a_tag_is_written_anew_while_the_log_can_and_stops_cleaning_afterwards():
     table, past, seq = tagged()
     table.metadata.write_checkpoint(table.metadata.state(seq))
     path = paths.checkpoint_manifest(seq)
@@ -111,7 +102,7 @@ def test_a_damaged_checkpoint_of_a_tag_is_written_anew_while_the_log_can_and_sto
     assert_clean(table.storage)
 
 
-def test_another_tag_of_a_state_that_loses_its_only_one_meanwhile_is_refused() -> None:
+def test_another_tag_of_a_state_that_loses_its_only_one_meanwhile_is_refused():
     table, _, seq = tagged()
     table.clean(retain_commits=1)
     other = mdt.open(table.storage)
@@ -121,8 +112,8 @@ def test_another_tag_of_a_state_that_loses_its_only_one_meanwhile_is_refused() -
 
 
 def test_a_process_reads_once_what_a_tagged_state_refers_to(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     table, past = grown(7)
     for n in range(8):
         table.tag(f"tag {n}")
@@ -144,8 +135,8 @@ def test_a_process_reads_once_what_a_tagged_state_refers_to(
 
 
 def test_key_parts_stay_that_the_checkpoint_of_a_tagged_state_has(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """Whoever wrote that checkpoint has merged them, so the state that was made from records has
     others.
     """
@@ -166,8 +157,8 @@ def test_key_parts_stay_that_the_checkpoint_of_a_tagged_state_has(
 
 
 def test_a_cleaning_and_a_check_list_checkpoints_as_often_beside_many_tags_as_beside_few(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     asked: list[int] = []
     listed = Checkpoints.listed
     monkeypatch.setattr(Checkpoints, "listed", lambda self: asked.append(1) or listed(self))

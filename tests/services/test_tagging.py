@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
-from typing import Any
 
 import fastavro
 import pytest
@@ -22,11 +20,11 @@ SCHEMA = columns("id string, city string")
 
 
 @pytest.fixture
-def table() -> mdt.Table:
+def table():
     return mdt.open(filled(MOR, "record"))
 
 
-def test_a_tag_names_a_state_for_every_reader(table: mdt.Table) -> None:
+def test_a_tag_names_a_state_for_every_reader(table):
     assert table.tag("before migration") == 2
     assert table.tag("first", at=1) == 1
     table.upsert(rows(range(5), 9, 9.0))
@@ -42,7 +40,7 @@ def test_a_tag_names_a_state_for_every_reader(table: mdt.Table) -> None:
     assert_clean(table.storage)
 
 
-def test_tags_are_kept_in_checkpoints_and_end_by_untag(table: mdt.Table) -> None:
+def test_tags_are_kept_in_checkpoints_and_end_by_untag(table):
     table.tag("a")
     table.tag("b", at=1)
     table.metadata.compact()
@@ -61,13 +59,13 @@ def test_tags_are_kept_in_checkpoints_and_end_by_untag(table: mdt.Table) -> None
 @pytest.mark.parametrize(
     "name", ["", "7", "20260228", "2026-02-28", " a", "a\n", "x" * 5000, 5, None, ["a"], "\ud800"]
 )
-def test_what_is_a_number_a_time_or_no_text_names_no_tag(table: mdt.Table, name: Any) -> None:
+def test_what_is_a_number_a_time_or_no_text_names_no_tag(table, name):
     with pytest.raises(Invalid):
         table.tag(name)
     assert table.snapshot().seq == 2, "nothing was committed"
 
 
-def test_a_name_is_given_once_and_a_state_must_be_there(table: mdt.Table) -> None:
+def test_a_name_is_given_once_and_a_state_must_be_there(table):
     table.tag("a", at=1)
     with pytest.raises(Invalid, match="the tag 'a' stands for commit 1"):
         table.tag("a")
@@ -75,7 +73,7 @@ def test_a_name_is_given_once_and_a_state_must_be_there(table: mdt.Table) -> Non
         table.tag("b", at=9)
 
 
-def test_of_two_writers_who_give_one_name_the_second_finds_it_taken(table: mdt.Table) -> None:
+def test_of_two_writers_who_give_one_name_the_second_finds_it_taken(table):
     other = mdt.open(table.storage)
     with (
         pytest.raises(Invalid, match="stands for commit 1"),
@@ -88,14 +86,14 @@ def test_of_two_writers_who_give_one_name_the_second_finds_it_taken(table: mdt.T
     assert_clean(table.storage)
 
 
-def savepoint_of(folder: Path, instant: str) -> dict[str, Any]:
+def savepoint_of(folder, instant):
     (found,) = fastavro.reader(
         io.BytesIO((folder / ".hoodie" / f"{instant}.savepoint").read_bytes())
     )
     return found
 
 
-def test_a_savepoint_is_told_to_hudi_as_it_expects_it_and_goes_with_its_tag(tmp_path: Path) -> None:
+def test_a_savepoint_is_told_to_hudi_as_it_expects_it_and_goes_with_its_tag(tmp_path):
     folder = tmp_path / "t"
     table = mdt.create(folder, SCHEMA, ["id"], partition_by=["city"])
     table.upsert([{"id": "a", "city": "x"}, {"id": "b", "city": "y"}])
@@ -125,7 +123,7 @@ def test_a_savepoint_is_told_to_hudi_as_it_expects_it_and_goes_with_its_tag(tmp_
     assert savepoint_of(folder, instants[2])["comments"] == ""
 
 
-def test_a_table_in_the_past_cannot_be_tagged_and_shows_the_tags_of_then(table: mdt.Table) -> None:
+def test_a_table_in_the_past_cannot_be_tagged_and_shows_the_tags_of_then(table):
     table.tag("a")
     seen = mdt.open(MemoryStorage.copy(table.storage), as_of=2)  # type: ignore[arg-type]
     assert not len(seen.tags())
@@ -133,7 +131,7 @@ def test_a_table_in_the_past_cannot_be_tagged_and_shows_the_tags_of_then(table: 
         seen.tag("b")
 
 
-def test_a_comment_that_is_too_long_is_refused(tmp_path: Path) -> None:
+def test_a_comment_that_is_too_long_is_refused(tmp_path):
     table = mdt.create(tmp_path / "t", SCHEMA, ["id"], partition_by=["city"])
     table.upsert([{"id": "a", "city": "x"}])
     with pytest.raises(Invalid, match=r"the comment has 4,097 characters, at most 4,096 are kept"):

@@ -8,9 +8,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +22,7 @@ from mdt.services.layout.budget import OVERDUE, OVERDUE_SHARE, Scope, affordable
 from mdt.stores.storage import MemoryStorage
 
 
-def carried_out(
-    clocked: tuple[mdt.Table, MemoryStorage], work: Work, writes: Sequence[float]
-) -> tuple[list[float], list[int]]:
+def carried_out(clocked, work, writes):
     """Return how many seconds services take after each of some writes, which take so many seconds
     themselves, and how much work is left.
     """
@@ -50,11 +45,11 @@ compacted whenever it has LIMIT of them.
 """
 
 
-def rows(ids: Any, x: float = 0.0) -> pa.Table:
+def rows(ids, x=0.0):
     return pa.table([pa.array(ids, pa.int64()), [x] * len(ids)], schema=SCHEMA)
 
 
-def made(place: Any, **options: Any) -> mdt.Table:
+def made(place, **options):
     given = {"mdt.durable": False, "mdt.compact.log.files": LIMIT, **options}
     table = mdt.create(place, SCHEMA, ["id"], key_index="record", options=given)
     table.insert(
@@ -63,11 +58,11 @@ def made(place: Any, **options: Any) -> mdt.Table:
     return table
 
 
-def log_files(table: mdt.Table) -> int:
+def log_files(table):
     return sum(table.files()["kind"].to_pylist())
 
 
-def services(table: mdt.Table) -> Counter[str]:
+def services(table):
     found = Counter(table.history()["operation"].to_pylist())
     return Counter(
         {
@@ -78,7 +73,7 @@ def services(table: mdt.Table) -> Counter[str]:
     )
 
 
-def most_log_files(table: mdt.Table, writes: int) -> int:
+def most_log_files(table, writes):
     """Upsert the same rows again and again; return the largest number of log files after a
     write.
     """
@@ -89,11 +84,11 @@ def most_log_files(table: mdt.Table, writes: int) -> int:
     return most
 
 
-def test_work_that_fits_is_done_as_soon_as_it_is_due() -> None:
+def test_work_that_fits_is_done_as_soon_as_it_is_due():
     assert most_log_files(made(MemoryStorage()), 3 * LIMIT) == LIMIT - 1
 
 
-def test_work_that_does_not_fit_waits_until_it_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_does_not_fit_waits_until_it_is_overdue(monkeypatch):
     monkeypatch.setattr(auto_maintenance, "FREE_BYTES", 0)
     monkeypatch.setattr(auto_maintenance, "SPEED_BYTES", 0)
     table = made(MemoryStorage())
@@ -102,8 +97,8 @@ def test_work_that_does_not_fit_waits_until_it_is_overdue(monkeypatch: pytest.Mo
 
 
 def test_work_that_did_not_fit_is_done_after_a_write_elsewhere(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(auto_maintenance, "FREE_BYTES", 0)
     monkeypatch.setattr(auto_maintenance, "SPEED_BYTES", 0)
     schema = SCHEMA.append(pa.field("city", pa.string()))
@@ -126,7 +121,7 @@ def test_work_that_did_not_fit_is_done_after_a_write_elsewhere(
     assert log_files(table) == 1, "of the partition that was written last"
 
 
-def test_a_budget_of_nothing_leaves_everything_to_others() -> None:
+def test_a_budget_of_nothing_leaves_everything_to_others():
     table = made(MemoryStorage(), **{"mdt.services.seconds.max": 0})
     assert most_log_files(table, 10 * LIMIT) == 10 * LIMIT and not services(table)
     assert table.tidy()[0] == ("compact",) and log_files(table) == 0
@@ -139,16 +134,16 @@ class Work:
 
     def __init__(
         self,
-        storage: MemoryStorage,
-        need: float,
-        mebibytes: Sequence[int],
-        speed: float = auto_maintenance.SPEED_BYTES,
-    ) -> None:
+        storage,
+        need,
+        mebibytes,
+        speed=auto_maintenance.SPEED_BYTES,
+    ):
         self.need = np.full(len(mebibytes), need)
         self.bytes = np.array(mebibytes, np.int64) << 20
         self._storage, self._speed = storage, speed
 
-    def step(self, _: object, __: object, ___: object, scope: Scope) -> auto_maintenance.Outcome:
+    def step(self, _, __, ___, scope):
         taken = affordable(self.need, self.bytes, scope)
         done = int(self.bytes[taken].sum())
         self._storage.sleep(done / self._speed)
@@ -158,7 +153,7 @@ class Work:
 
 
 @pytest.fixture
-def clocked() -> tuple[mdt.Table, MemoryStorage]:
+def clocked():
     """A table, and its storage, whose clock moves when the test says so."""
     storage = MemoryStorage()
     table = mdt.create(storage, SCHEMA, ["id"])
@@ -166,9 +161,7 @@ def clocked() -> tuple[mdt.Table, MemoryStorage]:
     return table, storage
 
 
-def services_after(
-    clocked: tuple[mdt.Table, MemoryStorage], upkept: auto_maintenance.Upkeep, seconds: float
-) -> float:
+def services_after(clocked, upkept, seconds):
     """Return how many seconds services take after a write of so many seconds."""
     table, storage = clocked
     upkept.begin_write(storage.now_us())
@@ -179,8 +172,8 @@ def services_after(
 
 
 def test_steps_end_with_the_budget_and_go_on_after_the_next_write(
-    clocked: tuple[mdt.Table, MemoryStorage],
-) -> None:
+    clocked,
+):
     writes = (1.05, 0.5, 0.2, 9.0, 1.05)
     took, left = carried_out(clocked, Work(clocked[1], 1.1, [10] * 9), writes)
     assert all(seconds <= min(write, 1.0) for seconds, write in zip(took, writes, strict=True))
@@ -189,9 +182,7 @@ def test_steps_end_with_the_budget_and_go_on_after_the_next_write(
     )
 
 
-def test_what_a_cleaning_takes_of_the_budget_the_others_do_not(
-    monkeypatch: pytest.MonkeyPatch, clocked: tuple[mdt.Table, MemoryStorage]
-) -> None:
+def test_what_a_cleaning_takes_of_the_budget_the_others_do_not(monkeypatch, clocked):
     first, second = Work(clocked[1], 1.0, [20]), Work(clocked[1], 1.0, [10, 5, 3])
     of = {"clean": first.step, "compact": second.step}
     steps = tuple((name, of[name]) for name, _ in auto_maintenance.STEPS if name in of)
@@ -201,21 +192,21 @@ def test_what_a_cleaning_takes_of_the_budget_the_others_do_not(
 
 
 def test_the_budget_follows_the_speed_of_the_steps_before(
-    clocked: tuple[mdt.Table, MemoryStorage],
-) -> None:
+    clocked,
+):
     work = Work(clocked[1], 1.1, [1] * 200, speed=8 << 20)
     took, _ = carried_out(clocked, work, [1.0] * 8)
     assert took[0] > 3 and took == sorted(took, reverse=True) and 0.9 < took[-1] < 1.1
 
 
 def test_what_is_overdue_is_done_beyond_the_budget_a_part_at_a_time(
-    clocked: tuple[mdt.Table, MemoryStorage],
-) -> None:
+    clocked,
+):
     _, left = carried_out(clocked, Work(clocked[1], OVERDUE, [40] * 16), [0.1] * 12)
     assert left == [14, *range(13, 2, -1)], "an eighth of what is overdue, and at least one piece"
 
 
-def test_overdue_work_converges_whatever_the_budget() -> None:
+def test_overdue_work_converges_whatever_the_budget():
     """Two thousand writes into 300 file groups, each of which makes some of them need more; no step
     has a budget.
     """
@@ -233,7 +224,7 @@ def test_overdue_work_converges_whatever_the_budget() -> None:
     assert 0 < longest <= OVERDUE_SHARE * (added + int(cost.max()))
 
 
-def wait_for(table: mdt.Table, name: str) -> None:
+def wait_for(table, name):
     """Wait until a service has run."""
     deadline = time.monotonic() + 60
     while not services(table)[name]:
@@ -241,7 +232,7 @@ def wait_for(table: mdt.Table, name: str) -> None:
         time.sleep(0.02)
 
 
-def test_a_thread_does_what_is_due_and_ends_with_the_table(tmp_path: Path) -> None:
+def test_a_thread_does_what_is_due_and_ends_with_the_table(tmp_path):
     table = made(tmp_path / "t", **{"mdt.services.thread": True})
     for number in range(LIMIT):
         assert table.upsert(rows(range(3), number)).warnings == ()
@@ -255,9 +246,9 @@ def test_a_thread_does_what_is_due_and_ends_with_the_table(tmp_path: Path) -> No
 
 
 def test_what_goes_wrong_in_the_thread_stands_in_the_next_result(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def broken(*_: object) -> auto_maintenance.Outcome:
+    monkeypatch,
+):
+    def broken(*_):
         raise Unavailable("no answer (a fault made by a test)")
 
     table = made(MemoryStorage(), **{"mdt.services.thread": True})
@@ -288,9 +279,7 @@ if len(sys.argv) > 2:
 @pytest.mark.parametrize(
     "more", [[], ["del"]], ids=["at the end of the process", "when nobody has the table any more"]
 )
-def test_a_process_that_does_not_close_its_table_ends_cleanly(
-    tmp_path: Path, more: list[str]
-) -> None:
+def test_a_process_that_does_not_close_its_table_ends_cleanly(tmp_path, more):
     table = made(tmp_path / "t")
     call = [sys.executable, "-W", "error", "-c", SCRIPT, str(tmp_path / "t"), *more]
     done = subprocess.run(call, capture_output=True, text=True, timeout=100, check=False)

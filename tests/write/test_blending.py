@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -36,21 +35,19 @@ OLD = [
 ]
 
 
-def filled(folder: Path, kind: type[mdt.Table] = mdt.Table, **more: Any) -> mdt.Table:
+def filled(folder, kind=mdt.Table, **more):
     given = {"partition_by": ["city"], "ordering": "ts", **more}
     table = mdt.create(LocalStorage(folder, durable=False), SCHEMA, ["id"], **given)
     table.upsert(OLD)
     return kind(table.storage)
 
 
-def by_id(table: mdt.Table) -> dict[str, Any]:
+def by_id(table):
     return {row["id"]: row for row in agreed(table).to_pylist()}
 
 
 @EVERY_KIND
-def test_columns_that_the_data_lack_keep_their_values(
-    tmp_path: Path, kind: type[mdt.Table]
-) -> None:
+def test_columns_that_the_data_lack_keep_their_values(tmp_path, kind):
     table = filled(tmp_path, kind)
     data = [{"id": "a", "city": "x", "ts": 6, "n": 2}, {"id": "c", "city": "x", "ts": 6, "n": None}]
     done = table.upsert(data, partial=True)
@@ -66,7 +63,7 @@ def test_columns_that_the_data_lack_keep_their_values(
 
 
 @EVERY_KIND
-def test_columns_are_merged_by_name_or_by_a_function(tmp_path: Path, kind: type[mdt.Table]) -> None:
+def test_columns_are_merged_by_name_or_by_a_function(tmp_path, kind):
     table = filled(tmp_path, kind)
     new = {"id": "c", "city": "x", "tags": None}
     data = [
@@ -85,7 +82,7 @@ def test_columns_are_merged_by_name_or_by_a_function(tmp_path: Path, kind: type[
     assert rows["c"] == {**new, "ts": 7, "n": 15, "note": "c"}, "rows of one key, too"
 
 
-def test_many_rows_of_one_key_are_merged_as_if_they_came_one_by_one(tmp_path: Path) -> None:
+def test_many_rows_of_one_key_are_merged_as_if_they_came_one_by_one(tmp_path):
     table = filled(tmp_path, partition_by=[], ordering=None)
     numbers = range(1_001)
     data = {
@@ -123,9 +120,7 @@ KEY: dict[str, Any] = {"id": ["a"], "city": ["x"]}
         ({**KEY, "n": [1]}, {"n": lambda o, n: None}, "made a NoneType"),
     ],
 )
-def test_what_cannot_be_blended_is_said_and_nothing_is_left(
-    tmp_path: Path, data: Any, mergers: Any, why: str
-) -> None:
+def test_what_cannot_be_blended_is_said_and_nothing_is_left(tmp_path, data, mergers, why):
     table = filled(tmp_path)
     files = sorted(tmp_path.rglob("*"))
     with pytest.raises(Invalid, match=why):
@@ -134,8 +129,8 @@ def test_what_cannot_be_blended_is_said_and_nothing_is_left(
 
 
 def test_whole_rows_are_asked_for_unless_partial_is_said_which_evolves_nothing(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     table = filled(tmp_path)
     with pytest.raises(Invalid, match="column 'ts' is missing"):
         table.upsert({**KEY, "n": [1]}, mergers={"n": "sum"})
@@ -143,7 +138,7 @@ def test_whole_rows_are_asked_for_unless_partial_is_said_which_evolves_nothing(
         table.upsert(KEY, partial=True, evolve=True)
 
 
-def test_a_required_column_is_missing_for_new_rows_only() -> None:
+def test_a_required_column_is_missing_for_new_rows_only():
     schema = columns("id string, n int32 not null, note string")
     table = mdt.create(MemoryStorage(), schema, ["id"])
     table.upsert([{"id": "a", "n": 1, "note": None}])
@@ -169,19 +164,17 @@ NAN = float("nan")
         ("coalesce", [["a"], None, ["c"]], [None, ["b"], ["d"]], [["a"], ["b"], ["d"]]),
     ],
 )
-def test_mergers_take_null_for_nothing(
-    name: str, older: list[Any], newer: list[Any], expected: list[Any]
-) -> None:
+def test_mergers_take_null_for_nothing(name, older, newer, expected):
     made = MERGERS[name](pa.array(older), pa.array(newer))
     assert repr(made.to_pylist()) == repr(expected)
 
 
-def add(table: mdt.Table) -> mdt.WriteResult:
+def add(table):
     return table.upsert({**KEY, "n": [10]}, partial=True, mergers={"n": "sum"})
 
 
 @EVERY_KIND
-def test_of_two_that_add_to_one_row_neither_is_lost(tmp_path: Path, kind: type[mdt.Table]) -> None:
+def test_of_two_that_add_to_one_row_neither_is_lost(tmp_path, kind):
     table = filled(tmp_path, kind)
     other = mdt.open(table.storage)
     with meanwhile(RowOperation, lambda: add(other)):
@@ -189,7 +182,7 @@ def test_of_two_that_add_to_one_row_neither_is_lost(tmp_path: Path, kind: type[m
     assert by_id(table)["a"] == {**OLD[0], "n": 21}
 
 
-def test_columns_that_are_altered_meanwhile_are_not_merged(tmp_path: Path) -> None:
+def test_columns_that_are_altered_meanwhile_are_not_merged(tmp_path):
     table = filled(tmp_path)
     other = mdt.open(table.storage)
     with (
@@ -199,9 +192,7 @@ def test_columns_that_are_altered_meanwhile_are_not_merged(tmp_path: Path) -> No
         add(table)
 
 
-def test_only_the_columns_that_stay_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_columns_that_stay_are_read(tmp_path, monkeypatch):
     from mdt.write import blending
 
     asked: list[list[str]] = []
@@ -216,7 +207,7 @@ def test_only_the_columns_that_stay_are_read(
     assert asked == [["tags"], ["n"]]
 
 
-def test_where_keys_repeat_there_is_no_one_older_row(tmp_path: Path) -> None:
+def test_where_keys_repeat_there_is_no_one_older_row(tmp_path):
     table = filled(tmp_path, options={"mdt.keys.repeat": True})
     with pytest.raises(Unsupported, match="more than once"):
         table.upsert([{"id": "a", "city": "x", "n": 1}], partial=True)

@@ -26,7 +26,7 @@ ROW_BYTES = 150
 """Of a changed row, its key map entry and log block included; a row of the base file has 30."""
 
 
-def rows(ids: Any, ts: int) -> pa.Table:
+def rows(ids, ts):
     numbers = [int(i) for i in ids]
     fares = np.random.default_rng(ts).random(len(numbers))
     columns = [
@@ -39,14 +39,14 @@ def rows(ids: Any, ts: int) -> pa.Table:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> mdt.Table:
+def table(tmp_path):
     options = {"mdt.services.auto": False, "mdt.durable": False}
     made = mdt.create(tmp_path / "t", SCHEMA, ["id"], ordering="ts", options=options)
     made.bulk_insert(rows(range(ROWS), 1000))
     return made
 
 
-def size(table: mdt.Table) -> int:
+def size(table):
     return sum(
         path.stat().st_size
         for path in Path(table.path.removeprefix("file://")).rglob("*")
@@ -54,7 +54,7 @@ def size(table: mdt.Table) -> int:
     )
 
 
-def star(table: mdt.Table, data: pa.Table) -> Any:
+def star(table, data):
     return table.merge(data).when_matched().update("*")
 
 
@@ -85,8 +85,8 @@ SMALL: dict[str, Act] = {
 @pytest.mark.parametrize("changed", [1, 1000])
 @pytest.mark.parametrize("operation", SMALL)
 def test_a_write_adds_bytes_by_the_rows_that_change_and_its_result_counts_them(
-    table: mdt.Table, operation: str, changed: int
-) -> None:
+    table, operation, changed
+):
     before = size(table)
     done = SMALL[operation](table, list(range(changed)), {})
     grown = size(table) - before
@@ -97,9 +97,7 @@ def test_a_write_adds_bytes_by_the_rows_that_change_and_its_result_counts_them(
 
 
 @pytest.mark.parametrize("operation", [name for name in SMALL if name != "insert"])
-def test_a_dry_run_tells_what_a_write_would_do_and_writes_nothing(
-    table: mdt.Table, operation: str
-) -> None:
+def test_a_dry_run_tells_what_a_write_would_do_and_writes_nothing(table, operation):
     before, seq = size(table), table.snapshot().seq
     told = SMALL[operation](table, list(range(500)), {"dry_run": True})
     assert (size(table), table.snapshot().seq, told.seq, told.instant) == (before, seq, seq, "")
@@ -122,8 +120,8 @@ FALLING: dict[str, Act] = {
 
 @pytest.mark.parametrize("operation", FALLING)
 def test_rewriting_for_smaller_ordering_values_is_told_before_and_after_and_logged(
-    table: mdt.Table, operation: str, caplog: pytest.LogCaptureFixture
-) -> None:
+    table, operation, caplog
+):
     told = FALLING[operation](table, list(range(10)), {"dry_run": True})
     before = size(table)
     with caplog.at_level(logging.WARNING, logger="mdt.commit"):
@@ -144,16 +142,16 @@ def test_rewriting_for_smaller_ordering_values_is_told_before_and_after_and_logg
 
 
 def test_keys_that_come_back_write_their_file_groups_anew_and_the_result_says_so(
-    table: mdt.Table,
-) -> None:
+    table,
+):
     table.delete(rows(range(3), 1)["id"])
     done = table.upsert(rows(range(3), 5000))
     assert done.files_rewritten == 1 and "keys come back that were deleted" in done.warnings[0]
 
 
 def test_larger_ordering_values_set_by_a_condition_go_into_log_files_that_other_readers_prefer(
-    table: mdt.Table,
-) -> None:
+    table,
+):
     done = table.update_where({"ts": "ts + 1", "fare": "0.0"}, "id < 'id_000000100'")
     assert (done.updated, done.files_rewritten) == (100, 0)
     mixed = table.update_where(
@@ -164,12 +162,12 @@ def test_larger_ordering_values_set_by_a_condition_go_into_log_files_that_other_
     assert bag(hudi_table(path, SCHEMA)) == bag(table.scan().to_arrow()) and table.check().ok
 
 
-def test_evolve_alters_the_table_so_it_has_no_dry_run(table: mdt.Table) -> None:
+def test_evolve_alters_the_table_so_it_has_no_dry_run(table):
     with pytest.raises(Invalid, match="a dry run does not"):
         table.upsert(rows([1], 1), evolve=True, dry_run=True)
 
 
-def test_a_dry_run_of_a_batch_that_is_there_counts_nothing(table: mdt.Table) -> None:
+def test_a_dry_run_of_a_batch_that_is_there_counts_nothing(table):
     table.once("s", 1).upsert(rows([1], 2000))
     told = table.once("s", 1).upsert(rows([1], 3000), dry_run=True)
     assert (told.updated, told.files_written, told.bytes_written) == (0, 0, 0)

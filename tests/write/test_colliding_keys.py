@@ -5,8 +5,6 @@ rows.
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import mmh3
 import pyarrow as pa
@@ -30,17 +28,17 @@ SHAPES = [
 ]
 
 
-def row(key: str, value: str, ts: int = 1) -> dict[str, Any]:
+def row(key, value, ts=1):
     return {"id": key, "v": value, "ts": ts}
 
 
-def values(table: mdt.Table) -> dict[str, str]:
+def values(table):
     rows = table.scan("id like '%tailtail'").to_arrow().to_pylist()
     assert len({one["id"] for one in rows}) == len(rows)
     return {one["id"]: one["v"] for one in rows}
 
 
-def created(path: Path, **settings: Any) -> mdt.Table:
+def created(path, **settings):
     options = (
         {"mdt.key.store.dir": str(path / "keys")} if settings.get("key_index") == "lmdb" else {}
     )
@@ -55,14 +53,12 @@ def created(path: Path, **settings: Any) -> mdt.Table:
     return table
 
 
-def test_the_keys_collide_for_every_seed() -> None:
+def test_the_keys_collide_for_every_seed():
     assert all(mmh3.hash128(A, seed) == mmh3.hash128(B, seed) for seed in (0, 1, 77, 2**32 - 1))
 
 
 @pytest.mark.parametrize("key_index,scope,table_type", SHAPES)
-def test_rows_of_both_keys_live_side_by_side(
-    tmp_path: Path, key_index: str, scope: str, table_type: str
-) -> None:
+def test_rows_of_both_keys_live_side_by_side(tmp_path, key_index, scope, table_type):
     table = created(tmp_path, key_index=key_index, scope=scope, table_type=table_type)
     assert table.upsert([row(A, "a1")]).inserted == 1
     assert table.get(B) is None
@@ -86,9 +82,7 @@ def test_rows_of_both_keys_live_side_by_side(
 @EVERY_KIND
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
-def test_one_batch_has_rows_of_both_keys(
-    operation: str, table_type: str, kind: type[mdt.Table]
-) -> None:
+def test_one_batch_has_rows_of_both_keys(operation, table_type, kind):
     made = mdt.create(MemoryStorage(), SCHEMA, key=["id"], ordering="ts", table_type=table_type)
     table = kind(made.storage)
     done = getattr(table, operation)([row(A, "a1", 2), row(B, "b1", 1)])
@@ -100,7 +94,7 @@ def test_one_batch_has_rows_of_both_keys(
     assert values(table) == {A: "a2"}
 
 
-def test_the_delete_of_one_key_leaves_no_mark_on_the_other(tmp_path: Path) -> None:
+def test_the_delete_of_one_key_leaves_no_mark_on_the_other(tmp_path):
     options = {"mdt.delete.keeps.ordering": True}
     table = created(tmp_path, ordering="ts", options=options)
     table.upsert([row(A, "a1", 5)])

@@ -4,9 +4,6 @@ commit.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from reader import agreed
@@ -19,9 +16,7 @@ from mdt.write.conditional import Conditional
 RARE = "fare = 2.0 or id in ('k1', 'k2')"
 
 
-def filled(
-    folder: Path, table_type: str = MOR, ordering: str | None = "ts", **more: Any
-) -> mdt.Table:
+def filled(folder, table_type=MOR, ordering="ts", **more):
     """Return a table with two partitions; on merge-on-read each has a base and a log file."""
     table = mdt.create(
         folder / "t",
@@ -41,7 +36,7 @@ def filled(
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
 @pytest.mark.parametrize("positions", [False, True])
-def test_rows_are_deleted_by_a_condition(tmp_path: Path, table_type: str, positions: bool) -> None:
+def test_rows_are_deleted_by_a_condition(tmp_path, table_type, positions):
     table = filled(tmp_path, table_type, **{"hoodie.write.record.positions": positions})
     expected = table.scan(f"not ({RARE})").to_arrow()
     before = table.snapshot().seq
@@ -60,9 +55,7 @@ def test_rows_are_deleted_by_a_condition(tmp_path: Path, table_type: str, positi
 
 @pytest.mark.parametrize("ordering", ["ts", None])
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_rows_get_values_and_what_expressions_make_of_them(
-    tmp_path: Path, table_type: str, ordering: str | None
-) -> None:
+def test_rows_get_values_and_what_expressions_make_of_them(tmp_path, table_type, ordering):
     table = filled(tmp_path, table_type, ordering)
     before, seq = table.scan().to_arrow().to_pylist(), table.snapshot().seq
     done = table.update_where({"fare": "fare * 10 + ts"}, "fare = 2.0")
@@ -98,9 +91,7 @@ def test_rows_get_values_and_what_expressions_make_of_them(
         ({"set": {"ts": "ts * 9223372036854775807"}}, Invalid, "overflow"),
     ],
 )
-def test_what_cannot_be_set_is_said_and_nothing_is_left(
-    tmp_path: Path, asked: Any, kind: type[Exception], why: str
-) -> None:
+def test_what_cannot_be_set_is_said_and_nothing_is_left(tmp_path, asked, kind, why):
     table = filled(tmp_path)
     before, files = table.scan().to_arrow(), sorted((tmp_path / "t").rglob("*"))
     with pytest.raises(kind, match=why):
@@ -109,7 +100,7 @@ def test_what_cannot_be_set_is_said_and_nothing_is_left(
     assert files == sorted((tmp_path / "t").rglob("*"))
 
 
-def test_rows_that_change_meanwhile_are_looked_at_again(tmp_path: Path) -> None:
+def test_rows_that_change_meanwhile_are_looked_at_again(tmp_path):
     table = filled(tmp_path)
     other = mdt.open(table.storage)
     with meanwhile(Conditional, lambda: other.upsert(rows([0], 3, 7.0))):
@@ -118,7 +109,7 @@ def test_rows_that_change_meanwhile_are_looked_at_again(tmp_path: Path) -> None:
     assert found["k0"] == (3, 7.0) and found["k3"] == (2, 5.0)
 
 
-def test_of_two_updates_neither_misses_what_the_other_makes_of_a_row(tmp_path: Path) -> None:
+def test_of_two_updates_neither_misses_what_the_other_makes_of_a_row(tmp_path):
     """Without that, two updates of different rows could swap their values, which no order of them
     does.
     """
@@ -127,7 +118,7 @@ def test_of_two_updates_neither_misses_what_the_other_makes_of_a_row(tmp_path: P
     table.delete_where("id not in ('k0', 'k1')")  # of different partitions
     table.update_where(values={"fare": 2.0}, where="id = 'k1'")
 
-    def back() -> None:
+    def back():
         other = mdt.open(table.storage)
         assert other.update_where(values={"fare": 1.0}, where="fare = 2.0").updated == 1
 
@@ -136,7 +127,7 @@ def test_of_two_updates_neither_misses_what_the_other_makes_of_a_row(tmp_path: P
     assert {fare for _, fare in as_state(table.scan().to_arrow()).values()} == {2.0}
 
 
-def test_a_condition_on_columns_that_are_altered_meanwhile_is_refused(tmp_path: Path) -> None:
+def test_a_condition_on_columns_that_are_altered_meanwhile_is_refused(tmp_path):
     table = filled(tmp_path)
     other = mdt.open(table.storage)
     with (
@@ -146,7 +137,7 @@ def test_a_condition_on_columns_that_are_altered_meanwhile_is_refused(tmp_path: 
         table.update_where(values={"fare": 5.0}, where="fare = 2.0")
 
 
-def test_indexes_say_which_files_are_looked_into(tmp_path: Path) -> None:
+def test_indexes_say_which_files_are_looked_into(tmp_path):
     table = filled(tmp_path)
     table.bulk_insert(rows(range(100, 120), 1, 50.0))
     assert table.update_where(values={"fare": 51.0}, where="fare = 50.0").updated == 20

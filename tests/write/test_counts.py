@@ -5,7 +5,6 @@ become again what they were declared as.
 from __future__ import annotations
 
 from datetime import datetime, time, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -45,19 +44,19 @@ ROW: dict[str, Any] = {
 EMPTY = dict.fromkeys(SCHEMA.names) | {"id": "b"}
 
 
-def filled(folder: Path) -> mdt.Table:
+def filled(folder):
     table = mdt.create(folder / "t", SCHEMA, ["id"], options={"mdt.durable": False})
     table.upsert([ROW, EMPTY])
     return table
 
 
-def found(table: mdt.Table) -> dict[str, Any]:
+def found(table):
     return {row["id"]: row for row in agreed(table).to_pylist()}
 
 
 def test_an_update_counts_in_the_declared_unit_and_a_column_can_be_set_to_itself(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     table = filled(tmp_path)
     assert table.update_where({name: name for name in SCHEMA.names[1:]}).updated == 2
     assert found(table) == {"a": ROW, "b": EMPTY}
@@ -82,14 +81,14 @@ def test_an_update_counts_in_the_declared_unit_and_a_column_can_be_set_to_itself
         ("wait", f"wait + {2**63 - 1}"),
     ],
 )
-def test_a_count_that_is_no_time_of_day_is_refused(tmp_path: Path, column: str, text: str) -> None:
+def test_a_count_that_is_no_time_of_day_is_refused(tmp_path, column, text):
     table = filled(tmp_path)
     with pytest.raises(Invalid, match=f"'{column}'|overflow"):
         table.update_where({column: text}, "id = 'a'")
     assert found(table) == {"a": ROW, "b": EMPTY}
 
 
-def test_clauses_of_a_merge_count_too(tmp_path: Path) -> None:
+def test_clauses_of_a_merge_count_too(tmp_path):
     table = filled(tmp_path)
     source = pa.Table.from_pylist([ROW, ROW | {"id": "c"}], PLAIN)
     values = {"wait": "source.wait + target.wait", "m": "source.m", "s": "source.s"}
@@ -108,7 +107,7 @@ def test_clauses_of_a_merge_count_too(tmp_path: Path) -> None:
     assert rows["c"] == EMPTY | copied | twice | {"id": "c"}
 
 
-def test_mergers_count_too(tmp_path: Path) -> None:
+def test_mergers_count_too(tmp_path):
     table = filled(tmp_path)
     keeping = dict.fromkeys(("exact", "local", "list", "s", "m", "coded"), "coalesce")
     newer = {"id": "a", "wait": timedelta(seconds=10), "at": time(1)}

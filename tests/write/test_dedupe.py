@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,7 +23,7 @@ from mdt.stores.storage import MemoryStorage
 SCHEMA = columns("id string, city string, ts int64, fare float64")
 
 
-def made(path: Any = None, **more: Any) -> mdt.Table:
+def made(path=None, **more):
     place = MemoryStorage() if path is None else path
     table = mdt.create(place, SCHEMA, ["id"], partition_by=["city"], **{"ordering": "ts", **more})
     table.upsert(rows_of(SCHEMA, "a Oslo 1 1", "a Rome 1 1", "b Oslo 1 1"))
@@ -32,8 +31,8 @@ def made(path: Any = None, **more: Any) -> mdt.Table:
 
 
 def test_the_row_with_the_largest_ordering_value_is_merged_of_equal_ones_the_last(
-    tmp_path: Any,
-) -> None:
+    tmp_path,
+):
     table = made(tmp_path)
     source = ("a Oslo 5 2", "a Oslo 4 3", "a Rome 2 4", "x Oslo 1 5", "x Oslo 1 6")
     done = merged(table, rows_of(SCHEMA, *source), dedupe=True)
@@ -45,20 +44,20 @@ def test_the_row_with_the_largest_ordering_value_is_merged_of_equal_ones_the_las
     assert last == [3.0], "the last one, without an ordering field"
 
 
-def test_repeated_keys_are_refused_without_dedupe_and_the_error_names_it() -> None:
+def test_repeated_keys_are_refused_without_dedupe_and_the_error_names_it():
     for key in ("a", "x"):
         with pytest.raises(Invalid, match="dedupe=True"):
             merged(made(), rows_of(SCHEMA, f"{key} Oslo 5 2", f"{key} Oslo 4 3"))
 
 
-def test_only_merges_by_key_with_the_ordering_field_are_deduped() -> None:
+def test_only_merges_by_key_with_the_ordering_field_are_deduped():
     with pytest.raises(Unsupported, match="one row for each record key"):
         made().merge({"fare": [1.0]}, on=["fare"], dedupe=True)
     with pytest.raises(Invalid, match="largest 'ts', which the source lacks"):
         made().merge({"id": ["a"], "city": ["Oslo"]}, dedupe=True)
 
 
-def test_keys_without_the_partition_are_one_key_where_rows_are_matched_by_the_key_alone() -> None:
+def test_keys_without_the_partition_are_one_key_where_rows_are_matched_by_the_key_alone():
     table = made()
     source = pa.table({"id": ["b", "b"], "ts": [3, 2], "fare": [7.0, 8.0]})
     taken = ("matched", None, {"fare": "source.fare"})
@@ -66,14 +65,14 @@ def test_keys_without_the_partition_are_one_key_where_rows_are_matched_by_the_ke
     assert table.scan("id = 'b'").to_arrow()["fare"].to_pylist() == [7.0]
 
 
-def test_rows_without_a_key_are_not_taken_for_one() -> None:
+def test_rows_without_a_key_are_not_taken_for_one():
     source = rows_of(SCHEMA, "- Oslo 1 1", "- Oslo 2 2", "b Oslo 2 3")
     done = merged(made(), source, UPDATE, dedupe=True)
     assert (done.updated, done.source_rows) == (1, 3)
 
 
 @pytest.mark.parametrize("ordering", ["ts", "note"])
-def test_a_source_that_is_put_aside_is_deduped_as_one_in_memory(ordering: str) -> None:
+def test_a_source_that_is_put_aside_is_deduped_as_one_in_memory(ordering):
     schema = columns("id string, city string, ts int64, fare double, note string")
     chance = random.Random(5)
     values = [
@@ -98,7 +97,7 @@ def test_a_source_that_is_put_aside_is_deduped_as_one_in_memory(ordering: str) -
 
 
 @EVERY_KIND
-def test_rows_of_the_source_are_counted_once_for_each_key(kind: type[mdt.Table]) -> None:
+def test_rows_of_the_source_are_counted_once_for_each_key(kind):
     source = rows_of(SCHEMA, "x Oslo 1 1", "x Oslo 2 2", "y Oslo 2 3")
     done = merged(kind(made().storage), source, NEW_ALL, dedupe=True)
     assert (done.inserted, done.source_rows) == (2, 2)

@@ -5,7 +5,6 @@ place, in few requests and side by side.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from threading import Lock
 
 import numpy as np
@@ -18,7 +17,7 @@ import mdt
 from mdt.errors import Corrupt
 from mdt.limits import FAR_FILES_READ_AT_ONCE, FAR_OBJECT_WHOLE_BYTES_MAX
 from mdt.stores.storage import MemoryStorage
-from mdt.testing.slow import FarStorage, Result
+from mdt.testing.slow import FarStorage
 
 ROWS = 40_000
 SCHEMA = pa.schema([("id", pa.int64()), *((f"v{n}", pa.float64()) for n in range(6))])
@@ -29,12 +28,12 @@ class Watched(FarStorage):
     time, where each takes ``seconds``.
     """
 
-    def __init__(self, inner: MemoryStorage, seconds: float = 0.0) -> None:
+    def __init__(self, inner, seconds=0.0):
         super().__init__(inner)
         self.sizes: list[int] = []
         self.seconds, self.now, self.most, self.lock = seconds, 0, 0, Lock()
 
-    def _look(self, name: str, path: str, act: Callable[[], Result]) -> Result:
+    def _look(self, name, path, act):
         found = super()._look(name, path, act)
         if path.startswith(".hoodie") or not name.startswith("read"):
             return found
@@ -49,7 +48,7 @@ class Watched(FarStorage):
 
 
 @pytest.fixture(scope="module")
-def large() -> MemoryStorage:
+def large():
     """Return a table of one file above a megabyte, of several row groups."""
     storage = MemoryStorage()
     table = mdt.create(
@@ -64,7 +63,7 @@ def large() -> MemoryStorage:
     return storage
 
 
-def test_a_scan_asks_for_the_columns_of_a_large_file_in_few_ranges(large: MemoryStorage) -> None:
+def test_a_scan_asks_for_the_columns_of_a_large_file_in_few_ranges(large):
     storage = Watched(large.copy())
     found = mdt.open(storage).scan().to_arrow()
     assert found.sort_by("id").equals(mdt.open(large).scan().to_arrow().sort_by("id"))
@@ -76,7 +75,7 @@ def test_a_scan_asks_for_the_columns_of_a_large_file_in_few_ranges(large: Memory
     assert sum(storage.sizes) < stored
 
 
-def test_no_other_columns_are_asked_for(large: MemoryStorage) -> None:
+def test_no_other_columns_are_asked_for(large):
     storage = Watched(large.copy())
     table = mdt.open(storage)
     whole = sum(table.files()["size"].to_pylist())
@@ -84,7 +83,7 @@ def test_no_other_columns_are_asked_for(large: MemoryStorage) -> None:
     assert sum(storage.sizes) < whole / 4
 
 
-def test_a_flipped_byte_in_what_was_asked_for_together_is_told(large: MemoryStorage) -> None:
+def test_a_flipped_byte_in_what_was_asked_for_together_is_told(large):
     damaged = large.copy()
     (name,) = mdt.open(large).files()["name"].to_pylist()
     data = bytearray(damaged.read(name))
@@ -95,11 +94,11 @@ def test_a_flipped_byte_in_what_was_asked_for_together_is_told(large: MemoryStor
 
 
 @pytest.mark.parametrize("table_type", [COW, MOR])
-def test_many_small_files_that_are_written_anew_are_read_side_by_side(table_type: str) -> None:
+def test_many_small_files_that_are_written_anew_are_read_side_by_side(table_type):
     inner, partitions = MemoryStorage(), 12
     schema = columns("id int64, city string, v int64")
 
-    def rows(v: int) -> pa.Table:
+    def rows(v):
         ids = list(range(partitions * 10))
         return pa.table([ids, [f"c{i % partitions}" for i in ids], [v] * len(ids)], schema=schema)
 

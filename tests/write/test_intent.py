@@ -4,8 +4,6 @@ that a merge would leave out.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from texts import columns
@@ -20,7 +18,7 @@ ROWS = pa.table(
 
 
 @pytest.fixture
-def table(tmp_path: Any) -> mdt.Table:
+def table(tmp_path):
     made = mdt.create(tmp_path / "t", SCHEMA, ["id"])
     made.upsert(ROWS)
     return made
@@ -29,9 +27,7 @@ def table(tmp_path: Any) -> mdt.Table:
 @pytest.mark.parametrize(
     "keys", ["fare > 5", ["fare > 5"], "city = 'Oslo' and fare > 1", "id is null"]
 )
-def test_a_condition_given_as_a_key_is_refused_and_the_error_names_delete_where(
-    table: mdt.Table, keys: Any
-) -> None:
+def test_a_condition_given_as_a_key_is_refused_and_the_error_names_delete_where(table, keys):
     with pytest.raises(Invalid, match=r"reads as a condition[\s\S]*t.delete_where"):
         table.delete(keys)
     with table.writer() as writer, pytest.raises(Invalid, match="t.delete_where"):
@@ -39,19 +35,19 @@ def test_a_condition_given_as_a_key_is_refused_and_the_error_names_delete_where(
     assert table.scan().count() == 2
 
 
-def test_a_key_that_reads_as_a_condition_is_deleted(table: mdt.Table) -> None:
+def test_a_key_that_reads_as_a_condition_is_deleted(table):
     assert table.delete("fare > 4").deleted == 1
     assert table.scan().to_arrow()["id"].to_pylist() == ["a"]
 
 
 @pytest.mark.parametrize("key", ["fare", "a b", "1", "2024-01-31", "true", "x > y"])
-def test_an_absent_key_that_is_no_condition_is_missing(table: mdt.Table, key: str) -> None:
+def test_an_absent_key_that_is_no_condition_is_missing(table, key):
     assert table.delete(key).missing == 1
 
 
 def test_a_condition_is_refused_where_keys_are_numbers_or_partitions_are_needed(
-    tmp_path: Any,
-) -> None:
+    tmp_path,
+):
     numbers = mdt.create(tmp_path / "n", columns("id int64, fare float64"), ["id"])
     parted = mdt.create(tmp_path / "p", SCHEMA, ["id"], partition_by=["city"])
     for made in (numbers, parted):
@@ -59,7 +55,7 @@ def test_a_condition_is_refused_where_keys_are_numbers_or_partitions_are_needed(
             made.delete("fare > 4")
 
 
-def global_table(tmp_path: Any, **options: Any) -> mdt.Table:
+def global_table(tmp_path, **options):
     made = mdt.create(
         tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], scope="table", **options
     )
@@ -67,13 +63,13 @@ def global_table(tmp_path: Any, **options: Any) -> mdt.Table:
     return made
 
 
-def row(key: str, city: str | None, fare: float) -> pa.Table:
+def row(key, city, fare):
     return pa.table({"id": [key], "city": [city], "fare": [fare]}, schema=SCHEMA)
 
 
 def test_a_row_without_a_partition_does_not_leave_the_one_where_its_key_lives(
-    tmp_path: Any,
-) -> None:
+    tmp_path,
+):
     table = global_table(tmp_path)
     with pytest.raises(Invalid, match="'a' is in city=Oslo") as error:
         table.upsert(row("a", None, 3.0))
@@ -82,7 +78,7 @@ def test_a_row_without_a_partition_does_not_leave_the_one_where_its_key_lives(
     assert table.get("a") == {"id": "a", "city": "Oslo", "fare": 4.0}
 
 
-def test_rows_without_a_partition_stay_there_come_there_and_leave_it(tmp_path: Any) -> None:
+def test_rows_without_a_partition_stay_there_come_there_and_leave_it(tmp_path):
     table = global_table(tmp_path)
     assert table.upsert(pa.concat_tables([row("b", None, 5.0), row("c", None, 6.0)])).updated == 1
     assert table.upsert(row("b", "Rome", 7.0)).updated == 1
@@ -95,8 +91,8 @@ def test_rows_without_a_partition_stay_there_come_there_and_leave_it(tmp_path: A
 
 
 def test_a_row_without_a_partition_stays_where_the_table_keeps_rows_in_their_partition(
-    tmp_path: Any,
-) -> None:
+    tmp_path,
+):
     table = global_table(tmp_path, options={"mdt.update.partition.path": False})
     table.upsert(row("a", None, 3.0))
     assert table.get("a") == {"id": "a", "city": "Oslo", "fare": 3.0}
@@ -106,8 +102,8 @@ MORE = {"id": ["a"], "city": ["Oslo"], "fare": [5.0], "op": ["u"]}
 
 
 def test_a_star_refuses_columns_that_the_table_lacks_unless_they_are_named(
-    table: mdt.Table,
-) -> None:
+    table,
+):
     for merge in (
         table.merge(MORE).when_matched().update("*"),
         table.merge(MORE).when_not_matched().insert(),
@@ -122,7 +118,7 @@ def test_a_star_refuses_columns_that_the_table_lacks_unless_they_are_named(
         table.merge(MORE, ignore=["opp"])
 
 
-def test_a_star_takes_a_source_whose_further_columns_are_read(table: mdt.Table) -> None:
+def test_a_star_takes_a_source_whose_further_columns_are_read(table):
     merges = [
         table.merge(MORE).when_matched("source.op = 'u'").update("*"),
         table.merge(MORE)

@@ -4,9 +4,7 @@ bounds stay text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +33,7 @@ SMALL = {"mdt.row.group.rows": 50, "mdt.max.file.bytes": 4096, "mdt.small.file.b
 
 
 @st.composite
-def keyed_rows(draw: st.DrawFn) -> tuple[pa.Table, list[tuple[Any, ...]]]:
+def keyed_rows(draw):
     """Draw key columns of one to three types, and their rows as values that Python orders as they
     are ordered.
     """
@@ -49,8 +47,8 @@ def keyed_rows(draw: st.DrawFn) -> tuple[pa.Table, list[tuple[Any, ...]]]:
 @settings(deadline=None)
 @given(keyed_rows())
 def test_sort_keys_rise_as_the_key_columns_do(
-    drawn: tuple[pa.Table, list[tuple[Any, ...]]],
-) -> None:
+    drawn,
+):
     table, rows = drawn
     found = sort_keys(table, table.column_names).cast(pa.binary()).to_pylist()
     assert sorted(range(len(rows)), key=rows.__getitem__) == sorted(
@@ -63,7 +61,7 @@ def test_sort_keys_rise_as_the_key_columns_do(
     st.lists(st.integers(-(2**63), 2**63 - 1), unique=True),
     st.sampled_from((pa.int64(), pa.string())),
 )
-def test_rising_is_the_permutation_that_sorts(numbers: list[int], type: pa.DataType) -> None:
+def test_rising_is_the_permutation_that_sorts(numbers, type):
     table = pa.table({"id": pa.array(numbers, pa.int64()).cast(type)})
     keys = sort_keys(table, ["id"])
     order = rising(keys)
@@ -80,9 +78,7 @@ def test_rising_is_the_permutation_that_sorts(numbers: list[int], type: pa.DataT
     st.integers(0, 3),
     st.sampled_from(("", "p", "prefix ")),
 )
-def test_texts_of_one_length_are_sorted_as_texts_are_wherever_they_differ(
-    parts: list[tuple[str, str]], cut: int, prefix: str
-) -> None:
+def test_texts_of_one_length_are_sorted_as_texts_are_wherever_they_differ(parts, cut, prefix):
     texts = [f"{prefix}{first}{prefix}{last}" for first, last in parts]
     keys = pa.array(texts).slice(cut)
     order, values = rising(keys), [text.encode() for text in keys.to_pylist()]
@@ -90,7 +86,7 @@ def test_texts_of_one_length_are_sorted_as_texts_are_wherever_they_differ(
     assert (list(range(len(values))) if order is None else order.tolist()) == expected
 
 
-def _rows(ids: Sequence[int], more: dict[str, Any] | None = None) -> pa.Table:
+def _rows(ids, more=None):
     return pa.table(
         {
             "id": pa.array(ids, pa.int64()),
@@ -100,7 +96,7 @@ def _rows(ids: Sequence[int], more: dict[str, Any] | None = None) -> pa.Table:
     )
 
 
-def _read(table: mdt.Table, where: str) -> tuple[int, int]:
+def _read(table, where):
     """Return row groups that are read, and of how many."""
     found = table.scan(where).explain()
     return found.row_groups_read, found.row_groups_total
@@ -108,9 +104,7 @@ def _read(table: mdt.Table, where: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
 @pytest.mark.parametrize("key_index", ["bloom", "record"])
-def test_a_range_of_integer_keys_reads_the_row_groups_that_hold_it(
-    table_type: str, key_index: str, tmp_path: Path
-) -> None:
+def test_a_range_of_integer_keys_reads_the_row_groups_that_hold_it(table_type, key_index, tmp_path):
     ids = np.random.default_rng(7).permutation(2_000).tolist()
     table = trees.create(
         tmp_path / "t",
@@ -134,7 +128,7 @@ def test_a_range_of_integer_keys_reads_the_row_groups_that_hold_it(
     trees.assert_readers_agree(table, tmp_path / "t")
 
 
-def test_a_composite_key_is_in_the_order_of_its_first_column_then_of_the_others() -> None:
+def test_a_composite_key_is_in_the_order_of_its_first_column_then_of_the_others():
     n = 1_000
     order = np.random.default_rng(3).permutation(n)
     day = [date.fromordinal(730_000 + int(i) // 100) for i in order]
@@ -150,7 +144,7 @@ def test_a_composite_key_is_in_the_order_of_its_first_column_then_of_the_others(
     assert found == sorted(found)
 
 
-def test_ranges_of_the_key_index_are_those_of_the_numbers() -> None:
+def test_ranges_of_the_key_index_are_those_of_the_numbers():
     table = mdt.create(
         MemoryStorage(), _rows([]).schema, ["id"], options={**SMALL, "mdt.bloom.fpp": 0.5}
     )
@@ -168,7 +162,7 @@ def test_ranges_of_the_key_index_are_those_of_the_numbers() -> None:
     )
 
 
-def test_bounds_in_the_footer_are_those_of_the_text() -> None:
+def test_bounds_in_the_footer_are_those_of_the_text():
     table = mdt.create(MemoryStorage(), _rows([]).schema, ["id"])
     table.bulk_insert(_rows([9, 10, 100, -5]))
     footer = pq.read_metadata(
@@ -177,8 +171,8 @@ def test_bounds_in_the_footer_are_those_of_the_text() -> None:
     assert (footer[b"hoodie_min_record_key"], footer[b"hoodie_max_record_key"]) == (b"-5", b"9")
 
 
-def test_a_rewritten_file_keeps_the_order_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    def after(first: list[int]) -> list[int]:
+def test_a_rewritten_file_keeps_the_order_that_it_had(monkeypatch):
+    def after(first):
         table = mdt.create(MemoryStorage(), _rows([]).schema, ["id"], table_type="COPY_ON_WRITE")
         table.bulk_insert(_rows(first))
         table.upsert(_rows([2, 10, 0]))

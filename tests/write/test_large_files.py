@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from mdt.stores.storage import MemoryStorage
 from mdt.write import large_files, new_files
 
 
-def upsert(table: mdt.Table) -> object:
+def upsert(table):
     return table.upsert(data(5, range(20, 140)))
 
 
@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
 GROUP_ROWS = 7
 
 
-def data(seed: int, ids: range, *, nans: bool = False, shuffled: bool = False) -> pa.Table:
+def data(seed, ids, *, nans=False, shuffled=False):
     """Rows with the keys ``ids``."""
     draw, n = np.random.default_rng(seed), len(ids)
     fare = draw.random(n)
@@ -67,11 +67,11 @@ def data(seed: int, ids: range, *, nans: bool = False, shuffled: bool = False) -
     )
 
 
-def objects(storage: MemoryStorage) -> dict[str, bytes]:
+def objects(storage):
     return {one.path: storage.read(one.path) for one in storage.list("")}
 
 
-def told(table: mdt.Table) -> list[Any]:
+def told(table):
     """What the commit records say, but for the estimates of how much memory columns take."""
     found = []
     for seq in range(table.snapshot().seq + 1):
@@ -86,13 +86,13 @@ def told(table: mdt.Table) -> list[Any]:
 
 
 @pytest.fixture
-def rewrites(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def rewrites(monkeypatch):
     """The rows of the files that were made row group by row group; every file of several row groups
     is large.
     """
     done: list[int] = []
 
-    def counted(*of: Any, **more: Any) -> Any:
+    def counted(*of, **more):
         found = large_files.rewritten(*of, **more)
         done.append(found[0].rows)
         return found
@@ -158,9 +158,7 @@ HISTORIES: dict[str, tuple[dict[str, Any], History]] = {
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_a_large_file_has_the_bytes_that_it_would_have_in_memory(
-    name: str, rewrites: list[int]
-) -> None:
+def test_a_large_file_has_the_bytes_that_it_would_have_in_memory(name, rewrites):
     """All of the table, in fact: key maps, statistics, summaries, filters and records too."""
     said, history = HISTORIES[name]
     more = {"table_type": COW, "at_first": "upsert", "nans": False}
@@ -196,9 +194,7 @@ def test_a_large_file_has_the_bytes_that_it_would_have_in_memory(
 
 @pytest.mark.parametrize("has_ordering", [False, True])
 @pytest.mark.parametrize("rows", [0, 1, 7, 1023, 1024, 5000, 40_000])
-def test_a_large_key_map_has_the_bytes_of_a_small_one(
-    rows: int, has_ordering: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_key_map_has_the_bytes_of_a_small_one(rows, has_ordering, monkeypatch):
     """Hashes may share their first words, and be the same, as those of a key that repeats."""
     monkeypatch.setattr(large_key_map, "_PART_ROWS", 300)
     draw = np.random.default_rng(rows)
@@ -218,7 +214,7 @@ def test_a_large_key_map_has_the_bytes_of_a_small_one(
     )
 
 
-def filled() -> tuple[MemoryStorage, mdt.Table]:
+def filled():
     storage = MemoryStorage()
     options = {"mdt.row.group.rows": GROUP_ROWS, "mdt.services.auto": False}
     table = mdt.create(storage, SCHEMA, key=["id"], table_type=COW, options=options)
@@ -226,7 +222,7 @@ def filled() -> tuple[MemoryStorage, mdt.Table]:
     return storage, table
 
 
-def test_damage_of_a_row_group_stops_the_rewrite_and_leaves_nothing(rewrites: list[int]) -> None:
+def test_damage_of_a_row_group_stops_the_rewrite_and_leaves_nothing(rewrites):
     storage, table = filled()
     before = {path for path in objects(storage) if path.endswith(".parquet")}
     (path,) = before
@@ -241,15 +237,13 @@ def test_damage_of_a_row_group_stops_the_rewrite_and_leaves_nothing(rewrites: li
     assert {path for path in objects(storage) if path.endswith(".parquet")} == before
 
 
-def test_a_disk_that_is_full_commits_nothing(
-    rewrites: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_commits_nothing(rewrites, monkeypatch):
     _, table = filled()
     opened = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(large_files, "_BUFFER_BYTES", 64)
     left, write = [200], os.pwrite
 
-    def full(*of: Any) -> int:
+    def full(*of):
         left[0] -= 1
         if left[0] < 0:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -264,7 +258,7 @@ def test_a_disk_that_is_full_commits_nothing(
     assert table.upsert(data(5, range(20, 40))).updated
 
 
-def test_a_mapped_scratch_file_may_be_changed_and_outlives_it() -> None:
+def test_a_mapped_scratch_file_may_be_changed_and_outlives_it():
     scratch = Scratch()
     sink = Sink(scratch)
     assert [sink.write(b"abc"), sink.write(b"de")] == [3, 2]
@@ -275,7 +269,7 @@ def test_a_mapped_scratch_file_may_be_changed_and_outlives_it() -> None:
     assert Scratch().mapped().size == 0
 
 
-def test_no_more_of_a_buffer_is_put_aside_than_it_has() -> None:
+def test_no_more_of_a_buffer_is_put_aside_than_it_has():
     scratch, given = Scratch(), pa.compress(b"a" * 1000, "lz4_raw")
     places = [scratch.append(given) for _ in range(3)]
     assert places == [0, len(given), 2 * len(given)]
@@ -289,7 +283,7 @@ def test_no_more_of_a_buffer_is_put_aside_than_it_has() -> None:
 @pytest.mark.skipif(
     not os.path.exists("/proc/self/fd"), reason="the system has no names for open files"
 )
-def test_a_mapped_scratch_file_keeps_no_file_open() -> None:
+def test_a_mapped_scratch_file_keeps_no_file_open():
     opened = len(os.listdir("/proc/self/fd"))
     kept = []
     for number in range(50):
@@ -301,8 +295,8 @@ def test_a_mapped_scratch_file_keeps_no_file_open() -> None:
     assert b"".join(one.to_pybytes() for one in kept) == bytes(range(50))
 
 
-def test_what_cannot_be_mapped_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*of: Any) -> None:
+def test_what_cannot_be_mapped_is_an_error_of_ours(monkeypatch):
+    def fails(*of):
         raise OSError(errno.ENOMEM, "no memory")
 
     scratch = Scratch()
@@ -312,7 +306,7 @@ def test_what_cannot_be_mapped_is_an_error_of_ours(monkeypatch: pytest.MonkeyPat
         scratch.mapped()
 
 
-def test_pages_of_a_large_file_are_not_those_of_its_first_small_row_group() -> None:
+def test_pages_of_a_large_file_are_not_those_of_its_first_small_row_group():
     notes = ["abc"] * 1000 + ["é" * 500 + str(n) for n in range(2000)]
     rows = pa.table({"id": list(range(3000)), "note": notes})
     options = {"mdt.row.group.rows": 1000, "mdt.services.auto": False}

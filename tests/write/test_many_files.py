@@ -5,7 +5,6 @@ that fail leave nothing.
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,6 @@ import mdt
 from indexes import column_stats
 from indexes.bloom import FilterSet
 from mdt.errors import Unavailable
-from mdt.stores.contract import Data
 from mdt.stores.local import LocalStorage
 from mdt.stores.storage import MemoryStorage
 from mdt.write import new_files, summarize
@@ -26,7 +24,7 @@ PARTITIONS = 150
 SCHEMA = columns("id string, p string, v int64")
 
 
-def rows(first: int, count: int, v: int) -> pa.Table:
+def rows(first, count, v):
     ids = range(first, first + count)
     return pa.table(
         [[f"k{i:06d}" for i in ids], [f"p{i % PARTITIONS}" for i in ids], [v] * count],
@@ -34,21 +32,19 @@ def rows(first: int, count: int, v: int) -> pa.Table:
     )
 
 
-def made(root: Any, **more: Any) -> mdt.Table:
+def made(root, **more):
     return mdt.create(
         root, SCHEMA, key=["id"], partition_by=["p"], table_type="MERGE_ON_READ", **more
     )
 
 
-def sums(table: mdt.Table) -> dict[int, int]:
+def sums(table):
     counted = table.scan().to_arrow().group_by("v").aggregate([("id", "count")])
     return dict(zip(counted["v"].to_pylist(), counted["id_count"].to_pylist(), strict=True))
 
 
 @pytest.mark.parametrize("reopened", [False, True])
-def test_a_key_is_compared_with_the_files_of_its_partition_only(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, reopened: bool
-) -> None:
+def test_a_key_is_compared_with_the_files_of_its_partition_only(tmp_path, monkeypatch, reopened):
     table = made(tmp_path / "t")
     table.bulk_insert(rows(0, 20 * PARTITIONS, 1))
     if reopened:  # the snapshot comes from a checkpoint then
@@ -58,7 +54,7 @@ def test_a_key_is_compared_with_the_files_of_its_partition_only(
     pairs: list[int] = []
     probe = FilterSet.probe_pairs
 
-    def counting(self: FilterSet, which: Any, key: Any, hashes: Any) -> Any:
+    def counting(self, which, key, hashes):
         pairs.append(len(which))
         return probe(self, which, key, hashes)
 
@@ -75,7 +71,7 @@ class Full(LocalStorage):
 
     left = 10**9
 
-    def create(self, path: str, data: Data) -> None:
+    def create(self, path, data):
         """See :class:`LocalStorage`."""
         if path.endswith(".parquet"):
             self.left -= 1
@@ -84,13 +80,13 @@ class Full(LocalStorage):
         super().create(path, data)
 
 
-def data_files(root: Any) -> list[str]:
+def data_files(root):
     return [name for _, _, names in os.walk(root) for name in names if name.endswith(".parquet")]
 
 
 def test_a_file_that_cannot_be_stored_fails_the_write_and_nothing_of_it_is_left(
-    tmp_path: Any,
-) -> None:
+    tmp_path,
+):
     storage = Full(tmp_path / "t", durable=False)
     table = made(storage)
     storage.left = 100
@@ -104,8 +100,8 @@ def test_a_file_that_cannot_be_stored_fails_the_write_and_nothing_of_it_is_left(
 
 
 def test_a_file_that_cannot_be_made_fails_the_write_and_nothing_of_it_is_left(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     table = made(LocalStorage(tmp_path / "t", durable=False))
     left = list(range(100))
     monkeypatch.setattr(new_files, "footer_bloom", lambda keys, options: str(left.pop()).encode())
@@ -117,9 +113,7 @@ def test_a_file_that_cannot_be_made_fails_the_write_and_nothing_of_it_is_left(
     assert sums(table) == {2: 5 * PARTITIONS} and table.check().ok
 
 
-def test_statistics_of_many_small_files_are_made_together(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_statistics_of_many_small_files_are_made_together(tmp_path, monkeypatch):
     """They are those that each file would have by itself, which large files still have."""
     made_of: list[int] = []
     to_batch = column_stats.to_batch
@@ -140,7 +134,7 @@ def test_statistics_of_many_small_files_are_made_together(
     assert found[0] == found[1]
 
 
-def test_rows_that_follow_each_other_are_not_copied() -> None:
+def test_rows_that_follow_each_other_are_not_copied():
     given = keyed_rows(
         rows(0, 20, 1), mdt.create(MemoryStorage(), SCHEMA, key=["id"]).snapshot().definition
     )

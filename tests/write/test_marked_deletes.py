@@ -4,9 +4,6 @@ them.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from merges import NEW_ALL, merged
@@ -25,13 +22,13 @@ SCHEMA = columns("id string, city string, ts int64, v int64 not null")
 MARKED = columns("id string, city string, ts int64, v int64, _hoodie_is_deleted bool")
 
 
-def made(path: Path, kind: type[mdt.Table] = mdt.Table, **more: Any) -> mdt.Table:
+def made(path, kind=mdt.Table, **more):
     table = mdt.create(path, SCHEMA, ["id"], partition_by=["city"], ordering="ts", **more)
     table.upsert(rows_of(SCHEMA, "a Oslo 5 1", "b Oslo 5 2", "c Rome 5 3"))
     return kind(LocalStorage(path, durable=False))
 
 
-def agree(table: mdt.Table, *rows: str) -> None:
+def agree(table, *rows):
     agreed(table, expected=rows_of(SCHEMA, *rows))
 
 
@@ -54,9 +51,7 @@ MIXED = rows_of(
     [{}, {"table_type": "COPY_ON_WRITE"}, {"scope": "table"}, {"key_index": "record"}],
     ids=str,
 )
-def test_marked_rows_of_an_upsert_delete_unless_they_come_late(
-    tmp_path: Path, kind: type[mdt.Table], more: dict[str, Any]
-) -> None:
+def test_marked_rows_of_an_upsert_delete_unless_they_come_late(tmp_path, kind, more):
     table = made(tmp_path, kind, **more)
     done = table.upsert(MIXED)
     assert (done.inserted, done.updated, done.deleted, done.late, done.missing) == (1, 1, 1, 3, 2)
@@ -64,9 +59,7 @@ def test_marked_rows_of_an_upsert_delete_unless_they_come_late(
 
 
 @EVERY_KIND
-def test_marked_rows_leave_tombstones_where_the_table_keeps_them(
-    tmp_path: Path, kind: type[mdt.Table]
-) -> None:
+def test_marked_rows_leave_tombstones_where_the_table_keeps_them(tmp_path, kind):
     table = made(tmp_path, kind, options={"mdt.delete.keeps.ordering": True})
     table.upsert(rows_of(MARKED, "a Oslo 9 - true", "z Oslo 9 - true"))
     late = table.upsert(rows_of(SCHEMA, "a Oslo 8 1", "z Oslo 8 1"))
@@ -76,9 +69,7 @@ def test_marked_rows_leave_tombstones_where_the_table_keeps_them(
 
 
 @pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
-def test_marked_rows_of_an_insert_delete_and_the_others_are_inserted(
-    tmp_path: Path, operation: str
-) -> None:
+def test_marked_rows_of_an_insert_delete_and_the_others_are_inserted(tmp_path, operation):
     table = made(tmp_path)
     done = getattr(table, operation)(rows_of(MARKED, "a Oslo 6 - true", "n Oslo 1 4 -"))
     assert (done.inserted, done.deleted) == (1, 1)
@@ -88,7 +79,7 @@ def test_marked_rows_of_an_insert_delete_and_the_others_are_inserted(
 
 
 @EVERY_KIND
-def test_loads_and_overwrites_leave_marked_rows_out(tmp_path: Path, kind: type[mdt.Table]) -> None:
+def test_loads_and_overwrites_leave_marked_rows_out(tmp_path, kind):
     mdt.create(tmp_path / "new", SCHEMA, ["id"], partition_by=["city"], ordering="ts")
     given = rows_of(MARKED, "a Oslo 6 - true", "n Oslo 1 4 -", "c Rome 9 - true")
     done = kind(LocalStorage(tmp_path / "new", durable=False)).bulk_insert(given)
@@ -99,7 +90,7 @@ def test_loads_and_overwrites_leave_marked_rows_out(tmp_path: Path, kind: type[m
     agree(table, "c Rome 5 3", "n Oslo 1 4")
 
 
-def test_marked_rows_go_with_evolve_and_partial(tmp_path: Path) -> None:
+def test_marked_rows_go_with_evolve_and_partial(tmp_path):
     table = made(tmp_path)
     data = MIXED.append_column("more", pa.array(range(len(MIXED))))
     assert table.upsert(data, evolve=True).deleted == 1
@@ -112,9 +103,7 @@ def test_marked_rows_go_with_evolve_and_partial(tmp_path: Path) -> None:
 
 
 @EVERY_KIND
-def test_marked_rows_of_a_merge_delete_what_they_would_update_and_are_not_inserted(
-    tmp_path: Path, kind: type[mdt.Table]
-) -> None:
+def test_marked_rows_of_a_merge_delete_what_they_would_update_and_are_not_inserted(tmp_path, kind):
     table = made(tmp_path, kind)
     source = ("a Oslo 6 1 true", "b Oslo 6 22 -", "n Oslo 1 4 true", "k Oslo 1 4 false")
     newer = ("matched", "source.ts > target.ts", "*")
@@ -123,7 +112,7 @@ def test_marked_rows_of_a_merge_delete_what_they_would_update_and_are_not_insert
     agree(table, "b Oslo 6 22", "c Rome 5 3", "k Oslo 1 4")
 
 
-def test_a_writer_gathers_rows_that_are_marked_and_rows_that_are_not(tmp_path: Path) -> None:
+def test_a_writer_gathers_rows_that_are_marked_and_rows_that_are_not(tmp_path):
     table = made(tmp_path)
     with table.writer(max_seconds=60) as writer:
         told = [
@@ -134,13 +123,13 @@ def test_a_writer_gathers_rows_that_are_marked_and_rows_that_are_not(tmp_path: P
     agree(table, "b Oslo 5 2", "c Rome 5 3")
 
 
-def test_dicts_mark_deletes_too(tmp_path: Path) -> None:
+def test_dicts_mark_deletes_too(tmp_path):
     key = {"city": "Oslo", "ts": 6}
     done = made(tmp_path).upsert([{"id": "a", MARK: True, **key}, {"id": "b", "v": 3, **key}])
     assert (done.deleted, done.updated) == (1, 1)
 
 
-def test_what_cannot_be_a_mark_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_a_mark_is_refused(tmp_path):
     table = made(tmp_path)
     texts = MIXED.set_column(4, MARK, pa.array(["true"] * len(MIXED)))
     for write in (table.upsert, table.merge):
@@ -156,9 +145,7 @@ def test_what_cannot_be_a_mark_is_refused(tmp_path: Path) -> None:
 
 
 @EVERY_KIND
-def test_in_tables_whose_keys_repeat_a_marked_row_deletes_all_rows_of_its_key(
-    tmp_path: Path, kind: type[mdt.Table]
-) -> None:
+def test_in_tables_whose_keys_repeat_a_marked_row_deletes_all_rows_of_its_key(tmp_path, kind):
     options = {"mdt.keys.repeat": True}
     mdt.create(tmp_path, SCHEMA, ["id"], partition_by=["city"], options=options)
     table = kind(LocalStorage(tmp_path, durable=False))

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,9 +25,7 @@ from mdt.write.merge_source import as_target
 BOTH = pytest.mark.parametrize("table_type", [MOR, COW])
 
 
-def filled(
-    folder: Path, table_type: str = MOR, kind: type[mdt.Table] = mdt.Table, **more: Any
-) -> mdt.Table:
+def filled(folder, table_type=MOR, kind=mdt.Table, **more):
     """Return a table with two partitions; on merge-on-read each has a base and a log file."""
     given = {"ordering": "ts", "key_index": "record", "partition_by": ["city"], **more}
     options = {"mdt.durable": False, "mdt.services.auto": False}
@@ -44,9 +40,7 @@ def filled(
 
 @BOTH
 @pytest.mark.parametrize("key_index", ["record", "bloom"])
-def test_the_first_clause_that_holds_is_taken_for_each_row(
-    tmp_path: Path, table_type: str, key_index: str
-) -> None:
+def test_the_first_clause_that_holds_is_taken_for_each_row(tmp_path, table_type, key_index):
     table = filled(tmp_path, table_type, key_index=key_index)
     before, seq = dict(as_state(table.scan().to_arrow())), table.snapshot().seq
     source = rows([0, 1, 2, 20, 21], 3, 5.0).append_column(
@@ -87,7 +81,7 @@ def test_the_first_clause_that_holds_is_taken_for_each_row(
         (pa.struct([("a", pa.string_view())]), {"a": "x"}),
     ],
 )
-def test_views_are_merged_and_set_as_other_texts_are(type: pa.DataType, value: Any) -> None:
+def test_views_are_merged_and_set_as_other_texts_are(type, value):
     schema = pa.schema([("id", pa.string()), ("v", type)])
     table = mdt.create(MemoryStorage(), schema, key=["id"])
     table.upsert(pa.table({"id": ["a", "b"], "v": pa.array([None, None], type)}))
@@ -100,7 +94,7 @@ def test_views_are_merged_and_set_as_other_texts_are(type: pa.DataType, value: A
     assert table.schema == schema
 
 
-def test_rows_go_into_log_files_unless_an_ordering_value_falls(tmp_path: Path) -> None:
+def test_rows_go_into_log_files_unless_an_ordering_value_falls(tmp_path):
     table = filled(tmp_path)
     merged(table, rows([0, 1], 2, 7.0))
     record = table.metadata.record(table.snapshot().seq)
@@ -110,9 +104,7 @@ def test_rows_go_into_log_files_unless_an_ordering_value_falls(tmp_path: Path) -
 
 
 @EVERY_KIND
-def test_rows_that_cannot_be_merged_are_refused_by_name(
-    tmp_path: Path, kind: type[mdt.Table]
-) -> None:
+def test_rows_that_cannot_be_merged_are_refused_by_name(tmp_path, kind):
     table = filled(tmp_path, kind=kind)
     before = table.snapshot().seq
     twice = pa.concat_tables([rows([0, 1, 30], 3, 3.0), rows([1, 30], 3, 4.0)])
@@ -148,9 +140,7 @@ def test_rows_that_cannot_be_merged_are_refused_by_name(
         (["id", "city"], 0),
     ],
 )
-def test_rows_are_matched_by_other_columns_and_conditions(
-    tmp_path: Path, on: Any, updated: int
-) -> None:
+def test_rows_are_matched_by_other_columns_and_conditions(tmp_path, on, updated):
     table = filled(tmp_path)
     source = rows_of(
         columns("fare double, low int64, id string, city string"),
@@ -164,8 +154,8 @@ def test_rows_are_matched_by_other_columns_and_conditions(
 
 
 def test_under_partition_scope_a_key_alone_matches_its_rows_in_every_partition(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     table = filled(tmp_path)
     table.upsert([{"id": "k1", "city": "x", "ts": 1, "fare": 3.0}])
     assert merged(table, {"id": ["k1"]}, ("matched", None, None), on="id").deleted == 2
@@ -176,13 +166,11 @@ def test_under_partition_scope_a_key_alone_matches_its_rows_in_every_partition(
 
 
 @EVERY_KIND
-def test_null_is_not_true_and_null_keys_match_nothing(
-    tmp_path: Path, kind: type[mdt.Table]
-) -> None:
+def test_null_is_not_true_and_null_keys_match_nothing(tmp_path, kind):
     table = filled(tmp_path, kind=kind, partition_by=[], ordering=None)
     table.update_where(values={"fare": None}, where="id = 'k1'")
 
-    def matched(fare: float, condition: str, value: Any) -> mdt.MergeResult:
+    def matched(fare, condition, value):
         source = {"id": ["k0", "k1", None], "fare": [fare] * 3}
         return merged(table, source, ("matched", condition, value))
 
@@ -196,7 +184,7 @@ def test_null_is_not_true_and_null_keys_match_nothing(
     assert merged(table, whole.slice(1)).instant == "", "a source without rows does nothing"
 
 
-def test_values_are_cast_as_an_upsert_casts_them() -> None:
+def test_values_are_cast_as_an_upsert_casts_them():
     schema = pa.schema(
         {
             "id": pa.int32(),
@@ -261,9 +249,7 @@ def test_values_are_cast_as_an_upsert_casts_them() -> None:
         ([("matched", None, {"fare": "source.fare / (target.ts - 1)"})], "divided by zero"),
     ],
 )
-def test_what_cannot_be_merged_is_said_and_nothing_is_left(
-    tmp_path: Path, clauses: list[Any], why: str
-) -> None:
+def test_what_cannot_be_merged_is_said_and_nothing_is_left(tmp_path, clauses, why):
     table = filled(tmp_path)
     files = sorted((tmp_path / "t").rglob("*"))
     with pytest.raises(Invalid, match=why):
@@ -288,15 +274,13 @@ def test_what_cannot_be_merged_is_said_and_nothing_is_left(
         ("source.id = target.x", Invalid, "target.x"),
     ],
 )
-def test_an_on_that_cannot_be_joined_is_refused(
-    tmp_path: Path, on: Any, kind: Any, why: str
-) -> None:
+def test_an_on_that_cannot_be_joined_is_refused(tmp_path, on, kind, why):
     with pytest.raises(kind, match=why):
         filled(tmp_path).merge(rows([0], 3, 3.0), on)
 
 
 @pytest.mark.parametrize("on", [["tags"], "source.tags = target.tags", "source.tags = target.n"])
-def test_lists_are_not_joined(on: Any) -> None:
+def test_lists_are_not_joined(on):
     data = pa.table({"id": [1], "n": [1], "tags": [["x"]]})
     table = mdt.create(MemoryStorage(), data.schema, ["id"])
     table.upsert(data)
@@ -305,21 +289,19 @@ def test_lists_are_not_joined(on: Any) -> None:
 
 
 def test_new_rows_whose_key_lives_are_refused_where_rows_are_matched_otherwise(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     with pytest.raises(Invalid, match=r"1 rows to insert have keys that exist already: \['k0'\]"):
         merged(filled(tmp_path), rows([0, 30], 3, 77.0), NEW_ALL, on="fare")
 
 
-def test_only_columns_that_clauses_name_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_columns_that_clauses_name_are_read(tmp_path, monkeypatch):
     from mdt.write import matching, merge
 
     asked: list[list[str]] = []
     real = merge.rows_at
 
-    def seen(metadata: Any, snapshot: Any, where: Any, names: Any, *, threads: int) -> pa.Table:
+    def seen(metadata, snapshot, where, names, *, threads):
         asked.append(list(names))
         return real(metadata, snapshot, where, names, threads=threads)
 
@@ -332,13 +314,13 @@ def test_only_columns_that_clauses_name_are_read(
     assert asked == [["ts"]]
 
 
-def test_a_table_of_the_past_takes_no_merge(tmp_path: Path) -> None:
+def test_a_table_of_the_past_takes_no_merge(tmp_path):
     filled(tmp_path)
     with pytest.raises(Invalid, match="cannot be written to"):
         mdt.open(tmp_path / "t", as_of=1).merge(rows([0], 3, 3.0))
 
 
-def test_an_empty_source_leaves_rows_to_the_last_kind_of_clause(tmp_path: Path) -> None:
+def test_an_empty_source_leaves_rows_to_the_last_kind_of_clause(tmp_path):
     table = filled(tmp_path)
     gone = [("matched", None, None), ("not_matched_by_source", None, None)]
     assert merged(table, rows([], 0, 0.0), *gone).deleted == 10
@@ -346,8 +328,8 @@ def test_an_empty_source_leaves_rows_to_the_last_kind_of_clause(tmp_path: Path) 
 
 
 def test_a_clause_of_many_columns_lists_the_columns_of_the_table_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     names, asked = [f"c{n}" for n in range(50)], []
     schema = pa.schema([("id", pa.string()), *((name, pa.int64()) for name in names)])
     table = mdt.create(MemoryStorage(), schema, ["id"])
@@ -358,7 +340,7 @@ def test_a_clause_of_many_columns_lists_the_columns_of_the_table_once(
     assert table.get({"id": "a"}) == {"id": "a", **dict.fromkeys(names, 3)} and len(asked) == 1
 
 
-def test_a_source_may_have_a_dictionary_in_each_of_its_chunks() -> None:
+def test_a_source_may_have_a_dictionary_in_each_of_its_chunks():
     schema = pa.schema({"id": pa.int64(), "tag": pa.string(), "s": pa.struct({"a": pa.string()})})
     table = mdt.create(MemoryStorage(), schema, ["id"])
     code, tags = pa.array([0], pa.int8()), [f"v{i}" for i in range(200)]

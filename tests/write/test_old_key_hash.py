@@ -4,9 +4,6 @@ rows are returned or checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 from old_tables import A, B, old_table
 from test_colliding_keys import SCHEMA, row
@@ -15,7 +12,7 @@ import mdt
 from mdt.metadata.keys import locate
 
 
-def test_get_returns_no_row_of_another_key(tmp_path: Path) -> None:
+def test_get_returns_no_row_of_another_key(tmp_path):
     table = old_table(tmp_path, SCHEMA, key=["id"])
     table.upsert([row("k", "x"), row(A, "a1")])
     assert table.get(B) is None and table.get(B, columns=["v"]) is None
@@ -26,7 +23,7 @@ def test_get_returns_no_row_of_another_key(tmp_path: Path) -> None:
     assert table.scan(f"id = '{B}'").count() == 0
 
 
-def both(path: Path) -> mdt.Table:
+def both(path):
     """A table with both keys, which the ranges of the Bloom index keep from meeting."""
     table = old_table(
         path, SCHEMA, key=["id"], key_index="bloom", options={"mdt.small.file.bytes": 0}
@@ -37,7 +34,7 @@ def both(path: Path) -> mdt.Table:
     return table
 
 
-def test_check_names_two_keys_with_one_hash(tmp_path: Path) -> None:
+def test_check_names_two_keys_with_one_hash(tmp_path):
     [problem] = both(tmp_path).check().problems
     assert (
         repr(A) in str(problem)
@@ -47,9 +44,7 @@ def test_check_names_two_keys_with_one_hash(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("create", [mdt.create, old_table])
-def test_check_names_a_key_that_lives_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, create: Callable[..., mdt.Table]
-) -> None:
+def test_check_names_a_key_that_lives_twice(tmp_path, monkeypatch, create):
     table = create(tmp_path, SCHEMA, key=["id"], options={"mdt.small.file.bytes": 0})
     table.upsert([row("j", "x"), row("k", "a1")])
     with monkeypatch.context() as patched:
@@ -61,21 +56,21 @@ def test_check_names_a_key_that_lives_twice(
     )
 
 
-def test_get_tells_two_keys_with_one_hash_apart(tmp_path: Path) -> None:
+def test_get_tells_two_keys_with_one_hash_apart(tmp_path):
     table = both(tmp_path)
     assert [table.get(key)["v"] for key in (A, B)] == ["a1", "b1"]
     assert table.get([B, A]).column("v").to_pylist() == ["b1", "a1"]
 
 
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])
-def test_a_batch_with_two_keys_of_one_hash_is_refused(tmp_path: Path, operation: str) -> None:
+def test_a_batch_with_two_keys_of_one_hash_is_refused(tmp_path, operation):
     table = old_table(tmp_path, SCHEMA, key=["id"], ordering="ts")
     with pytest.raises(mdt.Invalid, match="two different keys have the same hash"):
         getattr(table, operation)([row(A, "a1"), row(B, "b1")])
     assert table.upsert([row("k", "1"), row("k", "2")]).inserted == 1
 
 
-def test_old_tables_keep_their_hash_and_format(tmp_path: Path) -> None:
+def test_old_tables_keep_their_hash_and_format(tmp_path):
     old_table(tmp_path, SCHEMA, key=["id"]).upsert([row(A, "a1")])
     definition = mdt.open(tmp_path).definition.to_json()
     assert (

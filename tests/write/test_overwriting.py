@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import date
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +30,7 @@ LEVELS = columns("id int64, city string, day date32, v int64")
 DAYS = (date(2026, 1, 1), date(2026, 1, 2))
 
 
-def made(storage: Any = None, table_type: str = MOR, **given: Any) -> mdt.Table:
+def made(storage=None, table_type=MOR, **given):
     """Return a table with two commits of even ids in x and odd ones in y, 0 to 5."""
     arguments = {"partition_by": ["city"], "ordering": "ts", "options": OPTIONS, **given}
     storage = MemoryStorage() if storage is None else storage
@@ -42,14 +40,14 @@ def made(storage: Any = None, table_type: str = MOR, **given: Any) -> mdt.Table:
     return table
 
 
-def right(table: mdt.Table) -> None:
+def right(table):
     """Assert that we and hudi-rs see the same rows, and that nothing is wrong."""
     assert ours(table.storage) == theirs(table.storage)
     report = table.check()
     assert report.ok and not report.warnings, str(report)
 
 
-def test_an_overwrite_replaces_the_partitions_that_occur_whatever_their_ordering_values() -> None:
+def test_an_overwrite_replaces_the_partitions_that_occur_whatever_their_ordering_values():
     """To who follows the changes, keys that were there before are updates."""
     table = made()
     done = table.insert_overwrite(rows([0, 20, 20], 1, 9.0))
@@ -71,7 +69,7 @@ def test_an_overwrite_replaces_the_partitions_that_occur_whatever_their_ordering
 
 
 @pytest.mark.parametrize("kind", [mdt.Table, SpilledTable])
-def test_a_row_that_another_of_its_key_replaces_ends_no_partition(kind: type[mdt.Table]) -> None:
+def test_a_row_that_another_of_its_key_replaces_ends_no_partition(kind):
     table = made(scope="table")
     newer = rows_of(SCHEMA, "k9 x 1 7", "k9 z 2 7")
     done = kind(table.storage, OPTIONS).insert_overwrite(newer)
@@ -80,9 +78,7 @@ def test_a_row_that_another_of_its_key_replaces_ends_no_partition(kind: type[mdt
 
 
 @EVERY_KIND
-def test_partitions_that_are_named_end_with_or_without_rows(
-    tmp_path: Path, kind: type[mdt.Table]
-) -> None:
+def test_partitions_that_are_named_end_with_or_without_rows(tmp_path, kind):
     table = made(LocalStorage(tmp_path, durable=False))
     writer = kind(table.storage, OPTIONS)
     done = writer.insert_overwrite(rows([0], 1, 9.0), partitions=["city=x", {"city": "new"}])
@@ -97,7 +93,7 @@ def test_partitions_that_are_named_end_with_or_without_rows(
     agreed(table, expected=rows([], 1, 9.0))
 
 
-def test_a_table_without_partitions_has_none_to_name_or_to_delete() -> None:
+def test_a_table_without_partitions_has_none_to_name_or_to_delete():
     table = made(partition_by=[])
     with pytest.raises(Invalid, match="the table has no partitions"):
         table.insert_overwrite(rows([0], 1, 9.0), partitions="city=x")
@@ -105,7 +101,7 @@ def test_a_table_without_partitions_has_none_to_name_or_to_delete() -> None:
         table.delete_partition("*")
 
 
-def test_no_row_is_read_and_no_data_file_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_row_is_read_and_no_data_file_is_opened(monkeypatch):
     table = made()
     opened = []
     read = MemoryStorage.open
@@ -117,7 +113,7 @@ def test_no_row_is_read_and_no_data_file_is_opened(monkeypatch: pytest.MonkeyPat
     assert not [path for path in opened if not path.startswith(paths.PRIVATE)]
 
 
-def levels() -> mdt.Table:
+def levels():
     table = mdt.create(
         MemoryStorage(), LEVELS, ["id"], partition_by=["city", "day"], options=OPTIONS
     )
@@ -142,7 +138,7 @@ def levels() -> mdt.Table:
         ([], 8),
     ],
 )
-def test_partitions_are_named_by_path_by_values_or_by_a_pattern(named: Any, left: int) -> None:
+def test_partitions_are_named_by_path_by_values_or_by_a_pattern(named, left):
     table = levels()
     done = table.delete_partition(named)
     assert table.scan().count() == left == 8 - done.deleted
@@ -161,12 +157,12 @@ def test_partitions_are_named_by_path_by_values_or_by_a_pattern(named: Any, left
         (3, "names none"),
     ],
 )
-def test_what_can_name_no_partition_is_refused(named: Any, match: str) -> None:
+def test_what_can_name_no_partition_is_refused(named, match):
     with pytest.raises(Invalid, match=match):
         levels().delete_partition(named)
 
 
-def test_a_purge_leaves_no_byte_of_what_a_partition_held() -> None:
+def test_a_purge_leaves_no_byte_of_what_a_partition_held():
     table = made(key_index="record")
     table.insert_overwrite(pa.table([["k0"], ["x"], [1], [9.0]], schema=SCHEMA))
     table.delete_partition("city=y")
@@ -186,7 +182,7 @@ def test_a_purge_leaves_no_byte_of_what_a_partition_held() -> None:
         (lambda t: t.truncate(), "INSERT_OVERWRITE_TABLE"),
     ],
 )
-def test_hudi_is_told_its_own_word_and_what_ended(write: Any, word: str) -> None:
+def test_hudi_is_told_its_own_word_and_what_ended(write, word):
     table = made()
     files = [row for row in table.files().to_pylist() if row["name"][0] != "."]
     ended = {row["partition"]: row["name"].split("_")[0] for row in files}
@@ -202,8 +198,8 @@ def test_hudi_is_told_its_own_word_and_what_ended(write: Any, word: str) -> None
 
 
 def test_more_file_groups_than_a_record_can_name_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(overwriting, "LIST_ITEMS_MAX", 1)
     table = made()
     with pytest.raises(Unsupported, match="2 file groups cannot end in one commit"):
@@ -211,7 +207,7 @@ def test_more_file_groups_than_a_record_can_name_are_refused(
     assert table.delete_partition("city=x").deleted == 3
 
 
-def test_a_record_that_ends_file_groups_is_a_replacecommit_and_no_other_is() -> None:
+def test_a_record_that_ends_file_groups_is_a_replacecommit_and_no_other_is():
     table = made()
     table.truncate()
     truncated, upserted = (commit_log.read(table.storage, seq) for seq in (3, 2))
@@ -221,7 +217,7 @@ def test_a_record_that_ends_file_groups_is_a_replacecommit_and_no_other_is() -> 
             records.check_header(header, 3, "p")
 
 
-def test_dead_rows_are_told_in_few_bytes() -> None:
+def test_dead_rows_are_told_in_few_bytes():
     table = mdt.create(MemoryStorage(), LEVELS, ["id"], options=OPTIONS)
     n = 200_000
     columns = [range(n), ["a"] * n, [DAYS[0]] * n, range(n)]
@@ -238,7 +234,7 @@ def test_dead_rows_are_told_in_few_bytes() -> None:
     assert Metadata(table.storage).newest().seq == 3
 
 
-def test_only_the_star_stands_for_anything_when_partitions_are_dropped() -> None:
+def test_only_the_star_stands_for_anything_when_partitions_are_dropped():
     table = levels()
     for path in set(table.files()["partition"].to_pylist()):
         for wild in (f"{path[:-1]}?", f"{path[:-1]}[{path[-1]}]"):
@@ -247,8 +243,8 @@ def test_only_the_star_stands_for_anything_when_partitions_are_dropped() -> None
 
 
 def test_a_partition_that_is_named_is_compared_with_no_pattern_and_no_other_is_taken_apart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     split, parts = np.split, []
     monkeypatch.setattr(
         live_partitions,

@@ -4,9 +4,6 @@ nothing leaves the table.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
 import trees
@@ -56,19 +53,19 @@ REFUSED = {
 }
 
 
-def rows(values: list[Any], v: int, ids: str = "k") -> pa.Table:
+def rows(values, v, ids="k"):
     return pa.table(
         {"id": [f"{ids}{i}" for i in range(len(values))], "p": values, "v": [v] * len(values)},
         SCHEMA,
     )
 
 
-def expected(values: list[Any], v: int) -> list[dict[str, Any]]:
+def expected(values, v):
     return trees.ordered(rows(values, v))
 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
-def test_odd_values_survive_updates_deletes_and_compaction(table_type: str, tmp_path: Path) -> None:
+def test_odd_values_survive_updates_deletes_and_compaction(table_type, tmp_path):
     path, values = tmp_path / "root" / "t", list(KEPT.values())
     table = trees.create(path, SCHEMA, partition_by=["p"], table_type=table_type)
     table.upsert(rows(values, 1))
@@ -92,9 +89,7 @@ def test_odd_values_survive_updates_deletes_and_compaction(table_type: str, tmp_
 
 
 @pytest.mark.parametrize("value, reason", REFUSED.values(), ids=REFUSED.keys())
-def test_a_value_without_a_directory_name_is_refused(
-    value: str, reason: str, tmp_path: Path
-) -> None:
+def test_a_value_without_a_directory_name_is_refused(value, reason, tmp_path):
     table = trees.create(tmp_path / "t", SCHEMA, partition_by=["p"])
     table.upsert(rows(["fine"], 1))
     before = trees.tree(tmp_path)
@@ -108,18 +103,18 @@ def test_a_value_without_a_directory_name_is_refused(
 
 @settings(max_examples=200)
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=80))
-def test_escaping_is_injective_and_adds_no_level(value: str) -> None:
+def test_escaping_is_injective_and_adds_no_level(value):
     name = escape(value)
     assert unescape(name) == value
     assert "/" not in name and "\\" not in name and "=" not in name and "\0" not in name
 
 
-def test_values_of_any_text_come_back(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_values_of_any_text_come_back(tmp_path_factory):
     text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 
     @settings(max_examples=6)
     @given(st.lists(st.one_of(st.none(), text), min_size=5, max_size=15, unique=True))
-    def comes_back(values: list[str | None]) -> None:
+    def comes_back(values):
         path = tmp_path_factory.mktemp("any") / "t"
         table = trees.create(path, SCHEMA, partition_by=["p"])
         try:
@@ -137,7 +132,7 @@ def test_values_of_any_text_come_back(tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
-def test_several_levels_of_several_types(table_type: str, tmp_path: Path) -> None:
+def test_several_levels_of_several_types(table_type, tmp_path):
     schema = columns("id int64, day date32, n int32, b bool, s string")
     rows = (
         "1 2024-01-01 -5 true a/b",
@@ -160,7 +155,7 @@ COMPOSITE = columns("a string, b string, v int64")
 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
-def test_composite_keys_keep_commas_and_colons_apart(table_type: str, tmp_path: Path) -> None:
+def test_composite_keys_keep_commas_and_colons_apart(table_type, tmp_path):
     pairs = ("x y", "x,y z", "x y,z", "x:b :", "x,b :y", ", ,", "a:1 b:2", "x,c: d")
     data = rows_of(COMPOSITE, *(f"{pair} {n}" for n, pair in enumerate(pairs)))
     path = tmp_path / "t"
@@ -175,7 +170,7 @@ def test_composite_keys_keep_commas_and_colons_apart(table_type: str, tmp_path: 
     assert trees.assert_readers_agree(table, path) == trees.ordered(data.slice(3))
 
 
-def test_a_composite_key_that_reads_as_another_is_refused(tmp_path: Path) -> None:
+def test_a_composite_key_that_reads_as_another_is_refused(tmp_path):
     table = trees.create(tmp_path / "t", COMPOSITE, ["a", "b"])
     before = trees.tree(tmp_path)
     with pytest.raises(Invalid, match="'a' holds the name of the next key field") as caught:

@@ -4,11 +4,7 @@ that row for a live one.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
-import pyarrow as pa
 import pytest
 from reader import agreed
 from texts import columns, rows_of
@@ -18,7 +14,6 @@ from indexes.base import KeyHashes
 from mdt.metadata.files.file_group import BASE
 from mdt.metadata.keys.locate import locate
 from mdt.stores.storage import MemoryStorage
-from mdt.table import Table
 from mdt.write import rules
 from mdt.write.normalize import normalize, partition_names
 
@@ -30,15 +25,15 @@ SMALL_FILES = {
 }
 
 
-def rows(*ids: str, p: str = "x", ts: int = 1, v: int = 1) -> pa.Table:
+def rows(*ids, p="x", ts=1, v=1):
     return rows_of(SCHEMA, *(f"{id} {p} {ts} {v}" for id in ids))
 
 
-def keys(*ids: str, p: str = "x") -> pa.Table:
+def keys(*ids, p="x"):
     return rows(*ids, p=p).select(["id", "p"])
 
 
-def filled(path: Any, **arguments: Any) -> Table:
+def filled(path, **arguments):
     """Return a table with three file groups in partition x, and key a in the first of them."""
     table = mdt.create(path, SCHEMA, ["id"], partition_by=["p"], options=SMALL_FILES, **arguments)
     for number, first in enumerate(("a", "n1", "n2")):
@@ -46,7 +41,7 @@ def filled(path: Any, **arguments: Any) -> Table:
     return table
 
 
-def groups_with(table: Table, key: str) -> list[str]:
+def groups_with(table, key):
     """Return the file ids of the files in which rows of a key stand, dead or alive."""
     hashes, snapshot = normalize(rows(key), table.definition).hashes, table.snapshot()
     files = [file for file in map(snapshot.segment, snapshot.live_numbers.tolist()) if file.key_map]
@@ -64,9 +59,7 @@ KINDS = [(index, ordering) for index in ("bloom", "record") for ordering in (Non
 @pytest.mark.parametrize("how", ["upsert", "insert", "bulk_insert"])
 @pytest.mark.parametrize("key_index, ordering", KINDS)
 @pytest.mark.parametrize("beside", [(), ("new1", "new2")], ids=["alone", "beside new keys"])
-def test_a_deleted_key_returns_to_its_file_group(
-    key_index: str, ordering: str | None, how: str, beside: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_deleted_key_returns_to_its_file_group(key_index, ordering, how, beside, tmp_path):
     table = filled(tmp_path / "t", key_index=key_index, ordering=ordering)
     first = set(groups_with(table, "a"))
     table.delete(keys("a", "k11"))
@@ -86,7 +79,7 @@ def test_a_deleted_key_returns_to_its_file_group(
     agreed(table)
 
 
-def test_a_compacted_table_forgets_where_deleted_keys_stood() -> None:
+def test_a_compacted_table_forgets_where_deleted_keys_stood():
     table = filled(MemoryStorage())
     table.delete(keys("a"))
     table.compact()
@@ -99,7 +92,7 @@ def test_a_compacted_table_forgets_where_deleted_keys_stood() -> None:
     assert table.check().ok
 
 
-def test_updates_and_returns_of_one_file_group_make_one_log_file() -> None:
+def test_updates_and_returns_of_one_file_group_make_one_log_file():
     table = filled(MemoryStorage(), key_index="record")
     table.delete(keys("a"))
     files = len(table.files())
@@ -109,8 +102,8 @@ def test_updates_and_returns_of_one_file_group_make_one_log_file() -> None:
 
 
 def test_tables_that_were_written_otherwise_are_warned_of_and_mended_by_compaction(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     table = filled(MemoryStorage(), key_index="record")
     table.delete(keys("a"))
     monkeypatch.setattr(
@@ -133,7 +126,7 @@ def test_tables_that_were_written_otherwise_are_warned_of_and_mended_by_compacti
     assert set(table.files()["kind"].to_pylist()) == {BASE}
 
 
-def test_keys_that_may_live_nowhere_are_not_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_may_live_nowhere_are_not_put_in_order(monkeypatch):
     """As those of a load, of which there are many."""
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["p"])
     batch = normalize(rows(*map(str, range(100))), table.definition)

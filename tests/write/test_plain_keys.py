@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ PLAIN_KEYS: dict[str, tuple[Any, int]] = {
 
 @pytest.mark.parametrize("gathered", [False, True])
 @pytest.mark.parametrize("keys, deleted", PLAIN_KEYS.values(), ids=PLAIN_KEYS.keys())
-def test_deletes_take_plain_keys(keys: Any, deleted: int, gathered: bool, tmp_path: Path) -> None:
+def test_deletes_take_plain_keys(keys, deleted, gathered, tmp_path):
     table = trees.create(tmp_path / "t", columns("id string, n int64"), key=["id"])
     table.upsert([{"id": f"k{n}", "n": n} for n in range(8)])
     if gathered:
@@ -50,7 +49,7 @@ def test_deletes_take_plain_keys(keys: Any, deleted: int, gathered: bool, tmp_pa
     assert len(trees.assert_readers_agree(table, tmp_path / "t")) == 8 - deleted
 
 
-def test_look_ups_take_series_and_rows_of_arrays(tmp_path: Path) -> None:
+def test_look_ups_take_series_and_rows_of_arrays(tmp_path):
     table = trees.create(tmp_path / "t", columns("id string, n int64"), key=["id"])
     table.upsert([{"id": f"k{n}", "n": n} for n in range(8)])
     for keys in (
@@ -62,7 +61,7 @@ def test_look_ups_take_series_and_rows_of_arrays(tmp_path: Path) -> None:
         assert table.get(keys)["n"].to_pylist() == [5, 2]
 
 
-def test_deletes_take_tuples_of_several_key_columns(tmp_path: Path) -> None:
+def test_deletes_take_tuples_of_several_key_columns(tmp_path):
     schema = columns("a int64, day date32, n int64")
     table = trees.create(tmp_path / "t", schema, key=["a", "day"])
     days = [date(2024, 1, 1), date(2024, 1, 2)]
@@ -86,13 +85,13 @@ def test_deletes_take_tuples_of_several_key_columns(tmp_path: Path) -> None:
         (np.array([[1]]), "an array of 2 dimensions is no column"),
     ],
 )
-def test_what_is_no_key_is_not_deleted(keys: Any, refusal: str, tmp_path: Path) -> None:
+def test_what_is_no_key_is_not_deleted(keys, refusal, tmp_path):
     table = trees.create(tmp_path / "t", columns("id int64"), key=["id"])
     with pytest.raises(mdt.Invalid, match=refusal):
         table.delete(keys)
 
 
-def test_a_plain_key_names_no_partition(tmp_path: Path) -> None:
+def test_a_plain_key_names_no_partition(tmp_path):
     table = trees.create(tmp_path / "t", columns("id string, city string"), partition_by=["city"])
     table.upsert([{"id": "k0", "city": "Oslo"}])
     with pytest.raises(mdt.Invalid, match="city"):

@@ -4,8 +4,6 @@ key nobody looks further.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 
 import mdt
 from mdt.errors import Invalid
-from mdt.schema.definition import TableDefinition
 from mdt.write import normalize as normalizing
 
 KEYS = {
@@ -24,13 +21,13 @@ KEYS = {
 }
 
 
-def table_of(path: Path, kind: str) -> mdt.Table:
+def table_of(path, kind):
     schema = pa.schema([("k", KEYS[kind][0]), ("ts", pa.int64()), ("v", pa.int64())])
     return mdt.create(path / kind, schema, key=["k"], ordering="ts")
 
 
 @pytest.fixture(scope="module")
-def definitions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TableDefinition]:
+def definitions(tmp_path_factory):
     root = tmp_path_factory.mktemp("repeated")
     return {kind: table_of(root, kind).snapshot().definition for kind in KEYS}
 
@@ -39,9 +36,7 @@ def definitions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TableDefi
 @pytest.mark.parametrize("kind", KEYS)
 @given(data=st.data())
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
-def test_the_last_row_of_a_key_stays(
-    definitions: dict[str, TableDefinition], data, kind: str, in_order: bool
-) -> None:
+def test_the_last_row_of_a_key_stays(definitions, data, kind, in_order):
     keys = data.draw(st.lists(KEYS[kind][1], min_size=1, max_size=30))
     if in_order:
         keys.sort(key=lambda key: key.encode() if isinstance(key, str) else key)
@@ -58,7 +53,7 @@ def test_the_last_row_of_a_key_stays(
     assert found.duplicates == len(keys) - len(newest) == len(keys) - len(found)
 
 
-def test_an_insert_names_a_key_that_repeats_among_keys_that_rise(tmp_path: Path) -> None:
+def test_an_insert_names_a_key_that_repeats_among_keys_that_rise(tmp_path):
     table = table_of(tmp_path, "text")
     keys = [f"k{n:04}" for n in range(1000)]
     keys[501] = keys[500]

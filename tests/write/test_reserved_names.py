@@ -20,21 +20,19 @@ SCHEMA = columns("id int64, p string, q string")
 HIDDEN = pytest.mark.parametrize("value", ["metadata", "_delta_log"])
 
 
-def made(path: Path, **options: Any) -> mdt.Table:
+def made(path, **options):
     given = {"mdt.hive.style": False, **options}
     return mdt.create(
         path / "t", SCHEMA, ["id"], partition_by=["p", "q"], scope="table", options=given
     )
 
 
-def row(id: int, p: str, q: str = "x") -> dict[str, Any]:
+def row(id, p, q="x"):
     return {"id": id, "p": p, "q": q}
 
 
 @HIDDEN
-def test_a_partition_that_hudi_rs_would_leave_out_is_refused_in_every_write(
-    value: str, tmp_path: Path
-) -> None:
+def test_a_partition_that_hudi_rs_would_leave_out_is_refused_in_every_write(value, tmp_path):
     table = made(tmp_path)
     table.upsert([row(1, "a")])
     small = mdt.open(table.path, {"mdt.write.memory.max": 1})
@@ -54,9 +52,7 @@ def test_a_partition_that_hudi_rs_would_leave_out_is_refused_in_every_write(
 
 
 @HIDDEN
-def test_the_same_value_is_taken_where_it_is_not_the_first_directory(
-    value: str, tmp_path: Path
-) -> None:
+def test_the_same_value_is_taken_where_it_is_not_the_first_directory(value, tmp_path):
     table = made(tmp_path)
     table.upsert([row(1, "a", value), row(2, value.upper(), "b")])
     hive = mdt.create(tmp_path / "hive", SCHEMA, ["id"], partition_by=["p"])
@@ -65,9 +61,7 @@ def test_the_same_value_is_taken_where_it_is_not_the_first_directory(
         assert hudi_table(Path(one.path.removeprefix("file://")), SCHEMA).num_rows == 2
 
 
-def test_partitions_of_older_tables_stay_in_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partitions_of_older_tables_stay_in_use(tmp_path, monkeypatch):
     table = made(tmp_path)
     with monkeypatch.context() as older:
         older.setattr(partitions, "_HIDDEN", frozenset())
@@ -77,9 +71,7 @@ def test_partitions_of_older_tables_stay_in_use(
 
 
 @pytest.mark.parametrize("name", ["_change", "_seq", "_instant", "_CHANGE", "_Seq"])
-def test_columns_of_changes_are_refused_wherever_columns_are_named(
-    name: str, tmp_path: Path
-) -> None:
+def test_columns_of_changes_are_refused_wherever_columns_are_named(name, tmp_path):
     with pytest.raises(
         Invalid, match=f"column '{name}' has the name of a column that changes of rows have"
     ):

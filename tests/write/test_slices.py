@@ -11,7 +11,6 @@ from reader import bag
 from texts import columns
 
 import mdt
-from indexes.base import Int64Array
 from mdt.engines.tasks import BUCKET
 from mdt.engines.write_tasks import by_bucket
 from mdt.stores.storage import MemoryStorage
@@ -19,16 +18,14 @@ from mdt.write.slices import KeyedRows
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_rows_of_many_slices_are_taken_from_one_chunk(
-    parts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_many_slices_are_taken_from_one_chunk(parts, monkeypatch):
     """Arrow joins all chunks of a column whenever some rows of it are taken, so each slice would
     cost what all rows cost.
     """
     chunks: list[int] = []
     rows = KeyedRows.rows
 
-    def taken(self: KeyedRows, at: Int64Array) -> KeyedRows:
+    def taken(self, at):
         if len(at) < len(self):
             chunks.extend(column.num_chunks for column in self.table.columns)
         return rows(self, at)
@@ -50,7 +47,7 @@ def test_rows_of_many_slices_are_taken_from_one_chunk(
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_texts_of_more_than_two_gibibytes_in_a_column_are_cut_into_files() -> None:
+def test_texts_of_more_than_two_gibibytes_in_a_column_are_cut_into_files():
     """More than Arrow takes rows of at once."""
     chunk = pa.array(["x" * 1_000_000] * 800)
     numbers = pa.array(range(2_400))

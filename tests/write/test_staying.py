@@ -5,8 +5,6 @@ them.
 from __future__ import annotations
 
 from datetime import date
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,7 +23,7 @@ MOVED = rows_of(SCHEMA, "k0 y 5 7", "k1 x 0 7", "k9 x 5 7")
 """k0 of x in y, k1 of y in x, and late, and a key that is new."""
 
 
-def made(path: Any, kind: type[mdt.Table] = mdt.Table, **given: Any) -> mdt.Table:
+def made(path, kind=mdt.Table, **given):
     arguments = {"partition_by": ["city"], "ordering": "ts", "scope": "table", "options": STAYS}
     table = kind(mdt.create(path, SCHEMA, ["id"], **{**arguments, **given}).storage)
     table.upsert(rows(range(4), 1, 1.0))
@@ -35,8 +33,8 @@ def made(path: Any, kind: type[mdt.Table] = mdt.Table, **given: Any) -> mdt.Tabl
 @EVERY_KIND
 @pytest.mark.parametrize("table_type", [MOR, COW])
 def test_a_row_stays_where_its_key_lives_and_keeps_its_partition_columns(
-    tmp_path: Path, kind: type[mdt.Table], table_type: str
-) -> None:
+    tmp_path, kind, table_type
+):
     table = made(tmp_path, kind, table_type=table_type)
     done = table.upsert(MOVED)
     assert (done.inserted, done.updated, done.late) == (1, 1, 1)
@@ -45,14 +43,14 @@ def test_a_row_stays_where_its_key_lives_and_keeps_its_partition_columns(
     assert table.scan("city = 'x' and id = 'k0'").count() == 1, "what it says is where it stands"
 
 
-def test_a_merge_leaves_partition_columns_alone_too(tmp_path: Path) -> None:
+def test_a_merge_leaves_partition_columns_alone_too(tmp_path):
     table = made(tmp_path)
     assert table.merge(MOVED).when_matched().update("*").execute().updated == 2
     assert table.get("k1") == {"id": "k1", "city": "y", "ts": 0, "fare": 7.0}
     agreed(table)
 
 
-def test_a_key_that_was_deleted_may_come_back_elsewhere(tmp_path: Path) -> None:
+def test_a_key_that_was_deleted_may_come_back_elsewhere(tmp_path):
     table = made(tmp_path)
     table.delete("k0")
     assert table.upsert(MOVED.slice(0, 1)).inserted == 1
@@ -60,7 +58,7 @@ def test_a_key_that_was_deleted_may_come_back_elsewhere(tmp_path: Path) -> None:
     agreed(table)
 
 
-def test_what_leaves_open_where_a_row_stays_is_refused() -> None:
+def test_what_leaves_open_where_a_row_stays_is_refused():
     with pytest.raises(Invalid, match="in several places"):
         made(MemoryStorage(), options={**STAYS, "mdt.keys.repeat": True})
     with pytest.raises(Invalid, match="cannot order them"):
@@ -68,7 +66,7 @@ def test_what_leaves_open_where_a_row_stays_is_refused() -> None:
 
 
 @pytest.mark.parametrize("hive_style", [True, False])
-def test_partition_columns_come_out_of_paths_as_they_went_in(hive_style: bool) -> None:
+def test_partition_columns_come_out_of_paths_as_they_went_in(hive_style):
     given = pa.table(
         {
             "a b": ["x/y=z%", None, "ä", "-1"],

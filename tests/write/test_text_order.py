@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,15 +17,13 @@ from mdt.stores.storage import MemoryStorage
 SCHEMA = columns("id string, at string, v int64")
 
 
-def held(table: mdt.Table) -> dict[str, Any]:
+def held(table):
     return {row["id"]: (row["at"], row["v"]) for row in table.scan().to_arrow().to_pylist()}
 
 
 @EVERY_KIND
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_the_later_text_wins_whatever_its_first_bytes_are(
-    tmp_path: Path, kind: type[mdt.Table], table_type: str
-) -> None:
+def test_the_later_text_wins_whatever_its_first_bytes_are(tmp_path, kind, table_type):
     table = kind(mdt.create(tmp_path, SCHEMA, ["id"], ordering="at", table_type=table_type).storage)
     table.upsert(
         rows_of(
@@ -54,7 +49,7 @@ def test_the_later_text_wins_whatever_its_first_bytes_are(
     agreed(table)
 
 
-def test_words_of_text_rise_with_it_as_far_as_they_go() -> None:
+def test_words_of_text_rise_with_it_as_far_as_they_go():
     texts = sorted(
         ["", "a", "a\0", "b" * 7, "b" * 8, "b" * 9, "\x7f", "é", "\ud7ff", "\uffff", "\U0001f600"]
     )
@@ -63,6 +58,6 @@ def test_words_of_text_rise_with_it_as_far_as_they_go() -> None:
 
 
 @pytest.mark.parametrize("option", ["mdt.keys.repeat", "mdt.delete.keeps.ordering"])
-def test_text_is_refused_where_words_alone_decide(option: str) -> None:
+def test_text_is_refused_where_words_alone_decide(option):
     with pytest.raises(Invalid, match="is text"):
         mdt.create(MemoryStorage(), SCHEMA, ["id"], ordering="at", options={option: True})

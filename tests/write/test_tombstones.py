@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -22,15 +20,15 @@ SCHEMA = columns("id string, city string, ts int64, v int64")
 HOUR_SECONDS = 3600
 
 
-def rows(*given: tuple[str, int]) -> pa.Table:
+def rows(*given):
     return rows_of(SCHEMA, *(f"{key} x {ts} {ts}" for key, ts in given))
 
 
-def keys(*names: str) -> dict[str, list[str]]:
+def keys(*names):
     return {"id": list(names), "city": ["x"] * len(names)}
 
 
-def make(*given: tuple[str, int], kind: type[mdt.Table] = mdt.Table, **options: Any) -> mdt.Table:
+def make(*given, kind=mdt.Table, **options):
     """Return a table that keeps deletes, with rows; ``options`` have _ for each dot."""
     named = {name.replace("_", "."): value for name, value in options.items()}
     table = mdt.create(
@@ -46,12 +44,12 @@ def make(*given: tuple[str, int], kind: type[mdt.Table] = mdt.Table, **options: 
     return kind(table.storage)
 
 
-def held(table: mdt.Table) -> dict[str, int]:
+def held(table):
     found = table.scan(columns=["id", "ts"]).to_arrow().to_pylist()
     return {row["id"]: row["ts"] for row in found}
 
 
-def test_without_the_option_a_delete_ends_all_that_is_known_of_a_key() -> None:
+def test_without_the_option_a_delete_ends_all_that_is_known_of_a_key():
     table = make(("a", 5), mdt_delete_keeps_ordering=False)
     table.delete(rows(("a", 9)))
     assert table.upsert(rows(("a", 1))).inserted == 1
@@ -60,7 +58,7 @@ def test_without_the_option_a_delete_ends_all_that_is_known_of_a_key() -> None:
 
 
 @EVERY_KIND
-def test_rows_to_delete_may_say_at_which_ordering_value(kind: type[mdt.Table]) -> None:
+def test_rows_to_delete_may_say_at_which_ordering_value(kind):
     table = make(("a", 5), ("b", 5), kind=kind)
     done = table.delete(rows(("a", 7), ("a", 6), ("b", 4), ("c", 9)))
     assert (done.deleted, done.late, done.missing) == (1, 1, 1), "b is newer, c does not exist yet"
@@ -74,7 +72,7 @@ def test_rows_to_delete_may_say_at_which_ordering_value(kind: type[mdt.Table]) -
 
 
 @EVERY_KIND
-def test_every_way_to_insert_heeds_tombstones_and_overwrites_do_not(kind: type[mdt.Table]) -> None:
+def test_every_way_to_insert_heeds_tombstones_and_overwrites_do_not(kind):
     table = make(("a", 5), ("b", 5), ("c", 5), kind=kind)
     assert table.delete_where("id = 'a'").deleted == 1
     assert merged(table, rows(("b", 0)), ("matched", None, None)).deleted == 1
@@ -92,7 +90,7 @@ def test_every_way_to_insert_heeds_tombstones_and_overwrites_do_not(kind: type[m
         table.insert(rows(("d", 1), ("d", 2)))
 
 
-def test_tombstones_are_forgotten_by_the_instants_of_commits() -> None:
+def test_tombstones_are_forgotten_by_the_instants_of_commits():
     table = make(("a", 5), ("b", 5), mdt_delete_keeps_ordering_hours=2)
     table.delete(keys("a"))
     table.storage.sleep(HOUR_SECONDS)
@@ -107,7 +105,7 @@ def test_tombstones_are_forgotten_by_the_instants_of_commits() -> None:
     assert (done.inserted, done.late) == (1, 1) and table.check().ok
 
 
-def test_a_purge_leaves_no_tombstone() -> None:
+def test_a_purge_leaves_no_tombstone():
     table = make(("a", 5), ("b", 5))
     table.delete(rows(("a", 5), ("c", 7)))
     table.purge()
@@ -118,21 +116,21 @@ def test_a_purge_leaves_no_tombstone() -> None:
     )
 
 
-def test_a_restore_may_change_tombstones_alone() -> None:
+def test_a_restore_may_change_tombstones_alone():
     table = make(("a", 5))
     table.delete(rows(("n", 3)))
     table.restore(1)
     assert table.upsert(rows(("n", 2))).inserted == 1 and table.check().ok
 
 
-def test_the_option_needs_an_ordering_field_and_keys_that_live_once() -> None:
+def test_the_option_needs_an_ordering_field_and_keys_that_live_once():
     keeps = {"mdt.delete.keeps.ordering": True}
     for options, ordering in ((keeps, None), (keeps | {"mdt.keys.repeat": True}, "ts")):
         with pytest.raises(Invalid, match=r"mdt\.delete\.keeps\.ordering"):
             mdt.create(MemoryStorage(), SCHEMA, ["id"], ordering=ordering, options=options)
 
 
-def test_of_many_sets_of_tombstones_the_newest_counts_whatever_was_merged() -> None:
+def test_of_many_sets_of_tombstones_the_newest_counts_whatever_was_merged():
     draw = np.random.default_rng(3)
     since, expected = tombstones.TombstonesSince(), dict[int, int]()
     base = make().metadata.record(0)

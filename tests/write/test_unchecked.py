@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,9 +21,7 @@ MOVED = rows_of(SCHEMA, "k0 y 9 7")
 """A row of x, with a partition that it did not have."""
 
 
-def made(
-    path: Any, table_type: str = MOR, kind: type[mdt.Table] = mdt.Table, **given: Any
-) -> mdt.Table:
+def made(path, table_type=MOR, kind=mdt.Table, **given):
     """Return a table in which k0 and k1 live three times, and k2 to k5 once."""
     arguments = {"partition_by": ["city"], "ordering": "ts", "options": REPEATS, **given}
     table = kind(mdt.create(path, SCHEMA, ["id"], table_type=table_type, **arguments).storage)
@@ -35,7 +32,7 @@ def made(
     return table
 
 
-def right(table: mdt.Table, *parts: pa.Table) -> None:
+def right(table, *parts):
     """Assert that everybody sees the rows, and that nothing is wrong."""
     expected = pa.concat_tables(parts)
     agreed(table, expected)
@@ -61,8 +58,8 @@ REST = [rows(range(1, 6), 1, 1.0), rows([1], 2, 2.0), rows([1], 2, 3.0)]
     ],
 )
 def test_an_upsert_replaces_all_rows_of_a_key_and_a_delete_deletes_them(
-    tmp_path: Path, table_type: str, scope: str, key_index: str, kind: type[mdt.Table]
-) -> None:
+    tmp_path, table_type, scope, key_index, kind
+):
     table = made(tmp_path, table_type, kind, scope=scope, key_index=key_index)
     right(table, *ALL)
     assert table.upsert(rows([0], 1, 9.0)).late == 1, "one of the rows has a larger ordering value"
@@ -75,9 +72,7 @@ def test_an_upsert_replaces_all_rows_of_a_key_and_a_delete_deletes_them(
 
 @EVERY_KIND
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_under_table_scope_a_key_moves_with_all_of_its_rows(
-    tmp_path: Path, table_type: str, kind: type[mdt.Table]
-) -> None:
+def test_under_table_scope_a_key_moves_with_all_of_its_rows(tmp_path, table_type, kind):
     table = made(tmp_path, table_type, kind, scope="table")
     done = table.upsert(MOVED)
     assert (done.inserted, done.updated, done.deleted) == (0, 1, 2)
@@ -89,9 +84,7 @@ def test_under_table_scope_a_key_moves_with_all_of_its_rows(
 
 
 @EVERY_KIND
-def test_a_merge_changes_each_row_of_a_key_but_moves_none(
-    tmp_path: Path, kind: type[mdt.Table]
-) -> None:
+def test_a_merge_changes_each_row_of_a_key_but_moves_none(tmp_path, kind):
     table = made(tmp_path, scope="table", kind=kind)
     added = ("matched", None, {"fare": "source.fare + target.fare"})
     assert merged(table, rows([0], 2, 9.0), added).updated == 3
@@ -100,7 +93,7 @@ def test_a_merge_changes_each_row_of_a_key_but_moves_none(
         merged(table, MOVED)
 
 
-def test_what_asks_for_one_row_of_a_key_is_told_that_there_are_several(tmp_path: Path) -> None:
+def test_what_asks_for_one_row_of_a_key_is_told_that_there_are_several(tmp_path):
     table = made(tmp_path)
     assert table.scan("id = 'k0'").count() == 3
     with pytest.raises(Invalid, match=r"1 keys live in several rows: 'k0'"):
@@ -113,7 +106,7 @@ def test_what_asks_for_one_row_of_a_key_is_told_that_there_are_several(tmp_path:
         table.changes(1, before=False)
 
 
-def test_a_table_is_made_for_it() -> None:
+def test_a_table_is_made_for_it():
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], options=OPTIONS)
     with pytest.raises(Invalid, match=r"which this table does not allow"):
         table.insert(rows([0], 1, 1.0), check=False)
@@ -123,7 +116,7 @@ def test_a_table_is_made_for_it() -> None:
         table.insert(rows([0], 1, 1.0), check=0)  # type: ignore[arg-type]
 
 
-def test_no_key_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_key_is_looked_for(monkeypatch):
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], options=REPEATS)
     table.upsert(rows(range(6), 1, 1.0))
     monkeypatch.setattr("mdt.write.rules.locate", lambda *_: pytest.fail("a key was looked for"))

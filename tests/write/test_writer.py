@@ -29,11 +29,11 @@ from worlds import (
 import mdt
 from mdt.errors import Invalid, Unavailable
 from mdt.stores.storage import MemoryStorage
-from mdt.table.writer import WAITING_COMMITS, Writer
+from mdt.table.writer import WAITING_COMMITS
 from mdt.testing.faulty import FaultyStorage
 
 
-def test_rows_wait_for_others_until_the_commit_is_full_and_not_for_ever() -> None:
+def test_rows_wait_for_others_until_the_commit_is_full_and_not_for_ever():
     storage = filled(MOR, "bloom")
     with mdt.open(storage).writer(max_seconds=0.01) as writer:
         assert writer.upsert(rows([9], 1, 1.0)).result(SOON).inserted == 1
@@ -45,9 +45,9 @@ def test_rows_wait_for_others_until_the_commit_is_full_and_not_for_ever() -> Non
 
 @pytest.mark.parametrize("error", [None, KeyError("a fault of the caller")])
 def test_errors_reach_the_futures_and_the_end_of_the_block_unless_it_has_raised_another(
-    error: Exception | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*given: Any) -> Any:
+    error, monkeypatch
+):
+    def fails(*given):
         raise Unavailable("the store is gone")
 
     writer = gathering(mdt.open(filled(MOR, "bloom")))
@@ -65,11 +65,11 @@ SOON = 60
 """Seconds after which a test has failed."""
 
 
-def gathering(table: mdt.Table, **options: Any) -> Writer:
+def gathering(table, **options):
     return table.writer(**{"max_rows": 1_000_000, "max_seconds": FOREVER, **options})
 
 
-def test_what_one_block_writes_is_one_commit() -> None:
+def test_what_one_block_writes_is_one_commit():
     storage = filled(MOR, "bloom")
     table = mdt.open(storage)
     before = table.snapshot().seq
@@ -85,7 +85,7 @@ def test_what_one_block_writes_is_one_commit() -> None:
     assert ours(storage) == state == theirs(storage)
 
 
-def test_upserts_and_deletes_stand_in_the_order_in_which_they_were_given() -> None:
+def test_upserts_and_deletes_stand_in_the_order_in_which_they_were_given():
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     before = table.snapshot().seq
@@ -104,7 +104,7 @@ def test_upserts_and_deletes_stand_in_the_order_in_which_they_were_given() -> No
     assert ours(storage) == expected == theirs(storage)
 
 
-def test_deletes_with_and_without_ordering_values_are_commits_of_their_own() -> None:
+def test_deletes_with_and_without_ordering_values_are_commits_of_their_own():
     storage = MemoryStorage()
     table = make(storage, MOR, "record", **{"mdt.delete.keeps.ordering": True})
     table.upsert(rows(range(4), 5, 1.0))
@@ -125,7 +125,7 @@ def test_deletes_with_and_without_ordering_values_are_commits_of_their_own() -> 
 
 
 @pytest.mark.parametrize("table_type", [MOR, COW])
-def test_many_threads_share_commits(table_type: str) -> None:
+def test_many_threads_share_commits(table_type):
     storage = filled(table_type, "record")
     table = mdt.open(storage)
     before, calls = table.snapshot().seq, 120
@@ -144,7 +144,7 @@ def test_many_threads_share_commits(table_type: str) -> None:
     count("calls of threads, gathered into few commits", calls)
 
 
-def test_rows_that_do_not_fit_are_refused_at_once_and_hurt_nobody() -> None:
+def test_rows_that_do_not_fit_are_refused_at_once_and_hurt_nobody():
     storage = filled(MOR, "bloom")
     with gathering(mdt.open(storage)) as writer:
         good = writer.upsert(rows([9], 1, 1.0))
@@ -157,13 +157,13 @@ def test_rows_that_do_not_fit_are_refused_at_once_and_hurt_nobody() -> None:
 
 
 def test_calls_that_are_refused_together_are_tried_one_by_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     storage = filled(MOR, "bloom")
     writer = gathering(mdt.open(storage))
     write = writer._table._written
 
-    def picky(operation: Any, *more: Any) -> Any:
+    def picky(operation, *more):
         if "k66" in operation.rows.batch.table["id"].to_pylist():
             raise Invalid("no k66")
         return write(operation, *more)
@@ -176,7 +176,7 @@ def test_calls_that_are_refused_together_are_tried_one_by_one(
     assert ours(storage) == upserted(BASE_STATE, [9, 10], 5, 1.0)
 
 
-def test_columns_that_are_added_meanwhile_are_null_in_rows_that_waited() -> None:
+def test_columns_that_are_added_meanwhile_are_null_in_rows_that_waited():
     table = mdt.open(filled(MOR, "bloom"))
     with gathering(table) as writer:
         writer.upsert(rows([9], 1, 1.0))
@@ -188,7 +188,7 @@ def test_columns_that_are_added_meanwhile_are_null_in_rows_that_waited() -> None
     ].to_pylist() == [None, 3]
 
 
-def test_a_call_that_is_cancelled_while_it_waits_is_not_written() -> None:
+def test_a_call_that_is_cancelled_while_it_waits_is_not_written():
     storage = filled(MOR, "bloom")
     with gathering(mdt.open(storage)) as writer:
         kept, gone = writer.upsert(rows([9], 1, 1.0)), writer.upsert(rows([10], 1, 1.0))
@@ -199,11 +199,11 @@ def test_a_call_that_is_cancelled_while_it_waits_is_not_written() -> None:
     assert ours(storage) == upserted(BASE_STATE, [9], 1, 1.0)
 
 
-def test_who_gives_more_than_can_be_committed_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_gives_more_than_can_be_committed_waits(monkeypatch):
     writer = mdt.open(filled(MOR, "bloom")).writer(max_rows=1, max_seconds=0)
     write, may_go, begun = writer._table._written, threading.Event(), threading.Event()
 
-    def slow(*given: Any) -> Any:
+    def slow(*given):
         begun.set()
         assert may_go.wait(SOON)
         return write(*given)
@@ -223,7 +223,7 @@ def test_who_gives_more_than_can_be_committed_waits(monkeypatch: pytest.MonkeyPa
     assert sum(future.result().inserted for future in given) == 20
 
 
-def written_by(storage: FaultyStorage) -> tuple[list[Future[Any]], BaseException | None]:
+def written_by(storage):
     """Let a writer make three commits; return what it was told, and how its block ended."""
     told: list[Future[Any]] = []
     try:
@@ -234,7 +234,7 @@ def written_by(storage: FaultyStorage) -> tuple[list[Future[Any]], BaseException
     return told, None
 
 
-def test_every_acknowledged_call_survives_a_crash() -> None:
+def test_every_acknowledged_call_survives_a_crash():
     whole = FaultyStorage(filled(MOR, "record"))
     assert written_by(whole)[1] is None
     for k in range(1, len(whole.operations) + 1, 3):
@@ -253,7 +253,7 @@ def test_every_acknowledged_call_survives_a_crash() -> None:
         count("crash points of a writer that gathers")
 
 
-def test_a_closed_writer_a_spark_frame_and_nonsense_are_refused() -> None:
+def test_a_closed_writer_a_spark_frame_and_nonsense_are_refused():
     table = mdt.open(filled(MOR, "bloom"))
     with gathering(table) as writer:
         frame = type("DataFrame", (), {"__module__": "pyspark.sql"})()
@@ -274,13 +274,13 @@ def test_a_closed_writer_a_spark_frame_and_nonsense_are_refused() -> None:
         mdt.open(table.storage, as_of=1).writer()
 
 
-def test_threads_that_gave_rows_to_the_last_commit_are_waited_for_and_are_in_the_next_one() -> None:
+def test_threads_that_gave_rows_to_the_last_commit_are_waited_for_and_are_in_the_next_one():
     storage = filled(MOR, "bloom")
     table = mdt.open(storage)
     before = table.snapshot().seq
     together = threading.Barrier(4)
 
-    def give(writer: Writer, n: int, after: threading.Event | None) -> Future[Any]:
+    def give(writer, n, after):
         together.wait(SOON)
         if after is not None:
             after.wait(SOON)
