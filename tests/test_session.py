@@ -1,0 +1,79 @@
+"""The state of a process: parts that modules own by name, and what clears them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from worlds import make, rows
+
+import mdt
+from mdt.session import for_life, in_session, memo, session
+from mdt.stores.storage import LocalStorage
+
+
+@in_session
+def numbers() -> list[int]:
+    return []
+
+
+@for_life
+def facts() -> list[int]:
+    return []
+
+
+@memo(2)
+def listed(value: int) -> list[int]:
+    return [value]
+
+
+def test_all_threads_get_one_part() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: numbers(), range(64)))
+    assert all(part is found[0] for part in found)
+
+
+def test_clear_forgets_all_but_facts_and_open_tables_go_on(tmp_path: Path) -> None:
+    table = make(LocalStorage(tmp_path / "t"), "MERGE_ON_READ", "record")
+    table.upsert(rows(range(6), 1, 1.0))
+    before = numbers(), facts(), listed(1), table.scan().to_arrow()
+    session().clear()
+    assert session().memory.size == 0
+    assert [numbers() is before[0], facts() is before[1], listed(1) is before[2]] == [0, 1, 0]
+    assert table.scan().to_arrow() == before[3]
+    assert table.upsert(rows(range(3, 9), 2, 2.0)).inserted == 3
+    assert table.check().ok
+
+
+_FORKS = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+import mdt
+from mdt.session import for_life, in_session, session
+numbers, facts = in_session(list), for_life(dict)
+numbers().append(1)
+facts()["parent"] = os.getpid()
+table = mdt.open(sys.argv[1])
+table.delete(["k0"])
+child = os.fork()
+if child == 0:
+    kept = numbers() == [] and list(facts()) == ["parent"]
+    os._exit(0 if kept and table.delete(["k1"]).deleted == 1 else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), numbers())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no process is forked here")
+def test_a_forked_child_begins_without_parts_and_writes(tmp_path: Path) -> None:
+    table = make(LocalStorage(tmp_path / "t"), "MERGE_ON_READ", "record")
+    table.upsert(rows(range(6), 1, 1.0))
+    keys = rows(range(2), 2, 2.0).to_pylist()
+    script = _FORKS.replace('["k0"]', repr(keys[:1])).replace('["k1"]', repr(keys[1:]))
+    command = [sys.executable, "-c", script, str(tmp_path / "t")]
+    told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert told.stdout.strip() == "0 [1]", told.stderr
+    assert mdt.open(tmp_path / "t").scan().count() == 4
