@@ -1,4 +1,6 @@
-"""Spark reads and writes a table whose columns were altered as Arrow does."""
+"""Spark reads and writes columns as they are declared, and altered, as Arrow does, and says so of
+frames whose table is another one now.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,17 @@ import math
 import random
 import shutil
 import struct
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from declared_types import GOOD, REQUIRED, types_in_readme
 from pyspark.sql import SparkSession
 from reader import bag
+from sql_tables import IN_TASKS, settings, stored
 
 import mdt
 from mdt.errors import Invalid, Missing, Unsupported
@@ -30,62 +34,41 @@ SCHEMA = pa.schema(
         ("l", pa.list_(pa.int32())),
     ]
 )
-
+WIDER = {"n": "int64", "f": "double", "day": "timestamp[us]", "s.a": "double"}
 ALTERS: dict[str, list[dict[str, Any]]] = {
     "added": [{"add": {"more": "int64"}}],
     "added with a default": [{"add": {"more": "int64"}, "defaults": {"more": 7}}],
     "added inside": [{"add": {"s.c": "string"}}],
     "dropped": [{"drop": ["note", "s.a"]}],
     "renamed": [{"rename": {"note": "remark", "s.b": "bb"}}],
-    "swapped": [
-        {"rename": {"note": "other"}},
-        {"rename": {"n": "note"}},
-        {"rename": {"other": "n"}},
-    ],
-    "widened": [
-        {
-            "widen": {
-                "n": "int64",
-                "f": "double",
-                "day": "timestamp[us]",
-                "s.a": "double",
-                "l.element": "int64",
-            }
-        }
-    ],
+    "swapped": [{"rename": {"note": "o"}}, {"rename": {"n": "note"}}, {"rename": {"o": "n"}}],
+    "widened": [{"widen": {**WIDER, "l.element": "int64"}}],
     "came back": [{"drop": ["note"]}, {"add": {"NOTE": "string"}}],
     "reordered": [{"reorder": ["s", "note"]}],
 }
 
 
-def rows(ids: str, first: int = 0) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": id,
-            "n": n,
-            "f": n / 8,
-            "day": date(2026, 1, n),
-            "note": f"n{n}",
-            "s": {"a": n, "b": id},
-            "l": [n, None],
-        }
-        for n, id in enumerate(ids, first + 1)
-    ]
+def rows(ids: str, first: int = 0) -> pa.Table:
+    found = []
+    for n, id in enumerate(ids, first + 1):
+        nested = {"s": {"a": n, "b": id}, "l": [n, None]}
+        found.append({"id": id, "n": n, "f": n / 8, "day": date(2026, 1, n), "note": f"n{n}"})
+        found[-1] |= nested
+    return pa.Table.from_pylist(found, SCHEMA)
 
 
-def same(spark: SparkSession, table: mdt.Table, path: Path) -> None:
+def same(spark: SparkSession, table: mdt.Table) -> None:
     """Compare what both engines see: everything, one column, and rows by a filter."""
     names = table.schema.names
-    frame = mdt.read(spark, str(path))
+    frame = mdt.read(spark, table.path)
     assert frame.columns == names
     expected = table.scan().to_arrow()
     assert bag(frame.toArrow().cast(expected.schema)) == bag(expected)
     last = expected.select(names[-1:])
     assert bag(frame.select(names[-1]).toArrow().cast(last.schema)) == bag(last)
-    assert {row.id for row in frame.where("id > 'b'").collect()} == {
-        id for id in expected["id"].to_pylist() if id > "b"
-    }
-    known = sum(value is not None for value in expected[names[1]].to_pylist())
+    ids = expected["id"].to_pylist()
+    assert {row.id for row in frame.where("id > 'b'").collect()} == {i for i in ids if i > "b"}
+    known = len(expected) - expected[names[1]].null_count
     assert frame.where(f"{names[1]} is not null").count() == known
 
 
@@ -93,71 +76,45 @@ def same(spark: SparkSession, table: mdt.Table, path: Path) -> None:
 def test_spark_reads_files_of_older_versions(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
-    table = mdt.create(tmp_path, SCHEMA, key=["id"])
-    table.upsert(rows("abcdef"))
+    table = stored(tmp_path, rows("abcdef"))
     table.upsert(rows("bc", 7))
     for change in ALTERS[name]:
         table.alter(**change, beyond_hudi=True)
-    same(spark, table, tmp_path)
-    fresh = table.scan(where="id in ('a', 'b')").to_arrow()
-    table.upsert(fresh)
+    same(spark, table)
+    table.upsert(table.scan(where="id in ('a', 'b')").to_arrow())
     table.delete({"id": ["f"]})
-    mdt.read(spark, str(tmp_path)).where("id = 'c'").createOrReplaceTempView("altered")
-    table.upsert(spark.table("altered"))
-    same(spark, table, tmp_path)
+    table.upsert(mdt.read(spark, str(tmp_path)).where("id = 'c'"))
+    same(spark, table)
     assert table.check().ok
 
 
-def test_a_frame_of_older_columns_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    table = mdt.create(tmp_path, SCHEMA, key=["id"])
-    table.upsert(rows("ab"))
-    frame = mdt.read(spark, str(tmp_path))
-    assert frame.count() == 2
-    table.alter(drop=["note"])
-    with (
-        pytest.raises(
-            Invalid, match=r"altered since this DataFrame was made\n.*hint: make it anew"
-        ),
-        pytest.warns(UserWarning, match="altered"),
-    ):
-        frame.collect()
-    assert mdt.read(spark, str(tmp_path)).count() == 2
-
-
-def test_a_frame_of_a_table_that_was_replaced_at_its_path_is_refused(
-    spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize("what", ["altered", "replaced"])
+def test_a_frame_of_older_columns_or_of_a_table_that_was_replaced_is_refused(
+    spark: SparkSession, tmp_path: Path, what: str
 ) -> None:
     path = tmp_path / "t"
-    mdt.create(path, SCHEMA, key=["id"]).upsert(rows("ab"))
+    table = stored(path, rows("ab"))
     frame = mdt.read(spark, str(path))
     assert frame.count() == 2
-    shutil.rmtree(path)
-    mdt.create(path, SCHEMA, key=["id"]).upsert(rows("abc"))
+    if what == "altered":
+        table.alter(drop=["note"])
+    else:
+        shutil.rmtree(path)
+        stored(path, rows("abc"))
+    message = rf"{what}.* since this DataFrame was made\n.*hint: make it anew"
     for run in (frame.collect, frame.toArrow, frame.where("id = 'a'").count):
-        with (
-            pytest.raises(
-                Invalid,
-                match=(
-                    r"was replaced by another one since this DataFrame was made\n.*hint: make it"
-                    r" anew"
-                ),
-            ),
-            pytest.warns(UserWarning, match="replaced"),
-        ):
+        with pytest.raises(Invalid, match=message), pytest.warns(UserWarning, match=what):
             run()
-    assert mdt.read(spark, str(path)).count() == 3
+    assert mdt.read(spark, str(path)).count() == (2 if what == "altered" else 3)
 
 
 def test_frames_of_a_table_that_was_deleted_say_so(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table = mdt.create(path, SCHEMA, key=["id"], table_type="MERGE_ON_READ")
-    table.upsert(rows("ab"))
+    table = stored(path, rows("ab"))
     table.upsert(rows("ac"))
     newest, derived = mdt.read(spark, str(path)), mdt.read(spark, str(path)).where("id > 'a'")
     past, told = mdt.read(spark, str(path), as_of=1), table.changes(1).to_spark(spark)
-    assert [one.count() for one in (newest, past, told)] == [3, 2, 3] and len(
-        derived.collect()
-    ) == 2
+    assert [len(one.collect()) for one in (newest, past, told, derived)] == [3, 2, 3, 2]
     shutil.rmtree(path)
     spark.newSession()  # which puts PySpark's own way of raising errors in the place of others
     with (
@@ -165,21 +122,17 @@ def test_frames_of_a_table_that_was_deleted_say_so(spark: SparkSession, tmp_path
         pytest.warns(UserWarning, match="is not a table"),
     ):
         newest.collect()
-    with pytest.raises(
-        Unsupported, match=r"does not find at .* the table(.*\n.*)*make the DataFrame anew"
-    ):
+    anew = "make the DataFrame anew"
+    with pytest.raises(Unsupported, match=rf"does not find at .* the table(.*\n.*)*{anew}"):
         told.collect()
+    gone = r"is gone: the table was deleted or replaced.*\n.*hint: "
     for frame in (derived, past):
-        with pytest.raises(
-            Missing,
-            match=r"is gone: the table was deleted or replaced.*\n.*hint: make the DataFrame anew",
-        ):
+        with pytest.raises(Missing, match=gone + anew):
             frame.collect()
 
 
 def test_a_past_state_has_its_columns_on_spark(spark: SparkSession, tmp_path: Path) -> None:
-    table = mdt.create(tmp_path, SCHEMA, key=["id"])
-    table.upsert(rows("ab"))
+    table = stored(tmp_path, rows("ab"))
     then, expected = table.snapshot().seq, table.scan().to_arrow()
     table.alter(rename={"note": "remark"}, widen={"n": "int64"}, beyond_hudi=True)
     frame = mdt.read(spark, str(tmp_path), as_of=then)
@@ -187,67 +140,36 @@ def test_a_past_state_has_its_columns_on_spark(spark: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.parametrize("local_bytes", [0, 1 << 20])
-def test_an_upsert_of_a_data_frame_evolves_the_table(
-    spark: SparkSession, tmp_path: Path, local_bytes: int
-) -> None:
-    mdt.create(tmp_path, SCHEMA, key=["id"]).upsert(rows("abc"))
-    table = mdt.open(tmp_path, {"mdt.spark.local.bytes.max": local_bytes})
-    frame = spark.sql(
-        "select 'b' id, 2L * 1000000000000 n, 'fresh' more union all select 'z', 3L, null"
-    )
-    result = table.upsert(frame, evolve=True)
-    assert (result.inserted, result.updated, result.engine) == (
-        1,
-        1,
-        "arrow" if local_bytes else "spark",
-    )
-    found = {
-        row["id"]: (row["n"], row["more"], row["note"])
-        for row in table.scan().to_arrow().to_pylist()
-    }
-    assert (
-        found["a"] == (1, None, "n1")
-        and found["b"] == (2 * 10**12, "fresh", None)
-        and found["z"] == (3, None, None)
-    )
-    same(spark, table, tmp_path)
-
-
-@pytest.mark.parametrize("local_bytes", [0, 1 << 20])
 def test_a_data_frame_that_evolves_a_table_may_lack_fields_of_structs(
     spark: SparkSession, tmp_path: Path, local_bytes: int
 ) -> None:
-    """At any depth, as rows of Arrow may; what has no type goes."""
+    """At any depth, as rows of Arrow may; numbers become wider, and what has no type goes."""
     inner = pa.struct([("a", pa.int32()), ("b", pa.string())])
-    columns = [
-        ("id", pa.string()),
-        ("s", inner),
-        ("items", pa.list_(inner)),
-        ("by", pa.map_(pa.string(), inner)),
-    ]
-    query = (
-        "with t as (select named_struct('b', text, 'z', n) s from values ('new', 1L), (null, null)"
-        " as v(text, n)) select 'b' id, s, array(s, null) items, map('k', s) by, null nothing from"
-        " t where s.b = 'new' union all select 'z', null, null, null, null"
-    )
+    types = {"s": inner, "items": pa.list_(inner), "by": pa.map_(pa.string(), inner)}
+    value = {"a": 1, "b": "old"}
+    given = {"n": None, "s": value, "items": [value], "by": {"k": value}}
+    old = [{"id": one, **given} for one in "ab"]
+    query = """
+        with t as (select named_struct('b', text, 'z', n) s
+                   from values ('new', 1L), (null, null) as v(text, n))
+        select 'b' id, 2000000000000 n, s, array(s, null) items, map('k', s) by, null nothing
+        from t where s.b = 'new' union all select 'z', 3, null, null, null, null"""
     found = []
     for name, given in (("spark", spark.sql(query)), ("arrow", spark.sql(query).toArrow())):
-        table = mdt.create(
-            tmp_path / name, pa.schema(columns), key=["id"], table_type="COPY_ON_WRITE"
-        )
-        value = {"a": 1, "b": "old"}
-        table.upsert(
-            [{"id": one, "s": value, "items": [value], "by": {"k": value}} for one in "ab"]
-        )
-        result = mdt.open(tmp_path / name, {"mdt.spark.local.bytes.max": local_bytes}).upsert(
-            given, evolve=True
-        )
-        assert (result.inserted, result.updated) == (1, 1)
-        found.append((table.schema, sorted(table.scan().to_arrow().to_pylist(), key=str)))
+        schema = pa.schema({"id": pa.string(), "n": pa.int32(), **types})
+        mdt.create(tmp_path / name, schema, "id", table_type="COPY_ON_WRITE").upsert(old)
+        table = mdt.open(tmp_path / name, {"mdt.spark.local.bytes.max": local_bytes})
+        done = table.upsert(given, evolve=True)
+        in_tasks = name == "spark" and not local_bytes
+        assert (done.inserted, done.updated) == (1, 1)
+        assert done.engine == ("spark" if in_tasks else "arrow")
+        found.append((table.schema, table.scan(order_by="id").to_arrow().to_pylist()))
         with pytest.raises(Invalid, match="occur twice"):
             table.upsert(spark.sql("select 'a' id, 1 n, 2 n"), evolve=True)
     assert found[0] == found[1]
-    assert {"a": None, "b": "new", "z": 1} in [row["s"] for row in found[0][1]]
+    rows = found[0][1]
+    assert [row["n"] for row in rows] == [None, 2 * 10**12, 3]
+    assert rows[1]["s"] == {"a": None, "b": "new", "z": 1}
 
 
 @pytest.mark.parametrize("vectorized", ["true", "false"])
@@ -257,26 +179,86 @@ def test_widened_numbers_are_those_in_process(
     draw = random.Random(3)
     floats = [struct.unpack("<f", struct.pack("<I", draw.getrandbits(32)))[0] for _ in range(3000)]
     floats += [4088288.25, 0.1, 2e-3, 1.4e-45, 3.4028234663852886e38, 2.0**-126, math.inf, -0.0]
-    schema = pa.schema(
-        [("id", pa.int64()), ("f", pa.float32()), ("i", pa.int64()), ("m", pa.decimal128(8, 2))]
-    )
-    table = mdt.create(tmp_path, schema, key=["id"], options={"mdt.durable": False})
     numbers = range(len(floats))
-    values = [
-        numbers,
-        floats,
-        [draw.getrandbits(63) for _ in numbers],
-        [Decimal(n) / 4 for n in numbers],
-    ]
-    table.upsert(
-        pa.table([pa.array(v, t) for v, t in zip(values, schema.types, strict=True)], schema=schema)
-    )
+    columns = {
+        "id": numbers,
+        "f": pa.array(floats, pa.float32()),
+        "i": [draw.getrandbits(63) for _ in numbers],
+        "m": pa.array([Decimal(n) / 4 for n in numbers], pa.decimal128(8, 2)),
+    }
+    table = stored(tmp_path, pa.table(columns))
     table.alter(widen={"f": "double", "i": "double", "m": "decimal(25, 2)"}, beyond_hudi=True)
-    spark.conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
-    try:
-        found = mdt.read(spark, str(tmp_path)).toArrow().sort_by("id")
-    finally:
-        spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
-    expected = table.scan().to_arrow().sort_by("id")
-    assert list(map(repr, found["f"].to_pylist())) == list(map(repr, expected["f"].to_pylist()))
-    assert found.drop(["f"]).cast(expected.drop(["f"]).schema) == expected.drop(["f"])
+    with settings(spark, {"spark.sql.parquet.enableVectorizedReader": vectorized}):
+        found = mdt.read(spark, str(tmp_path)).toArrow()
+    expected = table.scan().to_arrow()
+    assert bag(found.cast(expected.schema)) == bag(expected)
+
+
+# --- columns as they are declared ------------------------------------------------------------
+
+
+def test_readme_says_what_spark_shows(spark: SparkSession, tmp_path: Path) -> None:
+    said = types_in_readme()
+    columns = {f"c{i}": pa.nulls(1, type) for i, (type, _) in enumerate(said.values())}
+    table = stored(tmp_path / "t", pa.table({"id": [1], **columns}))
+    frame = mdt.read(spark, table.path)
+    shown = [field.dataType.simpleString() for field in frame.schema][1:]
+    assert shown == [cells[2] for _, cells in said.values()]
+    assert frame.collect()[0].asDict() == {"id": 1, **dict.fromkeys(columns)}
+
+
+def test_a_time_without_zone_has_its_digits_in_every_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    naive, noon = pa.timestamp("us"), datetime(2026, 7, 1, 12)
+    types = {"at": naive, "s": pa.struct([("at", pa.timestamp("ms"))]), "l": pa.list_(naive)}
+    schema = pa.schema({"id": pa.int64(), **types})
+    rows = [
+        {"id": n, "at": noon.replace(hour=n), "s": {"at": noon}, "l": [noon, None]}
+        for n in range(20)
+    ]
+    options = {"mdt.row.group.rows": 4, **IN_TASKS}
+    given = pa.Table.from_pylist(rows, schema)
+    table = stored(tmp_path / "t", given, indexes=["bitmap(at)"], options=options)
+    table.upsert(given.slice(0, 3))
+    with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+        frame = mdt.read(spark, table.path)
+        assert frame.schema["at"].dataType.simpleString() == "timestamp_ntz"
+        where = "at between timestamp_ntz'2026-07-01 02:00:00' and '2026-07-01 04:00:00'"
+        found = frame.where(where).orderBy("id").collect()
+        assert [row.asDict(recursive=True) for row in found] == rows[2:5]
+        scan = table.scan("at = '2026-07-01 05:00:00'")
+        (row,) = scan.to_spark(spark).collect()
+        assert row.id == 5 and scan.to_arrow()["id"].to_pylist() == [5]
+        assert table.upsert(frame.where("id >= 18")).updated == 2
+    assert table.scan(order_by="id").to_arrow().to_pylist() == rows
+
+
+def test_required_fields_are_read_and_written_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    data = pa.Table.from_pylist([GOOD, {**GOOD, "id": 2, "s": None, "l": None}], schema=REQUIRED)
+    table = stored(tmp_path / "t", data, options=IN_TASKS)
+    table.upsert(data.slice(1))
+    frame = mdt.read(spark, table.path)
+    assert frame.where("v = 1 and id is not null").count() == 2
+    assert table.upsert(frame).updated == 2
+    for file in (tmp_path / "t").glob("*.parquet"):
+        columns = spark.read.parquet(str(file)).select("id", "v", "s", "l", "m")
+        assert columns.count() == 2
+    assert table.scan(order_by="id").to_arrow().to_pylist() == data.to_pylist()
+
+
+def test_a_table_is_created_by_the_schema_of_a_frame(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.sql(
+        """select id, cast(id as byte) b, timestamp_ntz'2026-01-01 00:00:00' at, array(id) l
+           from range(3)"""
+    )
+    table = mdt.create(tmp_path / "t", frame.schema, "id")
+    assert [table.schema.field(n).type for n in ("b", "at")] == [pa.int8(), pa.timestamp("us")]
+    assert not table.schema.field("id").nullable, "as the frame says"
+    assert table.upsert(frame).inserted == 3
+    assert sorted(table.scan().to_arrow()["b"].to_pylist()) == [0, 1, 2]
+    with pytest.raises(Invalid, match="that is data"):
+        mdt.create(tmp_path / "u", frame, "id")
+    months = spark.sql("select id, interval 1 month i from range(1)").schema
+    with pytest.raises(Invalid, match="no table can keep"):
+        mdt.create(tmp_path / "u", months, "id")
