@@ -10,8 +10,6 @@ import json
 import shutil
 import sys
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,11 +23,11 @@ from mdt.config import options_table
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return filled(tmp_path / "t")
 
 
-def test_info_shows_what_the_table_is(path: Path) -> None:
+def test_info_shows_what_the_table_is(path):
     text = shown("info", path)
     for part in ("MERGE_ON_READ", "bloom, unique per partition", "id string", "mdt.durable=false"):
         assert part in text
@@ -39,7 +37,7 @@ def test_info_shows_what_the_table_is(path: Path) -> None:
     assert expected.items() <= found.items()
 
 
-def test_show_tells_what_stands_there_and_draws_it(path: Path, tmp_path: Path) -> None:
+def test_show_tells_what_stands_there_and_draws_it(path, tmp_path):
     text = shown("show", path, "--svg", tmp_path / "t.svg", "--columns", "id,v", "--commits", 1)
     for part in ("commits 1 to 1", "due: nothing", "rows: 3, and 0 dead ones"):
         assert part in text
@@ -49,7 +47,7 @@ def test_show_tells_what_stands_there_and_draws_it(path: Path, tmp_path: Path) -
     assert "two columns" in error_of("show", path, "--columns", "id")
 
 
-def test_past_states_are_named_by_seq_instant_or_time(path: Path) -> None:
+def test_past_states_are_named_by_seq_instant_or_time(path):
     table = mdt.open(path)
     table.upsert(rows_of(SCHEMA, "new x 1"))
     before = table.history()["instant"][1].as_py()
@@ -60,7 +58,7 @@ def test_past_states_are_named_by_seq_instant_or_time(path: Path) -> None:
     assert "is no tag, instant or time" in error_of("count", path, "--as-of", "once")
 
 
-def test_changes_are_written_as_rows_in_every_format(path: Path) -> None:
+def test_changes_are_written_as_rows_in_every_format(path):
     table = mdt.open(path)
     table.upsert(rows_of(SCHEMA, "001 x 9"))
     found = shown("changes", path, "--since", 1, "--format", "csv", "--columns", "id,v")
@@ -75,7 +73,7 @@ def test_changes_are_written_as_rows_in_every_format(path: Path) -> None:
     assert "goes backwards" in error_of("changes", path, "--since", 2, "--until", 1)
 
 
-def test_tags_are_given_shown_used_and_forgotten(path: Path) -> None:
+def test_tags_are_given_shown_used_and_forgotten(path):
     assert shown("tag", path, "empty", "--at", 0) == "empty is commit 0\n"
     kept = {"name": "kept", "seq": 2}
     assert document("tag", path, "kept", "--savepoint", "--comment", "why") == kept
@@ -86,7 +84,7 @@ def test_tags_are_given_shown_used_and_forgotten(path: Path) -> None:
     assert "there is no tag 'kept'" in error_of("untag", path, "kept")
 
 
-def test_restore_and_rollback_bring_a_state_back(path: Path) -> None:
+def test_restore_and_rollback_bring_a_state_back(path):
     mdt.open(path).delete(ROWS.slice(0, 2))
     assert shown("restore", path, "1").startswith("2 inserted; commit 3 at ")
     assert shown("count", path) == "3\n"
@@ -94,20 +92,20 @@ def test_restore_and_rollback_bring_a_state_back(path: Path) -> None:
     assert "no commit 9" in error_of("restore", path, 9)
 
 
-def test_history_and_files_have_a_line_for_each(path: Path) -> None:
+def test_history_and_files_have_a_line_for_each(path):
     assert [shown("history", path).count(word) for word in ("create", "upsert")] == [2, 1]
     text = shown("files", path)
     assert all(name in text for name in mdt.open(path).files()["name"].to_pylist())
 
 
-def test_scan_shows_a_table_for_people(path: Path) -> None:
+def test_scan_shows_a_table_for_people(path):
     text = shown("scan", path, "--where", "v >= 2", "--columns", "v,id")
     assert [cell.strip() for cell in text.splitlines()[1].split("┃")[1:3]] == ["v", "id"]
     assert [value in text for value in ("001", "002", "003")] == [False, True, True]
 
 
 @pytest.mark.parametrize("limit", [0, 2, 100])
-def test_scan_writes_csv_json_and_arrow(path: Path, limit: int) -> None:
+def test_scan_writes_csv_json_and_arrow(path, limit):
     expected = mdt.open(path).scan().to_arrow().slice(0, limit).to_pylist()
     arguments = ("scan", path, "--limit", limit, "--format")
     as_csv = list(csv.DictReader(io.StringIO(shown(*arguments, "csv"))))
@@ -118,8 +116,8 @@ def test_scan_writes_csv_json_and_arrow(path: Path, limit: int) -> None:
 
 
 def test_scan_orders_rows_or_explains_instead_of_reading_and_count_writes_a_number(
-    path: Path,
-) -> None:
+    path,
+):
     best = ("scan", path, "--order-by", "v desc", "--limit", 2)
     assert shown(*best, "--format", "csv", "--columns", "v").split() == ['"v"', "3", "2"]
     assert "order by v desc, limit 2" in shown(*best, "--explain")
@@ -129,7 +127,7 @@ def test_scan_orders_rows_or_explains_instead_of_reading_and_count_writes_a_numb
     assert shown("count", path, "--where", "city = 'x'") == "2\n"
 
 
-def test_json_holds_what_json_cannot_and_csv_refuses_it(tmp_path: Path) -> None:
+def test_json_holds_what_json_cannot_and_csv_refuses_it(tmp_path):
     data = pa.table({"id": [1], "b": [b"\xff"], "l": [[1, None]], "d": pa.array([0], pa.date32())})
     trees.create(tmp_path / "t", data.schema).upsert(data)
     assert documents("scan", tmp_path / "t") == [
@@ -138,7 +136,7 @@ def test_json_holds_what_json_cannot_and_csv_refuses_it(tmp_path: Path) -> None:
     assert "hint: use --format json" in error_of("scan", tmp_path / "t", "--format", "csv")
 
 
-def test_control_characters_and_markup_do_not_reach_the_terminal(tmp_path: Path) -> None:
+def test_control_characters_and_markup_do_not_reach_the_terminal(tmp_path):
     data = pa.table({"id": ["\x1b[31m", "[bold]b[/bold]", "two\nlines"]})
     trees.create(tmp_path / "t", data.schema).upsert(data)
     text = shown("scan", tmp_path / "t")
@@ -148,7 +146,7 @@ def test_control_characters_and_markup_do_not_reach_the_terminal(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["new.parquet", "new.csv", "new.arrow", "new.arrows"])
-def test_upsert_and_delete_take_a_file(path: Path, tmp_path: Path, name: str) -> None:
+def test_upsert_and_delete_take_a_file(path, tmp_path, name):
     file = stored(tmp_path / name, rows_of(SCHEMA, "003 x 9", "007 y 9"))
     assert shown("upsert", path, file).startswith("1 inserted, 1 updated; commit 2 at ")
     assert shown("delete", path, file).startswith("2 deleted; commit 3 at ")
@@ -156,14 +154,14 @@ def test_upsert_and_delete_take_a_file(path: Path, tmp_path: Path, name: str) ->
     assert trees.ordered(mdt.open(path).scan().to_arrow()) == ROWS.slice(0, 2).to_pylist()
 
 
-def test_several_files_are_one_commit(path: Path, tmp_path: Path) -> None:
+def test_several_files_are_one_commit(path, tmp_path):
     one = stored(tmp_path / "1.parquet", rows_of(SCHEMA, "a x 1", "b y 2"))
     two = stored(tmp_path / "2.csv", rows_of(SCHEMA, "4 x 1", "05 y 2"))
     assert shown("upsert", path, one, two).startswith("4 inserted; commit 2 at ")
     assert shown("count", path) == "7\n"
 
 
-def test_partitions_are_replaced_and_dropped(path: Path, tmp_path: Path) -> None:
+def test_partitions_are_replaced_and_dropped(path, tmp_path):
     file = stored(tmp_path / "new.csv", rows_of(SCHEMA, "001 x 1"))
     overwrite = ("overwrite", path, file)
     assert shown(*overwrite, "--table").startswith("1 inserted, 3 deleted; commit 2 at ")
@@ -178,7 +176,7 @@ def test_partitions_are_replaced_and_dropped(path: Path, tmp_path: Path) -> None
     assert shown("truncate", path) == nothing.format(5)
 
 
-def test_create_takes_the_columns_of_a_file(tmp_path: Path) -> None:
+def test_create_takes_the_columns_of_a_file(tmp_path):
     like = ("--like", stored(tmp_path / "like.parquet"))
     options = """
         --key id,city --partition-by city --ordering v --type COPY_ON_WRITE --key-index record
@@ -194,7 +192,7 @@ def test_create_takes_the_columns_of_a_file(tmp_path: Path) -> None:
     assert mdt.open(tmp_path / "two").definition.key == ("id", "city")
 
 
-def test_cluster_says_in_how_many_files_values_lie_before_and_after(path: Path) -> None:
+def test_cluster_says_in_how_many_files_values_lie_before_and_after(path):
     mdt.open(path).bulk_insert(rows_of(SCHEMA, "more1 x 1", "more2 y 2", "more3 x 3"))
     text = shown("cluster", path, "--by", "v,id", "--curve", "hilbert")
     assert "file groups became" in text and "files a value lies in" in text
@@ -202,7 +200,7 @@ def test_cluster_says_in_how_many_files_values_lie_before_and_after(path: Path) 
     assert "no query was counted" in error_of("cluster", path, "--by", "auto")
 
 
-def test_alter_takes_its_changes_as_options(path: Path) -> None:
+def test_alter_takes_its_changes_as_options(path):
     tip = ("--add", "tip=decimal(6, 2)", "--default", "tip=1.25")
     done = shown("alter", path, *tip, "--add", "at=date32", "--reorder", "v,id", "--beyond-hudi")
     table = mdt.open(path)
@@ -224,7 +222,7 @@ def test_alter_takes_its_changes_as_options(path: Path) -> None:
         assert message in error_of("alter", path, *arguments.split())
 
 
-def test_upsert_evolves_if_it_is_told_to(path: Path, tmp_path: Path) -> None:
+def test_upsert_evolves_if_it_is_told_to(path, tmp_path):
     more = ROWS.slice(0, 1).append_column("more", [["text"]])
     file = stored(tmp_path / "more.parquet", more)
     assert "'more' is not in the table" in error_of("upsert", path, file)
@@ -232,14 +230,14 @@ def test_upsert_evolves_if_it_is_told_to(path: Path, tmp_path: Path) -> None:
     assert mdt.open(path).scan("more = 'text'").count() == 1
 
 
-def test_compact_says_what_it_did(path: Path, tmp_path: Path) -> None:
+def test_compact_says_what_it_did(path, tmp_path):
     run("upsert", path, stored(tmp_path / "u.parquet", rows_of(SCHEMA, "001 x 5", "002 y 5")))
     assert shown("compact", path).startswith("2 file groups compacted; commit 3 at ")
     assert shown("compact", path) == "nothing to compact; commit 3 stays the newest\n"
     assert shown("abort", path) == "0 instants published, 0 rolled back, 0 files removed\n"
 
 
-def test_check_and_repair_fail_when_something_is_wrong_or_lost(path: Path) -> None:
+def test_check_and_repair_fail_when_something_is_wrong_or_lost(path):
     assert "no problems" in shown("check", path)
     assert shown("repair", path) == "nothing is damaged\n"
     shutil.rmtree(path / ".hoodie/.mdt/attachments")
@@ -254,7 +252,7 @@ def test_check_and_repair_fail_when_something_is_wrong_or_lost(path: Path) -> No
     assert document("repair", path, code=1)["lost"][0]["kind"] == "rows"
 
 
-def test_options_lists_all(path: Path) -> None:
+def test_options_lists_all(path):
     assert shown("options") == options_table()
 
 
@@ -279,9 +277,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("command", "message", "hint"), WRONG.values(), ids=WRONG.keys())
-def test_errors_are_told_on_stderr(
-    command: str, message: str, hint: str, path: Path, tmp_path: Path
-) -> None:
+def test_errors_are_told_on_stderr(command, message, hint, path, tmp_path):
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really")
     (tmp_path / "less.csv").write_text("id,city\n1,x\n")
     before = trees.tree(tmp_path)
@@ -293,9 +289,7 @@ def test_errors_are_told_on_stderr(
     assert trees.tree(tmp_path) == before
 
 
-def test_the_script_runs_the_commands(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_the_script_runs_the_commands(path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["mdt", "count", str(path)])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,12 +33,12 @@ READING = (
 NEW = "new.parquet"
 
 
-def later(value: int) -> pa.Table:
+def later(value):
     return ROWS.set_column(2, "v", pa.array([value] * len(ROWS)))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """Return a folder with a table that has log files, deleted rows, old states, a tag, and an
     index that does not cover all files.
     """
@@ -58,7 +57,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def path(made: Path, tmp_path: Path) -> Path:
+def path(made, tmp_path):
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return tmp_path / "t"
 
@@ -90,19 +89,19 @@ COMMANDS = {
 }
 
 
-def line(name: str, path: Path) -> list[Any]:
+def line(name, path):
     arguments = COMMANDS[name].replace("{new}", str(path.parent / NEW))
     return [*name.split(), path, *arguments.split()]
 
 
-def leaves(command: Any, *names: str) -> Iterator[tuple[str, Any]]:
+def leaves(command, *names):
     for name, one in getattr(command, "commands", {}).items():
         yield from leaves(one, *names, name)
     if not hasattr(command, "commands"):
         yield " ".join(names), command
 
 
-def test_every_command_that_changes_a_table_has_a_dry_run() -> None:
+def test_every_command_that_changes_a_table_has_a_dry_run():
     found = {
         name: {one.name for one in command.params}
         for name, command in leaves(typer.main.get_command(app))
@@ -112,7 +111,7 @@ def test_every_command_that_changes_a_table_has_a_dry_run() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_dry_run_says_what_would_be_done_and_changes_nothing(name: str, path: Path) -> None:
+def test_a_dry_run_says_what_would_be_done_and_changes_nothing(name, path):
     before = trees.tree(path)
     stamps = {file: file.stat().st_mtime_ns for file in path.rglob("*")}
     text = shown(*line(name, path), "--dry-run")
@@ -146,7 +145,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_a_dry_run_foretells_what_is_done_then(name: str, path: Path) -> None:
+def test_a_dry_run_foretells_what_is_done_then(name, path):
     foretold = documents(*line(name, path), "--dry-run")[0]
     done = documents(*line(name, path))[0]
     facts = SAME[name].split()
@@ -167,13 +166,13 @@ SERVICES: dict[str, Callable[..., Any]] = {
 }
 
 
-def many(count: int, first: int = 0) -> pa.Table:
+def many(count, first=0):
     fares = np.random.default_rng(first).random(count)
     return pa.table({"id": pa.array(range(first, first + count)).cast(pa.string()), "fare": fares})
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_bytes_of_a_dry_run_are_about_those_that_are_written_or_deleted(name: str) -> None:
+def test_bytes_of_a_dry_run_are_about_those_that_are_written_or_deleted(name):
     options = {"mdt.services.auto": False, "mdt.small.file.bytes": 0, "mdt.max.file.bytes": 1 << 20}
     table = mdt.create(MemoryStorage(), many(1).schema, ["id"], options=options)
     for first in (0, 20_000, 40_000):
@@ -185,12 +184,12 @@ def test_bytes_of_a_dry_run_are_about_those_that_are_written_or_deleted(name: st
     assert 0.6 * done <= foretold <= 1.5 * done and done > 100_000
 
 
-def test_rekeying_foretells_bytes_by_rows(path: Path) -> None:
+def test_rekeying_foretells_bytes_by_rows(path):
     foretold = document(*line("rekey", path), "--dry-run")
     assert foretold["bytes_written"] == 12 * sum(mdt.open(path).files()["rows"].to_pylist())
 
 
-def dead_writer(path: Path) -> mdt.Table:
+def dead_writer(path):
     """Let a writer die behind its first files, long ago, and a reader's lease end."""
     table = mdt.open(path)
     storage, snapshot = table.storage, table.snapshot()
@@ -205,9 +204,7 @@ def dead_writer(path: Path) -> mdt.Table:
 
 
 @pytest.mark.parametrize("name", ["upsert", "compact", "clean", "abort", "rekey", "index build"])
-def test_a_dry_run_leaves_to_others_what_dead_writers_and_readers_have_left(
-    name: str, path: Path
-) -> None:
+def test_a_dry_run_leaves_to_others_what_dead_writers_and_readers_have_left(name, path):
     table = dead_writer(path)
     before = trees.tree(path)
     told = documents(*line(name, path), "--dry-run")
@@ -219,7 +216,7 @@ def test_a_dry_run_leaves_to_others_what_dead_writers_and_readers_have_left(
     assert not table.storage.list_dir(metadata_paths.pending_dir())
 
 
-def test_a_dry_run_of_a_command_that_would_fail_fails(path: Path) -> None:
+def test_a_dry_run_of_a_command_that_would_fail_fails(path):
     before = trees.tree(path)
     for message, command, *arguments in (
         ("no tag", "untag", "none"),
@@ -232,7 +229,7 @@ def test_a_dry_run_of_a_command_that_would_fail_fails(path: Path) -> None:
     assert trees.tree(path) == before
 
 
-def test_a_dry_run_needs_no_right_to_write(path: Path) -> None:
+def test_a_dry_run_needs_no_right_to_write(path):
     folders = [path, *(one for one in path.rglob("*") if one.is_dir())]
     for folder in folders:
         os.chmod(folder, 0o555)
@@ -244,7 +241,7 @@ def test_a_dry_run_needs_no_right_to_write(path: Path) -> None:
     assert "1 file groups" in text or "2 file groups" in text
 
 
-def test_dry_run_is_a_flag_of_python_too(path: Path) -> None:
+def test_dry_run_is_a_flag_of_python_too(path):
     table = mdt.open(path)
     refused("dry_run", table.compact, dry_run="no")
     told = table.insert_overwrite(later(5), dry_run=True)

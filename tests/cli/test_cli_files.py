@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import date
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -19,13 +18,13 @@ MANY_ROWS = 1_000_000
 SCHEMA = columns("id int64, text string")
 
 
-def rows(count: int = ROWS) -> pa.Table:
+def rows(count=ROWS):
     texts = [f"the text of row {i}, which is not very short" for i in range(count)]
     return pa.table([range(count), texts], schema=SCHEMA)
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.arrow", "a.arrows"])
-def test_a_small_part_of_a_file_is_in_memory(tmp_path: Path, name: str) -> None:
+def test_a_small_part_of_a_file_is_in_memory(tmp_path, name):
     whole = rows(MANY_ROWS)
     size, file = whole.nbytes, stored(tmp_path / name, whole)
     del whole
@@ -39,7 +38,7 @@ def test_a_small_part_of_a_file_is_in_memory(tmp_path: Path, name: str) -> None:
     assert most < 0.9 * size, f"{most} of {size} bytes"
 
 
-def test_a_file_larger_than_the_memory_of_a_write_is_one_commit(tmp_path: Path) -> None:
+def test_a_file_larger_than_the_memory_of_a_write_is_one_commit(tmp_path):
     mdt.create(tmp_path / "t", SCHEMA, key=["id"], options={"mdt.write.memory.max": str(1 << 23)})
     file = stored(tmp_path / "a.parquet", rows())
     assert shown("upsert", tmp_path / "t", file).startswith(f"{ROWS:,} inserted; commit 1 at ")
@@ -48,8 +47,8 @@ def test_a_file_larger_than_the_memory_of_a_write_is_one_commit(tmp_path: Path) 
 
 
 def test_files_with_other_columns_are_brought_together_and_types_of_csv_hold_for_all_rows(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     one = stored(tmp_path / "a.parquet", rows(3))
     text = "".join(f"{i},{i}\n" for i in range(200_000))
     (tmp_path / "b.csv").write_text("id,more\n" + text + "7,0.5\n")
@@ -61,7 +60,7 @@ def test_files_with_other_columns_are_brought_together_and_types_of_csv_hold_for
     assert found["more"].null_count == 3 and found["more"][-1].as_py() == 0.5
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_named(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"nothing")
     (tmp_path / "a.txt").write_bytes(b"nothing")
     (tmp_path / "a.csv").write_text(
@@ -82,7 +81,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     refused("do not fit together", read_all, files, SCHEMA)
 
 
-def test_days_of_an_old_calendar_in_a_parquet_file_are_refused(tmp_path: Path) -> None:
+def test_days_of_an_old_calendar_in_a_parquet_file_are_refused(tmp_path):
     old = pa.table({"id": ["a"], "day": [date(1200, 1, 1)]})
     old = old.replace_schema_metadata({"org.apache.spark.version": "2.4.8"})
     file = stored(tmp_path / "old.parquet", old)

@@ -9,11 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -30,12 +27,12 @@ from mdt.cli.main import app
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     stored(tmp_path / "rows.parquet")
     return filled(tmp_path / "t", indexes=["bitmap(v)"])
 
 
-def test_info_as_json_has_stable_keys_and_types(path: Path) -> None:
+def test_info_as_json_has_stable_keys_and_types(path):
     found = document("info", path)
     table = mdt.open(path)
     assert found == {
@@ -63,9 +60,9 @@ def test_info_as_json_has_stable_keys_and_types(path: Path) -> None:
 
 
 def test_queries_of_commands_are_counted_if_an_option_asks_for_it_and_else_the_commands_say_how(
-    path: Path,
-) -> None:
-    def hints() -> list[str]:
+    path,
+):
+    def hints():
         results = [run("index", command, path) for command in ("list", "advise")]
         lines = [line for one in results for line in (one.stdout + one.stderr).splitlines()]
         return [line for line in lines if "no query was counted" in line]
@@ -78,7 +75,7 @@ def test_queries_of_commands_are_counted_if_an_option_asks_for_it_and_else_the_c
     assert not hints()
 
 
-def test_rows_of_a_result_are_json_lines(path: Path) -> None:
+def test_rows_of_a_result_are_json_lines(path):
     table = mdt.open(path)
     assert [row["operation"] for row in documents("history", path)] == ["create", "upsert"]
     assert [row["name"] for row in documents("files", path)] == table.files()["name"].to_pylist()
@@ -97,7 +94,7 @@ RESULT = """
 """
 
 
-def test_results_of_changes_are_one_document(path: Path, tmp_path: Path) -> None:
+def test_results_of_changes_are_one_document(path, tmp_path):
     rows = tmp_path / "rows.parquet"
     new = str(tmp_path / "new")
     assert document("create", new, "--like", rows, "--key", "id") == {"path": new}
@@ -117,7 +114,7 @@ def test_results_of_changes_are_one_document(path: Path, tmp_path: Path) -> None
     assert document("count", path) == {"count": 0}
 
 
-def test_a_plan_and_a_check_are_one_document(path: Path) -> None:
+def test_a_plan_and_a_check_are_one_document(path):
     plan = document("scan", path, "--where", "id = '001'", "--explain")
     assert (plan["files_read"], plan["files_total"], plan["where"]) == (1, 2, "id = '001'")
     assert plan["indexes"][0].keys() >= {"index", "used", "pruned", "reason", "detail"}
@@ -129,7 +126,7 @@ def test_a_plan_and_a_check_are_one_document(path: Path) -> None:
     assert any(file.name in problem["path"] for problem in report["problems"])
 
 
-def leaves(command: Any, *names: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+def leaves(command, *names):
     """Yield every command with its names."""
     for name, one in getattr(command, "commands", {}).items():
         yield from leaves(one, *names, name)
@@ -137,7 +134,7 @@ def leaves(command: Any, *names: str) -> Iterator[tuple[tuple[str, ...], Any]]:
         yield names, command
 
 
-def test_every_command_takes_json_and_options_of_the_store() -> None:
+def test_every_command_takes_json_and_options_of_the_store():
     found = dict(leaves(get_command(app)))
     assert len(found) >= 18
     for names, command in found.items():
@@ -146,7 +143,7 @@ def test_every_command_takes_json_and_options_of_the_store() -> None:
         assert command.help, names
 
 
-def test_an_error_is_one_document_on_stderr(tmp_path: Path) -> None:
+def test_an_error_is_one_document_on_stderr(tmp_path):
     result = run("info", tmp_path / "none", "--json", code=2)
     found = json.loads(result.stderr)
     assert result.stdout == ""
@@ -154,12 +151,12 @@ def test_an_error_is_one_document_on_stderr(tmp_path: Path) -> None:
     assert "not a table of mdt" in found["message"] and "mdt.create" in found["hint"]
 
 
-def test_wrong_usage_is_code_2() -> None:
+def test_wrong_usage_is_code_2():
     for arguments in ("nonsense", "info", "scan . --nonsense", "scan . --limit -1"):
         assert run(*arguments.split(), code=2).stdout == ""
 
 
-def test_values_that_json_lacks_have_a_form() -> None:
+def test_values_that_json_lacks_have_a_form():
     row = {
         "d": date(2026, 11, 21),
         "t": datetime(2026, 11, 21, 1, 2, 3, 4, UTC),
@@ -192,12 +189,12 @@ def test_values_that_json_lacks_have_a_form() -> None:
     assert "é" in text
 
 
-def test_the_version_is_shown() -> None:
+def test_the_version_is_shown():
     assert shown("--version") == f"mdt {mdt.__version__}\n"
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def large(tmp_path_factory):
     folder = tmp_path_factory.mktemp("large") / "t"
     n = 5_000
     ids = [f"{i:06}" for i in range(n)]
@@ -205,7 +202,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def piped(command: str, reader: str, folder: Path) -> None:
+def piped(command, reader, folder):
     """Run a command whose output ``reader`` reads; asserts that neither says a word."""
     done = ran(["bash", "-c", f"set -o pipefail; {command} | {reader}"], folder)
     assert (done.returncode, done.stderr) == (0, "")
@@ -215,21 +212,19 @@ MDT = f'"{sys.executable}" -m mdt'
 
 
 @pytest.mark.parametrize("format", ["table", "csv", "json", "arrow"])
-def test_a_closed_pipe_is_no_error(format: str, large: Path) -> None:
+def test_a_closed_pipe_is_no_error(format, large):
     scan = f"{MDT} scan t --limit 5000 --format {format}"
     piped(scan, "head -c 100 > first", large.parent)
     assert (large.parent / "first").stat().st_size == 100
 
 
 @pytest.mark.parametrize("command", ["--help", "options", "info t", "options --json"])
-def test_a_pipe_that_nobody_reads_is_no_error(command: str, large: Path) -> None:
+def test_a_pipe_that_nobody_reads_is_no_error(command, large):
     piped(f"(sleep 0.3; {MDT} {command})", "true", large.parent)
 
 
-def test_an_interrupt_ends_a_command_with_one_line(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object) -> None:
+def test_an_interrupt_ends_a_command_with_one_line(path, monkeypatch):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(mdt.Table, "check", interrupted)
@@ -237,7 +232,7 @@ def test_an_interrupt_ends_a_command_with_one_line(
     assert (result.stdout, result.stderr) == ("", "interrupted\n")
 
 
-def test_ctrl_c_ends_a_watch_well(path: Path) -> None:
+def test_ctrl_c_ends_a_watch_well(path):
     # A process in the background of a shell hands down that it ignores interrupts.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -246,7 +241,7 @@ def test_ctrl_c_ends_a_watch_well(path: Path) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def _interrupt_a_watch(path: Path) -> None:
+def _interrupt_a_watch(path):
     program = "import mdt.cli.main; print('ready', flush=True); mdt.cli.main.app()"
     watch = ["index", "build", str(path), "--watch", "--seconds", "0.1"]
     command, pipe = [sys.executable, "-c", program, *watch], subprocess.PIPE
@@ -262,9 +257,7 @@ def _interrupt_a_watch(path: Path) -> None:
     assert b"Traceback" not in out + error
 
 
-def test_a_table_on_s3_is_opened_with_options_of_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_on_s3_is_opened_with_options_of_the_store(tmp_path, monkeypatch):
     rows = stored(tmp_path / "rows.parquet")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, s3.ENVIRONMENT[name])

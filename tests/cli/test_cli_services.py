@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable
-from pathlib import Path
 
-import pytest
 from command_line import SCHEMA, documents, error_of, filled, run, shown
 from texts import rows_of
 
@@ -18,7 +15,7 @@ from mdt.metadata.files import paths as metadata_paths
 from mdt.services import auto_maintenance
 
 
-def neglected(path: Path) -> Path:
+def neglected(path):
     """Return a table with many log files, whose writer did not look after it."""
     table = mdt.open(filled(path), {"mdt.services.auto": False})
     for number in range(12):
@@ -26,7 +23,7 @@ def neglected(path: Path) -> Path:
     return path
 
 
-def test_services_run_looks_after_several_tables(tmp_path: Path) -> None:
+def test_services_run_looks_after_several_tables(tmp_path):
     paths = [neglected(tmp_path / "one"), neglected(tmp_path / "other"), filled(tmp_path / "tidy")]
     done = [line["done"] for line in documents("services", *paths)]
     assert done == [["compact"], ["compact"], []]
@@ -34,12 +31,10 @@ def test_services_run_looks_after_several_tables(tmp_path: Path) -> None:
     assert "nothing is due" in shown("services", paths[0])
 
 
-def test_a_watch_goes_on_until_it_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_watch_goes_on_until_it_is_stopped(tmp_path, monkeypatch):
     path, pauses = neglected(tmp_path / "one"), []
 
-    def stopped(stop: threading.Event, seconds: float) -> None:
+    def stopped(stop, seconds):
         pauses.append(seconds)
         if len(pauses) == 3:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -50,13 +45,11 @@ def test_a_watch_goes_on_until_it_is_stopped(
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_a_signal_ends_a_run_after_the_step_that_is_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_ends_a_run_after_the_step_that_is_running(tmp_path, monkeypatch):
     paths = [neglected(tmp_path / name) for name in ("one", "other")]
     tidy = mdt.Table.tidy
 
-    def signalled(table: mdt.Table, **more: bool) -> object:
+    def signalled(table, **more):
         os.kill(os.getpid(), signal.SIGINT)
         return tidy(table, **more)
 
@@ -66,13 +59,11 @@ def test_a_signal_ends_a_run_after_the_step_that_is_running(
     assert not mdt.open(paths[0]).storage.list_dir(metadata_paths.pending_dir())
 
 
-def test_a_table_that_fails_does_not_keep_others_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_fails_does_not_keep_others_waiting(tmp_path, monkeypatch):
     paths = [neglected(tmp_path / name) for name in ("one", "other")]
     run_due: Callable[..., object] = auto_maintenance.run_due
 
-    def sometimes(metadata: object, options: object, **more: bool) -> object:
+    def sometimes(metadata, options, **more):
         if metadata.storage.url.endswith("one"):  # type: ignore[attr-defined]
             raise mdt.errors.Unavailable("the storage does not answer (a fault made by a test)")
         return run_due(metadata, options, **more)

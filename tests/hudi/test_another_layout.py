@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -27,14 +26,12 @@ from worlds import (
 import mdt
 from mdt.errors import Missing, Unsupported
 from mdt.hudi import layout, timeline
-from mdt.hudi.commit_metadata import CommitMetadata
 from mdt.hudi.timeline import COMPLETED, Instant
 from mdt.hudi.v6 import Version6
 from mdt.limits import LATE_SECONDS_MAX
 from mdt.metadata.files import paths
 from mdt.metadata.files.file_group import LOG
-from mdt.schema.definition import TableDefinition
-from mdt.stores.storage import MemoryStorage, Storage
+from mdt.stores.storage import MemoryStorage
 
 MIXED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
 
@@ -47,10 +44,10 @@ class OtherLayout(Version6):
     version = 9
     timeline = ".hoodie/timeline"
 
-    def path_of(self, instant: Instant) -> str:
+    def path_of(self, instant):
         return f"{self.timeline}/{instant.time}-{instant.state}-{instant.action}"
 
-    def instant_at(self, path: str) -> Instant | None:
+    def instant_at(self, path):
         time, _, rest = path.removeprefix(f"{self.timeline}/").partition("-")
         state, _, action = rest.partition("-")
         known = (
@@ -58,33 +55,31 @@ class OtherLayout(Version6):
         )
         return Instant(time, action, state) if known else None
 
-    def log_instant(self, base_instant: str, time: str) -> str:
+    def log_instant(self, base_instant, time):
         return time
 
-    def properties(self, definition: TableDefinition) -> dict[str, str]:
+    def properties(self, definition):
         return super().properties(definition) | {
             "hoodie.table.version": "9",
             "hoodie.timeline.layout.version": "2",
         }
 
-    def extra(self, body: bytes) -> Mapping[str, str]:
+    def extra(self, body):
         return super().extra(body.removeprefix(b"other "))
 
-    def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
+    def announced(self, time, action):
         return [(path, b"begun") for path, _ in super().announced(time, action)[:1]]
 
-    def completed(
-        self, time: str, action: str, told: CommitMetadata, plan: Sequence[Mapping[str, Any]]
-    ) -> Sequence[tuple[str, bytes]]:
+    def completed(self, time, action, told, plan):
         return [(self.completed_path(time, action), b"other " + self.completed_body(told))]
 
 
 @pytest.fixture(autouse=True)
-def _other_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+def _other_layout(monkeypatch):
     monkeypatch.setitem(layout.LAYOUTS, 9, OtherLayout())
 
 
-def filled() -> MemoryStorage:
+def filled():
     """Return a table of the other layout that holds BASE_STATE, the second commit in log files."""
     storage = MemoryStorage()
     make(storage, "MERGE_ON_READ", "record", **{"hoodie.write.table.version": 9})
@@ -93,7 +88,7 @@ def filled() -> MemoryStorage:
     return storage
 
 
-def assert_in_place(storage: Storage) -> None:
+def assert_in_place(storage):
     """Assert that every instant stands where the layout says, and nothing where version 6 has
     it.
     """
@@ -102,7 +97,7 @@ def assert_in_place(storage: Storage) -> None:
     assert storage.list_dir(OtherLayout.timeline)
 
 
-def test_what_is_written_stands_under_the_names_of_the_layout() -> None:
+def test_what_is_written_stands_under_the_names_of_the_layout():
     storage = filled()
     assert_in_place(storage)
     table = mdt.open(storage)
@@ -126,7 +121,7 @@ FLOWS: dict[str, tuple[Any, State]] = {
 
 
 @pytest.mark.parametrize("flow", FLOWS)
-def test_after_a_crash_at_any_change_readers_see_all_or_nothing(flow: str) -> None:
+def test_after_a_crash_at_any_change_readers_see_all_or_nothing(flow):
     run, after = FLOWS[flow]
     start = filled()
     for where, storage in survivors(start.copy, run):
@@ -141,7 +136,7 @@ def test_after_a_crash_at_any_change_readers_see_all_or_nothing(flow: str) -> No
 
 
 @pytest.mark.parametrize("action", ["commit", "deltacommit", "clean"])
-def test_another_writer_is_noticed_on_the_timeline_of_the_layout(action: str) -> None:
+def test_another_writer_is_noticed_on_the_timeline_of_the_layout(action):
     path = OtherLayout().path_of(Instant("20990101000000000", action, COMPLETED))
     storage = filled()
     table = mdt.open(storage)
@@ -150,7 +145,7 @@ def test_another_writer_is_noticed_on_the_timeline_of_the_layout(action: str) ->
         refused("another Hudi writer has", act, kind=Unsupported)
 
 
-def test_a_commit_record_that_is_gone_is_told_by_its_instant() -> None:
+def test_a_commit_record_that_is_gone_is_told_by_its_instant():
     storage = filled()
     storage.delete(paths.commit(2))
     storage.sleep(LATE_SECONDS_MAX)
@@ -158,7 +153,7 @@ def test_a_commit_record_that_is_gone_is_told_by_its_instant() -> None:
     refused(said, mdt.open, storage, kind=Missing)
 
 
-def test_a_table_of_a_version_without_layout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_a_version_without_layout_is_refused(monkeypatch):
     storage = filled()
     monkeypatch.delitem(layout.LAYOUTS, 9)
     said = "able version 9 is not known … 6"

@@ -16,7 +16,7 @@ from mdt.services.reclaiming import cleaning
 from mdt.stores.storage import MemoryStorage
 
 
-def decoded(data: bytes) -> list[dict[str, object]]:
+def decoded(data):
     """Return the records of a file of the archive, by the schema in its header."""
     (block,) = log_file.parse(data, path="archive")
     assert block.kind == log_file.AVRO and set(block.header) == {log_file.SCHEMA}
@@ -35,8 +35,8 @@ def decoded(data: bytes) -> list[dict[str, object]]:
 
 
 def test_instants_that_leave_the_timeline_stand_in_the_archive_as_they_were(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 4)
     table = make(MemoryStorage(), MOR, "record", **{"mdt.metadata.compact.records": 3})
     for n in range(12):
@@ -69,7 +69,7 @@ def test_instants_that_leave_the_timeline_stand_in_the_archive_as_they_were(
                 assert {name: stat.get(name) for name in known} == known
 
 
-def test_an_instant_that_is_no_commit_metadata_is_corrupt() -> None:
+def test_an_instant_that_is_no_commit_metadata_is_corrupt():
     for body in (
         b"",
         b"[]",

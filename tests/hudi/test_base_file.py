@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import uuid
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,9 +16,7 @@ FILE_ID = base_file.new_file_id("0123456789abcdef0123456789abcdef")
 NAME = base_file.name(FILE_ID, "3-7-1", T)
 
 
-def encode(
-    table: pa.Table, row_group_rows: int = 4, **changes: Any
-) -> tuple[pq.ParquetFile, tuple[int, ...]]:
+def encode(table, row_group_rows=4, **changes):
     given = {"min_key": None, "max_key": None, "bloom": None, "avro_schema": "{}", **changes}
     data, _ = base_file.encode(table, row_group_rows=row_group_rows, **given)
     return pq.ParquetFile(pa.BufferReader(data)), base_file.row_groups_of(
@@ -27,22 +24,22 @@ def encode(
     )
 
 
-def chunks(file: pq.ParquetFile) -> dict[str, Any]:
+def chunks(file):
     """Return the columns of the first row group by their paths."""
     group = file.metadata.row_group(0)
     columns = (group.column(i) for i in range(group.num_columns))
     return {column.path_in_schema: column for column in columns}
 
 
-def bounded(file: pq.ParquetFile) -> dict[str, bool]:
+def bounded(file):
     return {name: column.is_stats_set for name, column in chunks(file).items()}
 
 
-def dictionaries(file: pq.ParquetFile) -> set[str]:
+def dictionaries(file):
     return {name for name, column in chunks(file).items() if "RLE_DICTIONARY" in column.encodings}
 
 
-def test_names_round_trip() -> None:
+def test_names_round_trip():
     assert file_names.parse_base(NAME) == file_names.BaseFileName(FILE_ID, "3-7-1", T)
 
 
@@ -57,12 +54,12 @@ def test_names_round_trip() -> None:
         NAME + "\n",
     ],
 )
-def test_foreign_names_are_no_base_files(name: str) -> None:
+def test_foreign_names_are_no_base_files(name):
     assert file_names.parse_base(name) is None
 
 
 @given(st.uuids())
-def test_file_ids_are_version_4_uuids(random: uuid.UUID) -> None:
+def test_file_ids_are_version_4_uuids(random):
     text = base_file.new_file_id(random.hex)
     assert text.endswith("-0")
     found = uuid.UUID(text[:-2])
@@ -71,7 +68,7 @@ def test_file_ids_are_version_4_uuids(random: uuid.UUID) -> None:
 
 
 @given(st.lists(st.text(min_size=1, max_size=5), max_size=5), st.integers(0, 2**40))
-def test_meta_columns_say_whence_a_row_comes(keys: list[str], first_row: int) -> None:
+def test_meta_columns_say_whence_a_row_comes(keys, first_row):
     n = len(keys)
     columns = base_file.meta_columns(
         n,
@@ -89,7 +86,7 @@ def test_meta_columns_say_whence_a_row_comes(keys: list[str], first_row: int) ->
         assert list(row.values()) == told
 
 
-def test_parquet_types_are_plain_strings_and_rows_come_back() -> None:
+def test_parquet_types_are_plain_strings_and_rows_come_back():
     data = pa.table({"id": ["a", "b", "c"], "v": [1, 2, None]})
     meta = base_file.meta_columns(
         3, instant=T, task=0, keys=data["id"].chunk(0), partition="", file_name=NAME
@@ -106,15 +103,15 @@ def test_parquet_types_are_plain_strings_and_rows_come_back() -> None:
 
 
 @given(st.integers(0, 20), st.integers(1, 7))
-def test_row_groups_are_as_reported(rows: int, row_group_rows: int) -> None:
+def test_row_groups_are_as_reported(rows, row_group_rows):
     file, groups = encode(pa.table({"v": pa.array(range(rows), pa.int64())}), row_group_rows)
     found = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
     assert tuple(found or [0]) == groups
     assert sum(groups) == rows
 
 
-def test_the_footer_holds_what_hudi_looks_for_and_that_of_a_log_block_names_no_keys() -> None:
-    def told(**changes: Any) -> dict[str, str]:
+def test_the_footer_holds_what_hudi_looks_for_and_that_of_a_log_block_names_no_keys():
+    def told(**changes):
         found = encode(pa.table({"v": [1]}), **changes)[0].metadata.metadata
         return {key.decode(): value.decode() for key, value in found.items()}
 
@@ -134,7 +131,7 @@ def test_the_footer_holds_what_hudi_looks_for_and_that_of_a_log_block_names_no_k
     assert told(avro_schema='{"a":1}', **of_keys) == plain | keys
 
 
-def test_columns_with_nan_and_nested_floats_have_no_bounds_and_all_others_have() -> None:
+def test_columns_with_nan_and_nested_floats_have_no_bounds_and_all_others_have():
     nested = pa.struct([("x", pa.float32()), ("y", pa.int32())])
     table = pa.table(
         {
@@ -163,7 +160,7 @@ def test_columns_with_nan_and_nested_floats_have_no_bounds_and_all_others_have()
     }
 
 
-def test_dictionaries_are_used_where_values_repeat() -> None:
+def test_dictionaries_are_used_where_values_repeat():
     n = 3000
     columns = {
         "few": [f"v{i % 7}" for i in range(n)],
@@ -175,13 +172,13 @@ def test_dictionaries_are_used_where_values_repeat() -> None:
 
 
 @pytest.mark.parametrize("digits", [1, 9, 18, 38])
-def test_decimals_are_bytes(digits: int) -> None:
+def test_decimals_are_bytes(digits):
     """Hudi loses the scale of integers where it rewrites a file."""
     file = encode(pa.table({"d": pa.array([1], pa.decimal128(digits, 0))}))[0]
     assert file.schema.column(0).physical_type == "FIXED_LEN_BYTE_ARRAY"
 
 
-def test_stacked_tables_may_hold_meta_columns_in_either_form() -> None:
+def test_stacked_tables_may_hold_meta_columns_in_either_form():
     plain = pa.table({"_hoodie_commit_time": ["1"], "v": [1]})
     coded = pa.table({"_hoodie_commit_time": pa.array(["2"]).dictionary_encode(), "v": [2]})
     assert base_file.stack([plain, coded]).to_pylist() == [*plain.to_pylist(), *coded.to_pylist()]

@@ -50,7 +50,7 @@ FILES = st.lists(
 )
 
 
-def encode(files: list[dict[str, Any]], **changes: Any) -> bytes:
+def encode(files, **changes):
     given: dict[str, Any] = {
         "schema_json": "{}",
         "operation": "UPSERT",
@@ -69,9 +69,7 @@ def encode(files: list[dict[str, Any]], **changes: Any) -> bytes:
     st.booleans(),
     st.dictionaries(st.sampled_from(["mdt.seq", "mdt.txn"]), st.text(max_size=5)),
 )
-def test_every_file_is_told_under_its_partition(
-    files: list[dict[str, Any]], compacted: bool, extra: dict[str, str]
-) -> None:
+def test_every_file_is_told_under_its_partition(files, compacted, extra):
     data = encode(files, compacted=compacted, extra=extra, replaced={"p": ("f-0", "g-0")})
     value = json.loads(data)
     told = [stat for stats in value["partitionToWriteStats"].values() for stat in stats]
@@ -101,34 +99,34 @@ JAVA_FIELDS = """
 """
 
 
-def test_a_base_file_has_the_fields_that_java_writes() -> None:
+def test_a_base_file_has_the_fields_that_java_writes():
     value = json.loads(encode([BASE]))["partitionToWriteStats"]["city=x"][0]
     assert sorted(value) == JAVA_FIELDS.split()
     assert value["prevCommit"] == "null"
     assert value["runtimeStats"] == {"totalScanTime": 0, "totalUpsertTime": 0, "totalCreateTime": 0}
 
 
-def test_a_log_file_names_its_slice() -> None:
+def test_a_log_file_names_its_slice():
     value = json.loads(encode([LOG]))["partitionToWriteStats"]["city=x"][0]
     told = [value[name] for name in ("logVersion", "logOffset", "prevCommit", "baseFile")]
     assert told == [1, 0, "20261121053000001", BASE["name"]]
     assert value["logFiles"] == [LOG["name"]]
 
 
-def test_bytes_do_not_depend_on_the_order_of_partitions() -> None:
+def test_bytes_do_not_depend_on_the_order_of_partitions():
     other = {**BASE, "partition": "a"}
     assert encode([BASE, other], extra={"a": "1", "b": "2"}) == encode(
         [other, BASE], extra={"b": "2", "a": "1"}
     )
 
 
-def test_replaced_file_groups_only_stand_in_a_replacecommit() -> None:
+def test_replaced_file_groups_only_stand_in_a_replacecommit():
     assert b"partitionToReplaceFileIds" not in encode([BASE])
     assert json.loads(encode([], replaced={}))["partitionToReplaceFileIds"] == {}
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, b"{'a': 1}"])
-def test_what_is_no_json_is_corrupt(data: bytes) -> None:
+def test_what_is_no_json_is_corrupt(data):
     with pytest.raises(Corrupt):
         commit_metadata.decode_extra(data)
 
@@ -136,7 +134,7 @@ def test_what_is_no_json_is_corrupt(data: bytes) -> None:
 @pytest.mark.parametrize(
     "data", [b"[]", b"null", b"{}", b'{"extraMetadata": 7}', b'{"extraMetadata": {"mdt.seq": 7}}']
 )
-def test_a_commit_of_another_form_has_no_private_texts(data: bytes) -> None:
+def test_a_commit_of_another_form_has_no_private_texts(data):
     assert commit_metadata.decode_extra(data) == {}
 
 
@@ -150,7 +148,7 @@ def test_a_commit_of_another_form_has_no_private_texts(data: bytes) -> None:
         ("purge", "UNKNOWN"),
     ],
 )
-def test_hudi_is_told_only_words_that_its_enumeration_has(name: str, word: str) -> None:
+def test_hudi_is_told_only_words_that_its_enumeration_has(name, word):
     assert commit_metadata.operation_type(name) == word
 
 
@@ -165,7 +163,7 @@ PLAN = [
 ]
 
 
-def test_a_compaction_plan_reads_back_and_is_deterministic() -> None:
+def test_a_compaction_plan_reads_back_and_is_deterministic():
     data = compaction_plan.encode(PLAN)
     assert data == compaction_plan.encode(PLAN)
     plan = compaction_plan.decode(data)
@@ -174,6 +172,6 @@ def test_a_compaction_plan_reads_back_and_is_deterministic() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 4, 200, -1])
-def test_a_torn_compaction_plan_is_corrupt(cut: int) -> None:
+def test_a_torn_compaction_plan_is_corrupt(cut):
     with pytest.raises(Corrupt):
         compaction_plan.decode(compaction_plan.encode(PLAN)[:cut])

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from datetime import date
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import PurePosixPath
 
 import pyarrow as pa
 import pytest
@@ -36,7 +35,7 @@ PIECES = st.lists(st.sampled_from([",b:", ",b", "b:", ",", "x", ":"]), min_size=
         (pa.dictionary(pa.int8(), pa.string()), ["a", "b", "a"], ["a", "b", "a"]),
     ],
 )
-def test_the_key_of_one_column_is_its_value(type: Any, values: list[Any], texts: list[str]) -> None:
+def test_the_key_of_one_column_is_its_value(type, values, texts):
     table = pa.table({"k": pa.array(values, type_of(type))})
     found = record_keys(table, ["k"])
     assert found.type == pa.string() and found.to_pylist() == texts
@@ -44,13 +43,13 @@ def test_the_key_of_one_column_is_its_value(type: Any, values: list[Any], texts:
     assert record_keys(table.schema.empty_table(), ["k"]).to_pylist() == []
 
 
-def test_the_key_of_several_columns_names_them() -> None:
+def test_the_key_of_several_columns_names_them():
     table = pa.table({"a": ["x", "y"], "b": [1, 2], "c": [True, False]})
     assert record_keys(table, ["a", "b", "c"]).to_pylist() == ["a:x,b:1,c:true", "a:y,b:2,c:false"]
 
 
 @given(st.sets(st.tuples(PIECES, PIECES), min_size=1, max_size=8))
-def test_different_keys_have_different_texts_or_are_refused(pairs: set[tuple[str, str]]) -> None:
+def test_different_keys_have_different_texts_or_are_refused(pairs):
     rows = sorted(pairs)
     table = pa.table({"a": [a for a, _ in rows], "b": [b for _, b in rows]})
     if any(",b:" in a for a, _ in rows):
@@ -60,7 +59,7 @@ def test_different_keys_have_different_texts_or_are_refused(pairs: set[tuple[str
 
 
 @pytest.mark.parametrize("bad", [None, ""])
-def test_absent_keys_are_refused_and_the_first_ten_named(bad: str | None) -> None:
+def test_absent_keys_are_refused_and_the_first_ten_named(bad):
     keys = pa.table({"k": ["x", *[bad] * 12]})
     error = refused("12 rows … row 1 … row 10", record_keys, keys, ["k"])
     assert "row 11" not in error.message
@@ -77,11 +76,11 @@ def test_absent_keys_are_refused_and_the_first_ten_named(bad: str | None) -> Non
         pa.null(),
     ],
 )
-def test_types_without_one_text_cannot_be_keys(type: pa.DataType) -> None:
+def test_types_without_one_text_cannot_be_keys(type):
     refused("'k'", record_keys, pa.table({"k": pa.nulls(0, type)}), ["k"])
 
 
-def paths_of(table: pa.Table, fields: list[str], **options: bool) -> list[str]:
+def paths_of(table, fields, **options):
     codes, paths = partition_paths(table, fields, **options)
     assert len(codes) == len(table)
     assert sorted(set(codes.tolist())) == list(range(len(paths)))
@@ -89,7 +88,7 @@ def paths_of(table: pa.Table, fields: list[str], **options: bool) -> list[str]:
     return [paths[code] for code in codes]
 
 
-def test_levels_are_joined_and_nulls_have_hives_name() -> None:
+def test_levels_are_joined_and_nulls_have_hives_name():
     day = date(2026, 1, 2)
     table = pa.table({"d": [day, None, day], "n": [1, 1, None], "f": [True, False, True]})
     assert paths_of(table, ["d", "n", "f"]) == [
@@ -102,7 +101,7 @@ def test_levels_are_joined_and_nulls_have_hives_name() -> None:
     assert paths_of(table.schema.empty_table(), ["d", "n"]) == []
 
 
-def test_chunks_and_dictionaries_make_no_difference() -> None:
+def test_chunks_and_dictionaries_make_no_difference():
     values = pa.chunked_array([["a", "b"], ["c", None]])
     for column in (values, values.dictionary_encode()):
         found = paths_of(pa.table({"c": column}), ["c"])
@@ -110,18 +109,18 @@ def test_chunks_and_dictionaries_make_no_difference() -> None:
 
 
 @given(VALUES)
-def test_escaping_is_undone(value: str) -> None:
+def test_escaping_is_undone(value):
     assert unescape(escape(value)) == value
     assert not set(escape(value)) & set("/\\:*?\"'#={[]^\n\0")
 
 
-def test_escaping_is_that_of_hudi() -> None:
+def test_escaping_is_that_of_hudi():
     assert escape("a/b c}%=~ü\x7f\t") == "a%2Fb c}%25%3D~ü%7F%09"
     assert unescape("%2f%zz%") == "/%zz%"
 
 
 @given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=8))
-def test_no_value_adds_a_level_or_leaves_the_table(rows: list[tuple[str, str]]) -> None:
+def test_no_value_adds_a_level_or_leaves_the_table(rows):
     table = pa.table({"a": [a for a, _ in rows], "b": [b for _, b in rows]})
     for path, (a, b) in zip(paths_of(table, ["a", "b"]), rows, strict=True):
         parts = PurePosixPath(path).parts
@@ -129,13 +128,13 @@ def test_no_value_adds_a_level_or_leaves_the_table(rows: list[tuple[str, str]]) 
 
 
 @pytest.mark.parametrize("value", ["", NULL_PARTITION, "x" * 254, "ü" * 127, "/" * 85])
-def test_impossible_partition_values_are_refused(value: str) -> None:
+def test_impossible_partition_values_are_refused(value):
     values = pa.table({"c": [value, "ok"]})
     refused("partition column 'c'", partition_paths, values, ["c"])
 
 
 @pytest.mark.parametrize("value", [".", "..", ".hoodie"])
-def test_values_that_are_places_cannot_stand_alone(value: str) -> None:
+def test_values_that_are_places_cannot_stand_alone(value):
     table = pa.table({"c": [value]})
     assert paths_of(table, ["c"]) == [f"c={value}"]
     refused(value, partition_paths, table, ["c"], hive_style=False)
@@ -151,13 +150,13 @@ def test_values_that_are_places_cannot_stand_alone(value: str) -> None:
         pa.list_(pa.int8()),
     ],
 )
-def test_types_without_a_readable_path_cannot_partition(type: pa.DataType) -> None:
+def test_types_without_a_readable_path_cannot_partition(type):
     rows = pa.table({"c": pa.nulls(1, type)})
     error = refused("cannot partition", partition_paths, rows, ["c"])
     assert ("mdt.partition.time.pattern" in error.hint) == pa.types.is_timestamp(type)
 
 
-def test_hudi_rs_opens_a_table_of_an_odd_name_and_finds_its_partitions(tmp_path: Path) -> None:
+def test_hudi_rs_opens_a_table_of_an_odd_name_and_finds_its_partitions(tmp_path):
     cities = ["a b", "ü/ö", "100%", "x=y", "..", "[1]", "tab\there"]
     rows = pa.table({"id": [f"id{n}" for n in range(len(cities))], "city": cities})
     options = {"hoodie.table.name": "1 tägliche=fahrten: #1!"}

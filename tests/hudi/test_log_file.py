@@ -15,7 +15,6 @@ from pyroaring import BitMap, BitMap64
 
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi import file_names, log_file
-from mdt.hudi.log_file import Block
 
 T1, T2 = "20261121053000001", "20261121053000002"
 FILE_ID = "01234567-89ab-4def-8123-456789abcdef-0"
@@ -24,26 +23,24 @@ PARQUET = b"PAR1 stands for any bytes PAR1"
 KEYS = st.lists(st.text(max_size=100), max_size=12)
 
 
-def delete_block(
-    keys: Any, partitions: str | list[str] = "city=x", positions: BitMap | None = None
-) -> bytes:
+def delete_block(keys, partitions="city=x", positions=None):
     places = partitions if isinstance(partitions, str) else pa.array(partitions, pa.string())
     told: dict[str, Any] = {"instant": T2, "avro_schema": "{}", "base_instant": T1}
     return log_file.delete_block(pa.array(keys, pa.string()), places, positions=positions, **told)
 
 
-def data_block(positions: BitMap | None = None, content: Any = PARQUET) -> tuple[bytes, int]:
+def data_block(positions=None, content=PARQUET):
     return log_file.data_block(
         content, instant=T2, avro_schema='{"ü":1}', positions=positions, base_instant=T1
     )
 
 
-def only(data: bytes) -> Block:
+def only(data):
     (block,) = log_file.parse(data, path="x.log")
     return block
 
 
-def test_names_round_trip() -> None:
+def test_names_round_trip():
     assert NAME == f".{FILE_ID}_{T1}.log.12_3-7-1"
     found = file_names.LogFileName(FILE_ID, T1, 12, "3-7-1")
     assert file_names.parse_log(NAME) == found
@@ -63,11 +60,11 @@ def test_names_round_trip() -> None:
         ".log.1",
     ],
 )
-def test_foreign_names_are_no_log_files(name: str) -> None:
+def test_foreign_names_are_no_log_files(name):
     assert file_names.parse_log(name) is None
 
 
-def test_a_data_block_is_laid_out_byte_for_byte_as_documented() -> None:
+def test_a_data_block_is_laid_out_byte_for_byte_as_documented():
     block, offset = data_block()
     schema_text = '{"ü":1}'.encode()
     n, m = len(schema_text), len(PARQUET)
@@ -79,11 +76,11 @@ def test_a_data_block_is_laid_out_byte_for_byte_as_documented() -> None:
     assert block[offset : offset + len(PARQUET)] == PARQUET
 
 
-def test_a_data_block_takes_an_arrow_buffer() -> None:
+def test_a_data_block_takes_an_arrow_buffer():
     assert data_block(content=pa.py_buffer(PARQUET)) == data_block()
 
 
-def test_a_parsed_data_block_says_where_its_parquet_stands() -> None:
+def test_a_parsed_data_block_says_where_its_parquet_stands():
     data, offset = data_block(BitMap([0, 2]))
     found = only(data)
     assert (found.kind, found.offset, found.length) == (log_file.PARQUET, 0, len(data))
@@ -99,7 +96,7 @@ def test_a_parsed_data_block_says_where_its_parquet_stands() -> None:
     assert only(data_block()[0]).header == header, "without positions no base instant either"
 
 
-def test_blocks_follow_each_other() -> None:
+def test_blocks_follow_each_other():
     first, second = data_block()[0], delete_block(["a"])
     blocks = log_file.parse(first + second, path="x.log")
     assert [(block.kind, block.offset) for block in blocks] == [
@@ -109,7 +106,7 @@ def test_blocks_follow_each_other() -> None:
     assert log_file.parse(b"", path="x.log") == []
 
 
-def by_avro(records: list[dict[str, Any]]) -> bytes:
+def by_avro(records):
     """Return the content of a delete block as an Avro library writes it."""
     out = BytesIO()
     fastavro.schemaless_writer(out, log_file._DELETE_LIST, {"deleteRecordList": records})
@@ -117,20 +114,20 @@ def by_avro(records: list[dict[str, Any]]) -> bytes:
 
 
 @given(KEYS, st.text(max_size=70))
-def test_deletes_of_one_partition_read_back(keys: list[str], partition: str) -> None:
+def test_deletes_of_one_partition_read_back(keys, partition):
     found = log_file.decode_delete_block(only(delete_block(keys, partition)).content)
     assert found.to_pylist() == [{"key": key, "partition": partition} for key in keys]
 
 
 @given(st.lists(st.tuples(st.text(max_size=70), st.text(max_size=70)), max_size=8))
-def test_deletes_of_several_partitions_read_back(pairs: list[tuple[str, str]]) -> None:
+def test_deletes_of_several_partitions_read_back(pairs):
     content = only(delete_block([key for key, _ in pairs], [place for _, place in pairs])).content
     found = log_file.decode_delete_block(content)
     assert list(zip(found["key"].to_pylist(), found["partition"].to_pylist(), strict=True)) == pairs
 
 
 @given(KEYS)
-def test_delete_bytes_are_those_of_an_avro_library(keys: list[str]) -> None:
+def test_delete_bytes_are_those_of_an_avro_library(keys):
     content = bytes(only(delete_block(keys)).content)
     record = {
         "partitionPath": "city=x",
@@ -139,7 +136,7 @@ def test_delete_bytes_are_those_of_an_avro_library(keys: list[str]) -> None:
     assert content == by_avro([{**record, "recordKey": key} for key in keys])
 
 
-def test_sliced_keys_are_deleted_as_they_are_and_null_keys_not() -> None:
+def test_sliced_keys_are_deleted_as_they_are_and_null_keys_not():
     keys = pa.array(["x", "a" * 100, "b", "y", None])
     found = log_file.decode_delete_block(only(delete_block(keys.slice(1, 2))).content)
     assert found["key"].to_pylist() == ["a" * 100, "b"]
@@ -147,7 +144,7 @@ def test_sliced_keys_are_deleted_as_they_are_and_null_keys_not() -> None:
         delete_block(keys)
 
 
-def test_positions_are_the_text_that_hudi_writes() -> None:
+def test_positions_are_the_text_that_hudi_writes():
     text = log_file.encode_positions(BitMap([0, 2]))
     assert (
         base64.b64decode(text).hex()
@@ -156,7 +153,7 @@ def test_positions_are_the_text_that_hudi_writes() -> None:
 
 
 @given(st.sets(st.integers(0, 2**34), max_size=50), st.integers(0, 1000))
-def test_positions_read_back(positions: set[int], run: int) -> None:
+def test_positions_read_back(positions, run):
     given = BitMap64(positions | set(range(run)))
     assert log_file.decode_positions(log_file.encode_positions(given)) == given
 
@@ -164,7 +161,7 @@ def test_positions_read_back(positions: set[int], run: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "!", "AAAA", "ü", log_file.encode_positions(BitMap([1, 5]))[:-8]]
 )
-def test_damaged_positions_are_corrupt(text: str) -> None:
+def test_damaged_positions_are_corrupt(text):
     with pytest.raises(Corrupt):
         log_file.decode_positions(text)
 
@@ -173,7 +170,7 @@ WHOLE = data_block(BitMap([3]))[0] + delete_block(["a", "b"], positions=BitMap([
 FIRST = data_block(BitMap([3]))[0]
 
 
-def test_a_truncated_file_is_corrupt_wherever_it_ends() -> None:
+def test_a_truncated_file_is_corrupt_wherever_it_ends():
     for cut in range(1, len(WHOLE)):
         if cut == len(FIRST):
             continue
@@ -183,7 +180,7 @@ def test_a_truncated_file_is_corrupt_wherever_it_ends() -> None:
         assert 0 <= caught.value.offset <= cut
 
 
-def test_every_flipped_bit_of_a_block_is_corrupt_or_only_changes_texts_and_content() -> None:
+def test_every_flipped_bit_of_a_block_is_corrupt_or_only_changes_texts_and_content():
     whole = only(FIRST)
     for bit in range(8 * len(FIRST)):
         damaged = bytearray(FIRST)
@@ -199,19 +196,19 @@ def test_every_flipped_bit_of_a_block_is_corrupt_or_only_changes_texts_and_conte
 
 
 @pytest.mark.parametrize("size", [-1, 0, 31, 2**62])
-def test_impossible_block_sizes_are_corrupt(size: int) -> None:
+def test_impossible_block_sizes_are_corrupt(size):
     with pytest.raises(Corrupt, match="does not fit"):
         log_file.parse(b"#HUDI#" + struct.pack(">q", size) + FIRST[14:], path="x.log")
 
 
-def test_garbage_between_blocks_is_corrupt_where_it_stands() -> None:
+def test_garbage_between_blocks_is_corrupt_where_it_stands():
     with pytest.raises(Corrupt) as caught:
         log_file.parse(FIRST + b"garbage" + FIRST, path="x.log")
     assert len(FIRST) <= caught.value.offset <= len(FIRST) + 6
 
 
 @given(st.data())
-def test_damaged_delete_content_is_corrupt_or_another_list(data: st.DataObject) -> None:
+def test_damaged_delete_content_is_corrupt_or_another_list(data):
     content = bytearray(only(delete_block(["a", "b" * 80])).content)
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -222,7 +219,7 @@ def test_damaged_delete_content_is_corrupt_or_another_list(data: st.DataObject) 
 
 
 @pytest.mark.parametrize("branch", ["null", "LongWrapper", "StringWrapper", "ArrayWrapper"])
-def test_deletes_with_ordering_values_are_understood(branch: str) -> None:
+def test_deletes_with_ordering_values_are_understood(branch):
     value: Any = {"LongWrapper": 5, "StringWrapper": "x"}.get(branch)
     fields = {"wrappedValues": []} if branch == "ArrayWrapper" else {"value": value}
     ordering = None if branch == "null" else (f"org.apache.hudi.avro.model.{branch}", fields)

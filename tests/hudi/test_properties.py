@@ -12,7 +12,7 @@ from mdt.hudi import properties, v6
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
-def made(**more: Any) -> dict[str, str]:
+def made(**more):
     """Return the properties of a table."""
     given: dict[str, Any] = {
         "name": "trips",
@@ -30,12 +30,12 @@ TABLE = made()
 
 
 @given(st.dictionaries(TEXT, TEXT, max_size=5))
-def test_whatever_is_written_is_read_back(values: dict[str, str]) -> None:
+def test_whatever_is_written_is_read_back(values):
     assert properties.decode(properties.encode(values)) == values
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_decode_or_are_corrupt(data: bytes) -> None:
+def test_any_bytes_decode_or_are_corrupt(data):
     try:
         found = properties.decode(data)
     except Corrupt:
@@ -43,7 +43,7 @@ def test_any_bytes_decode_or_are_corrupt(data: bytes) -> None:
     assert properties.decode(properties.encode(found)) == found
 
 
-def test_text_is_what_java_writes() -> None:
+def test_text_is_what_java_writes():
     values = {"a b": " x", "k:=": "#1!\\\n\tü", "emoji": "\U0001f600"}
     assert (
         properties.encode(values)
@@ -51,24 +51,24 @@ def test_text_is_what_java_writes() -> None:
     )
 
 
-def test_java_syntax_is_understood() -> None:
+def test_java_syntax_is_understood():
     text = b"# comment\n! another\r\n\n  a : 1\rb 2\nc=x\\\n   y\\\\\nd\ne==\nf\\u0041=\\q\\\n"
     expected = {"a": "1", "b": "2", "c": "xy\\", "d": "", "e": "=", "fA": "q"}
     assert properties.decode(text) == expected
 
 
 @pytest.mark.parametrize("data", [b"a=\\u12", b"a=\\uXXXX", b"a=\\uD83D"])
-def test_malformed_escapes_are_corrupt(data: bytes) -> None:
+def test_malformed_escapes_are_corrupt(data):
     with pytest.raises(Corrupt):
         properties.decode(data)
 
 
-def test_checksum_is_that_of_real_tables() -> None:
+def test_checksum_is_that_of_real_tables():
     assert properties.checksum("default", "v6_trips_8i3d") == "3180720914"
     assert properties.checksum("default", "v6_nonpartitioned") == "1363530505"
 
 
-def test_our_properties_verify() -> None:
+def test_our_properties_verify():
     properties.verify(properties.decode(properties.encode(TABLE)))
     assert TABLE["mdt.format"] == "1"
 
@@ -84,17 +84,17 @@ def test_our_properties_verify() -> None:
         ({"hoodie.timeline.layout.version": "2"}, Unsupported),
     ],
 )
-def test_wrong_properties_are_refused(change: dict[str, str], error: type[Exception]) -> None:
+def test_wrong_properties_are_refused(change, error):
     with pytest.raises(error):
         properties.verify({**TABLE, **change})
 
 
-def test_partition_metadata_names_instant_and_depth() -> None:
+def test_partition_metadata_names_instant_and_depth():
     data = properties.partition_metadata("20261121053000123", 2)
     assert properties.decode(data) == {"commitTime": "20261121053000123", "partitionDepth": "2"}
 
 
-def test_payload_class_says_how_rows_are_merged() -> None:
+def test_payload_class_says_how_rows_are_merged():
     assert TABLE["hoodie.compaction.payload.class"] == v6.EVENT_TIME_PAYLOAD
     assert TABLE["hoodie.table.precombine.field"] == "ts"
     plain = made(partition_fields=[], ordering=None)
@@ -112,16 +112,16 @@ def test_payload_class_says_how_rows_are_merged() -> None:
         (["a"], ["p", "q"], "Complex"),
     ],
 )
-def test_key_generator_fits_the_fields(keys: list[str], partition_by: list[str], kind: str) -> None:
+def test_key_generator_fits_the_fields(keys, partition_by, kind):
     assert v6.key_generator(keys, partition_by) == f"org.apache.hudi.keygen.{kind}KeyGenerator"
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\n", "x" * 256])
-def test_impossible_table_names_are_refused(name: str) -> None:
+def test_impossible_table_names_are_refused(name):
     with pytest.raises(Invalid):
         made(name=name)
 
 
-def test_extra_properties_cannot_contradict() -> None:
+def test_extra_properties_cannot_contradict():
     with pytest.raises(Invalid, match=r"hoodie\.table\.version"):
         made(extra={"hoodie.table.version": "8"})

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -29,7 +28,7 @@ V6 = [path for path in ZIPS if "_v6_" in path.name]
 pytestmark = pytest.mark.skipif(not ZIPS, reason=f"no fixtures in {FOLDER}")
 
 
-def members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
+def members(path):
     """Names below the table's directory, and contents, without what macOS adds."""
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
@@ -40,7 +39,7 @@ def members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
 
 
 @pytest.mark.parametrize("path", V6, ids=lambda path: path.stem)
-def test_every_file_of_a_version_6_table_is_understood(path: Path) -> None:
+def test_every_file_of_a_version_6_table_is_understood(path):
     seen: Counter[str] = Counter()
     for name, data in members(path):
         if name.parent.name == ".hoodie" and name.name != "hoodie.properties":
@@ -67,7 +66,7 @@ def test_every_file_of_a_version_6_table_is_understood(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ZIPS, ids=lambda path: path.stem)
-def test_properties_of_every_table_verify(path: Path) -> None:
+def test_properties_of_every_table_verify(path):
     found = [
         properties.decode(data) for name, data in members(path) if name.name == "hoodie.properties"
     ]
@@ -79,7 +78,7 @@ def test_properties_of_every_table_verify(path: Path) -> None:
             assert len(avro_schema.from_avro(one["hoodie.table.create.schema"])) > 1
 
 
-def test_every_log_block_parses_and_every_delete_block_decodes() -> None:
+def test_every_log_block_parses_and_every_delete_block_decodes():
     kinds: Counter[int] = Counter()
     for path in ZIPS:
         for name, data in members(path):

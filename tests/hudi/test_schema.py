@@ -20,7 +20,7 @@ NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,5}", fullmatch=True).filter(
 )
 
 
-def structs(types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
+def structs(types):
     return st.dictionaries(NAMES, types, min_size=1, max_size=3).map(
         lambda fields: pa.struct(list(fields.items()))
     )
@@ -42,7 +42,7 @@ SCHEMAS = st.dictionaries(NAMES, TYPES, min_size=1, max_size=4).map(
 
 
 @given(SCHEMAS)
-def test_avro_text_describes_what_is_kept_and_what_is_kept_is_kept_again(given: pa.Schema) -> None:
+def test_avro_text_describes_what_is_kept_and_what_is_kept_is_kept_again(given):
     text, kept = avro_schema.to_avro(given, "trips"), declared.stored(given)
     assert avro_schema.from_avro(text) == kept
     fastavro.parse_schema(json.loads(text))
@@ -50,14 +50,14 @@ def test_avro_text_describes_what_is_kept_and_what_is_kept_is_kept_again(given: 
     assert all(field.nullable for field in kept)
 
 
-def test_meta_columns_come_first() -> None:
+def test_meta_columns_come_first():
     data = pa.schema([("id", pa.string())])
     assert avro_schema.with_meta(data).names == [*avro_schema.META_FIELDS, "id"]
     text = avro_schema.to_avro(data, "t", meta_fields=True)
     assert avro_schema.from_avro(text) == avro_schema.with_meta(data)
 
 
-def test_every_avro_field_is_optional_and_named_as_spark_names_it() -> None:
+def test_every_avro_field_is_optional_and_named_as_spark_names_it():
     value = json.loads(avro_schema.to_avro(pa.schema([("d", pa.decimal128(10, 5))]), "my-trips.2"))
     assert (value["name"], value["namespace"]) == ("my__trips__2_record", "hoodie.my__trips__2")
     (field,) = value["fields"]
@@ -77,13 +77,13 @@ def test_every_avro_field_is_optional_and_named_as_spark_names_it() -> None:
 
 
 @pytest.mark.parametrize("precision", range(1, 39))
-def test_a_decimal_has_the_fewest_bytes_that_hold_it(precision: int) -> None:
+def test_a_decimal_has_the_fewest_bytes_that_hold_it(precision):
     value = json.loads(avro_schema.to_avro(pa.schema([("d", pa.decimal128(precision, 0))]), "t"))
     size = value["fields"][0]["type"][1]["size"]
     assert 2 ** (8 * size - 1) >= 10**precision > 2 ** (8 * (size - 1) - 1)
 
 
-def test_local_times_keep_their_digits_as_utc() -> None:
+def test_local_times_keep_their_digits_as_utc():
     table = pa.table({"at": pa.array([1_000_000], pa.timestamp("us"))})
     kept = table.cast(declared.stored(table.schema))
     assert kept.equals(pa.table({"at": pa.array([1_000_000], pa.timestamp("us", "UTC"))}))
@@ -104,9 +104,7 @@ def test_local_times_keep_their_digits_as_utc() -> None:
         (pa.struct([]), "field"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_by_name_and_with_advice(
-    type: pa.DataType, hint: str
-) -> None:
+def test_what_cannot_be_kept_is_refused_by_name_and_with_advice(type, hint):
     for path, nested in (
         ("c", type),
         ("c.element", pa.list_(type)),
@@ -116,7 +114,7 @@ def test_what_cannot_be_kept_is_refused_by_name_and_with_advice(
         refused(f"{path!r} … hint: … {hint}", declared.stored, columns)
 
 
-def test_nesting_has_a_limit() -> None:
+def test_nesting_has_a_limit():
     type = pa.int32()
     for _ in range(declared.DEPTH_MAX):
         type = pa.list_(type)
@@ -136,7 +134,7 @@ def test_nesting_has_a_limit() -> None:
         '{"type":"array","items":"int"}',
     ],
 )
-def test_what_is_no_record_is_corrupt(text: str) -> None:
+def test_what_is_no_record_is_corrupt(text):
     with pytest.raises((Corrupt, Unsupported)):
         avro_schema.from_avro(text)
 
@@ -150,14 +148,14 @@ def test_what_is_no_record_is_corrupt(text: str) -> None:
         '"unknown"',
     ],
 )
-def test_avro_types_without_a_place_here_are_unsupported(type: str) -> None:
+def test_avro_types_without_a_place_here_are_unsupported(type):
     with pytest.raises(Unsupported):
         avro_schema.from_avro(
             f'{{"type":"record","name":"r","fields":[{{"name":"a","type":{type}}}]}}'
         )
 
 
-def test_a_type_named_earlier_is_found_again() -> None:
+def test_a_type_named_earlier_is_found_again():
     text = (
         '{"type":"record","name":"r","namespace":"n","fields":[{"name":"a","type":{"type":"record","name":"s","fields":'
         '[{"name":"x","type":"int"}]}},{"name":"b","type":["n.s","null"]},{"name":"c","type":"s"}]}'

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -14,7 +12,7 @@ from reader import bag, hudi_table
 from refusals import refused
 
 import mdt
-from mdt.errors import Invalid, MdtError, Unsupported
+from mdt.errors import Invalid, Unsupported
 from mdt.hudi import properties
 from mdt.hudi.partitions import NULL_PARTITION, partition_paths
 from mdt.metadata.files import paths
@@ -31,18 +29,16 @@ MOMENTS = [
 ]
 
 
-def schema_of(type: pa.DataType) -> pa.Schema:
+def schema_of(type):
     return pa.schema([("id", pa.string()), ("at", type), ("v", pa.int64())])
 
 
-def rows(type: pa.DataType, values: list[Any], v: int = 0) -> pa.Table:
+def rows(type, values, v=0):
     ids = [f"k{n}" for n in range(len(values))]
     return pa.table([ids, pa.array(values, type), [v] * len(values)], schema=schema_of(type))
 
 
-def made(
-    path: Any, type: pa.DataType, kind: type[mdt.Table] = mdt.Table, **given: Any
-) -> mdt.Table:
+def made(path, type, kind=mdt.Table, **given):
     arguments = {
         "key": ["id"],
         "partition_by": ["at"],
@@ -70,9 +66,7 @@ def made(
         ("yyyyMMdd", False, ["20240229", "19691231", NULL_PARTITION]),
     ],
 )
-def test_paths_are_texts_of_the_time(
-    type: pa.DataType, values: list[Any], pattern: str, hive_style: bool, expected: list[str]
-) -> None:
+def test_paths_are_texts_of_the_time(type, values, pattern, hive_style, expected):
     codes, found = partition_paths(
         rows(type, values), ["at"], hive_style, TimePath(pattern, "ms", "UTC")
     )
@@ -104,9 +98,7 @@ def test_paths_are_texts_of_the_time(
     ],
     ids=["an hour left out", "an hour twice", "a midnight twice", "a day without midnight"],
 )
-def test_every_moment_has_the_path_of_its_zone(
-    zone: str, pattern: str, moments: list[str], expected: list[str]
-) -> None:
+def test_every_moment_has_the_path_of_its_zone(zone, pattern, moments, expected):
     at = [datetime.fromisoformat(f"{moment}+00:00") for moment in moments]
     path = TimePath(pattern, "ms", zone)
     _, found = partition_paths(rows(TIME, at), ["at"], False, path)
@@ -116,9 +108,7 @@ def test_every_moment_has_the_path_of_its_zone(
 
 @pytest.mark.parametrize("kind", [mdt.Table, PooledTable], ids=["here", "tasks"])
 @pytest.mark.parametrize("pattern", ["yyyy-MM-dd", "yyyy/MM/dd"])
-def test_a_table_is_written_read_and_dropped_by_days(
-    tmp_path: Path, pattern: str, kind: type[mdt.Table]
-) -> None:
+def test_a_table_is_written_read_and_dropped_by_days(tmp_path, pattern, kind):
     options = {"mdt.partition.time.pattern": pattern, "mdt.durable": False, "mdt.hive.style": False}
     table = made(tmp_path, TIME, kind, options=options)
     hours = [(1, 1), (1, 2), (2, 1), (2, 2)]
@@ -139,7 +129,7 @@ def test_a_table_is_written_read_and_dropped_by_days(
     assert not len(table.scan().to_arrow()) and mdt.open(tmp_path).check().ok
 
 
-def test_hudi_is_told_its_key_generator_and_its_options() -> None:
+def test_hudi_is_told_its_key_generator_and_its_options():
     storage = MemoryStorage()
     options = {
         **DAY,
@@ -155,7 +145,7 @@ def test_hudi_is_told_its_key_generator_and_its_options() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["EEE", "yyyy//dd", "../yyyy"])
-def test_a_pattern_that_makes_no_path_is_refused(pattern: str) -> None:
+def test_a_pattern_that_makes_no_path_is_refused(pattern):
     options = {"mdt.partition.time.pattern": pattern}
     refused("makes no partition path", made, MemoryStorage(), TIME, options=options)
 
@@ -170,7 +160,5 @@ def test_a_pattern_that_makes_no_path_is_refused(pattern: str) -> None:
         ({"options": {**DAY, "mdt.update.partition.path": False}}, Invalid, "a pattern of time"),
     ],
 )
-def test_a_table_that_can_have_no_paths_of_time_is_refused(
-    given: dict[str, Any], kind: type[MdtError], said: str
-) -> None:
+def test_a_table_that_can_have_no_paths_of_time_is_refused(given, kind, said):
     refused(said, made, MemoryStorage(), TIME, kind=kind, **given)

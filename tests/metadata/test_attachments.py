@@ -17,12 +17,12 @@ SEVEN = "attachments/20240229120000123/7.attached"
 
 
 def test_an_object_that_is_large_enough_is_stored_while_others_are_collected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(attachments, "ATTACHED_BYTES_MIN", 24)
     storage, stored = MemoryStorage(), list[str]()
 
-    def store(path: str, parts: object) -> None:
+    def store(path, parts):
         stored.append(path)
         storage.create(path, parts)  # type: ignore[arg-type]
 
@@ -39,8 +39,8 @@ def test_an_object_that_is_large_enough_is_stored_while_others_are_collected(
 
 
 def test_without_somebody_who_stores_all_go_into_one_object(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(attachments, "ATTACHED_BYTES_MIN", 1)
     writer = AttachmentWriter(SEVEN)
     for _ in range(3):
@@ -49,9 +49,7 @@ def test_without_somebody_who_stores_all_go_into_one_object(
 
 
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
-def test_a_table_whose_attachments_are_an_object_each(
-    table_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_whose_attachments_are_an_object_each(table_type, monkeypatch):
     monkeypatch.setattr(attachments, "ATTACHED_BYTES_MIN", 1)
     storage = MemoryStorage()
     table = make(storage, table_type, "record", **{"mdt.row.group.rows": 5})

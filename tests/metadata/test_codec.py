@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,11 +26,11 @@ TABLE = pa.table(
 SECTIONS = st.dictionaries(st.text(max_size=8), st.binary(max_size=40), max_size=4)
 
 
-def opened(data: Any, kind: bytes = b"TEST", version_max: int = 65535) -> memoryview:
+def opened(data, kind=b"TEST", version_max=65535):
     return codec.unframe(data, kind, path="some/object", version_max=version_max)
 
 
-def packed(document: bytes, body: bytes = b"", length: int | None = None) -> bytes:
+def packed(document, body=b"", length=None):
     padding = bytes(-len(document) % 8)
     return (
         struct.pack("<II", len(document) if length is None else length, 0)
@@ -42,16 +41,14 @@ def packed(document: bytes, body: bytes = b"", length: int | None = None) -> byt
 
 
 @given(st.binary(max_size=200), st.integers(0, 65535))
-def test_a_frame_gives_its_payload_back(payload: bytes, version: int) -> None:
+def test_a_frame_gives_its_payload_back(payload, version):
     data = codec.frame(b"TEST", version, [payload[:7], payload[7:]])
     assert bytes(opened(data, version_max=version)) == payload
 
 
 @given(st.binary(max_size=60), st.data())
 @settings(max_examples=30)
-def test_every_flipped_bit_and_every_truncation_of_a_frame_is_found(
-    payload: bytes, data: Any
-) -> None:
+def test_every_flipped_bit_and_every_truncation_of_a_frame_is_found(payload, data):
     whole = codec.frame(b"TEST", 1, payload)
     for bit in range(len(whole) * 8):
         damaged = bytearray(whole)
@@ -64,7 +61,7 @@ def test_every_flipped_bit_and_every_truncation_of_a_frame_is_found(
             opened(other)
 
 
-def test_what_is_wrong_with_a_frame_is_said() -> None:
+def test_what_is_wrong_with_a_frame_is_said():
     newer = codec.frame(b"TEST", 3, b"")
     refused("some/object … upgrade", opened, newer, version_max=2, kind=Unsupported)
     whole = codec.frame(b"TEST", 1, b"payload")
@@ -75,9 +72,7 @@ def test_what_is_wrong_with_a_frame_is_said() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=5), st.integers() | st.text() | st.none()), SECTIONS)
-def test_a_pack_gives_header_and_sections_back_aligned(
-    header: dict[str, object], sections: dict[str, bytes]
-) -> None:
+def test_a_pack_gives_header_and_sections_back_aligned(header, sections):
     data = codec.frame(b"TEST", 1, codec.pack(header, sections))
     found, views = codec.unpack(opened(data), path="p")
     assert found == header
@@ -87,7 +82,7 @@ def test_a_pack_gives_header_and_sections_back_aligned(
 
 
 @given(st.binary(max_size=80))
-def test_no_bytes_make_unpack_fail_otherwise_than_as_corrupt(payload: bytes) -> None:
+def test_no_bytes_make_unpack_fail_otherwise_than_as_corrupt(payload):
     for data in (
         payload,
         packed(payload),
@@ -122,13 +117,13 @@ def test_no_bytes_make_unpack_fail_otherwise_than_as_corrupt(payload: bytes) -> 
         b"9" * 5000,
     ],
 )
-def test_a_hostile_header_is_corrupt(document: bytes) -> None:
+def test_a_hostile_header_is_corrupt(document):
     with pytest.raises(Corrupt):
         codec.unpack(packed(document, b"12345678"), path="p")
 
 
 @pytest.mark.parametrize("length", [1, 2**31, 2**32 - 1])
-def test_a_header_length_is_compared_before_it_is_used(length: int) -> None:
+def test_a_header_length_is_compared_before_it_is_used(length):
     with pytest.raises(Corrupt):
         codec.unpack(packed(b"", b"", length), path="p")
 
@@ -137,14 +132,14 @@ def test_a_header_length_is_compared_before_it_is_used(length: int) -> None:
 @pytest.mark.parametrize(
     "table", [TABLE, TABLE.slice(0, 0), pa.concat_tables([TABLE, TABLE]), pa.table({})]
 )
-def test_a_table_comes_back_as_it_was(table: pa.Table, compression: str | None) -> None:
+def test_a_table_comes_back_as_it_was(table, compression):
     data = codec.encode_ipc(table, compression=compression)
     found = codec.decode_ipc(data, table.schema, path="p")
     assert found.equals(table)
     assert codec.decode_ipc(memoryview(data), None, path="p").equals(table)
 
 
-def test_an_uncompressed_table_is_used_in_place() -> None:
+def test_an_uncompressed_table_is_used_in_place():
     table = pa.table({"a": list(range(10_000))})
     data = codec.frame(b"TEST", 1, codec.pack({}, {"one": b"x", "t": codec.encode_ipc(table)}))
     _, sections = codec.unpack(opened(data), path="p")
@@ -153,14 +148,14 @@ def test_an_uncompressed_table_is_used_in_place() -> None:
     assert start < column.buffers()[1].address < start + len(data)
 
 
-def test_another_schema_is_corrupt() -> None:
+def test_another_schema_is_corrupt():
     data = codec.encode_ipc(TABLE)
     for other in (columns("a int32"), TABLE.schema.remove(0)):
         refused("another schema", codec.decode_ipc, data, other, path="p", kind=Corrupt)
 
 
 @pytest.mark.parametrize("compression", [None, "lz4"])
-def test_a_truncated_or_lengthened_table_is_corrupt(compression: str | None) -> None:
+def test_a_truncated_or_lengthened_table_is_corrupt(compression):
     data = bytes(codec.encode_ipc(pa.concat_tables([TABLE, TABLE]), compression=compression))
     for end in range(len(data)):
         with pytest.raises(Corrupt):
@@ -173,14 +168,14 @@ def test_a_truncated_or_lengthened_table_is_corrupt(compression: str | None) -> 
 @pytest.mark.parametrize(
     "size", [limits.UNFOLDED_BYTES_MAX + 1, limits.UNFOLDED_BYTES_MAX, 2**63, 2**64 - 1, 0, 7]
 )
-def test_a_compressed_table_cannot_claim_any_size(size: int) -> None:
+def test_a_compressed_table_cannot_claim_any_size(size):
     data = bytearray(codec.encode_ipc(TABLE, compression="lz4"))
     data[8:16] = struct.pack("<Q", size)
     with pytest.raises(Corrupt):
         codec.decode_ipc(data, None, path="p")
 
 
-def test_values_that_arrow_accepts_unseen_are_checked() -> None:
+def test_values_that_arrow_accepts_unseen_are_checked():
     bad = pa.StringArray.from_buffers(
         1, pa.py_buffer(struct.pack("<ii", 0, 2)), pa.py_buffer(b"\xff\xfe")
     )
@@ -188,7 +183,7 @@ def test_values_that_arrow_accepts_unseen_are_checked() -> None:
     refused("UTF8", codec.decode_ipc, data, None, path="p", kind=Corrupt)
 
 
-def test_the_layout_of_a_frame_is_what_the_module_says() -> None:
+def test_the_layout_of_a_frame_is_what_the_module_says():
     data = codec.frame(b"TEST", 2, b"abc")
     head = b"MDT1" + b"TEST" + struct.pack("<HH", 2, 0)
     crc = zlib.crc32(head + struct.pack("<IQ", 0, 3) + b"abc")

@@ -18,7 +18,7 @@ from mdt.metadata.log import commit_log
 from mdt.stores.storage import MemoryStorage
 
 
-def test_a_record_begins_with_its_transaction_and_with_no_other() -> None:
+def test_a_record_begins_with_its_transaction_and_with_no_other():
     storage, names = MemoryStorage(), [f"column_{number}" for number in range(300)]
     table = mdt.create(storage, columns("id int64, " + " int64, ".join(names) + " int64"), ["id"])
     table.insert([dict.fromkeys(["id", *names], 1)])
@@ -51,7 +51,7 @@ print(own() - before, sum(record.nbytes for record in kept))
 @pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="asks Linux how much memory a process has"
 )
-def test_a_record_says_how_much_memory_it_takes(tmp_path: Path) -> None:
+def test_a_record_says_how_much_memory_it_takes(tmp_path):
     table = mdt.create(tmp_path / "t", columns("id int64, v int64"), key=["id"])
     table.upsert(pa.table({"id": [1], "v": [1]}))
     command = [sys.executable, "-c", MEASURED, str(tmp_path / "t" / paths.commit(1))]

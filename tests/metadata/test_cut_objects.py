@@ -27,12 +27,12 @@ OPTIONS = {"mdt.durable": False, "mdt.services.auto": False}
 SCHEMA = pa.schema({"id": pa.string(), "part": pa.int64(), "v": pa.int64()})
 
 
-def rows(numbers: range) -> pa.Table:
+def rows(numbers):
     found = [(f"k{n:06d}", n % PARTITIONS, n % 1000) for n in numbers]
     return pa.table(list(zip(*found, strict=True)), schema=SCHEMA)
 
 
-def fill(folder: Path) -> None:
+def fill(folder):
     """Make a table with a checkpoint and attachments that are large enough to be mapped."""
     table = mdt.create(
         folder,
@@ -49,7 +49,7 @@ def fill(folder: Path) -> None:
         table.upsert(rows(range(number, number + 1)))
 
 
-def work(folder: Path, kind: str, size: int) -> dict[str, Any]:
+def work(folder, kind, size):
     """Use a table, cut its objects of a ``kind`` to ``size`` bytes, and use it again; return what
     each call answers.
     """
@@ -78,7 +78,7 @@ def work(folder: Path, kind: str, size: int) -> dict[str, Any]:
     return {"cut": cut, "before": before, "after": after}
 
 
-def answers(folder: Path, kind: str, size: int) -> dict[str, Any]:
+def answers(folder, kind, size):
     """Return what :func:`work` says in a process of its own, which must end by itself."""
     fill(folder)
     code = (
@@ -96,21 +96,19 @@ def answers(folder: Path, kind: str, size: int) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
+def main():
     print(json.dumps(work(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))))
 
 
 @pytest.mark.parametrize("size", [0, 4096])
-def test_a_checkpoint_that_is_cut_is_made_again(tmp_path: Path, size: int) -> None:
+def test_a_checkpoint_that_is_cut_is_made_again(tmp_path, size):
     after = answers(tmp_path / "t", "checkpoints", size)["after"]
     expected = {"scan": 12, "count": ROWS - 12, "get": 7, "upsert": 9}
     assert expected.items() <= after.items(), "k000011 was deleted"
 
 
 @pytest.mark.parametrize("size", [0, 4096])
-def test_attachments_that_are_cut_are_named_by_whoever_needs_them(
-    tmp_path: Path, size: int
-) -> None:
+def test_attachments_that_are_cut_are_named_by_whoever_needs_them(tmp_path, size):
     found = answers(tmp_path / "t", "attachments", size)
     after = found["after"]
     assert (after["scan"], after["count"]) == (12, ROWS - 12), "an index only saves time"
@@ -118,7 +116,7 @@ def test_attachments_that_are_cut_are_named_by_whoever_needs_them(
     assert after["check"] is False
 
 
-def test_small_objects_are_copied_and_large_ones_watched(tmp_path: Path) -> None:
+def test_small_objects_are_copied_and_large_ones_watched(tmp_path):
     storage = LocalStorage(tmp_path, durable=False)
     storage.create("small", b"s" * COPIED_OBJECT_BYTES_MAX)
     storage.create("large", b"l" * (COPIED_OBJECT_BYTES_MAX + 1))
@@ -135,7 +133,7 @@ def test_small_objects_are_copied_and_large_ones_watched(tmp_path: Path) -> None
     assert mappings.cut() is None, "what was gone is watched no more"
 
 
-def test_what_is_in_memory_is_not_watched() -> None:
+def test_what_is_in_memory_is_not_watched():
     storage = MemoryStorage()
     storage.create("large", b"l" * (COPIED_OBJECT_BYTES_MAX + 1))
     mappings = Mappings(storage)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,7 +15,7 @@ from texts import columns
 
 import mdt
 from mdt.errors import Missing
-from mdt.stores.storage import MemoryStorage, ObjectStorage, Storage
+from mdt.stores.storage import MemoryStorage, ObjectStorage
 
 SCHEMA = columns("id string, v int64")
 FIXTURES = next(
@@ -34,19 +32,19 @@ with_fixtures = pytest.mark.skipif(
 )
 
 
-def refused_both_ways(said: str, place: Any) -> None:
+def refused_both_ways(said, place):
     """Assert that a place is neither opened as a table nor made one."""
     refused(said, mdt.open, place)
     refused(said, mdt.create, place, SCHEMA, ["id"])
 
 
-def put(storage: Storage, *names: str, content: bytes = b"x") -> Storage:
+def put(storage, *names, content=b"x"):
     for name in names:
         storage.create(name, content)
     return storage
 
 
-def unpacked(path: Path, folder: Path) -> Path:
+def unpacked(path, folder):
     """Unpack a fixture and return the directory of the table in it."""
     with zipfile.ZipFile(path) as archive:
         archive.extractall(folder)
@@ -55,9 +53,7 @@ def unpacked(path: Path, folder: Path) -> Path:
 
 @with_fixtures
 @pytest.mark.parametrize("path", ZIPS, ids=lambda path: path.stem)
-def test_a_table_of_hudi_is_named_with_its_version_and_type_and_is_left_as_it_is(
-    path: Path, tmp_path: Path
-) -> None:
+def test_a_table_of_hudi_is_named_with_its_version_and_type_and_is_left_as_it_is(path, tmp_path):
     table = unpacked(path, tmp_path)
     version = next(part for part in path.stem.split("_") if part in ("v6", "v8", "v9"))[1:]
     before = trees.tree(tmp_path)
@@ -72,7 +68,7 @@ def test_a_table_of_hudi_is_named_with_its_version_and_type_and_is_left_as_it_is
     assert trees.tree(tmp_path) == before
 
 
-def test_the_command_line_says_the_same(tmp_path: Path) -> None:
+def test_the_command_line_says_the_same(tmp_path):
     (tmp_path / "t" / ".hoodie").mkdir(parents=True)
     (tmp_path / "t" / ".hoodie" / "hoodie.properties").write_text(
         "hoodie.table.name=x\nhoodie.table.version=8\n"
@@ -96,9 +92,7 @@ OTHERS = {
 
 @FAR
 @pytest.mark.parametrize("kind", OTHERS)
-def test_a_table_of_another_kind_is_named_with_what_reads_it(
-    kind: str, make: Callable[[], Storage]
-) -> None:
+def test_a_table_of_another_kind_is_named_with_what_reads_it(kind, make):
     names, hint = OTHERS[kind]
     storage = put(make(), *names, content=b"\\u12")
     refused_both_ways(kind, storage)
@@ -106,7 +100,7 @@ def test_a_table_of_another_kind_is_named_with_what_reads_it(
 
 
 @FAR
-def test_a_new_table_needs_a_directory_of_its_own(make: Callable[[], Storage]) -> None:
+def test_a_new_table_needs_a_directory_of_its_own(make):
     storage = put(make(), "report.csv", "part/0.parquet", ".gitkeep")
     refused("a directory with .gitkeep, part, report.csv", mdt.open, storage)
     refused("it has part, report.csv", mdt.create, storage, SCHEMA, ["id"])
@@ -116,7 +110,7 @@ def test_a_new_table_needs_a_directory_of_its_own(make: Callable[[], Storage]) -
     refused("a table of mdt already", mdt.create, storage, SCHEMA, ["id"])
 
 
-def test_a_missing_path_names_what_is_near_it(tmp_path: Path) -> None:
+def test_a_missing_path_names_what_is_near_it(tmp_path):
     mdt.create(tmp_path / "trips", SCHEMA, ["id"])
     said = "nothing is there; near it there is trips … mdt.create"
     refused(said, mdt.open, tmp_path / "trip")
@@ -125,7 +119,7 @@ def test_a_missing_path_names_what_is_near_it(tmp_path: Path) -> None:
     refused("nothing is there", mdt.open, tmp_path / "no" / "such" / "place")
 
 
-def test_a_file_is_no_table_and_cannot_become_one(tmp_path: Path) -> None:
+def test_a_file_is_no_table_and_cannot_become_one(tmp_path):
     file = tmp_path / "t"
     file.write_text("mine")
     before = trees.tree(tmp_path)
@@ -134,7 +128,7 @@ def test_a_file_is_no_table_and_cannot_become_one(tmp_path: Path) -> None:
     assert trees.tree(tmp_path) == before
 
 
-def test_a_table_that_lost_the_beginning_of_its_log_is_not_taken_for_nothing() -> None:
+def test_a_table_that_lost_the_beginning_of_its_log_is_not_taken_for_nothing():
     storage = MemoryStorage()
     mdt.create(storage, SCHEMA, ["id"]).upsert(pa.table({"id": ["a"], "v": [1]}))
     storage.delete(".hoodie/.mdt/log/00000000000000000000")
@@ -144,8 +138,8 @@ def test_a_table_that_lost_the_beginning_of_its_log_is_not_taken_for_nothing() -
 
 @FAR
 def test_a_listing_lies_between_two_names_and_has_what_stands_directly_below(
-    make: Callable[[], Storage],
-) -> None:
+    make,
+):
     below = [".mdt", "1", "2", "3", "archived", "h.properties", "metadata", "timeline"]
     inside = {".mdt": ".mdt/log", "archived": "archived/1", "metadata": "metadata/x"}
     storage = put(make(), *(f"t/{inside.get(name, name)}" for name in below))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,33 +10,32 @@ from texts import columns
 from trees import TABLE_TYPES
 
 import mdt
-from indexes.base import Candidates
 from mdt.metadata.files import paths
 from mdt.metadata.keys import footer_filters
 from mdt.metadata.keys.locate import locate
 from mdt.stores.storage import MemoryStorage
-from mdt.write.normalize import Batch, normalize, partition_names
+from mdt.write.normalize import normalize, partition_names
 
 SCHEMA = columns("id string, city string, n int64")
 
 
-def rows(keys: Any, cities: int = 3, n: int = 0) -> pa.Table:
+def rows(keys, cities=3, n=0):
     found = [int(key) for key in keys]
     ids, places = [f"k{key:05}" for key in found], [f"c{key % cities}" for key in found]
     return pa.table([ids, places, [n] * len(found)], schema=SCHEMA)
 
 
-def made(more: dict[str, Any] | None = None, **options: Any) -> mdt.Table:
+def made(more=None, **options):
     options = {"mdt.max.file.bytes": 8192, "hoodie.bloom.index.use.metadata": "false", **options}
     given = {"partition_by": ["city"], "options": options, **(more or {})}
     return mdt.create(MemoryStorage(), SCHEMA, ["id"], **given)
 
 
-def asked(table: mdt.Table, keys: Any) -> Batch:
+def asked(table, keys):
     return normalize(rows(keys), table.snapshot().definition, numbered=False)
 
 
-def proposed(table: mdt.Table, batch: Batch, **options: Any) -> Candidates:
+def proposed(table, batch, **options):
     snapshot = table.snapshot()
     matters = None if snapshot.definition.is_global else partition_names(batch)
     metadata = mdt.open(table.storage, options).metadata
@@ -49,7 +46,7 @@ def proposed(table: mdt.Table, batch: Batch, **options: Any) -> Candidates:
 
 @pytest.mark.parametrize("scope", ["partition", "table"])
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
-def test_rows_are_found_as_by_the_metadata(scope: str, table_type: str) -> None:
+def test_rows_are_found_as_by_the_metadata(scope, table_type):
     draw = np.random.default_rng(5)
     table = made({"scope": scope, "table_type": table_type})
     for step in range(12):
@@ -70,7 +67,7 @@ def test_rows_are_found_as_by_the_metadata(scope: str, table_type: str) -> None:
     assert table.check().ok
 
 
-def test_ranges_and_filters_leave_few_file_groups_whichever_way_they_are_asked() -> None:
+def test_ranges_and_filters_leave_few_file_groups_whichever_way_they_are_asked():
     table = made(**{"mdt.max.file.bytes": 4096})
     table.bulk_insert(rows(range(3_000)))
     groups = len(table.files())
@@ -79,7 +76,7 @@ def test_ranges_and_filters_leave_few_file_groups_whichever_way_they_are_asked()
     there = proposed(table, batch)
     assert not len(there.whole) and 300 <= len(there.key) < 310
 
-    def pairs(found: Candidates) -> set[tuple[int, int]]:
+    def pairs(found):
         return {*zip(found.key.tolist(), found.group.tolist(), strict=True)}
 
     for words in ({"mdt.bloom.tree": False}, {"mdt.bloom.ranges": False}, {"mdt.bloom.pairs": 1}):
@@ -88,7 +85,7 @@ def test_ranges_and_filters_leave_few_file_groups_whichever_way_they_are_asked()
         assert len(found.key) < 320 + 5 * groups, "about one in a hundred is a false positive"
 
 
-def test_a_file_group_whose_footer_says_nothing_may_hold_every_key() -> None:
+def test_a_file_group_whose_footer_says_nothing_may_hold_every_key():
     table = made(**{"mdt.write.footer.bloom": "false"})
     table.bulk_insert(rows(range(100)))
     batch = asked(table, range(5))
@@ -99,8 +96,8 @@ def test_a_file_group_whose_footer_says_nothing_may_hold_every_key() -> None:
 
 
 def test_a_damaged_footer_and_an_unknown_filter_hide_no_key(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     table = made()
     table.bulk_insert(rows(range(90)))
     storage, file = table.storage, table.files().to_pylist()[0]
@@ -117,7 +114,7 @@ def test_a_damaged_footer_and_an_unknown_filter_hide_no_key(
     assert len(found.whole) == 3 and not len(found.key), "no filter that is known"
 
 
-def test_the_option_is_the_bloom_index_s_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_option_is_the_bloom_index_s_alone(monkeypatch):
     monkeypatch.setattr(footer_filters, "open_segment", None)
     table, other = made({"key_index": "record"}), made()
     for one in (table, other):

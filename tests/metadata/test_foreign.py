@@ -9,7 +9,6 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -31,11 +30,11 @@ SCHEMA = columns("id string, v int64")
 LATER = "20990101000000000"
 
 
-def rows(*ids: str, v: int = 1) -> pa.Table:
+def rows(*ids, v=1):
     return pa.table({"id": list(ids), "v": [v] * len(ids)}, schema=SCHEMA)
 
 
-def _local(folder: Path) -> Storage:
+def _local(folder):
     return LocalStorage(folder / "t", durable=False)
 
 
@@ -47,13 +46,13 @@ STORAGES: dict[str, Callable[[Path], Storage]] = {
 
 
 @pytest.fixture(params=STORAGES)
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+def storage(request, tmp_path):
     made = STORAGES[request.param](tmp_path)
     mdt.create(made, SCHEMA, ["id"]).upsert(rows("a", "b"))
     return made
 
 
-def changed(storage: Storage, **values: str) -> None:
+def changed(storage, **values):
     """Rewrite the properties as another writer does: under a backup, with other values."""
     old = storage.read(paths.properties())
     storage.create(f"{paths.properties()}.backup", old)
@@ -63,7 +62,7 @@ def changed(storage: Storage, **values: str) -> None:
     storage.delete(f"{paths.properties()}.backup")
 
 
-def upgrade(storage: Storage) -> None:
+def upgrade(storage):
     """Do what Hudi 1.2 does by default: move the timeline, say version 9."""
     for info in storage.list_dir(".hoodie"):
         name = info.path.rpartition("/")[2]
@@ -73,7 +72,7 @@ def upgrade(storage: Storage) -> None:
     changed(storage, table_version="9", timeline_layout_version="2")
 
 
-def half_upgraded(storage: Storage) -> None:
+def half_upgraded(storage):
     """Leave what stands there while Hudi replaces the properties: only a backup, which says another
     version.
     """
@@ -125,15 +124,13 @@ WRITES: dict[str, Callable[[Table], object]] = {
 }
 
 
-def refused(text: str, act: Callable[..., object], *given: Any) -> None:
+def refused(text, act, *given):
     error = refused_with(text, act, *given, kind=Unsupported)
     assert "Hudi" in error.message and "mdt.create(new_path" in error.hint
 
 
 @pytest.mark.parametrize("name", [*CHANGES, *INSTANTS])
-def test_what_another_writer_has_done_is_noticed_by_an_open_table_and_at_every_open(
-    storage: Storage, name: str
-) -> None:
+def test_what_another_writer_has_done_is_noticed_by_an_open_table_and_at_every_open(storage, name):
     table = mdt.open(storage)
     assert table.scan().count() == 2
     if name in CHANGES:
@@ -160,9 +157,7 @@ def test_what_another_writer_has_done_is_noticed_by_an_open_table_and_at_every_o
     ],
     ids=["empty", "half", "the end is gone", "a page of another server"],
 )
-def test_what_cannot_be_read_as_properties_is_not_blamed_on_another_writer(
-    storage: Storage, damage: Callable[[bytes], bytes]
-) -> None:
+def test_what_cannot_be_read_as_properties_is_not_blamed_on_another_writer(storage, damage):
     table, whole = mdt.open(storage), storage.read(paths.properties())
     storage.replace(paths.properties(), damage(whole))
     said = "cannot be read as properties … hoodie.properties … hint: … mdt.repair"
@@ -176,7 +171,7 @@ def test_what_cannot_be_read_as_properties_is_not_blamed_on_another_writer(
 @pytest.mark.parametrize(
     "name", ["savepoint", "savepoint.inflight", "indexing", "commit.requested", "txt"]
 )
-def test_what_changes_no_rows_is_not_in_the_way(storage: Storage, name: str) -> None:
+def test_what_changes_no_rows_is_not_in_the_way(storage, name):
     table = mdt.open(storage)
     storage.create(f".hoodie/{LATER}.{name}", b"")
     for one in (table, mdt.open(storage)):
@@ -184,7 +179,7 @@ def test_what_changes_no_rows_is_not_in_the_way(storage: Storage, name: str) -> 
         assert one.scan().count() == 3
 
 
-def begin(storage: Storage) -> str:
+def begin(storage):
     """Let another writer begin a commit five milliseconds after our newest; return its instant."""
     newest = timeline.instant_us(mdt.open(storage).snapshot().last_instant)
     begun = timeline.instant_text(newest + 5_000)
@@ -193,8 +188,8 @@ def begin(storage: Storage) -> str:
 
 
 def test_a_commit_of_another_writer_that_is_under_way_stops_writers_and_its_end_stops_readers(
-    storage: Storage,
-) -> None:
+    storage,
+):
     table = mdt.open(storage)
     begun = begin(storage)
     storage.create(f".hoodie/{begun}.deltacommit.inflight", b'{"partitionToWriteStats": {}}')
@@ -209,9 +204,7 @@ def test_a_commit_of_another_writer_that_is_under_way_stops_writers_and_its_end_
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])
-def test_a_commit_that_began_long_before_ours_is_noticed_when_it_ends(
-    storage: Storage, is_compacted: bool
-) -> None:
+def test_a_commit_that_began_long_before_ours_is_noticed_when_it_ends(storage, is_compacted):
     """Refreshes list the newest part of the timeline only; what was pending there keeps that part
     open, also for those who open the table on compacted metadata.
     """
@@ -230,7 +223,7 @@ def test_a_commit_that_began_long_before_ours_is_noticed_when_it_ends(
         refused(begun, act)
 
 
-def test_a_commit_by_a_clock_that_is_behind_is_noticed(storage: Storage) -> None:
+def test_a_commit_by_a_clock_that_is_behind_is_noticed(storage):
     table = mdt.open(storage)
     table.upsert(rows("c"))
     newest = timeline.instant_us(table.snapshot().last_instant)
@@ -239,15 +232,13 @@ def test_a_commit_by_a_clock_that_is_behind_is_noticed(storage: Storage) -> None
     refused(behind, table.scan)
 
 
-def test_a_commit_during_a_transaction_of_ours_is_noticed_before_ours_counts(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_during_a_transaction_of_ours_is_noticed_before_ours_counts(storage, monkeypatch):
     table = mdt.open(storage)
     seq = table.snapshot().seq
     before = {info.path for info in storage.list("")}
     create = type(storage).create
 
-    def create_beside_another(self: Storage, path: str, data: bytes) -> None:
+    def create_beside_another(self, path, data):
         create(self, path, data)
         if path.endswith(".parquet"):
             self.put_if_absent(f".hoodie/{LATER}.commit", b"{}")
@@ -259,7 +250,7 @@ def test_a_commit_during_a_transaction_of_ours_is_noticed_before_ours_counts(
     assert storage.size(paths.commit(seq + 1)) is None
 
 
-def test_a_metadata_table_of_hudi_stops_writers_but_no_readers(storage: Storage) -> None:
+def test_a_metadata_table_of_hudi_stops_writers_but_no_readers(storage):
     table = mdt.open(storage)
     changed(storage, table_metadata_partitions="files")
     assert table.scan().count() == mdt.open(storage).scan().count() == 2
@@ -267,7 +258,7 @@ def test_a_metadata_table_of_hudi_stops_writers_but_no_readers(storage: Storage)
         refused_with("metadata table", act, table, kind=Unsupported)
 
 
-def test_what_our_own_writers_do_is_never_taken_for_anothers() -> None:
+def test_what_our_own_writers_do_is_never_taken_for_anothers():
     """Two tables on one directory, crashes in between: everything on the timeline is explained by
     the log.
     """
@@ -282,7 +273,7 @@ def test_what_our_own_writers_do_is_never_taken_for_anothers() -> None:
     assert mdt.open(storage).scan().count() == 6
 
 
-def test_a_refresh_without_changes_lists_nothing_and_one_after_a_commit_lists_once() -> None:
+def test_a_refresh_without_changes_lists_nothing_and_one_after_a_commit_lists_once():
     inner = MemoryStorage()
     mdt.create(inner, SCHEMA, ["id"]).upsert(rows("a"))
     counting = FaultyStorage(inner, count_reads=True)
@@ -304,17 +295,17 @@ def test_a_refresh_without_changes_lists_nothing_and_one_after_a_commit_lists_on
 class Listing(MemoryStorage):
     """Keeps how many names each listing of a directory has."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.listed: list[int] = []
 
-    def list_dir(self, prefix: str, **bounds: Any) -> list[Any]:
+    def list_dir(self, prefix, **bounds):
         found = super().list_dir(prefix, **bounds)
         self.listed.append(len(found))
         return found
 
 
-def test_a_look_at_a_long_timeline_sees_its_end_only_and_what_records_have_once() -> None:
+def test_a_look_at_a_long_timeline_sees_its_end_only_and_what_records_have_once():
     inner = Listing()
     table = mdt.create(inner, SCHEMA, ["id"], options={"mdt.metadata.compact.records": 10})
     for number in range(30):
@@ -330,7 +321,7 @@ def test_a_look_at_a_long_timeline_sees_its_end_only_and_what_records_have_once(
     assert max(inner.listed) < 40 < 3 * 31, inner.listed
 
 
-def test_a_change_within_the_tick_of_the_clock_is_noticed_on_a_local_disk(tmp_path: Path) -> None:
+def test_a_change_within_the_tick_of_the_clock_is_noticed_on_a_local_disk(tmp_path):
     storage = _local(tmp_path)
     table = mdt.create(storage, SCHEMA, ["id"])
     for number in range(40):
@@ -342,8 +333,8 @@ def test_a_change_within_the_tick_of_the_clock_is_noticed_on_a_local_disk(tmp_pa
 
 
 def test_the_stamp_of_a_local_directory_is_trusted_only_when_the_last_change_is_some_time_ago(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     storage = _local(tmp_path)
     storage.create("d/a", b"1")
     for change in (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,18 +27,18 @@ from mdt.write.by_name import write_here
 SCHEMA = columns("id string, city string, x double")
 
 
-def rows(ids: Any, x: float = 0.0, cities: int = 3) -> pa.Table:
+def rows(ids, x=0.0, cities=3):
     return pa.table(
         [[f"k{i:05d}" for i in ids], [f"c{i % cities}" for i in ids], [x] * len(ids)], schema=SCHEMA
     )
 
 
-def made(**more: Any) -> mdt.Table:
+def made(**more):
     return mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], **more)
 
 
 @pytest.mark.parametrize("word", INDEX_TYPES)
-def test_hudi_s_index_type_says_key_index_and_scope(word: str) -> None:
+def test_hudi_s_index_type_says_key_index_and_scope(word):
     kind, scope = INDEX_TYPES[word]
     table = made(options={"hoodie.index.type": word})
     assert (table.definition.key_index.partition("(")[0], table.definition.scope) == (kind, scope)
@@ -49,7 +48,7 @@ def test_hudi_s_index_type_says_key_index_and_scope(word: str) -> None:
     assert (done.inserted, done.updated) == (10, 10) and again.check().ok
 
 
-def test_an_index_type_that_contradicts_is_refused() -> None:
+def test_an_index_type_that_contradicts_is_refused():
     simple = {"hoodie.index.type": "SIMPLE"}
     said = "SIMPLE is key_index='simple' with scope='partition'"
     refused(said, made, options=simple, key_index="record")
@@ -58,9 +57,7 @@ def test_an_index_type_that_contradicts_is_refused() -> None:
     refused("GLOBAL_SIMPLE", mdt.open, storage, {"hoodie.index.type": "GLOBAL_SIMPLE"})
 
 
-def test_a_simple_index_lets_keys_live_in_every_group_of_their_partition_and_keeps_a_few_bytes() -> (
-    None
-):
+def test_a_simple_index_lets_keys_live_in_every_group_of_their_partition_and_keeps_a_few_bytes():
     table = made(
         key_index="simple", options={"mdt.max.file.bytes": 4096, "mdt.metadata.compact.records": 2}
     )
@@ -74,7 +71,7 @@ def test_a_simple_index_lets_keys_live_in_every_group_of_their_partition_and_kee
     assert done.deleted == 5 and again.check().ok
 
 
-def test_hudi_s_options_of_the_bloom_index_are_taken_and_change_no_answer() -> None:
+def test_hudi_s_options_of_the_bloom_index_are_taken_and_change_no_answer():
     words = {
         "hoodie.index.bloom.fpp": "0.001",
         "hoodie.bloom.index.prune.by.ranges": "false",
@@ -100,11 +97,11 @@ def test_hudi_s_options_of_the_bloom_index_are_taken_and_change_no_answer() -> N
 BUCKETS = "bucket(buckets='4')"
 
 
-def groups_of(table: mdt.Table) -> set[str]:
+def groups_of(table):
     return set(table.files()["file_id"].to_pylist())
 
 
-def stray(table: mdt.Table) -> list[str]:
+def stray(table):
     """Return the file ids that do not begin with the bucket of each of their keys, by Hudi's
     hash.
     """
@@ -126,7 +123,7 @@ RULES = {
 }
 
 
-def test_partitions_have_other_numbers_of_buckets_by_rules() -> None:
+def test_partitions_have_other_numbers_of_buckets_by_rules():
     table = made(options=RULES)
     assert table.definition.key_index == "bucket(buckets='2', partitions='city=c0$,4;c[01],5')"
     told = json.loads(table.storage.read(bucket_config.PATH))
@@ -143,11 +140,11 @@ def test_partitions_have_other_numbers_of_buckets_by_rules() -> None:
 @pytest.mark.parametrize(
     "rules", ["c0", "c0,0", "c0,x", "c0,1,2", "(,3", "a,16777216;b,3", f"a,{1 << 25}"]
 )
-def test_rules_that_are_none_are_refused(rules: str) -> None:
+def test_rules_that_are_none_are_refused(rules):
     refused("options", made, key_index="bucket", options={"mdt.bucket.partitions": rules})
 
 
-def test_a_table_whose_partitions_have_as_many_buckets_has_no_file_of_rules() -> None:
+def test_a_table_whose_partitions_have_as_many_buckets_has_no_file_of_rules():
     assert made(key_index=BUCKETS).storage.read_if_exists(bucket_config.PATH) is None
 
 
@@ -158,8 +155,8 @@ def test_a_table_whose_partitions_have_as_many_buckets_has_no_file_of_rules() ->
     ids=["alike", "by rules"],
 )
 def test_keys_stand_in_the_file_group_of_their_bucket_whatever_is_written(
-    given: dict[str, Any], buckets: tuple[int, ...], table_type: str
-) -> None:
+    given, buckets, table_type
+):
     options = given.get("options", {}) | {"mdt.max.file.bytes": 4096}
     table = made(**{**given, "options": options}, table_type=table_type)
     table.bulk_insert(rows(range(200)))
@@ -185,7 +182,7 @@ def test_keys_stand_in_the_file_group_of_their_bucket_whatever_is_written(
     }
 
 
-def test_hudi_s_options_say_number_and_fields_of_buckets() -> None:
+def test_hudi_s_options_say_number_and_fields_of_buckets():
     types = columns("id string, n int64, x double")
     words = {
         "hoodie.index.type": "BUCKET",
@@ -214,12 +211,12 @@ def test_hudi_s_options_say_number_and_fields_of_buckets() -> None:
         ({"key_index": "bucket(buckets='0')"}, "options"),
     ],
 )
-def test_buckets_that_cannot_be_are_refused(given: dict[str, Any], told: str) -> None:
+def test_buckets_that_cannot_be_are_refused(given, told):
     with pytest.raises((Invalid, Unsupported), match=told):
         made(**{"key_index": BUCKETS, **given})
 
 
-def test_two_writers_that_open_the_same_bucket_do_so_one_after_the_other() -> None:
+def test_two_writers_that_open_the_same_bucket_do_so_one_after_the_other():
     table = made(key_index="bucket(buckets='1')")
     others = mdt.open(table.storage)
     seen = others.snapshot()
@@ -235,7 +232,7 @@ def test_two_writers_that_open_the_same_bucket_do_so_one_after_the_other() -> No
     )
 
 
-def test_file_groups_of_buckets_are_neither_cut_nor_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_groups_of_buckets_are_neither_cut_nor_joined(monkeypatch):
     monkeypatch.setattr(split_groups, "PART_BYTES", 1)
     monkeypatch.setattr(split_groups, "PART_ROWS", 1)
     table = made(key_index="bucket(buckets='2')", options={"mdt.compact.log.files": 2})
@@ -247,8 +244,8 @@ def test_file_groups_of_buckets_are_neither_cut_nor_joined(monkeypatch: pytest.M
 
 
 def test_commits_open_a_part_of_the_bloom_index_once_however_many_there_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     opened: list[int] = []
     of = bloom._open
     monkeypatch.setattr(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import struct
 import zlib
 from decimal import Decimal
-from typing import Any
 
 import mmh3
 import numpy as np
@@ -18,14 +17,14 @@ from indexes.base import KeyHashes
 from indexes.key_hash import hash_keys
 from mdt.errors import Corrupt
 from mdt.metadata.files import key_map
-from mdt.metadata.files.key_map import KeyMap, orderable, ordering_words
+from mdt.metadata.files.key_map import orderable, ordering_words
 
 
-def hashes_of(numbers: range) -> KeyHashes:
+def hashes_of(numbers):
     return hash_keys(pa.array([f"k{i}" for i in numbers]), 7)
 
 
-def stored(rows: int, *, ordering: bool = True) -> tuple[KeyMap, bytearray]:
+def stored(rows, *, ordering=True):
     made = key_map.build(
         hashes_of(range(rows)), np.arange(rows, dtype=np.uint64) if ordering else None
     )
@@ -35,7 +34,7 @@ def stored(rows: int, *, ordering: bool = True) -> tuple[KeyMap, bytearray]:
 
 @pytest.mark.parametrize("rows", [1, 1023, 1024, 5000, 70_000])
 @pytest.mark.parametrize("ordering", [True, False])
-def test_a_stored_map_finds_what_it_was_built_of(rows: int, ordering: bool) -> None:
+def test_a_stored_map_finds_what_it_was_built_of(rows, ordering):
     made, data = stored(rows, ordering=ordering)
     some = range(0, rows + 50, max(1, rows // 20))
     for wanted in (range(rows), some, range(rows, rows + 30), range(rows // 2, rows // 2 + 1)):
@@ -47,7 +46,7 @@ def test_a_stored_map_finds_what_it_was_built_of(rows: int, ordering: bool) -> N
     assert key_map.encode(read.whole()) == bytes(data)
 
 
-def older(made: KeyMap, magic: bytes) -> bytes:
+def older(made, magic):
     """Return the bytes of a map of the rows of ``hashes_of(range(n))``, fewer than 1,024, as older
     writers made them.
     """
@@ -66,7 +65,7 @@ def older(made: KeyMap, magic: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("magic", [b"MKM2", b"MKM3"])
-def test_maps_of_the_formats_before_are_read_and_written_in_the_new_one(magic: bytes) -> None:
+def test_maps_of_the_formats_before_are_read_and_written_in_the_new_one(magic):
     made = key_map.build(hashes_of(range(900)), np.arange(900, dtype=np.uint64) * 3 + 2**63)
     data = older(made, magic)
     read = key_map.decode(data, path="p", offset=0)
@@ -88,7 +87,7 @@ def test_maps_of_the_formats_before_are_read_and_written_in_the_new_one(magic: b
     "words",
     [[0], [2**64 - 1, 0], [7, 7, 7], [2**63, 2**63 + 255], [2**63, 2**63 + 256], [5, 5 + 2**40]],
 )
-def test_ordering_values_and_positions_have_as_few_bytes_as_they_need(words: list[int]) -> None:
+def test_ordering_values_and_positions_have_as_few_bytes_as_they_need(words):
     made = key_map.build(hashes_of(range(len(words))), np.array(words, np.uint64))
     data = key_map.encode(made)
     read = key_map.decode(data, path="p", offset=0)
@@ -98,12 +97,12 @@ def test_ordering_values_and_positions_have_as_few_bytes_as_they_need(words: lis
     assert len(data) == 32 + 16 + len(words) * (10 + width + 1)
 
 
-def shards_of(read: KeyMap) -> Any:
+def shards_of(read):
     assert read.shards is not None
     return read.shards
 
 
-def test_keys_verify_only_their_shards() -> None:
+def test_keys_verify_only_their_shards():
     made, data = stored(70_000)
     read = key_map.decode(data, path="p", offset=0)
     shards, asked = shards_of(read), hashes_of(range(3))
@@ -121,7 +120,7 @@ def test_keys_verify_only_their_shards() -> None:
     assert read.find(beyond).tolist() == [-1, -1]
 
 
-def test_a_hash_behind_the_last_one_of_a_shard_is_not_looked_for_in_the_next() -> None:
+def test_a_hash_behind_the_last_one_of_a_shard_is_not_looked_for_in_the_next():
     made, data = stored(20_000)
     shards = shards_of(key_map.decode(data, path="p", offset=0))
     # the first of its shard, which is not verified when one before it is asked
@@ -141,7 +140,7 @@ def test_a_hash_behind_the_last_one_of_a_shard_is_not_looked_for_in_the_next() -
     assert key_map.decode(data, path="p", offset=0).find(far).tolist() == [-1, 19_999]
 
 
-def test_a_damaged_shard_is_corrupt_for_its_keys_and_for_no_other() -> None:
+def test_a_damaged_shard_is_corrupt_for_its_keys_and_for_no_other():
     made, data = stored(20_000)
     begin = len(data) - 14 * 20_000
     shard = shards_of(key_map.decode(data, path="p", offset=0)).of(made.hashes.hi)
@@ -162,7 +161,7 @@ def test_a_damaged_shard_is_corrupt_for_its_keys_and_for_no_other() -> None:
             key_map.decode(damaged, path="p", offset=3).whole()
 
 
-def test_every_flipped_bit_before_the_shards_is_found_at_once() -> None:
+def test_every_flipped_bit_before_the_shards_is_found_at_once():
     _, data = stored(3000)
     begin = len(data) - 14 * 3000
     for bit in range(8 * begin):
@@ -172,7 +171,7 @@ def test_every_flipped_bit_before_the_shards_is_found_at_once() -> None:
             key_map.decode(damaged, path="p", offset=0)
 
 
-def test_decimals_order_by_their_digits_where_these_fit_a_word() -> None:
+def test_decimals_order_by_their_digits_where_these_fit_a_word():
     text = "-999999999999999.999 -2 -0.001 0 0.001 9.5 10 999999999999999.999"
     values = [Decimal(one) for one in text.split()]
     column = pa.chunked_array([values[:3], values[3:]], pa.decimal128(18, 3))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,11 @@ SCHEMA = columns("id int64, city string, x double")
 BOTH = pytest.mark.parametrize("key_index", ["memory", "lmdb"])
 
 
-def rows(ids: Any, x: float = 0.0) -> pa.Table:
+def rows(ids, x=0.0):
     return pa.table([list(ids), [f"c{i % 3}" for i in ids], [x] * len(ids)], schema=SCHEMA)
 
 
-def made(path: Path, key_index: str, scope: str = "partition", **options: Any) -> mdt.Table:
+def made(path, key_index, scope="partition", **options):
     given = {
         "mdt.durable": False,
         "mdt.key.store.dir": str(path / "keys"),
@@ -38,17 +37,17 @@ def made(path: Path, key_index: str, scope: str = "partition", **options: Any) -
     return mdt.create(path / "t", SCHEMA, ["id"], options=given, **more)
 
 
-def opened(path: Any, folder: Path, **more: Any) -> mdt.Table:
+def opened(path, folder, **more):
     """Return the table at ``path`` with the keys that :func:`made` has put into ``folder``."""
     return mdt.open(path, {"mdt.key.store.dir": str(folder / "keys")}, **more)
 
 
-def reads_of(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def reads_of(table, monkeypatch):
     """Return a list that gets each key map that is asked for."""
     asked: list[Any] = []
     one = ObjectReader.key_map
 
-    def counted(self: ObjectReader, stored: Any) -> Any:
+    def counted(self, stored):
         asked.append(stored)
         return one(self, stored)
 
@@ -56,24 +55,24 @@ def reads_of(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return asked
 
 
-def forget(table: mdt.Table) -> None:
+def forget(table):
     """Let this process know nothing of the table's keys, as another process would."""
     session().clear()
 
 
-def store_of(table: mdt.Table) -> Any:
+def store_of(table):
     snapshot = table.snapshot()
     return key_runs.store_of(table.metadata, snapshot, table.metadata.key_index(snapshot))
 
 
-def runs(table: mdt.Table, scope: str = "city=c0") -> int:
+def runs(table, scope="city=c0"):
     """Return how many runs the store has of a partition."""
     with store_of(table).begin(write=False) as view:
         return len(view.items(key_runs.prefix(table.definition.table_id, scope)))
 
 
 @BOTH
-def test_keys_are_found_after_a_restore(tmp_path: Path, key_index: str) -> None:
+def test_keys_are_found_after_a_restore(tmp_path, key_index):
     table = made(tmp_path, key_index, "table")
     table.bulk_insert(rows(range(500)))
     table.upsert(rows(range(400, 600), 1.0))
@@ -87,8 +86,8 @@ def test_keys_are_found_after_a_restore(tmp_path: Path, key_index: str) -> None:
 
 
 def test_another_process_of_the_machine_reads_no_key_map_to_know_where_keys_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     table = made(tmp_path, "lmdb")
     table.bulk_insert(rows(range(2_000)))
     table.scan("id = 5").count()
@@ -99,9 +98,7 @@ def test_another_process_of_the_machine_reads_no_key_map_to_know_where_keys_are(
 
 
 @BOTH
-def test_only_partitions_that_are_asked_for_are_read(
-    tmp_path: Path, key_index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_partitions_that_are_asked_for_are_read(tmp_path, key_index, monkeypatch):
     table = made(tmp_path, key_index)
     table.bulk_insert(rows(range(2_000)))
     forget(table)
@@ -113,7 +110,7 @@ def test_only_partitions_that_are_asked_for_are_read(
     assert runs(again) and not runs(again, "city=c1")
 
 
-def test_many_commits_leave_few_runs(tmp_path: Path) -> None:
+def test_many_commits_leave_few_runs(tmp_path):
     table = made(tmp_path, "memory", **{"mdt.max.file.bytes": 1 << 20})
     for n in range(60):
         table.upsert(rows(range(30 * n, 30 * n + 30)))
@@ -124,7 +121,7 @@ def test_many_commits_leave_few_runs(tmp_path: Path) -> None:
 
 @BOTH
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone", "other"])
-def test_a_damaged_store_is_made_again(tmp_path: Path, key_index: str, damage: str) -> None:
+def test_a_damaged_store_is_made_again(tmp_path, key_index, damage):
     table = made(tmp_path, key_index)
     table.bulk_insert(rows(range(300)))
     table.upsert(rows(range(300, 330)))
@@ -148,8 +145,8 @@ def test_a_damaged_store_is_made_again(tmp_path: Path, key_index: str, damage: s
 
 @BOTH
 def test_two_copies_of_a_table_that_go_different_ways_do_not_mislead_each_other(
-    tmp_path: Path, key_index: str
-) -> None:
+    tmp_path, key_index
+):
     table = made(tmp_path, key_index)
     table.upsert(rows(range(30)))
     shutil.copytree(tmp_path / "t", tmp_path / "copy")
@@ -165,9 +162,7 @@ def test_two_copies_of_a_table_that_go_different_ways_do_not_mislead_each_other(
 
 
 @BOTH
-def test_a_table_that_is_put_back_from_a_backup_finds_the_keys_that_it_had(
-    tmp_path: Path, key_index: str
-) -> None:
+def test_a_table_that_is_put_back_from_a_backup_finds_the_keys_that_it_had(tmp_path, key_index):
     table = made(tmp_path, key_index)
     table.upsert(rows(range(30)))
     shutil.copytree(tmp_path / "t", tmp_path / "backup")
@@ -182,7 +177,7 @@ def test_a_table_that_is_put_back_from_a_backup_finds_the_keys_that_it_had(
 
 
 @BOTH
-def test_the_past_is_looked_into_beside_the_present(tmp_path: Path, key_index: str) -> None:
+def test_the_past_is_looked_into_beside_the_present(tmp_path, key_index):
     table = made(tmp_path, key_index)
     table.upsert(rows(range(30)))
     table.upsert(rows(range(20, 60), 1.0))
@@ -194,9 +189,7 @@ def test_the_past_is_looked_into_beside_the_present(tmp_path: Path, key_index: s
         assert past.get(list(range(60)), missing="skip").num_rows == count
 
 
-def test_a_store_that_cannot_be_opened_costs_time_and_no_keys(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_store_that_cannot_be_opened_costs_time_and_no_keys(tmp_path, caplog):
     (tmp_path / "file").write_text("no directory")
     table = made(tmp_path, "lmdb", **{"mdt.key.store.dir": str(tmp_path / "file")})
     table.upsert(rows(range(30)))
@@ -204,7 +197,7 @@ def test_a_store_that_cannot_be_opened_costs_time_and_no_keys(
     assert "keys are looked for in all file groups" in caplog.text
 
 
-def test_a_transaction_of_a_store_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_transaction_of_a_store_is_there_as_a_whole_or_not_at_all(tmp_path):
     for store in (key_store.MemoryStore(), key_store.open_key_store(str(tmp_path), durable=False)):
         with store.begin(write=True) as view:
             for key, value in ((b"b", b"1"), (b"a", b"2"), (b"aa", b"3")):
@@ -220,7 +213,7 @@ def test_a_transaction_of_a_store_is_there_as_a_whole_or_not_at_all(tmp_path: Pa
 
 
 @BOTH
-def test_threads_share_what_one_of_them_has_read(tmp_path: Path, key_index: str) -> None:
+def test_threads_share_what_one_of_them_has_read(tmp_path, key_index):
     table = made(tmp_path, key_index)
     table.bulk_insert(rows(range(1_000)))
     forget(table)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +26,7 @@ from mdt.stores.storage import LocalStorage, MemoryStorage
 SCHEMA = columns("id string, v int64")
 
 
-def lived(path: Path) -> mdt.Table:
+def lived(path):
     table = mdt.create(path, SCHEMA, key=["id"], key_index="record", indexes=["bitmap(v)"])
     table.upsert([{"id": f"k{n}", "v": n} for n in range(50)])
     table.rekey()
@@ -37,14 +36,14 @@ def lived(path: Path) -> mdt.Table:
     return table
 
 
-def secrets_of(path: Path) -> list[str]:
+def secrets_of(path):
     """The secret of the table, and the one that it had before, in digits."""
     first, later = (commit_log.read(LocalStorage(path), seq) for seq in (0, 2))
     assert first is not None and later is not None
     return [first.header["definition"]["key_hash"]["secret"], later.header["key_hash"]["secret"]]
 
 
-def told_by(table: mdt.Table) -> list[object]:
+def told_by(table):
     scan = table.scan("id = 'k7' and v < 9")
     return [
         repr(table),
@@ -66,9 +65,7 @@ def told_by(table: mdt.Table) -> list[object]:
     ]
 
 
-def test_nothing_that_a_table_shows_has_the_secret(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_that_a_table_shows_has_the_secret(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     table = lived(tmp_path)
     text = json.dumps(told_by(table), default=repr) + caplog.text
@@ -80,7 +77,7 @@ def test_nothing_that_a_table_shows_has_the_secret(
             assert form not in text
 
 
-def test_no_object_but_those_below_the_private_directory_has_the_secret(tmp_path: Path) -> None:
+def test_no_object_but_those_below_the_private_directory_has_the_secret(tmp_path):
     lived(tmp_path)
     for secret in secrets_of(tmp_path):
         forms = secret.encode(), bytes.fromhex(secret)
@@ -89,7 +86,7 @@ def test_no_object_but_those_below_the_private_directory_has_the_secret(tmp_path
         assert found and all(path.is_relative_to(tmp_path / ".hoodie/.mdt") for path in found)
 
 
-def test_a_pickled_table_finds_its_keys(tmp_path: Path) -> None:
+def test_a_pickled_table_finds_its_keys(tmp_path):
     table = lived(tmp_path)
     assert pickle.loads(pickle.dumps(table.definition.key_hash)) == table.definition.key_hash
 
@@ -112,7 +109,7 @@ FORGED: list[Any] = [
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_a_forged_key_hash_is_refused_and_not_shown(forged: Any) -> None:
+def test_a_forged_key_hash_is_refused_and_not_shown(forged):
     table = mdt.create(MemoryStorage(), SCHEMA, key=["id"])
     value = {**table.definition.to_json(), "key_hash": forged}
     errors = [refused("", from_json, value, path="p", kind=mdt.Corrupt)]
@@ -125,7 +122,7 @@ def test_a_forged_key_hash_is_refused_and_not_shown(forged: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, "7", 1.0, True, None])
-def test_a_forged_seed_is_refused(seed: Any) -> None:
+def test_a_forged_seed_is_refused(seed):
     definition = old_table(MemoryStorage(), SCHEMA, key=["id"]).definition.to_json()
     refused("", from_json, {**definition, "hash_seed": seed}, path="p", kind=mdt.Corrupt)
 
@@ -143,7 +140,7 @@ def test_a_forged_seed_is_refused(seed: Any) -> None:
     ],
     ids=str,
 )
-def test_forged_maps_are_refused(forged: dict[str, Any] | None) -> None:
+def test_forged_maps_are_refused(forged):
     storage = MemoryStorage()
     table = mdt.create(storage, SCHEMA, key=["id"])
     table.upsert([{"id": f"k{n}", "v": n} for n in range(50)])

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,20 +27,19 @@ from mdt.metadata.snapshot.apply import apply, first
 from mdt.metadata.snapshot.checkpoint import checkpoint_of, differing
 from mdt.metadata.snapshot.file_groups import Groups
 from mdt.metadata.snapshot.persistent_map import Layered
-from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.metadata.snapshot.stored_columns import StoredColumns
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = columns("id string, p string, n int64")
 
 
-def _rows(keys: list[int], n: int) -> pa.Table:
+def _rows(keys, n):
     return pa.table(
         [[f"k{k:02}" for k in keys], [f"p{k % 3}" for k in keys], [n] * len(keys)], schema=SCHEMA
     )
 
 
-def _table(records: int, **more: Any) -> mdt.Table:
+def _table(records, **more):
     options = {
         "mdt.max.file.bytes": 4096,
         "mdt.row.group.rows": 2,
@@ -60,7 +57,7 @@ def _table(records: int, **more: Any) -> mdt.Table:
     )
 
 
-def _from_log(table: mdt.Table) -> Snapshot:
+def _from_log(table):
     """Return the newest snapshot as records alone give it."""
     newest = table.snapshot().seq
     record = table.metadata.record(0)
@@ -90,9 +87,7 @@ STEPS = st.lists(
     kind=st.sampled_from(TABLE_TYPES),
 )
 @settings(max_examples=10, **QUIET)
-def test_a_checkpoint_with_records_on_top_says_what_the_log_says(
-    steps: list[tuple[str, set[int]]], records: int, index: str, kind: str
-) -> None:
+def test_a_checkpoint_with_records_on_top_says_what_the_log_says(steps, records, index, kind):
     table = _table(records, key_index=index, table_type=kind)
     for n, (step, keys) in enumerate(steps):
         if step == "upsert":
@@ -116,7 +111,7 @@ def test_a_checkpoint_with_records_on_top_says_what_the_log_says(
 @given(
     items=st.lists(st.dictionaries(st.integers(0, 20), st.integers(1, 9), max_size=6), max_size=30)
 )
-def test_a_layered_mapping_holds_what_a_dictionary_holds(items: list[dict[int, int]]) -> None:
+def test_a_layered_mapping_holds_what_a_dictionary_holds(items):
     truth: dict[int, int] = {}
     mapping: Layered[int, int] = Layered()
     for some in items:
@@ -130,7 +125,7 @@ def test_a_layered_mapping_holds_what_a_dictionary_holds(items: list[dict[int, i
 
 
 @given(values=st.lists(st.integers(-5, 5), max_size=40), cut=st.integers(0, 9))
-def test_buffers_are_what_to_numpy_gives(values: list[int], cut: int) -> None:
+def test_buffers_are_what_to_numpy_gives(values, cut):
     array = pa.array(values, pa.int16()).slice(cut)
     assert arrays.numbers(array).tolist() == array.to_pylist()
     assert arrays.numbers(pa.chunked_array([array, array])).tolist() == 2 * array.to_pylist()
@@ -147,19 +142,19 @@ FILES = 3_000
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def many(tmp_path_factory):
     path = tmp_path_factory.mktemp("many") / "t"
     planning.make(str(path), FILES).metadata.compact()
     return path
 
 
-def _stored(table: mdt.Table) -> StoredColumns:
+def _stored(table):
     checkpoint = table.snapshot().checkpoint
     assert isinstance(checkpoint, StoredColumns) and checkpoint.rows >= FILES
     return checkpoint
 
 
-def _read_whole(checkpoint: StoredColumns) -> set[str]:
+def _read_whole(checkpoint):
     """Return the names of the columns that were read whole."""
     return {
         name
@@ -168,7 +163,7 @@ def _read_whole(checkpoint: StoredColumns) -> set[str]:
     }
 
 
-def test_a_plan_reads_the_pages_that_it_needs(many: Path) -> None:
+def test_a_plan_reads_the_pages_that_it_needs(many):
     table = mdt.open(many)
     plan = table.scan(f"at = {7 * planning.ROWS}").plan
     (found,) = plan.segments
@@ -183,7 +178,7 @@ def test_a_plan_reads_the_pages_that_it_needs(many: Path) -> None:
     assert table.metadata.cache_counts()["pages"][1] == again[1], "everything is in memory"
 
 
-def test_warm_reads_what_plans_need(many: Path) -> None:
+def test_warm_reads_what_plans_need(many):
     table = mdt.open(many)
     table.metadata.warm(["at", "device"])
     before = _stored(table).misses
@@ -191,7 +186,7 @@ def test_warm_reads_what_plans_need(many: Path) -> None:
     assert _stored(table).misses <= before + 1, "one page of row_group_rows"
 
 
-def test_a_commit_touches_what_it_changes(many: Path) -> None:
+def test_a_commit_touches_what_it_changes(many):
     table = mdt.open(many)
     for n in (0, 5):  # inserts, then updates among them
         table.upsert(planning._rows(n, 10))
@@ -212,7 +207,7 @@ def test_a_commit_touches_what_it_changes(many: Path) -> None:
     assert table.scan("id = 'real_00000003'").plan.segments
 
 
-def _brute_force_small(snapshot: Snapshot, partition: str, bytes_max: int) -> list[tuple[int, int]]:
+def _brute_force_small(snapshot, partition, bytes_max):
     size, groups = snapshot.files.numpy("size"), snapshot.file_groups
     mine = [n for n in range(groups.count) if groups.partition(n) == partition]
     sizes = [(int(size[groups.members(n)].sum()), n) for n in mine if len(groups.members(n))]
@@ -220,7 +215,7 @@ def _brute_force_small(snapshot: Snapshot, partition: str, bytes_max: int) -> li
 
 
 @pytest.mark.parametrize("records", [2, 100])
-def test_small_file_groups_are_found_smallest_first(records: int) -> None:
+def test_small_file_groups_are_found_smallest_first(records):
     table = _table(records)
     for n in range(6):
         table.upsert(_rows([n, n + 10, n + 20], n))
@@ -233,7 +228,7 @@ def test_small_file_groups_are_found_smallest_first(records: int) -> None:
                 assert found == _brute_force_small(snapshot, partition, bytes_max)
 
 
-def test_file_groups_are_found_by_name_in_checkpoint_and_additions(many: Path) -> None:
+def test_file_groups_are_found_by_name_in_checkpoint_and_additions(many):
     groups = Groups.of(_stored(mdt.open(many)))
     names = [f"{n:08x}-0000-4000-8000-{n:012x}-0" for n in (5, 17, FILES - 1)]
     assert groups.number([*names, "nobody"]).tolist() == [5, 17, FILES - 1, -1]
@@ -244,12 +239,12 @@ def test_file_groups_are_found_by_name_in_checkpoint_and_additions(many: Path) -
         groups.name(FILES)
 
 
-def _names(snapshot: Snapshot) -> dict[str, int]:
+def _names(snapshot):
     names = snapshot.files.values("name", snapshot.live_numbers)
     return dict(zip(names, snapshot.live_numbers.tolist(), strict=True))
 
 
-def test_a_file_keeps_its_number_and_one_that_left_counts_for_nothing() -> None:
+def test_a_file_keeps_its_number_and_one_that_left_counts_for_nothing():
     table = _table(10_000, table_type="COPY_ON_WRITE")
     table.upsert(_rows(list(range(20)), 0))
     table.metadata.compact()
@@ -281,7 +276,7 @@ def test_a_file_keeps_its_number_and_one_that_left_counts_for_nothing() -> None:
     assert again.live_numbers.tolist() == list(range(len(before))), "numbered anew"
 
 
-def test_plans_of_one_commit_on_two_checkpoints_number_files_apart() -> None:
+def test_plans_of_one_commit_on_two_checkpoints_number_files_apart():
     table = _table(10_000, table_type="COPY_ON_WRITE")
     table.upsert(_rows(list(range(20)), 0))
     for n in (3, 14, 5):
@@ -294,12 +289,12 @@ def test_plans_of_one_commit_on_two_checkpoints_number_files_apart() -> None:
     assert [table.scan(where).to_arrow().sort_by("id") for where in wheres] == before
 
 
-def _group_numbers(snapshot: Snapshot) -> dict[str, int]:
+def _group_numbers(snapshot):
     names = snapshot.file_groups.all_names()
     return dict(zip(names, snapshot.file_groups.number(names).tolist(), strict=True))
 
 
-def test_numbers_of_file_groups_are_those_of_the_checkpoint_that_is_named() -> None:
+def test_numbers_of_file_groups_are_those_of_the_checkpoint_that_is_named():
     table = _table(100)
     for n in range(4):
         table.upsert(_rows([n, n + 10], n))
@@ -323,7 +318,7 @@ def test_numbers_of_file_groups_are_those_of_the_checkpoint_that_is_named() -> N
             assert _group_numbers(again) == expected
 
 
-def test_a_reader_moves_to_a_newer_checkpoint_of_another_process() -> None:
+def test_a_reader_moves_to_a_newer_checkpoint_of_another_process():
     table = _table(10_000)
     reader = mdt.open(table.storage)
     for n in range(40):
@@ -334,7 +329,7 @@ def test_a_reader_moves_to_a_newer_checkpoint_of_another_process() -> None:
     assert reader.scan().count() == 40 and reader.check().ok
 
 
-def test_the_metadata_are_compacted_where_many_rows_died(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_metadata_are_compacted_where_many_rows_died(monkeypatch):
     monkeypatch.setattr(checkpoint, "METADATA_COMPACT_DEAD_ROWS", 5)
     table = _table(1_000)
     table.upsert(_rows(list(range(100)), 0))
@@ -349,7 +344,7 @@ def test_the_metadata_are_compacted_where_many_rows_died(monkeypatch: pytest.Mon
     assert again.snapshot().died_since == 5 and again.scan().count() == 71
 
 
-def test_a_checkpoint_whose_log_is_gone_too_is_corrupt(tmp_path: Path) -> None:
+def test_a_checkpoint_whose_log_is_gone_too_is_corrupt(tmp_path):
     table = planning.make(str(tmp_path / "t"), 50)
     table.metadata.compact()
     (pages,) = (tmp_path / "t" / ".hoodie" / ".mdt" / "checkpoints").glob("*.pages-0")
@@ -373,12 +368,12 @@ to a millisecond.
 """
 
 
-def _printed(code: str) -> list[str]:
+def _printed(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.split()
 
 
-def test_import_mdt_loads_no_writer_no_service_no_sql_and_no_store() -> None:
+def test_import_mdt_loads_no_writer_no_service_no_sql_and_no_store():
     code = "import sys, mdt; print(*sys.modules)"
     loaded = _printed(code)
     ours = [name for name in loaded if name.partition(".")[0] in ("mdt", "indexes")]
@@ -387,7 +382,7 @@ def test_import_mdt_loads_no_writer_no_service_no_sql_and_no_store() -> None:
     assert not [name for name in loaded if f"{name}.".startswith(late)]
 
 
-def test_import_mdt_takes_at_most_twice_as_long_as_what_it_needs_of_pyarrow() -> None:
+def test_import_mdt_takes_at_most_twice_as_long_as_what_it_needs_of_pyarrow():
     code = (
         "from time import process_time as now; start = now(); import numpy, pyarrow,"
         " pyarrow.compute; middle = now();import mdt; print(middle - start, now() - middle)"
@@ -399,5 +394,5 @@ def test_import_mdt_takes_at_most_twice_as_long_as_what_it_needs_of_pyarrow() ->
     )
 
 
-def test_a_scan_does_not_take_the_name_of_the_function_read() -> None:
+def test_a_scan_does_not_take_the_name_of_the_function_read():
     assert mdt.read.__module__ == "mdt.source" and callable(mdt.open)

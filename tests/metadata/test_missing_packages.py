@@ -15,20 +15,19 @@ from texts import columns
 import mdt
 from indexes import registry
 from mdt.errors import Unsupported
-from mdt.plan.planner import IndexNote
-from mdt.stores.storage import MemoryStorage, Storage
+from mdt.stores.storage import MemoryStorage
 
 SCHEMA = columns("id int64, note string")
 OTHERS = ("length/1", "exact/1")
 
 
-def _rows(first: int, note: str = "a") -> pa.Table:
+def _rows(first, note="a"):
     return pa.table(
         [list(range(first, first + 4)), [note * (n + 1) for n in range(4)]], schema=SCHEMA
     )
 
 
-def _written(key_index: str, **more: object) -> Storage:
+def _written(key_index, **more):
     """Return a table with two commits, made while the package was there."""
     table = mdt.create(
         MemoryStorage(), SCHEMA, ["id"], indexes=["length(note)"], key_index=key_index, options=more
@@ -38,25 +37,23 @@ def _written(key_index: str, **more: object) -> Storage:
     return table.storage
 
 
-def _uninstall(monkeypatch: pytest.MonkeyPatch) -> None:
+def _uninstall(monkeypatch):
     assert set(OTHERS) == {*registry.names(), *registry.key_index_names()}.intersection(OTHERS)
     for name in OTHERS:
         monkeypatch.delitem(registry._SHARED._skipping, name, raising=False)
         monkeypatch.delitem(registry._SHARED._keys, name, raising=False)
 
 
-def _note(table: mdt.Table, where: str, index: str) -> IndexNote:
+def _note(table, where, index):
     notes = table.scan(where).explain().indexes
     return next(note for note in notes if note.index.startswith(index))
 
 
-def _warned_by(caplog: pytest.LogCaptureFixture) -> list[str]:
+def _warned_by(caplog):
     return [record.name for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_writers_go_on_without_an_index_and_say_that_it_was_not_kept(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_writers_go_on_without_an_index_and_say_that_it_was_not_kept(monkeypatch, caplog):
     storage = _written("bloom")
     _uninstall(monkeypatch)
     with caplog.at_level(logging.WARNING, "mdt"):
@@ -71,8 +68,8 @@ def test_writers_go_on_without_an_index_and_say_that_it_was_not_kept(
 
 
 def test_files_written_meanwhile_are_not_covered_and_a_later_build_covers_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     storage = _written("bloom")
     with monkeypatch.context() as patch:
         _uninstall(patch)
@@ -90,9 +87,7 @@ def test_files_written_meanwhile_are_not_covered_and_a_later_build_covers_them(
     assert table.check().ok
 
 
-def test_plans_and_the_log_name_the_missing_index_and_its_package_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_plans_and_the_log_name_the_missing_index_and_its_package_once(monkeypatch, caplog):
     storage = _written("bloom")
     _uninstall(monkeypatch)
     table = mdt.open(storage)
@@ -105,8 +100,8 @@ def test_plans_and_the_log_name_the_missing_index_and_its_package_once(
 
 
 def test_an_index_created_later_is_known_by_its_package_too_even_after_the_metadata_were_compacted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     table.create_index("length(note)")
     table.metadata.compact()
@@ -115,9 +110,7 @@ def test_an_index_created_later_is_known_by_its_package_too_even_after_the_metad
     assert "example-index" in mdt.open(table.storage).indexes()["problem"][0].as_py()
 
 
-def test_a_missing_key_index_does_not_stop_readers(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_missing_key_index_does_not_stop_readers(monkeypatch, caplog):
     storage = _written("exact(bits='64')")
     whole = bag(mdt.open(storage).scan().to_arrow())
     _uninstall(monkeypatch)
@@ -136,8 +129,8 @@ def test_a_missing_key_index_does_not_stop_readers(
 
 
 def test_writers_of_rows_are_told_which_package_has_the_missing_key_index(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     storage = _written("exact")
     before = storage.copy()  # type: ignore[attr-defined]  # it is in memory
     _uninstall(monkeypatch)
@@ -151,8 +144,8 @@ def test_writers_of_rows_are_told_which_package_has_the_missing_key_index(
 
 
 def test_services_that_move_rows_or_metadata_go_on_without_the_key_index(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     storage = _written("exact")
     with monkeypatch.context() as patch:
         _uninstall(patch)
@@ -181,7 +174,7 @@ def test_services_that_move_rows_or_metadata_go_on_without_the_key_index(
         ("simple/1", "simple"),
     ],
 )
-def test_every_registered_key_index_can_be_chosen_with_its_options(given: str, kept: str) -> None:
+def test_every_registered_key_index_can_be_chosen_with_its_options(given, kept):
     again = mdt.open(_written(given, **{"mdt.metadata.compact.records": 2}))
     assert again.definition.key_index == kept and again.check().ok
     note = _note(again, "id = 3", "key:")
@@ -201,5 +194,5 @@ def test_every_registered_key_index_can_be_chosen_with_its_options(given: str, k
         (5, "is a int"),
     ],
 )
-def test_a_key_index_that_cannot_be_is_refused_at_creation(wrong: object, told: str) -> None:
+def test_a_key_index_that_cannot_be_is_refused_at_creation(wrong, told):
     refused(told, mdt.create, MemoryStorage(), SCHEMA, ["id"], key_index=wrong)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 from texts import columns
@@ -18,7 +17,7 @@ OPTIONS = {"mdt.durable": False, "mdt.services.auto": False}
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="descriptors are counted by /proc")
-def test_tables_that_stay_open_hold_no_descriptors(tmp_path: Path) -> None:
+def test_tables_that_stay_open_hold_no_descriptors(tmp_path):
     places = [tmp_path / f"t{n}" for n in range(3)]
     tables = [mdt.create(p, SCHEMA, ["id"], key_index="record", options=OPTIONS) for p in places]
     before = len(os.listdir("/proc/self/fd"))

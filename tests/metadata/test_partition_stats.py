@@ -5,7 +5,6 @@ damaged or missing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +22,7 @@ from texts import columns
 import mdt
 import mdt.errors
 from benchmarks import planning
-from indexes.predicate import Predicate, matches
+from indexes.predicate import matches
 from indexes.testing import predicates
 from mdt.metadata.log import checkpoint_columns
 from mdt.metadata.snapshot import checkpoint
@@ -36,14 +35,14 @@ LONG = "p" * 70
 
 
 @pytest.fixture(autouse=True)
-def _small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_runs(monkeypatch):
     """Make pages of four files and stripes of up to two, so that small tables have both."""
     monkeypatch.setattr(checkpoint, "STATISTICS_PER_PAGE", 4)
     monkeypatch.setattr(checkpoint, "STRIPE_FILES_MAX", 2)
     monkeypatch.setattr(checkpoint, "STRIPE_FILES_MIN", 2)
 
 
-def _options(**more: Any) -> dict[str, Any]:
+def _options(**more):
     return {
         "mdt.max.file.bytes": 2048,
         "mdt.small.file.bytes": 0,
@@ -61,7 +60,7 @@ _VALUES = {
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[mdt.Table, pa.Table]:
+def histories(draw):
     """Draw a table of some commits before and after a compaction of its metadata, and its rows.
 
     Commits have rows close to each other, some have no statistics of a column, some rows are
@@ -96,41 +95,41 @@ def histories(draw: st.DrawFn) -> tuple[mdt.Table, pa.Table]:
     return mdt.open(table.storage, _options()), pa.Table.from_pylist(kept_rows, schema=SCHEMA)
 
 
-def _scan(table: mdt.Table, predicate: Predicate) -> Any:
+def _scan(table, predicate):
     scan = table.scan()
     scan.predicate = predicate
     return scan
 
 
-def _by_files_only(table: mdt.Table, predicate: Predicate) -> tuple[Any, ...]:
+def _by_files_only(table, predicate):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FileStats, "has_stripes", False)
         return tuple(_scan(table, predicate).plan.segments)
 
 
-def _notes(scan: Any) -> dict[str, Any]:
+def _notes(scan):
     return {note.index: note for note in scan.explain().indexes}
 
 
-def _stripes_note(scan: Any) -> tuple[bool, str, int]:
+def _stripes_note(scan):
     note = _notes(scan)["partition_stats"]
     return note.used, note.reason, note.pruned
 
 
 @given(data=st.data())
 @settings(max_examples=15, **QUIET)
-def test_a_plan_by_runs_is_the_plan_by_files(data: st.DataObject) -> None:
+def test_a_plan_by_runs_is_the_plan_by_files(data):
     _compare_plans(data)
 
 
 @pytest.mark.nightly
 @given(data=st.data())
 @settings(max_examples=300, **QUIET)
-def test_a_plan_by_runs_is_the_plan_by_files_twenty_times_as_often(data: st.DataObject) -> None:
+def test_a_plan_by_runs_is_the_plan_by_files_twenty_times_as_often(data):
     _compare_plans(data)
 
 
-def _compare_plans(data: st.DataObject) -> None:
+def _compare_plans(data):
     table, rows = data.draw(histories())
     for _ in range(8):
         predicate = data.draw(predicates(SCHEMA, rows))
@@ -151,25 +150,25 @@ def _compare_plans(data: st.DataObject) -> None:
 FILES = 40
 
 
-def _many(storage_path: Any) -> mdt.Table:
+def _many(storage_path):
     table = planning.make(str(storage_path), FILES)
     table.metadata.compact()
     return mdt.open(storage_path)
 
 
 @pytest.fixture
-def many(tmp_path: Any) -> mdt.Table:
+def many(tmp_path):
     """Forty files, file f with the values f·ROWS … of ``at``, on a checkpoint."""
     return _many(tmp_path / "t")
 
 
-def _read(table: mdt.Table, name: str) -> Iterator[int]:
+def _read(table, name):
     checkpoint = table.snapshot().checkpoint
     assert isinstance(checkpoint, StoredColumns)
     return (part for column, part in checkpoint._recent._found if column == name)
 
 
-def test_pages_of_pruned_runs_are_not_read(many: mdt.Table) -> None:
+def test_pages_of_pruned_runs_are_not_read(many):
     scan = many.scan(f"at = {7 * planning.ROWS}")
     assert len(scan.plan.segments) == 1
     assert set(_read(many, "stats/at")) == {1}, "files 4 to 7"
@@ -179,7 +178,7 @@ def test_pages_of_pruned_runs_are_not_read(many: mdt.Table) -> None:
     assert set(_read(many, "stats/device")) == set()
 
 
-def test_a_key_that_is_found_needs_the_statistics_of_its_file_only(many: mdt.Table) -> None:
+def test_a_key_that_is_found_needs_the_statistics_of_its_file_only(many):
     many.upsert(planning._rows(0, 3))
     many.metadata.compact()
     again = mdt.open(many.storage)
@@ -189,7 +188,7 @@ def test_a_key_that_is_found_needs_the_statistics_of_its_file_only(many: mdt.Tab
     assert (note.used, note.reason) == (False, "nothing_left")
 
 
-def test_a_plan_after_a_commit_uses_what_is_known_of_the_checkpoint(many: mdt.Table) -> None:
+def test_a_plan_after_a_commit_uses_what_is_known_of_the_checkpoint(many):
     where = "device >= 0 and fare > 1"
     assert len(many.scan(where).plan.segments) == FILES
     checkpoint = many.snapshot().checkpoint
@@ -210,7 +209,7 @@ def test_a_plan_after_a_commit_uses_what_is_known_of_the_checkpoint(many: mdt.Ta
     assert many.scan("device = -1 and id = 'real_00000000'").plan.segments == ()
 
 
-def _damage(table: mdt.Table, column: str) -> None:
+def _damage(table, column):
     """Flip a byte of a page of ``column`` on disk."""
     checkpoint = table.snapshot().checkpoint
     assert isinstance(checkpoint, StoredColumns)
@@ -221,7 +220,7 @@ def _damage(table: mdt.Table, column: str) -> None:
 
 
 @pytest.mark.parametrize("column", ["stripe_start", "partition_stats/at"])
-def test_damaged_runs_cost_time_but_no_rows_and_are_named(many: mdt.Table, column: str) -> None:
+def test_damaged_runs_cost_time_but_no_rows_and_are_named(many, column):
     where = f"at >= {5 * planning.ROWS} and at < {7 * planning.ROWS}"
     expected = many.scan(where).plan.segments
     _damage(many, column)
@@ -236,7 +235,7 @@ def test_damaged_runs_cost_time_but_no_rows_and_are_named(many: mdt.Table, colum
     assert not again.check().ok
 
 
-def test_damaged_statistics_of_files_end_the_use_of_runs(many: mdt.Table) -> None:
+def test_damaged_statistics_of_files_end_the_use_of_runs(many):
     _damage(many, "stats/at")
     again = mdt.open(many.storage)
     for file in (0, 9):
@@ -245,12 +244,10 @@ def test_damaged_statistics_of_files_end_the_use_of_runs(many: mdt.Table) -> Non
 
 
 @pytest.mark.parametrize("lie", ["short", "falling", "other rows"])
-def test_impossible_runs_are_not_believed(
-    many: mdt.Table, lie: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_impossible_runs_are_not_believed(many, lie, monkeypatch):
     optional = StoredColumns.optional
 
-    def lying(self: StoredColumns, name: str) -> pa.Table:
+    def lying(self, name):
         table = optional(self, name)
         if name == "stripe_start" and lie == "falling":
             return table.take(pa.array(np.arange(len(table))[::-1]))
@@ -263,9 +260,7 @@ def test_impossible_runs_are_not_believed(
     assert len(scan.plan.segments) == 1 and _stripes_note(scan)[1] == "damaged"
 
 
-def test_a_checkpoint_of_an_older_version_is_read_without_stripes(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_of_an_older_version_is_read_without_stripes(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "STATISTICS_PER_PAGE", FILES)
     table = _many(tmp_path / "t")
     old = table.snapshot().checkpoint
@@ -275,7 +270,7 @@ def test_a_checkpoint_of_an_older_version_is_read_without_stripes(
     assert _stripes_note(scan) == (False, "no_statistics", 0)
 
 
-def test_check_compares_runs_with_files(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_compares_runs_with_files(tmp_path, monkeypatch):
     table = _many(tmp_path / "right")
     assert {"at", "device", "id"} <= set(table.snapshot().checkpoint.names("partition_stats"))
     table.metadata.check_checkpoint()
@@ -288,9 +283,7 @@ def test_check_compares_runs_with_files(tmp_path: Any, monkeypatch: pytest.Monke
         wrong.metadata.check_checkpoint()
 
 
-def test_little_room_in_memory_costs_time_but_no_rows(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_little_room_in_memory_costs_time_but_no_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_columns, "METADATA_CACHE_BYTES_MAX", 3_000)
     table = _many(tmp_path / "t")
     for file in range(0, FILES, 7):
@@ -301,7 +294,7 @@ def test_little_room_in_memory_costs_time_but_no_rows(
     assert set(table.scan("at = 5").explain().caches) >= {"pages", "statistics"}
 
 
-def test_remote_tables_read_the_same_pages(tmp_path: Any) -> None:
+def test_remote_tables_read_the_same_pages(tmp_path):
     remote = ObjectStorage("memory:///", MemoryStore())
     table = mdt.create(remote, SCHEMA, ["id"], options=_options(**{"mdt.cache.bytes.max": 0}))
     for n in range(12):
@@ -324,9 +317,7 @@ def test_remote_tables_read_the_same_pages(tmp_path: Any) -> None:
     most=st.integers(2, 6),
 )
 @settings(**QUIET)
-def test_runs_are_short_and_long_partitions_have_their_own(
-    lengths: list[int], least: int, most: int
-) -> None:
+def test_runs_are_short_and_long_partitions_have_their_own(lengths, least, most):
     partition = np.repeat(np.arange(len(lengths)) % 3, lengths)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "STRIPE_FILES_MIN", least)
@@ -346,9 +337,7 @@ def test_runs_are_short_and_long_partitions_have_their_own(
     every=st.integers(1, 7),
 )
 @settings(**QUIET)
-def test_slots_and_blocks_are_those_of_the_runs_that_are_left(
-    sizes: list[int], data: st.DataObject, every: int
-) -> None:
+def test_slots_and_blocks_are_those_of_the_runs_that_are_left(sizes, data, every):
     drawn = st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes))
     maybe = np.array(data.draw(drawn), np.bool_)
     stripes = Stripes(np.append(0, np.cumsum(sizes)), maybe, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta, timezone
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -19,7 +18,7 @@ HOUR_US = 3_600_000_000
 
 
 @pytest.fixture(scope="module")
-def table() -> mdt.Table:
+def table():
     """Return a table with four commits, an hour apart."""
     storage = MemoryStorage()
     found = mdt.create(storage, columns("id string"), ["id"])
@@ -29,13 +28,13 @@ def table() -> mdt.Table:
     return found
 
 
-def moment(table: mdt.Table, seq: int) -> datetime:
+def moment(table, seq):
     """Return when a commit began."""
     us = timeline.instant_us(table.history()["instant"][seq].as_py())
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
 
 
-def test_a_time_is_the_newest_commit_not_after_it(table: mdt.Table) -> None:
+def test_a_time_is_the_newest_commit_not_after_it(table):
     newest = table.snapshot()
     for seq in range(4):
         at = moment(table, seq)
@@ -46,7 +45,7 @@ def test_a_time_is_the_newest_commit_not_after_it(table: mdt.Table) -> None:
     assert seq_at(newest, date(9999, 1, 1)) == 3
 
 
-def test_every_way_to_write_a_time_names_the_same_commit(table: mdt.Table) -> None:
+def test_every_way_to_write_a_time_names_the_same_commit(table):
     at, newest = moment(table, 2), table.snapshot()
     instant = table.history()["instant"][2].as_py()
     elsewhere = at.astimezone(timezone(timedelta(hours=5, minutes=30)))
@@ -57,8 +56,8 @@ def test_every_way_to_write_a_time_names_the_same_commit(table: mdt.Table) -> No
 
 
 def test_a_time_before_the_table_was_there_is_refused_and_names_its_first_commit(
-    table: mdt.Table,
-) -> None:
+    table,
+):
     first = table.history()["instant"][0].as_py()
     refused(f"not there yet … {first}", seq_at, table.snapshot(), "1970-01-01")
 
@@ -80,13 +79,11 @@ def test_a_time_before_the_table_was_there_is_refused_and_names_its_first_commit
         pd.NaT,
     ],
 )
-def test_what_is_no_point_is_refused(table: mdt.Table, point: Any) -> None:
+def test_what_is_no_point_is_refused(table, point):
     refused("as_of", seq_at, table.snapshot(), point)
 
 
-def test_of_commits_whose_instants_are_out_of_order_a_time_names_the_newest_that_is_not_after_it() -> (
-    None
-):
+def test_of_commits_whose_instants_are_out_of_order_a_time_names_the_newest_that_is_not_after_it():
     storage = MemoryStorage()
     table = mdt.create(storage, columns("id string"), ["id"])
     table.upsert([{"id": "a"}])

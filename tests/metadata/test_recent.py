@@ -5,9 +5,7 @@ whichever table it is of.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -22,7 +20,7 @@ OWN_MAX, SHARED_MAX, CACHES = 20, 30, 3
 
 
 @pytest.fixture(autouse=True)
-def _limit() -> Iterator[None]:
+def _limit():
     yield
     session().memory.limit(CACHES_BYTES_MAX)
 
@@ -30,20 +28,20 @@ def _limit() -> Iterator[None]:
 class Model:
     """What caches with a budget keep: a list of (cache, key, size), the newest last."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.kept: list[tuple[int, int, int]] = []
 
-    def find(self, cache: int, key: int) -> tuple[int, int, int] | None:
+    def find(self, cache, key):
         return next((one for one in self.kept if one[:2] == (cache, key)), None)
 
-    def get(self, cache: int, key: int) -> bool:
+    def get(self, cache, key):
         found = self.find(cache, key)
         if found is not None:
             self.kept.remove(found)
             self.kept.append(found)
         return found is not None
 
-    def put(self, cache: int, key: int, size: int) -> None:
+    def put(self, cache, key, size):
         if self.find(cache, key) is None:
             self.kept.append((cache, key, size))
         while sum(one[2] for one in self.kept) > SHARED_MAX and len(self.kept) > 1:
@@ -54,7 +52,7 @@ class Model:
         ):
             self.kept.remove(self.of(cache)[0])
 
-    def of(self, cache: int) -> list[tuple[int, int, int]]:
+    def of(self, cache):
         return [one for one in self.kept if one[0] == cache]
 
 
@@ -66,8 +64,8 @@ steps = st.lists(
 
 @given(steps)
 def test_caches_with_a_budget_keep_what_was_used_last(
-    steps: list[tuple[bool, int, int, int]],
-) -> None:
+    steps,
+):
     budget, model = Budget(SHARED_MAX), Model()
     caches = [Recent[int, int](OWN_MAX, budget) for _ in range(CACHES)]
     for is_put, cache, key, size in steps:
@@ -82,7 +80,7 @@ def test_caches_with_a_budget_keep_what_was_used_last(
         assert budget.size == sum(size for _, _, size in model.kept)
 
 
-def test_what_a_cache_kept_goes_with_it() -> None:
+def test_what_a_cache_kept_goes_with_it():
     budget = Budget(100)
     kept, lost = Recent[int, str](100, budget), Recent[int, str](100, budget)
     kept.put(1, "stays", 10)
@@ -93,7 +91,7 @@ def test_what_a_cache_kept_goes_with_it() -> None:
     budget.check()
 
 
-def test_a_cache_that_ends_while_another_is_filled_is_given_back_then() -> None:
+def test_a_cache_that_ends_while_another_is_filled_is_given_back_then():
     budget = Budget(100)
     kept, lost = Recent[int, str](100, budget), Recent[int, str](100, budget)
     lost.put(1, "goes", 80)
@@ -105,7 +103,7 @@ def test_a_cache_that_ends_while_another_is_filled_is_given_back_then() -> None:
     assert (budget.size, kept.values()) == (90, ["comes"])
 
 
-def test_a_smaller_limit_counts_at_once() -> None:
+def test_a_smaller_limit_counts_at_once():
     budget = Budget(100)
     cache = Recent[int, int](100, budget)
     for number in range(10):
@@ -114,10 +112,10 @@ def test_a_smaller_limit_counts_at_once() -> None:
     assert (cache.values(), cache.dropped, budget.size) == ([7, 8, 9], 7, 30)
 
 
-def test_threads_that_share_a_budget_lose_no_count() -> None:
+def test_threads_that_share_a_budget_lose_no_count():
     budget = Budget(500)
 
-    def fill(seed: int) -> None:
+    def fill(seed):
         for turn in range(20):
             cache = Recent[int, int](300, budget)
             for number in range(60):
@@ -131,7 +129,7 @@ def test_threads_that_share_a_budget_lose_no_count() -> None:
     assert budget.size == 0
 
 
-def made(path: Path) -> mdt.Table:
+def made(path):
     ids, cities = [f"k{i:06d}" for i in range(5_000)], [f"c{i % 50}" for i in range(5_000)]
     rows = pa.table({"id": ids, "city": cities})
     options = {"mdt.max.file.bytes": 20_000}
@@ -140,7 +138,7 @@ def made(path: Path) -> mdt.Table:
     return table
 
 
-def test_tables_of_one_process_share_what_they_keep_in_memory(tmp_path: Path) -> None:
+def test_tables_of_one_process_share_what_they_keep_in_memory(tmp_path):
     tables = [made(tmp_path / f"t{i}") for i in range(4)]
     keys = [f"k{i:06d}" for i in range(0, 5_000, 49)]
     for table in tables:
@@ -157,8 +155,8 @@ def test_tables_of_one_process_share_what_they_keep_in_memory(tmp_path: Path) ->
 
 
 def test_the_limit_is_an_option_of_whoever_opens_a_table_and_not_of_the_table(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     made(tmp_path / "t")
     for options in ({"mdt.cache.memory.max": 12_345_678}, {}):
         mdt.open(tmp_path / "t", options)

@@ -4,10 +4,9 @@ nobody sees it but in time and bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +23,8 @@ from indexes.text import TextIndex
 from mdt.commit.operation import Changes
 from mdt.errors import Unsupported
 from mdt.metadata.files.attachments import AttachmentWriter
-from mdt.metadata.files.file_group import NewFile, Shard, SummaryRef, shards_of, summary_length
+from mdt.metadata.files.file_group import NewFile, Shard, shards_of, summary_length
 from mdt.metadata.statistics import index_summaries as summaries
-from mdt.plan.plan_state import IndexNote
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import MemoryStorage
 from mdt.write import summarize, transfer
@@ -55,7 +53,7 @@ QUESTIONS = (
 )
 
 
-def rows(numbers: Sequence[int], step: int = 1) -> pa.Table:
+def rows(numbers, step=1):
     found = [
         {
             "id": f"k{i:04}",
@@ -69,7 +67,7 @@ def rows(numbers: Sequence[int], step: int = 1) -> pa.Table:
     return pa.Table.from_pylist(found, schema=SCHEMA)
 
 
-def made(specs: Sequence[str] = SPECS, **options: Any) -> mdt.Table:
+def made(specs=SPECS, **options):
     """Return a table with base files of one commit and log files of two, 48, 24 and 16 rows
     each.
     """
@@ -89,25 +87,25 @@ def made(specs: Sequence[str] = SPECS, **options: Any) -> mdt.Table:
     return table
 
 
-def summaries_of(table: mdt.Table, spec: str) -> list[SummaryRef | None]:
+def summaries_of(table, spec):
     """Return the summaries of the live shards by an index."""
     snapshot = table.snapshot()
     return snapshot.index_summaries(spec, snapshot.live_shards)
 
 
-def members(table: mdt.Table) -> list[int]:
+def members(table):
     """Return how many live files each live shard has."""
     snapshot = table.snapshot()
     return [int(n) for n in np.bincount(snapshot.shards.of_file[snapshot.live]) if n]
 
 
-def assert_answers(table: mdt.Table) -> None:
+def assert_answers(table):
     """Assert that a check finds nothing, and every question is answered as by the rows."""
     assert table.check().ok
     assert_rows(table)
 
 
-def assert_rows(table: mdt.Table) -> None:
+def assert_rows(table):
     """Assert that every question is answered as by the rows themselves."""
     whole = table.scan().to_arrow()
     keeper = mdt.create(MemoryStorage(), SCHEMA, ["id"])
@@ -118,12 +116,12 @@ def assert_rows(table: mdt.Table) -> None:
         assert table.scan(where).count() == len(expected), where
 
 
-def note_of(table: mdt.Table) -> IndexNote:
+def note_of(table):
     """Return what a plan says of the first index."""
     return next(n for n in table.scan("n = 7").explain().indexes if n.index == SHARED[0])
 
 
-def test_the_segments_of_a_commit_are_a_shard_and_every_index_has_one_summary_of_it() -> None:
+def test_the_segments_of_a_commit_are_a_shard_and_every_index_has_one_summary_of_it():
     table = made()
     snapshot = table.snapshot()
     assert members(table) == [CITIES] * 3 and len(snapshot.shards) == 3
@@ -138,12 +136,12 @@ def test_the_segments_of_a_commit_are_a_shard_and_every_index_has_one_summary_of
     assert_answers(table)
 
 
-def test_an_index_is_asked_once_for_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_is_asked_once_for_a_shard(monkeypatch):
     table = made()
     asked: list[int] = []
     plain = BitmapIndex.rows_within
 
-    def counted(self: BitmapIndex, found: Any, *rest: Any) -> Any:
+    def counted(self, found, *rest):
         asked.append(len(found))
         return plain(self, found, *rest)
 
@@ -160,9 +158,7 @@ def test_an_index_is_asked_once_for_a_shard(monkeypatch: pytest.MonkeyPatch) -> 
         ("SHARD_SEGMENT_ROWS_MAX", 30, [1, 1, 1, 1, 1, 5, 5]),
     ],
 )
-def test_shards_and_their_segments_have_limits_of_rows(
-    limit: str, value: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shards_and_their_segments_have_limits_of_rows(limit, value, expected, monkeypatch):
     monkeypatch.setattr(summarize, limit, value)
     table = made()
     assert members(table) == expected
@@ -170,8 +166,8 @@ def test_shards_and_their_segments_have_limits_of_rows(
 
 
 def test_a_shard_has_a_limit_of_bytes_whether_it_is_indexed_or_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(summarize, "SHARD_BYTES_MAX", 6000)
     indexed, bare = made(), made(specs=[])
     assert members(indexed) == members(bare) and len(members(bare)) > 3
@@ -183,7 +179,7 @@ def test_a_shard_has_a_limit_of_bytes_whether_it_is_indexed_or_not(
     assert_answers(bare)
 
 
-def bytes_of(table: mdt.Table, spec: str) -> list[Any]:
+def bytes_of(table, spec):
     """Return the bytes of the summaries by an index."""
     return [
         table.metadata.objects.read(one, verify=True).to_pybytes()
@@ -193,7 +189,7 @@ def bytes_of(table: mdt.Table, spec: str) -> list[Any]:
     ]
 
 
-def test_files_outlive_others_of_their_shard_and_the_compaction_of_metadata() -> None:
+def test_files_outlive_others_of_their_shard_and_the_compaction_of_metadata():
     table = made()
     before = set(table.snapshot().shards.number.tolist())
     table.compact()
@@ -210,9 +206,7 @@ def test_files_outlive_others_of_their_shard_and_the_compaction_of_metadata() ->
         assert reopened.snapshot().shards.number.tolist() == left
 
 
-def test_an_index_that_is_built_when_files_of_a_shard_have_left_numbers_rows_as_the_others_do() -> (
-    None
-):
+def test_an_index_that_is_built_when_files_of_a_shard_have_left_numbers_rows_as_the_others_do():
     table = made(specs=SPECS[:1])
     table.compact()
     for city in (0, 3):  # the first of a shard, and one in its middle
@@ -231,10 +225,10 @@ def test_an_index_that_is_built_when_files_of_a_shard_have_left_numbers_rows_as_
 
 
 @pytest.mark.parametrize("every", [0, 1, 2, 3])
-def test_the_bytes_of_an_index_are_those_of_the_shards_that_have_live_files(every: int) -> None:
+def test_the_bytes_of_an_index_are_those_of_the_shards_that_have_live_files(every):
     table = made()
 
-    def upsert(city: int) -> None:
+    def upsert(city):
         table.upsert(rows(range(city, 240, CITIES), 9 + city))
 
     steps: list[Callable[[], object]] = [
@@ -267,7 +261,7 @@ def test_the_bytes_of_an_index_are_those_of_the_shards_that_have_live_files(ever
     assert_answers(table)
 
 
-def test_a_damaged_summary_is_named_and_costs_no_row() -> None:
+def test_a_damaged_summary_is_named_and_costs_no_row():
     table = made()
     stored = summaries_of(table, SHARED[0])[0]
     assert isinstance(stored, ObjectRange)
@@ -287,8 +281,8 @@ def test_a_damaged_summary_is_named_and_costs_no_row() -> None:
     assert_answers(damaged)
 
 
-def test_an_index_that_fails_leaves_shards_uncovered(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(self: Any, values: pa.Array) -> bytes:
+def test_an_index_that_fails_leaves_shards_uncovered(monkeypatch):
+    def fails(self, values):
         raise RuntimeError("out of order")
 
     with monkeypatch.context() as patched:
@@ -304,10 +298,10 @@ def test_an_index_that_fails_leaves_shards_uncovered(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("kind", [BitmapIndex, TextIndex])
-def test_check_finds_a_summary_of_other_rows(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_finds_a_summary_of_other_rows(kind, monkeypatch):
     plain = kind.summarize
 
-    def rotated(self: Any, values: pa.Array) -> bytes:
+    def rotated(self, values):
         return bytes(plain(self, pa.concat_arrays([values.slice(1), values.slice(0, 1)])))
 
     with monkeypatch.context() as patched:
@@ -322,15 +316,15 @@ def test_check_finds_a_summary_of_other_rows(kind: Any, monkeypatch: pytest.Monk
 
 
 def test_tables_of_more_segments_than_are_kept_answer_as_well(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(summaries, "SEGMENTS_KNOWN_MAX", 1)
     assert_answers(made())
 
 
 def test_summaries_of_shards_are_smaller_than_those_of_each_segment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     together = sum(made().indexes()["bytes"].to_pylist())
     monkeypatch.setattr(summarize, "SHARD_SEGMENT_ROWS_MAX", 0)
     alone = made()
@@ -338,7 +332,7 @@ def test_summaries_of_shards_are_smaller_than_those_of_each_segment(
     assert together < 0.7 * sum(alone.indexes()["bytes"].to_pylist())
 
 
-def test_shards_pass_from_tasks_to_the_driver() -> None:
+def test_shards_pass_from_tasks_to_the_driver():
     extent = ObjectRange("a", 8, 5, 77)
     shards = [Shard((("x", extent), ("z", b"bytes"))), Shard(), Shard()]
     plain = NewFile("", "f", "n", 1, "1", 1, 2, 3, 4, 5, 6, 0, 0, (4,), 0, 4, 0, extent)
@@ -358,7 +352,7 @@ class Picky(SkippingIndex):
     finds_rows = True
     supports = prune = None  # type: ignore[assignment]
 
-    def summarize(self, values: pa.Array) -> bytes:
+    def summarize(self, values):
         if len(values) > 10:
             raise ValueError("too many")
         return bytes(1000)
@@ -368,8 +362,8 @@ Picky.__abstractmethods__ = frozenset()
 
 
 def test_an_index_that_fails_on_a_shard_leaves_others_covered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(summarize, "index_of", lambda text: (parse_spec(text), Picky()))
     monkeypatch.setattr(summarize, "SHARD_ROWS_MAX", 12)
     files = [
@@ -383,7 +377,7 @@ def test_an_index_that_fails_on_a_shard_leaves_others_covered(
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=12))
-def test_files_are_cut_into_shards_within_the_limits(sizes: list[tuple[int, int]]) -> None:
+def test_files_are_cut_into_shards_within_the_limits(sizes):
     files = [
         (n, summarize.Indexed({}, {}, count, widest)) for n, (count, widest) in enumerate(sizes)
     ]

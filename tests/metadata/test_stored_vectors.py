@@ -20,7 +20,6 @@ from mdt.metadata.files.deletion_vectors import first_vector, serialized
 from mdt.metadata.log import codec, commit_log
 from mdt.metadata.snapshot import checkpoint
 from mdt.metadata.snapshot.checkpoints import MANIFEST, VERSION
-from mdt.metadata.snapshot.snapshot import Snapshot
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = columns("id int64, v int64")
@@ -31,12 +30,12 @@ PAGES = 6
 OPTIONS = {"mdt.metadata.compact.records": 1000}
 
 
-def rows(ids: range, plus: int = 0) -> pa.Table:
+def rows(ids, plus=0):
     return pa.table([list(ids), [i * 7919 % 977 + plus for i in ids]], schema=SCHEMA)
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> mdt.Table:
+def table(monkeypatch):
     """Eleven base files, and log files, in pages of three; rows of most base files are dead."""
     monkeypatch.setattr(checkpoint, "SUMMARIES_PER_PAGE", 3)
     made = mdt.create(
@@ -55,14 +54,14 @@ def table(monkeypatch: pytest.MonkeyPatch) -> mdt.Table:
     return made
 
 
-def stood_on(table: mdt.Table) -> Snapshot:
+def stood_on(table):
     """Return the newest state as another process has it."""
     found = mdt.open(table.storage, OPTIONS).snapshot()
     assert found.checkpoint.rows
     return found
 
 
-def test_each_vector_is_found_by_its_range(table: mdt.Table) -> None:
+def test_each_vector_is_found_by_its_range(table):
     snapshot = stood_on(table)
     every = np.arange(FILES)
     for files in (every, every[2:7], every[::4], every[3:4]):
@@ -81,7 +80,7 @@ def test_each_vector_is_found_by_its_range(table: mdt.Table) -> None:
 
 
 @pytest.mark.parametrize("tables", [[[b"abc", None, b"de"]], [[None, None]], [[b""], [b"x"]]])
-def test_a_page_tells_where_its_first_vector_begins(tables: list[list[bytes | None]]) -> None:
+def test_a_page_tells_where_its_first_vector_begins(tables):
     page = codec.encode_ipc(
         pa.table({"value": pa.chunked_array([pa.array(one, pa.binary()) for one in tables])})
     )
@@ -90,7 +89,7 @@ def test_a_page_tells_where_its_first_vector_begins(tables: list[list[bytes | No
     assert begin == -1 if len(tables) > 1 else page.to_pybytes()[begin : begin + len(text)] == text
 
 
-def test_a_slice_of_a_column_is_a_page_of_its_own() -> None:
+def test_a_slice_of_a_column_is_a_page_of_its_own():
     values = pa.table({"value": pa.array([b"abc", b"defg", None, b"hi"], pa.binary())})
     page = codec.encode_ipc(values.slice(1, 3))
     begin = first_vector(page)
@@ -112,9 +111,7 @@ def test_a_slice_of_a_column_is_a_page_of_its_own() -> None:
         [0] * (PAGES + 1),
     ],
 )
-def test_a_manifest_that_says_nothing_or_nonsense_costs_no_row(
-    table: mdt.Table, starts: object
-) -> None:
+def test_a_manifest_that_says_nothing_or_nonsense_costs_no_row(table, starts):
     before = table.scan().to_arrow()
     path = paths.checkpoint_manifest(table.snapshot().checkpoint.seq)
     data = codec.unframe(table.storage.read(path), MANIFEST, path=path, version_max=VERSION)
@@ -129,13 +126,13 @@ def test_a_manifest_that_says_nothing_or_nonsense_costs_no_row(
     assert mdt.open(table.storage, OPTIONS).scan().to_arrow().equals(before)
 
 
-def test_objects_that_are_no_parts_of_checkpoints_are_not_referred_to(table: mdt.Table) -> None:
+def test_objects_that_are_no_parts_of_checkpoints_are_not_referred_to(table):
     columns = stood_on(table).checkpoint
     object.__setattr__(columns._layout, "objects", [".hoodie/.mdt/checkpoints/../../secret"])  # type: ignore[attr-defined]
     assert columns.vectors(np.arange(FILES)) is None
 
 
-def test_ranges_that_are_damaged_are_made_again_and_not_referred_to(table: mdt.Table) -> None:
+def test_ranges_that_are_damaged_are_made_again_and_not_referred_to(table):
     storage, columns = table.storage, stood_on(table).checkpoint
     place = columns._layout.columns["vector_range"]  # type: ignore[attr-defined]
     path, offset, length, _ = columns._layout.page(place.first)  # type: ignore[attr-defined]
@@ -147,7 +144,7 @@ def test_ranges_that_are_damaged_are_made_again_and_not_referred_to(table: mdt.T
     assert snapshot.vector(10) == BitMap([i * i for i in range(12)])
 
 
-def test_what_commits_add_is_what_the_checkpoint_lacks(table: mdt.Table) -> None:
+def test_what_commits_add_is_what_the_checkpoint_lacks(table):
     table.delete({"id": [10_001, 10_002, 10_003, 3_007]})
     table.upsert(rows(range(10_005, 10_008), 1))
     snapshot = stood_on(table)
@@ -161,7 +158,7 @@ def test_what_commits_add_is_what_the_checkpoint_lacks(table: mdt.Table) -> None
     assert table.check().ok
 
 
-def test_a_row_that_records_kill_twice_is_counted_once(table: mdt.Table) -> None:
+def test_a_row_that_records_kill_twice_is_counted_once(table):
     snapshot = stood_on(table)
     segment = int(snapshot.segment_ids[10])
     whole = BitMap(range(999))
@@ -188,9 +185,7 @@ def test_a_row_that_records_kill_twice_is_counted_once(table: mdt.Table) -> None
     )
 
 
-def test_a_checkpoint_has_the_bytes_that_the_log_gives_whatever_vectors_were_put_together_from() -> (
-    None
-):
+def test_a_checkpoint_has_the_bytes_that_the_log_gives_whatever_vectors_were_put_together_from():
     made = mdt.create(MemoryStorage(), SCHEMA, ["id"], table_type="MERGE_ON_READ", options=OPTIONS)
     made.insert(rows(range(2000)))
     made.delete({"id": list(range(0, 400, 7))})
@@ -204,9 +199,7 @@ def test_a_checkpoint_has_the_bytes_that_the_log_gives_whatever_vectors_were_put
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5)), min_size=1, max_size=12), st.data()
 )
-def test_equal_vectors_are_equal_bytes_whatever_they_were_put_together_from(
-    runs: list[tuple[int, int]], data: st.DataObject
-) -> None:
+def test_equal_vectors_are_equal_bytes_whatever_they_were_put_together_from(runs, data):
     vector = BitMap()
     for start, rows in runs:
         vector |= BitMap(range(start, start + rows))

@@ -39,7 +39,7 @@ for field in (
 INDEXES = ["bitmap(note)", "bitmap(n)", "bloom(f)", "column_stats(s.a)"]
 
 
-def rows(ids: str) -> list[dict[str, Any]]:
+def rows(ids):
     return [
         {
             "id": id,
@@ -62,37 +62,37 @@ def rows(ids: str) -> list[dict[str, Any]]:
 DEFINED: dict[str, Any] = {"partition_by": ["city"], "ordering": "ts", "indexes": INDEXES}
 
 
-def made(path: Path, table_type: str = "MERGE_ON_READ") -> mdt.Table:
+def made(path, table_type="MERGE_ON_READ"):
     """Return a table with clean files, files with dead rows and, if it is merge-on-read, log
     files.
     """
     return fill(create(path, SCHEMA, table_type=table_type, **DEFINED))
 
 
-def fill(table: mdt.Table) -> mdt.Table:
+def fill(table):
     table.upsert(rows("abcdefgh"))
     table.upsert(rows("abcd"))
     table.delete({"id": ["g"], "city": ["y"]})
     return table
 
 
-def data_files(table: mdt.Table) -> dict[str, bytes | None]:
+def data_files(table):
     files = tree(Path(table.path)).items()
     return {name: data for name, data in files if not name.startswith(".hoodie")}
 
 
-def assert_hudi_agrees(table: mdt.Table) -> None:
+def assert_hudi_agrees(table):
     found = hudi_table(table.path, table.definition.schema)
     assert bag(found) == bag(table.scan().to_arrow())
 
 
-def rewrite(table: mdt.Table, key: str, **changed: Any) -> None:
+def rewrite(table, key, **changed):
     """Upsert the row of a key again, with other values."""
     (row,) = table.scan([("id", "=", key)]).to_arrow().to_pylist()
     table.upsert([{**row, **changed}])
 
 
-def after(table: mdt.Table, **change: Any) -> list[dict[str, Any]]:
+def after(table, **change):
     """Alter ``table``; return its rows by key, when every way to read them has been compared, also
     after files were rewritten.
     """
@@ -109,7 +109,7 @@ def after(table: mdt.Table, **change: Any) -> list[dict[str, Any]]:
     return found
 
 
-def same_everywhere(table: mdt.Table) -> list[dict[str, Any]]:
+def same_everywhere(table):
     """Return the rows of a scan, in order, when single rows, filters on each column and the first
     rows in order agree with it.
     """
@@ -132,7 +132,7 @@ def same_everywhere(table: mdt.Table) -> list[dict[str, Any]]:
     return values
 
 
-def test_an_added_column_has_its_default_in_older_rows_and_may_be_required(tmp_path: Path) -> None:
+def test_an_added_column_has_its_default_in_older_rows_and_may_be_required(tmp_path):
     table = made(tmp_path)
     change = {
         "add": {"more": pa.field("more", pa.int16(), nullable=False), "t": pa.timestamp("us")},
@@ -147,7 +147,7 @@ def test_an_added_column_has_its_default_in_older_rows_and_may_be_required(tmp_p
         assert row["most"] == 7
 
 
-def test_files_that_are_older_than_a_column_are_not_read_for_its_values(tmp_path: Path) -> None:
+def test_files_that_are_older_than_a_column_are_not_read_for_its_values(tmp_path):
     table = made(tmp_path, "COPY_ON_WRITE")
     table.alter(
         add={"more": "int64", "s.c": "string", "given": "int64"},
@@ -165,9 +165,7 @@ def test_files_that_are_older_than_a_column_are_not_read_for_its_values(tmp_path
 
 
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
-def test_a_dropped_column_is_gone_and_its_name_comes_back_without_its_values(
-    tmp_path: Path, table_type: str
-) -> None:
+def test_a_dropped_column_is_gone_and_its_name_comes_back_without_its_values(tmp_path, table_type):
     table = made(tmp_path, table_type)
     assert all("note" not in row for row in after(table, drop=["note", "n"]))
     assert_hudi_agrees(table)
@@ -185,7 +183,7 @@ def test_a_dropped_column_is_gone_and_its_name_comes_back_without_its_values(
 
 
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
-def test_a_renamed_column_keeps_its_values_and_statistics(tmp_path: Path, table_type: str) -> None:
+def test_a_renamed_column_keeps_its_values_and_statistics(tmp_path, table_type):
     table = made(tmp_path, table_type)
     said = "older rows have null in 'remark', which was 'note'"
     refused(said, table.alter, rename={"note": "remark"})
@@ -201,7 +199,7 @@ def test_a_renamed_column_keeps_its_values_and_statistics(tmp_path: Path, table_
 WIDER = {"n": "int64", "f": "double", "d": "decimal(20, 2)", "must": "double"}
 
 
-def test_widened_columns_keep_their_values(tmp_path: Path) -> None:
+def test_widened_columns_keep_their_values(tmp_path):
     table = made(tmp_path)
     wider = {"day": "timestamp[us]", "s.a": "int64", "l.element": "double", "m.value.x": "int64"}
     found = after(table, widen=WIDER | wider, beyond_hudi=True)
@@ -211,7 +209,7 @@ def test_widened_columns_keep_their_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_no_column_is_widened_of_log_files_that_lack_another(tmp_path: Path, at_once: bool) -> None:
+def test_no_column_is_widened_of_log_files_that_lack_another(tmp_path, at_once):
     """hudi-rs takes their rows for partial updates, and fails where these have another type."""
     table = made(tmp_path)
     if not at_once:
@@ -231,7 +229,7 @@ def test_no_column_is_widened_of_log_files_that_lack_another(tmp_path: Path, at_
     same_everywhere(table)
 
 
-def test_fields_of_structs_come_and_go(tmp_path: Path) -> None:
+def test_fields_of_structs_come_and_go(tmp_path):
     table = made(tmp_path, "COPY_ON_WRITE")
     assert after(table, add={"s.c": "string"})[1]["s"] == {"a": 1, "b": "b", "c": None}
     assert_hudi_agrees(table)
@@ -249,7 +247,7 @@ def test_fields_of_structs_come_and_go(tmp_path: Path) -> None:
     assert table.scan("s.z = 4").to_arrow()["id"].to_pylist() == ["e"]
 
 
-def test_columns_get_another_order_and_may_be_null(tmp_path: Path) -> None:
+def test_columns_get_another_order_and_may_be_null(tmp_path):
     table = made(tmp_path)
     after(table, reorder=["must", "id"], nullable=["must"])
     assert table.schema.names[:3] == ["must", "id", "city"]
@@ -258,7 +256,7 @@ def test_columns_get_another_order_and_may_be_null(tmp_path: Path) -> None:
     assert bag(hudi_table(tmp_path, flat)) == bag(table.scan(columns=flat.names).to_arrow())
 
 
-def test_older_states_keep_their_schema(tmp_path: Path) -> None:
+def test_older_states_keep_their_schema(tmp_path):
     table = made(tmp_path)
     seq, then = table.snapshot().seq, table.scan(order_by="id").to_arrow()
     table.alter(drop=["note"], widen={"n": "int64"})
@@ -326,21 +324,21 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
 
 
 @pytest.fixture(scope="module")
-def whole() -> MemoryStorage:
+def whole():
     storage = MemoryStorage()
     fill(mdt.create(storage, SCHEMA, ["id"], **DEFINED))
     return storage
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_altered_is_refused_with_the_reason(whole: MemoryStorage, name: str) -> None:
+def test_what_cannot_be_altered_is_refused_with_the_reason(whole, name):
     change, said = REFUSED[name]
     table = mdt.open(whole.copy())
     refused(said, table.alter, **change)
     assert table.snapshot().seq == 3 and table.schema == SCHEMA
 
 
-def test_hudi_sees_the_schema_of_the_newest_instant(tmp_path: Path) -> None:
+def test_hudi_sees_the_schema_of_the_newest_instant(tmp_path):
     table = made(tmp_path)
     instant = table.alter(add={"more": "int64"}).instant
     text = (tmp_path / ".hoodie" / f"{instant}.deltacommit").read_text()
@@ -350,13 +348,13 @@ def test_hudi_sees_the_schema_of_the_newest_instant(tmp_path: Path) -> None:
     )
 
 
-def test_times_keep_their_zone(tmp_path: Path) -> None:
+def test_times_keep_their_zone(tmp_path):
     table = made(tmp_path)
     found = after(table, widen={"day": pa.timestamp("ms", "UTC")}, beyond_hudi=True)
     assert found[0]["day"] == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_an_upsert_that_evolves_adds_columns_and_widens_numbers(tmp_path: Path) -> None:
+def test_an_upsert_that_evolves_adds_columns_and_widens_numbers(tmp_path):
     table = made(tmp_path, "COPY_ON_WRITE")
     seq = table.snapshot().seq
     data = pa.table(
@@ -387,7 +385,7 @@ def test_an_upsert_that_evolves_adds_columns_and_widens_numbers(tmp_path: Path) 
     assert table.scan("extra = 'text'").to_arrow()["id"].to_pylist() == ["b"]
 
 
-def test_values_of_python_keep_the_fields_that_the_table_lacks(tmp_path: Path) -> None:
+def test_values_of_python_keep_the_fields_that_the_table_lacks(tmp_path):
     table = made(tmp_path, "COPY_ON_WRITE")
     table.alter(add={"items": pa.list_(pa.struct([("n", pa.int8())]))})
     row = {
@@ -409,7 +407,7 @@ def test_values_of_python_keep_the_fields_that_the_table_lacks(tmp_path: Path) -
     same_everywhere(table)
 
 
-def test_two_upserts_may_evolve_alike(tmp_path: Path) -> None:
+def test_two_upserts_may_evolve_alike(tmp_path):
     table = made(tmp_path)
     other = mdt.open(tmp_path)
     other.definition  # noqa: B018 - it has looked before the first one alters
@@ -423,8 +421,8 @@ def test_two_upserts_may_evolve_alike(tmp_path: Path) -> None:
 
 
 def test_a_table_is_altered_as_often_as_it_keeps_versions_and_stays_whole_when_it_refuses(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    monkeypatch, tmp_path
+):
     for module in (alter, versions):
         monkeypatch.setattr(module, "SCHEMA_VERSIONS_MAX", 4)
     table = made(tmp_path)
@@ -443,8 +441,8 @@ def test_a_table_is_altered_as_often_as_it_keeps_versions_and_stays_whole_when_i
 
 
 def test_a_table_of_many_columns_is_altered_as_long_as_a_checkpoint_holds_its_versions(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    monkeypatch, tmp_path
+):
     table = made(tmp_path)
     table.alter(add={"x": "int64"})
     kept = [version.to_json() for version in table.definition.versions]
@@ -462,8 +460,8 @@ def test_a_table_of_many_columns_is_altered_as_long_as_a_checkpoint_holds_its_ve
 
 
 def test_an_alter_measures_the_version_that_it_adds_and_not_all_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     table = mdt.create(MemoryStorage(), columns("id string"), ["id"])
     asked, whole = list[int](), SchemaVersion.to_json
     monkeypatch.setattr(
@@ -475,7 +473,7 @@ def test_an_alter_measures_the_version_that_it_adds_and_not_all_before(
     assert set(asked) <= {table.snapshot().seq - 1, table.snapshot().seq}
 
 
-def inside(*names: str) -> dict[str, pa.DataType]:
+def inside(*names):
     """Return a struct, a list and a map of structs with fields of these names."""
     struct = pa.struct([(name, pa.int32()) for name in names])
     return {"s": struct, "l": pa.list_(struct), "m": pa.map_(pa.string(), struct)}
@@ -490,15 +488,13 @@ MORE_INSIDE: dict[str, Any] = {
 }
 
 
-def evolved_inside(name: str) -> pa.Schema:
+def evolved_inside(name):
     return pa.schema({**IDS, name: inside("a", "b")[name]})
 
 
 @pytest.mark.parametrize("logs", [False, True])
 @pytest.mark.parametrize("name", MORE_INSIDE)
-def test_a_new_field_inside_evolves_a_merge_on_read_table_and_others_read_it(
-    tmp_path: Path, name: str, logs: bool
-) -> None:
+def test_a_new_field_inside_evolves_a_merge_on_read_table_and_others_read_it(tmp_path, name, logs):
     table = create(tmp_path / "t", INSIDE, ordering="ts")
     plain = {"s": {"a": 1}, "l": [{"a": 1}], "m": [("k", {"a": 1})]}
     table.upsert([{"id": one, "ts": 1, **plain} for one in "abcd"])
@@ -516,7 +512,7 @@ def test_a_new_field_inside_evolves_a_merge_on_read_table_and_others_read_it(
     assert_hudi_agrees(table)
 
 
-def test_an_alter_inside_begins_again_after_somebody_wrote_a_log_file(tmp_path: Path) -> None:
+def test_an_alter_inside_begins_again_after_somebody_wrote_a_log_file(tmp_path):
     table = create(tmp_path / "t", INSIDE, ordering="ts")
     row = {"id": "a", "ts": 1, "s": {"a": 1}, "l": [], "m": []}
     table.upsert([row])

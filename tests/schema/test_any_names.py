@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -65,7 +64,7 @@ INDEXES = [
 ]
 
 
-def row(number: int, **more: Any) -> dict[str, Any]:
+def row(number, **more):
     """Return one row of SCHEMA."""
     found = {
         "trip id": f"t{number:04d}",
@@ -82,12 +81,12 @@ def row(number: int, **more: Any) -> dict[str, Any]:
     return {**found, **more}
 
 
-def rows(*numbers: int, **more: Any) -> pa.Table:
+def rows(*numbers, **more):
     """Return rows of SCHEMA."""
     return pa.Table.from_pylist([row(number, **more) for number in numbers], SCHEMA)
 
 
-def made(path: Path, **more: Any) -> mdt.Table:
+def made(path, **more):
     """Return a table of SCHEMA."""
     settings = {
         "key": ["trip id"],
@@ -98,7 +97,7 @@ def made(path: Path, **more: Any) -> mdt.Table:
     return mdt.create(path, SCHEMA, **{**settings, **more})
 
 
-def as_hudi_reads(table: mdt.Table) -> pa.Table:
+def as_hudi_reads(table):
     """Return the rows as hudi-rs reads them, by the names that the table has for the columns."""
     columns = table.definition.schema
     found = hudi_table(table.path, names.in_files(columns)).combine_chunks()
@@ -106,7 +105,7 @@ def as_hudi_reads(table: mdt.Table) -> pa.Table:
     return pa.table([array.view(type) for array, type in arrays], schema=columns)
 
 
-def require_whole(table: mdt.Table, expected: pa.Table | None = None) -> None:
+def require_whole(table, expected=None):
     """Compare what mdt reads with what hudi-rs reads, and with what is expected; and check the
     table.
     """
@@ -119,7 +118,7 @@ def require_whole(table: mdt.Table, expected: pa.Table | None = None) -> None:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> mdt.Table:
+def table(tmp_path):
     found = made(tmp_path / "t", options={"mdt.row.group.rows": 64})
     found.upsert(rows(*range(300)))
     return found
@@ -129,7 +128,7 @@ def table(tmp_path: Path) -> mdt.Table:
 
 
 @pytest.mark.parametrize(("name", "escaped"), sorted(IN_FILES.items()))
-def test_a_name_is_escaped_in_files(name: str, escaped: str) -> None:
+def test_a_name_is_escaped_in_files(name, escaped):
     assert names.avro_name(name) == escaped
 
 
@@ -137,14 +136,14 @@ NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_
 
 
 @given(st.lists(NAMES, min_size=1, max_size=8, unique=True))
-def test_escaped_names_are_avro_names_and_distinct(given_names: list[str]) -> None:
+def test_escaped_names_are_avro_names_and_distinct(given_names):
     escaped = {name: names.avro_name(name) for name in given_names}
     assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in escaped.values())
     strange = {name: text for name, text in escaped.items() if text != name}
     assert len({text.lower() for text in strange.values()}) == len({*map(_in_one_case, strange)})
 
 
-def _in_one_case(name: str) -> str:
+def _in_one_case(name):
     """Return the name with its ASCII letters in one case: all that Avro names can differ in,
     besides the characters that are escaped.
     """
@@ -155,14 +154,14 @@ SIMILAR = st.text(st.sampled_from("aXx_ 20.FZ"), min_size=1, max_size=8)
 
 
 @given(SIMILAR, SIMILAR)
-def test_names_like_escaped_ones_do_not_become_the_same(one: str, other: str) -> None:
+def test_names_like_escaped_ones_do_not_become_the_same(one, other):
     both = [names.avro_name(name) != name for name in (one, other)]
     if _in_one_case(one) != _in_one_case(other) and both[0] == both[1]:
         assert names.avro_name(one).lower() != names.avro_name(other).lower()
 
 
 @given(st.lists(NAMES, min_size=1, max_size=5), NAMES)
-def test_columns_of_any_names_come_back(given_names: list[str], field: str) -> None:
+def test_columns_of_any_names_come_back(given_names, field):
     columns = {"id": pa.int64(), **dict.fromkeys(given_names, pa.struct([(field, pa.int32())]))}
     schema = pa.schema(columns)
     try:
@@ -197,7 +196,7 @@ def test_columns_of_any_names_come_back(given_names: list[str], field: str) -> N
         (["__mdt_ x"], "belong to mdt"),
     ],
 )
-def test_what_no_column_can_be_called_is_refused(columns: list[str], said: str) -> None:
+def test_what_no_column_can_be_called_is_refused(columns, said):
     fields = [(name, pa.int64()) for name in columns]
     refused(said, stored, pa.schema(fields))
     if "belong to" not in said:
@@ -212,16 +211,16 @@ def test_what_no_column_can_be_called_is_refused(columns: list[str], said: str) 
         {"a.element.c": pa.int64(), "a": pa.list_(pa.struct([("c", pa.int64())]))},
     ],
 )
-def test_two_fields_with_one_path_are_refused(columns: dict[str, pa.DataType]) -> None:
+def test_two_fields_with_one_path_are_refused(columns):
     refused("have the path", stored, pa.schema(columns))
 
 
-def test_a_definition_holds_both_names_and_its_own_format(table: mdt.Table) -> None:
+def test_a_definition_holds_both_names_and_its_own_format(table):
     told = table.definition.to_json()
     assert told["format"] == FORMAT_VERSION == 5
     assert from_json(told, path="x") == table.definition
 
-    def forged(said: str, kind: type[mdt.MdtError] = Corrupt, **changed: object) -> None:
+    def forged(said, kind=Corrupt, **changed):
         refused(said, from_json, {**told, **changed}, path="x", kind=kind)
 
     forged("the stored columns are not the declared ones", schema=told["declared"])
@@ -237,7 +236,7 @@ def test_a_definition_holds_both_names_and_its_own_format(table: mdt.Table) -> N
 # -- rows
 
 
-def test_hudi_reads_the_rows_by_the_escaped_names(table: mdt.Table) -> None:
+def test_hudi_reads_the_rows_by_the_escaped_names(table):
     new = rows(0, 1, 2, **{"ts (ms)": 9_000, "plain": -1})
     table.upsert(new)
     require_whole(table, pa.concat_tables([new, rows(*range(3, 300))]))
@@ -252,7 +251,7 @@ def test_hudi_reads_the_rows_by_the_escaped_names(table: mdt.Table) -> None:
 
 
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
-def test_keys_of_several_columns_and_both_kinds_of_table(tmp_path: Path, table_type: str) -> None:
+def test_keys_of_several_columns_and_both_kinds_of_table(tmp_path, table_type):
     table = made(
         tmp_path / "t",
         key=["trip id", "größe"],
@@ -284,7 +283,7 @@ FILTERS = [
 
 
 @pytest.mark.parametrize("where", FILTERS)
-def test_pruned_scans_give_the_rows_of_a_whole_scan(table: mdt.Table, where: str) -> None:
+def test_pruned_scans_give_the_rows_of_a_whole_scan(table, where):
     table.upsert(rows(*range(10), **{"ts (ms)": 5_000, "fare amount": 3.5}))
     everything = table.scan().to_arrow()
     found = table.scan(where).to_arrow()
@@ -292,7 +291,7 @@ def test_pruned_scans_give_the_rows_of_a_whole_scan(table: mdt.Table, where: str
     assert bag(found) == bag(everything.filter(matches(parse_where(where, SCHEMA), everything)))
 
 
-def test_an_index_prunes_by_such_a_name(table: mdt.Table) -> None:
+def test_an_index_prunes_by_such_a_name(table):
     told = str(table.scan("`fare amount` = 7.5").explain())
     assert "bitmap/1('fare amount')" in told and "1 of 2" in told
     for order in ([("fare amount", "desc")], "`x-y`.`zip code` desc"):
@@ -300,7 +299,7 @@ def test_an_index_prunes_by_such_a_name(table: mdt.Table) -> None:
         assert found.to_pylist() == [{"1st": 99, "plain": 299}]
 
 
-def test_wrong_names_are_refused_with_the_nearest(table: mdt.Table) -> None:
+def test_wrong_names_are_refused_with_the_nearest(table):
     for text in ('"fare amount" > 3', "3 < 'fare amount'"):
         said = "'fare amount' is a text here, no column … hint: write `fare amount`"
         refused(said, table.scan, text)
@@ -311,7 +310,7 @@ def test_wrong_names_are_refused_with_the_nearest(table: mdt.Table) -> None:
     refused("column 'fare amount' is missing", table.upsert, fewer)
 
 
-def test_every_way_to_change_rows(table: mdt.Table) -> None:
+def test_every_way_to_change_rows(table):
     table.update_where(
         {"fare amount": "`fare amount` + `1st`", "a.b": "'set'"}, "`1st` = 10 and plain = 10"
     )
@@ -342,7 +341,7 @@ def test_every_way_to_change_rows(table: mdt.Table) -> None:
     assert table.scan().count() == 0
 
 
-def test_states_and_changes(table: mdt.Table) -> None:
+def test_states_and_changes(table):
     before = table.scan().to_arrow()
     table.upsert(rows(1, **{"ts (ms)": 9_000, "fare amount": -5.0}))
     changed = table.changes(since=1, where="`fare amount` < 0", columns="trip id").to_arrow()
@@ -355,7 +354,7 @@ def test_states_and_changes(table: mdt.Table) -> None:
     require_whole(table, before)
 
 
-def test_services(table: mdt.Table) -> None:
+def test_services(table):
     for round in range(3):
         table.upsert(rows(*range(round, 40), **{"ts (ms)": 1_000 + round}))
     expected = table.scan().to_arrow()
@@ -370,10 +369,10 @@ def test_services(table: mdt.Table) -> None:
     require_whole(table, expected)
 
 
-def test_large_base_files_are_rewritten(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_base_files_are_rewritten(table, monkeypatch):
     done: list[int] = []
 
-    def counted(*of: Any, **more: Any) -> Any:
+    def counted(*of, **more):
         done.append(1)
         return large_files.rewritten(*of, **more)
 
@@ -389,7 +388,7 @@ def test_large_base_files_are_rewritten(table: mdt.Table, monkeypatch: pytest.Mo
 # -- columns
 
 
-def test_columns_are_altered(table: mdt.Table) -> None:
+def test_columns_are_altered(table):
     table.alter(
         rename={"fare amount": "fare (€)", "x-y.zip code": "zip.code", "plain": "not plain"},
         add={"new col": "int64", "`d.e`": "int32", "x-y.`f.g`": "int32"},
@@ -414,7 +413,7 @@ def test_columns_are_altered(table: mdt.Table) -> None:
     require_whole(table)
 
 
-def test_a_table_of_ordinary_names_gets_others_and_loses_them(tmp_path: Path) -> None:
+def test_a_table_of_ordinary_names_gets_others_and_loses_them(tmp_path):
     table = mdt.create(tmp_path / "t", pa.schema({"id": pa.int64(), "v": pa.int64()}), key=["id"])
     name = "v"
     for number, (new, format) in enumerate((("v", 4), ("the v", 5), ("w", 4))):
@@ -428,7 +427,7 @@ def test_a_table_of_ordinary_names_gets_others_and_loses_them(tmp_path: Path) ->
     assert not table.check().problems
 
 
-def test_data_bring_columns_with_them(table: mdt.Table) -> None:
+def test_data_bring_columns_with_them(table):
     for number, inside in ((1, {"i j": 1}), (2, {"i j": 1, "k.l": 2})):
         more = rows(number, **{"ts (ms)": 9_000}).append_column("e.f", pa.array([number]))
         table.upsert(more.append_column("g h", pa.array([inside])), evolve=True)
@@ -441,8 +440,8 @@ def test_data_bring_columns_with_them(table: mdt.Table) -> None:
 
 
 def test_statistics_of_a_column_are_never_those_of_one_that_is_called_like_them(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     table = mdt.create(tmp_path / "t", pa.schema({"id": pa.int64(), "v": pa.int64()}), key=["id"])
     table.upsert([{"id": 1, "v": 1}])
     table.alter(drop=["v"], beyond_hudi=True)  # since 2
@@ -457,7 +456,7 @@ def test_statistics_of_a_column_are_never_those_of_one_that_is_called_like_them(
 # -- what is shown
 
 
-def test_what_a_table_says_of_itself(table: mdt.Table) -> None:
+def test_what_a_table_says_of_itself(table):
     table.scan("`fare amount` = 7.5").count()
     told = (table, table.definition.key, table.stats(), table.history().to_pylist(), table.advise())
     text = "\n".join(map(str, told))
@@ -465,7 +464,7 @@ def test_what_a_table_says_of_itself(table: mdt.Table) -> None:
     assert "fare amount" in table._repr_html_()
 
 
-def test_the_command_line(table: mdt.Table) -> None:
+def test_the_command_line(table):
     assert "fare amount" in shown("info", table.path)
     where = ("--where", "`fare amount` = 7.5", "--columns", "trip id")
     assert documents("scan", table.path, *where) == [{"trip id": "t0015"}]

@@ -85,17 +85,17 @@ WHOLE: list[tuple[str | pa.DataType, Any, Any]] = [
 ]
 
 
-def _table(type: str | pa.DataType) -> mdt.Table:
+def _table(type):
     columns = pa.schema([("id", pa.int64()), ("v", type_of(type))])
     return mdt.create(MemoryStorage(), columns, ["id"])
 
 
-def _values(table: mdt.Table) -> list[Any]:
+def _values(table):
     return table.scan(order_by="id").to_arrow()["v"].to_pylist()
 
 
 @pytest.mark.parametrize(("type", "value"), CUT, ids=str)
-def test_a_value_that_would_be_cut_is_neither_taken_nor_set(type: pa.DataType, value: Any) -> None:
+def test_a_value_that_would_be_cut_is_neither_taken_nor_set(type, value):
     table = _table(type)
     for data in ([{"id": 1, "v": None}, {"id": 2, "v": value}], {"id": [1, 2], "v": [None, value]}):
         error = refused("'v'", table.upsert, data)
@@ -110,7 +110,7 @@ def test_a_value_that_would_be_cut_is_neither_taken_nor_set(type: pa.DataType, v
 
 
 @pytest.mark.parametrize(("type", "value", "stored"), WHOLE, ids=str)
-def test_a_value_that_is_kept_whole_is_stored(type: pa.DataType, value: Any, stored: Any) -> None:
+def test_a_value_that_is_kept_whole_is_stored(type, value, stored):
     table = _table(type)
     table.upsert([{"id": 1, "v": None}, {"id": 2, "v": value}])
     assert _values(table) == [None, stored]
@@ -130,18 +130,18 @@ def test_a_value_that_is_kept_whole_is_stored(type: pa.DataType, value: Any, sto
     ],
     ids=repr,
 )
-def test_arrays_of_numpy_and_pandas_are_not_cut(type: str, values: Any) -> None:
+def test_arrays_of_numpy_and_pandas_are_not_cut(type, values):
     refused("'v'", _table(type).upsert, {"id": [1, 2], "v": values})
 
 
-def test_what_pandas_lacks_is_null() -> None:
+def test_what_pandas_lacks_is_null():
     for type, values in (("int64", [1, np.nan]), ("date32", [date(2024, 1, 1), pd.NaT])):
         table = _table(type)
         table.upsert({"id": [1, 2], "v": pd.Series(values, dtype=object)})
         assert _values(table) == [values[0], None]
 
 
-def test_a_key_that_would_be_cut_finds_and_deletes_no_row() -> None:
+def test_a_key_that_would_be_cut_finds_and_deletes_no_row():
     table = _table("int64")
     table.upsert([{"id": 1, "v": 1}])
     for call, key in ((table.get, 1.5), (table.get, [1, 1.5]), (table.delete, [{"id": 1.5}])):
@@ -149,7 +149,7 @@ def test_a_key_that_would_be_cut_finds_and_deletes_no_row() -> None:
     assert table.get(1.0) == {"id": 1, "v": 1} and table.scan().count() == 1
 
 
-def test_numbers_with_a_fraction_widen_a_column_of_integers() -> None:
+def test_numbers_with_a_fraction_widen_a_column_of_integers():
     table = _table("int32")
     table.upsert([{"id": 1, "v": 1}])
     table.upsert([{"id": 2, "v": 1.5}], evolve=True)
@@ -164,7 +164,7 @@ def test_numbers_with_a_fraction_widen_a_column_of_integers() -> None:
         max_size=5,
     ),
 )
-def test_what_pyarrow_takes_and_nothing_cuts_is_equal(type: pa.DataType, values: list[Any]) -> None:
+def test_what_pyarrow_takes_and_nothing_cuts_is_equal(type, values):
     given_values = [[value] for value in values] if pa.types.is_list(type) else values
     try:
         found = pa.array(given_values, type).to_pylist()
@@ -173,7 +173,7 @@ def test_what_pyarrow_takes_and_nothing_cuts_is_equal(type: pa.DataType, values:
     assert (first_cut(given_values, type) is None) == (found == given_values)
 
 
-def test_a_partition_is_not_named_by_a_value_that_would_be_cut() -> None:
+def test_a_partition_is_not_named_by_a_value_that_would_be_cut():
     types = columns("id int64, k int32, day date32")
     table = mdt.create(MemoryStorage(), types, ["id"], partition_by=["k", "day"])
     row = {"id": 1, "k": 1, "day": date(2024, 1, 1)}

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -38,11 +37,11 @@ NESTED: tuple[tuple[str, Callable[[pa.DataType], pa.DataType], Callable[[Any], A
 )
 
 
-def _array(type: pa.DataType, values: list[Any]) -> pa.Array:
+def _array(type, values):
     return convert(pa.array(values, plain(type)), type)
 
 
-def _rows(kinds: dict[str, tuple[pa.DataType, list[Any]]]) -> pa.Table:
+def _rows(kinds):
     """Return three rows, the last null but for the key, of the flat types and of nested ones."""
     columns = {
         name: _array(type, [*values, None]) for name, (type, values) in (kinds | ENCODED).items()
@@ -54,7 +53,7 @@ def _rows(kinds: dict[str, tuple[pa.DataType, list[Any]]]) -> pa.Table:
 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
-def test_what_was_created_is_what_a_scan_returns(table_type: str, tmp_path: Path) -> None:
+def test_what_was_created_is_what_a_scan_returns(table_type, tmp_path):
     data = _rows(FLAT)
     table = trees.create(
         tmp_path / "t", data.schema, table_type=table_type, options={"mdt.durable": False}
@@ -72,17 +71,17 @@ def test_what_was_created_is_what_a_scan_returns(table_type: str, tmp_path: Path
     assert _by_id(table.scan().to_arrow()) == data.to_pylist()
 
 
-def _by_id(table: pa.Table) -> list[dict[str, Any]]:
+def _by_id(table):
     return sorted(table.to_pylist(), key=lambda row: row["id"])
 
 
-def _leaf_values(type: pa.DataType) -> st.SearchStrategy[Any]:
+def _leaf_values(type):
     values = next(values for known, values in FLAT.values() if known == type)
     return st.none() | st.sampled_from(values)
 
 
 @st.composite
-def arrays(draw: st.DrawFn, depth: int = 0) -> tuple[pa.DataType, st.SearchStrategy[Any]]:
+def arrays(draw, depth=0):
     """Draw a type, nested up to three deep, and a strategy for its values."""
     if depth == 3 or draw(st.booleans()):
         type = draw(st.sampled_from([type for type, _ in FLAT.values()]))
@@ -103,7 +102,7 @@ def arrays(draw: st.DrawFn, depth: int = 0) -> tuple[pa.DataType, st.SearchStrat
 
 @settings(**QUIET)
 @given(st.data())
-def test_values_of_any_nested_type_are_stored_and_come_back(data: st.DataObject) -> None:
+def test_values_of_any_nested_type_are_stored_and_come_back(data):
     type, values = data.draw(arrays())
     given_values = data.draw(st.lists(values, max_size=6))
     array = _array(type, given_values)
@@ -120,7 +119,7 @@ def test_values_of_any_nested_type_are_stored_and_come_back(data: st.DataObject)
     assert stored(kept) == kept, "what is stored is stored as it is"
 
 
-def test_a_dictionary_with_more_values_than_its_index_counts_comes_in_parts() -> None:
+def test_a_dictionary_with_more_values_than_its_index_counts_comes_in_parts():
     type = pa.dictionary(pa.int8(), pa.string())
     table = mdt.create(MemoryStorage(), pa.schema([("id", pa.int64()), ("c", type)]), ["id"])
     texts = [f"t{n}" for n in range(1_000)]
@@ -129,7 +128,7 @@ def test_a_dictionary_with_more_values_than_its_index_counts_comes_in_parts() ->
     assert found["c"].type == type and [row["c"] for row in _by_id(found)] == texts
 
 
-def test_metadata_of_fields_come_back_and_metadata_of_the_schema_do_not() -> None:
+def test_metadata_of_fields_come_back_and_metadata_of_the_schema_do_not():
     fields = [pa.field("id", pa.int64(), metadata={"unit": "1"}), pa.field("x", pa.float64())]
     table = mdt.create(MemoryStorage(), pa.schema(fields, metadata={"pandas": "{}"}), ["id"])
     table.upsert(pa.table({"id": [1], "x": [1.0]}))
@@ -138,9 +137,7 @@ def test_metadata_of_fields_come_back_and_metadata_of_the_schema_do_not() -> Non
 
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
-def test_required_fields_are_kept_by_every_reader_and_writer(
-    table_type: str, tmp_path: Path
-) -> None:
+def test_required_fields_are_kept_by_every_reader_and_writer(table_type, tmp_path):
     other = {**GOOD, "id": 2, "s": None, "l": None, "m": []}
     data = pa.Table.from_pylist([GOOD, other], schema=REQUIRED)
     table = trees.create(tmp_path / "t", REQUIRED, table_type=table_type, key_index="record")
@@ -155,8 +152,8 @@ def test_required_fields_are_kept_by_every_reader_and_writer(
     assert [name for name in REQUIRED.names if not shown.field(name).nullable] == ["id", "v", "m"]
 
 
-def test_null_structs_may_have_anything_in_their_required_fields(tmp_path: Path) -> None:
-    def struct(**types: pa.DataType) -> pa.DataType:
+def test_null_structs_may_have_anything_in_their_required_fields(tmp_path):
+    def struct(**types):
         return pa.struct([pa.field(name, type, nullable=False) for name, type in types.items()])
 
     inner = struct(t=pa.string(), l=pa.list_(pa.int8()))
@@ -197,9 +194,7 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "said"), BROKEN)
-def test_a_null_where_none_may_be_is_refused_and_nothing_written(
-    change: dict[str, Any], said: str
-) -> None:
+def test_a_null_where_none_may_be_is_refused_and_nothing_written(change, said):
     table = mdt.create(MemoryStorage(), REQUIRED, ["id"])
     table.upsert(pa.Table.from_pylist([GOOD], schema=REQUIRED))
     relaxed = pa.schema([pa.field(f.name, plain_nullable(f.type)) for f in REQUIRED])
@@ -209,7 +204,7 @@ def test_a_null_where_none_may_be_is_refused_and_nothing_written(
     assert table.snapshot().seq == 1
 
 
-def plain_nullable(type: pa.DataType) -> pa.DataType:
+def plain_nullable(type):
     """Return ``type`` with nothing required in it."""
     if pa.types.is_struct(type):
         return pa.struct([pa.field(f.name, plain_nullable(f.type)) for f in type])
@@ -218,7 +213,7 @@ def plain_nullable(type: pa.DataType) -> pa.DataType:
     return pa.list_(plain_nullable(type.value_type)) if pa.types.is_list(type) else type
 
 
-def test_filters_statistics_and_indexes_work_on_declared_types() -> None:
+def test_filters_statistics_and_indexes_work_on_declared_types():
     schema = columns("id uint64, n uint8, at timestamp[ns], day date64, text string_view")
     schema = schema.append(pa.field("word", pa.dictionary(pa.int8(), pa.string())))
     table = mdt.create(
@@ -259,7 +254,7 @@ def test_filters_statistics_and_indexes_work_on_declared_types() -> None:
     assert table.scan(f"id = {2**64 - 1}").explain().rows_read == 1
 
 
-def _avro_text(type: Any) -> str:
+def _avro_text(type):
     """Return an Avro type as docs/schema.md writes it."""
     if isinstance(type, list):
         return next(_avro_text(branch) for branch in type if branch != "null")
@@ -274,7 +269,7 @@ def _avro_text(type: Any) -> str:
     return type.get("logicalType") or (_avro_text(type["type"]))
 
 
-def test_readme_says_what_hudi_holds_and_hudi_rs_shows(tmp_path: Path) -> None:
+def test_readme_says_what_hudi_holds_and_hudi_rs_shows(tmp_path):
     said = types_in_readme()
     given_types = [type for type, _ in (FLAT | ENCODED).values()]
     missing = [
@@ -299,13 +294,13 @@ def test_readme_says_what_hudi_holds_and_hudi_rs_shows(tmp_path: Path) -> None:
         assert _shown(shown.field(f"c{i}").type) == hudi_rs, name
 
 
-def _shown(type: pa.DataType) -> str:
+def _shown(type):
     if pa.types.is_decimal(type):
         return "decimal128(p, s)" if type != pa.decimal128(20, 0) else str(type)
     return str(type).replace("element: ", "")
 
 
-def _same_kind(type: pa.DataType, said: dict[str, Any]) -> bool:
+def _same_kind(type, said):
     kinds = pa.types
     tests = (
         kinds.is_decimal,

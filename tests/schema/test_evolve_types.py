@@ -14,7 +14,6 @@ from refusals import refused
 import mdt
 from mdt.errors import Invalid, MdtError
 from mdt.schema.alter import altered
-from mdt.schema.definition import TableDefinition
 from mdt.schema.evolve import completed, evolution
 from mdt.stores.storage import MemoryStorage
 from mdt.write.normalize import normalize
@@ -27,19 +26,19 @@ NESTED: dict[str, tuple[pa.DataType, list[Any]]] = {
 TYPES = {**FLAT, **NESTED, "null": (pa.null(), [None, None])}
 
 
-def array_of(values: list[Any], type: pa.DataType) -> pa.Array:
+def array_of(values, type):
     if pa.types.is_dictionary(type):
         # which older releases of pyarrow do not make of every type of values
         return pa.array(values, type.value_type).dictionary_encode().cast(type)
     return pa.array(values, type)
 
 
-def of_table(type: pa.DataType) -> TableDefinition:
+def of_table(type):
     columns = pa.schema({"id": pa.int64(), "v": type})
     return mdt.create(MemoryStorage(), columns, ["id"]).definition
 
 
-def evolved(data: pa.Table, definition: TableDefinition) -> TableDefinition:
+def evolved(data, definition):
     wanted = evolution(data.schema, definition)
     if not wanted:
         return definition
@@ -49,8 +48,8 @@ def evolved(data: pa.Table, definition: TableDefinition) -> TableDefinition:
 
 @pytest.mark.parametrize("old", [name for name in TYPES if name != "null"])
 def test_values_of_any_type_fit_a_column_or_the_error_names_column_types_and_what_to_do(
-    old: str,
-) -> None:
+    old,
+):
     definition, fit = of_table(TYPES[old][0]), set()
     for new, (type, values) in TYPES.items():
         data = pa.table({"id": [1, 2], "v": array_of(values, type)})
@@ -66,7 +65,7 @@ def test_values_of_any_type_fit_a_column_or_the_error_names_column_types_and_wha
 
 
 @pytest.mark.parametrize("value", ["seven", b"x", True, [1], {"a": 1}])
-def test_values_of_python_that_do_not_fit_are_refused_and_nothing_is_altered(value: Any) -> None:
+def test_values_of_python_that_do_not_fit_are_refused_and_nothing_is_altered(value):
     for type in (pa.float64(), pa.int64()):
         table = mdt.create(MemoryStorage(), pa.schema({"id": pa.int64(), "n": type}), ["id"])
         for data in ([{"id": 6, "n": value}], pa.table({"id": [6], "n": [value]})):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -40,25 +40,25 @@ TABLE = pa.Table.from_pylist(ROWS, schema=SCHEMA)
 COLUMNS = TABLE.to_pydict()
 
 
-def _pandas() -> Any:
+def _pandas():
     return TABLE.to_pandas()
 
 
 class Stream:
     """Has the PyCapsule interface and nothing else."""
 
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+    def __arrow_c_stream__(self, requested_schema=None):
         return TABLE.__arrow_c_stream__(requested_schema)
 
 
 class OneBatch:
     """Has the PyCapsule interface of a single batch."""
 
-    def __arrow_c_array__(self, requested_schema: object = None) -> object:
+    def __arrow_c_array__(self, requested_schema=None):
         return TABLE.to_batches()[0].__arrow_c_array__(requested_schema)
 
 
-def _with_ids(ids: pa.Array) -> pa.Table:
+def _with_ids(ids):
     return TABLE.set_column(0, "id", ids)
 
 
@@ -100,19 +100,19 @@ FORMS: dict[str, Callable[[], Any]] = {
 }
 
 
-def _table(data: pa.Table | None = None, schema: pa.Schema = SCHEMA) -> mdt.Table:
+def _table(data=None, schema=SCHEMA):
     table = mdt.create(MemoryStorage(), schema, ["id"])
     if data is not None:
         table.upsert(data)
     return table
 
 
-def _rows(table: mdt.Table) -> list[dict[str, Any]]:
+def _rows(table):
     return table.scan(order_by="id").to_arrow().to_pylist()
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
-def test_rows_come_as(form: Callable[[], Any]) -> None:
+def test_rows_come_as(form):
     table = _table()
     assert table.upsert(form()).inserted == 3
     assert _rows(table) == ROWS
@@ -132,7 +132,7 @@ def test_rows_come_as(form: Callable[[], Any]) -> None:
         pl.from_arrow(TABLE.slice(0, 0)),
     ],
 )
-def test_no_rows_commit_nothing_or_are_refused_for_their_columns(empty: Any) -> None:
+def test_no_rows_commit_nothing_or_are_refused_for_their_columns(empty):
     table = _table()
     if isinstance(empty, dict | pa.Table) and not len(getattr(empty, "column_names", ())):
         refused("'id' is missing", table.upsert, empty)
@@ -141,14 +141,12 @@ def test_no_rows_commit_nothing_or_are_refused_for_their_columns(empty: Any) -> 
     assert table.snapshot().seq == 0
 
 
-def _broken(error: Exception) -> Iterator[pa.RecordBatch]:
+def _broken(error):
     yield from TABLE.to_batches()
     raise error
 
 
-def test_what_an_iterable_raises_is_the_callers_own_and_a_reader_that_breaks_off_no_fault_of_columns() -> (
-    None
-):
+def test_what_an_iterable_raises_is_the_callers_own_and_a_reader_that_breaks_off_no_fault_of_columns():
     table = _table()
     with pytest.raises(KeyError, match="mine"):
         table.upsert(_broken(KeyError("mine")))
@@ -158,7 +156,7 @@ def test_what_an_iterable_raises_is_the_callers_own_and_a_reader_that_breaks_off
     assert table.snapshot().seq == 0
 
 
-def _coded(codes: list[int | None], values: Any) -> pa.Array:
+def _coded(codes, values):
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.uint32()), values)
 
 
@@ -198,17 +196,17 @@ CASTS: list[tuple[Any, str | pa.DataType | None, str | pa.DataType]] = [
 ]
 
 
-def _of_type(type: str | pa.DataType) -> mdt.Table:
+def _of_type(type):
     """Return a table with a column ``v`` of a type."""
     return _table(schema=pa.schema([("id", pa.int64()), ("v", type_of(type))]))
 
 
-def _array(values: Any, source: str | pa.DataType | None) -> pa.Array:
+def _array(values, source):
     return pa.array(values, None if source is None else type_of(source))
 
 
 @pytest.mark.parametrize(("values", "source", "target"), CASTS, ids=str)
-def test_a_cast_that_loses_nothing_is_made(values: Any, source: Any, target: Any) -> None:
+def test_a_cast_that_loses_nothing_is_made(values, source, target):
     table, array = _of_type(target), _array(values, source)
     table.upsert(pa.table({"id": range(len(array)), "v": array}))
     for row, given_value in zip(_rows(table), array.to_pylist(), strict=True):
@@ -217,7 +215,7 @@ def test_a_cast_that_loses_nothing_is_made(values: Any, source: Any, target: Any
 
 
 @pytest.mark.parametrize("memory", [1 << 30, 1])
-def test_categories_of_polars_come_and_go_in_lists_too(memory: int) -> None:
+def test_categories_of_polars_come_and_go_in_lists_too(memory):
     categories = {"id": pl.Int64, "c": pl.Categorical, "l": pl.List(pl.Categorical)}
     frame = pl.DataFrame({"id": [1, 2], "c": ["x", None], "l": [["x"], []]}, categories)
     options = {"mdt.write.memory.max": memory}
@@ -232,7 +230,7 @@ def test_categories_of_polars_come_and_go_in_lists_too(memory: int) -> None:
     assert _rows(plain) == frame.to_dicts()
 
 
-def test_what_arrow_cannot_convert_is_refused_by_its_types() -> None:
+def test_what_arrow_cannot_convert_is_refused_by_its_types():
     views = pa.RunEndEncodedArray.from_arrays(
         pa.array([1], pa.int16()), pa.array(["a"], pa.string_view())
     )
@@ -262,9 +260,7 @@ LOSSES: list[tuple[list[Any], str | None, str | pa.DataType]] = [
 
 
 @pytest.mark.parametrize(("values", "source", "target"), LOSSES, ids=str)
-def test_a_cast_that_loses_something_is_refused_and_names_the_row(
-    values: list[Any], source: str | None, target: Any
-) -> None:
+def test_a_cast_that_loses_something_is_refused_and_names_the_row(values, source, target):
     table, array = _of_type(target), _array(values, source)
     data = pa.table({"id": [7, 8], "v": array})
     refused("column 'v' is … : row 1 (id=8) has ", table.upsert, data)
@@ -291,7 +287,7 @@ NEVER: list[tuple[str | pa.DataType, str | pa.DataType]] = [
 
 
 @pytest.mark.parametrize(("source", "target"), NEVER, ids=str)
-def test_types_of_other_kinds_are_refused_even_without_values(source: Any, target: Any) -> None:
+def test_types_of_other_kinds_are_refused_even_without_values(source, target):
     data = pa.table({"id": [7], "v": pa.nulls(1, type_of(source))})
     refused("the types do not fit", _of_type(target).upsert, data)
 
@@ -300,7 +296,7 @@ def test_types_of_other_kinds_are_refused_even_without_values(source: Any, targe
     st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=40),
     st.integers(1, 5),
 )
-def test_the_first_row_that_does_not_fit_is_named(numbers: list[int | None], chunk: int) -> None:
+def test_the_first_row_that_does_not_fit_is_named(numbers, chunk):
     wrong = [row for row, number in enumerate(numbers) if not -128 <= (number or 0) <= 127]
     narrow = columns("v int8")
     parts = [numbers[at : at + chunk] for at in range(0, len(numbers), chunk)]
@@ -312,7 +308,7 @@ def test_the_first_row_that_does_not_fit_is_named(numbers: list[int | None], chu
         refused(said, conform, data, narrow, narrow)
 
 
-def test_values_of_python_are_typed_by_the_table() -> None:
+def test_values_of_python_are_typed_by_the_table():
     types = columns("id uint8, d decimal(9, 2), f float, w duration[ms], h halffloat")
     for name, type in (
         ("m", pa.map_(pa.string(), pa.int8())),
@@ -336,7 +332,7 @@ def test_values_of_python_are_typed_by_the_table() -> None:
     assert _rows(table) == [row, other]
 
 
-def test_a_schema_comes_from_polars_and_from_a_struct() -> None:
+def test_a_schema_comes_from_polars_and_from_a_struct():
     for given_schema in (pl.DataFrame(TABLE).schema, pa.struct(list(SCHEMA))):
         table = mdt.create(MemoryStorage(), given_schema, ["id"])
         table.upsert(ROWS)
@@ -347,12 +343,12 @@ def test_a_schema_comes_from_polars_and_from_a_struct() -> None:
     "form",
     ["a table", "a pandas frame", "a polars frame", "a duckdb relation", "a lazy frame"],
 )
-def test_data_in_the_place_of_a_schema_is_refused_with_what_to_write(form: str) -> None:
+def test_data_in_the_place_of_a_schema_is_refused_with_what_to_write(form):
     data = FORMS[form]()
     refused("that is data … hint: … chema", mdt.create, MemoryStorage(), data, ["id"])
 
 
-def test_no_package_of_frames_is_imported_to_tell_what_data_is(tmp_path: Path) -> None:
+def test_no_package_of_frames_is_imported_to_tell_what_data_is(tmp_path):
     """pandas is left out: pyarrow imports it itself, where it is, for lists."""
     code = (
         f"import sys, mdt, pyarrow as pa; t = mdt.create({str(tmp_path / 't')!r}, pa.schema([('id',"
@@ -363,8 +359,8 @@ def test_no_package_of_frames_is_imported_to_tell_what_data_is(tmp_path: Path) -
     assert done.stdout.strip() == "2 []"
 
 
-def test_pieces_of_few_rows_are_held_together_and_those_without_rows_not_at_all() -> None:
-    def given() -> Iterator[pa.RecordBatch]:
+def test_pieces_of_few_rows_are_held_together_and_those_without_rows_not_at_all():
+    def given():
         for n in range(5_000):
             text = pa.array([f"v{n // 2_000}"]).dictionary_encode()
             batch = pa.record_batch({"id": [n], "c": text})
@@ -400,9 +396,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 @pytest.mark.parametrize(
     "told", [LEGACY, {"org.apache.spark.version": "2.4.8"}], ids=["LEGACY", "Spark 2"]
 )
-def test_days_of_the_old_calendar_are_refused_however_they_come(
-    tmp_path: Path, days: pa.Array, told: dict[str, str], read: Callable[[Path], Any]
-) -> None:
+def test_days_of_the_old_calendar_are_refused_however_they_come(tmp_path, days, told, read):
     rows = pa.table({"id": [1, 2], "at": days})
     table = mdt.create(MemoryStorage(), rows.schema, ["id"])
     pq.write_table(rows.replace_schema_metadata(told), tmp_path / "old.parquet")
@@ -413,7 +407,7 @@ def test_days_of_the_old_calendar_are_refused_however_they_come(
 
 
 @pytest.mark.parametrize("told", [LEGACY, {"org.apache.spark.version": "4.0.0"}, {"pandas": "{}"}])
-def test_days_that_both_calendars_count_alike_are_taken(told: dict[str, str]) -> None:
+def test_days_that_both_calendars_count_alike_are_taken(told):
     day, at = date(1, 1, 1), datetime(1500, 1, 1)
     if told is LEGACY:
         day, at = date(1582, 10, 15), datetime(1900, 1, 1)

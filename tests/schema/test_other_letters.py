@@ -4,9 +4,6 @@ and refused with the candidates where not.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from refusals import refused
@@ -24,7 +21,7 @@ ROWS = [
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> mdt.Table:
+def table(tmp_path):
     found = mdt.create(
         tmp_path / "t",
         SCHEMA,
@@ -37,18 +34,18 @@ def table(tmp_path: Path) -> mdt.Table:
     return found
 
 
-def test_a_table_is_made_of_columns_in_other_letters(table: mdt.Table) -> None:
+def test_a_table_is_made_of_columns_in_other_letters(table):
     made = table.definition
     assert (made.key, made.partition_by, made.ordering) == (("Id",), ("City",), "Fare")
     assert made.indexes[0].endswith("(City)")
 
 
-def lower(rows: list[dict[str, Any]]) -> pa.Table:
+def lower(rows):
     found = pa.Table.from_pylist(rows, SCHEMA)
     return found.rename_columns([name.lower() for name in found.column_names])
 
 
-def lower_dicts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def lower_dicts(rows):
     return [{name.lower(): value for name, value in row.items()} for row in rows]
 
 
@@ -64,22 +61,20 @@ FORMS = {
 
 @pytest.mark.parametrize("form", sorted(FORMS))
 @pytest.mark.parametrize("evolve", [False, True])
-def test_rows_are_written_by_columns_in_other_letters(
-    table: mdt.Table, form: str, evolve: bool
-) -> None:
+def test_rows_are_written_by_columns_in_other_letters(table, form, evolve):
     table.upsert(FORMS[form]([{**ROWS[0], "Fare": 9.0}, {**ROWS[1], "Id": 3}]), evolve=evolve)
     assert table.schema.names == SCHEMA.names
     assert table.scan(order_by="id").to_arrow().column("Fare").to_pylist() == [9.0, 7.0, 7.0]
 
 
-def test_queries_name_columns_in_other_letters(table: mdt.Table) -> None:
+def test_queries_name_columns_in_other_letters(table):
     where, order = "CITY = 'Oslo' and AT.LAT = 1", ["fare", ("ID", "desc")]
     found = table.scan(where, columns=["FARE", "id"], order_by=order).to_arrow()
     assert found.to_pylist() == [{"Fare": 4.5, "Id": 1}]
     assert table.get([{"ID": 1, "CITY": "Oslo"}], columns=["fare"]).to_pylist() == [{"Fare": 4.5}]
 
 
-def test_changes_name_columns_in_other_letters(table: mdt.Table) -> None:
+def test_changes_name_columns_in_other_letters(table):
     table.update_where({"FARE": "fare + 1"}, "id = 1")
     table.update_where(values={"fare": 0.5}, where="ID = 2")
     merge = table.merge(lower([{**ROWS[0], "Fare": 8.0}]), on=["ID", "CITY"])
@@ -89,7 +84,7 @@ def test_changes_name_columns_in_other_letters(table: mdt.Table) -> None:
     assert table.scan().count() == 1
 
 
-def test_a_columns_own_name_goes_before_others(table: mdt.Table) -> None:
+def test_a_columns_own_name_goes_before_others(table):
     rows = pa.Table.from_pylist([ROWS[0]], SCHEMA).append_column("id", pa.array([7]))
     refused("column 'id' is not in the table", table.upsert, rows)
     table.delete(rows.select(["id", "City", "Id"]))
@@ -97,8 +92,8 @@ def test_a_columns_own_name_goes_before_others(table: mdt.Table) -> None:
 
 
 def test_names_that_may_be_several_columns_are_refused_with_the_candidates(
-    table: mdt.Table,
-) -> None:
+    table,
+):
     rows = pa.table({"ID": [1], "id": [2], "City": ["Oslo"], "Fare": [1.0], "at": [{"Lat": 1}]})
     refused("the column 'Id' may be any of ID, id in the data", table.upsert, rows)
     twice = {"fare": "1.0", "FARE": "2.0"}
@@ -106,7 +101,7 @@ def test_names_that_may_be_several_columns_are_refused_with_the_candidates(
     assert table.scan().count() == 2
 
 
-def test_unknown_names_are_refused_with_the_nearest(table: mdt.Table) -> None:
+def test_unknown_names_are_refused_with_the_nearest(table):
     said = "there is no column 'FAIR' … hint: did you mean Fare?"
     refused(said, table.scan, columns=["FAIR"])
     refused(said, table.scan, order_by="FAIR")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,28 +37,28 @@ FAR: dict[str, tuple[pa.Array, Any, str]] = {
 }
 
 
-def made(path: Path, values: pa.Array) -> mdt.Table:
+def made(path, values):
     table = mdt.create(path, pa.schema([("id", pa.int64()), ("x", values.type)]), ["id"])
     table.upsert(pa.table({"id": [1], "x": values}))
     return table
 
 
 @pytest.mark.parametrize("name", FAR)
-def test_a_row_has_moments_that_python_lacks_as_those_of_numpy(tmp_path: Path, name: str) -> None:
+def test_a_row_has_moments_that_python_lacks_as_those_of_numpy(tmp_path, name):
     values, expected, _ = FAR[name]
     table = made(tmp_path / "t", values)
     assert table.get(1) == {"id": 1, "x": expected}
     assert table.get([1])["x"].chunk(0).equals(values)
 
 
-def test_the_command_line_writes_them_as_text(tmp_path: Path) -> None:
+def test_the_command_line_writes_them_as_text(tmp_path):
     for name, (values, _, text) in FAR.items():
         made(tmp_path / name, values)
         assert document("scan", tmp_path / name) == {"id": 1, "x": text}
         assert text in shown("scan", tmp_path / name)
 
 
-def test_durations_and_moments_inside_others_are_numpys_where_python_has_none() -> None:
+def test_durations_and_moments_inside_others_are_numpys_where_python_has_none():
     far, near = 253402300800, 0
     second = pa.timestamp("s")
     type = pa.struct({"at": pa.list_(second), "by": pa.map_(pa.string(), second)})
@@ -71,7 +70,7 @@ def test_durations_and_moments_inside_others_are_numpys_where_python_has_none() 
     assert row == {"long": np.timedelta64(2**62, "s"), "in": found, "note": "n"}
 
 
-def test_what_no_reader_can_read_stays_an_error() -> None:
+def test_what_no_reader_can_read_stays_an_error():
     broken = pa.array([b"\xff"]).view(pa.string())
     with pytest.raises(UnicodeDecodeError):
         rows_of(pa.table({"x": broken}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int32()), ("s", STRUCT)])
 FIRST = first_version(SCHEMA, SCHEMA)
 
 
-def version(since: int, ids: Sequence[int], *fields: Any) -> SchemaVersion:
+def version(since, ids, *fields):
     columns = pa.schema(list(fields))
     return SchemaVersion(since, columns, columns, tuple(ids))
 
@@ -44,7 +44,7 @@ ID, N, S = ("id", pa.string()), ("n", pa.int32()), ("s", STRUCT)
 REQUIRED = pa.field("n", pa.int32(), nullable=False)
 
 
-def chain_of(count: int) -> tuple[SchemaVersion, ...]:
+def chain_of(count):
     """Return versions of the same columns, as many as ``count``."""
     return (FIRST, *(version(since, range(5), ID, N, S) for since in range(1, count)))
 
@@ -64,13 +64,13 @@ WRONG: dict[str, tuple[SchemaVersion, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_version_that_cannot_follow_is_refused(name: str) -> None:
+def test_a_version_that_cannot_follow_is_refused(name):
     new, reason = WRONG[name]
     with pytest.raises(ValueError, match=reason):
         check_succession((FIRST, new), ("id",))
 
 
-def test_a_table_may_have_all_the_versions_that_it_keeps() -> None:
+def test_a_table_may_have_all_the_versions_that_it_keeps():
     chain = chain_of(SCHEMA_VERSIONS_MAX + 1)
     check_succession(chain[:-1], ("id",))
     with pytest.raises(ValueError, match=f"more than {SCHEMA_VERSIONS_MAX} versions"):
@@ -78,12 +78,12 @@ def test_a_table_may_have_all_the_versions_that_it_keeps() -> None:
 
 
 def test_a_succession_is_checked_once_and_one_version_more_costs_its_own_check(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     checked: list[int] = []
     whole = versions._check_follows
 
-    def counted(new: Any, *before: Any) -> None:
+    def counted(new, *before):
         checked.append(new.id)
         whole(new, *before)
 
@@ -96,7 +96,7 @@ def test_a_succession_is_checked_once_and_one_version_more_costs_its_own_check(
     assert len(checked) == 5 * 100
 
 
-def test_ids_of_dropped_columns_are_never_given_again() -> None:
+def test_ids_of_dropped_columns_are_never_given_again():
     dropped, added = version(1, (0, 2, 3, 4), ID, S), version(2, (0, 2, 3, 4, 1), ID, S, N)
     check_succession((FIRST, dropped, added), ("id",))  # the same column, as after a restore
     other = version(2, (0, 2, 3, 4, 1), ID, S, ("n", pa.string()))
@@ -126,7 +126,7 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_version_of_a_wrong_form_is_refused(name: str) -> None:
+def test_a_version_of_a_wrong_form_is_refused(name):
     value = FIRST.to_json()
     assert from_json(value).ids == FIRST.ids
     DAMAGE[name](value)
@@ -134,7 +134,7 @@ def test_a_version_of_a_wrong_form_is_refused(name: str) -> None:
         from_json(value)
 
 
-def test_checkpoints_that_are_read_share_their_versions() -> None:
+def test_checkpoints_that_are_read_share_their_versions():
     texts = [json.dumps(one.to_json()) for one in chain_of(3)]
     first, again = ([from_json(json.loads(text)) for text in texts] for _ in range(2))
     assert all(map(operator.is_, first, again)) and len(set(first)) == 3
@@ -142,8 +142,8 @@ def test_checkpoints_that_are_read_share_their_versions() -> None:
 
 
 def test_names_of_statistics_of_one_version_more_cost_what_that_one_costs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     asked, paths = [], SchemaVersion.paths
     monkeypatch.setattr(
         SchemaVersion, "paths", lambda self: asked.append(self.since) or paths(self)
@@ -154,13 +154,13 @@ def test_names_of_statistics_of_one_version_more_cost_what_that_one_costs(
     assert asked == list(range(100))
 
 
-def test_a_segment_has_the_version_of_its_commit() -> None:
+def test_a_segment_has_the_version_of_its_commit():
     versions = (FIRST, version(3, (0,), ID), version(7, (0,), ID))
     for seq, since in ((0, 0), (2, 0), (3, 3), (6, 3), (7, 7), (99, 7)):
         assert version_of(versions, seq << 20 | 5).since == since
 
 
-def test_statistics_keep_their_name_where_keys_and_values_stay() -> None:
+def test_statistics_keep_their_name_where_keys_and_values_stay():
     renamed = pa.struct([("z", pa.int32()), ("b", pa.string())])
     second = version(1, FIRST.ids, ID, ("n", pa.int64()), ("s", renamed))
     third = version(2, (0, 1, 5), ID, ("n", pa.float64()), ("s", pa.int32()))
@@ -170,7 +170,7 @@ def test_statistics_keep_their_name_where_keys_and_values_stay() -> None:
     assert tuple(before) == tuple(statistics_names((FIRST, second)))
 
 
-def test_a_file_that_has_none_of_the_columns_still_has_its_rows() -> None:
+def test_a_file_that_has_none_of_the_columns_still_has_its_rows():
     newest = version(1, (0, 5), ID, ("x", pa.int32()))
     form = form_between(FIRST, newest, columns("x int32"))
     assert form is not None and form.stored.names == ["_hoodie_commit_time"]
@@ -178,13 +178,13 @@ def test_a_file_that_has_none_of_the_columns_still_has_its_rows() -> None:
     assert rows.to_pylist() == [{"x": None}, {"x": None}]
 
 
-def test_columns_that_stay_are_read_as_they_are() -> None:
+def test_columns_that_stay_are_read_as_they_are():
     newest = version(1, (0, 2, 3, 4), ID, S)
     assert form_between(FIRST, newest, SCHEMA.remove(1)) is None
     assert form_between(FIRST, FIRST, SCHEMA) is None
 
 
-def test_floats_rise_as_their_texts_do() -> None:
+def test_floats_rise_as_their_texts_do():
     floats = pa.array(
         [-1e30, -0.1, -0.0, 0.0, 1e-45, 0.1, 1464095.25, float("inf"), float("nan"), None],
         pa.float32(),
@@ -195,7 +195,7 @@ def test_floats_rise_as_their_texts_do() -> None:
     assert wide.cast(pa.float32()).slice(0, 8) == floats.slice(0, 8)
 
 
-def test_nobody_reads_rows_of_files_past_their_version() -> None:
+def test_nobody_reads_rows_of_files_past_their_version():
     # the reader reads stored columns of a file, and converts them with those read by pages
     knowing = ["metadata/files/segment_columns.py", "parquet/segment_rows.py", "scan/reader.py"]
     files = Path(ROOT, "mdt").rglob("*.py")
@@ -205,7 +205,7 @@ def test_nobody_reads_rows_of_files_past_their_version() -> None:
     )
 
 
-def test_an_alter_ends_where_ids_end() -> None:
+def test_an_alter_ends_where_ids_end():
     table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
     last = replace(table.definition.version, since=1, given=versions.ID_MAX)
     definition = replace(table.definition, versions=(last,))

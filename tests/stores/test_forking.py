@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import s3
@@ -15,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def printed(code: str, *arguments: object, **environment: str) -> str:
+def printed(code, *arguments, **environment):
     """Run ``code`` in a process of its own, and return what it prints."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     env = {**os.environ, **environment}
@@ -60,8 +59,8 @@ print(codes, mdt.open(sys.argv[1]).scan().count())
 
 
 def test_a_child_that_is_forked_while_a_thread_uses_a_cache_reads_and_writes(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     assert printed(_FORKS, tmp_path / "t") == "[0, 0, 0, 0, 0] 7"
 
 
@@ -88,7 +87,7 @@ print(told, given.result().inserted, table.scan().to_arrow().to_pylist())
 """
 
 
-def test_a_writer_takes_no_rows_in_a_child_that_has_nobody_to_commit_them(tmp_path: Path) -> None:
+def test_a_writer_takes_no_rows_in_a_child_that_has_nobody_to_commit_them(tmp_path):
     assert printed(_WRITER, tmp_path / "t") == "3 1 [{'id': 'a'}]"
 
 
@@ -124,7 +123,7 @@ print(told)
 """
 
 
-def test_a_child_that_is_forked_while_a_thread_computes_what_is_kept_computes_it_itself() -> None:
+def test_a_child_that_is_forked_while_a_thread_computes_what_is_kept_computes_it_itself():
     assert printed(_HELD) == "0"
 
 
@@ -148,8 +147,8 @@ thread.join()
 
 
 def test_a_child_that_is_forked_while_a_thread_imports_a_module_of_ours_has_it(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     late = (
         "import pathlib,"
         f" time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(1)\nthere = True\n"
@@ -184,7 +183,7 @@ print(told, table.scan().count())
 """
 
 
-def test_a_child_that_is_forked_after_a_store_was_used_is_refused_and_does_not_hang() -> None:
+def test_a_child_that_is_forked_after_a_store_was_used_is_refused_and_does_not_hang():
     with s3.mock_server() as endpoint:
         environment = {**s3.ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint}
         assert printed(_FAR, "forked", **environment) == "[0, 7, 7, 7] 1"

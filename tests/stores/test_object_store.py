@@ -10,12 +10,12 @@ from texts import columns
 
 import mdt
 from mdt.stores.object_store import ObjectStorage
-from mdt.stores.storage import MemoryStorage, Storage
+from mdt.stores.storage import MemoryStorage
 
 SCHEMA = columns("id int64, city string, ts int64, fare double")
 
 
-def codecs(t: mdt.Table, storage: Storage) -> set[str]:
+def codecs(t, storage):
     """Return the codecs of the column chunks of all files of ``t``."""
     footers = [
         pq.read_metadata(pa.BufferReader(storage.read(path)))
@@ -35,8 +35,8 @@ def codecs(t: mdt.Table, storage: Storage) -> set[str]:
     ],
 )
 def test_objects_are_written_with_zstd_unless_the_table_says_otherwise(
-    is_remote: bool, options: dict[str, str], expected: str
-) -> None:
+    is_remote, options, expected
+):
     storage = ObjectStorage("memory:///t", MemoryStore()) if is_remote else MemoryStorage()
     t = mdt.create(storage, SCHEMA, key=["id"], options=options)
     assert ("mdt.compression" in t.definition.options) == (is_remote or bool(options))

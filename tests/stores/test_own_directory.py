@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
 
 import pytest
@@ -13,8 +12,8 @@ from mdt.stores.own_directory import MARK, NotOurs, claim, user_directory
 
 
 def test_a_directory_that_is_made_is_private_and_marked_and_may_be_claimed_again(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     where = tmp_path / "a" / "b"
     for _ in range(2):
         claim(str(where), "pages")
@@ -25,7 +24,7 @@ def test_a_directory_that_is_made_is_private_and_marked_and_may_be_claimed_again
 
 
 @pytest.mark.parametrize("rest", ["", "mdt st", "mdt store 1: pages"])
-def test_a_mark_that_a_dead_process_has_begun_is_completed(rest: str, tmp_path: Path) -> None:
+def test_a_mark_that_a_dead_process_has_begun_is_completed(rest, tmp_path):
     (tmp_path / MARK).write_text(rest)
     (tmp_path / MARK).chmod(0o600)
     claim(str(tmp_path), "pages")
@@ -41,8 +40,8 @@ def test_a_mark_that_a_dead_process_has_begun_is_completed(rest: str, tmp_path: 
     ],
 )
 def test_a_directory_with_other_files_or_another_mark_is_refused_and_left_as_it_is(
-    name: str, content: str, message: str, tmp_path: Path
-) -> None:
+    name, content, message, tmp_path
+):
     (tmp_path / name).write_text(content)
     (tmp_path / name).chmod(0o600)
     with pytest.raises(NotOurs, match=message):
@@ -50,7 +49,7 @@ def test_a_directory_with_other_files_or_another_mark_is_refused_and_left_as_it_
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [(name, content)]
 
 
-def test_what_others_can_reach_is_refused(tmp_path: Path) -> None:
+def test_what_others_can_reach_is_refused(tmp_path):
     (tmp_path / "open").mkdir(mode=0o700)
     (tmp_path / "open").chmod(0o755)
     with pytest.raises(NotOurs, match="chmod 700"):
@@ -63,7 +62,7 @@ def test_what_others_can_reach_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["symlink", "hard link", "open to all"])
-def test_a_mark_that_is_another_file_is_refused_and_not_written(how: str, tmp_path: Path) -> None:
+def test_a_mark_that_is_another_file_is_refused_and_not_written(how, tmp_path):
     (tmp_path / "other").write_text("")
     (tmp_path / "store").mkdir(mode=0o700)
     mark = tmp_path / "store" / MARK
@@ -80,9 +79,7 @@ def test_a_mark_that_is_another_file_is_refused_and_not_written(how: str, tmp_pa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of other users")
-def test_directories_of_other_users_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directories_of_other_users_are_refused(tmp_path, monkeypatch):
     (tmp_path / "theirs").mkdir(mode=0o700)
     os.chown(tmp_path / "theirs", 12345, 12345)
     with pytest.raises(NotOurs, match="belongs to another user"):
@@ -93,10 +90,10 @@ def test_directories_of_other_users_are_refused(
     assert not list((tmp_path / "theirs").iterdir())
 
 
-def test_threads_that_claim_a_directory_together_all_get_it(tmp_path: Path) -> None:
+def test_threads_that_claim_a_directory_together_all_get_it(tmp_path):
     barrier = Barrier(4)
 
-    def act(me: int) -> None:
+    def act(me):
         for n in range(20):
             barrier.wait(30)
             claim(str(tmp_path / str(n)), "keys")

@@ -18,20 +18,20 @@ FILES = OwnFiles("jars", 3)
 
 
 @pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path, monkeypatch):
     """The user's cache directory, which nobody has made yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.fixture
-def kept(root: Path) -> Path:
+def kept(root):
     """The file that holds DATA."""
     FILES.put(NAME, DATA)
     return root / "mdt" / "jars" / NAME
 
 
-def test_what_was_put_is_got_by_a_user_whose_umask_hides_nothing(root: Path) -> None:
+def test_what_was_put_is_got_by_a_user_whose_umask_hides_nothing(root):
     before = os.umask(0)
     try:
         FILES.put(NAME, DATA)
@@ -46,9 +46,7 @@ def test_what_was_put_is_got_by_a_user_whose_umask_hides_nothing(root: Path) -> 
 
 
 @pytest.mark.parametrize("given", [None, "", "relative"])
-def test_the_directory_is_found_without_the_variable(
-    given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_directory_is_found_without_the_variable(given, tmp_path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     if given is not None:
         monkeypatch.setenv("XDG_CACHE_HOME", given)
@@ -59,9 +57,7 @@ def test_the_directory_is_found_without_the_variable(
 
 
 @pytest.mark.parametrize("place", ["/dev/null", "/nowhere/at/all"])
-def test_without_a_directory_nothing_is_kept_and_nothing_fails(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_directory_nothing_is_kept_and_nothing_fails(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", place)
     FILES.put(NAME, DATA)
@@ -69,11 +65,11 @@ def test_without_a_directory_nothing_is_kept_and_nothing_fails(
     assert not os.listdir(tmp_path)
 
 
-def failing(*args: object, **more: object) -> None:
+def failing(*args, **more):
     raise OSError(28, "No space left on device")
 
 
-def test_a_disk_that_cannot_be_written_is_read(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_cannot_be_written_is_read(kept, monkeypatch):
     for name in ("mkdir", "rename", "unlink", "utime"):
         monkeypatch.setattr(os, name, failing)
     assert FILES.get(NAME) == DATA
@@ -81,28 +77,28 @@ def test_a_disk_that_cannot_be_written_is_read(kept: Path, monkeypatch: pytest.M
     assert FILES.get("two.jar") is None
 
 
-def damaged(file: Path) -> None:
+def damaged(file):
     data = bytearray(file.read_bytes())
     data[500] ^= 1
     file.write_bytes(data)
 
 
-def of_another_name(file: Path) -> None:
+def of_another_name(file):
     FILES.put("two.jar", b"classes of another release")
     os.replace(file.with_name("two.jar"), file)
 
 
-def linked(file: Path) -> None:
+def linked(file):
     os.rename(file, file.with_name("elsewhere"))
     file.symlink_to("elsewhere")
 
 
-def a_pipe(file: Path) -> None:
+def a_pipe(file):
     file.unlink()
     os.mkfifo(file, 0o600)
 
 
-def a_folder(file: Path) -> None:
+def a_folder(file):
     file.unlink()
     file.mkdir(0o700)
 
@@ -131,8 +127,8 @@ CHANGES = REPLACED | FOLDERS | OTHERS
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_is_not_sure_to_be_the_users_is_not_there_and_is_replaced_where_it_can_be(
-    change: str, kept: Path
-) -> None:
+    change, kept
+):
     assert FILES.get(NAME) == DATA
     CHANGES[change](kept)
     assert FILES.get(NAME) is None
@@ -146,13 +142,11 @@ def test_what_is_not_sure_to_be_the_users_is_not_there_and_is_replaced_where_it_
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3], ids=["file", "folder", "mdt", "root"])
-def test_what_another_user_owns_is_not_there(
-    kept: Path, depth: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_user_owns_is_not_there(kept, depth, monkeypatch):
     foreign = [kept, *kept.parents][depth].stat().st_ino
     told = os.fstat
 
-    def fstat(descriptor: int) -> os.stat_result:
+    def fstat(descriptor):
         found = told(descriptor)
         if found.st_ino != foreign:
             return found
@@ -164,12 +158,10 @@ def test_what_another_user_owns_is_not_there(
     assert (kept.parent / "two.jar").exists() == (depth == 0)
 
 
-def test_a_file_that_was_swapped_after_it_was_opened_is_not_the_one_that_is_read(
-    kept: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_was_swapped_after_it_was_opened_is_not_the_one_that_is_read(kept, monkeypatch):
     opened = os.open
 
-    def swapped(path: str, *args: int, **more: int) -> int:
+    def swapped(path, *args, **more):
         descriptor = opened(path, *args, **more)
         if path == "jars":  # the folder is open: from here on its name may lead anywhere
             os.rename(kept.parent, kept.parent.with_name("moved"))
@@ -182,7 +174,7 @@ def test_a_file_that_was_swapped_after_it_was_opened_is_not_the_one_that_is_read
 
 
 @pytest.mark.parametrize("is_future", [False, True])
-def test_files_that_were_used_last_and_the_newest_stay(root: Path, is_future: bool) -> None:
+def test_files_that_were_used_last_and_the_newest_stay(root, is_future):
     for number in range(3):
         FILES.put(f"{number}.jar", DATA)
         when = 1 << 40 if is_future else number
@@ -194,7 +186,7 @@ def test_files_that_were_used_last_and_the_newest_stay(root: Path, is_future: bo
     assert is_future or left == ["0.jar", "2.jar", "3.jar"]
 
 
-def test_what_a_dead_process_left_goes_and_what_another_writes_stays(kept: Path) -> None:
+def test_what_a_dead_process_left_goes_and_what_another_writes_stays(kept):
     for name, seconds in ((".unfinished-1", 0), (".unfinished-2", None), (".other", 0)):
         kept.with_name(name).write_bytes(b"half")
         if seconds is not None:
@@ -203,14 +195,14 @@ def test_what_a_dead_process_left_goes_and_what_another_writes_stays(kept: Path)
     assert sorted(os.listdir(kept.parent)) == [".other", ".unfinished-2", NAME]
 
 
-def test_a_full_disk_leaves_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_nothing(root, monkeypatch):
     FILES.put("0.jar", DATA)
     monkeypatch.setattr(os, "rename", failing)
     FILES.put(NAME, DATA)
     assert os.listdir(root / "mdt" / "jars") == ["0.jar"]
 
 
-def test_what_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_large_is_not_kept(monkeypatch):
     monkeypatch.setattr(trusted_cache, "OWN_FILE_BYTES_MAX", 100)
     FILES.put(NAME, bytes(69))
     assert FILES.get(NAME) is None
@@ -218,7 +210,7 @@ def test_what_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert FILES.get(NAME) == bytes(68)
 
 
-def _put_and_get(number: int) -> bool:
+def _put_and_get(number):
     for _ in range(50):
         FILES.put(NAME, DATA + bytes([number]))
         found = FILES.get(NAME)
@@ -227,13 +219,13 @@ def _put_and_get(number: int) -> bool:
     return True
 
 
-def test_processes_write_and_read_at_the_same_time(root: Path) -> None:
+def test_processes_write_and_read_at_the_same_time(root):
     with multiprocessing.get_context("fork").Pool(4) as pool:
         assert all(pool.map(_put_and_get, range(4)))
     assert os.listdir(root / "mdt" / "jars") == [NAME]
 
 
-def test_what_is_dropped_is_gone_and_may_be_put_again(kept: Path) -> None:
+def test_what_is_dropped_is_gone_and_may_be_put_again(kept):
     FILES.drop(NAME)
     FILES.drop(NAME)
     assert FILES.get(NAME) is None and not kept.exists()
@@ -241,9 +233,7 @@ def test_what_is_dropped_is_gone_and_may_be_put_again(kept: Path) -> None:
     assert FILES.get(NAME) == DATA
 
 
-def test_no_directory_is_made_in_somebody_elses_home(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_directory_is_made_in_somebody_elses_home(root, monkeypatch):
     me = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
     FILES.put(NAME, DATA)

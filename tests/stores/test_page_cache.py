@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import lmdb
 import pyarrow as pa
@@ -26,12 +23,12 @@ SCHEMA = columns("id string, n int64")
 BYTES_MAX = 1 << 20
 
 
-def _rows(*numbers: int) -> pa.Table:
+def _rows(*numbers):
     return pa.table([[f"k{n}" for n in numbers], list(numbers)], schema=SCHEMA)
 
 
 @pytest.fixture
-def storage(tmp_path_factory: pytest.TempPathFactory) -> ObjectStorage:
+def storage(tmp_path_factory):
     """A remote table with a base."""
     remote = ObjectStorage("memory:///", MemoryStore())
     options = {"mdt.cache.dir": str(tmp_path_factory.mktemp("made"))}
@@ -41,13 +38,11 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> ObjectStorage:
     return remote
 
 
-def _opened(storage: ObjectStorage, directory: Path, **more: Any) -> mdt.Table:
+def _opened(storage, directory, **more):
     return mdt.open(storage, {"mdt.cache.dir": str(directory), **more})
 
 
-def test_pages_come_from_the_local_disk_the_second_time(
-    storage: ObjectStorage, tmp_path: Path
-) -> None:
+def test_pages_come_from_the_local_disk_the_second_time(storage, tmp_path):
     counts = []
     for _ in range(2):
         table = _opened(storage, tmp_path / "cache")
@@ -57,9 +52,7 @@ def test_pages_come_from_the_local_disk_the_second_time(
     assert hits == 0 and misses > 0 and again == (misses, misses)
 
 
-def test_a_cache_of_no_bytes_is_none_and_local_tables_have_none(
-    storage: ObjectStorage, tmp_path: Path
-) -> None:
+def test_a_cache_of_no_bytes_is_none_and_local_tables_have_none(storage, tmp_path):
     table = _opened(storage, tmp_path / "cache", **{"mdt.cache.bytes.max": 0})
     assert table.scan("n = 2").count() == 1
     assert table.metadata.cache_counts()["disk"] == (0, 0)
@@ -71,7 +64,7 @@ def test_a_cache_of_no_bytes_is_none_and_local_tables_have_none(
     assert not (tmp_path / "cache").exists(), "their pages are mapped where they stand"
 
 
-def test_damaged_pages_in_the_cache_are_read_again(storage: ObjectStorage, tmp_path: Path) -> None:
+def test_damaged_pages_in_the_cache_are_read_again(storage, tmp_path):
     assert _opened(storage, tmp_path).scan("n = 2").count() == 1
     cache = open_page_cache(str(tmp_path), BYTES_MAX)
     assert cache._env is not None
@@ -83,9 +76,7 @@ def test_damaged_pages_in_the_cache_are_read_again(storage: ObjectStorage, tmp_p
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database" * 1000, None])
-def test_a_cache_that_is_no_database_or_no_directory_does_not_matter(
-    content: bytes | None, storage: ObjectStorage, tmp_path: Path
-) -> None:
+def test_a_cache_that_is_no_database_or_no_directory_does_not_matter(content, storage, tmp_path):
     if content is None:
         (tmp_path / "cache").write_bytes(b"")
     else:
@@ -94,7 +85,7 @@ def test_a_cache_that_is_no_database_or_no_directory_does_not_matter(
     assert _opened(storage, tmp_path / "cache").scan("n = 2").count() == 1
 
 
-def test_the_cache_may_vanish_while_it_is_open(storage: ObjectStorage, tmp_path: Path) -> None:
+def test_the_cache_may_vanish_while_it_is_open(storage, tmp_path):
     table = _opened(storage, tmp_path / "cache")
     for file in (tmp_path / "cache").iterdir():
         file.unlink()
@@ -102,7 +93,7 @@ def test_the_cache_may_vanish_while_it_is_open(storage: ObjectStorage, tmp_path:
     assert _opened(storage, tmp_path / "cache").scan("n = 3").count() == 1
 
 
-def test_the_oldest_pages_make_room(tmp_path: Path) -> None:
+def test_the_oldest_pages_make_room(tmp_path):
     cache = PageCache(str(tmp_path), BYTES_MAX)
     for n in range(100):
         cache.put(b"%d" % n, bytes([n]) * 50_000)
@@ -114,13 +105,13 @@ def test_the_oldest_pages_make_room(tmp_path: Path) -> None:
     assert cache.get(b"huge") is None
 
 
-def _read(directory: str, key: bytes, answer: Any) -> None:
+def _read(directory, key, answer):
     answer.send(open_page_cache(directory, BYTES_MAX).get(key))
 
 
 @pytest.mark.parametrize("how", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_processes_share_the_cache(how: str, tmp_path: Path) -> None:
+def test_processes_share_the_cache(how, tmp_path):
     open_page_cache(str(tmp_path), BYTES_MAX).put(b"key", b"page")
     context = multiprocessing.get_context(how)
     here, there = context.Pipe(duplex=False)
@@ -132,7 +123,7 @@ def test_processes_share_the_cache(how: str, tmp_path: Path) -> None:
     process.join()
 
 
-def _read_all(directory: str) -> None:
+def _read_all(directory):
     """Read what is left in a cache that was cut, and in a key store, and put more."""
     cache = PageCache(directory, BYTES_MAX)
     for n in range(60):
@@ -145,7 +136,7 @@ def _read_all(directory: str) -> None:
                 view.items(b"")
 
 
-def _fill(directory: str) -> None:
+def _fill(directory):
     cache = PageCache(directory, BYTES_MAX)
     with LmdbStore(directory + "/keys", durable=False).begin(write=True) as view:
         for n in range(60):
@@ -153,16 +144,14 @@ def _fill(directory: str) -> None:
             view.put(b"%d" % n, bytes([n]) * 3000)
 
 
-def _exit_code(act: Callable[[str], None], directory: Path) -> int | None:
+def _exit_code(act, directory):
     process = multiprocessing.get_context("spawn").Process(target=act, args=(str(directory),))
     process.start()
     process.join()
     return process.exitcode
 
 
-def test_a_cache_that_was_cut_ends_no_process_and_gives_no_wrong_rows(
-    storage: ObjectStorage, tmp_path: Path
-) -> None:
+def test_a_cache_that_was_cut_ends_no_process_and_gives_no_wrong_rows(storage, tmp_path):
     assert _exit_code(_fill, tmp_path) == 0
     files = tmp_path / "data.mdb", tmp_path / "keys" / "data.mdb"
     whole = [file.read_bytes() for file in files]
@@ -176,16 +165,14 @@ def test_a_cache_that_was_cut_ends_no_process_and_gives_no_wrong_rows(
 class _Damaged:
     """An environment whose roots are damaged."""
 
-    def open_db(self, name: bytes) -> Any:
+    def open_db(self, name):
         raise lmdb.CorruptedError(f"{name!r} cannot be found")
 
-    def close(self) -> None:
+    def close(self):
         return
 
 
-def test_a_cache_that_opens_without_its_parts_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_opens_without_its_parts_is_none(tmp_path, monkeypatch):
     monkeypatch.setattr(lmdb_file, "_fill_up", lambda *_: None)
     monkeypatch.setattr(lmdb, "open", lambda *_, **__: _Damaged())
     cache = PageCache(str(tmp_path), BYTES_MAX)
@@ -193,19 +180,19 @@ def test_a_cache_that_opens_without_its_parts_is_none(
     assert cache.get(b"one") is None
 
 
-def _keep(directory: str) -> None:
+def _keep(directory):
     cache = PageCache(directory, BYTES_MAX)
     cache.put(b"new", b"page")
     assert cache.get(b"new") == b"page"
 
 
-def _find(directory: str) -> None:
+def _find(directory):
     assert PageCache(directory, BYTES_MAX).get(b"new") == b"page"
 
 
 def test_a_cache_that_is_no_database_is_begun_anew_beside_those_who_have_the_old_one_open(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     old = PageCache(str(tmp_path), BYTES_MAX)
     old.put(b"old", b"page")
     (tmp_path / "other").write_bytes(b"not a database" * 1000)
@@ -217,9 +204,7 @@ def test_a_cache_that_is_no_database_is_begun_anew_beside_those_who_have_the_old
 
 
 @pytest.mark.parametrize("page", [2, 4, 8])
-def test_a_cache_with_damaged_pages_is_begun_anew_by_the_next_process_but_one(
-    page: int, tmp_path: Path
-) -> None:
+def test_a_cache_with_damaged_pages_is_begun_anew_by_the_next_process_but_one(page, tmp_path):
     assert _exit_code(_fill, tmp_path) == 0
     with (tmp_path / "data.mdb").open("r+b") as file:
         rest = len(file.read()) - file.seek(page * 4096)
@@ -228,7 +213,7 @@ def test_a_cache_with_damaged_pages_is_begun_anew_by_the_next_process_but_one(
     assert _exit_code(_keep, tmp_path) == 0 and _exit_code(_find, tmp_path) == 0
 
 
-def test_a_cache_is_not_removed_while_another_process_opens_one(tmp_path: Path) -> None:
+def test_a_cache_is_not_removed_while_another_process_opens_one(tmp_path):
     claim(str(tmp_path), "pages")
     (tmp_path / "data.mdb").write_bytes(b"not a database" * 1000)
     with lmdb_file.turn(str(tmp_path), "pages"):

@@ -7,10 +7,8 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,7 +19,7 @@ from texts import columns
 
 import mdt
 from mdt import Invalid, MdtError, Missing, Unavailable
-from mdt.stores.storage import Storage, open_storage
+from mdt.stores.storage import open_storage
 
 SCHEMA = columns("id int64, city string, ts int64, fare double")
 URL = f"s3://{s3.BUCKET}/"
@@ -30,19 +28,19 @@ SECONDS_MAX = 20
 
 
 @pytest.fixture(autouse=True)
-def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_environment(monkeypatch):
     """Credentials and settings of whoever runs the tests play no part."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_"))]:
         monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
+def endpoint():
     with s3.mock_server() as address:
         yield address
 
 
-def options(endpoint: str, **more: object) -> dict[str, object]:
+def options(endpoint, **more):
     return {
         **s3.ENVIRONMENT,
         "AWS_ENDPOINT_URL": endpoint,
@@ -53,11 +51,11 @@ def options(endpoint: str, **more: object) -> dict[str, object]:
 
 
 @pytest.fixture
-def given(endpoint: str) -> dict[str, object]:
+def given(endpoint):
     return options(endpoint)
 
 
-def trips(ids: range, ts: int, fare: float) -> pa.Table:
+def trips(ids, ts, fare):
     columns = [
         list(ids),
         [("Oslo", "Rome")[i % 2] for i in ids],
@@ -67,7 +65,7 @@ def trips(ids: range, ts: int, fare: float) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def create(name: str, given: dict[str, object], **more: Any) -> mdt.Table:
+def create(name, given, **more):
     return mdt.create(
         URL + name,
         SCHEMA,
@@ -80,7 +78,7 @@ def create(name: str, given: dict[str, object], **more: Any) -> mdt.Table:
 
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_a_table_lives_on_s3(table_type: str, given: dict[str, object]) -> None:
+def test_a_table_lives_on_s3(table_type, given):
     t = create(table_type, given, table_type=table_type, indexes=["bitmap(city)"])
     t.bulk_insert(trips(range(100), 1, 1.0))
     t.upsert(trips(range(50, 150), 2, 2.0))
@@ -95,9 +93,7 @@ def test_a_table_lives_on_s3(table_type: str, given: dict[str, object]) -> None:
         again.compact()
 
 
-def test_a_ready_store_and_the_environment_open_the_same_table(
-    endpoint: str, given: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ready_store_and_the_environment_open_the_same_table(endpoint, given, monkeypatch):
     create("ready", given).upsert(trips(range(10), 1, 1.0))
     store = S3Store(
         s3.BUCKET,
@@ -116,10 +112,10 @@ def test_a_ready_store_and_the_environment_open_the_same_table(
     assert mdt.open(URL + "ready").scan().count() == 15
 
 
-def test_two_writers_on_s3_both_commit_and_nothing_is_lost(given: dict[str, object]) -> None:
+def test_two_writers_on_s3_both_commit_and_nothing_is_lost(given):
     create("two", given)
 
-    def write(me: int) -> list[int]:
+    def write(me):
         t = opened(given, URL + "two")
         return [t.upsert(trips(range(10), 1, 10.0 * me + n)).seq for n in range(4)]
 
@@ -136,9 +132,7 @@ def test_two_writers_on_s3_both_commit_and_nothing_is_lost(given: dict[str, obje
 
 
 @pytest.mark.parametrize("part", ["city", "/pending/", "/log/", "/attachments/", ".hoodie/2"])
-def test_a_put_whose_reply_is_lost_and_which_the_store_tries_again_is_no_error(
-    endpoint: str, part: str
-) -> None:
+def test_a_put_whose_reply_is_lost_and_which_the_store_tries_again_is_no_error(endpoint, part):
     name = "again" + part.strip("/.").replace("/", "-")
     with s3.losing_replies(endpoint, "PUT", part) as (address, lost):
         t = create(name, options(address))
@@ -150,7 +144,7 @@ def test_a_put_whose_reply_is_lost_and_which_the_store_tries_again_is_no_error(
     refused("exists already", t.storage.create, path, b"another", kind=mdt.errors.Internal)
 
 
-def refused(said: str, act: Callable[..., object], *given: Any, **more: Any) -> MdtError:
+def refused(said, act, *given, **more):
     """Assert that a call is refused soon, Unavailable unless ``kind`` is given, and shows no secret
     anywhere.
     """
@@ -162,11 +156,11 @@ def refused(said: str, act: Callable[..., object], *given: Any, **more: Any) -> 
     return error
 
 
-def opened(given: dict[str, object], url: str = URL + "t") -> mdt.Table:
+def opened(given, url=URL + "t"):
     return mdt.open(url, storage_options=given)
 
 
-def test_a_missing_bucket_is_named(given: dict[str, object]) -> None:
+def test_a_missing_bucket_is_named(given):
     said, url = (
         "no bucket 'no-such-bucket' … http://127.0.0.1 … hint: create it",
         "s3://no-such-bucket/t",
@@ -175,13 +169,13 @@ def test_a_missing_bucket_is_named(given: dict[str, object]) -> None:
     refused(said, mdt.create, url, SCHEMA, ["id"], storage_options=given, kind=Invalid)
 
 
-def test_an_empty_place_in_a_bucket_is_no_table(given: dict[str, object]) -> None:
+def test_an_empty_place_in_a_bucket_is_no_table(given):
     said = "not a table of mdt … hint: … mdt.create"
     refused(said, opened, given, URL + "nowhere", kind=Invalid)
 
 
 @pytest.mark.parametrize("metadata", [s3.nobody, None], ids=["nothing listens", "no answer"])
-def test_missing_credentials_are_said(endpoint: str, metadata: Callable[[], str] | None) -> None:
+def test_missing_credentials_are_said(endpoint, metadata):
     with s3.silent() as address:
         place = metadata() if metadata else address
         given = options(endpoint, metadata_endpoint=place, timeout="1s")
@@ -232,19 +226,19 @@ ANSWERS: dict[str, tuple[int, str, type[MdtError], str]] = {
 
 
 @pytest.mark.parametrize(("status", "body", "kind", "said"), ANSWERS.values(), ids=ANSWERS.keys())
-def test_an_answer_of_s3_that_is(status: int, body: str, kind: type[MdtError], said: str) -> None:
+def test_an_answer_of_s3_that_is(status, body, kind, said):
     with s3.answering(status, body) as address:
         refused(said, opened, options(address), kind=kind)
 
 
 @contextmanager
-def answered(status: int, body: str) -> Iterator[Storage]:
+def answered(status, body):
     """Yield a storage whose every request is answered alike."""
     with s3.answering(status, body) as address:
         yield open_storage(URL + "t", storage_options=options(address))
 
 
-def test_which_right_lacks_is_said_for_every_kind_of_request() -> None:
+def test_which_right_lacks_is_said_for_every_kind_of_request():
     with answered(403, DENIED) as storage:
         for text, right, act, *given in (
             ("reading 'f'", "s3:GetObject", storage.read, "f"),
@@ -258,13 +252,13 @@ def test_which_right_lacks_is_said_for_every_kind_of_request() -> None:
         refused("refused reading 'f' … hint: … (who may not list it", storage.size, "f")
 
 
-def test_deletes_that_are_refused_one_by_one_in_an_answer_of_success_are_refusals() -> None:
+def test_deletes_that_are_refused_one_by_one_in_an_answer_of_success_are_refusals():
     body = "<DeleteResult><Error><Key>t/f</Key><Code>AccessDenied</Code><Message>no</Message></Error></DeleteResult>"
     with answered(200, body) as storage:
         refused("refused deleting 'f' … hint: … rights on the bucket", storage.delete, "f")
 
 
-def test_a_conflict_that_a_store_tells_of_any_request_is_unavailable() -> None:
+def test_a_conflict_that_a_store_tells_of_any_request_is_unavailable():
     body = s3.fault("OperationAborted", "A conflicting operation is in progress.")
     with answered(409, body) as storage:
         for act, *given in (
@@ -279,9 +273,7 @@ def test_a_conflict_that_a_store_tells_of_any_request_is_unavailable() -> None:
         refused("another put under way", storage.put_if_absent, "f", b"")
 
 
-def test_a_put_that_meets_itself_under_way_is_made_again(
-    endpoint: str, given: dict[str, object]
-) -> None:
+def test_a_put_that_meets_itself_under_way_is_made_again(endpoint, given):
     create("conflict", given)
     body = s3.fault("ConditionalRequestConflict", "conflict")
     with s3.losing_replies(endpoint, "PUT", "", 409, body, is_made=False) as (address, lost):
@@ -290,7 +282,7 @@ def test_a_put_that_meets_itself_under_way_is_made_again(
         assert lost and t.scan().count() == 10 and t.check().ok
 
 
-def test_credentials_that_expire_are_named_by_ranges_and_sizes_too() -> None:
+def test_credentials_that_expire_are_named_by_ranges_and_sizes_too():
     with answered(400, s3.fault("ExpiredToken", "The provided token has expired.")) as storage:
         said = "refused reading 'f': ExpiredToken … hint: … credentials"
         refused(said, storage.read, "f", 2, 3)
@@ -307,9 +299,7 @@ AZURE = {"account_name": "me", "account_key": "c2VjcmV0"}
         ("gs", "NoSuchBucket", {"bearer_token": s3.SECRET}, "base_url"),
     ],
 )
-def test_a_container_and_a_bucket_of_other_services_are_named_too(
-    scheme: str, code: str, given: dict[str, object], name: str
-) -> None:
+def test_a_container_and_a_bucket_of_other_services_are_named_too(scheme, code, given, name):
     with s3.answering(404, s3.fault(code, "It does not exist.")) as address:
         more = {**given, name: address, "allow_http": True}
         refused(
@@ -317,7 +307,7 @@ def test_a_container_and_a_bucket_of_other_services_are_named_too(
         )
 
 
-def test_a_put_for_which_the_store_finds_no_place_says_that_the_bucket_may_not_exist() -> None:
+def test_a_put_for_which_the_store_finds_no_place_says_that_the_bucket_may_not_exist():
     with answered(404, "<html>not here</html>") as storage:
         for act in (storage.create, storage.replace, storage.put_if_absent):
             said = "write 'f' … hint: … bucket 'trips-bucket' may not exist"
@@ -326,7 +316,7 @@ def test_a_put_for_which_the_store_finds_no_place_says_that_the_bucket_may_not_e
         refused(said, storage.read, "f", kind=Missing)
 
 
-def test_an_endpoint_at_which_nothing_listens_or_nothing_answers_is_named() -> None:
+def test_an_endpoint_at_which_nothing_listens_or_nothing_answers_is_named():
     nobody = s3.nobody()
     error = refused(f"{nobody} … connection refused … 'endpoint'", opened, options(nobody))
     assert error.retryable
@@ -335,9 +325,7 @@ def test_an_endpoint_at_which_nothing_listens_or_nothing_answers_is_named() -> N
         refused(said, opened, options(address, timeout="1s"))
 
 
-def test_an_endpoint_without_encryption_needs_leave(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endpoint_without_encryption_needs_leave(endpoint, monkeypatch):
     given = options(endpoint)
     del given["AWS_ALLOW_HTTP"]
     said = "no encryption … hint: … allow_http"
@@ -347,8 +335,8 @@ def test_an_endpoint_without_encryption_needs_leave(
 
 
 def test_a_data_file_that_somebody_deleted_is_named_with_what_to_do(
-    given: dict[str, object],
-) -> None:
+    given,
+):
     t = create("gone", given)
     t.upsert(trips(range(10), 1, 1.0))
     (path,) = [info.path for info in t.storage.list("city=Oslo") if ".parquet" in info.path]

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,15 +30,15 @@ KINDS: dict[str, Callable[[Path], Storage]] = {
 
 
 @pytest.fixture(params=sorted(KINDS))
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+def storage(request, tmp_path):
     return KINDS[request.param](tmp_path / "table")
 
 
-def paths(infos: list[Any]) -> list[str]:
+def paths(infos):
     return [info.path for info in infos]
 
 
-def test_what_was_created_is_read_back_whole_and_in_ranges(storage: Storage) -> None:
+def test_what_was_created_is_read_back_whole_and_in_ranges(storage):
     path, whole = "a/b=c d%2F/é.bin", b"hello big world"
     storage.create(path, [b"hello ", pa.py_buffer(b"big "), memoryview(b"world"), b""])
     assert storage.read(path) == whole and storage.size(path) == 15
@@ -50,14 +49,12 @@ def test_what_was_created_is_read_back_whole_and_in_ranges(storage: Storage) -> 
 
 
 @pytest.mark.parametrize(("offset", "length"), [(3, 3), (6, 1), (6, None)])
-def test_a_read_beyond_the_end_is_corrupt_not_short(
-    storage: Storage, offset: int, length: int | None
-) -> None:
+def test_a_read_beyond_the_end_is_corrupt_not_short(storage, offset, length):
     storage.create("x", b"12345")
     refused("too short", storage.read, "x", offset, length, kind=errors.Corrupt)
 
 
-def test_absent_objects_are_missing_none_or_ignored(storage: Storage) -> None:
+def test_absent_objects_are_missing_none_or_ignored(storage):
     for path in ("nothing", "no/where/at.all"):
         for read in (storage.read, storage.open, lambda p: storage.read(p, 1, 2)):
             refused(path, read, path, kind=errors.Missing)
@@ -69,17 +66,17 @@ def test_absent_objects_are_missing_none_or_ignored(storage: Storage) -> None:
     assert storage.list("nowhere") == storage.list_dir("nowhere") == []
 
 
-def test_put_if_absent_keeps_the_first_object(storage: Storage) -> None:
+def test_put_if_absent_keeps_the_first_object(storage):
     assert storage.put_if_absent("log/0", b"first")
     assert not storage.put_if_absent("log/0", b"second")
     assert storage.read("log/0") == b"first"
     assert paths(storage.list("log")) == ["log/0"]
 
 
-def test_one_of_many_threads_wins_each_put(storage: Storage) -> None:
+def test_one_of_many_threads_wins_each_put(storage):
     barrier = Barrier(4)
 
-    def race(me: int) -> list[int]:
+    def race(me):
         barrier.wait()
         return [n for n in range(20) if storage.put_if_absent(f"log/{n}", str(me).encode() * 1000)]
 
@@ -90,13 +87,13 @@ def test_one_of_many_threads_wins_each_put(storage: Storage) -> None:
         assert all(storage.read(f"log/{n}") == str(me).encode() * 1000 for n in numbers)
 
 
-def test_creating_a_name_twice_is_our_own_mistake(storage: Storage) -> None:
+def test_creating_a_name_twice_is_our_own_mistake(storage):
     storage.create("x", b"1")
     refused("exists already", storage.create, "x", b"2", kind=errors.Internal)
     assert storage.read("x") == b"1"
 
 
-def test_replace_and_delete(storage: Storage) -> None:
+def test_replace_and_delete(storage):
     storage.replace("hint", b"1")
     storage.replace("hint", [b"2", b"3"])
     assert storage.read("hint") == b"23"
@@ -106,7 +103,7 @@ def test_replace_and_delete(storage: Storage) -> None:
     assert storage.list("") == []
 
 
-def test_listings_are_sorted_by_whole_components_and_hide_temporary_names(storage: Storage) -> None:
+def test_listings_are_sorted_by_whole_components_and_hide_temporary_names(storage):
     for name in ("b/2", "b/1", "b/c/3", "bb/4", "0", "b/.x.log.1_0", "b/.y.00.mdt-tmp"):
         storage.create(name, b"123")
     below = ["b/.x.log.1_0", "b/1", "b/2", "b/c/3"]
@@ -125,7 +122,7 @@ def test_listings_are_sorted_by_whole_components_and_hide_temporary_names(storag
 @pytest.mark.parametrize(
     "path", ["", "/etc/passwd", "../x", "a/../../x", "a//b", "a/", "./a", "a\0b"]
 )
-def test_paths_that_could_leave_the_root_are_refused(storage: Storage, path: str) -> None:
+def test_paths_that_could_leave_the_root_are_refused(storage, path):
     for act in (storage.read, storage.open, storage.delete, storage.size):
         refused("", act, path)
     refused("", storage.create, path, b"")
@@ -133,7 +130,7 @@ def test_paths_that_could_leave_the_root_are_refused(storage: Storage, path: str
         refused("", storage.list, path)
 
 
-def test_open_gives_parquet_random_access(storage: Storage) -> None:
+def test_open_gives_parquet_random_access(storage):
     table = pa.table({"a": range(1000), "b": map(str, range(1000))})
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, row_group_size=100)
@@ -146,7 +143,7 @@ def test_open_gives_parquet_random_access(storage: Storage) -> None:
         assert file.read() == b""
 
 
-def test_clock_goes_forward_and_randomness_has_the_asked_length(storage: Storage) -> None:
+def test_clock_goes_forward_and_randomness_has_the_asked_length(storage):
     first = storage.now_us()
     storage.sleep(0.002)
     assert storage.now_us() - first >= 2000
@@ -155,7 +152,7 @@ def test_clock_goes_forward_and_randomness_has_the_asked_length(storage: Storage
     storage.require_conditional_put()
 
 
-def test_a_local_storage_leaves_nothing_but_the_objects(tmp_path: Path) -> None:
+def test_a_local_storage_leaves_nothing_but_the_objects(tmp_path):
     storage = LocalStorage(tmp_path / "t")
     storage.put_if_absent("a/x", b"1")
     storage.put_if_absent("a/x", b"2")
@@ -165,10 +162,8 @@ def test_a_local_storage_leaves_nothing_but_the_objects(tmp_path: Path) -> None:
     assert storage.uri("a/x") == f"file://{tmp_path}/t/a/x"
 
 
-def test_without_hard_links_put_if_absent_is_still_exclusive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_link(*_: object, **__: object) -> None:
+def test_without_hard_links_put_if_absent_is_still_exclusive(tmp_path, monkeypatch):
+    def no_link(*_, **__):
         raise OSError(errno.EPERM, "no links here")
 
     monkeypatch.setattr(os, "link", no_link)
@@ -178,12 +173,10 @@ def test_without_hard_links_put_if_absent_is_still_exclusive(
     assert os.listdir(tmp_path) == ["x"]
 
 
-def test_a_link_whose_reply_was_lost_counts_as_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_whose_reply_was_lost_counts_as_ours(tmp_path, monkeypatch):
     link = os.link
 
-    def link_twice(source: str, target: str, **directories: int) -> None:
+    def link_twice(source, target, **directories):
         link(source, target, **directories)
         link(source, target, **directories)
 
@@ -192,10 +185,8 @@ def test_a_link_whose_reply_was_lost_counts_as_ours(
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS])
-def test_a_failing_disk_is_unavailable_with_a_hint_and_leaves_no_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    def fail(_: int) -> None:
+def test_a_failing_disk_is_unavailable_with_a_hint_and_leaves_no_part(tmp_path, monkeypatch, code):
+    def fail(_):
         raise OSError(code, os.strerror(code))
 
     storage = LocalStorage(tmp_path)
@@ -206,13 +197,11 @@ def test_a_failing_disk_is_unavailable_with_a_hint_and_leaves_no_part(
     assert os.listdir(tmp_path) == ["before"]
 
 
-def test_a_name_that_is_too_long_is_invalid(tmp_path: Path) -> None:
+def test_a_name_that_is_too_long_is_invalid(tmp_path):
     refused("too long", LocalStorage(tmp_path).create, "x" * 300, b"")
 
 
-def test_every_new_object_and_directory_is_flushed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_new_object_and_directory_is_flushed(tmp_path, monkeypatch):
     flushed: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(os.readlink(f"/proc/self/fd/{fd}")))
     storage = LocalStorage(tmp_path / "t")
@@ -226,14 +215,14 @@ def test_every_new_object_and_directory_is_flushed(
 
 
 @pytest.fixture(params=["kernel", "walk"])
-def opening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def opening(request, monkeypatch):
     """Paths opened by one call of the kernel where it has it, and part by part."""
     if request.param == "walk":
         monkeypatch.setattr(safe_open, "_kernel_call", lambda: None)
     return str(request.param)
 
 
-def _socket(at: Path) -> None:
+def _socket(at):
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(os.path.relpath(at))
 
@@ -251,9 +240,7 @@ STRANGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.usefixtures("opening")
 @pytest.mark.parametrize("strange", STRANGE.values(), ids=STRANGE.keys())
-def test_what_is_no_file_is_neither_read_listed_written_through_nor_deleted(
-    strange: Callable[[Path], object], tmp_path: Path
-) -> None:
+def test_what_is_no_file_is_neither_read_listed_written_through_nor_deleted(strange, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_bytes(b"precious")
@@ -272,7 +259,7 @@ def test_what_is_no_file_is_neither_read_listed_written_through_nor_deleted(
 
 
 @pytest.mark.usefixtures("opening")
-def test_a_link_in_place_of_a_directory_leads_nowhere(tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_directory_leads_nowhere(tmp_path):
     outside = tmp_path / "outside"
     (outside / "deep").mkdir(parents=True)
     (outside / "deep/x").write_bytes(b"precious")
@@ -292,7 +279,7 @@ def test_a_link_in_place_of_a_directory_leads_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("opening")
-def test_the_root_may_be_a_link_or_stand_behind_one(tmp_path: Path) -> None:
+def test_the_root_may_be_a_link_or_stand_behind_one(tmp_path):
     (tmp_path / "real/tables").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "table").symlink_to(tmp_path / "real/tables")
@@ -308,15 +295,13 @@ def test_the_root_may_be_a_link_or_stand_behind_one(tmp_path: Path) -> None:
     assert paths(behind.list("")) == ["a/x"]
 
 
-def test_a_file_that_is_exchanged_for_another_while_it_is_opened_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_exchanged_for_another_while_it_is_opened_is_not_read(tmp_path, monkeypatch):
     storage = LocalStorage(tmp_path / "t")
     storage.create("x", b"mine")
     (tmp_path / "other").write_bytes(b"other")
     mapped = pa.memory_map
 
-    def exchanged(name: str) -> Any:
+    def exchanged(name):
         os.unlink(name)
         os.symlink(tmp_path / "other", name)
         return mapped(name)
@@ -325,7 +310,7 @@ def test_a_file_that_is_exchanged_for_another_while_it_is_opened_is_not_read(
     refused("exchanged", storage.open, "x", kind=errors.Corrupt)
 
 
-def test_directories_that_hold_nothing_go_and_no_object_does(storage: Storage) -> None:
+def test_directories_that_hold_nothing_go_and_no_object_does(storage):
     for path in ("d/1/x", "d/2/x", "d/3/x", "d/file"):
         storage.create(path, b"1")
     storage.delete_many(["d/1/x", "d/3/x"])
@@ -340,7 +325,7 @@ def test_directories_that_hold_nothing_go_and_no_object_does(storage: Storage) -
     assert storage.read("d/1/x") == b"2"
 
 
-def test_a_directory_that_was_removed_is_made_again(tmp_path: Path) -> None:
+def test_a_directory_that_was_removed_is_made_again(tmp_path):
     storage = LocalStorage(tmp_path)
     storage.create("a/x", b"1")
     storage.delete("a/x")
@@ -349,7 +334,7 @@ def test_a_directory_that_was_removed_is_made_again(tmp_path: Path) -> None:
     assert paths(storage.list("")) == ["a/y"]
 
 
-def test_memory_storage_repeats_itself_and_copies_are_independent() -> None:
+def test_memory_storage_repeats_itself_and_copies_are_independent():
     one, two = MemoryStorage(), MemoryStorage()
     assert [one.now_us(), one.random_hex(4)] == [two.now_us(), two.random_hex(4)]
     one.create("x", b"1")
@@ -360,7 +345,7 @@ def test_memory_storage_repeats_itself_and_copies_are_independent() -> None:
     assert MemoryStorage(seed=1).random_hex(8) != MemoryStorage(seed=2).random_hex(8)
 
 
-def changes(storage: Storage) -> None:
+def changes(storage):
     storage.create("c", b"create")
     storage.put_if_absent("p", b"put-if")
     storage.replace("r", b"replace")
@@ -374,7 +359,7 @@ STATES: list[dict[str, bytes]] = [{}, C, C | P, C | P | R, P | R]
 
 @pytest.mark.parametrize("mode", ["before", "torn", "after"])
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
-def test_a_crash_at_the_kth_change_leaves_what_its_mode_says(mode: Any, k: int) -> None:
+def test_a_crash_at_the_kth_change_leaves_what_its_mode_says(mode, k):
     inner = MemoryStorage()
     faulty = FaultyStorage(inner, k, mode)
     with pytest.raises(Crash):
@@ -390,7 +375,7 @@ def test_a_crash_at_the_kth_change_leaves_what_its_mode_says(mode: Any, k: int) 
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
-def test_a_lost_reply_is_unavailable_and_the_change_is_made(k: int) -> None:
+def test_a_lost_reply_is_unavailable_and_the_change_is_made(k):
     inner = MemoryStorage()
     faulty = FaultyStorage(inner, k, "lost_reply")
     refused("lost", changes, faulty, kind=errors.Unavailable)
@@ -399,11 +384,11 @@ def test_a_lost_reply_is_unavailable_and_the_change_is_made(k: int) -> None:
     assert inner.size("c") == (None if k == 4 else 6)
 
 
-def test_library_code_cannot_swallow_a_crash() -> None:
+def test_library_code_cannot_swallow_a_crash():
     assert not issubclass(Crash, Exception)
 
 
-def test_a_store_that_ignores_the_condition_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_ignores_the_condition_is_found_out(monkeypatch):
     storage = ObjectStorage("s3://bucket/table", MemoryStore())
     assert storage.conditional_put
     assert ObjectStorage("s3://bucket/table", storage._store).conditional_put
@@ -415,7 +400,7 @@ def test_a_store_that_ignores_the_condition_is_found_out(monkeypatch: pytest.Mon
     assert storage.uri("a/b") == "s3a://bucket/table/a/b"
 
 
-def test_open_storage_tells_paths_from_urls(tmp_path: Path) -> None:
+def test_open_storage_tells_paths_from_urls(tmp_path):
     for given in (str(tmp_path), tmp_path, tmp_path.as_uri(), f"file:{tmp_path}"):
         opened = open_storage(given)
         assert isinstance(opened, LocalStorage)

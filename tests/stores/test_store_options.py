@@ -7,7 +7,6 @@ from __future__ import annotations
 import pickle
 import traceback
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -38,7 +37,7 @@ S3_SPELLINGS: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("given", S3_SPELLINGS.values(), ids=S3_SPELLINGS.keys())
-def test_names_of_s3_are_taken_as_others_spell_them(given: dict[str, object]) -> None:
+def test_names_of_s3_are_taken_as_others_spell_them(given):
     found = parse_store_options("s3", given)
     expected = {**VALUES, "endpoint": VALUES["endpoint_url"]}
     del expected["endpoint_url"], expected["allow_http"]
@@ -73,15 +72,13 @@ def test_names_of_s3_are_taken_as_others_spell_them(given: dict[str, object]) ->
         ),
     ],
 )
-def test_names_of_gcs_and_azure_reach_their_stores(
-    url: str, given: dict[str, object], config: dict[str, str]
-) -> None:
+def test_names_of_gcs_and_azure_reach_their_stores(url, given, config):
     storage = open_storage(url, storage_options=given)
     assert isinstance(storage, ObjectStorage)
     assert storage._store.config == config
 
 
-def test_every_name_that_we_take_obstore_takes_too() -> None:
+def test_every_name_that_we_take_obstore_takes_too():
     for store, service, more in (
         (S3Store, S3, {}),
         (GCSStore, GCS, {}),
@@ -94,7 +91,7 @@ def test_every_name_that_we_take_obstore_takes_too() -> None:
                 assert "UnknownConfigurationKey" not in type(error).__name__, name
 
 
-def test_durations_and_retries_have_defaults_with_a_bound() -> None:
+def test_durations_and_retries_have_defaults_with_a_bound():
     found = parse_store_options(
         "s3", {"timeout": "90s", "connect_timeout": 1.5, "max_retries": 2, "retry_timeout": "2m"}
     )
@@ -109,7 +106,7 @@ def test_durations_and_retries_have_defaults_with_a_bound() -> None:
     ] <= timedelta(minutes=5)
 
 
-def test_options_of_http_come_from_the_environment_too() -> None:
+def test_options_of_http_come_from_the_environment_too():
     environment = {
         "AWS_ALLOW_HTTP": "true",
         "AWS_TIMEOUT": "5s",
@@ -151,11 +148,11 @@ WRONG: dict[str, tuple[str, Any, str]] = {
 
 
 @pytest.mark.parametrize(("scheme", "given", "said"), WRONG.values(), ids=WRONG.keys())
-def test_options_that_are_refused(scheme: str, given: Any, said: str) -> None:
+def test_options_that_are_refused(scheme, given, said):
     assert SECRET not in str(refused(said, parse_store_options, scheme, given))
 
 
-def test_options_have_no_effect_on_a_local_path_but_are_checked(tmp_path: Path) -> None:
+def test_options_have_no_effect_on_a_local_path_but_are_checked(tmp_path):
     given = {"aws_region": "eu-west-1", "google_bearer_token": "x"}
     assert isinstance(open_storage(tmp_path, storage_options=given), LocalStorage)
     refused("'regio'", mdt.open, tmp_path, storage_options={"regio": "x"})
@@ -175,9 +172,7 @@ def test_options_have_no_effect_on_a_local_path_but_are_checked(tmp_path: Path) 
         ("az://b/t", {}, "Account must be specified"),
     ],
 )
-def test_what_the_store_refuses_is_invalid_and_shows_no_secret(
-    url: str, given: dict[str, str], text: str
-) -> None:
+def test_what_the_store_refuses_is_invalid_and_shows_no_secret(url, given, text):
     error = refused(f"{text} … hint: ", open_storage, url, storage_options=given)
     assert SECRET not in "".join(traceback.format_exception(error))
 
@@ -196,7 +191,7 @@ def test_what_the_store_refuses_is_invalid_and_shows_no_secret(
         f"https://me:{SECRET}@host/t",
     ],
 )
-def test_urls_with_users_passwords_and_queries_are_refused_and_not_shown(url: str) -> None:
+def test_urls_with_users_passwords_and_queries_are_refused_and_not_shown(url):
     makers: list[Any] = [
         open_storage,
         mdt.open,
@@ -209,7 +204,7 @@ def test_urls_with_users_passwords_and_queries_are_refused_and_not_shown(url: st
         assert SECRET not in str(error)
 
 
-def test_the_container_before_an_account_is_no_user() -> None:
+def test_the_container_before_an_account_is_no_user():
     given = {"account_key": "a2V5"}
     found = open_storage("abfss://box@account.dfs.core.windows.net/t", storage_options=given)
     assert found.url == "abfss://box@account.dfs.core.windows.net/t"
@@ -219,7 +214,7 @@ def test_the_container_before_an_account_is_no_user() -> None:
     "address",
     [f"https://me:{SECRET}@host", f"https://host?token={SECRET}", f"https://host/#{SECRET}"],
 )
-def test_secrets_in_an_endpoint_are_refused_and_not_shown(address: str) -> None:
+def test_secrets_in_an_endpoint_are_refused_and_not_shown(address):
     said = "endpoint has a user, a password or a query"
     given = {"endpoint": address}
     assert SECRET not in str(refused(said, open_storage, "s3://b/t", storage_options=given))
@@ -228,8 +223,8 @@ def test_secrets_in_an_endpoint_are_refused_and_not_shown(address: str) -> None:
 
 
 def test_secrets_are_known_by_their_values_wherever_they_stand(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     given = {"secret_access_key": SECRET, "access_key_id": "AKIDAKID", "user_agent": SECRET}
     assert parse_store_options("s3", given).public == {}
     found = parse_store_options("s3", {}, {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "eu"})
@@ -240,7 +235,7 @@ def test_secrets_are_known_by_their_values_wherever_they_stand(
     assert place.without_secrets(text) == shown
 
 
-def test_neither_repr_nor_pickle_shows_a_secret() -> None:
+def test_neither_repr_nor_pickle_shows_a_secret():
     given = {
         "access_key_id": "AKIDAKID",
         "secret_access_key": SECRET,
@@ -260,7 +255,7 @@ def test_neither_repr_nor_pickle_shows_a_secret() -> None:
     refused("cannot be pickled", pickle.dumps, ObjectStorage("memory:///"), kind=Unsupported)
 
 
-def test_a_ready_store_is_taken_in_the_place_of_a_path(tmp_path: Path) -> None:
+def test_a_ready_store_is_taken_in_the_place_of_a_path(tmp_path):
     given = S3Store(
         "b", prefix="x/t", access_key_id="AKIDAKID", secret_access_key=SECRET, region="eu-west-1"
     )
@@ -281,5 +276,5 @@ def test_a_ready_store_is_taken_in_the_place_of_a_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", sorted(SERVICES))
-def test_every_scheme_has_a_hint_for_credentials(scheme: str) -> None:
+def test_every_scheme_has_a_hint_for_credentials(scheme):
     assert "storage_options" in SERVICES[scheme].credentials

@@ -23,19 +23,19 @@ BOTH = pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
 KEY_INDEXES = pytest.mark.parametrize("key_index", ["bloom", "record"])
 
 
-def rows(numbers: range, ts: int = 1, fare: float = 1.0) -> pa.Table:
+def rows(numbers, ts=1, fare=1.0):
     n = len(numbers)
     ids, cities = [f"k{i:03}" for i in numbers], [("x", "y")[i % 2] for i in numbers]
     return pa.table({"id": ids, "city": cities, "ts": [ts] * n, "fare": [fare] * n}, SCHEMA)
 
 
-def counts(result: mdt.WriteResult) -> tuple[int, int, int, int, int]:
+def counts(result):
     return result.inserted, result.updated, result.deleted, result.late, result.missing
 
 
 @BOTH
 @KEY_INDEXES
-def test_a_life_of_a_table(table_type: str, key_index: str, tmp_path: Path) -> None:
+def test_a_life_of_a_table(table_type, key_index, tmp_path):
     path = tmp_path / "t"
     table = trees.create(
         path,
@@ -69,9 +69,7 @@ def test_a_life_of_a_table(table_type: str, key_index: str, tmp_path: Path) -> N
     assert trees.assert_readers_agree(mdt.open(path), path) == trees.ordered(data)
 
 
-def test_a_table_is_found_by_text_path_and_url(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_is_found_by_text_path_and_url(tmp_path, monkeypatch):
     mdt.create(tmp_path / "a b", SCHEMA, ["id"]).upsert(rows(range(3)))
     monkeypatch.chdir(tmp_path)
     url = (tmp_path / "a b").as_uri()
@@ -85,7 +83,7 @@ def test_a_table_is_found_by_text_path_and_url(
 
 
 @pytest.fixture(scope="module")
-def scanned(tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
+def scanned(tmp_path_factory):
     path = tmp_path_factory.mktemp("scan") / "t"
     table = trees.create(path, SCHEMA, partition_by=["city"], key_index="record")
     table.upsert(rows(range(20)))
@@ -94,7 +92,7 @@ def scanned(tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
     return table
 
 
-def test_a_scan_returns_the_columns_that_were_asked_for_in_their_order(scanned: mdt.Table) -> None:
+def test_a_scan_returns_the_columns_that_were_asked_for_in_their_order(scanned):
     wanted = ["fare", "_hoodie_record_key", "id", "_hoodie_partition_path"]
     found = scanned.scan("ts = 2", columns=wanted).to_arrow()
     assert found.column_names == wanted
@@ -113,7 +111,7 @@ def test_a_scan_returns_the_columns_that_were_asked_for_in_their_order(scanned: 
     assert {batch.schema for batch in batches} == {SCHEMA} and sum(map(len, batches)) == 21
 
 
-def test_explain_says_what_is_read_and_what_each_index_did(scanned: mdt.Table) -> None:
+def test_explain_says_what_is_read_and_what_each_index_did(scanned):
     explained = scanned.scan("id = 'k006'").explain()
     assert (explained.seq, explained.where) == (3, "id = 'k006'")
     assert (explained.files_total, explained.files_read) == (len(scanned.files()), 1)
@@ -126,7 +124,7 @@ def test_explain_says_what_is_read_and_what_each_index_did(scanned: mdt.Table) -
     assert scanned.scan().explain().rows_read == scanned.scan().explain().rows_total
 
 
-def test_history_has_a_row_for_each_commit_and_files_one_for_each_file(scanned: mdt.Table) -> None:
+def test_history_has_a_row_for_each_commit_and_files_one_for_each_file(scanned):
     history = scanned.history().to_pylist()
     assert [h["operation"] for h in history] == ["create", "upsert", "upsert", "delete"]
     assert [h["seq"] for h in history] == [0, 1, 2, 3]
@@ -142,7 +140,7 @@ def test_history_has_a_row_for_each_commit_and_files_one_for_each_file(scanned: 
         assert (folder / file["partition"] / file["name"]).stat().st_size == file["size"]
 
 
-def test_an_open_table_sees_what_others_write(tmp_path: Path) -> None:
+def test_an_open_table_sees_what_others_write(tmp_path):
     first = trees.create(tmp_path / "t", SCHEMA)
     second = mdt.open(tmp_path / "t")
     first.upsert(rows(range(5)))
@@ -152,7 +150,7 @@ def test_an_open_table_sees_what_others_write(tmp_path: Path) -> None:
     assert (first.scan().count(), scan.count()) == (8, 5), "a scan stays at its snapshot"
 
 
-def test_options_are_kept_and_overridden_at_open(tmp_path: Path) -> None:
+def test_options_are_kept_and_overridden_at_open(tmp_path):
     path = tmp_path / "t"
     options = {"mdt.max.file.bytes": 2048, "mdt.durable": False, "hoodie.table.name": "rides"}
     table = mdt.create(path, SCHEMA, ["id"], options=options)
@@ -163,7 +161,7 @@ def test_options_are_kept_and_overridden_at_open(tmp_path: Path) -> None:
     assert mdt.open(path).options.compression == "lz4"
 
 
-def test_the_metadata_are_compacted_as_often_as_the_option_says(tmp_path: Path) -> None:
+def test_the_metadata_are_compacted_as_often_as_the_option_says(tmp_path):
     table = trees.create(tmp_path / "t", SCHEMA, options={"mdt.metadata.compact.records": 2})
     checkpoints = tmp_path / "t" / ".hoodie" / ".mdt" / "checkpoints"
     for i in range(5):
@@ -190,7 +188,7 @@ KEYS: dict[str, tuple[list[Any], str]] = {
 
 @BOTH
 @pytest.mark.parametrize("type", KEYS)
-def test_a_key_of_type(type: str, table_type: str, tmp_path: Path) -> None:
+def test_a_key_of_type(type, table_type, tmp_path):
     values, text = KEYS[type]
     path = tmp_path / "t"
     data = pa.table({"k": values, "v": range(len(values))}, columns(f"k {type}, v int64"))
@@ -204,7 +202,7 @@ def test_a_key_of_type(type: str, table_type: str, tmp_path: Path) -> None:
 
 
 @BOTH
-def test_keys_of_a_megabyte(table_type: str, tmp_path: Path) -> None:
+def test_keys_of_a_megabyte(table_type, tmp_path):
     long = "k" * (1 << 20)
     data = pa.table({"id": [long + "a", long + "b", "k"], "v": [1, 2, 3]})
     table = trees.create(tmp_path / "t", data.schema, table_type=table_type)
@@ -215,7 +213,7 @@ def test_keys_of_a_megabyte(table_type: str, tmp_path: Path) -> None:
     assert table.scan([("id", "=", long + "b")]).to_arrow()["v"].to_pylist() == [2]
 
 
-def test_the_kinds_of_error_are_told_apart() -> None:
+def test_the_kinds_of_error_are_told_apart():
     kinds = (
         mdt.Conflict,
         mdt.Corrupt,
@@ -232,7 +230,7 @@ def test_the_kinds_of_error_are_told_apart() -> None:
     assert set(mdt.__all__) <= set(dir(mdt)) and mdt.__version__
 
 
-def test_partition_directories_without_column_names(tmp_path: Path) -> None:
+def test_partition_directories_without_column_names(tmp_path):
     data = pa.table({"id": ["a", "b", "c"], "p": ["x/y", "b=c", None], "n": [1, 2, 3]})
     table = trees.create(
         tmp_path / "t", data.schema, partition_by=["p", "n"], options={"mdt.hive.style": "false"}
@@ -257,8 +255,8 @@ def test_partition_directories_without_column_names(tmp_path: Path) -> None:
 )
 @BOTH
 def test_hudi_s_bloom_filter_stands_in_every_base_file_of_tables_with_the_key_index_bloom(
-    key_index: str, options: dict[str, bool], expected: bool, table_type: str, tmp_path: Path
-) -> None:
+    key_index, options, expected, table_type, tmp_path
+):
     table = trees.create(
         tmp_path / "t", SCHEMA, key_index=key_index, table_type=table_type, options=options
     )
@@ -278,7 +276,7 @@ def test_hudi_s_bloom_filter_stands_in_every_base_file_of_tables_with_the_key_in
         )
 
 
-def test_the_filter_in_a_footer_is_the_one_that_hudi_reads(tmp_path: Path) -> None:
+def test_the_filter_in_a_footer_is_the_one_that_hudi_reads(tmp_path):
     table = trees.create(tmp_path / "t", SCHEMA, options={"mdt.bloom.fpp": 1e-6})
     table.upsert(rows(range(50)))
     footer = pq.read_metadata(next((tmp_path / "t").glob("*.parquet"))).metadata
@@ -291,8 +289,8 @@ def test_the_filter_in_a_footer_is_the_one_that_hudi_reads(tmp_path: Path) -> No
     assert trees.assert_readers_agree(table, tmp_path / "t") == trees.ordered(rows(range(50)))
 
 
-def test_the_filters_of_the_key_index_grow_with_the_precision_asked_for(tmp_path: Path) -> None:
-    def unit_bytes(name: str, options: dict[str, object], at_open: dict[str, object]) -> int:
+def test_the_filters_of_the_key_index_grow_with_the_precision_asked_for(tmp_path):
+    def unit_bytes(name, options, at_open):
         trees.create(tmp_path / name, SCHEMA, options=options)
         table = mdt.open(tmp_path / name, at_open)
         table.upsert(rows(range(1000)))
@@ -304,9 +302,7 @@ def test_the_filters_of_the_key_index_grow_with_the_precision_asked_for(tmp_path
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_files_are_flushed_unless_the_table_says_otherwise(
-    durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_flushed_unless_the_table_says_otherwise(durable, tmp_path, monkeypatch):
     mdt.create(tmp_path / "t", SCHEMA, ["id"], options={"mdt.durable": durable})
     flushed: list[int] = []
     monkeypatch.setattr("mdt.stores.local.os.fsync", flushed.append)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from reader import AS_OF, READ_OPTIMIZED, bag, hudi_table
 from refusals import refused
@@ -21,12 +19,12 @@ from mdt.filters.where import parse_where
 SCHEMA = columns("id string, city string, n int64")
 
 
-def rows(text: str) -> pa.Table:
+def rows(text):
     return rows_of(SCHEMA, *filter(None, text.split(", ")))
 
 
 @pytest.fixture(params=TABLE_TYPES)
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> mdt.Table:
+def table(request, tmp_path):
     """Return a table with two upserts, a delete and, if it has log files, a compaction."""
     found = mdt.create(
         tmp_path / "t",
@@ -46,7 +44,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> mdt.Table:
 STATES = ["", "a x 1, b x 2, c y 3", "a x 10, b x 2, c y 3, d y 4", "a x 10, c y 3, d y 4"]
 
 
-def test_each_state_is_read_as_it_was_by_scan_open_and_hudi_rs(table: mdt.Table) -> None:
+def test_each_state_is_read_as_it_was_by_scan_open_and_hudi_rs(table):
     instants = table.history()["instant"].to_pylist()
     for seq, state in enumerate(STATES):
         expected = rows(state)
@@ -59,7 +57,7 @@ def test_each_state_is_read_as_it_was_by_scan_open_and_hudi_rs(table: mdt.Table)
         assert bag(hudi_table(table.path, SCHEMA, {AS_OF: instants[seq]})) == bag(expected)
 
 
-def test_indexes_work_on_a_past_state_and_get_finds_its_rows(table: mdt.Table) -> None:
+def test_indexes_work_on_a_past_state_and_get_finds_its_rows(table):
     scan, key = table.scan("n = 2", as_of=2), {"id": "b", "city": "x"}
     assert scan.to_arrow().to_pylist() == [{**key, "n": 2}]
     assert "bitmap/1(n)" in {note.index for note in scan.explain().indexes if note.used}
@@ -83,15 +81,15 @@ WRITES: dict[str, Callable[[mdt.Table], Any]] = {
 
 
 @pytest.mark.parametrize("write", list(WRITES))
-def test_a_table_opened_as_of_a_point_cannot_be_written_to(table: mdt.Table, write: str) -> None:
+def test_a_table_opened_as_of_a_point_cannot_be_written_to(table, write):
     seen, newest = mdt.open(table.path, as_of=1), table.snapshot().seq
     refused("after commit 1 and cannot be written to", WRITES[write], seen)
     assert table.snapshot().seq == newest
 
 
 def test_a_table_opened_as_of_a_point_stays_there_and_keeps_it_in_a_pickle(
-    table: mdt.Table,
-) -> None:
+    table,
+):
     seen = mdt.open(table.path, as_of=2)
     table.upsert(rows("e y 5"))
     again = pickle.loads(pickle.dumps(seen))
@@ -100,7 +98,7 @@ def test_a_table_opened_as_of_a_point_stays_there_and_keeps_it_in_a_pickle(
     assert bag(seen.scan(as_of=1).to_arrow()) == bag(rows(STATES[1]))
 
 
-def test_an_incremental_scan_returns_rows_whose_commit_is_in_the_range(table: mdt.Table) -> None:
+def test_an_incremental_scan_returns_rows_whose_commit_is_in_the_range(table):
     instants = table.history()["instant"].to_pylist()
     table.upsert(rows("c y 30"))
     newest = table.snapshot().seq
@@ -131,13 +129,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_a_point_or_a_range_that_makes_no_sense_is_refused(table: mdt.Table) -> None:
+def test_a_point_or_a_range_that_makes_no_sense_is_refused(table):
     for given, said in REFUSED:
         refused(said, table.scan, **given)
     refused("no commit -1", mdt.open, table.path, as_of=-1)
 
 
-def test_meta_columns_are_filtered_on_and_chosen_by_name(table: mdt.Table) -> None:
+def test_meta_columns_are_filtered_on_and_chosen_by_name(table):
     instant = table.history()["instant"][2].as_py()
     for where, names, expected in (
         (
@@ -154,7 +152,7 @@ def test_meta_columns_are_filtered_on_and_chosen_by_name(table: mdt.Table) -> No
     assert bag(first.to_arrow()) == bag(rows("b x 2, c y 3"))
 
 
-def test_the_read_optimized_view_is_the_base_files_as_hudi_rs_reads_them(table: mdt.Table) -> None:
+def test_the_read_optimized_view_is_the_base_files_as_hudi_rs_reads_them(table):
     for seq in range(table.snapshot().seq + 1):
         options = {**READ_OPTIMIZED, AS_OF: table.history()["instant"][seq].as_py()}
         scan = table.scan(as_of=seq, query_type="read_optimized")

@@ -4,10 +4,9 @@ on disk changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ NOT_UTF8 = pa.StringArray.from_buffers(2, *pa.array([b"a", b"\xff"]).buffers()[1
 ASTRAY = pa.DictionaryArray.from_arrays(pa.array([0, 5], pa.int8()), pa.array(["x"]), safe=False)
 
 
-def rows(**changed: Any) -> pa.Table:
+def rows(**changed):
     """Return two good rows; a column given as Arrow array keeps its type, one given as list gets
     the table's.
     """
@@ -49,7 +48,7 @@ def rows(**changed: Any) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bad")
     table = trees.create(folder / "t", SCHEMA, partition_by=["city"], ordering="ts")
     table.upsert(rows())
@@ -57,18 +56,18 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def table(root: Path) -> mdt.Table:
+def table(root):
     return mdt.open(LocalStorage(root / "t", durable=False))
 
 
 @pytest.fixture(autouse=True)
-def nothing_changes(root: Path) -> Iterator[None]:
+def nothing_changes(root):
     before = trees.tree(root)
     yield
     assert trees.tree(root) == before
 
 
-def times(unit: str, zone: str | None = None) -> pa.Array:
+def times(unit, zone=None):
     return pa.array([1, 2], pa.timestamp(unit, zone))
 
 
@@ -208,16 +207,16 @@ CALLS: dict[str, tuple[Callable[[mdt.Table], object], str]] = {
 
 
 @pytest.mark.parametrize(("data", "said"), UPSERTS.values(), ids=UPSERTS.keys())
-def test_an_upsert_of(data: Any, said: str, table: mdt.Table) -> None:
+def test_an_upsert_of(data, said, table):
     assert not refused(said, table.upsert, data).retryable
 
 
 @pytest.mark.parametrize(("call", "said"), CALLS.values(), ids=CALLS.keys())
-def test_a_call_of(call: Callable[[mdt.Table], object], said: str, table: mdt.Table) -> None:
+def test_a_call_of(call, said, table):
     refused(said, call, table)
 
 
-def test_every_column_of_a_wrong_type_has_its_line(table: mdt.Table) -> None:
+def test_every_column_of_a_wrong_type_has_its_line(table):
     wrong = rows(ts=pa.array(["1", "2"]), fare=pa.array(["1", "2"]), n=pa.array([True, False]))
     error = refused("hint: … ts int64, fare double, n int32", table.upsert, wrong)
     lines = error.message.splitlines()[1:]
@@ -226,7 +225,7 @@ def test_every_column_of_a_wrong_type_has_its_line(table: mdt.Table) -> None:
 
 
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "delete"])
-def test_no_rows_are_fine_and_commit_nothing(operation: str, table: mdt.Table) -> None:
+def test_no_rows_are_fine_and_commit_nothing(operation, table):
     result = getattr(table, operation)(rows().slice(0, 0))
     assert (result.seq, result.instant, result.inserted, result.missing) == (1, "", 0, 0)
 
@@ -294,11 +293,11 @@ FILTERS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("where", "said"), FILTERS.values(), ids=FILTERS.keys())
-def test_a_filter(where: Any, said: str, table: mdt.Table) -> None:
+def test_a_filter(where, said, table):
     refused(said, table.scan, where)
 
 
-def test_what_is_not_there_is_unsupported(table: mdt.Table) -> None:
+def test_what_is_not_there_is_unsupported(table):
     said = "'median' … \n  ^ … hint: … comparisons"
     refused(said, table.scan, "median(city) = 'X'", kind=Unsupported)
     refused("'ftp'", mdt.open, "ftp://h/t", kind=Unsupported)
@@ -308,12 +307,12 @@ def test_what_is_not_there_is_unsupported(table: mdt.Table) -> None:
 @pytest.mark.parametrize(
     "columns", [5, [5], [None], b"id", [["id"]], ["id\0"], ["\ud800"], object()]
 )
-def test_columns_that_are_no_names(columns: Any, table: mdt.Table) -> None:
+def test_columns_that_are_no_names(columns, table):
     str(refused("", table.scan, columns=columns)).encode("utf-8")
 
 
 @pytest.mark.parametrize("spec", [5, None, [None], [["bitmap(n)"]], b"bitmap(n)"])
-def test_indexes_that_are_no_specifications(spec: Any, table: mdt.Table) -> None:
+def test_indexes_that_are_no_specifications(spec, table):
     refused("text", table.create_index, spec)
 
 
@@ -336,7 +335,7 @@ OPTIONS: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize(("options", "said"), OPTIONS.values(), ids=OPTIONS.keys())
-def test_options_at_open(options: dict[str, object], said: str, root: Path) -> None:
+def test_options_at_open(options, said, root):
     refused(said, mdt.open, root / "t", options)
 
 
@@ -392,14 +391,14 @@ NEW: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("columns", "more", "said"), NEW.values(), ids=NEW.keys())
-def test_a_new_table_with(columns: Any, more: dict[str, Any], said: str, root: Path) -> None:
+def test_a_new_table_with(columns, more, said, root):
     refused(said, trees.create, root / "new", columns, **more)
 
 
 @pytest.mark.parametrize(
     "type", [pa.float64(), pa.binary(), pa.decimal128(5, 2), pa.list_(pa.int32())], ids=str
 )
-def test_a_type_that_cannot_be_a_key_or_a_partition(type: pa.DataType, root: Path) -> None:
+def test_a_type_that_cannot_be_a_key_or_a_partition(type, root):
     columns = pa.schema([("id", pa.string()), ("v", type)])
     for more, said in (
         ({"key": ["v"]}, "'v' … cannot be a key … hint: … string"),
@@ -408,7 +407,7 @@ def test_a_type_that_cannot_be_a_key_or_a_partition(type: pa.DataType, root: Pat
         refused(said, trees.create, root / "new", columns, **more)
 
 
-def test_a_table_that_exists_is_not_created_again(root: Path) -> None:
+def test_a_table_that_exists_is_not_created_again(root):
     refused("a table of mdt already … hint: … mdt.open", trees.create, root / "t", SCHEMA)
 
 
@@ -416,7 +415,7 @@ class WithoutConditionalPut(LocalStorage):
     conditional_put = False
 
 
-def test_storage_without_conditional_put_is_read_but_never_written(root: Path) -> None:
+def test_storage_without_conditional_put_is_read_but_never_written(root):
     storage = WithoutConditionalPut(root / "t", durable=False)
     table = mdt.open(storage)
     assert table.scan().count() == 2

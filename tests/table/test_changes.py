@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,21 +22,21 @@ KINDS = [("MERGE_ON_READ", "record"), ("MERGE_ON_READ", "bloom"), ("COPY_ON_WRIT
 BOTH = pytest.mark.parametrize("table_type", TABLE_TYPES)
 
 
-def rows(text: str) -> pa.Table:
+def rows(text):
     return rows_of(SCHEMA, *text.split(", "))
 
 
-def numbered(numbers: Any, sign: int = 1, city: str = "x") -> pa.Table:
+def numbered(numbers, sign=1, city="x"):
     """Return a row for each number."""
     return rows(", ".join(f"k{i} {city} {sign * i}" for i in numbers))
 
 
-def made(**more: Any) -> mdt.Table:
+def made(**more):
     return mdt.create(MemoryStorage(), SCHEMA, ["id"], **more)
 
 
 @pytest.fixture(params=KINDS, ids="-".join)
-def table(request: pytest.FixtureRequest) -> mdt.Table:
+def table(request):
     """Return a table of five commits and, where there are log files, a compaction after the
     second.
     """
@@ -60,12 +59,12 @@ class Read(NamedTuple):
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
+def reads(monkeypatch):
     """Return a list that gets what is read of files."""
     found: list[Read] = []
     rows_at = changed_rows.rows_at
 
-    def counted(*given: Any, **named: Any) -> pa.Table:
+    def counted(*given, **named):
         found.append(Read(np.unique(given[2]).tolist(), len(given[3]), tuple(given[4])))
         return rows_at(*given, **named)
 
@@ -73,7 +72,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
     return found
 
 
-def told(changes: Any, *more: str) -> list[str]:
+def told(changes, *more):
     """Return of each change its kind, id and n, and the columns ``more``, as text."""
     names = ("_change", "id", "n", *more)
     return [" ".join(str(row[name]) for name in names) for row in changes.to_arrow().to_pylist()]
@@ -89,13 +88,13 @@ ALL = [
 ]
 
 
-def test_all_changes_come_commit_by_commit_first_what_died(table: mdt.Table) -> None:
+def test_all_changes_come_commit_by_commit_first_what_died(table):
     assert told(table.changes(1, mode="all")) == ALL
     shorter = [change for change in ALL if "before" not in change]
     assert told(table.changes(1, mode="all", before=False)) == shorter
 
 
-def test_net_changes_are_one_a_key_from_first_to_last(table: mdt.Table) -> None:
+def test_net_changes_are_one_a_key_from_first_to_last(table):
     newest = table.snapshot().seq
     expected = [
         f"delete b 2 {newest - 1}",
@@ -112,9 +111,7 @@ def test_net_changes_are_one_a_key_from_first_to_last(table: mdt.Table) -> None:
 
 
 @BOTH
-def test_updates_without_rows_before_read_only_what_their_commit_wrote(
-    table_type: str, reads: list[Read]
-) -> None:
+def test_updates_without_rows_before_read_only_what_their_commit_wrote(table_type, reads):
     table = made(table_type=table_type)
     table.upsert(numbered(range(1000)))
     table.upsert(numbered(range(1, 1000, 7), -1))
@@ -124,7 +121,7 @@ def test_updates_without_rows_before_read_only_what_their_commit_wrote(
     assert [found.range.view.segment_ids[file] >> 20 for file in files] == [2]
 
 
-def test_keys_are_read_only_of_file_groups_that_got_inserts_and_updates(reads: list[Read]) -> None:
+def test_keys_are_read_only_of_file_groups_that_got_inserts_and_updates(reads):
     table = made(partition_by=["city"], table_type="COPY_ON_WRITE")
     for city in "xy":
         table.upsert(numbered(range(100), 1, city))
@@ -136,13 +133,11 @@ def test_keys_are_read_only_of_file_groups_that_got_inserts_and_updates(reads: l
     assert keys == [3, 3], "of y: what died, and both that came"
 
 
-def test_counts_of_a_record_that_disagree_with_its_rows_tell_nothing(
-    table: mdt.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counts_of_a_record_that_disagree_with_its_rows_tell_nothing(table, monkeypatch):
     expected = told(table.changes(0, mode="all"))
     by = history_range._Told.by
 
-    def forged(record: Any) -> Any:
+    def forged(record):
         made = by(record)
         return history_range._Told(
             made.seq, made.instant, made.died, made.came, made.updates, made.inserts, made.deletes
@@ -152,7 +147,7 @@ def test_counts_of_a_record_that_disagree_with_its_rows_tell_nothing(
     assert told(table.changes(0, mode="all")) == expected
 
 
-def test_a_key_that_came_and_went_within_the_range_has_not_changed(table: mdt.Table) -> None:
+def test_a_key_that_came_and_went_within_the_range_has_not_changed(table):
     before = table.snapshot().seq
     table.upsert(rows("new x 1"))
     table.delete(rows("new x 1"))
@@ -160,13 +155,13 @@ def test_a_key_that_came_and_went_within_the_range_has_not_changed(table: mdt.Ta
     assert told(table.changes(before, mode="all")) == ["insert new 1", "delete new 1"]
 
 
-def test_each_change_has_the_seq_and_instant_of_its_commit(table: mdt.Table) -> None:
+def test_each_change_has_the_seq_and_instant_of_its_commit(table):
     instants = table.history()["instant"].to_pylist()
     found = table.changes(0, mode="all").to_arrow().to_pylist()
     assert [instants[row["_seq"]] for row in found] == [row["_instant"] for row in found]
 
 
-def test_services_change_nothing_and_what_they_moved_is_found(table: mdt.Table) -> None:
+def test_services_change_nothing_and_what_they_moved_is_found(table):
     before = table.snapshot().seq
     expected = sorted(told(table.changes(1)))
     table.compact()
@@ -178,9 +173,7 @@ def test_services_change_nothing_and_what_they_moved_is_found(table: mdt.Table) 
     )
 
 
-def test_a_filter_holds_for_each_image_and_is_answered_by_indexes(
-    table: mdt.Table, reads: list[Read]
-) -> None:
+def test_a_filter_holds_for_each_image_and_is_answered_by_indexes(table, reads):
     assert told(table.changes(1, where="n = 10", mode="all")) == [ALL[1], ALL[4]]
     assert sum(read.count for read in reads if "n" in read.names) == 2, "the bitmap knows the rows"
     assert told(table.changes(1, where="n > :low", params={"low": 10})) == [ALL[5]]
@@ -188,7 +181,7 @@ def test_a_filter_holds_for_each_image_and_is_answered_by_indexes(
     assert table.changes(1, where="_hoodie_record_key = 'd'").count() == 1
 
 
-def test_columns_are_chosen_and_may_be_meta_columns_or_none(table: mdt.Table) -> None:
+def test_columns_are_chosen_and_may_be_meta_columns_or_none(table):
     found = table.changes(2, columns=["n", "_hoodie_commit_time"]).to_arrow()
     assert found.column_names == ["_change", "_seq", "_instant", "n", "_hoodie_commit_time"]
     assert table.changes(2, columns=[]).to_arrow().num_columns == 3
@@ -196,8 +189,8 @@ def test_columns_are_chosen_and_may_be_meta_columns_or_none(table: mdt.Table) ->
 
 
 def test_a_column_of_an_older_table_with_the_name_of_a_change_is_refused_until_others_are_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(declared, "_OF_CHANGES", frozenset())  # as before such names were refused
     table = mdt.create(MemoryStorage(), columns("id string, _seq int64"), ["id"])
     table.upsert([{"id": "a", "_seq": 1}])
@@ -205,7 +198,7 @@ def test_a_column_of_an_older_table_with_the_name_of_a_change_is_refused_until_o
     assert table.changes(0, columns=["id"]).count() == 1
 
 
-def test_a_range_takes_every_kind_of_point_and_is_refused_backwards(table: mdt.Table) -> None:
+def test_a_range_takes_every_kind_of_point_and_is_refused_backwards(table):
     instants = table.history()["instant"].to_pylist()
     newest = table.snapshot().seq
     assert told(table.changes(instants[1], instants[2])) == told(table.changes(1, 2))
@@ -217,7 +210,7 @@ def test_a_range_takes_every_kind_of_point_and_is_refused_backwards(table: mdt.T
     refused("since", table.changes, None)  # type: ignore[arg-type]
 
 
-def test_the_stream_is_read_by_others_as_often_as_they_like(tmp_path: Path) -> None:
+def test_the_stream_is_read_by_others_as_often_as_they_like(tmp_path):
     table = mdt.create(tmp_path / "t", SCHEMA, ["id"])
     table.upsert(numbered(range(1000)))
     table.upsert(numbered(range(1, 500), -1))
@@ -235,7 +228,7 @@ def test_the_stream_is_read_by_others_as_often_as_they_like(tmp_path: Path) -> N
     assert repr(changes) == "<mdt changes of t, commits 2 to 2, net: 3 columns>"
 
 
-def test_declared_types_come_back() -> None:
+def test_declared_types_come_back():
     schema = columns("id large_string, at timestamp[s], x uint16")
     table = mdt.create(MemoryStorage(), schema, ["id"])
     given = pa.table({"id": ["a"], "at": [1], "x": [7]}, schema=schema)
@@ -245,9 +238,7 @@ def test_declared_types_come_back() -> None:
 
 
 @pytest.mark.parametrize("mode", ["net", "all"])
-def test_many_rows_are_read_in_batches_and_are_the_same(
-    mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_rows_are_read_in_batches_and_are_the_same(mode, monkeypatch):
     table = made(table_type="COPY_ON_WRITE", options={"mdt.row.group.rows": 64})
     numbers = np.random.default_rng(1).permutation(600).tolist()
     table.upsert(numbered(numbers))
@@ -264,8 +255,8 @@ def test_many_rows_are_read_in_batches_and_are_the_same(
 
 @BOTH
 def test_an_index_that_was_built_after_a_file_has_ended_says_nothing_of_its_rows(
-    table_type: str,
-) -> None:
+    table_type,
+):
     table = made(partition_by=["city"], table_type=table_type, options={"mdt.services.auto": False})
     table.upsert(rows("a x 1, b y 2, c y 2"))
     table.upsert(rows("a x 3"))

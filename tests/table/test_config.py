@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import get_args
 
 import pyarrow as pa
@@ -26,11 +25,11 @@ from mdt.config import (
 from mdt.option import COLUMN, Scope
 
 
-def test_nothing_given_means_the_defaults() -> None:
+def test_nothing_given_means_the_defaults():
     assert parse_options() == parse_options({}) == Options()
 
 
-def test_hudi_names_and_ours_are_the_same_option() -> None:
+def test_hudi_names_and_ours_are_the_same_option():
     bytes_max, hive_style, compression = (
         "hoodie.parquet.max.file.size",
         "hoodie.datasource.write.hive_style_partitioning",
@@ -70,11 +69,11 @@ def test_hudi_names_and_ours_are_the_same_option() -> None:
         ("mdt.writer.threads", -1, "mdt.writer.threads … hint: … from 0"),
     ],
 )
-def test_a_wrong_name_or_value_says_what_is_possible(name: str, value: object, said: str) -> None:
+def test_a_wrong_name_or_value_says_what_is_possible(name, value, said):
     refused(said, parse_options, {name: value})
 
 
-def test_the_small_file_limit_follows_a_smaller_file_size_unless_given() -> None:
+def test_the_small_file_limit_follows_a_smaller_file_size_unless_given():
     assert parse_options({"mdt.max.file.bytes": 6000}).small_file_bytes == 5000
     large = parse_options({"mdt.max.file.bytes": 1 << 30})
     assert large.small_file_bytes == Options().small_file_bytes
@@ -96,12 +95,12 @@ def test_the_small_file_limit_follows_a_smaller_file_size_unless_given() -> None
         },
     )
 )
-def test_options_survive_their_text_form(mapping: dict[str, object]) -> None:
+def test_options_survive_their_text_form(mapping):
     options = parse_options(mapping)
     assert parse_options(options.to_mapping()) == options
 
 
-def test_every_option_is_documented_once_and_has_one_scope() -> None:
+def test_every_option_is_documented_once_and_has_one_scope():
     everything = Options().to_mapping()
     parted = [set(Options().to_mapping(scope)) for scope in get_args(Scope)]
     assert len(everything) == len(dataclasses.fields(Options)) == sum(map(len, parted))
@@ -109,7 +108,7 @@ def test_every_option_is_documented_once_and_has_one_scope() -> None:
     assert all(options_table().count(f"`{name}`") == 1 for name in everything)
 
 
-def test_threads_default_to_the_processors() -> None:
+def test_threads_default_to_the_processors():
     assert Options().threads("writer") >= 1
     assert parse_options({"mdt.reader.threads": 3}).threads("reader") == 3
 
@@ -117,7 +116,7 @@ def test_threads_default_to_the_processors() -> None:
 @pytest.mark.parametrize(
     "word", [".dir", ".threads", ".memory", ".cache.", ".spill.", "parallelism", ".local.bytes"]
 )
-def test_what_names_directories_memory_or_threads_is_of_the_machine(word: str) -> None:
+def test_what_names_directories_memory_or_threads_is_of_the_machine(word):
     named = [option for option in options_list() if word in option["name"]]
     assert named and {option["scope"] for option in named} == {"machine"}
 
@@ -142,20 +141,18 @@ HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
         ({"mdt.column.stats.columns": ["x" * 70_000]}, "more than 65,536 bytes"),
     ],
 )
-def test_options_that_a_table_cannot_change_are_refused(
-    options: dict[str, object], said: str
-) -> None:
+def test_options_that_a_table_cannot_change_are_refused(options, said):
     refused(said, changed_options, options)
 
 
-def test_the_page_of_the_options_has_the_table_of_all_of_them() -> None:
+def test_the_page_of_the_options_has_the_table_of_all_of_them():
     page = (ROOT / "docs/options.md").read_text()
     assert page.endswith(options_reference()), (
         "write options_reference() to the end of docs/options.md"
     )
 
 
-def test_names_with_commas_are_listed_in_backquotes(tmp_path: Path) -> None:
+def test_names_with_commas_are_listed_in_backquotes(tmp_path):
     names = ["last, first", "`q`", "v"]
     options = {"mdt.column.stats.columns": "`last, first`, v"}
     columns = pa.schema(dict.fromkeys(names, pa.string()))
@@ -164,11 +161,11 @@ def test_names_with_commas_are_listed_in_backquotes(tmp_path: Path) -> None:
         assert table.options.column_stats_columns == ("last, first", "v")
 
 
-def test_the_ordering_field_may_stand_in_backquotes() -> None:
+def test_the_ordering_field_may_stand_in_backquotes():
     for text, column in (("ts", "ts"), ("`ts, ms `", "ts, ms "), ("ts, ms", "ts, ms"), (" ", None)):
         assert COLUMN.parse(text) == column
 
 
 @given(st.lists(st.text(st.sampled_from("a,` ;"), min_size=1), max_size=4))
-def test_a_list_of_names_comes_back_from_its_text(given_names: list[str]) -> None:
+def test_a_list_of_names_comes_back_from_its_text(given_names):
     assert listed(listing(given_names)) == given_names

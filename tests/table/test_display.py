@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from html.parser import HTMLParser
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -35,26 +34,26 @@ ALLOWED = {"table", "caption", "thead", "tbody", "tr", "th", "td"}
 class Strict(HTMLParser):
     """Takes only the tags that we write, closed in order, without attributes but colspan."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.open: list[str] = []
         self.text = ""
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         assert tag in ALLOWED and {name for name, _ in attrs} <= {"colspan"}, (tag, attrs)
         self.open.append(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.text += data + "\n"
 
-    def handle_comment(self, data: str) -> None:
+    def handle_comment(self, data):
         raise AssertionError(data)
 
 
-def text_of(thing: Any) -> str:
+def text_of(thing):
     parser = Strict()
     parser.feed(thing if isinstance(thing, str) else thing._repr_html_())
     parser.close()
@@ -62,16 +61,16 @@ def text_of(thing: Any) -> str:
     return parser.text
 
 
-def assert_harmless(text: str) -> None:
+def assert_harmless(text):
     assert all(c.isprintable() or c == "\n" for c in text), repr(text)
 
 
 @pytest.fixture
-def table() -> mdt.Table:
+def table():
     return files_by_time(MemoryStorage(), files=3, rows=200)
 
 
-def test_reprs_are_one_line_that_says_what_it_is(table: mdt.Table) -> None:
+def test_reprs_are_one_line_that_says_what_it_is(table):
     scan = table.scan("ts < 250 and x > 3", columns=["id", "ts"], limit=10, order_by="ts desc")
     asked = "2 columns, where ts < 250 and x > 3, order by ts desc, limit 10"
     assert repr(scan) == f"<mdt scan of {table.definition.name} at commit 3: {asked}>"
@@ -96,7 +95,7 @@ def test_reprs_are_one_line_that_says_what_it_is(table: mdt.Table) -> None:
         assert "\n" not in repr(thing)
 
 
-def test_notebooks_see_plan_schema_definition_and_problems(table: mdt.Table) -> None:
+def test_notebooks_see_plan_schema_definition_and_problems(table):
     scan = table.scan("ts < 250", order_by="ts", limit=5)
     table.create_index("bitmap(note)")
     for thing, *parts in (
@@ -109,7 +108,7 @@ def test_notebooks_see_plan_schema_definition_and_problems(table: mdt.Table) -> 
         assert all(part in text for part in parts), text
 
 
-def test_a_look_at_a_scan_reads_no_data_file() -> None:
+def test_a_look_at_a_scan_reads_no_data_file():
     storage = Watched()
     files_by_time(storage, files=3, rows=50)
     scan = mdt.open(storage).scan("x > 5", order_by="x", limit=3)
@@ -119,7 +118,7 @@ def test_a_look_at_a_scan_reads_no_data_file() -> None:
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
-def test_what_others_wrote_is_text_and_never_markup(hostile: str, table: mdt.Table) -> None:
+def test_what_others_wrote_is_text_and_never_markup(hostile, table):
     note = IndexNote(hostile, True, 1, 1, "used", hostile)
     scan = table.scan([("note", "=", hostile)], order_by="note")
     told = replace(
@@ -136,10 +135,8 @@ def test_what_others_wrote_is_text_and_never_markup(hostile: str, table: mdt.Tab
     assert visible(hostile) in text_of(report)
 
 
-def test_a_plan_that_cannot_be_made_is_shown_as_such(
-    table: mdt.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any, **__: Any) -> Any:
+def test_a_plan_that_cannot_be_made_is_shown_as_such(table, monkeypatch):
+    def fail(*_, **__):
         raise mdt.Corrupt("<b>broken</b>", path="somewhere")
 
     scan = table.scan("ts < 5")
@@ -147,7 +144,7 @@ def test_a_plan_that_cannot_be_made_is_shown_as_such(
     assert "cannot be planned" in text_of(scan) and "<b>broken</b>" in text_of(scan)
 
 
-def test_what_is_long_is_cut(table: mdt.Table) -> None:
+def test_what_is_long_is_cut(table):
     many = table.scan([("id", "in", [f"k{n}" for n in range(20_000)])])
     assert len(repr(many)) < 2 * TEXT_CHARACTERS_MAX and len(many._repr_html_()) < 5_000
     shown = text_of(html_table("t", ("a", "b"), ((n, "x" * 1000) for n in range(3 * ROWS_MAX))))

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 ENVIRONMENTS: list[dict[str, str]] = [
     {"TZ": "UTC", "LC_ALL": "C", "PYTHONHASHSEED": "1"},
@@ -49,7 +48,7 @@ print(json.dumps(found))
 """
 
 
-def answers(folder: Path, number: int) -> Any:
+def answers(folder, number):
     mask = ["022", "077", "002"][number]
     environment = os.environ | ENVIRONMENTS[number] | {"PYTHONPATH": str(Path(__file__).parents[2])}
     job = folder / "job.py"
@@ -66,7 +65,7 @@ def answers(folder: Path, number: int) -> Any:
     return json.loads(done.stdout)
 
 
-def test_every_environment_gives_the_same_answers(tmp_path: Path) -> None:
+def test_every_environment_gives_the_same_answers(tmp_path):
     found = [answers(tmp_path, number) for number in range(len(ENVIRONMENTS))]
     assert found[0][:4] == [3, 1, 1, 1]
     assert found[1] == found[0] and found[2] == found[0]

@@ -7,8 +7,6 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -31,22 +29,20 @@ ROWS = rows_of(SCHEMA, "a 1 x", "b 2 y")
 INFO, WARNING = logging.INFO, logging.WARNING
 
 
-def lines(caplog: pytest.LogCaptureFixture, name: str, level: int) -> list[str]:
+def lines(caplog, name, level):
     return [r.getMessage() for r in caplog.records if r.name == name and r.levelno == level]
 
 
-def facts(caplog: pytest.LogCaptureFixture, name: str) -> list[dict[str, Any]]:
+def facts(caplog, name):
     return [vars(r)["mdt"] for r in caplog.records if r.name == name and r.levelno == INFO]
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> mdt.Table:
+def table(tmp_path):
     return trees.create(tmp_path / "trips", SCHEMA, options={"mdt.durable": "false"})
 
 
-def test_each_commit_is_one_line_with_what_it_did(
-    table: mdt.Table, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_each_commit_is_one_line_with_what_it_did(table, caplog):
     caplog.set_level(INFO, "mdt")
     done = table.upsert(ROWS)
     table.upsert(ROWS.slice(0, 1))
@@ -72,7 +68,7 @@ def test_each_commit_is_one_line_with_what_it_did(
     assert all(f["ms"] >= 0 for f in found)
 
 
-def test_each_service_is_one_line(table: mdt.Table, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_service_is_one_line(table, caplog):
     table.upsert(ROWS)
     table.upsert(ROWS)
     caplog.set_level(INFO, "mdt")
@@ -88,7 +84,7 @@ def test_each_service_is_one_line(table: mdt.Table, caplog: pytest.LogCaptureFix
     ]
 
 
-def test_plans_are_told_at_debug_only(table: mdt.Table, caplog: pytest.LogCaptureFixture) -> None:
+def test_plans_are_told_at_debug_only(table, caplog):
     table.upsert(ROWS)
     caplog.set_level(INFO, "mdt")
     table.scan("v > 1").count()
@@ -102,15 +98,15 @@ def test_plans_are_told_at_debug_only(table: mdt.Table, caplog: pytest.LogCaptur
     )
 
 
-def test_a_switched_off_logger_does_not_look_at_the_clock(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_switched_off_logger_does_not_look_at_the_clock(caplog):
     class Clock(MemoryStorage):
         looks = 0
 
-        def now_us(self) -> int:
+        def now_us(self):
             self.looks += 1
             return super().now_us()
 
-    def looks() -> int:
+    def looks():
         storage = Clock()
         table = worlds.make(storage, "MERGE_ON_READ", "bloom")
         table.upsert(worlds.rows(range(3), 1, 1.0))
@@ -121,9 +117,7 @@ def test_a_switched_off_logger_does_not_look_at_the_clock(caplog: pytest.LogCapt
     assert looks() > quiet
 
 
-def test_a_damaged_index_is_warned_of_once(
-    table: mdt.Table, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_index_is_warned_of_once(table, caplog):
     table.create_index("bitmap(status)")
     numbers = range(60_000)
     ids, statuses = [f"k{i}" for i in numbers], [f"s{i}" for i in numbers]
@@ -138,7 +132,7 @@ def test_a_damaged_index_is_warned_of_once(
     assert "trips: the index bitmap" in line and "rebuild_index" in line
 
 
-def test_damaged_metadata_are_warned_of(table: mdt.Table, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_metadata_are_warned_of(table, caplog):
     table.upsert(ROWS)
     table.metadata.compact()
     table.storage.replace(paths.hint(), b"nonsense")
@@ -146,14 +140,14 @@ def test_damaged_metadata_are_warned_of(table: mdt.Table, caplog: pytest.LogCapt
     assert "made again from the log" in "".join(lines(caplog, "mdt.metadata", WARNING))
 
 
-def test_a_conflict_that_is_tried_again_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_conflict_that_is_tried_again_is_warned_of(caplog):
     storage = worlds.filled("MERGE_ON_READ", "bloom")
     first, second = mdt.open(storage), mdt.open(storage)
     write = first._metadata.storage.put_if_absent
 
     others = [lambda: second.upsert(worlds.rows(range(3), 5, 5.0))]
 
-    def interrupted(path: str, data: Any) -> bool:
+    def interrupted(path, data):
         if path == paths.commit(3) and others:
             others.pop()()
         return write(path, data)
@@ -164,7 +158,7 @@ def test_a_conflict_that_is_tried_again_is_warned_of(caplog: pytest.LogCaptureFi
     assert line.startswith("world: upsert met a conflict in attempt 1 of ")
 
 
-def test_recovery_says_what_it_removed(caplog: pytest.LogCaptureFixture) -> None:
+def test_recovery_says_what_it_removed(caplog):
     storage = worlds.filled("MERGE_ON_READ", "bloom")
     whole = FaultyStorage(storage.copy())
     mdt.open(whole).upsert(worlds.rows(range(3), 5, 5.0))
@@ -182,7 +176,7 @@ def test_recovery_says_what_it_removed(caplog: pytest.LogCaptureFixture) -> None
     assert not facts(caplog, "mdt.recovery")
 
 
-def test_a_claim_that_makes_no_sense_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_claim_that_makes_no_sense_is_warned_of_once(caplog):
     storage = worlds.filled("MERGE_ON_READ", "bloom")
     storage.create(paths.pending("20260101000000000"), b"nonsense")
     table = mdt.open(storage)
@@ -192,7 +186,7 @@ def test_a_claim_that_makes_no_sense_is_warned_of_once(caplog: pytest.LogCapture
     assert "makes no sense" in line and "20260101000000000" in line
 
 
-def test_the_library_installs_no_handler_that_prints(tmp_path: Path) -> None:
+def test_the_library_installs_no_handler_that_prints(tmp_path):
     code = (
         "import logging, mdt; print([type(h).__name__ for h in logging.getLogger('mdt').handlers],"
         " logging.root.handlers)"
@@ -201,7 +195,7 @@ def test_the_library_installs_no_handler_that_prints(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("['NullHandler'] []\n", "")
 
 
-def test_every_logger_is_documented() -> None:
+def test_every_logger_is_documented():
     text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
     for logger in (logs.COMMIT, logs.SERVICE, logs.RECOVERY, logs.PLAN, logs.METADATA):
         assert f"`{logger.name}`" in text and f"``{logger.name}``" in (logs.__doc__ or "")

@@ -7,11 +7,8 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from pathlib import Path
-from typing import Any
 
 import lmdb
-import pytest
 from obstore.store import MemoryStore
 from refusals import refused
 from texts import columns, rows_of
@@ -23,23 +20,23 @@ from mdt.metadata.log import commit_log
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.schema.alter import Alteration
 from mdt.services.history.altering import Alter
-from mdt.stores.storage import ObjectStorage, Storage
+from mdt.stores.storage import ObjectStorage
 
 SCHEMA = columns("id string, v int64")
 ROWS = rows_of(SCHEMA, "a 1", "b 2")
 
 
-def _made(place: Any, **more: Any) -> mdt.Table:
+def _made(place, **more):
     table = mdt.create(place, SCHEMA, ["id"], **more)
     table.upsert(ROWS)
     return table
 
 
-def _remote() -> ObjectStorage:
+def _remote():
     return ObjectStorage("memory:///", MemoryStore())
 
 
-def _keeping(storage: Storage, **options: str) -> None:
+def _keeping(storage, **options):
     """Put options into the record that made the table, as an older version or a stranger would."""
     record = commit_log.read(storage, 0)
     assert record is not None
@@ -48,20 +45,20 @@ def _keeping(storage: Storage, **options: str) -> None:
     storage.replace(paths.commit(0), commit_log.encode(CommitRecord(0, header, record.tables)))
 
 
-def _foreign_database(folder: Path) -> dict[str, bytes]:
+def _foreign_database(folder):
     """Make an LMDB file as another program has it; return the bytes of its files."""
     with lmdb.open(str(folder), map_size=1 << 20) as env, env.begin(write=True) as txn:
         txn.put(b"users", b"precious")
     return _bytes_of(folder)
 
 
-def _bytes_of(folder: Path) -> dict[str, bytes]:
+def _bytes_of(folder):
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 def test_options_of_the_machine_and_session_hold_for_the_object_that_create_returns_and_are_not_kept(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     given = {
         "mdt.cache.dir": str(tmp_path / "c"),
         "mdt.commit.attempts": 3,
@@ -78,8 +75,8 @@ def test_options_of_the_machine_and_session_hold_for_the_object_that_create_retu
 
 
 def test_a_table_with_options_of_the_machine_is_opened_without_them_and_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    tmp_path, caplog
+):
     options = {
         "mdt.write.spill.dir": "/nowhere",
         "mdt.reader.threads": "7",
@@ -97,7 +94,7 @@ def test_a_table_with_options_of_the_machine_is_opened_without_them_and_with_a_w
     assert "mdt.reader.threads" not in mdt.open(tmp_path / "t").definition.to_json()["options"]
 
 
-def test_a_table_does_not_choose_where_its_reader_keeps_pages_and_keys(tmp_path: Path) -> None:
+def test_a_table_does_not_choose_where_its_reader_keeps_pages_and_keys(tmp_path):
     before = _foreign_database(tmp_path / "app")
     remote = _remote()
     table = _made(remote)
@@ -111,9 +108,7 @@ def test_a_table_does_not_choose_where_its_reader_keeps_pages_and_keys(tmp_path:
     assert _bytes_of(tmp_path / "app") == before
 
 
-def test_a_directory_of_another_program_is_not_used_even_if_its_user_names_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_directory_of_another_program_is_not_used_even_if_its_user_names_it(tmp_path, caplog):
     before = _foreign_database(tmp_path / "app")
     _made(tmp_path / "t", key_index="lmdb")
     table = mdt.open(tmp_path / "t", {"mdt.key.store.dir": str(tmp_path / "app")})
@@ -127,7 +122,7 @@ def test_a_directory_of_another_program_is_not_used_even_if_its_user_names_it(
     assert caplog.text.count("has files of another program; name an empty directory") == 2
 
 
-def test_an_altered_option_holds_for_everybody_and_stands_in_the_history(tmp_path: Path) -> None:
+def test_an_altered_option_holds_for_everybody_and_stands_in_the_history(tmp_path):
     table = _made(tmp_path / "t")
     other = mdt.open(tmp_path / "t")
     own = mdt.open(tmp_path / "t", {"mdt.clean.retain.commits": 9})
@@ -146,7 +141,7 @@ def test_an_altered_option_holds_for_everybody_and_stands_in_the_history(tmp_pat
     assert table.check().ok and table.get("a") == {"id": "a", "v": 1}
 
 
-def test_columns_and_options_are_altered_in_one_commit(tmp_path: Path) -> None:
+def test_columns_and_options_are_altered_in_one_commit(tmp_path):
     table = _made(tmp_path / "t")
     done = table.alter(add={"w": "int64"}, options={"mdt.usage.counts": True})
     assert done.seq == 2 and table.options.usage_counts and table.schema.names == ["id", "v", "w"]
@@ -154,8 +149,8 @@ def test_columns_and_options_are_altered_in_one_commit(tmp_path: Path) -> None:
 
 
 def test_options_that_do_not_go_together_are_refused_also_beside_another_who_alters_them(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     table = mdt.create(tmp_path / "t", SCHEMA, ["id"], options={"mdt.max.file.bytes": 200 << 20})
     small = {"mdt.small.file.bytes": str(150 << 20)}
     late = Alter(lambda _: Alteration(), "deltacommit", options=small)
@@ -168,7 +163,7 @@ def test_options_that_do_not_go_together_are_refused_also_beside_another_who_alt
     assert table.snapshot().seq == 1
 
 
-def test_statistics_that_are_kept_of_other_columns_than_before_are_right(tmp_path: Path) -> None:
+def test_statistics_that_are_kept_of_other_columns_than_before_are_right(tmp_path):
     table = _made(tmp_path / "t")
     table.alter(options={"mdt.column.stats.columns": ["id"]})
     table.upsert(rows_of(SCHEMA, "c 3"))
@@ -177,8 +172,8 @@ def test_statistics_that_are_kept_of_other_columns_than_before_are_right(tmp_pat
 
 
 def test_a_copy_of_a_table_is_read_the_same_where_its_maker_had_other_options(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     _made(tmp_path / "t", key_index="lmdb", options={"mdt.key.store.dir": str(tmp_path / "k")})
     shutil.copytree(tmp_path / "t", tmp_path / "copy")
     assert mdt.open(tmp_path / "copy").get(["a", "b"])["v"].to_pylist() == [1, 2]

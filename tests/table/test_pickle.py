@@ -8,8 +8,6 @@ import copy
 import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,7 +16,6 @@ from refusals import refused
 from texts import columns
 
 import mdt
-from mdt.query import Scan
 from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.testing.faulty import FaultyStorage
 
@@ -26,7 +23,7 @@ SCHEMA = columns("id int64, city string, x double")
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> mdt.Table:
+def table(tmp_path):
     made = trees.create(tmp_path / "a table, 100%", SCHEMA, partition_by=["city"])
     made.upsert(
         pa.table(
@@ -36,16 +33,16 @@ def table(tmp_path: Path) -> mdt.Table:
     return mdt.open(made.path, {"mdt.reader.threads": 1})
 
 
-def rows_of(found: mdt.Table | Scan) -> list[dict[str, Any]]:
+def rows_of(found):
     scan = found.scan() if isinstance(found, mdt.Table) else found
     return trees.ordered(scan.to_arrow())
 
 
-def insert_one(table: mdt.Table) -> int:
+def insert_one(table):
     return table.insert(pa.table({"id": [1000], "city": ["z"], "x": [0.5]}, SCHEMA)).seq
 
 
-def test_a_pickled_table_is_opened_anew_with_its_options(table: mdt.Table) -> None:
+def test_a_pickled_table_is_opened_anew_with_its_options(table):
     data = pickle.dumps(table)
     assert len(data) < 500, "a path and options"
     insert_one(table)
@@ -55,7 +52,7 @@ def test_a_pickled_table_is_opened_anew_with_its_options(table: mdt.Table) -> No
     assert rows_of(copy.deepcopy(table)) == rows_of(table)
 
 
-def test_a_pickled_scan_reads_the_rows_of_its_snapshot(table: mdt.Table) -> None:
+def test_a_pickled_scan_reads_the_rows_of_its_snapshot(table):
     scans = [
         table.scan(),
         table.scan("x > 3 and city in ('x', 'z')", ["id", "city"]),
@@ -72,7 +69,7 @@ def test_a_pickled_scan_reads_the_rows_of_its_snapshot(table: mdt.Table) -> None
         assert str(found.explain()).splitlines()[:5] == str(scan.explain()).splitlines()[:5]
 
 
-def test_spawned_processes_read_and_write_a_table_that_is_handed_to_them(table: mdt.Table) -> None:
+def test_spawned_processes_read_and_write_a_table_that_is_handed_to_them(table):
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert pool.submit(rows_of, table).result() == rows_of(table)
         seq = pool.submit(insert_one, table).result()
@@ -81,20 +78,20 @@ def test_spawned_processes_read_and_write_a_table_that_is_handed_to_them(table: 
         assert pool.submit(rows_of, scan).result() == [{"id": 1000, "city": "z", "x": 0.5}]
 
 
-def test_a_table_that_lives_in_this_process_only_is_refused() -> None:
+def test_a_table_that_lives_in_this_process_only_is_refused():
     for storage in (MemoryStorage(), FaultyStorage(MemoryStorage())):
         table = mdt.create(storage, SCHEMA, ["id"])
         for thing in (table, table.scan(), storage):
             refused("cannot be pickled … hint: ", pickle.dumps, thing, kind=mdt.Unsupported)
 
 
-def test_a_pickle_of_a_table_that_is_gone_says_so(table: mdt.Table, tmp_path: Path) -> None:
+def test_a_pickle_of_a_table_that_is_gone_says_so(table, tmp_path):
     data = pickle.dumps(table)
     (tmp_path / "a table, 100%").rename(tmp_path / "elsewhere")
     refused("not a table", pickle.loads, data)
 
 
-def test_whether_files_are_flushed_is_kept(tmp_path: Path) -> None:
+def test_whether_files_are_flushed_is_kept(tmp_path):
     for durable in (True, False):
         found = pickle.loads(pickle.dumps(LocalStorage(tmp_path, durable=durable)))
         assert (found.url, found.is_durable) == (str(tmp_path), durable)

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,17 +26,17 @@ from mdt.stores.storage import MemoryStorage
 SCHEMA = columns("id int64, city string, x double")
 
 
-def rows(numbers: range, x: float = 0.0) -> pa.Table:
+def rows(numbers, x=0.0):
     cities = ["xyz"[i % 3] for i in numbers]
     return pa.table({"id": numbers, "city": cities, "x": [x] * len(numbers)}, SCHEMA)
 
 
-def filled() -> mdt.Table:
+def filled():
     return mdt.open(_filled().copy())
 
 
 @cache
-def _filled() -> MemoryStorage:
+def _filled():
     storage = MemoryStorage()
     options = {"mdt.reader.threads": 2}
     table = mdt.create(
@@ -74,7 +73,7 @@ CALLS = WRITES | READS
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_callback_hears_how_far_a_call_has_come(name: str) -> None:
+def test_a_callback_hears_how_far_a_call_has_come(name):
     table = filled()
     heard: list[tuple[int, int, int]] = []
     CALLS[name](table, lambda *done: heard.append((*done, threading.get_ident())))
@@ -84,7 +83,7 @@ def test_a_callback_hears_how_far_a_call_has_come(name: str) -> None:
     assert set(threads) == {threading.get_ident()}
 
 
-def test_building_indexes_later_tells_its_progress() -> None:
+def test_building_indexes_later_tells_its_progress():
     table = filled()
     table.create_index("bitmap(x)", mode="async")
     heard: list[tuple[int, int]] = []
@@ -94,7 +93,7 @@ def test_building_indexes_later_tells_its_progress() -> None:
 
 @pytest.mark.parametrize("progress", [5, 1, "yes", [], object()])
 @pytest.mark.parametrize("name", CALLS)
-def test_what_is_no_progress_is_refused_before_anything_happens(name: str, progress: Any) -> None:
+def test_what_is_no_progress_is_refused_before_anything_happens(name, progress):
     table = filled()
     seq = table.snapshot().seq
     refused("progress takes a function, True or None", CALLS[name], table, progress)
@@ -102,11 +101,11 @@ def test_what_is_no_progress_is_refused_before_anything_happens(name: str, progr
 
 
 @pytest.mark.parametrize("name", ["upsert", "bulk_insert", "delete", "compact", "cluster"])
-def test_a_callback_that_raises_ends_the_call_and_nothing_is_left_of_it(name: str) -> None:
+def test_a_callback_that_raises_ends_the_call_and_nothing_is_left_of_it(name):
     table = filled()
     before = trees.ordered(table.scan().to_arrow())
 
-    def stop(done: int, total: int) -> None:
+    def stop(done, total):
         raise KeyError("enough")
 
     with pytest.raises(KeyError, match="enough"):
@@ -129,7 +128,7 @@ table.check(progress=None)
 """
 
 
-def test_a_bar_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
+def test_a_bar_is_shown_on_a_terminal_only(tmp_path):
     trees.create(tmp_path / "t", SCHEMA).upsert(rows(range(10)))
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "t")]
     environment = {**os.environ, "TERM": "xterm"}
@@ -147,7 +146,7 @@ def test_a_bar_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
     assert b"scan of a table" in shown and b"100%" in shown
 
 
-def _read(terminal: int) -> bytes:
+def _read(terminal):
     try:
         return os.read(terminal, 4096)
     except OSError:  # the other end is closed
