@@ -221,3 +221,13 @@ def test_keys_that_differ_in_few_bits_have_different_hashes():
     hashes = sketches.hash_values(pa.array(sorted(keys), "binary"))
     assert len(np.unique(hashes)) == len(keys)
     assert abs(sketches.distinct(sketches.registers(hashes)) / len(keys) - 1) < 4 * RELATIVE_ERROR
+
+
+@given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 8))
+def test_no_value_is_more_frequent_than_the_rest(drawn, top):
+    hashes = np.array(drawn, np.uint64) * np.uint64(7)
+    found = sketches.frequent(hashes, top)
+    counts = Counter(hashes.tolist())
+    for row, count in zip(found.row.tolist(), found.count.tolist(), strict=True):
+        assert counts.pop(int(hashes[row])) == count
+    assert max(counts.values(), default=0) <= found.rest
