@@ -19,7 +19,7 @@ import fastavro
 
 from mdt.errors import Corrupt
 from mdt.hudi import log_file
-from mdt.hudi.avro import NAMESPACE, VERSION, array, mapping, optional
+from mdt.hudi.avro import NAMESPACE, VERSION, array, mapping, optional, record
 from mdt.hudi.file_names import HUDI
 from mdt.hudi.timeline import COMPLETED, Instant
 
@@ -115,46 +115,37 @@ _LONGS = (
 _STAT_NAMES = (*_TEXTS, *_LONGS, "logVersion", "logFiles")
 _COMMIT_NAMES = ("compacted", "extraMetadata", "operationType", "partitionToReplaceFileIds")
 
-_STAT = {
-    "type": "record",
-    "name": "HoodieWriteStat",
-    "fields": [
-        *(optional(name, "string") for name in _TEXTS),
-        *(optional(name, "long") for name in _LONGS),
-        optional("logVersion", "int"),
-        optional("logFiles", array("string")),
-    ],
-}
+_STAT = record(
+    "HoodieWriteStat",
+    *(optional(name, "string") for name in _TEXTS),
+    *(optional(name, "long") for name in _LONGS),
+    optional("logVersion", "int"),
+    optional("logFiles", array("string")),
+)
 _COMMIT_FIELDS = [
     optional("compacted", "boolean"),
     optional("extraMetadata", mapping("string")),
     VERSION,
     optional("operationType", "string"),
 ]
-_COMMIT = {
-    "type": "record",
-    "name": "HoodieCommitMetadata",
-    "fields": [optional("partitionToWriteStats", mapping(array(_STAT))), *_COMMIT_FIELDS],
-}
-_REPLACE = {
-    "type": "record",
-    "name": "HoodieReplaceCommitMetadata",
-    "fields": [
-        optional("partitionToWriteStats", mapping(array("HoodieWriteStat"))),
-        *_COMMIT_FIELDS,
-        optional("partitionToReplaceFileIds", mapping(array("string"))),
-    ],
-}
-_ENTRY = {
-    "type": "record",
-    "name": "HoodieArchivedMetaEntry",
-    "namespace": NAMESPACE,
-    "fields": [
-        optional("hoodieCommitMetadata", _COMMIT),
-        optional("commitTime", "string"),
-        optional("actionType", "string"),
-        optional("actionState", "string"),
-        optional("hoodieReplaceCommitMetadata", _REPLACE),
-    ],
-}
+_COMMIT = record(
+    "HoodieCommitMetadata",
+    optional("partitionToWriteStats", mapping(array(_STAT))),
+    *_COMMIT_FIELDS,
+)
+_REPLACE = record(
+    "HoodieReplaceCommitMetadata",
+    optional("partitionToWriteStats", mapping(array("HoodieWriteStat"))),
+    *_COMMIT_FIELDS,
+    optional("partitionToReplaceFileIds", mapping(array("string"))),
+)
+_ENTRY = record(
+    "HoodieArchivedMetaEntry",
+    optional("hoodieCommitMetadata", _COMMIT),
+    optional("commitTime", "string"),
+    optional("actionType", "string"),
+    optional("actionState", "string"),
+    optional("hoodieReplaceCommitMetadata", _REPLACE),
+    namespace=NAMESPACE,
+)
 _PARSED = fastavro.parse_schema(json.loads(json.dumps(_ENTRY)))

@@ -26,6 +26,16 @@ def optional(name: str, type: Any) -> dict[str, Any]:
     return {"name": name, "type": ["null", type], "default": None}
 
 
+def record(name: str, *fields: Mapping[str, Any], **more: str) -> dict[str, Any]:
+    """Return the type of a record; ``more``: what else is said of it."""
+    return {"type": "record", "name": name, **more, "fields": list(fields)}
+
+
+def parsed(name: str, *fields: Mapping[str, Any]) -> Any:
+    """Return Hudi's record ``name`` as fastavro takes it."""
+    return fastavro.parse_schema(record(name, *fields, namespace=NAMESPACE))
+
+
 def array(items: Any) -> dict[str, Any]:
     """Return the type of a list."""
     return {"type": "array", "items": items}

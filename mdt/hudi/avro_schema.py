@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from mdt.errors import Corrupt, Unsupported
-from mdt.schema.declared import DEPTH_MAX, stored
+from mdt.schema.declared import stored
 from mdt.schema.definition import TableDefinition
 from mdt.schema.names import in_files
 
@@ -46,8 +44,6 @@ def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
 
     >>> json.loads(to_avro(pa.schema({"fare": pa.float64()}), "trips"))["fields"]
     [{'name': 'fare', 'type': ['null', 'double'], 'default': None}]
-    >>> from_avro(to_avro(pa.schema({"fare": pa.float64()}), "trips"))
-    fare: double
     """
     record, namespace = record_name(name)
     fields: list[dict[str, Any]] = []
@@ -75,27 +71,6 @@ def record_name(table: str) -> tuple[str, str]:
         clean = f"__{clean}"
     return f"{clean}_record", f"hoodie.{clean}"
 
-
-def from_avro(text: str) -> pa.Schema:
-    """Return the Arrow schema of an Avro record, meta columns included if it has them.
-
-    Raises Corrupt if ``text`` is no Avro record, Unsupported for types that a table here cannot
-    hold.
-    """
-    try:
-        value = json.loads(text)
-        named: dict[str, pa.DataType] = {}
-        type = _arrow(value, "", named, 0)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        if isinstance(error, Unsupported):
-            raise
-        raise Corrupt(f"the Avro schema cannot be read: {error!r}") from error
-    if not pa.types.is_struct(type):
-        raise Corrupt("the Avro schema is no record")
-    return pa.schema(list(type))
-
-
-# -- what is kept to Avro
 
 _PRIMITIVES: dict[pa.DataType, Any] = {
     pa.bool_(): "boolean",
@@ -155,125 +130,3 @@ def _avro(type: pa.DataType, name: str, namespace: str) -> Any:
 def _decimal_bytes(precision: int) -> int:
     """Return the fewest bytes whose two's complement holds ``precision`` digits."""
     return int((10**precision - 1).bit_length() + 8) // 8
-
-
-# -- Avro to Arrow
-
-_ARROW: dict[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "bytes": pa.binary(),
-    "enum": pa.string(),
-}
-_LOGICAL: dict[tuple[str, str], pa.DataType] = {
-    ("int", "date"): pa.date32(),
-    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
-    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
-}
-_REFUSED = frozenset(
-    {"time-millis", "time-micros", "local-timestamp-millis", "local-timestamp-micros", "duration"}
-)
-
-
-def _arrow(value: Any, namespace: str, named: dict[str, pa.DataType], depth: int) -> pa.DataType:
-    if depth > 2 * DEPTH_MAX:
-        raise Unsupported(f"the Avro schema is nested deeper than {2 * DEPTH_MAX} levels")
-    if isinstance(value, list):
-        return _arrow_union(value, namespace, named, depth)
-    if isinstance(value, str):
-        return _known(value, namespace, named)
-    kind = value["type"]
-    if isinstance(kind, (dict, list)):
-        return _arrow(kind, namespace, named, depth + 1)
-    logical = str(value.get("logicalType", ""))
-    if logical in _REFUSED:
-        raise Unsupported(f"Avro's {logical} is not supported")
-    if (kind, logical) in _LOGICAL:
-        return _LOGICAL[kind, logical]
-    build = _NAMED.get(kind)
-    if build is not None:
-        return _arrow_named(build, value, namespace, named, depth)
-    if kind == "bytes" and logical == "decimal":
-        return pa.decimal128(int(value["precision"]), int(value.get("scale", 0)))
-    if kind == "array":
-        return pa.list_(_arrow_field("element", value["items"], namespace, named, depth))
-    if kind == "map":
-        return pa.map_(pa.string(), _arrow_field("value", value["values"], namespace, named, depth))
-    return _known(kind, namespace, named)
-
-
-def _arrow_field(
-    name: str, value: Any, namespace: str, named: dict[str, pa.DataType], depth: int
-) -> pa.Field:
-    nullable = isinstance(value, list) and "null" in value
-    return pa.field(name, _arrow(value, namespace, named, depth + 1), nullable)
-
-
-def _arrow_union(
-    value: list[Any], namespace: str, named: dict[str, pa.DataType], depth: int
-) -> pa.DataType:
-    branches = [branch for branch in value if branch != "null"]
-    if len(branches) != 1:
-        raise Unsupported(f"an Avro union of {len(branches)} types is not supported")
-    return _arrow(branches[0], namespace, named, depth + 1)
-
-
-def _known(name: str, namespace: str, named: dict[str, pa.DataType]) -> pa.DataType:
-    """Return a primitive Avro type, or one that was defined earlier."""
-    if name in _ARROW:
-        return _ARROW[name]
-    full = _full_name(name, namespace)
-    if full not in named:
-        raise Unsupported(f"the Avro type {name!r} is unknown or refers to itself")
-    return named[full]
-
-
-def _full_name(name: str, namespace: str) -> str:
-    if "." in name or not namespace:
-        return name
-    return f"{namespace}.{name}"
-
-
-_Named = Callable[[Mapping[str, Any], str, dict[str, pa.DataType], int], pa.DataType]
-
-
-def _arrow_named(
-    build: _Named,
-    value: Mapping[str, Any],
-    namespace: str,
-    named: dict[str, pa.DataType],
-    depth: int,
-) -> pa.DataType:
-    name = str(value["name"])
-    full = _full_name(name, str(value.get("namespace") or namespace))
-    named[full] = build(value, full.rpartition(".")[0], named, depth)
-    return named[full]
-
-
-def _arrow_record(
-    value: Mapping[str, Any], namespace: str, named: dict[str, pa.DataType], depth: int
-) -> pa.DataType:
-    return pa.struct(
-        [_arrow_field(str(f["name"]), f["type"], namespace, named, depth) for f in value["fields"]]
-    )
-
-
-def _arrow_fixed(
-    value: Mapping[str, Any], namespace: str, named: dict[str, pa.DataType], depth: int
-) -> pa.DataType:
-    if value.get("logicalType") == "decimal":
-        return pa.decimal128(int(value["precision"]), int(value.get("scale", 0)))
-    return pa.binary()
-
-
-def _arrow_enum(
-    value: Mapping[str, Any], namespace: str, named: dict[str, pa.DataType], depth: int
-) -> pa.DataType:
-    return pa.string()
-
-
-_NAMED: dict[str, _Named] = {"record": _arrow_record, "fixed": _arrow_fixed, "enum": _arrow_enum}

@@ -54,7 +54,6 @@ CALENDAR = {"org.apache.spark.version": "4.0.0"}
 calendar, as Spark has written them since 3.1. Without it they take the calendar that a session
 names for files of old writers (``spark.sql.parquet.datetimeRebaseModeInRead``).
 """
-BLOOM_DYNAMIC = "DYNAMIC_V0"
 BLOOM_SIMPLE = "SIMPLE"
 
 _SINGLE_PAGE_BYTES_MAX = 1 << 20
@@ -126,19 +125,17 @@ def meta_columns(
     keys: pa.Array,
     partition: str,
     file_name: str,
-    first_row: int = 0,
 ) -> list[pa.Array]:
     """Return the five meta columns of ``n`` new rows, in the order of META_FIELDS.
 
-    ``keys``: string[n].  ``first_row``: number of the first row in ``_hoodie_commit_seqno``.
-    Columns that hold one value are dictionary<int32, string> arrays, which cost 4 bytes a row here
-    and nothing in the file.
+    ``keys``: string[n].  Columns that hold one value are dictionary<int32, string> arrays, which
+    cost 4 bytes a row here and nothing in the file.
     """
     assert len(keys) == n, (len(keys), n)
     if n == 1:
-        seqno = pa.array([f"{instant}_{task}_{first_row}"], pa.string())
+        seqno = pa.array([f"{instant}_{task}_0"], pa.string())
     else:
-        seqno = pc.binary_join_element_wise(f"{instant}_{task}_", _row_numbers(first_row, n), "")
+        seqno = pc.binary_join_element_wise(f"{instant}_{task}_", _row_numbers(n), "")
     zeros = _zeros(n)
     # One array has all three texts: of a small file, of which there may be thousands, each array
     # costs more than its texts.
@@ -150,7 +147,9 @@ def meta_columns(
 
 
 def _zeros(n: int) -> pa.Array:
-    return _many_zeros().slice(0, n) if n <= _SMALL_ROWS else pa.array(np.zeros(n, dtype=np.int32))
+    if n <= _SMALL_ROWS:
+        return _many_zeros().slice(0, n)
+    return pa.array(np.zeros(n, dtype=np.int32))
 
 
 @cache
@@ -158,10 +157,10 @@ def _many_zeros() -> pa.Array:
     return pa.array(np.zeros(_SMALL_ROWS, dtype=np.int32))
 
 
-def _row_numbers(first: int, n: int) -> pa.Array:
-    if first + n <= _SMALL_ROWS:
-        return _first_row_numbers().slice(first, n)
-    return pc.cast(pa.array(np.arange(first, first + n, dtype=np.int64)), pa.string())
+def _row_numbers(n: int) -> pa.Array:
+    if n <= _SMALL_ROWS:
+        return _first_row_numbers().slice(0, n)
+    return pc.cast(pa.array(np.arange(n, dtype=np.int64)), pa.string())
 
 
 @cache
@@ -227,9 +226,10 @@ def encode(
     row_groups = row_groups_of(len(table), row_group_rows)
     with writer:
         writer.write_table(table, row_group_size=row_group_rows)
-        known = _footer(
-            avro_schema, min_key, max_key, None if bloom is None else bloom(), bloom_type
-        )
+        keys_filter = None
+        if bloom is not None:
+            keys_filter = bloom()
+        known = _footer(avro_schema, min_key, max_key, keys_filter, bloom_type)
         writer.add_key_value_metadata(known | _place_of_digests(len(row_groups), table.schema))
     data = sink.getvalue()
     digests.fill(data, told[0])

@@ -9,9 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import fastavro
-
-from mdt.hudi.avro import NAMESPACE, STRINGS, VERSION, array, field, mapping, one_record, optional
+from mdt.hudi.avro import (
+    STRINGS,
+    VERSION,
+    array,
+    field,
+    mapping,
+    one_record,
+    optional,
+    parsed,
+    record,
+)
 from mdt.hudi.commit_metadata import Cleaned
 from mdt.hudi.timeline import COMPLETED
 
@@ -66,58 +74,44 @@ def encode_metadata(told: Cleaned) -> bytes:
     return one_record(_METADATA, metadata, _SYNC)
 
 
-_INSTANT = {
-    "type": "record",
-    "name": "HoodieActionInstant",
-    "fields": [field("timestamp", "string"), field("action", "string"), field("state", "string")],
-}
-_FILE = {
-    "type": "record",
-    "name": "HoodieCleanFileInfo",
-    "fields": [optional("filePath", "string"), optional("isBootstrapBaseFile", "boolean")],
-}
-_PLAN = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieCleanerPlan",
-        "namespace": NAMESPACE,
-        "fields": [
-            optional("earliestInstantToRetain", _INSTANT),
-            {"name": "lastCompletedCommitTimestamp", "type": "string", "default": ""},
-            field("policy", "string"),
-            optional("filesToBeDeletedPerPartition", mapping(STRINGS)),
-            VERSION,
-            optional("filePathsToBeDeletedPerPartition", mapping(array(_FILE))),
-            optional("partitionsToBeDeleted", STRINGS),
-        ],
-    }
+_INSTANT = record(
+    "HoodieActionInstant",
+    field("timestamp", "string"),
+    field("action", "string"),
+    field("state", "string"),
 )
-_OF_PARTITION = {
-    "type": "record",
-    "name": "HoodieCleanPartitionMetadata",
-    "fields": [
-        field("partitionPath", "string"),
-        field("policy", "string"),
-        field("deletePathPatterns", STRINGS),
-        field("successDeleteFiles", STRINGS),
-        field("failedDeleteFiles", STRINGS),
-        optional("isPartitionDeleted", "boolean"),
-    ],
-}
-_METADATA = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieCleanMetadata",
-        "namespace": NAMESPACE,
-        "fields": [
-            field("startCleanTime", "string"),
-            field("timeTakenInMillis", "long"),
-            field("totalFilesDeleted", "int"),
-            field("earliestCommitToRetain", "string"),
-            {"name": "lastCompletedCommitTimestamp", "type": "string", "default": ""},
-            field("partitionMetadata", mapping(_OF_PARTITION)),
-            VERSION,
-            optional("bootstrapPartitionMetadata", mapping("HoodieCleanPartitionMetadata")),
-        ],
-    }
+_FILE = record(
+    "HoodieCleanFileInfo",
+    optional("filePath", "string"),
+    optional("isBootstrapBaseFile", "boolean"),
+)
+_PLAN = parsed(
+    "HoodieCleanerPlan",
+    optional("earliestInstantToRetain", _INSTANT),
+    {"name": "lastCompletedCommitTimestamp", "type": "string", "default": ""},
+    field("policy", "string"),
+    optional("filesToBeDeletedPerPartition", mapping(STRINGS)),
+    VERSION,
+    optional("filePathsToBeDeletedPerPartition", mapping(array(_FILE))),
+    optional("partitionsToBeDeleted", STRINGS),
+)
+_OF_PARTITION = record(
+    "HoodieCleanPartitionMetadata",
+    field("partitionPath", "string"),
+    field("policy", "string"),
+    field("deletePathPatterns", STRINGS),
+    field("successDeleteFiles", STRINGS),
+    field("failedDeleteFiles", STRINGS),
+    optional("isPartitionDeleted", "boolean"),
+)
+_METADATA = parsed(
+    "HoodieCleanMetadata",
+    field("startCleanTime", "string"),
+    field("timeTakenInMillis", "long"),
+    field("totalFilesDeleted", "int"),
+    field("earliestCommitToRetain", "string"),
+    {"name": "lastCompletedCommitTimestamp", "type": "string", "default": ""},
+    field("partitionMetadata", mapping(_OF_PARTITION)),
+    VERSION,
+    optional("bootstrapPartitionMetadata", mapping("HoodieCleanPartitionMetadata")),
 )

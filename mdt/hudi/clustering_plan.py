@@ -11,9 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import fastavro
-
-from mdt.hudi.avro import NAMESPACE, STRINGS, VERSION, array, mapping, one_record, optional
+from mdt.hudi.avro import (
+    STRINGS,
+    VERSION,
+    array,
+    field,
+    mapping,
+    one_record,
+    optional,
+    parsed,
+    record,
+)
 
 _SYNC = b"mdt.clustering/1"
 
@@ -57,60 +65,42 @@ def encode(units: Sequence[Mapping[str, Any]], operation: str = CLUSTER) -> byte
     return one_record(_REQUESTED_REPLACE, told, _SYNC)
 
 
-_SLICE = {
-    "type": "record",
-    "name": "HoodieSliceInfo",
-    "fields": [
-        optional("dataFilePath", "string"),
-        optional("deltaFilePaths", STRINGS),
-        {"name": "fileId", "type": ["null", "string"]},
-        optional("partitionPath", "string"),
-        optional("bootstrapFilePath", "string"),
-        VERSION,
-    ],
-}
-_GROUP = {
-    "type": "record",
-    "name": "HoodieClusteringGroup",
-    "fields": [
-        optional("slices", array(_SLICE)),
-        optional("metrics", mapping("double")),
-        {"name": "numOutputFileGroups", "type": ["int", "null"], "default": 1},
-        optional("extraMetadata", mapping("string")),
-        VERSION,
-    ],
-}
-_STRATEGY = {
-    "type": "record",
-    "name": "HoodieClusteringStrategy",
-    "fields": [
-        optional("strategyClassName", "string"),
-        optional("strategyParams", mapping("string")),
-        VERSION,
-    ],
-}
-_PLAN = {
-    "type": "record",
-    "name": "HoodieClusteringPlan",
-    "fields": [
-        optional("inputGroups", array(_GROUP)),
-        optional("strategy", _STRATEGY),
-        optional("extraMetadata", mapping("string")),
-        VERSION,
-        optional("preserveHoodieMetadata", "boolean"),
-        optional("missingSchedulePartitions", STRINGS),
-    ],
-}
-_REQUESTED_REPLACE = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieRequestedReplaceMetadata",
-        "namespace": NAMESPACE,
-        "fields": [
-            optional("operationType", "string"),
-            optional("clusteringPlan", _PLAN),
-            optional("extraMetadata", mapping("string")),
-            VERSION,
-        ],
-    }
+_SLICE = record(
+    "HoodieSliceInfo",
+    optional("dataFilePath", "string"),
+    optional("deltaFilePaths", STRINGS),
+    field("fileId", ["null", "string"]),
+    optional("partitionPath", "string"),
+    optional("bootstrapFilePath", "string"),
+    VERSION,
+)
+_GROUP = record(
+    "HoodieClusteringGroup",
+    optional("slices", array(_SLICE)),
+    optional("metrics", mapping("double")),
+    {"name": "numOutputFileGroups", "type": ["int", "null"], "default": 1},
+    optional("extraMetadata", mapping("string")),
+    VERSION,
+)
+_STRATEGY = record(
+    "HoodieClusteringStrategy",
+    optional("strategyClassName", "string"),
+    optional("strategyParams", mapping("string")),
+    VERSION,
+)
+_PLAN = record(
+    "HoodieClusteringPlan",
+    optional("inputGroups", array(_GROUP)),
+    optional("strategy", _STRATEGY),
+    optional("extraMetadata", mapping("string")),
+    VERSION,
+    optional("preserveHoodieMetadata", "boolean"),
+    optional("missingSchedulePartitions", STRINGS),
+)
+_REQUESTED_REPLACE = parsed(
+    "HoodieRequestedReplaceMetadata",
+    optional("operationType", "string"),
+    optional("clusteringPlan", _PLAN),
+    optional("extraMetadata", mapping("string")),
+    VERSION,
 )

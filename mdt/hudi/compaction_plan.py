@@ -7,13 +7,19 @@ The encoding is a pure function of its argument, byte for byte.  Field list: Apa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from typing import Any
 
-import fastavro
-
-from mdt.errors import Corrupt
-from mdt.hudi.avro import NAMESPACE, STRINGS, VERSION, array, mapping, one_record, optional
+from mdt.hudi.avro import (
+    STRINGS,
+    VERSION,
+    array,
+    field,
+    mapping,
+    one_record,
+    optional,
+    parsed,
+    record,
+)
 
 _SYNC = b"mdt.compaction/1"
 
@@ -38,51 +44,28 @@ def encode(operations: Sequence[Mapping[str, Any]]) -> bytes:
     return one_record(_COMPACTION_PLAN, plan, _SYNC)
 
 
-def decode(data: bytes) -> dict[str, Any]:
-    """Return the HoodieCompactionPlan in ``data``.  Raises Corrupt if there is not exactly one."""
-    try:
-        plans = list(fastavro.reader(BytesIO(data)))
-    except (ValueError, TypeError, EOFError, IndexError, KeyError) as error:
-        raise Corrupt(f"a compaction plan cannot be read: {error!r}") from error
-    if len(plans) != 1 or not isinstance(plans[0], dict):
-        raise Corrupt("a compaction plan holds one record", expected="1", got=str(len(plans)))
-    return dict(plans[0])
-
-
-_OPERATION = {
-    "type": "record",
-    "name": "HoodieCompactionOperation",
-    "fields": [
-        {"name": "baseInstantTime", "type": ["null", "string"]},
-        optional("deltaFilePaths", STRINGS),
-        optional("dataFilePath", "string"),
-        {"name": "fileId", "type": ["null", "string"]},
-        optional("partitionPath", "string"),
-        optional("metrics", mapping("double")),
-        optional("bootstrapFilePath", "string"),
-    ],
-}
-_STRATEGY = {
-    "type": "record",
-    "name": "HoodieCompactionStrategy",
-    "fields": [
-        optional("compactorClassName", "string"),
-        optional("strategyParams", mapping("string")),
-        VERSION,
-    ],
-}
-_COMPACTION_PLAN = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieCompactionPlan",
-        "namespace": NAMESPACE,
-        "fields": [
-            optional("operations", array(_OPERATION)),
-            optional("extraMetadata", mapping("string")),
-            VERSION,
-            optional("strategy", _STRATEGY),
-            {"name": "preserveHoodieMetadata", "type": ["boolean", "null"], "default": False},
-            optional("missingSchedulePartitions", STRINGS),
-        ],
-    }
+_OPERATION = record(
+    "HoodieCompactionOperation",
+    field("baseInstantTime", ["null", "string"]),
+    optional("deltaFilePaths", STRINGS),
+    optional("dataFilePath", "string"),
+    field("fileId", ["null", "string"]),
+    optional("partitionPath", "string"),
+    optional("metrics", mapping("double")),
+    optional("bootstrapFilePath", "string"),
+)
+_STRATEGY = record(
+    "HoodieCompactionStrategy",
+    optional("compactorClassName", "string"),
+    optional("strategyParams", mapping("string")),
+    VERSION,
+)
+_COMPACTION_PLAN = parsed(
+    "HoodieCompactionPlan",
+    optional("operations", array(_OPERATION)),
+    optional("extraMetadata", mapping("string")),
+    VERSION,
+    optional("strategy", _STRATEGY),
+    {"name": "preserveHoodieMetadata", "type": ["boolean", "null"], "default": False},
+    optional("missingSchedulePartitions", STRINGS),
 )

@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import fastavro
-
-from mdt.hudi.avro import NAMESPACE, VERSION, array, mapping, one_record, optional
+from mdt.hudi.avro import VERSION, array, mapping, one_record, optional, parsed, record
 
 _SYNC = b"mdt.indexing/1.."
 
@@ -36,33 +34,17 @@ def _parts(specs: Sequence[str], upto: str) -> list[dict[str, Any]]:
     return [{"metadataPartitionPath": spec, **more} for spec in specs]
 
 
-_INFO = {
-    "type": "record",
-    "name": "HoodieIndexPartitionInfo",
-    "fields": [
-        VERSION,
-        optional("metadataPartitionPath", "string"),
-        optional("indexUptoInstant", "string"),
-        optional("extraMetadata", mapping("string")),
-    ],
-}
-_PLAN = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieIndexPlan",
-        "namespace": NAMESPACE,
-        "fields": [VERSION, optional("indexPartitionInfos", array(_INFO))],
-    }
+_INFO = record(
+    "HoodieIndexPartitionInfo",
+    VERSION,
+    optional("metadataPartitionPath", "string"),
+    optional("indexUptoInstant", "string"),
+    optional("extraMetadata", mapping("string")),
 )
-_METADATA = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieIndexCommitMetadata",
-        "namespace": NAMESPACE,
-        "fields": [
-            VERSION,
-            optional("operationType", "string"),
-            optional("indexPartitionInfos", array(_INFO)),
-        ],
-    }
+_PLAN = parsed("HoodieIndexPlan", VERSION, optional("indexPartitionInfos", array(_INFO)))
+_METADATA = parsed(
+    "HoodieIndexCommitMetadata",
+    VERSION,
+    optional("operationType", "string"),
+    optional("indexPartitionInfos", array(_INFO)),
 )

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap, BitMap64
 
 from mdt.errors import Corrupt, Invalid
+from mdt.hudi.avro import array, field, parsed, record
 from mdt.hudi.file_names import LOG
 
 COMMAND, DELETE, CORRUPT, AVRO, HFILE, PARQUET, CDC = range(7)
@@ -342,71 +343,28 @@ def decode_delete_block(content: bytes | memoryview) -> pa.Table:
     )
 
 
-def decode_positions(text: str) -> BitMap64:
-    """Return the positions in header 5.  Raises Corrupt if they are damaged.
-
-    >>> decode_positions(encode_positions(BitMap([2, 70_000])))
-    BitMap64([2, 70000])
-    """
-    try:
-        data = base64.b64decode(text.encode("ascii"), validate=True)
-        found = BitMap64.deserialize(data)
-    except (ValueError, IndexError) as error:
-        raise Corrupt(f"damaged record positions: {error}") from error
-    if found.serialize() != data:
-        raise Corrupt("damaged record positions: not in the portable roaring format")
-    return found
-
-
-def _wrapper(name: str, type: object) -> dict[str, object]:
-    return {"type": "record", "name": name, "fields": [{"name": "value", "type": type}]}
-
-
-_WRAPPERS: list[object] = [
-    _wrapper(name, type)
-    for name, type in (
-        ("BooleanWrapper", "boolean"),
-        ("IntWrapper", "int"),
-        ("LongWrapper", "long"),
-        ("FloatWrapper", "float"),
-        ("DoubleWrapper", "double"),
-        ("BytesWrapper", "bytes"),
-        ("StringWrapper", "string"),
-        ("DateWrapper", "int"),
-        ("DecimalWrapper", "bytes"),
-        ("TimeMicrosWrapper", "long"),
-        ("TimestampMicrosWrapper", "long"),
-    )
-]
-_ARRAY_ITEMS = [
-    "null",
-    *(str(w["name"]) for w in _WRAPPERS if isinstance(w, dict)),
-    _wrapper("LocalDateWrapper", "int"),
-]
-_ARRAY_WRAPPER = {
-    "type": "record",
-    "name": "ArrayWrapper",
-    "fields": [
-        {"name": "wrappedValues", "type": ["null", {"type": "array", "items": _ARRAY_ITEMS}]}
-    ],
+_VALUES = {
+    "BooleanWrapper": "boolean",
+    "IntWrapper": "int",
+    "LongWrapper": "long",
+    "FloatWrapper": "float",
+    "DoubleWrapper": "double",
+    "BytesWrapper": "bytes",
+    "StringWrapper": "string",
+    "DateWrapper": "int",
+    "DecimalWrapper": "bytes",
+    "TimeMicrosWrapper": "long",
+    "TimestampMicrosWrapper": "long",
 }
-_DELETE_RECORD = {
-    "type": "record",
-    "name": "HoodieDeleteRecord",
-    "fields": [
-        {"name": "recordKey", "type": ["null", "string"]},
-        {"name": "partitionPath", "type": ["null", "string"]},
-        {"name": "orderingVal", "type": ["null", *_WRAPPERS, _ARRAY_WRAPPER]},
-    ],
-}
-_DELETE_LIST = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieDeleteRecordList",
-        "namespace": "org.apache.hudi.avro.model",
-        "fields": [
-            {"name": "deleteRecordList", "type": {"type": "array", "items": _DELETE_RECORD}}
-        ],
-    }
+"""Hudi's records around an ordering value."""
+_WRAPPERS = [record(name, field("value", type)) for name, type in _VALUES.items()]
+_ARRAY_ITEMS = ["null", *_VALUES, record("LocalDateWrapper", field("value", "int"))]
+_ARRAY_WRAPPER = record("ArrayWrapper", field("wrappedValues", ["null", array(_ARRAY_ITEMS)]))
+_DELETE_RECORD = record(
+    "HoodieDeleteRecord",
+    field("recordKey", ["null", "string"]),
+    field("partitionPath", ["null", "string"]),
+    field("orderingVal", ["null", *_WRAPPERS, _ARRAY_WRAPPER]),
 )
+_DELETE_LIST = parsed("HoodieDeleteRecordList", field("deleteRecordList", array(_DELETE_RECORD)))
 _DELETES = pa.schema([("recordKey", pa.string()), ("partitionPath", pa.string())])

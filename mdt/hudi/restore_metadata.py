@@ -13,9 +13,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import fastavro
-
-from mdt.hudi.avro import NAMESPACE, STRINGS, VERSION, array, field, mapping, one_record, optional
+from mdt.hudi.avro import (
+    STRINGS,
+    VERSION,
+    array,
+    field,
+    mapping,
+    one_record,
+    optional,
+    parsed,
+    record,
+)
 
 _SYNC = b"mdt.restoring/1."
 
@@ -41,60 +49,38 @@ def encode_metadata(time: str) -> bytes:
     return one_record(_METADATA, told, _SYNC)
 
 
-_INSTANT = {
-    "type": "record",
-    "name": "HoodieInstantInfo",
-    "fields": [field("commitTime", "string"), field("action", "string")],
-}
+_INSTANT = record("HoodieInstantInfo", field("commitTime", "string"), field("action", "string"))
 _INSTANTS = {"name": "instantsToRollback", "type": array(_INSTANT), "default": []}
-_OF_PARTITION = {
-    "type": "record",
-    "name": "HoodieRollbackPartitionMetadata",
-    "fields": [
-        field("partitionPath", "string"),
-        field("successDeleteFiles", STRINGS),
-        field("failedDeleteFiles", STRINGS),
-        optional("rollbackLogFiles", mapping("long")),
-        optional("logFilesFromFailedCommit", mapping("long")),
-    ],
-}
-_ROLLBACK = {
-    "type": "record",
-    "name": "HoodieRollbackMetadata",
-    "fields": [
-        field("startRollbackTime", "string"),
-        field("timeTakenInMillis", "long"),
-        field("totalFilesDeleted", "int"),
-        field("commitsRollback", STRINGS),
-        field("partitionMetadata", mapping(_OF_PARTITION)),
-        VERSION,
-        {"name": "instantsRollback", "type": array(_INSTANT), "default": []},
-    ],
-}
-_PLAN = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieRestorePlan",
-        "namespace": NAMESPACE,
-        "fields": [
-            _INSTANTS,
-            {"name": "version", "type": ["int", "null"], "default": 2},
-            {"name": "savepointToRestoreTimestamp", "type": ["string", "null"]},
-        ],
-    }
+_OF_PARTITION = record(
+    "HoodieRollbackPartitionMetadata",
+    field("partitionPath", "string"),
+    field("successDeleteFiles", STRINGS),
+    field("failedDeleteFiles", STRINGS),
+    optional("rollbackLogFiles", mapping("long")),
+    optional("logFilesFromFailedCommit", mapping("long")),
 )
-_METADATA = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieRestoreMetadata",
-        "namespace": NAMESPACE,
-        "fields": [
-            field("startRestoreTime", "string"),
-            field("timeTakenInMillis", "long"),
-            field("instantsToRollback", STRINGS),
-            field("hoodieRestoreMetadata", mapping(array(["null", _ROLLBACK]))),
-            VERSION,
-            {"name": "restoreInstantInfo", "type": array("HoodieInstantInfo"), "default": []},
-        ],
-    }
+_ROLLBACK = record(
+    "HoodieRollbackMetadata",
+    field("startRollbackTime", "string"),
+    field("timeTakenInMillis", "long"),
+    field("totalFilesDeleted", "int"),
+    field("commitsRollback", STRINGS),
+    field("partitionMetadata", mapping(_OF_PARTITION)),
+    VERSION,
+    {"name": "instantsRollback", "type": array(_INSTANT), "default": []},
+)
+_PLAN = parsed(
+    "HoodieRestorePlan",
+    _INSTANTS,
+    {"name": "version", "type": ["int", "null"], "default": 2},
+    field("savepointToRestoreTimestamp", ["string", "null"]),
+)
+_METADATA = parsed(
+    "HoodieRestoreMetadata",
+    field("startRestoreTime", "string"),
+    field("timeTakenInMillis", "long"),
+    field("instantsToRollback", STRINGS),
+    field("hoodieRestoreMetadata", mapping(array(["null", _ROLLBACK]))),
+    VERSION,
+    {"name": "restoreInstantInfo", "type": array("HoodieInstantInfo"), "default": []},
 )

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import fastavro
-
-from mdt.hudi.avro import NAMESPACE, STRINGS, field, mapping, one_record
+from mdt.hudi.avro import STRINGS, field, mapping, one_record, parsed, record
 
 _SYNC = b"mdt.savepoint/1."
 
@@ -35,21 +33,15 @@ def encode(by: str, at_ms: int, comment: str, files: Mapping[str, Sequence[str]]
     return one_record(_SAVEPOINT, told, _SYNC)
 
 
-_PARTITION = {
-    "type": "record",
-    "name": "HoodieSavepointPartitionMetadata",
-    "fields": [field("partitionPath", "string"), field("savepointDataFile", STRINGS)],
-}
-_SAVEPOINT = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieSavepointMetadata",
-        "namespace": NAMESPACE,
-        "fields": [
-            field("savepointedBy", "string"),
-            field("savepointedAt", "long"),
-            field("comments", "string"),
-            field("partitionMetadata", mapping(_PARTITION)),
-        ],
-    }
+_PARTITION = record(
+    "HoodieSavepointPartitionMetadata",
+    field("partitionPath", "string"),
+    field("savepointDataFile", STRINGS),
+)
+_SAVEPOINT = parsed(
+    "HoodieSavepointMetadata",
+    field("savepointedBy", "string"),
+    field("savepointedAt", "long"),
+    field("comments", "string"),
+    field("partitionMetadata", mapping(_PARTITION)),
 )

@@ -39,6 +39,7 @@ INSTANT_DIGITS = 17
 """Of every instant that this version writes."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_DIGIT = re.compile(r"[^0-9]")
 _TIME = re.compile(r"[0-9]{17}|[0-9]{14}")
 
 
@@ -66,10 +67,8 @@ def instant_text(us_since_epoch: int) -> str:
         raise Invalid(
             f"{us_since_epoch} microseconds since 1970 is no time of the years 1 to 9999"
         ) from error
-    return (
-        f"{moment.year:04d}{moment.month:02d}{moment.day:02d}{moment.hour:02d}{moment.minute:02d}{moment.second:02d}"
-        f"{moment.microsecond // 1000:03d}"
-    )
+    text = moment.replace(tzinfo=None).isoformat(timespec="milliseconds")
+    return _NO_DIGIT.sub("", text)
 
 
 def instant_us(text: str) -> int:

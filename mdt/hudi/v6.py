@@ -93,7 +93,9 @@ class Version6:
         'city=x/.6f2c-0_20240229120000123.log.2_3-77-0.marker.APPEND'
         """
         is_log = LOG.fullmatch(path.rpartition("/")[2]) is not None
-        return f"{path}.marker.{'APPEND' if is_log else 'CREATE'}"
+        if is_log:
+            return f"{path}.marker.APPEND"
+        return f"{path}.marker.CREATE"
 
     def properties(self, definition: TableDefinition) -> dict[str, str]:
         """Return the content of ``hoodie.properties``."""
@@ -106,7 +108,6 @@ class Version6:
             schema_json=avro_schema.to_avro(definition.schema, definition.name),
             hive_style=definition.hive_style,
             time_path=definition.time_path,
-            extra={},
         )
 
     def completed_body(self, told: CommitMetadata) -> bytes:
@@ -137,12 +138,10 @@ class Version6:
         instant = (self.completed_path(time, action), self.completed_body(told))
         if action not in _SERVICES:
             return [instant]
-        is_compaction = action == "compaction"
-        requested = (
-            avro_bodies.compaction_plan.encode(plan)
-            if is_compaction
-            else avro_bodies.clustering_plan.encode(plan, told.operation)
-        )
+        if action == "compaction":
+            requested = avro_bodies.compaction_plan.encode(plan)
+        else:
+            requested = avro_bodies.clustering_plan.encode(plan, told.operation)
         return [
             instant,
             (self.path_of(Instant(time, action, REQUESTED)), requested),
@@ -153,20 +152,17 @@ class Version6:
         self, known: Iterable[str], instants: Sequence[tuple[Instant, bytes]]
     ) -> tuple[str, bytes]:
         """Return a log file with one Avro block."""
-        return avro_bodies.archived_timeline.next_path(known), avro_bodies.archived_timeline.encode(
-            instants
-        )
+        archive = avro_bodies.archived_timeline
+        return archive.next_path(known), archive.encode(instants)
 
     def cleaned(self, told: Cleaned) -> Sequence[tuple[str, bytes]]:
         """Return the completed instant; after it, for Java readers, the pending ones with the
         plan.
         """
         plan = avro_bodies.clean_metadata.encode_plan(told)
+        done = avro_bodies.clean_metadata.encode_metadata(told)
         return [
-            (
-                self.completed_path(told.time, "clean"),
-                avro_bodies.clean_metadata.encode_metadata(told),
-            ),
+            (self.completed_path(told.time, "clean"), done),
             (self.path_of(Instant(told.time, "clean", REQUESTED)), plan),
             (self.path_of(Instant(told.time, "clean", INFLIGHT)), plan),
         ]
@@ -183,25 +179,21 @@ class Version6:
         """Return the requested instant with the plan, the inflight one, and the completed one,
         beside those of the commit.
         """
-        requested, inflight, completed = (
-            Instant(time, "restore", state) for state in (REQUESTED, INFLIGHT, COMPLETED)
-        )
-        return [
-            (self.path_of(requested), avro_bodies.restore_metadata.encode_plan(to)),
-            (self.path_of(inflight), b""),
-            (self.path_of(completed), avro_bodies.restore_metadata.encode_metadata(time)),
-        ]
+        bodies = avro_bodies.restore_metadata
+        return self._planned(time, "restore", bodies.encode_plan(to), bodies.encode_metadata(time))
 
     def indexing(self, time: str, specs: Sequence[str]) -> Sequence[tuple[str, bytes]]:
         """Return the requested instant with the plan, the inflight one, and the completed one."""
-        requested, inflight, completed = (
-            Instant(time, "indexing", state) for state in (REQUESTED, INFLIGHT, COMPLETED)
-        )
-        return [
-            (self.path_of(requested), avro_bodies.index_plan.encode_plan(specs, time)),
-            (self.path_of(inflight), b""),
-            (self.path_of(completed), avro_bodies.index_plan.encode_metadata(specs, time)),
-        ]
+        plan = avro_bodies.index_plan.encode_plan(specs, time)
+        told = avro_bodies.index_plan.encode_metadata(specs, time)
+        return self._planned(time, "indexing", plan, told)
+
+    def _planned(
+        self, time: str, action: str, plan: bytes, told: bytes
+    ) -> Sequence[tuple[str, bytes]]:
+        """Return the three instants of an action: with its plan, inflight, and what it did."""
+        contents = ((REQUESTED, plan), (INFLIGHT, b""), (COMPLETED, told))
+        return [(self.path_of(Instant(time, action, state)), body) for state, body in contents]
 
 
 def table_properties(
@@ -214,14 +206,12 @@ def table_properties(
     schema_json: str,
     hive_style: bool = True,
     time_path: TimePath | None = None,
-    extra: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the properties of a new version 6 table, checksum included.
 
     ``ordering``: the ordering field (event time: the larger value wins), or None (commit time: the
-    later commit wins). ``schema_json``: Avro schema without meta columns.  ``extra`` may add
-    properties but not change these. Raises Invalid for an empty, overlong or unprintable name and
-    for ``extra`` that contradicts.
+    later commit wins). ``schema_json``: Avro schema without meta columns.  Raises Invalid for an
+    empty, overlong or unprintable name.
     """
     if (
         not name.isprintable()
@@ -260,16 +250,6 @@ def table_properties(
         found["hoodie.table.precombine.field"] = ordering
     if time_path is not None:
         found |= time_based(time_path)
-    return _extended(found, extra)
-
-
-def _extended(found: dict[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    for key, value in extra.items():
-        if found.setdefault(key, value) != value:
-            raise Invalid(
-                f"{key} is {found[key]!r} for this table, not {value!r}",
-                hint="leave the property out",
-            )
     return found
 
 

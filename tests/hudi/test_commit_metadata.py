@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -166,12 +168,6 @@ PLAN = [
 def test_a_compaction_plan_reads_back_and_is_deterministic():
     data = compaction_plan.encode(PLAN)
     assert data == compaction_plan.encode(PLAN)
-    plan = compaction_plan.decode(data)
+    (plan,) = fastavro.reader(BytesIO(data))
     assert [{key: operation[key] for key in PLAN[0]} for operation in plan["operations"]] == PLAN
     assert (plan["version"], plan["preserveHoodieMetadata"]) == (1, True)
-
-
-@pytest.mark.parametrize("cut", [0, 4, 200, -1])
-def test_a_torn_compaction_plan_is_corrupt(cut):
-    with pytest.raises(Corrupt):
-        compaction_plan.decode(compaction_plan.encode(PLAN)[:cut])

@@ -35,6 +35,10 @@ def data_block(positions=None, content=PARQUET):
     )
 
 
+def decoded(positions):
+    return BitMap64.deserialize(base64.b64decode(positions))
+
+
 def only(data):
     (block,) = log_file.parse(data, path="x.log")
     return block
@@ -90,7 +94,7 @@ def test_a_parsed_data_block_says_where_its_parquet_stands():
         PARQUET,
     )
     header = dict(found.header)
-    assert set(log_file.decode_positions(header.pop(log_file.POSITIONS))) == {0, 2}
+    assert set(decoded(header.pop(log_file.POSITIONS))) == {0, 2}
     assert header.pop(log_file.BASE_INSTANT) == T1
     assert header == {log_file.INSTANT_TIME: T2, log_file.SCHEMA: '{"ü":1}'}
     assert only(data_block()[0]).header == header, "without positions no base instant either"
@@ -155,15 +159,7 @@ def test_positions_are_the_text_that_hudi_writes():
 @given(st.sets(st.integers(0, 2**34), max_size=50), st.integers(0, 1000))
 def test_positions_read_back(positions, run):
     given = BitMap64(positions | set(range(run)))
-    assert log_file.decode_positions(log_file.encode_positions(given)) == given
-
-
-@pytest.mark.parametrize(
-    "text", ["", "!", "AAAA", "ü", log_file.encode_positions(BitMap([1, 5]))[:-8]]
-)
-def test_damaged_positions_are_corrupt(text):
-    with pytest.raises(Corrupt):
-        log_file.decode_positions(text)
+    assert decoded(log_file.encode_positions(given)) == given
 
 
 WHOLE = data_block(BitMap([3]))[0] + delete_block(["a", "b"], positions=BitMap([1, 2]))

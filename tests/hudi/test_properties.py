@@ -21,7 +21,6 @@ def made(**more):
         "partition_fields": ["city"],
         "ordering": "ts",
         "schema_json": '{"type":"record"}',
-        "extra": {"mdt.format": "1"},
     }
     return v6.table_properties(**{**given, **more})
 
@@ -70,7 +69,6 @@ def test_checksum_is_that_of_real_tables():
 
 def test_our_properties_verify():
     properties.verify(properties.decode(properties.encode(TABLE)))
-    assert TABLE["mdt.format"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -120,8 +118,3 @@ def test_key_generator_fits_the_fields(keys, partition_by, kind):
 def test_impossible_table_names_are_refused(name):
     with pytest.raises(Invalid):
         made(name=name)
-
-
-def test_extra_properties_cannot_contradict():
-    with pytest.raises(Invalid, match=r"hoodie\.table\.version"):
-        made(extra={"hoodie.table.version": "8"})

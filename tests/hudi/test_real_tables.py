@@ -4,15 +4,16 @@ understood.
 
 from __future__ import annotations
 
+import base64
 import json
 import zipfile
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
 import pytest
+from pyroaring import BitMap64
 
 from mdt.hudi import (
-    avro_schema,
     base_file,
     commit_metadata,
     file_names,
@@ -47,7 +48,7 @@ def test_every_file_of_a_version_6_table_is_understood(path):
             assert instant is not None, name
             if instant.state == timeline.COMPLETED and instant.action != "rollback":
                 told = json.loads(data)
-                assert len(avro_schema.from_avro(told["extraMetadata"]["schema"])) > 1
+                assert len(json.loads(told["extraMetadata"]["schema"])["fields"]) > 1
                 assert commit_metadata.decode_extra(data).keys() == told["extraMetadata"].keys()
                 stats = [stat for of in told["partitionToWriteStats"].values() for stat in of]
                 for stat in stats:
@@ -75,7 +76,7 @@ def test_properties_of_every_table_verify(path):
         properties.verify(one)
         assert properties.decode(properties.encode(one)) == one
         if one.get("hoodie.table.create.schema"):
-            assert len(avro_schema.from_avro(one["hoodie.table.create.schema"])) > 1
+            assert len(json.loads(one["hoodie.table.create.schema"])["fields"]) > 1
 
 
 def test_every_log_block_parses_and_every_delete_block_decodes():
@@ -92,5 +93,6 @@ def test_every_log_block_parses_and_every_delete_block_decodes():
                 if block.kind == log_file.DELETE:
                     assert log_file.decode_delete_block(block.content)["key"].null_count == 0
                 if log_file.POSITIONS in block.header:
-                    assert len(log_file.decode_positions(block.header[log_file.POSITIONS])) > 0
+                    text = block.header[log_file.POSITIONS]
+                    assert len(BitMap64.deserialize(base64.b64decode(text))) > 0
     assert {log_file.AVRO, log_file.PARQUET, log_file.COMMAND} <= kinds.keys(), kinds

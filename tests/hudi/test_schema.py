@@ -5,12 +5,12 @@ import json
 import fastavro
 import pyarrow as pa
 import pytest
+from avro_schemas import arrow_schema
 from declared_types import FLAT
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
-from mdt.errors import Corrupt, Unsupported
 from mdt.hudi import avro_schema
 from mdt.schema import declared
 
@@ -44,7 +44,7 @@ SCHEMAS = st.dictionaries(NAMES, TYPES, min_size=1, max_size=4).map(
 @given(SCHEMAS)
 def test_avro_text_describes_what_is_kept_and_what_is_kept_is_kept_again(given):
     text, kept = avro_schema.to_avro(given, "trips"), declared.stored(given)
-    assert avro_schema.from_avro(text) == kept
+    assert arrow_schema(text) == kept
     fastavro.parse_schema(json.loads(text))
     assert declared.stored(kept) == kept
     assert all(field.nullable for field in kept)
@@ -54,7 +54,7 @@ def test_meta_columns_come_first():
     data = pa.schema([("id", pa.string())])
     assert avro_schema.with_meta(data).names == [*avro_schema.META_FIELDS, "id"]
     text = avro_schema.to_avro(data, "t", meta_fields=True)
-    assert avro_schema.from_avro(text) == avro_schema.with_meta(data)
+    assert arrow_schema(text) == avro_schema.with_meta(data)
 
 
 def test_every_avro_field_is_optional_and_named_as_spark_names_it():
@@ -119,47 +119,3 @@ def test_nesting_has_a_limit():
     for _ in range(declared.DEPTH_MAX):
         type = pa.list_(type)
     refused("deeper", declared.stored, pa.schema([("c", type)]))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "1",
-        "null",
-        '"int"',
-        '{"type":"record"}',
-        "[" * 100_000,
-        '{"type":"array","items":"int"}',
-    ],
-)
-def test_what_is_no_record_is_corrupt(text):
-    with pytest.raises((Corrupt, Unsupported)):
-        avro_schema.from_avro(text)
-
-
-@pytest.mark.parametrize(
-    "type",
-    [
-        '["null","int","string"]',
-        '{"type":"long","logicalType":"local-timestamp-micros"}',
-        '"r"',
-        '"unknown"',
-    ],
-)
-def test_avro_types_without_a_place_here_are_unsupported(type):
-    with pytest.raises(Unsupported):
-        avro_schema.from_avro(
-            f'{{"type":"record","name":"r","fields":[{{"name":"a","type":{type}}}]}}'
-        )
-
-
-def test_a_type_named_earlier_is_found_again():
-    text = (
-        '{"type":"record","name":"r","namespace":"n","fields":[{"name":"a","type":{"type":"record","name":"s","fields":'
-        '[{"name":"x","type":"int"}]}},{"name":"b","type":["n.s","null"]},{"name":"c","type":"s"}]}'
-    )
-    inner = pa.struct([pa.field("x", pa.int32(), nullable=False)])
-    fields = [pa.field(name, inner, nullable=name == "b") for name in "abc"]
-    assert avro_schema.from_avro(text) == pa.schema(fields)
