@@ -147,12 +147,10 @@ _SEQ_DIGITS_MAX = 10
 
 def opened(path: str, option: Sequence[str] = (), as_of: str | None = None) -> table.Table:
     """Open a table with the options of the command line, perhaps as of a point."""
-    return table.open(
-        path,
-        settings(option),
-        storage_options=_storage_options.get(),
-        as_of=None if as_of is None else point(as_of),
-    )
+    state = None
+    if as_of is not None:
+        state = point(as_of)
+    return table.open(path, settings(option), storage_options=storage_options(), as_of=state)
 
 
 def point(text: str) -> int | str:
@@ -178,8 +176,12 @@ def tell(
     in the document. Of a command that has ``--dry-run`` both say that it was one.
     """
     if is_json():
-        more = {} if warnings is None else {"warnings": list(warnings)}
-        print(json_text.line({**document, **more, **({"dry_run": True} if _is_dry.get() else {})}))
+        told = dict(document)
+        if warnings is not None:
+            told["warnings"] = list(warnings)
+        if _is_dry.get():
+            told["dry_run"] = True
+        print(json_text.line(told))
         return
     if _is_dry.get():
         print("dry run, nothing was changed: ", end="")
@@ -195,7 +197,9 @@ def tell_rows(
 ) -> None:
     """Write rows: JSON lines for programs; a table, or what ``show`` shows, for people."""
     if is_json():
-        for row in rows.to_pylist() if isinstance(rows, pa.Table) else rows:
+        if isinstance(rows, pa.Table):
+            rows = rows.to_pylist()
+        for row in rows:
             print(json_text.line(row))
     elif show is not None:
         show()
@@ -206,20 +210,17 @@ def tell_rows(
 def tell_written(result: WriteResult) -> None:
     """Write how a write ended."""
     names = ("inserted", "updated", "deleted", "late", "missing")
-    done = (
-        ", ".join(f"{getattr(result, name):,} {name}" for name in names if getattr(result, name))
-        or "nothing to do"
-    )
-    tell_commit(result, done)
+    done = [f"{getattr(result, name):,} {name}" for name in names if getattr(result, name)]
+    tell_commit(result, ", ".join(done) or "nothing to do")
 
 
 def tell_commit(result: WriteResult, done: str) -> None:
     """Write how a write ended: what it has ``done``, and its commit; of a dry run what it would
     write.
     """
-    text = f"{done}; commit {result.seq}" + (
-        f" at {result.instant}" if result.instant else " stays the newest"
-    )
+    text = f"{done}; commit {result.seq} stays the newest"
+    if result.instant:
+        text = f"{done}; commit {result.seq} at {result.instant}"
     if _is_dry.get():
         files = (
             f"{result.files_written:,} files, {result.files_rewritten:,} of them in the place of"

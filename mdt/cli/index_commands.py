@@ -34,6 +34,12 @@ IsAsync = Annotated[
 ]
 
 
+def _mode(is_async: bool) -> str:
+    if is_async:
+        return "async"
+    return "sync"
+
+
 @command(app, "list")
 def list_(path: TablePath) -> None:
     """Show each index with its coverage, size and use."""
@@ -58,11 +64,7 @@ def create(
     """Add indexes and cover the files that exist."""
     t = opened(path, option)
     with bar("indexing") as told:
-        _tell(
-            t.create_index(
-                index, mode="async" if is_async else "sync", progress=told, dry_run=dry_run
-            )
-        )
+        _tell(t.create_index(index, mode=_mode(is_async), progress=told, dry_run=dry_run))
 
 
 @command(app)
@@ -83,11 +85,7 @@ def rebuild(
     """Forget what indexes cover, and build them again."""
     t = opened(path, option)
     with bar("indexing") as told:
-        _tell(
-            t.rebuild_index(
-                index or None, mode="async" if is_async else "sync", progress=told, dry_run=dry_run
-            )
-        )
+        _tell(t.rebuild_index(index or None, mode=_mode(is_async), progress=told, dry_run=dry_run))
 
 
 @command(app)

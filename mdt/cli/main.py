@@ -39,6 +39,7 @@ from mdt.cli.terminal import (
     Columns,
     DryRun,
     Param,
+    Partitions,
     Settings,
     TablePath,
     Where,
@@ -46,12 +47,13 @@ from mdt.cli.terminal import (
     pairs,
     settings,
     show,
+    show_text,
     value_of,
 )
-from mdt.cli.terminal import output as terminal
 from mdt.progress import bar
 from mdt.schema.alter import type_of
 from mdt.schema.definition import MERGE_ON_READ
+from mdt.services.checking.problems import CheckReport, RepairReport
 from mdt.services.layout.compaction_strategies import STRATEGIES
 
 ROWS_SHOWN = 20
@@ -156,7 +158,7 @@ def scan(
     )
     if explain:
         plan = found.explain()
-        tell(asdict(plan), lambda: terminal().print(str(plan), markup=False, highlight=False))
+        tell(asdict(plan), lambda: show_text(str(plan)))
         return
     write_rows(found.schema, found.to_batches(), form, output)
     t.metadata.usage.report()
@@ -183,16 +185,20 @@ def changes(
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Write what changed between two states."""
-    first, last = point(since), None if until is None else point(until)
-    named = names(columns) or None
-    t = opened(path, option)
-    given = pairs("--param", param)
-    found = t.changes(
-        first, last, mode=mode, where=where, columns=named, params=given, before=before
+    last = None
+    if until is not None:
+        last = point(until)
+    found = opened(path, option).changes(
+        point(since),
+        last,
+        mode=mode,
+        where=where,
+        columns=names(columns) or None,
+        params=pairs("--param", param),
+        before=before,
     )
-    write_rows(
-        found.schema, found.to_batches(), chosen_format(format, output, as_json=is_json()), output
-    )
+    form = chosen_format(format, output, as_json=is_json())
+    write_rows(found.schema, found.to_batches(), form, output)
 
 
 @command(app)
@@ -326,7 +332,9 @@ def alter(
             for name, text in pairs("--default", default).items()
         },
     )
-    text = f"commit {result.seq} at {result.instant}" if result.instant else "nothing to alter"
+    text = "nothing to alter"
+    if result.instant:
+        text = f"commit {result.seq} at {result.instant}"
     if dry_run:
         text = "the table can be altered so; no file is written"
     tell({"seq": result.seq, "instant": result.instant}, text, result.warnings)
@@ -345,9 +353,7 @@ def compact(
     strategy: Annotated[
         str, typer.Option(help=f"Which file groups come first: {', '.join(STRATEGIES)}.")
     ] = "log_bytes",
-    partition: Annotated[
-        list[str], typer.Option(help="Path of a partition, such as city=Oslo; * for anything.")
-    ] = [],  # noqa: B006
+    partition: Partitions = [],  # noqa: B006
     budget_bytes: Annotated[int | None, typer.Option(min=0, help="Bytes to read at most.")] = None,
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
@@ -361,11 +367,9 @@ def compact(
             budget_bytes=budget_bytes,
             dry_run=dry_run,
         )
-    text = (
-        f"{result.files_written:,} file groups compacted"
-        if result.files_written
-        else "nothing to compact"
-    )
+    text = "nothing to compact"
+    if result.files_written:
+        text = f"{result.files_written:,} file groups compacted"
     tell_commit(result, text)
 
 
@@ -377,17 +381,17 @@ def cluster(
         typer.Option(help="Columns to order rows by, separated by commas or repeated; or auto."),
     ],
     curve: Annotated[str | None, typer.Option(help="sort, zorder or hilbert.")] = None,
-    partition: Annotated[
-        list[str], typer.Option(help="Path of a partition, such as city=Oslo; * for anything.")
-    ] = [],  # noqa: B006
+    partition: Partitions = [],  # noqa: B006
     dry_run: DryRun = False,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Put rows in order by columns, so that queries on these read few files."""
-    columns = names(by)
+    columns: str | list[str] = names(by)
+    if columns == ["auto"]:
+        columns = "auto"
     with bar("clustering") as told:
         result = opened(path, option).cluster(
-            "auto" if columns == ["auto"] else columns,
+            columns,
             curve=curve,
             partitions=partition or None,
             progress=told,
@@ -405,13 +409,15 @@ def cluster(
             f"{result.groups_replaced:,} file groups became {result.groups_made:,}; commit"
             f" {result.seq} at {result.instant}"
         )
-        if dry_run and result.groups_replaced:
+        if dry_run:
             made = (
                 f"at most {result.groups_replaced:,} file groups become about"
                 f" {result.groups_made:,}, {result.rows:,} rows of about {result.bytes_written:,}"
                 " bytes"
             )
-        print(made if result.groups_replaced else "nothing to gain")
+        if not result.groups_replaced:
+            made = "nothing to gain"
+        print(made)
         show(["column", "files a value lies in", "afterwards"], changes)
 
     tell(asdict(result), text, result.warnings)
@@ -470,12 +476,7 @@ def check(path: TablePath) -> None:
     """Recompute everything and compare; the exit code is 1 if something is wrong."""
     with bar("checking") as told:
         report = opened(path).check(told)
-    tell(
-        {"ok": report.ok, **asdict(report)},
-        lambda: terminal().print(str(report), markup=False, highlight=False, soft_wrap=True),
-    )
-    if not report.ok:
-        raise typer.Exit(1)
+    _tell_report(report)
 
 
 @command(app)
@@ -488,10 +489,11 @@ def repair(path: TablePath, dry_run: DryRun = False, option: Settings = []) -> N
             report = table.repair(
                 path, settings(option), storage_options=storage_options(), progress=told
             )
-    tell(
-        {"ok": report.ok, **asdict(report)},
-        lambda: terminal().print(str(report), markup=False, highlight=False, soft_wrap=True),
-    )
+    _tell_report(report)
+
+
+def _tell_report(report: CheckReport | RepairReport) -> None:
+    tell({"ok": report.ok, **asdict(report)}, lambda: show_text(str(report)))
     if not report.ok:
         raise typer.Exit(1)
 

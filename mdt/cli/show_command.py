@@ -10,7 +10,7 @@ import typer
 
 from mdt.arguments import listed
 from mdt.cli.commands import command, opened, point, tell
-from mdt.cli.terminal import TablePath, output
+from mdt.cli.terminal import TablePath, show_text
 from mdt.services.reports.summary import COMMITS_SHOWN
 from mdt.services.reports.svg import Picture
 
@@ -45,10 +45,7 @@ def show(
     found = opened(path).show(listed(columns) or None, before=seen, commits=commits)
     if svg is not None:
         svg.write_text(found.svg(), encoding="utf-8")
-    tell(
-        _document(found),
-        lambda: output().print(str(found), markup=False, highlight=False, soft_wrap=True),
-    )
+    tell(_document(found), lambda: show_text(str(found)))
 
 
 def _document(found: Picture) -> dict[str, object]:

@@ -40,12 +40,17 @@ Param = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
 ]
+Partitions = Annotated[
+    list[str], typer.Option(help="Path of a partition, such as city=Oslo; * for anything.")
+]
 Columns = Annotated[list[str], typer.Option(help="Column names, separated by commas or repeated.")]
 
 
 def output() -> Console:
     """Return where results go."""
-    return Console(width=None if sys.stdout.isatty() else _WIDE)
+    if sys.stdout.isatty():
+        return Console()
+    return Console(width=_WIDE)
 
 
 def errors() -> Console:
@@ -70,31 +75,32 @@ def show(names: Sequence[str], rows: Iterable[Iterable[object]], *, header: bool
 
 def _cell(value: object) -> Text:
     """Return a value as harmless text: neither markup nor control characters reach the terminal."""
-    return Text(
-        _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", "-" if value is None else str(value))
-    )
+    if value is None:
+        return Text("-")
+    return Text(_CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(value)))
 
 
 def show_error(error: MdtError) -> None:
     """Show what went wrong and what to do."""
-    errors().print(
-        f"error: {error.message}", style="red", markup=False, highlight=False, soft_wrap=True
-    )
+    note(f"error: {error.message}", "red")
     if error.hint:
-        errors().print(f"hint: {error.hint}", markup=False, highlight=False, soft_wrap=True)
+        note(f"hint: {error.hint}")
 
 
 def warn(warnings: Sequence[str]) -> None:
     """Show warnings."""
     for warning in warnings:
-        errors().print(
-            f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True
-        )
+        note(f"warning: {warning}", "yellow")
 
 
-def note(text: str) -> None:
+def note(text: str, style: str | None = None) -> None:
     """Show a line beside the result."""
-    errors().print(text, markup=False, highlight=False, soft_wrap=True)
+    errors().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def show_text(text: str) -> None:
+    """Show a result as it is."""
+    output().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def settings(given: Sequence[str]) -> dict[str, str]:
