@@ -264,9 +264,19 @@ class KeyHashes:
         hi, lo = [part.hi for part in parts], [part.lo for part in parts]
         return cls(np.concatenate(hi), np.concatenate(lo))
 
+    @classmethod
+    def none(cls) -> KeyHashes:
+        """Return the hashes of no keys."""
+        return cls(np.empty(0, np.uint64), np.empty(0, np.uint64))
+
     def take(self, rows: npt.NDArray[np.integer] | BoolArray) -> KeyHashes:
         """Return the hashes at ``rows`` (positions or a mask).  O(len(rows))."""
         return KeyHashes(self.hi[rows], self.lo[rows])
+
+    def slice(self, first: int, count: int | None = None) -> KeyHashes:
+        """Return ``count`` hashes from ``first`` on, or all of these.  O(1)."""
+        stop = None if count is None else first + count
+        return KeyHashes(self.hi[first:stop], self.lo[first:stop])
 
     def order(self) -> Int64Array:
         """Return the permutation that sorts by (hi, lo) -> int64[n].  O(n log n).

@@ -25,6 +25,7 @@ from mdt.metadata.files.file_group import LOG
 from mdt.metadata.files.key_map import KeyMap
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.snapshot.live_partitions import ANY, among
+from mdt.metadata.snapshot.segments import stored_range
 from mdt.metadata.snapshot.tombstones import marks_of, of_table
 from mdt.stores.object_range import ObjectRange
 
@@ -151,15 +152,10 @@ def _inserted(
     columns = ["partition", "key_map_path", "key_map_offset", "key_map_length", "key_map_crc"]
     for file in files.select(columns).to_pylist():
         keys = absent.get(TABLE, absent.get(file["partition"]))
-        if keys is None or file["key_map_path"] is None or len(keys) == 0:
+        key_map = stored_range(file, "key_map")
+        if keys is None or key_map is None or len(keys) == 0:
             continue
-        stored = ObjectRange(
-            file["key_map_path"],
-            file["key_map_offset"],
-            file["key_map_length"],
-            file["key_map_crc"],
-        )
-        if bool((load(stored).find(keys) >= 0).any()):
+        if bool((load(key_map).find(keys) >= 0).any()):
             return True
     return False
 

@@ -53,22 +53,18 @@ def find(
     found = registry.find_key_index(spec.kind)
     if isinstance(found, registry.Unknown):
         package = (packages or {}).get(spec.kind)
-        hint = (
-            f"install the package {package}, which had it"
-            if package
-            else "install the package that has it"
-        )
+        hint = "install the package that has it"
+        if package:
+            hint = f"install the package {package}, which had it"
         raise Unsupported(
             f"the key index {text!r} is not available: {found.reason}",
             hint=f"{hint}; reading does without",
         )
+    given = dict(spec.options)
+    if found.name == _BLOOM and options:
+        given = {**_bloom_options(options), **given}
     try:
-        return found(
-            **{
-                **(_bloom_options(options) if found.name == _BLOOM and options else {}),
-                **spec.options,
-            }
-        )
+        return found(**given)
     except (TypeError, ValueError) as error:
         raise Invalid(
             f"the key index {text!r} cannot be used: its options are not possible: {error}"
@@ -80,7 +76,9 @@ def keys_for(key_index: str, texts: pa.Array, ordered: pa.Array) -> pa.Array:
     order.
     """
     found = registry.find_key_index(registry.parse_spec(key_index).kind)
-    return texts if not isinstance(found, registry.Unknown) and found.by_text else ordered
+    if isinstance(found, registry.Unknown) or not found.by_text:
+        return ordered
+    return texts
 
 
 def is_kept_in_table(key_index: str) -> bool:
@@ -97,12 +95,14 @@ def chosen(key_index: object, scope: object, options: Options) -> tuple[object, 
 
     Raises Invalid if what is given contradicts the index type.
     """
-    if not options.index_type:
-        return "bloom" if key_index is None else key_index, "partition" if scope is None else scope
-    kind, hudi_scope = INDEX_TYPES[options.index_type]
-    found = kind if key_index is None else key_index, hudi_scope if scope is None else scope
-    _agree(options, str(found[0]), str(found[1]))
-    return found
+    hudi_index, hudi_scope = INDEX_TYPES.get(options.index_type, ("bloom", "partition"))
+    if key_index is None:
+        key_index = hudi_index
+    if scope is None:
+        scope = hudi_scope
+    if options.index_type:
+        _agree(options, str(key_index), str(scope))
+    return key_index, scope
 
 
 def with_buckets(key_index: str, options: Options, key: Sequence[str]) -> str:

@@ -481,11 +481,9 @@ class Metadata:
     def warm(self, columns: Sequence[str] | None = None) -> None:
         """Read what plans need: the files, and the statistics of ``columns`` (default: of all)."""
         snapshot = self.newest()
-        names = (
-            [path for path, _ in leaf_paths(snapshot.definition.schema)]
-            if columns is None
-            else columns
-        )
+        names = columns
+        if names is None:
+            names = [path for path, _ in leaf_paths(snapshot.definition.schema)]
         stats = FileStats(snapshot, And(()), names)
         stored = None if self._checkpoint is None else self._checkpoint.columns
         if stored is not None and snapshot.checkpoint is stored:
@@ -498,17 +496,14 @@ class Metadata:
         """Return (hits, misses) of each cache of this process: ``pages`` in memory, ``statistics``
         made of them, ``disk``.
         """
-        checkpoint = None if self._checkpoint is None else self._checkpoint.columns
-        disk = None if checkpoint is None else checkpoint.cache
-        return {
-            "pages": (0, 0) if checkpoint is None else (checkpoint.hits, checkpoint.misses),
-            "statistics": (
-                (0, 0)
-                if checkpoint is None
-                else (checkpoint.statistics_hits, checkpoint.statistics_misses)
-            ),
-            "disk": (0, 0) if disk is None else (disk.hits, disk.misses),
-        }
+        counts = dict.fromkeys(("pages", "statistics", "disk"), (0, 0))
+        if self._checkpoint is not None:
+            columns = self._checkpoint.columns
+            counts["pages"] = columns.hits, columns.misses
+            counts["statistics"] = columns.statistics_hits, columns.statistics_misses
+            if columns.cache is not None:
+                counts["disk"] = columns.cache.hits, columns.cache.misses
+        return counts
 
     def _without_damaged_key_parts(
         self, snapshot: Snapshot, index: KeyIndex

@@ -47,7 +47,9 @@ def index_of(text: str) -> tuple[registry.IndexSpec, SkippingIndex | str]:
 def explained(definition: TableDefinition, text: str, reason: str) -> str:
     """Return why an index of the table cannot be used, with the package that had it."""
     package = definition.packages.get(registry.parse_spec(text).kind)
-    return f"{reason}; install the package {package}, which had it" if package else reason
+    if not package:
+        return reason
+    return f"{reason}; install the package {package}, which had it"
 
 
 def unusable(definition: TableDefinition) -> Iterator[tuple[str, str]]:
@@ -107,7 +109,9 @@ def type_of(schema: pa.Schema, columns: Sequence[str], index: SkippingIndex) -> 
     their paths.
     """
     types = [paths.type_at(schema, column) for column in columns]
-    return pa.struct(list(zip(columns, types, strict=True))) if index.several_columns else types[0]
+    if not index.several_columns:
+        return types[0]
+    return pa.struct(list(zip(columns, types, strict=True)))
 
 
 def values_of(table: pa.Table, columns: Sequence[str], index: SkippingIndex) -> pa.Array:
@@ -115,7 +119,9 @@ def values_of(table: pa.Table, columns: Sequence[str], index: SkippingIndex) -> 
     a struct is null.
     """
     arrays = [paths.column_at(table, column).combine_chunks() for column in columns]
-    return pa.StructArray.from_arrays(arrays, list(columns)) if index.several_columns else arrays[0]
+    if not index.several_columns:
+        return arrays[0]
+    return pa.StructArray.from_arrays(arrays, list(columns))
 
 
 def parts_of(
@@ -163,11 +169,12 @@ class Parts:
         low, high = bisect_left(self._first, start), bisect_left(self._first, stop)
         if high - low != count:
             raise ValueError(f"a segment of {count} parts has {high - low} summaries")
-        return [self._known[at] if at in self._known else self._read(at) for at in range(low, high)]
+        return list(map(self._part, range(low, high)))
 
-    def _read(self, at: int) -> Summary:
-        found = self._known[at] = InMemory(self._blocks.read(at + 1))
-        return found
+    def _part(self, at: int) -> Summary:
+        if at not in self._known:
+            self._known[at] = InMemory(self._blocks.read(at + 1))
+        return self._known[at]
 
 
 def top_levels(schema: pa.Schema, specs: Iterable[str]) -> pa.Schema:

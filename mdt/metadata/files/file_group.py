@@ -6,8 +6,9 @@ number is ``seq << 20 | ordinal`` of the commit that added it, so numbers need n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -68,7 +69,24 @@ SummaryRef = bytes | ObjectRange
 
 def summary_length(summary: SummaryRef) -> int:
     """Return the bytes of a summary."""
-    return summary.length if isinstance(summary, ObjectRange) else len(summary)
+    if isinstance(summary, ObjectRange):
+        return summary.length
+    return len(summary)
+
+
+_PLACE = ("path", "offset", "length", "crc")
+
+
+def place_in(row: Mapping[str, Any]) -> ObjectRange | None:
+    """Return where bytes stand, by the columns of a row that say it; None if they are null."""
+    if row["path"] is None:
+        return None
+    return ObjectRange(*(row[name] for name in _PLACE))
+
+
+def place_fields(stored: ObjectRange | None) -> dict[str, Any]:
+    """Return the columns that say where bytes stand, nulls for None."""
+    return {name: getattr(stored, name, None) for name in _PLACE}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,8 +163,7 @@ def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:
     )
 
     def stored(member: str, attribute: str) -> list[object]:
-        objects = [getattr(f, member) for f in files]
-        return [None if found is None else getattr(found, attribute) for found in objects]
+        return [getattr(getattr(f, member), attribute, None) for f in files]
 
     plain = {
         name: [getattr(f, name) for f in files]
@@ -160,11 +177,8 @@ def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:
         "instant": [instant] * len(files),
         "row_group_rows": [list(f.row_group_rows) for f in files],
         "shard": shards_of(files)[1],
-        **{
-            f"key_map_{name}": stored("key_map", name)
-            for name in ("path", "offset", "length", "crc")
-        },
-        **{f"page_map_{name}": stored("page_map", name) for name in ("offset", "length", "crc")},
+        **{f"key_map_{name}": stored("key_map", name) for name in _PLACE},
+        **{f"page_map_{name}": stored("page_map", name) for name in _PLACE},
     }
     return pa.table([pa.array(columns[f.name], f.type) for f in FILES], schema=FILES)
 

@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import values
-from indexes.arrays import byte_rows
+from indexes.arrays import byte_rows, one_array
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from mdt.errors import Corrupt, Invalid
 
@@ -289,7 +289,9 @@ def shard_bits(rows: int) -> int:
 
 def shard_of(hi: UInt64Array, bits: int) -> Int64Array:
     """Return the shard of each hash, of 2^bits -> int64[n]."""
-    return (hi >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(len(hi), np.int64)
+    if not bits:
+        return np.zeros(len(hi), np.int64)
+    return (hi >> np.uint64(64 - bits)).astype(np.int64)
 
 
 def shard_bounds(
@@ -358,12 +360,10 @@ def decode(data: Any, *, path: str, offset: int) -> KeyMap:
     if magic != _MAGIC_2:
         (least,), starts_at = _LEAST.unpack_from(view, _LEAST_AT), _LEAST_AT + _LEAST.size
         of_ordering, of_position = flags >> 8 & 0xFF, flags >> 16 & 0xFF
-    widths = [
-        _WORD_BYTES,
-        LO_BITS // 8 if magic == MAGIC else _WORD_BYTES,
-        of_ordering,
-        of_position,
-    ]
+    of_lo = _WORD_BYTES
+    if magic == MAGIC:
+        of_lo = LO_BITS // 8
+    widths = [_WORD_BYTES, of_lo, of_ordering, of_position]
     begin = starts_at + 8 * (1 << min(bits, _SHARD_BITS_MAX)) + 8
     expected = begin + n * sum(widths)
     possible = (
@@ -392,12 +392,12 @@ def decode(data: Any, *, path: str, offset: int) -> KeyMap:
     ]
     hi, lo, ordering, position = columns
     has_ordering = bool(flags & HAS_ORDERING)
-    checked = columns if has_ordering else [hi, lo, position]
+    checked, words_of_ordering = [hi, lo, position], None
+    if has_ordering:
+        checked, words_of_ordering = columns, Packed(ordering, least)
     shards = Shards(bits, start, check, np.zeros(count, np.bool_), checked, path, offset)
     words = hi.view("<u8").reshape(-1), lo.view("<u2")[:, -1]
-    return KeyMap(
-        *words, Packed(position), Packed(ordering, least) if has_ordering else None, shards
-    )
+    return KeyMap(*words, Packed(position), words_of_ordering, shards)
 
 
 def _bytes(view: memoryview, at: int, rows: int, width: int) -> npt.NDArray[np.uint8]:
@@ -427,7 +427,7 @@ def _unscaled(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Return decimals of up to _DECIMAL_DIGITS_MAX digits, without nulls, as whole numbers of their
     last digit -> int64[n].
     """
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    whole = one_array(column)
     if not len(whole):
         return pa.array([], pa.int64())
     words = np.frombuffer(whole.buffers()[1], "<i8", 2 * len(whole), 16 * whole.offset)

@@ -52,7 +52,9 @@ def checkpoint_of(path: str) -> int | None:
     folder, _, name = path.rpartition("/")
     digits = name[:_SEQ_DIGITS]
     is_part = folder == checkpoints_dir() and name[_SEQ_DIGITS : _SEQ_DIGITS + 1] in ("-", ".")
-    return int(digits) if is_part and _is_seq(digits) else None
+    if is_part and _is_seq(digits):
+        return int(digits)
+    return None
 
 
 def checkpoints_dir() -> str:
@@ -96,7 +98,9 @@ def archived(path: str) -> tuple[int, int] | None:
     first, _, last = path.rpartition("/")[2].partition("-")
     if not (_is_seq(first) and _is_seq(last)) or int(first) > int(last):
         return None
-    return (int(first), int(last)) if path == archive(int(first), int(last)) else None
+    if path != archive(int(first), int(last)):
+        return None
+    return int(first), int(last)
 
 
 def leases_dir() -> str:
@@ -186,8 +190,9 @@ def seq_of(path: str) -> int | None:
     (7, 8, None)
     """
     name = path.rpartition("/")[2].removesuffix(".manifest")
-    is_known = _is_seq(name) and path in (commit(int(name)), checkpoint_manifest(int(name)))
-    return int(name) if is_known else None
+    if _is_seq(name) and path in (commit(int(name)), checkpoint_manifest(int(name))):
+        return int(name)
+    return None
 
 
 def _is_seq(name: str) -> bool:

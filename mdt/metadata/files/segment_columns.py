@@ -35,14 +35,17 @@ def read_columns(
     the schema.
     """
     form = form_of(definition, segment.id, schema)
-    read = schema if form is None else form.stored
+    if form is not None:
+        schema = form.stored
     table = read_rows(
         storage,
         segment,
-        read,
+        schema,
         row_groups=row_groups,
         wanted=wanted,
         use_threads=use_threads,
         footers=footers,
     )
-    return table if form is None else form.converted(table)
+    if form is None:
+        return table
+    return form.converted(table)

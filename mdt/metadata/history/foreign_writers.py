@@ -65,6 +65,11 @@ class Seen:
     begun: frozenset[Instant]
     print: tuple[str, int, int] | None
 
+    def others(self, snapshot: Snapshot) -> list[Instant]:
+        """Return the instants of which the log up to ``snapshot`` knows nothing."""
+        unknown = snapshot.unknown_instants({instant.time for instant in self.instants})
+        return [instant for instant in self.instants if instant.time in unknown]
+
 
 @dataclass(slots=True)
 class Watch:
@@ -105,11 +110,11 @@ class Watch:
         begun = frozenset(
             i for i, info in instants.items() if i.state != timeline.COMPLETED and info.size
         )
-        known = next(
-            (info for path in (paths.properties(), BACKUP) for info in listed if info.path == path),
-            None,
-        )
-        print = None if known is None else (known.path, known.size, known.modified_us)
+        print: tuple[str, int, int] | None = None
+        for path in (BACKUP, paths.properties()):
+            for info in listed:
+                if info.path == path:
+                    print = (path, info.size, info.modified_us)
         if print == self._print and self.storage.is_remote:
             return Seen(stamps, self.properties, instants, begun, print)
         return Seen(stamps, read_properties(self.storage), instants, begun, print)
@@ -118,17 +123,13 @@ class Watch:
         """Return whether something has been completed that ``snapshot`` lacks: by another Hudi
         writer, or since the log was read.
         """
-        unknown = snapshot.unknown_instants({instant.time for instant in seen.instants})
-        return bool(
-            _changes((instant for instant in seen.instants if instant.time in unknown), seen.begun)
-        )
+        return bool(_changes(seen.others(snapshot), seen.begun))
 
     def is_late(self, seen: Seen, snapshot: Snapshot) -> bool:
         """Return whether a commit of ours is on Hudi's timeline, or may be, whose record the
         storage does not show yet.
         """
-        unknown = snapshot.unknown_instants({instant.time for instant in seen.instants})
-        first = _first_commit(instant for instant in seen.instants if instant.time in unknown)
+        first = _first_commit(seen.others(snapshot))
         if first is None:
             return False
         with suppress(Corrupt):  # which :meth:`accept` tells, after what else may be wrong
@@ -154,8 +155,7 @@ class Watch:
         layout = layout_of(snapshot.definition)
         if seen.properties is not None:
             _refuse_version(seen.properties, layout)
-        unknown = snapshot.unknown_instants({instant.time for instant in seen.instants})
-        others = [instant for instant in seen.instants if instant.time in unknown]
+        others = seen.others(snapshot)
         first = _first_commit(others)
         if first is not None:
             _refuse_lost_records(self.storage, layout, first, seen.instants[first], snapshot)
@@ -167,9 +167,8 @@ class Watch:
         self.since = min([timeline.instant_text(newest), *pending])
         at_work = [i.time for i in others if i in seen.begun and i.state == timeline.INFLIGHT]
         self.at_work = tuple(sorted(at_work))
-        self._ours.update(
-            info.path for instant, info in seen.instants.items() if instant.time not in unknown
-        )
+        ours = seen.instants.keys() - set(others)
+        self._ours.update(seen.instants[instant].path for instant in ours)
         if len(self._ours) >= self._ours_max:
             self._ours = {path for path in self._ours if path.rpartition("/")[2] > self.since}
             self._ours_max = max(_OURS_MIN, 2 * len(self._ours))

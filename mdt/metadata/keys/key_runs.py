@@ -277,12 +277,7 @@ class _LookUp:
         group = np.repeat([place[name] for name in names], [len(one) for one in maps]).astype(
             np.int64
         )
-        hashes = KeyHashes(
-            *(
-                np.concatenate([np.empty(0, np.uint64), *(getattr(one, word) for one in maps)])
-                for word in ("hi", "lo")
-            )
-        )
+        hashes = KeyHashes.concat([KeyHashes.none(), *maps])
         data = self.index.build(pa.nulls(len(group), pa.string()), hashes, group, len(groups))
         return Run(np.sort(identities[read]), groups, memoryview(data)), numbers[lost]
 

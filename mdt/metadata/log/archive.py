@@ -9,6 +9,8 @@ archived number as high, knows that the number was free because it is the next o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -50,8 +52,13 @@ def spans(storage: Storage) -> list[Span]:
 
 def last_archived(storage: Storage) -> int:
     """Return the newest record of the archive, -1 if there is none.  One listing."""
-    found = spans(storage)
-    return found[-1][1] if found else -1
+    return _last(spans(storage))
+
+
+def _last(known: Sequence[Span]) -> int:
+    if not known:
+        return -1
+    return known[-1][1]
 
 
 def read(storage: Storage, first: int = 0) -> pa.Table:
@@ -98,7 +105,7 @@ def add(storage: Storage, rows: pa.Table) -> None:
     """
     first, last = int(rows["seq"][0].as_py()), int(rows["seq"][-1].as_py())
     known = spans(storage)
-    reached = known[-1][1] if known else -1
+    reached = _last(known)
     if reached >= last:
         return
     if first != reached + 1:

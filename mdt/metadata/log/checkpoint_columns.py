@@ -309,6 +309,18 @@ class BuiltColumns(Columns):
         return members_of(self._columns, family)
 
 
+_OF_EACH = (*(f"files/{name}" for name in FILES.names), *_SIMPLE.keys() - {"stripe_start"})
+_OF_NO_FILES = {name: Column(no_rows(schema_of(name))) for name in _OF_EACH}
+_OF_NO_FILES |= {name: Column(simple(name, [0])) for name in ("members_start", "partition_start")}
+
+
+def no_files() -> BuiltColumns:
+    """Return the state of a table before its first record: whatever there is for each file, file
+    group or partition is empty.
+    """
+    return BuiltColumns(-1, 0, _OF_NO_FILES)
+
+
 def members_of(names: Any, family: str) -> list[str]:
     """Return what stands behind the slash of the names of a family."""
     return [name[len(family) + 1 :] for name in names if name.startswith(f"{family}/")]

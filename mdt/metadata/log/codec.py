@@ -78,7 +78,7 @@ def unframe(data: Buffer, kind: bytes, *, path: str, version_max: int) -> memory
     Raises ``errors.Corrupt`` for bytes that are not such a frame, ``errors.Unsupported`` for a
     version above ``version_max``; ``path`` is for the message.
     """
-    view = memoryview(data).cast("B") if memoryview(data).nbytes else memoryview(b"")
+    view = _view(data)
     if len(view) < _HEADER.size:
         _corrupt(
             "the object ends inside its header",
@@ -169,11 +169,18 @@ def pack(header: Mapping[str, Any], sections: Mapping[str, Buffer]) -> list[Buff
     return [_PACK.pack(len(text), 0), text, bytes(-len(text) % _ALIGNMENT), *body]
 
 
+def _view(data: Buffer) -> memoryview:
+    view = memoryview(data)
+    if not view.nbytes:  # which cannot be cast
+        return memoryview(b"")
+    return view.cast("B")
+
+
 def unpack(payload: Buffer, *, path: str) -> tuple[dict[str, Any], dict[str, memoryview]]:
     """Return the header and the sections (views, not copies) of what :func:`pack` made; raises
     ``errors.Corrupt``.
     """
-    view = memoryview(payload).cast("B") if memoryview(payload).nbytes else memoryview(b"")
+    view = _view(payload)
     if len(view) < _PACK.size:
         _corrupt(
             "the payload ends inside its prefix",
@@ -343,13 +350,10 @@ def _read_stream(buffer: pa.Buffer, schema: pa.Schema | None, path: str, added: 
     """
     source = pa.BufferReader(buffer)
     with pa.ipc.open_stream(source) as reader:
-        later = [] if schema is None or not added else list(schema)[-added:]
-        is_older = (
-            bool(later)
-            and schema is not None
-            and reader.schema.equals(pa.schema(list(schema)[:-added]))
-        )
-        if schema is not None and not is_older and not reader.schema.equals(schema):
+        later: list[pa.Field] = []
+        if added and schema is not None and reader.schema == pa.schema(list(schema)[:-added]):
+            later = list(schema)[-added:]
+        if schema is not None and not later and not reader.schema.equals(schema):
             _corrupt(
                 "an Arrow section has another schema",
                 path,
@@ -366,7 +370,7 @@ def _read_stream(buffer: pa.Buffer, schema: pa.Schema | None, path: str, added: 
             "the end mark",
             f"{buffer.size} bytes",
         )
-    for field in later if is_older else ():
+    for field in later:
         table = table.append_column(field, pa.nulls(len(table), field.type))
     return table
 

@@ -141,11 +141,13 @@ def token_of(name: str) -> int | None:
     ... )
     (77, 77, None)
     """
-    base, log = file_names.parse_base(name), file_names.parse_log(name)
-    written = base.token if base is not None else log.token if log is not None else ""
-    _, _, rest = written.partition("-")
-    middle = rest.partition("-")[0]
-    return int(middle) if middle.isdigit() and len(middle) <= len(str(TOKEN_MAX)) else None
+    parsed = file_names.parse_base(name) or file_names.parse_log(name)
+    if parsed is None:
+        return None
+    middle = parsed.token.partition("-")[2].partition("-")[0]
+    if not middle.isdigit() or len(middle) > len(str(TOKEN_MAX)):
+        return None
+    return int(middle)
 
 
 def instant_of(name: str) -> str | None:
@@ -153,12 +155,15 @@ def instant_of(name: str) -> str | None:
     file's has none.
     """
     base = file_names.parse_base(name)
-    return None if base is None else base.instant
+    if base is None:
+        return None
+    return base.instant
 
 
 def stored_of(path: Any) -> tuple[str, int] | None:
     """Return instant and token of the transaction that wrote an object of key maps and summaries,
     None for other names.
     """
-    found = _ATTACHMENT.fullmatch(path) if isinstance(path, str) else None
-    return None if found is None else (found[1], int(found[2]))
+    if not isinstance(path, str) or (found := _ATTACHMENT.fullmatch(path)) is None:
+        return None
+    return found[1], int(found[2])

@@ -22,7 +22,7 @@ from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.files import paths
 from mdt.metadata.files.deletion_vectors import positions
 from mdt.metadata.key_indexes import is_kept_in_table
-from mdt.metadata.log.checkpoint_columns import BuiltColumns
+from mdt.metadata.log.checkpoint_columns import no_files
 from mdt.metadata.log.commit_log import CommitRecord
 from mdt.metadata.snapshot import log_tail
 from mdt.metadata.snapshot.key_parts import KeyPart, key_parts_of
@@ -78,10 +78,9 @@ def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefiniti
     """Return the table's definition after ``record``.  Raises Corrupt for a schema that cannot
     follow, or files of an older one.
     """
-    path, newest = (
-        paths.commit(record.seq),
-        (definition.versions[-1].since if definition.versions else 0),
-    )
+    path, newest = paths.commit(record.seq), 0
+    if definition.versions:
+        newest = definition.versions[-1].since
     if newest > record.header["begun_at"] and len(record.table("files")):
         raise Corrupt(
             "a record has files of a schema that was altered before it",
@@ -165,10 +164,8 @@ def first(record: CommitRecord, *, path: str) -> Snapshot:
     if "definition" not in record.header:
         raise Corrupt("record 0 does not define a table", path=path)
     definition = from_json(record.header["definition"], path=path)
-    nothing = BuiltColumns(-1, 0, {})
-    return Snapshot(
-        record.seq, definition, nothing, record.instant, history_since=(history_row(record),)
-    )
+    history = (history_row(record),)
+    return Snapshot(record.seq, definition, no_files(), record.instant, history_since=history)
 
 
 def _file_numbers(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> Int64s:
@@ -220,9 +217,12 @@ def _vectors(
                 snapshot.vector(number),
                 positions(data, rows, path=path),
             )
-            new = new if old is None else new - old
+            if old is not None:
+                new = new - old
             died += len(new)
-            fresh[number] = new if since is None else since | new
+            if since is not None:
+                new = since | new
+            fresh[number] = new
     kept = {number: new for number, new in fresh.items() if number not in gone}
     return snapshot.vectors_since.adding(kept), died
 
@@ -247,27 +247,31 @@ def _uncovered(record: CommitRecord, key_parts: tuple[KeyPart, ...], key_index: 
 def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     """Return ``snapshot`` after ``record``, which must be the next one.  O(record)."""
     assert record.seq == snapshot.seq + 1, "records must be applied in order"
-    gone = _NOTHING
+    gone, all_gone = _NOTHING, snapshot.gone
     if len(record.table("removed")):
         gone = _file_numbers(snapshot, record.table("removed")["segment"], paths.commit(record.seq))
-        gone = np.setdiff1d(gone[gone >= 0], snapshot.gone)
+        gone = np.setdiff1d(gone[gone >= 0], all_gone)
+        all_gone = np.union1d(all_gone, gone)
     first = snapshot.numbered
     addition = log_tail.addition_of(record, first)
     key_parts = key_parts_of(record.table("key_parts"))
     change = change_of(record.header.get("indexes", {}))
     files = log_tail.NO_FILES if addition is None else addition.files
+    starts = {}
+    if len(files):
+        starts[record.seq] = first
     known = vars(snapshot).get("file_groups")  # if somebody has asked for them
-    step = ((files, first, gone),) if len(files) or len(gone) else ()
+    groups, pending = snapshot.groups_known, snapshot.pending
+    if known is not None:
+        groups, pending = known, ()
+    if len(files) or len(gone):
+        pending = (*pending, (files, first, gone))
     uncovered = _uncovered(record, key_parts, snapshot.definition.key_index)
-    again = (
-        frozenset(name for part in key_parts for name in part.groups)
-        if record.action == "index"
-        else _NO_GROUPS
-    )
-    vectors, died = _vectors(snapshot, record, gone)
-    older = snapshot.key_parts_since
-    if again:
+    again, older = _NO_GROUPS, snapshot.key_parts_since
+    if record.action == "index":
+        again = frozenset(name for part in key_parts for name in part.groups)
         older = tuple(left for part in older if (left := part.without(again)) is not None)
+    vectors, died = _vectors(snapshot, record, gone)
     return replace(
         snapshot,
         seq=record.seq,
@@ -277,10 +281,10 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         last_instant=max(snapshot.last_instant, record.instant),
         maps=_maps(snapshot, record, gone),
         additions=log_tail.adding(snapshot.additions, addition),
-        gone=np.union1d(snapshot.gone, gone) if len(gone) else snapshot.gone,
+        gone=all_gone,
         vectors_since=vectors,
         died_since=snapshot.died_since + died,
-        starts=snapshot.starts.adding({record.seq: first} if len(files) else {}),
+        starts=snapshot.starts.adding(starts),
         forgotten=snapshot.forgotten.adding(dict.fromkeys(change.forgotten, record.seq)),
         key_parts_since=older + key_parts,
         uncovered_since=(snapshot.uncovered_since - again) | uncovered,
@@ -290,6 +294,6 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         tags=snapshot.tags.followed_by(record.header),
         streams=snapshot.streams.followed_by(record.header, record.seq),
         tombstones_since=snapshot.tombstones_since.followed_by(record),
-        groups_known=snapshot.groups_known if known is None else known,
-        pending=(snapshot.pending if known is None else ()) + step,
+        groups_known=groups,
+        pending=pending,
     )

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from indexes import column_stats
 from indexes.arrays import column as column_of
-from indexes.arrays import numbers
+from indexes.arrays import numbers, one_array
 from indexes.key_hash import hash_keys
 from mdt.limits import (
     METADATA_COMPACT_DEAD_ROWS,
@@ -70,7 +70,7 @@ def is_due(snapshot: Snapshot, records: int, least: int) -> bool:
     many rows died: see METADATA_COMPACT_DEAD_ROWS.
     """
     if snapshot.died_since >= METADATA_COMPACT_DEAD_ROWS:
-        known = int(snapshot.checkpoint.numpy("dead").sum()) if snapshot.checkpoint.rows else 0
+        known = int(snapshot.checkpoint.numpy("dead").sum())
         if snapshot.died_since >= known // 4:
             return True
     in_large = math.isqrt(len(snapshot) // METADATA_COMPACT_FILES_SHARE)
@@ -127,7 +127,9 @@ def _tombstones(snapshot: Snapshot) -> dict[str, Column]:
     standing = since.standing(
         snapshot.checkpoint, remembered_since(snapshot.definition, snapshot.last_instant)
     )
-    return {"tombstones": Column(standing.stored().combine_chunks())} if len(standing) else {}
+    if not len(standing):
+        return {}
+    return {"tombstones": Column(standing.stored().combine_chunks())}
 
 
 def checkpoint_of(snapshot: Snapshot) -> BuiltColumns:
@@ -170,35 +172,22 @@ def _groups(files: pa.Table) -> tuple[dict[str, object], Mapping[str, int]]:
     """Return the columns about file groups, numbered in the order of their first files; and id ->
     number.
     """
-    encoded = (
-        files["file_id"].combine_chunks().dictionary_encode()
-        if len(files)
-        else pa.array([], pa.string()).dictionary_encode()
-    )
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
+    encoded = one_array(files["file_id"]).dictionary_encode()
     names = encoded.dictionary
     group = np.asarray(encoded.indices.to_numpy()).astype(np.int64)
     members = np.argsort(group, kind="stable")
     starts = np.searchsorted(group[members], np.arange(len(names) + 1))
     size, kind, rows = (np.asarray(files[name].to_numpy()) for name in ("size", "kind", "rows"))
-    nothing = np.empty(0, np.int64)
-    first = members[starts[:-1]] if len(names) else nothing
-    sizes = np.add.reduceat(size[members], starts[:-1]) if len(names) else nothing
-    logs = (
-        np.add.reduceat((kind[members] != BASE).astype(np.int64), starts[:-1])
-        if len(names)
-        else nothing
-    )
+    sizes = np.add.reduceat(size[members], starts[:-1])
+    logs = np.add.reduceat((kind[members] != BASE).astype(np.int64), starts[:-1])
     hashes = hash_keys(names, NAME_SEED).hi
     by_hash = np.argsort(hashes, kind="stable")
-    paths = files["partition"].take(pa.array(first)).combine_chunks().dictionary_encode()
-    if isinstance(paths, pa.ChunkedArray):
-        paths = paths.combine_chunks()
+    first = pa.array(members[starts[:-1]])
+    paths = one_array(files["partition"].take(first)).dictionary_encode()
     partition = np.asarray(paths.indices.to_numpy()).astype(np.int64)
     by_size = np.lexsort((sizes, partition))
     count, checkpoint = len(paths.dictionary), kind == BASE
-    of_file = partition[group] if len(group) else nothing
+    of_file = partition[group]
     found: dict[str, object] = {
         "group": group,
         "members": members,
@@ -255,11 +244,9 @@ def _stripes(columns: Mapping[str, Column], n: int) -> dict[str, Column]:
         f"partition_stats/{name}": Column(column_stats.union(table, starts))
         for name, table in stats.items()
     }
-    return (
-        {"stripe_start": Column(simple("stripe_start", np.append(starts, n))), **unions}
-        if unions
-        else {}
-    )
+    if not unions:
+        return {}
+    return {"stripe_start": Column(simple("stripe_start", np.append(starts, n))), **unions}
 
 
 def wrong_stripes(columns: Columns) -> list[str]:
@@ -276,21 +263,16 @@ def wrong_stripes(columns: Columns) -> list[str]:
         or bool(np.any(np.diff(starts) < 1))
     ):
         return ["stripe_start"]
-    names = columns.names("partition_stats")
-    tables = {
-        f"partition_stats/{n}": columns.table(f"stats/{n}").combine_chunks()
-        for n in names
-        if f"stats/{n}" in columns
-    }
-    told = {
-        name: columns.table(name).combine_chunks()
-        for name in map("partition_stats/{}".format, names)
-    }
-    return [
-        n
-        for n, found in told.items()
-        if n not in tables or not found.equals(column_stats.union(tables[n], starts[:-1]))
-    ]
+    wrong = []
+    for name in columns.names("partition_stats"):
+        is_right = f"stats/{name}" in columns
+        if is_right:
+            stats = columns.table(f"stats/{name}").combine_chunks()
+            told = columns.table(f"partition_stats/{name}").combine_chunks()
+            is_right = told.equals(column_stats.union(stats, starts[:-1]))
+        if not is_right:
+            wrong.append(f"partition_stats/{name}")
+    return wrong
 
 
 def _row_groups(snapshot: Snapshot, n: int) -> dict[str, Column]:
@@ -338,11 +320,8 @@ def differing(one: Columns, other: Columns, names: Sequence[str]) -> list[str]:
     differ = []
     for name in names:
         tables = [
-            columns.table(name).combine_chunks() if name in columns else None
-            for columns in (one, other)
+            columns.table(name).combine_chunks() for columns in (one, other) if name in columns
         ]
-        if (tables[0] is None) != (tables[1] is None) or (
-            tables[0] is not None and not tables[0].equals(tables[1])
-        ):
+        if len(tables) == 1 or (tables and not tables[0].equals(tables[1])):
             differ.append(name)
     return differ

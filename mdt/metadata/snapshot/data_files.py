@@ -20,7 +20,7 @@ import pyarrow as pa
 from indexes.arrays import column, numbers
 from indexes.key_hash import KeyHash
 from mdt.metadata.files.file_group import FILES
-from mdt.metadata.log.checkpoint_columns import Columns, no_rows
+from mdt.metadata.log.checkpoint_columns import Columns
 from mdt.metadata.snapshot.log_tail import Addition
 from mdt.metadata.snapshot.segments import COLUMNS, KnownSegments, segment_of
 from mdt.parquet.segment import Segment
@@ -75,10 +75,11 @@ class Files:
     def _id(self, number: int) -> int:
         if number < self._checkpoint.rows:
             return int(self._checkpoint.value("files/segment", number).as_py())
-        addition = self._addition(number)
+        addition = self.addition(number)
         return int(addition.segments[number - addition.first])
 
-    def _addition(self, number: int) -> Addition:
+    def addition(self, number: int) -> Addition:
+        """Return the addition that has a file, which must not be in the checkpoint."""
         return self._additions[bisect_right(self._firsts, number) - 1]
 
     def segments(self, numbers: Int64s) -> list[Segment]:
@@ -102,37 +103,31 @@ class Files:
             return self._maps[name][number]
         if number < self._checkpoint.rows:
             stored = f"files/{name}"
-            return (
-                self._checkpoint.value(stored, number)
-                if stored in self._checkpoint
-                else pa.scalar(None, FILES.field(name).type)
-            )
-        addition = self._addition(number)
+            if stored not in self._checkpoint:
+                return pa.scalar(None, FILES.field(name).type)
+            return self._checkpoint.value(stored, number)
+        addition = self.addition(number)
         return addition.files[name][number - addition.first]
 
     def numpy(self, name: str) -> npt.NDArray[Any]:
         """Return a column of numbers -> [files]; null is 0."""
-        known = (
-            self._checkpoint.numpy(f"files/{name}")
-            if self._checkpoint.rows and f"files/{name}" in self._checkpoint
-            else None
-        )
-        parts = [np.zeros(self._checkpoint.rows, np.int64) if known is None else known]
+        parts: list[npt.NDArray[Any]] = [np.zeros(self._checkpoint.rows, np.int64)]
+        if f"files/{name}" in self._checkpoint:
+            parts = [self._checkpoint.numpy(f"files/{name}")]
+        if not self._additions:
+            return parts[0]
         parts += [numbers(addition.files[name].fill_null(0)) for addition in self._additions]
-        return (
-            parts[0] if len(parts) == 1 else np.concatenate([p for p in parts if len(p)] or parts)
-        )
+        return np.concatenate(parts)
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return a column of FILES [files]."""
         found = self._columns.get(name)
         if found is None:
-            parts = [_stored(self._checkpoint, name)] if self._checkpoint.rows else []
+            parts = [_stored(self._checkpoint, name)]
             parts += [addition.files.select([name]) for addition in self._additions]
             if self._maps is not None and name in self._maps.column_names:
                 parts = [self._maps.select([name]), *_after(parts, len(self._maps))]
-            table = pa.concat_tables(parts) if parts else no_rows(pa.schema([FILES.field(name)]))
-            found = self._columns[name] = one_chunk(table).column(0)
+            found = self._columns[name] = one_chunk(pa.concat_tables(parts)).column(0)
         return found
 
     def values(self, name: str, of: Int64s) -> list[Any]:
@@ -175,4 +170,6 @@ def _stored(checkpoint: Columns, name: str) -> pa.Table:
 
 def one_chunk(table: pa.Table) -> pa.Table:
     """Return ``table`` with columns of one chunk."""
-    return table.combine_chunks() if table.num_columns and table.column(0).num_chunks > 1 else table
+    if table.num_columns and table.column(0).num_chunks > 1:
+        return table.combine_chunks()
+    return table

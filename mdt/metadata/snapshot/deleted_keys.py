@@ -99,8 +99,6 @@ def undone(old: Snapshot, snapshot: Snapshot) -> pa.Table:
     stands, ordering = deleted_at(snapshot, then.marks)
     back = then.take(~stands | (ordering != then.ordering))
     gone = now.take(then.find(now.marks) < 0)
-    marks = KeyHashes(
-        np.append(back.marks.hi, gone.marks.hi), np.append(back.marks.lo, gone.marks.lo)
-    )
+    marks = KeyHashes.concat([back.marks, gone.marks])
     stands = np.arange(len(marks)) < len(back)
     return new_tombstones(marks, np.append(back.ordering, gone.ordering), stands)

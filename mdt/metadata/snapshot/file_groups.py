@@ -85,12 +85,12 @@ class Groups:
     @classmethod
     def of(cls, checkpoint: Columns) -> Groups:
         """Return the groups of a checkpoint.  O(1)."""
-        return cls(checkpoint, len(checkpoint.table("members_start")) - 1 if checkpoint.rows else 0)
+        return cls(checkpoint, len(checkpoint.table("members_start")) - 1)
 
     @property
     def checkpoint_count(self) -> int:
         """How many groups the checkpoint has."""
-        return len(self.checkpoint.table("members_start")) - 1 if self.checkpoint.rows else 0
+        return len(self.checkpoint.table("members_start")) - 1
 
     # Look-ups
 
@@ -104,8 +104,9 @@ class Groups:
         if self.numbers:
             for i, name in enumerate(names):
                 known = self.numbers.get(name)
-                found[i] = -1 if known is None else known
-        if self.checkpoint.rows:
+                if known is not None:
+                    found[i] = known
+        if self.checkpoint_count:
             todo = np.flatnonzero(found < 0)
             found[todo] = self._checkpoint_number([names[i] for i in todo.tolist()])
         return found
@@ -165,11 +166,7 @@ class Groups:
 
     def all_names(self) -> list[str]:
         """Return the file id of every group, by number.  O(groups)."""
-        known = (
-            self.checkpoint.table("group_name").column(0).to_pylist()
-            if self.checkpoint.rows
-            else []
-        )
+        known = self.checkpoint.table("group_name").column(0).to_pylist()
         return known + [self.name(number) for number in range(len(known), self.count)]
 
     @property
@@ -193,11 +190,9 @@ class Groups:
     def partitions(self, numbers: Int64s) -> npt.NDArray[np.object_]:
         """Return the partition path of each group -> object[n]; "" for -1.  O(n)."""
         found = np.full(len(numbers), "", dtype=object)
-        if self.checkpoint.rows:
-            old = (numbers >= 0) & (numbers < self.checkpoint_count)
-            found[old] = self._partition_names[
-                self.checkpoint.numpy("group_partition")[numbers[old]]
-            ]
+        old = (numbers >= 0) & (numbers < self.checkpoint_count)
+        code = self.checkpoint.numpy("group_partition")[numbers[old]]
+        found[old] = self._partition_names[code]
         new = np.flatnonzero(numbers >= self.checkpoint_count)
         if len(new):
             number = numbers[new] - self.checkpoint_count
@@ -212,14 +207,13 @@ class Groups:
         partitions).
         """
         found = np.full(len(numbers), -1, np.int64)
-        if self.checkpoint.rows:
-            known = np.full(len(self._partition_names), -1, np.int64)
-            codes = self._partition_codes
-            asked = [(codes[path], place) for place, path in enumerate(partitions) if path in codes]
-            code, place = np.array(asked, np.int64).reshape(-1, 2).T
-            known[code] = place
-            old = np.flatnonzero((numbers >= 0) & (numbers < self.checkpoint_count))
-            found[old] = known[self.checkpoint.numpy("group_partition")[numbers[old]]]
+        known = np.full(len(self._partition_names), -1, np.int64)
+        codes = self._partition_codes
+        for place, path in enumerate(partitions):
+            if path in codes:
+                known[codes[path]] = place
+        old = np.flatnonzero((numbers >= 0) & (numbers < self.checkpoint_count))
+        found[old] = known[self.checkpoint.numpy("group_partition")[numbers[old]]]
         new = np.flatnonzero(numbers >= self.checkpoint_count)
         if len(new):
             place_of = {path: place for place, path in enumerate(partitions)}
@@ -231,11 +225,7 @@ class Groups:
     @property
     def _partition_codes(self) -> dict[str, int]:
         def make() -> dict[str, int]:
-            return (
-                {name: code for code, name in enumerate(self._partition_names.tolist())}
-                if self.checkpoint.rows
-                else {}
-            )
+            return {name: code for code, name in enumerate(self._partition_names.tolist())}
 
         found: dict[str, int] = self.checkpoint.memo("partition codes", make)
         return found
@@ -248,8 +238,7 @@ class Groups:
         """Return the group of each of the files ``numbers`` -> int64[n]."""
         found = np.empty(len(numbers), np.int64)
         old = numbers < self.checkpoint.rows
-        if self.checkpoint.rows:
-            found[old] = self.checkpoint.numpy("group")[numbers[old]]
+        found[old] = self.checkpoint.numpy("group")[numbers[old]]
         found[~old] = self.tail[numbers[~old] - self.checkpoint.rows]
         return found
 
@@ -335,23 +324,14 @@ class Groups:
 
     def weight(self, partition: str | None) -> tuple[int, int]:
         """Return (bytes, rows) of the base files of ``partition``, or of the table for None."""
+        known = self.weights.get(_TABLE if partition is None else partition)
+        if known is not None:
+            return known
+        size, rows = map(self.checkpoint.numpy, ("partition_bytes", "partition_rows"))
         if partition is not None:
-            known = self.weights.get(partition)
-            return self._checkpoint_weight(partition) if known is None else known
-        whole = self.weights.get(_TABLE)
-        if whole is None and self.checkpoint.rows:
-            return int(self.checkpoint.numpy("partition_bytes").sum()), int(
-                self.checkpoint.numpy("partition_rows").sum()
-            )
-        return whole or (0, 0)
-
-    def _checkpoint_weight(self, partition: str) -> tuple[int, int]:
-        code = self._partition_codes.get(partition)
-        if code is None:
-            return 0, 0
-        return int(self.checkpoint.numpy("partition_bytes")[code]), int(
-            self.checkpoint.numpy("partition_rows")[code]
-        )
+            code = self._partition_codes.get(partition, len(size))
+            size, rows = size[code : code + 1], rows[code : code + 1]
+        return int(size.sum()), int(rows.sum())
 
     # Change
 
@@ -369,20 +349,17 @@ class Groups:
             known = changed.get(number) or self.changed.get(number)
             if known is not None:
                 return known
-            return (
-                self.group(number)
-                if number < self.checkpoint_count
-                else Group(name, partition, (), 0, 0)
-            )
+            if number < self.checkpoint_count:
+                return self.group(number)
+            return Group(name, partition, (), 0, 0)
 
-        for files, which, sign in (
-            (removed, gone.tolist(), -1),
-            (added, range(first, first + len(added)), 1),
+        for files, which, of, sign in (
+            (removed, gone.tolist(), self.of_files(gone), -1),
+            (added, range(first, first + len(added)), numbers, 1),
         ):
-            of = (self.of_files(gone) if sign < 0 else numbers).tolist()
             columns = (files[name].to_pylist() for name in GROUPED)
             for file, number, name, partition, size, rows, kind in zip(
-                which, of, *columns, strict=True
+                which, of.tolist(), *columns, strict=True
             ):
                 group, is_checkpoint = current(number, name, partition), kind == BASE
                 members = (

@@ -56,12 +56,10 @@ def merged_key_parts(
     """Return ``key_parts`` of ``snapshot`` with the smaller ones (all of them, if ``whole``) merged
     into one, dead groups forgotten.
     """
-    chosen = (
-        [part for part in key_parts if part.index == index.name]
-        if whole
-        else mergeable(key_parts, index)
-    )
-    if len(chosen) < (1 if whole else 2):
+    chosen, least = mergeable(key_parts, index), 2
+    if whole:
+        chosen, least = [part for part in key_parts if part.index == index.name], 1
+    if len(chosen) < least:
         return key_parts
     groups = [snapshot.key_part_groups(key_part) for key_part in chosen]
     known = np.unique(np.concatenate(groups))

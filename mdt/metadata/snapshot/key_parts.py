@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.arrays import numbers
+from mdt.metadata.files.file_group import place_fields, place_in
 from mdt.metadata.log.checkpoint_columns import NUMBERED_KEY_PARTS, Columns
 from mdt.metadata.log.commit_log import KEY_PARTS
 from mdt.metadata.snapshot.file_groups import Groups
@@ -39,11 +40,9 @@ class KeyPart:
     @property
     def size(self) -> int:
         """Bytes of the key part."""
-        return (
-            len(self.payload)
-            if self.payload is not None
-            else (self.stored.length if self.stored else 0)
-        )
+        if self.payload is not None:
+            return len(self.payload)
+        return getattr(self.stored, "length", 0)
 
     def without(
         self, names: AbstractSet[str] = frozenset(), numbers: Int64s | None = None
@@ -82,16 +81,8 @@ class KeyPart:
 def key_parts_of(table: pa.Table) -> tuple[KeyPart, ...]:
     """Return the rows of a table with the schema KEY_PARTS as key parts."""
     return tuple(
-        KeyPart(row["index"], tuple(row["groups"]), row["payload"], _range(row))
+        KeyPart(row["index"], tuple(row["groups"]), row["payload"], place_in(row))
         for row in table.to_pylist()
-    )
-
-
-def _range(row: dict[str, Any]) -> ObjectRange | None:
-    return (
-        None
-        if row["path"] is None
-        else ObjectRange(row["path"], row["offset"], row["length"], row["crc"])
     )
 
 
@@ -104,11 +95,8 @@ def key_parts_table(key_parts: Sequence[KeyPart]) -> pa.Table:
 
 
 def _row(key_part: KeyPart) -> dict[str, Any]:
-    stored = {
-        name: getattr(key_part.stored, name) if key_part.stored else None
-        for name in ("path", "offset", "length", "crc")
-    }
-    return {"index": key_part.index, "payload": key_part.payload, **stored}
+    place = place_fields(key_part.stored)
+    return {"index": key_part.index, "payload": key_part.payload, **place}
 
 
 def numbered_table(key_parts: Sequence[tuple[KeyPart, Int64s]], uncovered: Int64s) -> pa.Table:
@@ -148,7 +136,7 @@ def _of_checkpoint(checkpoint: Columns) -> tuple[tuple[KeyPart, ...], list[int]]
     for i, row in enumerate(table.drop_columns(["groups"]).to_pylist()):
         found = numbers(table["groups"].chunk(0)[i].values).astype(np.int64)
         if row["index"]:
-            key_parts.append(KeyPart(row["index"], (), row["payload"], _range(row), found))
+            key_parts.append(KeyPart(row["index"], (), row["payload"], place_in(row), found))
         else:
             uncovered = found.tolist()
     return tuple(key_parts), uncovered

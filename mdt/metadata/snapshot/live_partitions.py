@@ -114,18 +114,22 @@ def patterns(definition: TableDefinition, partitions: Any) -> list[str]:
             "the table has no partitions",
             hint="truncate() ends all rows, delete_where() those that match",
         )
-    given = [partitions] if isinstance(partitions, str | Mapping) else partitions
+    if isinstance(partitions, str | Mapping):
+        partitions = [partitions]
     try:
-        wanted = list(given)
+        wanted = list(partitions)
     except TypeError:
         raise Invalid(
             f"partitions={shown(partitions)} names none",
             hint="write 'city=Oslo', {'city': 'Oslo'}, or a list of such",
         ) from None
-    return [
-        _of_values(definition, one) if isinstance(one, Mapping) else _of_text(definition, one)
-        for one in wanted
-    ]
+    return [_pattern(definition, one) for one in wanted]
+
+
+def _pattern(definition: TableDefinition, one: object) -> str:
+    if isinstance(one, Mapping):
+        return _of_values(definition, one)
+    return _of_text(definition, one)
 
 
 def paths_with(snapshot: Snapshot, values: Mapping[str, Any]) -> list[str]:
@@ -153,15 +157,10 @@ def _as_path(definition: TableDefinition, text: str) -> str:
     levels, columns = text.split("/"), definition.partition_by
     if not definition.hive_style or len(levels) != len(columns):
         return text
-    pairs = zip(levels, columns, strict=True)
-    return "/".join(
-        (
-            f"{avro_name(name)}={level.removeprefix(f'{name}=')}"
-            if level.startswith(f"{name}=")
-            else level
-        )
-        for level, name in pairs
-    )
+    for at, name in enumerate(columns):
+        if levels[at].startswith(f"{name}="):
+            levels[at] = f"{avro_name(name)}={levels[at].removeprefix(f'{name}=')}"
+    return "/".join(levels)
 
 
 def _of_text(definition: TableDefinition, text: object) -> str:
@@ -174,12 +173,12 @@ def _of_text(definition: TableDefinition, text: object) -> str:
     require_unicode("partitions", text)
     text = _as_path(definition, text)
     levels = text.split("/")
-    prefixes = [f"{avro_name(name)}=" if definition.hive_style else "" for name in columns]
-    depth = (
-        len(columns)
-        if definition.time_path is None
-        else definition.time_path.pattern.count("/") + 1
-    )
+    prefixes = [""] * len(columns)
+    if definition.hive_style:
+        prefixes = [f"{avro_name(name)}=" for name in columns]
+    depth = len(columns)
+    if definition.time_path is not None:
+        depth = definition.time_path.pattern.count("/") + 1
     fits = len(levels) == depth and all(map(str.startswith, levels, prefixes))
     if not fits and ANY not in text:
         example = "/".join(f"{prefix}…" for prefix in prefixes)
@@ -193,14 +192,11 @@ def _of_text(definition: TableDefinition, text: object) -> str:
 def _of_values(definition: TableDefinition, values: Mapping[Any, Any]) -> str:
     unknown = [name for name in values if name not in definition.partition_by]
     if unknown or not values:
-        what = (
-            f"{shown(unknown[0])} is no partition column"
-            if unknown
-            else "a dict names at least one column"
-        )
-        raise Invalid(
-            what, hint=f"the table is partitioned by {', '.join(definition.partition_by)}"
-        )
+        what = "a dict names at least one column"
+        if unknown:
+            what = f"{shown(unknown[0])} is no partition column"
+        hint = f"the table is partitioned by {', '.join(definition.partition_by)}"
+        raise Invalid(what, hint=hint)
     return "/".join(_level(definition, name, values) for name in definition.partition_by)
 
 
@@ -208,14 +204,14 @@ def _level(definition: TableDefinition, name: str, values: Mapping[Any, Any]) ->
     """Return what a level of the path of partitions with ``values`` is called."""
     if name not in values:
         return ANY
-    type = definition.schema.field(name).type
+    type, given = definition.schema.field(name).type, [values[name]]
     try:
-        if definition.time_path is None and not isinstance(values[name], str):
-            value = whole_array([values[name]], type)
+        if isinstance(values[name], str):
+            value = pa.array(given).cast(type)
+        elif definition.time_path is None:
+            value = whole_array(given, type)
         else:  # any time of a day says which day
-            value = pa.array([values[name]], None if isinstance(values[name], str) else type).cast(
-                type
-            )
+            value = pa.array(given, type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise Invalid(
             f"{shown(values[name])} is no {type}, which column {name!r} has: {error}"

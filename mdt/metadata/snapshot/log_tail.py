@@ -17,10 +17,9 @@ from indexes.arrays import column, mask, numbers, one_array
 from indexes.bounds import Bounds
 from mdt.forking import cached_property
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
-from mdt.metadata.files.file_group import FILES, NewFile, SummaryRef
+from mdt.metadata.files.file_group import FILES, NewFile, SummaryRef, place_fields, place_in
 from mdt.metadata.log.checkpoint_columns import SUMMARY, no_rows
 from mdt.metadata.log.commit_log import STATS, SUMMARIES, CommitRecord
-from mdt.stores.object_range import ObjectRange
 
 ADDITIONS_MERGED = 16
 """So many additions of one size become one: a query looks into few tables, and a row is copied once
@@ -256,10 +255,8 @@ NO_FILES = no_rows(FILES)
 
 def summary_of(row: Mapping[str, Any]) -> SummaryRef | None:
     """Return the summary in a row of SUMMARIES, or None."""
-    if row["path"] is not None:
-        return ObjectRange(row["path"], row["offset"], row["length"], row["crc"])
     payload: bytes | None = row["payload"]
-    return payload
+    return place_in(row) or payload
 
 
 def summary_sizes(table: pa.Table) -> Int64s:
@@ -291,14 +288,12 @@ def stats_table(files: Sequence[NewFile]) -> pa.Table:
 
 def summaries_table(rows: Sequence[tuple[str, int, SummaryRef]]) -> pa.Table:
     """Return (specification, shard, summary) triples as a table with the schema SUMMARIES."""
-    objects = [data if isinstance(data, ObjectRange) else None for _, _, data in rows]
-    columns = [
-        [spec for spec, _, _ in rows],
-        [shard for _, shard, _ in rows],
-        [data if isinstance(data, bytes) else None for _, _, data in rows],
-        *(
-            [getattr(stored, name, None) for stored in objects]
-            for name in ("path", "offset", "length", "crc")
-        ),
-    ]
-    return pa.table(columns, schema=SUMMARIES)
+    told = []
+    for spec, shard, summary in rows:
+        row: dict[str, Any] = {"index": spec, "shard": shard}
+        if isinstance(summary, bytes):
+            row["payload"] = summary
+        else:
+            row |= place_fields(summary)
+        told.append(row)
+    return pa.Table.from_pylist(told, schema=SUMMARIES)

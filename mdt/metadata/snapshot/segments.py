@@ -5,46 +5,20 @@ that readers know.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from indexes.key_hash import KeyHash
 from mdt.metadata.files import paths
+from mdt.metadata.files.file_group import FILES
 from mdt.parquet.segment import Segment
 from mdt.session import Recent
 from mdt.stores.object_range import ObjectRange
 
-_SAME = (
-    "kind",
-    "file_id",
-    "base_instant",
-    "log_version",
-    "instant",
-    "size",
-    "crc",
-    "rows",
-    "deletes",
-    "block_offset",
-    "block_length",
-    "footer_length",
-    "footer_crc",
-    "first_row",
-)
+_SAME = tuple(field.name for field in fields(Segment) if field.name in FILES.names)
 """Columns of FILES that a segment has under the same name."""
 
-COLUMNS = (
-    "segment",
-    "partition",
-    "name",
-    *_SAME,
-    "row_group_rows",
-    "key_map_path",
-    "key_map_offset",
-    "key_map_length",
-    "key_map_crc",
-    "page_map_offset",
-    "page_map_length",
-    "page_map_crc",
-)
+COLUMNS = tuple(name for name in FILES.names if name not in ("shard", "inserts", "updates"))
 """Columns of FILES that a segment is made of."""
 
 KnownSegments = Recent[tuple[KeyHash, int], Segment]

@@ -179,7 +179,7 @@ class Snapshot:
     @cached_property
     def dead_rows(self) -> Int64s:
         """Dead rows of each file, 0 if it has left -> int64[numbered]."""
-        known = self.checkpoint.numpy("dead") if self.checkpoint.rows else np.empty(0, np.int64)
+        known = self.checkpoint.numpy("dead")
         if self.numbered == len(known) and not self.vectors_since:
             return self._of_live(known)
         counts = np.concatenate([known, np.zeros(self.numbered - len(known), np.int64)])
@@ -193,20 +193,12 @@ class Snapshot:
         """Which files are live and have rows that are not dead -> bool[numbered].  Nothing of the
         checkpoint is looked at twice.
         """
-        checkpoint, nothing = self.checkpoint, np.empty(0, np.int64)
-        known = (
-            checkpoint.memo(
-                "has_rows", lambda: checkpoint.numpy("files/rows") > checkpoint.numpy("dead")
-            )
-            if checkpoint.rows
-            else nothing > 0
+        checkpoint = self.checkpoint
+        known = checkpoint.memo(
+            "has_rows", lambda: checkpoint.numpy("files/rows") > checkpoint.numpy("dead")
         )
-        fresh = np.concatenate(
-            [
-                nothing,
-                *(numbers(addition.files["rows"]) for addition in self.additions if len(addition)),
-            ]
-        )
+        rows = [numbers(addition.files["rows"]) for addition in self.additions if len(addition)]
+        fresh = np.concatenate([np.empty(0, np.int64), *rows])
         found = np.concatenate([known, fresh > 0])
         changed = self.vectors_since.flat()
         numbered = np.array(list(changed), np.int64)
@@ -226,7 +218,7 @@ class Snapshot:
     @cached_property
     def file_groups(self) -> Groups:
         """The file groups."""
-        known = Groups.of(self.checkpoint) if self.groups_known is None else self.groups_known
+        known = self.groups_known or Groups.of(self.checkpoint)
         for table, first, removed in self.pending:
             known = known.after(table, first, self.files.take(GROUPED, removed), removed)
         return known
@@ -287,12 +279,7 @@ class Snapshot:
         segment = int(self.files.value("segment", number).as_py())
         if number < self.checkpoint.rows:
             return added.of_segment(self.checkpoint.page("row_groups", number)[0], segment)
-        addition = next(
-            addition
-            for addition in self.additions
-            if addition.first <= number < addition.first + len(addition)
-        )
-        return addition.row_group_stats(segment)
+        return self.files.addition(number).row_group_stats(segment)
 
     def segment_stats(self, number: int) -> pa.Table:
         """Return all statistics of a file: of the whole and of its row groups, schema STATS."""
@@ -321,14 +308,10 @@ class Snapshot:
         """Return the statistics of all row groups of live files, by segment, schema STATS.
         O(files).
         """
-        parts = (
-            [self.checkpoint.table("row_groups")]
-            if "row_groups" in self.checkpoint
-            else [no_rows(STATS)]
-        )
-        row_groups = pa.concat_tables(
-            [*parts, *(addition.all_row_groups() for addition in self.additions)]
-        )
+        parts = [addition.all_row_groups() for addition in self.additions]
+        if "row_groups" in self.checkpoint:
+            parts.insert(0, self.checkpoint.table("row_groups"))
+        row_groups = pa.concat_tables([no_rows(STATS), *parts])
         if not len(self.gone):
             return row_groups
         return row_groups.filter(
@@ -341,10 +324,7 @@ class Snapshot:
     def shards(self) -> Shards:
         """The shards of the files [numbered]."""
         checkpoint = self.checkpoint
-        if checkpoint.rows:
-            known = checkpoint.memo("shards", lambda: Shards.of(checkpoint.numpy("files/shard")))
-        else:
-            known = Shards.of(np.empty(0, np.int64))
+        known = checkpoint.memo("shards", lambda: Shards.of(checkpoint.numpy("files/shard")))
         return known.followed_by([numbers(addition.files["shard"]) for addition in self.additions])
 
     @cached_property
@@ -379,7 +359,9 @@ class Snapshot:
 
     def live_of(self, table: pa.Table) -> pa.Table:
         """Return the rows of live files of ``table`` [numbered]."""
-        return table.take(column(self.live_numbers)) if len(self.gone) else table
+        if not len(self.gone):
+            return table
+        return table.take(column(self.live_numbers))
 
     @cached_property
     def _summaries(self) -> dict[str, tuple[added.Summaries, Int64s]]:
@@ -418,10 +400,9 @@ class Snapshot:
         if len(fresh.table):
             found = fresh.of(self.shards.number[shards]).to_pylist()
             newer = [added.summary_of(row) for row in found]
-            result = [
-                known if summary is None else summary
-                for known, summary in zip(result, newer, strict=True)
-            ]
+            for i, summary in enumerate(newer):
+                if summary is not None:
+                    result[i] = summary
         return result
 
     def summary_table(self, index: str) -> pa.Table:
@@ -445,7 +426,7 @@ class Snapshot:
         while at < len(shards):
             table, first = self.checkpoint.page(name, int(shards[at]))
             inside = (shards[at:] >= first) & (shards[at:] < first + len(table))
-            end = at + (len(inside) if inside.all() else int(np.argmin(inside)))
+            end = at + int(np.argmin(np.append(inside, False)))
             yield from table.take(column(shards[at:end] - first)).to_pylist()
             at = end
 
@@ -471,11 +452,7 @@ class Snapshot:
     @cached_property
     def uncovered(self) -> frozenset[str]:
         """Ids of file groups of which the key index does not know every key."""
-        stored = (
-            self.file_groups.names(stored_key_parts(self.checkpoint)[1])
-            if self.checkpoint.rows
-            else []
-        )
+        stored = Groups.of(self.checkpoint).names(stored_key_parts(self.checkpoint)[1])
         return self.uncovered_since.union(set(stored) - self.known_again)
 
     # History
@@ -503,11 +480,9 @@ class Snapshot:
     def history(self) -> pa.Table:
         """One row per commit record that is in the log, oldest first, schema HISTORY."""
         table = self.log.table
-        return (
-            table.filter(mask(numbers(table["seq"]) >= self.retention.first))
-            if self.retention.first
-            else table
-        )
+        if not self.retention.first:
+            return table
+        return table.filter(mask(numbers(table["seq"]) >= self.retention.first))
 
     def unknown_instants(self, times: AbstractSet[str]) -> AbstractSet[str]:
         """Return which of ``times`` are no instants of records, nor as old as archived ones.  The
@@ -515,7 +490,9 @@ class Snapshot:
         """
         left = times - {self.last_instant, *(str(row["instant"]) for row in self.history_since)}
         left = {time for time in left if time > self.retention.instant}
-        return left - self.log.instants if left else left
+        if left:
+            left -= self.log.instants
+        return left
 
     @property
     def instants(self) -> frozenset[str]:

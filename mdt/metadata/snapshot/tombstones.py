@@ -127,9 +127,7 @@ def marks_of(
 
 def merged(parts: Sequence[Tombstones], level: int = 0) -> Tombstones:
     """Return sets as one, oldest first: of a key the newest counts."""
-    marks = KeyHashes(
-        *(np.concatenate([getattr(part.marks, word) for part in parts]) for word in ("hi", "lo"))
-    )
+    marks = KeyHashes.concat([part.marks for part in parts])
     age = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     order = np.lexsort((age, marks.lo, marks.hi))
     hi, lo = marks.hi[order], marks.lo[order]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from indexes.arrays import numbers
 from mdt.forking import cached_property
-from mdt.metadata.log.checkpoint_columns import HISTORY, Columns
+from mdt.metadata.log.checkpoint_columns import HISTORY, Columns, no_rows
 from mdt.metadata.log.commit_log import CommitRecord
 
 
@@ -31,11 +31,7 @@ class History:
     def table(self) -> pa.Table:
         """One row per commit record, oldest first, schema HISTORY."""
         since = pa.Table.from_pylist(list(self.since), schema=HISTORY)
-        return (
-            pa.concat_tables([self.checkpoint.table("history"), since])
-            if "history" in self.checkpoint
-            else since
-        )
+        return pa.concat_tables([_stored(self.checkpoint), since])
 
     @cached_property
     def instants(self) -> frozenset[str]:
@@ -85,18 +81,21 @@ class History:
         return found
 
 
+def _stored(checkpoint: Columns) -> pa.Table:
+    if "history" in checkpoint:
+        return checkpoint.table("history")
+    return no_rows(HISTORY)
+
+
 def _values(checkpoint: Columns, name: str) -> frozenset[Any]:
-    if "history" not in checkpoint:
-        return frozenset()
-    values = checkpoint.table("history")[name]
-    values = pc.list_flatten(values) if pa.types.is_list(values.type) else values
+    values = _stored(checkpoint)[name]
+    if pa.types.is_list(values.type):
+        values = pc.list_flatten(values)
     return frozenset(values.drop_null().to_pylist())
 
 
 def _transactions(checkpoint: Columns) -> dict[str, int]:
-    if "history" not in checkpoint:
-        return {}
-    history = checkpoint.table("history")
+    history = _stored(checkpoint)
     return dict(zip(history["txn"].to_pylist(), history["seq"].to_pylist(), strict=True))
 
 

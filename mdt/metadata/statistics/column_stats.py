@@ -216,7 +216,9 @@ class FileStats:
     def _every(self) -> int:
         """Return how many files a block has: a page of every tested column, or all files."""
         found = {self._checkpoint.every(self._column(path)) for path in self._stored()}
-        return found.pop() or self._checkpoint.rows if len(found) == 1 else self._checkpoint.rows
+        if len(found) != 1:
+            return self._checkpoint.rows
+        return found.pop() or self._checkpoint.rows
 
     def _tested(self, n: int, parts: dict[str, Bounds]) -> Tested:
         maybe = column_stats.prune_predicate(
@@ -245,7 +247,7 @@ class FileStats:
 def _any_known(parts: Sequence[Bounds], n: int) -> BoolArray:
     if len(parts) == 1:
         return parts[0].known
-    return np.logical_or.reduce([part.known for part in parts]) if parts else np.zeros(n, np.bool_)
+    return np.logical_or.reduce([np.zeros(n, np.bool_), *(part.known for part in parts)])
 
 
 def _compared(predicate: Predicate) -> frozenset[str]:
