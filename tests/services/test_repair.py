@@ -14,10 +14,11 @@ import mdt
 from mdt.commit.transaction import run
 from mdt.limits import LATE_SECONDS_MAX
 from mdt.metadata.files import paths
+from mdt.services.checking import keys
 from mdt.services.checking.data_files import check_past
 from mdt.services.checking.keys import KeyBuild
-from mdt.services.checking.problems import Kind
-from mdt.services.checking.state import TableState
+from mdt.services.checking.problems import Kind, Problem
+from mdt.services.checking.state import Repair, TableState
 from mdt.stores.storage import MemoryStorage
 
 
@@ -78,6 +79,13 @@ def test_key_maps_and_page_maps_are_put_back_byte_for_byte_without_a_commit():
     )
     assert storage.read(stored.path) == whole and mdt.open(storage).snapshot().seq == seq
     assert "put back, byte for byte" in str(report)
+
+
+def test_a_key_index_that_is_kept_outside_the_table_is_left_to_build_itself_again() -> None:
+    table = made("memory")
+    job, seq = Repair(table.metadata), table.snapshot().seq
+    keys.rebuild(job, [Problem(table.path, -1, "misses keys", Kind.KEY_INDEX)])
+    assert (table.snapshot().seq, job.rebuilt, job.lost) == (seq, [], [])
 
 
 @pytest.mark.parametrize("is_tagged", [False, True])

@@ -194,10 +194,12 @@ def check_placement(state: TableState) -> Iterator[Problem]:
 
 def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
     """Build the key index again for the file groups that it does not know, or for all of them if it
-    misses keys.
+    misses keys; an index that is kept outside the table builds itself again.
     """
     state, metadata = repair.state(), repair.metadata
     if repair.is_keyed or metadata.key_index_problem(state.snapshot) is not None:
+        return
+    if metadata.key_index(state.snapshot).kept != TABLE:
         return
     repair.is_keyed = any(problem.kind == Kind.KEY_INDEX for problem in problems)
     names = state.snapshot.file_groups.all_names()
@@ -215,12 +217,10 @@ def rebuild(repair: Repair, problems: Sequence[Problem]) -> None:
 
 def _unknown_groups(state: TableState) -> set[str]:
     """Return the names of file groups with keys that the key index does not know, or knows from
-    damaged parts; none if the index is kept outside the table, where it builds itself again.
+    damaged parts.
     """
     snapshot, metadata = state.snapshot, state.metadata
     index = metadata.key_index(snapshot)
-    if index.kept != TABLE:
-        return set()
     unknown = set(snapshot.uncovered)
     for part in snapshot.key_parts:
         is_stored = part.stored is None or is_whole(state.storage, part.stored)

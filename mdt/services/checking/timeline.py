@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import tee
 
 from mdt.commit import publish
 from mdt.commit.recovery import pending
@@ -41,10 +42,9 @@ def check(state: TableState) -> Iterator[Problem]:
             yield Problem.from_error(depth, path, Kind.TIMELINE)
         elif depth != properties.decode(content).get(_DEPTH):
             yield Problem(path, -1, f"says depth {depth!r}", Kind.TIMELINE)
-    instants, known = list(_instants(state)), {record.instant for record in state.records}
-    contents = storage.each(
-        partial(storage.read_if_exists, objects[0][0]) for _, objects in instants
-    )
+    known = {record.instant for record in state.records}
+    instants, asked = tee(_instants(state))
+    contents = storage.each(partial(storage.read_if_exists, told[0][0]) for _, told in asked)
     for (record, objects), stored in zip(instants, contents, strict=True):
         path, content = objects[0]
         if stored is None:
